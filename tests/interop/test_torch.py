@@ -14,36 +14,54 @@ from tests.patience import PATIENCE_S
 
 _PROGRAM = Path(__file__).with_name("torch_program.py")
 _RANKS = 4
+_TRAININGS = ["DDP of pairs", "DDP", "FSDP2", "tensor parallel"]
 
 
-@pytest.mark.slow
-def test_calls_and_trainings_do_what_they_do_by_gloo(tmp_path: Path) -> None:
-    """All collectives, messages, groups; a small transformer by DDP, FSDP2 and tensor parallel, 50 steps of each."""
-    find_module("torch")
+def run(folder: Path, ranks: int, device: str) -> list[list[str]]:
+    """What all ranks of the program say, line by line."""
+    env = os.environ | {"WORLD_SIZE": str(ranks), "DEVICE": device, "OMP_NUM_THREADS": "1"}
     started = [
         subprocess.Popen(
-            [sys.executable, str(_PROGRAM), str(tmp_path)],
-            env=os.environ | {"RANK": str(rank), "WORLD_SIZE": str(_RANKS), "OMP_NUM_THREADS": "1"},
+            [sys.executable, str(_PROGRAM), str(folder)],
+            env=env | {"RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for rank in range(_RANKS)
+        for rank in range(ranks)
     ]
     try:
         said = [one.communicate(timeout=PATIENCE_S) for one in started]
     finally:
         for one in started:
             one.kill()
-    assert [one.returncode for one in started] == [0] * _RANKS, "\n".join(stderr[-3000:] for _, stderr in said)
-    for rank, (stdout, _) in enumerate(said):
-        lines = stdout.splitlines()
+    assert [one.returncode for one in started] == [0] * ranks, "\n".join(stderr[-3000:] for _, stderr in said)
+    return [stdout.splitlines() for stdout, _ in said]
+
+
+def trainings(rank: int, lines: list[str]) -> list[str]:
+    """Their names."""
+    return [line.removeprefix(f"rank {rank}: ").split(" to gloo after 50 steps")[0].rsplit(" ", 1)[0] for line in lines]
+
+
+@pytest.mark.slow
+def test_calls_and_trainings_do_what_they_do_by_gloo(tmp_path: Path) -> None:
+    """All collectives, messages, groups; a small transformer by DDP, FSDP2 and tensor parallel, 50 steps of each."""
+    find_module("torch")
+    for rank, lines in enumerate(run(tmp_path, _RANKS, "cpu")):
         assert lines[0] == f"rank {rank}: DDP of pairs bit-equal to gloo after 50 steps"
-        assert [line.split(":")[1].split(" to ")[0].rsplit(" ", 1)[0] for line in lines[1:]] == [
-            " DDP",
-            " FSDP2",
-            " tensor parallel",
-        ]
+        assert trainings(rank, lines) == _TRAININGS
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_tensors_on_a_gpu_come_out_as_those_of_the_processor_do_by_gloo(tmp_path: Path, ranks: int) -> None:
+    """The same calls and trainings; work on streams is waited for, and no byte of a tensor goes through the host."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    if not torch.cuda.is_available():
+        pytest.skip("there is no NVIDIA GPU here")
+    for rank, lines in enumerate(run(tmp_path, ranks, "cuda")):
+        assert trainings(rank, lines) == _TRAININGS
 
 
 @pytest.mark.slow

@@ -1,4 +1,7 @@
-"""Calls and trainings by one backend and by another, in the same processes: RANK and WORLD_SIZE say which this is."""
+"""Calls and trainings by one backend and by another, in the same processes: RANK and WORLD_SIZE say which this is.
+
+With DEVICE=cuda those by weft have tensors on the GPU, and those by gloo on the processor.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 warnings.simplefilter("ignore", FutureWarning)  # names that PyTorch has renamed: programs have the old ones
 STEPS = 50
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+DEVICE = os.environ.get("DEVICE", "cpu")
 TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.uint8)
 
 
@@ -31,7 +35,7 @@ def begin(backend: str, meeting: str) -> None:
 def mine(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
     """Other values at each rank; small whole numbers, so that the order of sums does not matter."""
     generator = torch.Generator().manual_seed(1000 * seed + RANK)
-    return torch.randint(0, 4, shape, generator=generator).to(dtype)
+    return torch.randint(0, 4, shape, generator=generator, device="cpu").to(torch.get_default_device(), dtype)
 
 
 # -- calls ------------------------------------------------------------------------------------------------------------
@@ -133,9 +137,21 @@ def of_weft_alone(group: Any) -> None:
     assert torch.equal(uneven[RANK], mine(sizes[RANK], seed=2))
 
 
+def on_streams(group: Any) -> None:
+    """A call waits for what its stream is still to do, and whoever waited for it sees the result on any stream."""
+    tensor, side = torch.zeros(300_001, device=DEVICE), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(300_000_000)  # cycles
+        tensor.fill_(RANK + 1)
+        work = dist.all_reduce(tensor, dist.ReduceOp.AVG, group, async_op=True)
+    work.wait()
+    assert torch.equal(tensor.cpu(), torch.full((300_001,), (SIZE + 1) / 2))
+
+
 def equal(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor):
-        return torch.equal(one, other)
+        return torch.equal(one, other.cpu())
     return bool(one == other)
 
 
@@ -144,12 +160,17 @@ def calls() -> None:
     begin("gloo", "calls")
     gloo, weft = dist.group.WORLD, dist.new_group(backend="weft")
     for call in (all_reduce, rooted, blocks, objects, messages, functional):
-        wanted, found = call(gloo), call(weft)
+        wanted = call(gloo)
+        with torch.device(DEVICE):
+            found = call(weft)
         assert len(wanted) == len(found) > 0, call
         assert all(equal(one, other) for one, other in zip(wanted, found, strict=True)), call.__name__
-    of_weft_alone(weft)
+    with torch.device(DEVICE):
+        of_weft_alone(weft)
+    if DEVICE == "cuda":
+        on_streams(weft)
     halves = [dist.new_group(list(ranks), backend="weft") for ranks in (range(0, SIZE, 2), range(1, SIZE, 2))]
-    dist.all_reduce(half := torch.tensor(float(RANK)), group=halves[RANK % 2])
+    dist.all_reduce(half := torch.tensor(float(RANK), device=DEVICE), group=halves[RANK % 2])
     assert half.item() == sum(range(RANK % 2, SIZE, 2))
     dist.all_gather_object(names := [""] * SIZE, halves[RANK % 2]._group.name, weft)  # by which a record knows them
     assert len({*names, weft._group.name}) == 3
@@ -188,27 +209,34 @@ def ddp_of_pairs(model: torch.nn.Module) -> torch.nn.Module:
     return DistributedDataParallel(model, process_group=pairs[RANK // 2])
 
 
+def mesh_of(model: torch.nn.Module) -> Any:
+    return init_device_mesh(next(model.parameters()).device.type, (SIZE,))
+
+
 def fsdp(model: torch.nn.Module) -> torch.nn.Module:
+    mesh = mesh_of(model)
     for layer in model.layers:  # type: ignore[union-attr]
-        fully_shard(layer)
-    fully_shard(model)
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
     return model
 
 
 def tensor_parallel(model: torch.nn.Module) -> torch.nn.Module:
-    mesh = init_device_mesh("cpu", (SIZE,))
+    mesh = mesh_of(model)
     for layer in model.layers:  # type: ignore[union-attr]
         parallelize_module(layer, mesh, {"linear1": ColwiseParallel(), "linear2": RowwiseParallel()})
     return model
 
 
-def train(wrap: Callable[[torch.nn.Module], torch.nn.Module], *, same_data: bool) -> list[torch.Tensor]:
+def train(
+    wrap: Callable[[torch.nn.Module], torch.nn.Module], device: str, *, same_data: bool = False
+) -> list[torch.Tensor]:
     torch.manual_seed(7)
-    model = wrap(Transformer())
+    model = wrap(Transformer().to(device))
     optimizer = torch.optim.SGD(model.parameters(), 0.1, foreach=False)
     for step in range(STEPS):
         generator = torch.Generator().manual_seed(step * SIZE + (0 if same_data else RANK))
-        tokens = torch.randint(0, 32, (4, 9), generator=generator)
+        tokens = torch.randint(0, 32, (4, 9), generator=generator).to(device)
         loss = torch.nn.functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()
@@ -218,18 +246,18 @@ def train(wrap: Callable[[torch.nn.Module], torch.nn.Module], *, same_data: bool
 
 def whole(tensor: Any) -> torch.Tensor:
     """Of all ranks, if it is sharded."""
-    return tensor.full_tensor().clone() if hasattr(tensor, "full_tensor") else tensor.clone()
+    return (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).clone().cpu()
 
 
 def trainings() -> None:
     found: dict[str, dict[str, list[torch.Tensor]]] = {}
-    for backend in ("gloo", "weft"):
+    for backend, device in (("gloo", "cpu"), ("weft", DEVICE)):
         begin(backend, f"trainings by {backend}")
         found[backend] = {
-            "DDP of pairs": train(ddp_of_pairs, same_data=False),
-            "DDP": train(ddp, same_data=False),
-            "FSDP2": train(fsdp, same_data=False),
-            "tensor parallel": train(tensor_parallel, same_data=True),
+            "DDP of pairs": train(ddp_of_pairs, device),
+            "DDP": train(ddp, device),
+            "FSDP2": train(fsdp, device),
+            "tensor parallel": train(tensor_parallel, device, same_data=True),
         }
         dist.barrier()
         dist.destroy_process_group()
@@ -241,7 +269,21 @@ def trainings() -> None:
         print(f"rank {RANK}: {name} {'bit-equal' if is_same else 'close'} to gloo after {STEPS} steps")
 
 
+def no_byte_of_tensors_went_through_the_host() -> None:
+    """Heads of messages do, of 16 bytes each."""
+    from weft.verbs.gpudirect.cuda import driver
+
+    copied = driver().copied_bytes
+    assert copied["DtoD"] > 10_000_000, copied
+    assert copied["HtoD"] < 10_000, copied
+    assert copied["DtoH"] == 0, copied
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     calls()
+    if DEVICE == "cuda":
+        torch.set_default_dtype(torch.float64)  # or a GPU and a processor would soon differ
     trainings()
+    if DEVICE == "cuda":
+        no_byte_of_tensors_went_through_the_host()

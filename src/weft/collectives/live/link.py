@@ -16,9 +16,9 @@ import os
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.errors import SubnetError
 from weft.verbs import enums as e
@@ -40,7 +40,7 @@ _ABORT = 0xFFFF_FFFF  # it has given up
 _DATA = 1  # wr_id of fragments; nobody waits for the others
 _RECEIVES = 2 * SLOTS + 2  # fragments, and credits
 _COMPLETIONS = 4 * SLOTS + 4  # of a link, at most at once
-_ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE
+ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE
 _ANYWHERE_BYTES = 1 << 62
 _TIMEOUT, _RETRIES, _RNR_TIMER = 14, 7, 12  # 67 ms, seven times
 
@@ -57,7 +57,7 @@ class Broken(SubnetError):
 class Arrival:
     """A fragment, in its slot until the link is told that it is free."""
 
-    data: NDArray[np.uint8]
+    data: Any  # bytes: of numpy, or of PyTorch on a GPU
     tag: int
 
 
@@ -81,7 +81,10 @@ class Address:
 
 
 class Endpoint:
-    """What a process has of the fabric: a port, one completion queue, and links."""
+    """What a process has of the fabric: a port, one completion queue, and links.
+
+    What its ranks send and receive is memory of the processor, arrays of numpy; that of a GPU is in `pytorch.gpu`.
+    """
 
     def __init__(self, device: str = "", *, fragment_bytes: int = FRAGMENT_BYTES) -> None:
         self.fragment_bytes = fragment_bytes  # the same at all ranks
@@ -91,6 +94,33 @@ class Endpoint:
         # Programs send from wherever their data is. The key is for reading here, and nobody else's.
         self.anywhere = self.port.ctx.adapter.regions.register(self.pd.key, 0, _ANYWHERE_BYTES, 0)
         self._links: dict[int, Link] = {}
+
+    # -- memory -------------------------------------------------------------------------------------------------------
+
+    def room(self, n_bytes: int) -> tuple[MR, Any]:
+        """For what others send: a region, and its bytes."""
+        region = MR(self.pd, n_bytes, ACCESS)
+        return region, np.ctypeslib.as_array((ctypes.c_uint8 * n_bytes).from_address(region.buf))
+
+    def key(self, address: int, length: int) -> int:
+        """Of bytes of this process that are sent."""
+        return self.anywhere.key
+
+    def empty(self, n_bytes: int) -> Any:
+        """A place for bytes."""
+        return np.empty(n_bytes, np.uint8)
+
+    def address(self, data: Any) -> int:
+        return int(data.ctypes.data)
+
+    def read(self, data: Any) -> bytes:
+        """A few bytes, for the processor."""
+        return bytes(data.tobytes())
+
+    def settle(self) -> None:
+        """What was put somewhere is there."""
+
+    # -- links --------------------------------------------------------------------------------------------------------
 
     def link(self, rank: int, use: str) -> Link:
         """One more, which is to be connected."""
@@ -130,9 +160,7 @@ class Link:
         self.rank, self.use, self._end = rank, use, end
         cap = QPCap(max_send_wr=2 * SLOTS + 2, max_recv_wr=_RECEIVES, max_send_sge=32, max_recv_sge=1)
         self.qp = QP(end.pd, QPInitAttr(e.IBV_QPT_RC, scq=end.cq, rcq=end.cq, cap=cap))
-        self.slots = MR(end.pd, SLOTS * end.fragment_bytes, _ACCESS)
-        raw = (ctypes.c_uint8 * (SLOTS * end.fragment_bytes)).from_address(self.slots.buf)
-        self._memory: NDArray[np.uint8] = np.ctypeslib.as_array(raw)
+        self.slots, self._memory = end.room(SLOTS * end.fragment_bytes)
         self._psn = int.from_bytes(os.urandom(3), "big")
         self._far: Address | None = None
         self.credits = SLOTS
@@ -158,13 +186,14 @@ class Link:
         is_global = port.gid_index >= 0
         route = GlobalRoute(dgid=GID(far.gid), sgid_index=port.gid_index, hop_limit=64) if is_global else None
         attr = QPAttr(port_num=port.number, path_mtu=(port.mtu_bytes // 128).bit_length() - 1)
-        attr.qp_access_flags, attr.dest_qp_num, attr.rq_psn, attr.sq_psn = _ACCESS, far.qpn, far.psn, self._psn
+        attr.qp_access_flags, attr.dest_qp_num, attr.rq_psn, attr.sq_psn = ACCESS, far.qpn, far.psn, self._psn
         attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = _RNR_TIMER, _TIMEOUT, _RETRIES, _RETRIES
         attr.ah_attr = AHAttr(dlid=far.lid, port_num=port.number, is_global=is_global, gr=route)
         self.qp.to_rts(attr)
         self._receive = RecvWR()
         for _ in range(_RECEIVES):
             self.qp.post_recv(self._receive)
+        self.qp.core.find_shm_path(at_once=True)
 
     @property
     def is_connected(self) -> bool:
@@ -180,7 +209,8 @@ class Link:
         slot = self._far.slots + self._next_out * self._end.fragment_bytes
         self._next_out = (self._next_out + 1) % SLOTS
         self.posted += 1
-        self._write([SGE(address, length, self._lkey) for address, length in pieces], slot, tag & TAG_MASK, _DATA)
+        elements = [SGE(address, length, self._end.key(address, length)) for address, length in pieces]
+        self._write(elements, slot, tag & TAG_MASK, _DATA)
 
     def _write(self, elements: list[SGE], slot: int, immediate: int | None, wr_id: int = 0) -> None:
         assert self._far is not None

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +32,9 @@ class Sending:
     """A message that goes out; its memory must stay as it is until `is_done`."""
 
     link: Link | None  # None: to itself
-    data: NDArray[np.uint8]
+    data: Any
     head: NDArray[np.uint8]
+    address: int  # of the data
     fragment_bytes: int
     sent: int = -1  # bytes; -1: not even the head
     last: int = -1  # which send of the link was its last
@@ -50,7 +52,7 @@ class Sending:
                 pieces, room, self.sent = [(self.head.ctypes.data, _HEAD.size)], room - _HEAD.size, 0
             here = min(room, len(self.data) - self.sent)
             if here:
-                pieces.append((self.data.ctypes.data + self.sent, here))
+                pieces.append((self.address + self.sent, here))
             link.send(pieces, 0)
             self.sent, self.last = self.sent + here, link.posted
         return self.sent != before
@@ -63,7 +65,7 @@ class Receiving:
     Without a place of its own, `data`, it gets one when its length is known.
     """
 
-    data: NDArray[np.uint8] | None
+    data: Any
     source: int | None
     tag: int | None
     length: int = -1
@@ -74,14 +76,14 @@ class Receiving:
     def takes(self, source: int, tag: int) -> bool:
         return self.source in (None, source) and (self.tag == tag or (self.tag is None and tag < OWN_TAGS))
 
-    def begin(self, source: int, tag: int, length: int) -> NDArray[np.uint8]:
+    def begin(self, source: int, tag: int, length: int, empty: Callable[[int], Any]) -> Any:
         """Where it goes."""
         self.source, self.tag, self.length = source, tag, length
         if self.data is None:
-            self.data = np.empty(length, np.uint8)
+            self.data = empty(length)
         if length > len(self.data):
             self.error = f"a message of {length} bytes from rank {source} came for a place of {len(self.data)}"
-            return np.empty(length, np.uint8)
+            return empty(length)
         return self.data[:length]
 
 
@@ -91,7 +93,7 @@ class _Arriving:
 
     source: int
     tag: int
-    place: NDArray[np.uint8]
+    place: Any
     wanted_by: Receiving | None
     filled: int = 0
 
@@ -109,23 +111,24 @@ class Mail:
     def __post_init__(self) -> None:
         self.meeting.on_idle = self.go_on
 
-    def send(self, to: int, data: NDArray[np.uint8], tag: int = 0) -> Sending:
+    def send(self, to: int, data: Any, tag: int = 0) -> Sending:
         """Begins it; `wait` ends it."""
         if to == self.meeting.rank:
             now = self._begin(to, tag, len(data))
             self._fill(now, data)
-            return Sending(None, data, data[:0], 0, sent=len(data))
+            return Sending(None, data, data[:0], 0, 0, sent=len(data))
         link = self._link(to)
         begin_s = self.record.begin() if self.record is not None else 0.0
         head = np.frombuffer(_HEAD.pack(tag, len(data)), np.uint8)
-        made = Sending(link, data, head, self.meeting.end.fragment_bytes)
+        end = self.meeting.end
+        made = Sending(link, data, head, end.address(data), end.fragment_bytes)
         self._sends.setdefault(link, deque()).append(made)
         self.go_on()
         if self.record is not None:
             self.record.message(begin_s, SEND, to, tag, len(data))
         return made
 
-    def receive(self, data: NDArray[np.uint8] | None, source: int | None = None, tag: int | None = None) -> Receiving:
+    def receive(self, data: Any, source: int | None = None, tag: int | None = None) -> Receiving:
         """Wants it; `wait` waits until it is here."""
         self._hear_from(source)
         made = Receiving(data, source, tag)
@@ -227,7 +230,7 @@ class Mail:
         data = link.arrived.popleft().data
         now = self._arriving.get(link)
         if now is None:
-            tag, length = _HEAD.unpack(data[: _HEAD.size].tobytes())
+            tag, length = _HEAD.unpack(self.meeting.end.read(data[: _HEAD.size]))
             data = data[_HEAD.size :]
             now = self._arriving[link] = self._begin(link.rank, tag, length)
         self._fill(now, data)
@@ -238,7 +241,8 @@ class Mail:
     def _begin(self, source: int, tag: int, length: int) -> _Arriving:
         """A message comes, for who wants it or for nobody yet."""
         wanted = next((one for one in self._wanted if one.takes(source, tag)), None)
-        place = wanted.begin(source, tag, length) if wanted is not None else np.empty(length, np.uint8)
+        empty = self.meeting.end.empty
+        place = wanted.begin(source, tag, length, empty) if wanted is not None else empty(length)
         now = _Arriving(source, tag, place, wanted)
         if wanted is not None:
             self._wanted.remove(wanted)
@@ -246,16 +250,18 @@ class Mail:
             self._kept.append(now)
         return now
 
-    @staticmethod
-    def _fill(now: _Arriving, data: NDArray[np.uint8]) -> None:
+    def _fill(self, now: _Arriving, data: Any) -> None:
         now.place[now.filled : now.filled + len(data)] = data
+        self.meeting.end.settle()
         now.filled += len(data)
         if now.filled == len(now.place) and now.wanted_by is not None:
             now.wanted_by.is_done = True
 
     def _give(self, kept: _Arriving, wanted: Receiving) -> None:
         """What was kept, to who wants it now; what is still to come of it goes there as well."""
-        place = wanted.begin(kept.source, kept.tag, len(kept.place))
+        end = self.meeting.end
+        place = wanted.begin(kept.source, kept.tag, len(kept.place), end.empty)
         place[: kept.filled] = kept.place[: kept.filled]
+        end.settle()
         kept.place, kept.wanted_by = place, wanted
         wanted.is_done = kept.filled == len(place)

@@ -27,9 +27,10 @@ _OPENED_MAX = 32  # allocations of other processes that stay mapped; while one i
 _NON_BLOCKING, _LAZY_PEER_ACCESS = 1, 1
 _NOT_INITIALIZED = 3
 _ON_DEVICE = 2  # CU_MEMORYTYPE_DEVICE
+_CONTEXT = 1  # CU_POINTER_ATTRIBUTE_CONTEXT
 # What is asked of an address: CONTEXT, MEMORY_TYPE, IS_MANAGED, DEVICE_ORDINAL, IS_LEGACY_CUDA_IPC_CAPABLE,
-# RANGE_START_ADDR, RANGE_SIZE.
-_ATTRIBUTES = (ctypes.c_int * 7)(1, 2, 8, 9, 10, 11, 12)
+# RANGE_START_ADDR, RANGE_SIZE, BUFFER_ID.
+_ATTRIBUTES = (ctypes.c_int * 8)(1, 2, 8, 9, 10, 11, 12, 7)
 
 
 class _Handle(ctypes.Structure):
@@ -49,6 +50,7 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "cuCtxPopCurrent_v2": (ctypes.POINTER(_pointer),),
     "cuStreamCreate": (ctypes.POINTER(_pointer), ctypes.c_uint),
     "cuStreamSynchronize": (_pointer,),
+    "cuPointerGetAttribute": (ctypes.POINTER(_pointer), ctypes.c_int, _address),
     "cuPointerGetAttributes": (ctypes.c_uint, ctypes.POINTER(ctypes.c_int), ctypes.POINTER(_pointer), _address),
     "cuMemcpyDtoDAsync_v2": (_address, _address, _size, _pointer),
     "cuMemcpyHtoDAsync_v2": (_address, _pointer, _size, _pointer),
@@ -77,6 +79,7 @@ class Allocation:
     start: int
     size: int
     owner: object = None
+    number: int = 0  # that no other one of this process has, ever
     _reference: tuple[bytes, bytes] | None = field(default=None, init=False)
 
     def reference(self) -> tuple[bytes, bytes]:
@@ -133,7 +136,7 @@ class Driver:
         found = self._attributes(address)
         if found is None or found[1] != _ON_DEVICE or found[2]:
             return None
-        context, _, _, device, has_handle, start, size = found
+        context, _, _, device, has_handle, start, size, number = found
         if not start <= address <= address + length <= start + size:
             raise CudaError(
                 f"{length} bytes at {address:#x} are more than the allocation of {size} at {start:#x} has", errno.EFAULT
@@ -145,12 +148,18 @@ class Driver:
                 " PYTORCH_CUDA_ALLOC_CONF, CuPy with its default pool.",
                 errno.EOPNOTSUPP,
             )
-        return Allocation(self, context, device, start, size, owner)
+        return Allocation(self, context, device, start, size, owner, number)
 
     def has(self, address: int) -> bool:
         """Whether the processor cannot read there."""
         found = self._attributes(address)
         return found is not None and found[1] == _ON_DEVICE and not found[2]
+
+    def context_of(self, address: int) -> int:
+        """That in which memory of this process was allocated."""
+        found = _pointer()
+        self.call("cuPointerGetAttribute", ctypes.byref(found), _CONTEXT, address)
+        return found.value or 0
 
     def _attributes(self, address: int) -> list[int] | None:
         """As in _ATTRIBUTES; None if this process does not use CUDA."""

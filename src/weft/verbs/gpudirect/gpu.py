@@ -2,11 +2,13 @@
 
     device_span(tensor)      where an object's memory is, if it is a GPU's: torch, CuPy, numba, __cuda_array_interface__
     DeviceBytes              what a message holds of such memory: not the bytes, but where they are
+    shown, reach             what a region shows of its allocation, and how another process gets there by that
 
 Between two regions on GPUs of one machine the bytes take one copy, which the GPU makes: within a process by the
-addresses, between processes by CUDA IPC, where the message holds the handle of the allocation and the receiver maps it.
-The acknowledgement follows the copy, so the sender's memory is free when its completion says so. To and from host
-memory it is one copy too.
+addresses, between processes by CUDA IPC. Over a shared-memory path the sender maps the receiver's allocation and copies
+(`gpu_copies`); else the message holds the handle of the allocation, and the receiver maps it. The acknowledgement
+follows the copy, so the sender's memory is free when its completion says so. To and from host memory it is one copy
+too.
 
 As with GPUDirect in hardware the adapter knows nothing of streams: finish what writes a tensor before you post it
 (`torch.cuda.synchronize()`, an event); when the completion is polled the bytes are there for every kernel after it.
@@ -25,6 +27,8 @@ from weft.verbs.errors import PyverbsUserError
 from weft.verbs.gpudirect.cuda import Allocation, CudaError, driver
 
 _REFERENCE = struct.Struct("<16s64sQQQ")  # UUID of the GPU, handle, size of the allocation; offset and length in it
+_SHOWN = struct.Struct("<16s64sQQ")  # UUID of the GPU, handle, size of the allocation; where it begins in its process
+SHOWN_BYTES = _SHOWN.size
 
 
 class Part(NamedTuple):
@@ -97,6 +101,18 @@ class DeviceBytes:
         except (struct.error, PyverbsUserError) as error:
             raise CudaError(str(error), errno.EINVAL) from error
         return cls(tuple(parts))
+
+
+def shown(allocation: Allocation) -> bytes:
+    """For others who may write there, or read."""
+    return _SHOWN.pack(*allocation.reference(), allocation.size, allocation.start)
+
+
+def reach(data: bytes, address: int) -> tuple[Allocation, int]:
+    """What another process has shown, mapped here, and where its address is; CudaError if this one cannot."""
+    uuid, handle, size, start = _SHOWN.unpack(data)
+    allocation = driver().opened(uuid, handle, size)
+    return allocation, address - start + allocation.start
 
 
 class Span(NamedTuple):

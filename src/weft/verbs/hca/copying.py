@@ -5,12 +5,17 @@
 Memory of queues is mapped by both, and all else is copied by the system, page by page, which one processor does at a
 third of the speed of memory. So a long copy is shared: it is written down in the memory of the other process (`Copy`),
 and who polls there and finds nothing takes parts of it, the other way round. What nobody takes the first one does.
+Only its driver copies what is a GPU's: addresses with ON_GPU in them go to `gpu_path`.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-warn-return-any
 from __future__ import annotations
 
+from typing import Any
+
+from llvmlite import ir
 from numba.core import types
+from numba.extending import intrinsic
 
 from weft.jit import Kernel, part
 from weft.verbs.shm import layout
@@ -25,6 +30,20 @@ _process_vm = types.int64(types.int32, types.int64, types.uint64, types.int64, t
 _write_to: Kernel = types.ExternalFunction("process_vm_writev", _process_vm)
 _read_from: Kernel = types.ExternalFunction("process_vm_readv", _process_vm)
 _yield: Kernel = types.ExternalFunction("sched_yield", types.int32())
+_I64 = ir.IntType(64)
+
+
+def _called(_context: Any, function: Any, own: Any, far: Any, size: Any, outward: Any) -> Any:
+    """Call a function of C at an address."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(_I64, [_I64] * 4)
+        return builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
+
+    return types.int64(*[types.int64] * 5), emit
+
+
+_ask_c: Kernel = intrinsic(_called)
 
 
 @part
@@ -80,6 +99,8 @@ def _copy_together(path, own: int, far: int, size: int, outward: bool) -> bool:
 @part
 def copy(path, own: int, far: int, size: int, outward: bool) -> bool:
     """Between an address here and one of the other process; False if the system does not allow it."""
+    if (own | far) & layout.ON_GPU:
+        return _ask_c(path.copy_on_gpu, own, far, size, 1 if outward else 0) != 0
     offset = far - path.far_begin
     if offset >= 0 and offset + size <= path.far_length:
         if outward:

@@ -89,18 +89,25 @@ def fill_in(words: npt.NDArray[np.int64]) -> layout.PathRecord:
 
 @part
 def _opened(memory: int, domain: int, qp: int, key: int, va: int, length: int, access: int, local: bool) -> int:
-    """Where the bytes are in the process that the key is of; -1 if it does not open them."""
+    """Where the bytes are in the process that the key is of; -1 if it does not open them. ON_GPU is in it, or not."""
     region = _region(memory + _region_at(key))
     if region.key != key or region.domain != domain:
         return -1
-    kind = region.kind
+    kind = region.kind & layout.KIND_MASK
     if kind == 0 or (local and kind != layout.REGION) or region.access & access != access:
         return -1
     only = region.qp_num
     offset, size = va - region.base, region.length
     if (only != 0 and only != qp) or offset < 0 or offset > size or length > size - offset:  # sums could turn over
         return -1
-    return region.address + offset
+    return region.address + offset + (layout.ON_GPU if region.kind != kind else 0)
+
+
+@part
+def _opened_there(path, domain: int, qp: int, key: int, va: int, length: int, access: int, local: bool) -> int:
+    """The same at the other end."""
+    path.far_reference = _region(path.far + _region_at(key)).kind & ~layout.KIND_MASK
+    return _opened(path.far, domain, qp, key, va, length, access, local)
 
 
 @part
@@ -123,6 +130,7 @@ def _find_elements(path, request, write: bool) -> int:
         return -1
     domain = queue_pair(path.own_qp).domain
     access = _LOCAL_WRITE if write else 0
+    path.own_is_on_gpu = 0
     for n in range(request.num_sge):
         one = _element(path, n)
         address, length = one.address, one.length
@@ -130,6 +138,7 @@ def _find_elements(path, request, write: bool) -> int:
             address = _opened(path.own, domain, 0, one.lkey, address, length, access, True)
             if address == -1:
                 return -1
+            path.own_is_on_gpu |= address & layout.ON_GPU
         _found(path, n).value = address
         size += length
     return -1 if is_inline and size > path.max_inline else size
@@ -242,7 +251,7 @@ def _place(path, work: int, n: int) -> int:
     """Where element n of a receive request is in the other process; -1 if its key does not open it."""
     one, domain = _receive_element(work, n), queue_pair(path.far_qp).receive_domain
     length = one.length
-    return _opened(path.far, domain, 0, one.lkey, one.address, length, _LOCAL_WRITE, True) if length else 0
+    return _opened_there(path, domain, 0, one.lkey, one.address, length, _LOCAL_WRITE, True) if length else 0
 
 
 @part
@@ -251,6 +260,8 @@ def _place_of_short(path, size: int, work: int) -> int:
     if size == 0 or size > layout.SHORT_BYTES or _receive_element(work, 0).length < size:
         return 0
     place = _place(path, work, 0)
+    if (path.own_is_on_gpu | place) & layout.ON_GPU:
+        return 0
     offset = place - path.far_begin
     return 0 if offset >= 0 and offset + size <= path.far_length else place  # as quickly
 
@@ -317,11 +328,12 @@ def _do(path, request, qp, size: int) -> bool:
         return False
     if size == 0:
         return True
-    address = _opened(path.far, qp.domain, qp.number, request.rkey, request.va, size, access, False)
+    address = _opened_there(path, qp.domain, qp.number, request.rkey, request.va, size, access, False)
     if address == -1:
         return False
     if op in ATOMICS:
-        return request.va % _WORD_BYTES == 0 and _atomic(path, request, address)
+        is_on_gpu = (path.own_is_on_gpu | address) & layout.ON_GPU != 0
+        return not is_on_gpu and request.va % _WORD_BYTES == 0 and _atomic(path, request, address)
     return _copy_all(path, address, size, 0, op != READ)
 
 
@@ -388,7 +400,7 @@ def carry_out(path) -> int:
     if op in ATOMICS and (size != _WORD_BYTES or _element(path, 0).length != _WORD_BYTES):
         return SLOW
     if is_datagram:
-        if size > own.mtu_bytes or (op != SEND and op != SEND_IMM):
+        if size > own.mtu_bytes or (op != SEND and op != SEND_IMM) or path.own_is_on_gpu != 0:
             return SLOW
         _stage(path, request, size)
     wait(meter, path.scratch, op, size)

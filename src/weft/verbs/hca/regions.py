@@ -6,16 +6,18 @@ A local key opens addresses to the owner's own queue pairs, a remote one to othe
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from weft.verbs import enums as e
-from weft.verbs.gpudirect.cuda import Allocation
+from weft.verbs.gpudirect import gpu
+from weft.verbs.gpudirect.cuda import Allocation, CudaError
 from weft.verbs.shm import layout
 from weft.verbs.shm.layout import RegionRecord
 from weft.verbs.shm.memory import Place, is_there
-from weft.verbs.shm.queue_memory import Lock, QueueMemory
+from weft.verbs.shm.queue_memory import Block, Lock, QueueMemory
 
 WHOLE_SPACE = 1 << 64
 _LENGTH_MAX = 1 << 62  # of those that others find in the table
@@ -38,6 +40,7 @@ class Region:
     parent: Region | None = None  # of a window
     windows: int = 0  # bound to it
     device: Allocation | None = None  # of a GPU
+    reference: Block | None = field(default=None, repr=False)  # where others find how to reach that
     table: Regions | None = field(default=None, repr=False)  # that it is in
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -95,7 +98,6 @@ class Regions:
         shown = RegionRecord.from_buffer(self._memory.bytes, layout.region_at(region.key))
         fits = (
             region.is_open
-            and region.device is None
             and not region.access & e.IBV_ACCESS_ON_DEMAND
             and region.length <= _LENGTH_MAX
             and self._by_key.get(region.key) is region
@@ -108,7 +110,18 @@ class Regions:
         shown.key, shown.domain, shown.qp_num = region.key, id(region.pd), region.qp_num
         shown.address, shown.length, shown.base = region.address, region.length, region.base
         shown.access = region.access
-        shown.kind = layout.REGION if region.parent is None else layout.WINDOW
+        kind = layout.REGION if region.parent is None else layout.WINDOW
+        shown.kind = kind if region.device is None else self._referring(region, region.device, kind)
+
+    def _referring(self, region: Region, device: Allocation, kind: int) -> int:
+        """The kind of one on a GPU; 0 if others cannot reach it."""
+        try:
+            reference = gpu.shown(device)
+            region.reference = region.reference or Block(self._memory, len(reference))
+        except (CudaError, MemoryError):
+            return 0
+        ctypes.memmove(region.reference.address, reference, len(reference))
+        return kind | region.reference.at
 
     def register(
         self,

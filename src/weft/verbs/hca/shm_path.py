@@ -21,6 +21,7 @@ from weft.verbs.enums import IBV_SEND_INLINE, IBV_WC_GRH, ibv_wr_opcode
 from weft.verbs.gpudirect.cuda import in_use
 from weft.verbs.hca import execute
 from weft.verbs.hca.carrier import Sender
+from weft.verbs.hca.gpu_copies import GpuCopies, Mapping
 from weft.verbs.hca.opcodes import OPS
 from weft.verbs.hca.queue_pair import QueuePair, mark
 from weft.verbs.hca.segment import Service
@@ -46,7 +47,7 @@ class ShmPeer:
 
     address: int  # of the memory of the other adapter's queues, mapped here
     process: int
-    mapping: object  # the memory stays here as long as somebody has this
+    mapping: Mapping  # the memory stays here as long as somebody has this
     sender: Sender  # what it would say of packets that go there
     meter: layout.MeterRecord
     ring: Callable[[], None]
@@ -69,6 +70,8 @@ class ShmPath:
         path.far_process, path.source = peer.process, mark(peer.sender.source)
         path.meter, path.dest_qp = ctypes.addressof(peer.meter), dest_qp
         path.max_sge, path.max_inline = qp.send_places_max, qp.inline_max
+        self._gpu_copies = GpuCopies(path, peer.mapping)
+        path.copy_on_gpu = self._gpu_copies.address
         self.request = layout.SendRequest.from_address(path.request)
         if qp.service == Service.UD:
             self._stage(path, peer.sender)

@@ -17,6 +17,8 @@ SGE_MAX = 32  # elements of a request that a shared-memory path takes
 RING = 64  # where the entries of a queue begin, behind its record
 ARMED_FOR_ALL, ARMED_FOR_SOLICITED = 1, 2
 REGION, WINDOW = 1, 2  # RegionRecord.kind; a window is for others only
+KIND_MASK = 3
+ON_GPU = 1 << 62  # in an address, as kernels hand it on: it is a GPU's
 
 
 @record
@@ -61,7 +63,7 @@ class RegionRecord(Record):
     base: u64  # what its first byte is called
     access: u64
     qp_num: u64  # that alone may use it; 0: any of the domain
-    kind: u64  # 0: it is closed
+    kind: u64  # 0: it is closed; of a GPU's plus where its reference is (`gpu.Shown`), which begins at a page
 
 
 @record
@@ -222,6 +224,9 @@ class PathRecord(Record):
     wc_flags: u64  # these three are what the receiver of a datagram is told
     slid: u64
     sl: u64
+    copy_on_gpu: u64  # a function of C; see `copying`
+    own_is_on_gpu: u64  # ON_GPU if some element of the request is
+    far_reference: u64  # where that of the place is which was opened last at the other end
     request: u64  # a SendRequest, and its elements
     found: u64  # for each element, where it is
     scratch: u64

@@ -61,6 +61,11 @@ class QueueMemory:
                 os.close(self.file)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.bytes))
 
+    @property
+    def is_alive(self) -> bool:
+        """Not closed."""
+        return bool(self._header.process)
+
     def close(self) -> None:
         """Those who have it find nobody there any more."""
         self._header.process = 0

@@ -1,7 +1,8 @@
 """PyTorch's process group: its calls as programs on tensors.
 
 Collectives are done when the call returns. Sends and receives begin with the call and go on whenever their rank waits
-for anything. Tensors that do not lie together in memory are copied there and back.
+for anything. Tensors that do not lie together in memory are copied there and back. Those of a GPU have a group of their
+own (`gpu`); what was to be done on the current stream is done before a call begins, and the call's own when it returns.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from weft.collectives.live.calls import choose
 from weft.collectives.live.group import Group
 from weft.collectives.live.link import Endpoint
 from weft.collectives.live.mail import Receiving, Sending
+from weft.collectives.live.pytorch import gpu
 from weft.collectives.live.pytorch.tensors import SUM, Reduction, TensorMemory, as_bytes
-from weft.errors import SubnetError, WeftError
+from weft.errors import ConfigError, SubnetError, WeftError
 
 Tensors = list[torch.Tensor]
 _EXCHANGE = 1 << 63  # a tag that no program has
@@ -62,6 +64,13 @@ class Work(dist._Work):  # type: ignore[misc]
         super().__init__()
         self._group, self._result, self._message = group, result, message
         self.at_end: Callable[[], object] = lambda: None
+        if message is None:
+            self._finish_stream()
+
+    def _finish_stream(self) -> None:
+        """Whatever stream the program goes on with, the result is there."""
+        for device in {tensor.device for tensor in self._result if tensor.is_cuda}:
+            torch.cuda.current_stream(device).synchronize()
 
     def wait(self, timeout: datetime.timedelta | None = None) -> bool:
         if self._message is not None:
@@ -69,6 +78,7 @@ class Work(dist._Work):  # type: ignore[misc]
                 self._group.mail.wait(self._message)
             self.at_end()
             self.at_end = lambda: None
+            self._finish_stream()
         return True
 
     def is_completed(self) -> bool:
@@ -89,7 +99,8 @@ class Work(dist._Work):  # type: ignore[misc]
 
     def get_future(self) -> torch.futures.Future[Tensors]:
         self.wait()
-        future: torch.futures.Future[Tensors] = torch.futures.Future()
+        devices = list({tensor.device for tensor in self._result if tensor.is_cuda})
+        future: torch.futures.Future[Tensors] = torch.futures.Future(devices=devices)
         future.set_result(self._result)
         return future
 
@@ -128,11 +139,12 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta) -> None:
         super().__init__(rank, size)
-        self._rank, self._size = rank, size
+        self._rank, self._size, self._timeout_s = rank, size, timeout.total_seconds()
+        self._keys = TorchStore(store)
+        self._on_gpu: tuple[torch.device, Group] | None = None
         with _told():
-            found = TorchStore(store)
-            name = _name(found, rank, timeout.total_seconds())
-            self._group = Group(endpoint(), found, name, rank, size, timeout.total_seconds())
+            name = _name(self._keys, rank, self._timeout_s)
+            self._group = Group(endpoint(), self._keys, name, rank, size, self._timeout_s)
 
     def getBackendName(self) -> str:  # noqa: N802
         return "weft"
@@ -176,7 +188,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         return Work(self._group, tensors)
 
     def barrier(self, opts: Any = None) -> Work:
-        self._run(Collective.BARRIER, torch.empty(0))
+        self._run(Collective.BARRIER, torch.empty(0, device="cpu"))
         return Work(self._group, [])
 
     # -- blocks, together in one tensor -------------------------------------------------------------------------------
@@ -295,7 +307,8 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def send(self, tensors: Tensors, to: int, tag: int = 0) -> Work:
         with _told():
             data = tensors[0].contiguous()
-            work = Work(self._group, tensors, self._group.mail.send(to, as_bytes(data), tag))
+            group = self._group_of(data)
+            work = Work(group, tensors, group.mail.send(to, as_bytes(data), tag))
             work.at_end = lambda: data  # it stays until then
         return work
 
@@ -309,7 +322,8 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         tensor = tensors[0]
         data = tensor if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
         with _told():
-            work = Work(self._group, tensors, self._group.mail.receive(as_bytes(data), source, tag))
+            group = self._group_of(data)
+            work = Work(group, tensors, group.mail.receive(as_bytes(data), source, tag))
         if data is not tensor:
             work.at_end = lambda: tensor.copy_(data)
         return work
@@ -331,7 +345,8 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         words = f"{kind} of {data.numel():,} {str(data.dtype).removeprefix('torch.')}{by}, root {root}"
         with _told():
             program = choose(kind, self._size, data.nbytes, root)
-            self._group.run(program, TensorMemory(data, beside, reduction or SUM), words)
+            memory = (gpu.GpuMemory if data.is_cuda else TensorMemory)(data, beside, reduction or SUM)
+            self._group_of(data).run(program, memory, words)
 
     def _run_rooted(self, kind: Collective, data: torch.Tensor, root: int) -> None:
         """A gather or a scatter: the root has all blocks, others have theirs."""
@@ -342,7 +357,22 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         words = f"{kind} of {numel:,} {str(data.dtype).removeprefix('torch.')}, root {root}"
         with _told():
             program = choose(kind, self._size, data.nbytes * n_blocks, root)
-            self._group.run(program, TensorMemory(data, block=self._rank * (n_blocks > 1), n_blocks=n_blocks), words)
+            block = self._rank * (n_blocks > 1)
+            memory = (gpu.GpuMemory if data.is_cuda else TensorMemory)(data, block=block, n_blocks=n_blocks)
+            self._group_of(data).run(program, memory, words)
+
+    def _group_of(self, tensor: torch.Tensor) -> Group:
+        """Of the memory that a tensor is in, which is as the current stream leaves it from now on."""
+        if not tensor.is_cuda:
+            return self._group
+        torch.cuda.current_stream(tensor.device).synchronize()
+        if self._on_gpu is None:
+            end, name = gpu.endpoint(tensor.device), f"{self._group.name}-gpu"
+            self._on_gpu = tensor.device, Group(end, self._keys, name, self._rank, self._size, self._timeout_s)
+        device, group = self._on_gpu
+        if device != tensor.device:
+            raise ConfigError(f"a tensor on {tensor.device}: others of this rank are on {device}, and it has one GPU")
+        return group
 
     def _exchange(self, outputs: Tensors, tensors: Tensors) -> None:
         """Of several sizes: from and to each other rank, by messages with a tag of their own."""
@@ -361,6 +391,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         self._group.close()
+        if self._on_gpu is not None:
+            self._on_gpu[1].close()
 
-    def abort(self) -> None:
-        self._group.close()
+    abort = shutdown

@@ -66,7 +66,7 @@ class TensorMemory(Array):
         self._join(here, torch.from_numpy(data).view(self._tensor_type), out=here)
 
 
-def as_bytes(tensor: torch.Tensor) -> Bytes:
-    """Its memory, not a copy."""
-    found: Bytes = tensor.detach().reshape(-1).view(torch.uint8).numpy()
-    return found
+def as_bytes(tensor: torch.Tensor) -> Any:
+    """Its memory, not a copy: of numpy, or still of PyTorch if it is on a GPU."""
+    found = tensor.detach().reshape(-1).view(torch.uint8)
+    return found if found.is_cuda else found.numpy()

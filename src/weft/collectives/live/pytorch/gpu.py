@@ -1,0 +1,113 @@
+"""Tensors on a GPU: slots are there too, copies and sums are the GPU's, and no byte of them goes through the host.
+
+A rank sends from where its tensor is into a slot on the GPU of the other one, which its own GPU writes to by CUDA IPC
+(`weft.verbs.gpudirect`). Sums are PyTorch's, on its current stream. Adapters know nothing of streams: what was to be
+done on the current one is finished before anything is sent, and what was put or added before anybody is told.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from functools import cache
+from typing import Any
+
+import torch
+
+from weft.collectives.live.link import ACCESS, Endpoint
+from weft.collectives.live.pytorch.tensors import SUM, Reduction, as_bytes
+from weft.errors import ConfigError
+from weft.verbs.errors import PyverbsError
+from weft.verbs.gpudirect.cuda import CudaError, driver
+from weft.verbs.hca.regions import Region
+from weft.verbs.pyverbs.mr import MR
+
+FRAGMENT_BYTES = 8 << 20  # a request costs as much as the copy of so many
+_REGIONS_MAX = 64  # allocations that stay registered: PyTorch has few, and cuts its tensors from them
+
+
+@cache
+def endpoint(device: torch.device) -> GpuEndpoint:
+    """Of this process; all its groups share it."""
+    return GpuEndpoint(device)
+
+
+class GpuEndpoint(Endpoint):
+    """As `Endpoint`, of tensors on one GPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(fragment_bytes=FRAGMENT_BYTES)
+        self.device = device
+        self._regions: OrderedDict[int, Region] = OrderedDict()  # by number of the allocation, the last used at the end
+
+    def room(self, n_bytes: int) -> tuple[MR, torch.Tensor]:
+        memory = self.empty(n_bytes)
+        self.settle()  # kernels of before may still use what PyTorch gives again
+        try:
+            return MR(self.pd, n_bytes, ACCESS, address=memory), memory
+        except PyverbsError as error:
+            raise ConfigError(f"backend weft on {self.device}: {error}") from error
+
+    def key(self, address: int, length: int) -> int:
+        try:
+            found = driver().allocation_at(address, length)
+        except CudaError as error:
+            raise ConfigError(f"a tensor on {self.device} cannot be sent: {error}") from error
+        if found is None:  # the head of a message
+            return super().key(address, length)
+        if found.number not in self._regions:
+            table = self.port.ctx.adapter.regions
+            self._regions[found.number] = table.register(self.pd.key, found.start, found.size, 0, device=found)
+            if len(self._regions) > _REGIONS_MAX:
+                table.drop(self._regions.popitem(last=False)[1])
+        self._regions.move_to_end(found.number)
+        return self._regions[found.number].key
+
+    def empty(self, n_bytes: int) -> torch.Tensor:
+        return torch.empty(n_bytes, dtype=torch.uint8, device=self.device)
+
+    def address(self, data: torch.Tensor) -> int:
+        return int(data.data_ptr())
+
+    def read(self, data: torch.Tensor) -> bytes:
+        return bytes(data.cpu().numpy())
+
+    def settle(self) -> None:
+        torch.cuda.current_stream(self.device).synchronize()
+
+
+class GpuMemory:
+    """As `TensorMemory`, of tensors on a GPU."""
+
+    def __init__(
+        self,
+        data: torch.Tensor,
+        beside: torch.Tensor | None = None,
+        reduction: Reduction = SUM,
+        *,
+        block: int = 0,
+        n_blocks: int = 1,
+    ) -> None:
+        self.size_bytes, self.item_bytes = n_blocks * data.nbytes, data.element_size()
+        self._type, self._join, self._end = data.dtype, reduction.join, endpoint(data.device)
+        self._data, self._first = as_bytes(data), block * data.nbytes
+        self._beside = as_bytes(beside) if beside is not None else self._data[:0]
+
+    def address(self, begin: int) -> int:
+        part, offset = self._part(begin)
+        return int(part.data_ptr()) + offset
+
+    def put(self, begin: int, data: Any) -> None:
+        part, offset = self._part(begin)
+        part[offset : offset + len(data)].copy_(data)
+        self._end.settle()
+
+    def add(self, begin: int, data: Any) -> None:
+        part, offset = self._part(begin)
+        here = part[offset : offset + len(data)].view(self._type)
+        self._join(here, data.view(self._type), out=here)
+        self._end.settle()
+
+    def _part(self, begin: int) -> tuple[torch.Tensor, int]:
+        if begin < self.size_bytes:
+            return self._data, begin - self._first
+        return self._beside, begin - self.size_bytes
