@@ -36,6 +36,7 @@ COMMANDS = {
     "sim": "Run traffic over a fabric: times, goodput, latency, the busiest links.",
     "perf": "Measure bandwidth or latency between two hosts as perftest does; or run all published measurements again.",
     "nccl": "Run a collective at every size as nccl-tests does, in its form; or show published runs beside weft's.",
+    "osu": "Run MPI between hosts at every size as the OSU micro-benchmarks do, in their form; or show published runs.",
     "replay": "Run a job's trace on a fabric: Chakra, PyTorch's profiler, SimAI, GOAL; how long, where the time goes.",
     "compare": "Compare fabrics for a cluster: one job over InfiniBand, RoCE or TCP, how long, why, and what it costs.",
     "advise": "Say whether a cluster needs InfiniBand, RoCE or plain Ethernet, why, and when that changes; or ask.",

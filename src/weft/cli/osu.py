@@ -1,0 +1,202 @@
+"""`weft osu`: what osu_latency, osu_bw, osu_allreduce and their like would print on a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from weft.cli.arguments import NAMES_FILE, TABLES, Form, Whole
+from weft.cli.output import console, print_data, progress_bar, table
+
+if TYPE_CHECKING:
+    from weft.collectives.osu.calibration import Figure, Run
+    from weft.collectives.ranks import Ranks
+
+_TITLE = "Published runs of the OSU micro-benchmarks, and how far weft is off"
+
+
+def osu(
+    test: str,
+    spec: Annotated[str, NAMES_FILE] = "",
+    /,
+    *,
+    ppn: Whole = 1,
+    mpi: str = "openmpi",
+    message_size: Annotated[str, Parameter(name=["--message-size", "-m"])] = "",
+    servers: str = "",
+    sharp: Annotated[bool, Parameter(negative="")] = False,
+    registration_cache: bool = True,
+    window: Annotated[Whole, Parameter(name=["--window-size", "-W"])] = 64,
+    network: str | None = None,
+    paths: str | None = None,
+    full: Annotated[bool, Parameter(name=["--full", "-f"], negative="")] = False,
+    band: bool = True,
+    explain: bool = False,
+    seed: Whole = 1,
+    iterations: Annotated[Whole, Parameter(name=["--iterations", "-i"])] = 1,
+    warmup: Annotated[Whole, Parameter(name=["--warmup", "-x"])] = 0,
+    form: Form = TABLES,
+) -> None:
+    """Run MPI between hosts at every size as the OSU micro-benchmarks do, in their form; or show published runs.
+
+    Parameters
+    ----------
+    test
+        latency, bw, bibw, allreduce, alltoall, bcast, allgather, reduce or barrier, with osu_ before it or without; or
+        `calibration`, alone or with the name of a published run.
+    spec
+        A topology, `fat-tree:hosts=64`, or the path of a file.
+    ppn
+        Processes on each server; those of one server talk through shared memory.
+    mpi
+        The library whose rules choose the algorithm: openmpi or mvapich2.
+    message_size
+        The largest, or the smallest and the largest: 1M, 4:1M. Else as the test has them.
+    servers
+        The first so many servers of the fabric, or these by name: h1,h9. Else all; latency and bandwidth are of the
+        first two.
+    sharp
+        The switches add: allreduce, reduce, bcast and barrier.
+    registration_cache
+        Registered memory is kept; else every rendezvous registers it again.
+    window
+        Messages that bw and bibw have under way.
+    network
+        infiniband, omni-path, roce, roce-v1 or tcp. Else as the links speak; Ethernet is roce.
+    paths
+        table, adaptive, ecmp or spray. Else table, on Ethernet ecmp.
+    full
+        Two more columns of collectives: the first and the last rank that is done.
+    band
+        Two more columns: between which figures published runs of the kind lie.
+    explain
+        One more column: the algorithm, or eager or rendezvous.
+    seed
+        Of hashes.
+    iterations
+        Taken and without effect: every iteration of a simulated run is the same.
+    warmup
+        Likewise.
+    """
+    from weft.collectives.osu import report
+    from weft.collectives.osu.bench import Settings, find_test, run
+    from weft.errors import ConfigError
+    from weft.sim.engine import Options
+
+    if test == "calibration":
+        _calibrate(spec, form)
+        return
+    chosen: dict[str, Any] = {"network": network, "paths": paths}  # by name: Options knows which there are
+    least, most = _limits(message_size)
+    settings = Settings(
+        test=find_test(test, "calibration"),
+        mpi=mpi,
+        ppn=ppn,
+        min_bytes=least,
+        max_bytes=most,
+        window=window,
+        sharp=sharp,
+        cached=registration_cache,
+        options=Options(**chosen, seed=seed),
+    )
+    if not spec:
+        raise ConfigError(f"{test} needs a cluster: weft osu {test} fat-tree:hosts=64 --ppn 32")
+    with progress_bar(f"reading {spec}"):
+        ranks = _place(spec, servers)
+    with progress_bar("sizes") as change:
+        found = run(ranks, settings, lambda done, of: change(completed=done, total=of))
+    if form.is_data:
+        print_data(form, report.report(found), "results")
+        return
+    for line in report.text(found, full=full, band=band, explain=explain):
+        print(line)
+
+
+def _limits(message_size: str) -> tuple[int | None, int | None]:
+    """As -m of OSU's programs: the largest, or both."""
+    from weft.units import parse_size_bytes
+
+    if not message_size:
+        return None, None
+    least, colon, most = message_size.rpartition(":")
+    return parse_size_bytes(least) if colon else None, parse_size_bytes(most)
+
+
+def _place(spec: str, servers: str) -> Ranks:
+    from weft.collectives.ranks import place
+    from weft.errors import ConfigError
+    from weft.fabric.spec import load
+    from weft.sim.perftest import prepare
+
+    fabric = prepare(load(spec))
+    if not servers.isdecimal():
+        return place(fabric, servers.split(",") if servers else None)
+    if not 1 <= int(servers) <= len(fabric.servers):
+        raise ConfigError(f"--servers {servers}: {fabric.spec} has {len(fabric.servers)}")
+    return place(fabric, fabric.servers[: int(servers)])
+
+
+# -- published runs ---------------------------------------------------------------------------------------------------
+
+
+def _calibrate(name: str, form: Form) -> None:
+    from weft.collectives.osu import calibration
+
+    chosen = (calibration.find(name),) if name else calibration.runs()
+    compared: list[tuple[Run, tuple[Figure, ...]]] = []
+    with progress_bar("runs") as change:
+        for one in chosen:
+            change(description=one.name, completed=len(compared), total=len(chosen))
+            compared.append((one, calibration.compare(one)))
+    out = console()
+    if form.is_data:
+        print_data(form, [_run_facts(*one) for one in compared], "figures")
+    elif name:
+        _print_figures(*compared[0])
+    else:
+        rows, note = calibration.summary(compared)
+        out.print(table(_TITLE, calibration.COLUMNS, rows))
+        out.print(note, markup=False)
+
+
+def _print_figures(one: Run, figures: tuple[Figure, ...]) -> None:
+    unit = "MB/s" if one.test.is_bandwidth else "us"
+    heads = ("bytes", f"measured {unit}", f"weft {unit}", "error", "low", "high", "in the band", "how")
+    rows = [
+        (
+            f"{figure.row.size_bytes:,}",
+            f"{figure.measured:,.2f}",
+            f"{figure.row.value:,.2f}",
+            f"{figure.error:+.1%}",
+            f"{figure.row.low:,.2f}",
+            f"{figure.row.high:,.2f}",
+            "yes" if figure.kept else "NO" if one.promised else "no",
+            figure.row.how,
+        )
+        for figure in figures
+    ]
+    out = console()
+    out.print(table(f"osu_{one.test}, {one.spec}, {one.ppn} processes on each", heads, rows))
+    out.print(f"Source: {one.source}" + (f"\nNote: {one.note}" if one.note else ""), markup=False)
+
+
+def _run_facts(one: Run, figures: tuple[Figure, ...]) -> dict[str, Any]:
+    about = {
+        key: getattr(one, key) for key in ("name", "test", "spec", "ppn", "mpi", "promised", "source", "date", "note")
+    }
+    return about | {
+        "figures": [
+            {
+                "size_bytes": figure.row.size_bytes,
+                "measured": figure.measured,
+                "simulated": figure.row.value,
+                "low": figure.row.low,
+                "high": figure.row.high,
+                "error": figure.error,
+                "kept": figure.kept,
+                "how": figure.row.how,
+            }
+            for figure in figures
+        ],
+    }

@@ -1,0 +1,161 @@
+r"""Trees as MPI libraries lay them, all of the buffer at once: a rank sends to one child after the other.
+
+    binomial, radix 2            k-nomial, radix 4             binary
+
+          0                            0                           0
+       /  |  \                   / / / |  \  \                   /   \
+      4   2   1                 1 2 3  4   8  12                1     2
+     / \  |                            |   |   |               / \   / \
+    6   5 3                            5.. 9.. 13..           3   5 4   6
+    |
+    7
+
+A k-nomial tree of radix k is ceil(log_k n) levels high, and on each a rank sends to k - 1 children. Open MPI and
+MVAPICH2 have radix 4 for broadcasts; the binary tree is numbered as Open MPI's, level by level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.collectives.kinds import Collective
+from weft.collectives.program import Program, Sends
+from weft.errors import ConfigError
+
+RADIX = 4
+
+
+def binomial_broadcast(n_ranks: int, root: int = 0) -> Program:
+    """The root's buffer doubles the number of those who have it in every round: 0 to 1, then both to 2 and 3."""
+
+    def make_round(number: int) -> Sends:
+        have = np.arange(min(1 << number, n_ranks - (1 << number)))
+        return Sends.make(have, have + (1 << number), 0, add=False)
+
+    return _rooted("binomial broadcast", Collective.BROADCAST, n_ranks, (n_ranks - 1).bit_length(), make_round, root)
+
+
+def knomial_broadcast(n_ranks: int, root: int = 0, radix: int = RADIX) -> Program:
+    """The root's buffer goes down a k-nomial tree, to the largest subtrees first."""
+    levels = _levels(n_ranks, radix)
+
+    def make_round(number: int) -> Sends:
+        child, parent = _knomial(n_ranks, radix, levels - 1 - number)
+        return Sends.make(parent, child, 0, add=False)
+
+    return _rooted("k-nomial broadcast", Collective.BROADCAST, n_ranks, levels, make_round, root)
+
+
+def knomial_reduce(n_ranks: int, root: int = 0, radix: int = RADIX) -> Program:
+    """The sum of all buffers comes up a k-nomial tree to the root, from the smallest subtrees first."""
+
+    def make_round(number: int) -> Sends:
+        child, parent = _knomial(n_ranks, radix, number)
+        return Sends.make(child, parent, 0, add=True)
+
+    name = "binomial reduce" if radix == 2 else "k-nomial reduce"
+    return _rooted(name, Collective.REDUCE, n_ranks, _levels(n_ranks, radix), make_round, root)
+
+
+def binomial_reduce(n_ranks: int, root: int = 0) -> Program:
+    """The sum of all buffers comes up a binomial tree to the root."""
+    return knomial_reduce(n_ranks, root, radix=2)
+
+
+def binary_broadcast(n_ranks: int, root: int = 0) -> Program:
+    """The root's buffer goes down a binary tree, in one piece."""
+
+    def make_round(number: int) -> Sends:
+        child, parent = _binary(n_ranks, number)
+        return Sends.make(parent, child, 0, add=False)
+
+    return _rooted("binary broadcast", Collective.BROADCAST, n_ranks, n_ranks.bit_length() - 1, make_round, root)
+
+
+def binary_reduce(n_ranks: int, root: int = 0) -> Program:
+    """The sum of all buffers comes up a binary tree to the root, in one piece."""
+    levels = n_ranks.bit_length() - 1
+
+    def make_round(number: int) -> Sends:
+        child, parent = _binary(n_ranks, levels - 1 - number)
+        return Sends.make(child, parent, 0, add=True)
+
+    return _rooted("binary reduce", Collective.REDUCE, n_ranks, levels, make_round, root)
+
+
+def linear_broadcast(n_ranks: int, root: int = 0) -> Program:
+    """The root sends its buffer to each of the others."""
+    rank = np.arange(1, n_ranks)
+    sends = Sends.make(np.zeros_like(rank), rank, 0, add=False)
+    return _rooted("linear broadcast", Collective.BROADCAST, n_ranks, 1, lambda _number: sends, root)
+
+
+def linear_reduce(n_ranks: int, root: int = 0) -> Program:
+    """All send their buffers to the root, which adds them up."""
+    sends = Sends.make(np.arange(1, n_ranks), 0, 0, add=True)
+    return _rooted("linear reduce", Collective.REDUCE, n_ranks, 1, lambda _number: sends, root)
+
+
+def linear_barrier(n_ranks: int) -> Program:
+    """All tell one, which tells all."""
+    rank = np.arange(1, n_ranks)
+    rounds = Sends.make(rank, 0, 0, add=True), Sends.make(np.zeros_like(rank), rank, 0, add=True)
+    return Program.of("linear barrier", Collective.BARRIER, n_ranks, (1, 1), rounds.__getitem__, n_chunks=1)
+
+
+def tree_barrier(n_ranks: int) -> Program:
+    """All tell one over a binomial tree, and it tells all the same way back."""
+    levels = _levels(n_ranks, 2)
+
+    def make_round(number: int) -> Sends:
+        child, parent = _knomial(n_ranks, 2, min(number, 2 * levels - 1 - number))
+        return Sends.make(child, parent, 0, add=True) if number < levels else Sends.make(parent, child, 0, add=True)
+
+    return Program.of("tree barrier", Collective.BARRIER, n_ranks, (1,) * (2 * levels), make_round, n_chunks=1)
+
+
+def turned(program: Program, root: int) -> Program:
+    """Written for root 0: every rank moved on, so that this one is the root."""
+    n = program.n_ranks
+    if not 0 <= root < n:
+        raise ConfigError(f"root {root} of {program.name} is not from 0 to {n - 1}")
+
+    def make_round(number: int) -> Sends:
+        made = program.make_round(number)
+        return replace(made, src=(made.src + root) % n, dst=(made.dst + root) % n)
+
+    return replace(program, make_round=make_round, root=root) if root else program
+
+
+def _rooted(
+    name: str, kind: Collective, n_ranks: int, n_rounds: int, make_round: Callable[[int], Sends], root: int
+) -> Program:
+    return turned(Program.of(name, kind, n_ranks, (1,) * n_rounds, make_round, n_chunks=1), root)
+
+
+def _levels(n_ranks: int, radix: int) -> int:
+    if radix < 2:
+        raise ConfigError(f"a k-nomial tree of radix {radix}: give 2 or more")
+    levels, reached = 0, 1
+    while reached < n_ranks:
+        levels, reached = levels + 1, reached * radix
+    return levels
+
+
+def _knomial(n_ranks: int, radix: int, level: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Children and their parents on one level: those that differ in this digit, the lowest that is not 0."""
+    place = radix**level
+    child = np.arange(place, n_ranks, place)
+    child = child[child // place % radix > 0]
+    return child, child - child // place % radix * place
+
+
+def _binary(n_ranks: int, level: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Children on level + 1 and their parents: 1 and 2 below 0, then 3 and 5 below 1, 4 and 6 below 2."""
+    width = 1 << level
+    child = np.arange(2 * width - 1, min(4 * width - 1, n_ranks))
+    return child, width - 1 + (child - (2 * width - 1)) % width

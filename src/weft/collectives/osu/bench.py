@@ -1,0 +1,259 @@
+"""OSU's programs at every size, on the servers of a fabric.
+
+    ranks = place(prepare(weft.load("fat-tree:hosts=64,server=host-hdr")))
+    table = run(ranks, Settings(test=Test.ALLREDUCE, ppn=32))
+    table.rows[0].value, table.rows[0].low, table.rows[0].high
+
+Latency is half a round trip, or a collective's mean over all ranks, in microseconds; bandwidth is in MB/s, of 10^6
+bytes, of a window of messages and the answer to it. Each figure stands between two others: where published runs lie.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+
+from weft.collectives.kinds import Collective
+from weft.collectives.knomial import knomial_broadcast, knomial_reduce
+from weft.collectives.osu import clock
+from weft.collectives.osu.clock import Step
+from weft.collectives.osu.libraries import Library, choose, library
+from weft.collectives.osu.message import Messages
+from weft.collectives.osu.times import Band, times
+from weft.collectives.osu.wire import Wire
+from weft.collectives.program import Program, Sends
+from weft.collectives.ranks import Ranks
+from weft.errors import ConfigError, find_named
+from weft.sim.engine import Network, Options
+
+MOST_RANKS = 131_072
+MOST_BYTES = 1 << 30
+_REPLY_BYTES = 4  # of osu_bw's answer to a window
+_SMALL_BYTES = 2048  # up to which latency is what counts
+_SHARP = (Collective.ALL_REDUCE, Collective.REDUCE, Collective.BROADCAST, Collective.BARRIER)
+
+
+class Test(enum.StrEnum):
+    """OSU's programs, without their osu_."""
+
+    heading: str
+    collective: Collective | None
+    datatype: str
+    min_bytes: int
+    max_bytes: int
+
+    LATENCY = "latency", "Latency", None, "MPI_CHAR", 1, 4 << 20
+    BW = "bw", "Bandwidth", None, "MPI_CHAR", 1, 4 << 20
+    BIBW = "bibw", "Bi-Directional Bandwidth", None, "MPI_CHAR", 1, 4 << 20
+    ALLREDUCE = "allreduce", "Allreduce Latency", Collective.ALL_REDUCE, "MPI_INT", 4, 1 << 20
+    ALLTOALL = "alltoall", "All-to-All Personalized Exchange Latency", Collective.ALL_TO_ALL, "MPI_CHAR", 1, 1 << 20
+    BCAST = "bcast", "Broadcast Latency", Collective.BROADCAST, "MPI_CHAR", 1, 1 << 20
+    ALLGATHER = "allgather", "Allgather Latency", Collective.ALL_GATHER, "MPI_CHAR", 1, 1 << 20
+    REDUCE = "reduce", "Reduce Latency", Collective.REDUCE, "MPI_INT", 4, 1 << 20
+    BARRIER = "barrier", "Barrier Latency", Collective.BARRIER, "", 0, 0
+
+    def __new__(
+        cls, name: str, heading: str, kind: Collective | None, datatype: str, min_bytes: int, max_bytes: int
+    ) -> Self:
+        made = str.__new__(cls, name)
+        made._value_, made.heading, made.collective, made.datatype = name, heading, kind, datatype
+        made.min_bytes, made.max_bytes = min_bytes, max_bytes
+        return made
+
+    @property
+    def is_bandwidth(self) -> bool:
+        return self in (Test.BW, Test.BIBW)
+
+
+def find_test(name: str, *others: str) -> Test:
+    """By OSU's name, with or without osu_."""
+    known = {str(one): one for one in Test}
+    hint = f"Or one of {', '.join(others)}." if others else ""
+    return find_named("test", name.lower().removeprefix("osu_"), known, hint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a test runs with."""
+
+    test: Test
+    mpi: str = "openmpi"
+    ppn: int = 1
+    min_bytes: int | None = None  # None: the test's own
+    max_bytes: int | None = None
+    only: tuple[int, ...] = ()  # these sizes alone
+    window: int = 64  # messages that osu_bw has under way
+    sharp: bool = False
+    cached: bool = True  # registered memory is kept from message to message
+    options: Options = field(default_factory=Options)
+
+    def __post_init__(self) -> None:
+        library(self.mpi)
+        if not 1 <= self.ppn <= 1024:
+            raise ConfigError(f"--ppn {self.ppn} is not from 1 to 1024 processes on each server")
+        if not 1 <= self.window <= 65_536:
+            raise ConfigError(f"-W {self.window} is not from 1 to 65536 messages")
+        low, high = self._limits()
+        if not (self.test.min_bytes <= low <= high <= MOST_BYTES):
+            least = self.test.min_bytes
+            raise ConfigError(f"-m {low}:{high}: osu_{self.test} has sizes from {least} bytes to 1 GiB, smallest first")
+        if self.sharp and self.test.collective not in _SHARP:
+            known = ", ".join(str(one) for one in Test if one.collective in _SHARP)
+            raise ConfigError(f"--sharp: switches add and copy for {known}, not for {self.test}: leave it out")
+
+    def _limits(self) -> tuple[int, int]:
+        low = self.test.min_bytes if self.min_bytes is None else self.min_bytes
+        return low, self.test.max_bytes if self.max_bytes is None else self.max_bytes
+
+    @property
+    def sizes(self) -> Iterator[int]:
+        """Doubled, as OSU's programs do."""
+        if self.test is Test.BARRIER:
+            yield 0
+            return
+        yield from self.only
+        size_bytes, most = self._limits() if not self.only else (1, 0)
+        while size_bytes <= most:
+            yield size_bytes
+            size_bytes *= 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One size. Values are microseconds, or MB/s of a bandwidth test."""
+
+    size_bytes: int
+    value: float
+    low: float
+    high: float
+    least: float  # of the ranks
+    most: float
+    how: str  # the algorithm, or the protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Table:
+    settings: Settings
+    ranks: Ranks
+    library: Library
+    network: Network | None
+    rows: tuple[Row, ...]
+
+
+def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] | None = None) -> Table:
+    """Every size; the fabric must be routed."""
+    chosen = library(settings.mpi)
+    wire = Wire(ranks, settings.ppn, settings.options)
+    if wire.n_ranks > MOST_RANKS:
+        raise ConfigError(f"{wire.n_ranks:,} processes are more than {MOST_RANKS:,}: give fewer --servers or --ppn")
+    if wire.n_ranks < 2:
+        raise ConfigError(f"osu_{settings.test} needs two processes: give two servers, or --ppn 2")
+    if settings.sharp:
+        wire.refuse_sharp()
+    messages = Messages(wire=wire, rules=chosen.message_rules(cached=settings.cached))
+    sizes, rows = list(settings.sizes), []
+    for size_bytes in sizes:
+        rows.append(_row(settings, chosen, messages, size_bytes))
+        if progress is not None:
+            progress(len(rows), len(sizes))
+    network = wire.network if len(ranks.servers) > 1 else None
+    return Table(settings=settings, ranks=ranks, library=chosen, network=network, rows=tuple(rows))
+
+
+def _row(settings: Settings, chosen: Library, messages: Messages, size_bytes: int) -> Row:
+    wire, kind = messages.wire, settings.test.collective
+    if kind is None:
+        return _point_to_point(settings, messages, size_bytes)
+    if settings.sharp:
+        took, how = _sharp_us(kind, messages, size_bytes), "SHARP"
+    else:
+        choice = choose(chosen, kind, nodes=len(wire.ranks.servers), ppn=wire.ppn, size_bytes=size_bytes)
+        took, how = clock.run(choice.steps, messages), choice.name
+    value, band = float(took.mean()), band_of(settings.test, size_bytes)
+    return Row(
+        size_bytes=size_bytes,
+        value=value,
+        low=value * band.low,
+        high=value * band.high,
+        least=float(took.min()),
+        most=float(took.max()),
+        how=how,
+    )
+
+
+def band_of(test: Test, size_bytes: int) -> Band:
+    """How far published runs of the same kind are off."""
+    kind = "bandwidth" if test.is_bandwidth else "latency" if test is Test.LATENCY else "collective"
+    return times().band[f"{kind}-{'small' if size_bytes <= _SMALL_BYTES else 'large'}"]
+
+
+# -- point to point ---------------------------------------------------------------------------------------------------
+
+
+def _point_to_point(settings: Settings, messages: Messages, size_bytes: int) -> Row:
+    """Between the first two servers; on one server between two of its processes."""
+    inside = len(messages.wire.ranks.servers) == 1
+    sizes = np.array([float(size_bytes), _REPLY_BYTES])
+    both_ways = 2 if settings.test is Test.BIBW else 1
+    cost = messages.inside(sizes, both_ways) if inside else messages.between(sizes)
+    took_us = float(cost.total[0])
+    band = band_of(settings.test, size_bytes)
+    how = f"shared memory, {_protocol(cost.request[0])}" if inside else _protocol(cost.request[0])
+    if settings.test is Test.LATENCY:
+        value = took_us
+        low, high = value * band.low, value * band.high
+    else:
+        busy = (float(cost.send[0]), float(cost.receive[0]))
+        idle_us = float(messages.inside(np.ones(1)).flight[0]) if inside else float(messages.wire.lone_us(1.0))
+        wire_us = float(cost.flight[0]) - idle_us if inside else size_bytes * messages.wire.us_per_byte
+        gap_us = max(sum(busy) if both_ways == 2 else max(busy), wire_us)
+        window_us = settings.window * gap_us + took_us + float(cost.total[1])
+        value = both_ways * settings.window * size_bytes / window_us
+        low, high = value / band.high, value / band.low
+    return Row(size_bytes=size_bytes, value=value, low=low, high=high, least=value, most=value, how=how)
+
+
+def _protocol(request_us: float) -> str:
+    return "rendezvous" if request_us else "eager"
+
+
+# -- SHARP ------------------------------------------------------------------------------------------------------------
+
+
+def _sharp_us(kind: Collective, messages: Messages, size_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """[rank] -> up inside the nodes, up and down the tree of switches, down inside the nodes."""
+    wire, known = messages.wire, times()
+    servers, ppn = len(wire.ranks.servers), wire.ppn
+    other = np.arange(1, servers) * ppn
+    way_us = float(wire.lone_us(1.0)) + float(wire.together(np.zeros_like(other), other).more_us.max())
+    own_us = known.message.send_us + known.message.receive_us
+    stream_us = size_bytes * wire.us_per_byte / known.sharp.rate
+    between_us = own_us + way_us + wire.levels() * known.sharp.level_us + stream_us
+    up = kind is not Collective.BROADCAST and ppn > 1
+    down = kind is not Collective.REDUCE and ppn > 1
+    clock_us = np.zeros(wire.n_ranks)
+    if up:
+        clock_us = clock.run((Step(program=_in_nodes(knomial_reduce(ppn), servers), size_bytes=size_bytes),), messages)
+    begun_us = float(clock_us[::ppn].max()) + between_us
+    if not down:
+        clock_us[::ppn] = begun_us
+        return clock_us
+    told = clock.run((Step(program=_in_nodes(knomial_broadcast(ppn), servers), size_bytes=size_bytes),), messages)
+    return begun_us + told
+
+
+def _in_nodes(inner: Program, nodes: int) -> Program:
+    """The same in all nodes at once; no collective of all ranks, but as long."""
+    first = np.arange(nodes)[:, None] * inner.n_ranks
+
+    def make_round(number: int) -> Sends:
+        made = inner.make_round(number)
+        src, dst = ((first + end).ravel() for end in (made.src, made.dst))
+        return Sends.make(src, dst, 0, add=np.tile(made.add, nodes))
+
+    runs = (1,) * inner.n_rounds
+    return Program.of(inner.name, inner.collective, nodes * inner.n_ranks, runs, make_round, n_chunks=1)

@@ -1,0 +1,117 @@
+"""Published runs of OSU's programs beside the model: what was measured, what weft says, and whether within its band.
+
+The runs are data, `calibration.toml`, each with its source; the constants that were fitted to some of them, and the
+bands, are in `weft/fabric/catalog/mpi_times.toml`. What a run does not tell and weft must know, its note says.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+import msgspec
+
+from weft.collectives.osu.bench import Row, Settings, Test
+from weft.collectives.osu.bench import run as run_test
+from weft.collectives.ranks import Ranks, place
+from weft.errors import find_named
+from weft.fabric.rates import read_data
+from weft.fabric.spec import load
+from weft.sim.engine import Network, Options
+from weft.sim.perftest import prepare
+
+COLUMNS = ("run", "sizes", "mean error", "worst error", "in the band", "promise")
+
+
+class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One run that somebody published."""
+
+    name: str
+    test: Test
+    spec: str
+    promised: bool
+    source: str
+    date: datetime.date
+    rows: tuple[tuple[int, float], ...]  # bytes; microseconds or MB/s
+    ppn: int = 1
+    network: Network | None = None
+    mpi: str = "openmpi"
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One published number and weft's."""
+
+    run: str
+    measured: float
+    row: Row
+
+    @property
+    def error(self) -> float:
+        """Part of the measured one; above 0 where weft's is larger."""
+        return self.row.value / self.measured - 1
+
+    @property
+    def kept(self) -> bool:
+        """In the band."""
+        return self.row.low <= self.measured <= self.row.high
+
+
+@cache
+def runs() -> tuple[Run, ...]:
+    tables = read_data("weft.collectives.osu", "calibration.toml")
+    return msgspec.convert([{**table, "name": name} for name, table in tables.items()], tuple[Run, ...])
+
+
+def find(name: str) -> Run:
+    return find_named("run", name, {one.name: one for one in runs()}, "`weft osu calibration` lists them.")
+
+
+@cache
+def _place(spec: str) -> Ranks:
+    return place(prepare(load(spec)))
+
+
+def compare(run: Run) -> tuple[Figure, ...]:
+    """Every size of a run."""
+    settings = Settings(
+        test=run.test,
+        mpi=run.mpi,
+        ppn=run.ppn,
+        only=tuple(size_bytes for size_bytes, _ in run.rows),
+        options=Options(network=run.network),
+    )
+    rows = run_test(_place(run.spec), settings).rows
+    return tuple(
+        Figure(run=run.name, measured=measured, row=row) for (_, measured), row in zip(run.rows, rows, strict=True)
+    )
+
+
+def mean_error(figures: Iterable[Figure]) -> float:
+    """Mean of absolute errors."""
+    errors = [abs(figure.error) for figure in figures]
+    return sum(errors) / len(errors)
+
+
+def summary(compared: Iterable[tuple[Run, tuple[Figure, ...]]]) -> tuple[list[tuple[str, ...]], str]:
+    """A row for each run, and a note, for a table."""
+    rows: list[tuple[str, ...]] = []
+    promised: list[Figure] = []
+    for run, figures in compared:
+        worst = max(figures, key=lambda figure: abs(figure.error))
+        place = f"{worst.error:+.0%} at {worst.row.size_bytes:,} B"
+        kept = f"{sum(figure.kept for figure in figures)} of {len(figures)}"
+        promise = "nine of ten" if run.promised else "none: reported"
+        rows.append((run.name, str(len(figures)), f"{mean_error(figures):.1%}", place, kept, promise))
+        promised += figures if run.promised else ()
+    if not promised:
+        return rows, ""
+    inside = sum(figure.kept for figure in promised)
+    note = (
+        f"Of {len(promised)} figures of promised runs {inside} lie in their band; mean absolute error "
+        f"{mean_error(promised):.1%}. Each size, source and note: weft osu calibration NAME, or --json"
+    )
+    return rows, note

@@ -1,0 +1,164 @@
+"""The time of a program of MPI: every rank has a clock, and the rounds move it.
+
+In a round a rank sends what it has to send, one message after the other, and then takes what comes, in the order of
+arrival; what is added costs it the addition. An eager message leaves without asking; a rendezvous begins when both have
+come, and the sender waits for its end. Nobody waits for others than those: clocks drift apart, and OSU's programs print
+their mean.
+
+Of rounds that repeat so many are run until the delays have gone through a node; of very many that differ, some, evenly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.collectives.kinds import Collective
+from weft.collectives.osu.message import Cost, Messages
+from weft.collectives.osu.times import times
+from weft.collectives.program import Program, Sends
+
+_MOST_DIFFERENT = 64  # rounds that are run of those that differ
+_FEWEST_REPEATED = 16
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A program and the bytes that it counts; `overlapped`: all sends of all rounds are under way at once."""
+
+    program: Program
+    size_bytes: int
+    overlapped: bool = False
+
+
+def run(steps: tuple[Step, ...], messages: Messages) -> Floats:
+    """[rank] -> microseconds until it has done all steps, one after the other; all begin together."""
+    clock = np.zeros(messages.wire.n_ranks)
+    for step in steps:
+        clock = (_overlapped if step.overlapped else _in_order)(step, messages, clock)
+    return clock
+
+
+def _in_order(step: Step, messages: Messages, clock: Floats) -> Floats:
+    program, ppn = step.program, messages.wire.ppn
+    if len(program.runs) > 2 * _MOST_DIFFERENT and len(program.runs) == program.n_rounds:
+        numbers = np.unique(np.linspace(0, program.n_rounds - 1, _MOST_DIFFERENT).astype(int))
+        begun = clock.copy()
+        for number in numbers.tolist():
+            clock = _round(step, number, messages, clock)
+        return begun + (clock - begun) * (program.n_rounds / len(numbers))
+    for one in program.runs:
+        window = max(2 * ppn, _FEWEST_REPEATED)
+        kept = min(one.n_rounds, 2 * window)
+        ends = []
+        for number in range(one.first, one.first + kept):
+            clock = _round(step, number, messages, clock)
+            ends.append(float(clock.max()))
+        if kept < one.n_rounds:
+            clock = clock + (one.n_rounds - kept) * (ends[-1] - ends[-1 - window]) / window
+    return clock
+
+
+def _round(step: Step, number: int, messages: Messages, clock: Floats) -> Floats:
+    src, dst, size_bytes, add = _messages(step, number)
+    cost = _cost(messages, src, dst, size_bytes, add)
+    order = np.argsort(src, kind="stable")
+    sent = np.empty(len(src))
+    sent[order] = clock[src[order]] + _running_sum(cost.send[order], src[order])
+    after = clock.copy()
+    np.maximum.at(after, src, sent)  # of each rank, when it has sent all of this round
+    asks = cost.request > 0
+    arrived = np.where(asks, np.maximum(sent + cost.request, after[dst]) + cost.ready, sent) + cost.flight
+    order = np.lexsort((arrived, dst))
+    to, work = dst[order], cost.receive[order]
+    done = _running_sum(work, to)
+    # Lindley's recursion: each is begun when it has come and the one before it is done.
+    done += _running_max(np.maximum(arrived[order], after[to]) - (done - work), to)
+    now = after.copy()
+    np.maximum.at(now, to, done)
+    np.maximum.at(now, src[asks], arrived[asks])
+    return now
+
+
+def _overlapped(step: Step, messages: Messages, clock: Floats) -> Floats:
+    """Every rank posts all at once: its own work, or the wire's, whichever takes longer, and one flight."""
+    program = step.program
+    numbers = np.unique(np.linspace(0, program.n_rounds - 1, min(program.n_rounds, _MOST_DIFFERENT)).astype(int))
+    busy, wire, flight = np.zeros(len(clock)), np.zeros(len(clock)), np.zeros(len(clock))
+    for number in numbers.tolist():
+        src, dst, size_bytes, add = _messages(step, number)
+        cost = _cost(messages, src, dst, size_bytes, add)
+        least = _cost(messages, src, dst, np.zeros_like(size_bytes), np.zeros_like(add))
+        np.add.at(busy, src, cost.send)
+        np.add.at(busy, dst, cost.receive)
+        np.add.at(wire, src, cost.flight - least.flight)
+        np.maximum.at(flight, dst, least.flight + cost.request + cost.ready)
+    scale = program.n_rounds / len(numbers)
+    return clock + np.maximum(busy, wire) * scale + flight
+
+
+def _messages(step: Step, number: int) -> tuple[Ints, Ints, Floats, NDArray[np.bool_]]:
+    """Senders, receivers, bytes, and whether they are added."""
+    program = step.program
+    sends = program.make_round(number)
+    chunk_bytes = 0 if program.collective is Collective.BARRIER else program.chunk_bytes(step.size_bytes)
+    if program.aggregated:
+        sends = _joined(sends, program.n_ranks)
+    size = np.minimum(sends.n_chunks.astype(np.float64) * chunk_bytes, max(step.size_bytes, 0))
+    return sends.src.astype(np.int64), sends.dst.astype(np.int64), size, sends.add
+
+
+def _joined(sends: Sends, n_ranks: int) -> Sends:
+    """One message from one rank to another."""
+    key = sends.src.astype(np.int64) * n_ranks + sends.dst
+    _, first, which = np.unique(key, return_index=True, return_inverse=True)
+    one = Sends(**{name: getattr(sends, name)[first] for name in Sends.__slots__})
+    return replace(one, n_chunks=np.bincount(which, sends.n_chunks).astype(np.int32))
+
+
+def _cost(messages: Messages, src: Ints, dst: Ints, size_bytes: Floats, add: NDArray[np.bool_]) -> Cost:
+    wire, n = messages.wire, len(src)
+    server = src // wire.ppn
+    inside = server == dst // wire.ppn
+    parts = {name: np.zeros(n) for name in Cost.__slots__}
+    if inside.any():
+        sharing = np.bincount(server[inside], minlength=len(wire.ranks.servers))[server[inside]]
+        _fill(parts, inside, messages.inside(size_bytes[inside], sharing))
+    if not inside.all():
+        across = ~inside
+        found = wire.together(src[across], dst[across])
+        many = np.bincount(server[across], minlength=len(wire.ranks.servers))[server[across]]
+        crowd_us = np.maximum(many / wire.ranks.rails - 1, 0.0) * times().adapter.message_ns / 1e3
+        _fill(parts, across, messages.between(size_bytes[across], found.more_us + crowd_us, found.us_per_byte))
+    parts["receive"] += np.where(add, size_bytes, 0.0) / times().shared.reduce_gbyte_s / 1e3
+    return Cost(**parts)
+
+
+def _fill(parts: dict[str, Floats], rows: NDArray[np.bool_], cost: Cost) -> None:
+    for name, column in parts.items():
+        column[rows] = getattr(cost, name)
+
+
+def _running_sum(values: Floats, group: Ints) -> Floats:
+    """So far in each group; rows of a group lie together."""
+    total = np.cumsum(values)
+    begins = np.flatnonzero(np.diff(group, prepend=-1))
+    before = total[begins] - values[begins]
+    summed: Floats = total - np.repeat(before, np.diff(np.append(begins, len(group))))
+    return summed
+
+
+def _running_max(values: Floats, group: Ints) -> Floats:
+    """The largest so far in each group, by steps that double."""
+    found = values
+    step, longest = 1, int(np.diff(np.append(np.flatnonzero(np.diff(group, prepend=-1)), len(group))).max())
+    while step < longest:
+        same = group[step:] == group[:-step]
+        found = np.concatenate((found[:step], np.where(same, np.maximum(found[step:], found[:-step]), found[step:])))
+        step *= 2
+    return found

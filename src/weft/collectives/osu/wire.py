@@ -1,0 +1,150 @@
+"""What a fabric gives to messages between servers: one alone, and all of a round together.
+
+Both are the analytic engine's, over the fabric's own routes: a lone message arrives when the packet engine says, and of
+messages that share a link the busiest one decides. So a round costs two runs, whatever sizes it is asked for:
+
+    time of a message = a lone one of its size + what its own way takes more + bytes x what sharing adds
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.collectives.ranks import Ranks
+from weft.errors import ConfigError
+from weft.fabric.kinds import NodeKind
+from weft.sim.analytic import AnalyticEngine
+from weft.sim.engine import Network, Options
+from weft.sim.layout.rules import fill_in
+from weft.sim.traffic import Operation, Traffic
+
+LARGE_BYTES = 1 << 20
+_SMALL = (1, 16, 32, 64, 128, 192, 220, 221, 256)
+_GRID = np.array([*_SMALL, *(1 << power for power in range(9, 31))], np.int64)
+_APART_PS = 10**13  # between messages that must not meet
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Together:
+    """Messages of one round: a row for each."""
+
+    more_us: Floats  # than the lone one, at any size: a longer way
+    us_per_byte: Floats  # more than the lone one: others on the same links
+
+
+@dataclass(eq=False)
+class Wire:
+    """Servers of a job and the network between them. Every process sends through one adapter, the one beside it."""
+
+    ranks: Ranks
+    ppn: int
+    options: Options
+    known: dict[bytes, Together] = field(default_factory=dict)
+    lone: Floats | None = None  # [size of the grid] -> microseconds
+
+    @property
+    def n_ranks(self) -> int:
+        return len(self.ranks.servers) * self.ppn
+
+    @property
+    def network(self) -> Network:
+        network = fill_in(self.ranks.fabric, self.options)[0].network
+        assert network is not None
+        return network
+
+    @property
+    def adapter(self) -> str:
+        fabric = self.ranks.fabric
+        return fabric.node(int(fabric.ports.node[self.ranks.adapters[0, 0]])).model
+
+    def port(self, rank: Ints) -> NDArray[np.int32]:
+        """Slots of the ports that ranks send through: the processes of a server share its adapters evenly."""
+        server, process = np.divmod(rank, self.ppn)
+        ports: NDArray[np.int32] = self.ranks.adapters[server, process * self.ranks.rails // self.ppn]
+        return ports
+
+    def lone_us(self, size_bytes: Floats | float) -> Floats:
+        """A message alone, between the first two servers."""
+        if self.lone is None:
+            if len(self.ranks.servers) < 2:
+                raise ConfigError(f"{self.ranks.servers[0]} is alone: messages of a network need two servers")
+            n = len(_GRID)
+            ports = self.port(np.array([0, self.ppn]))
+            self.lone = self._run(
+                np.full(n, ports[0]), np.full(n, ports[1]), _GRID, start_ps=np.arange(n, dtype=np.int64) * _APART_PS
+            )
+        sizes = np.asarray(size_bytes, np.float64)
+        pace = (self.lone[-1] - self.lone[-2]) / (_GRID[-1] - _GRID[-2])
+        longer: Floats = np.interp(sizes, _GRID, self.lone) + np.maximum(sizes - _GRID[-1], 0.0) * pace
+        return longer
+
+    @property
+    def us_per_byte(self) -> float:
+        """Of a long message alone, once it is under way."""
+        ends = self.lone_us(np.array([LARGE_BYTES, 2.0 * LARGE_BYTES]))
+        return float(ends[1] - ends[0]) / LARGE_BYTES
+
+    def together(self, src: Ints, dst: Ints) -> Together:
+        """Messages of one size between ranks of different servers, all under way at once."""
+        ports = np.stack((self.port(src), self.port(dst)))
+        key = ports.tobytes()
+        if key not in self.known:
+            pairs, which, count = np.unique(ports, axis=1, return_inverse=True, return_counts=True)
+            small_us = self._run(pairs[0], pairs[1], np.ones(len(count), np.int64), alone=True)
+            large_us = self._run(pairs[0], pairs[1], count * LARGE_BYTES)
+            lone_us = self.lone_us(np.array([1.0, LARGE_BYTES]))
+            shared = np.maximum(large_us - small_us - (lone_us[1] - lone_us[0]), 0.0) / LARGE_BYTES
+            more_us = small_us - lone_us[0]
+            row = which.ravel()
+            self.known[key] = Together(more_us=more_us[row], us_per_byte=shared[row])
+        return self.known[key]
+
+    def levels(self) -> int:
+        """Switches from a server up to the top of the tree that joins them all."""
+        fabric = self.ranks.fabric
+        links = np.flatnonzero(fabric.network_links)
+        ends = np.stack(fabric.link_nodes)[:, links]
+        near = np.concatenate((ends[0], ends[1]))
+        far = np.concatenate((ends[1], ends[0]))
+        hops = np.full(len(fabric.nodes.kind), -1)
+        at = fabric.ports.node[self.ranks.adapters[:, 0]]
+        hops[at[0]] = 0
+        for step in range(1, len(hops)):
+            reached = far[hops[near] == step - 1]
+            reached = reached[hops[reached] < 0]
+            if not len(reached):
+                break
+            hops[reached] = step
+        return max(int(hops[at].max()) // 2, 1)
+
+    def refuse_sharp(self) -> None:
+        """SHARP is of InfiniBand switches, between servers."""
+        fabric = self.ranks.fabric
+        if self.network is not Network.INFINIBAND or not len(fabric.of_kind(NodeKind.SWITCH)):
+            raise ConfigError(f"--sharp: the switches of InfiniBand add, and {fabric.spec} has none: leave it out")
+        if len(self.ranks.servers) < 2:
+            raise ConfigError(f"--sharp: switches add between servers, and {self.ranks.servers[0]} is alone")
+
+    def _run(
+        self,
+        src: NDArray[np.int32],
+        dst: NDArray[np.int32],
+        size_bytes: Ints,
+        *,
+        start_ps: Ints | int = 0,
+        alone: bool = False,
+    ) -> Floats:
+        """How long each takes; alone: none meets another."""
+        start = np.arange(len(src), dtype=np.int64) * 10**9 if alone else start_ps
+        traffic = Traffic.make(
+            src, dst, size_bytes, operation=Operation.SEND, start_ps=start, description="messages of MPI"
+        )
+        result = AnalyticEngine().run(self.ranks.fabric, traffic, self.options)
+        took: Floats = (result.finish_ps - np.asarray(start)) / 1e6
+        return took

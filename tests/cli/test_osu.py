@@ -1,0 +1,99 @@
+"""`weft osu`, as a user runs it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+import weft
+from weft.cli import app
+from weft.errors import ConfigError, UnknownName
+
+PAIR = "star:hosts=2,server=host-hdr"
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    app(["osu", *words])
+    return capsys.readouterr().out
+
+
+def test_the_form_is_that_of_osus_program(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(capsys, "osu_latency", PAIR, "-m", "1:4", "--no-band").splitlines()
+    assert lines[:3] == ["", "# OSU MPI Latency Test v7.5", "# Datatype: MPI_CHAR."]
+    assert lines[4] == "# Size       Avg Latency(us)"
+    assert [line[:10] for line in lines[5:]] == ["1         ", "2         ", "4         "]
+    assert all(len(line) == 28 and line[25] == "." for line in lines[5:])
+
+
+def test_a_band_stands_behind_osus_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed(capsys, "bw", PAIR, "-m", "1M:1M", "--explain")
+    head, row = out.splitlines()[-2:]
+    assert head.split() == ["#", "Size", "Bandwidth", "(MB/s)", "Low(MB/s)", "High(MB/s)", "Protocol"]
+    size, value, low, high, how = row.split()
+    assert (size, how) == ("1048576", "rendezvous")
+    assert float(low) < float(value) < float(high)
+
+
+def test_a_barrier_has_no_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(capsys, "barrier", PAIR, "--ppn", "2", "--no-band").splitlines()
+    assert lines[1] == "# OSU MPI Barrier Latency Test v7.5"
+    assert lines[-2] == "# Avg Latency(us)"
+    assert len(lines[-1]) == 17
+
+
+def test_full_has_the_first_and_the_last_rank(capsys: pytest.CaptureFixture[str]) -> None:
+    row = printed(capsys, "bcast", "star:hosts=4", "-m", "8:8", "-f", "--no-band").splitlines()[-1].split()
+    size, mean, least, most, iterations = map(float, row)
+    assert (size, iterations) == (8, 1)
+    assert least < mean < most
+
+
+def test_servers_are_the_first_so_many_or_those_named(capsys: pytest.CaptureFixture[str]) -> None:
+    for servers, said in (("3", "3 servers"), ("h2,h5", "2 servers")):
+        assert f"on each of {said}" in printed(capsys, "barrier", "star:hosts=8", "--servers", servers)
+    with pytest.raises(ConfigError, match=r"--servers 9: .* has 8"):
+        app(["osu", "barrier", "star:hosts=8", "--servers", "9"])
+
+
+def test_json_and_csv_have_the_same_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("allreduce", "star:hosts=4", "--ppn", "2", "--mpi", "mvapich2", "-m", "8:16", "--seed", "3")
+    facts = json.loads(printed(capsys, *words, "--json"))
+    rows = list(csv.DictReader(io.StringIO(printed(capsys, *words, "--csv"))))
+    assert (facts["weft"], facts["test"], facts["mpi"], facts["ppn"]) == (
+        weft.__version__,
+        "osu_allreduce",
+        "mvapich2",
+        2,
+    )
+    assert (facts["network"], facts["seed"], len(facts["servers"])) == ("infiniband", 3, 4)
+    assert [float(row["us"]) for row in rows] == [row["us"] for row in facts["results"]]
+    assert all(row["low_us"] < row["us"] < row["high_us"] for row in facts["results"])
+
+
+def test_a_published_run_is_shown_with_its_source(capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed(capsys, "calibration", "roce-latency")
+    assert "1.67" in out
+    assert "Source: Oracle" in out
+    (facts,) = json.loads(printed(capsys, "calibration", "roce-latency", "--json"))
+    assert facts["figures"][0]["kept"] is True
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["latency"], "needs a cluster: weft osu latency fat-tree"),
+        (["latenzy", PAIR], "there is no test 'latenzy'"),
+        (["latency", PAIR, "--mpi", "intelmpi"], "there is no MPI library 'intelmpi'"),
+        (["latency", PAIR, "-m", "x:4"], "x"),
+        (["latency", PAIR, "-m", "0:4"], "sizes from 1 byte"),
+        (["allreduce", "star:hosts=2", "--ppn", "100000"], "--ppn 100000"),
+        (["alltoall", "star:hosts=4", "--sharp"], "--sharp"),
+        (["calibration", "nothing"], "there is no run 'nothing'"),
+    ],
+)
+def test_bad_input_is_one_error(words: list[str], error: str) -> None:
+    with pytest.raises((ConfigError, UnknownName), match=error):
+        app(["osu", *words])

@@ -1,0 +1,180 @@
+"""OSU's programs on fabrics: closed forms first, then what must be faster than what."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from weft.collectives.osu import clock
+from weft.collectives.osu.bench import Settings, Table, find_test, run
+from weft.collectives.osu.bench import Test as OsuTest
+from weft.collectives.osu.clock import Step
+from weft.collectives.osu.libraries import library
+from weft.collectives.osu.message import Messages
+from weft.collectives.osu.times import times
+from weft.collectives.osu.wire import Wire
+from weft.collectives.ranks import Ranks, place
+from weft.collectives.recursive import dissemination_barrier, pairwise_all_to_all
+from weft.collectives.ring import ring_all_reduce
+from weft.errors import ConfigError, UnknownName
+from weft.fabric.spec import load
+from weft.sim.engine import Options
+from weft.sim.perftest import prepare
+
+
+@pytest.fixture(scope="module")
+def placed():
+    known: dict[str, Ranks] = {}
+    return lambda spec: known.setdefault(spec, place(prepare(load(spec))))
+
+
+def values(ranks: Ranks, test: str, **settings: object) -> Table:
+    return run(ranks, Settings(test=OsuTest(test), **settings))  # type: ignore[arg-type]
+
+
+def messages(ranks: Ranks, ppn: int = 1) -> Messages:
+    return Messages(wire=Wire(ranks, ppn, Options()), rules=library("openmpi").message_rules())
+
+
+def test_a_small_message_is_the_networks_and_two_calls(placed):
+    ranks = placed("star:hosts=2,server=host-hdr")
+    (row,) = values(ranks, "latency", only=(1,)).rows
+    known = times().message
+    lone_us = float(Wire(ranks, 1, Options()).lone_us(1.0))
+    assert row.value == pytest.approx(lone_us + known.send_us + known.receive_us, abs=1e-3)
+    assert row.low < row.value < row.high
+    assert row.how == "eager"
+
+
+def test_a_rendezvous_is_one_more_small_message_and_its_own_work(placed):
+    ranks, known = placed("star:hosts=2,server=host-hdr"), times().message
+    (get,) = values(ranks, "latency", only=(1 << 20,)).rows
+    (put,) = values(ranks, "latency", only=(1 << 20,), mpi="mvapich2").rows
+    wire = Wire(ranks, 1, Options())
+    assert get.how == put.how == "rendezvous"
+    own_us = known.send_us + known.receive_us + known.rendezvous_us
+    assert get.value == pytest.approx(float(wire.lone_us(1.0)) + float(wire.lone_us(1 << 20)) + own_us)
+    assert put.value - get.value == pytest.approx(float(wire.lone_us(1.0)))  # it says where to write
+
+
+def test_memory_that_is_registered_every_time_is_paid_at_both_ends(placed):
+    ranks = placed("star:hosts=2,server=host-hdr")
+    for size, ends in ((1 << 20, 2), (1024, 0)):  # a small one is copied: nothing is registered
+        (kept,) = values(ranks, "latency", only=(size,)).rows
+        (again,) = values(ranks, "latency", only=(size,), cached=False).rows
+        assert again.value - kept.value == pytest.approx(ends * times().registration.us(size))
+
+
+def test_a_window_of_large_messages_fills_the_line_and_both_ways_twice(placed):
+    ranks = placed("star:hosts=2,server=host-hdr")
+    (one,) = values(ranks, "bw", only=(4 << 20,)).rows
+    (both,) = values(ranks, "bibw", only=(4 << 20,)).rows
+    line = 1 / Wire(ranks, 1, Options()).us_per_byte
+    assert one.value == pytest.approx(line, rel=0.02)
+    assert both.value == pytest.approx(2 * line, rel=0.02)
+    (single,) = values(ranks, "bw", only=(4 << 20,), window=1).rows
+    assert single.value < one.value
+
+
+def test_a_barrier_of_doublings_takes_as_many_steps(placed):
+    """Eight hosts on one switch: three rounds, each a call at both ends and a flight."""
+    ranks = placed("star:hosts=8,server=host-hdr")
+    step_us = float(Wire(ranks, 1, Options()).lone_us(1.0)) + times().message.send_us + times().message.receive_us
+    took = clock.run((Step(program=dissemination_barrier(8), size_bytes=0),), messages(ranks))
+    assert took == pytest.approx(np.full(8, 3 * step_us), abs=0.01)
+
+
+def test_rounds_that_repeat_are_counted_as_those_that_were_run(placed, monkeypatch):
+    ranks, step = placed("star:hosts=40,server=host-hdr"), Step(program=ring_all_reduce(40), size_bytes=40 << 10)
+    short = clock.run((step,), messages(ranks))
+    monkeypatch.setattr(clock, "_FEWEST_REPEATED", 1000)
+    assert short == pytest.approx(clock.run((step,), messages(ranks)), rel=0.01)
+
+
+def test_of_very_many_rounds_that_differ_some_say_how_long_all_take(placed, monkeypatch):
+    ranks, step = placed("star:hosts=40,server=host-hdr"), Step(program=pairwise_all_to_all(40), size_bytes=40 << 10)
+    whole = clock.run((step,), messages(ranks))
+    monkeypatch.setattr(clock, "_MOST_DIFFERENT", 10)
+    assert clock.run((step,), messages(ranks)).mean() == pytest.approx(whole.mean(), rel=0.02)
+
+
+def test_processes_of_a_node_share_its_adapter_and_talk_in_memory(placed):
+    ranks = placed("star:hosts=4,server=host-hdr")
+    (one,) = values(ranks, "alltoall", only=(65_536,)).rows
+    (many,) = values(ranks, "alltoall", only=(65_536,), ppn=4).rows
+    assert many.value > 3 * one.value  # twelve remote peers each, four senders on one adapter
+    (inside,) = values(placed("star:hosts=1"), "latency", only=(8,), ppn=2).rows
+    (outside,) = values(ranks, "latency", only=(8,)).rows
+    assert inside.value < outside.value / 2
+    assert inside.how == "shared memory, eager"
+
+
+def test_what_goes_over_more_switches_or_a_thin_tree_takes_longer(placed):
+    flat = placed("star:hosts=16,server=host-hdr")
+    tree = placed("fat-tree:hosts=16,server=host-hdr,radix=8")
+    assert values(tree, "barrier").rows[0].value > values(flat, "barrier").rows[0].value
+    thin = placed("fat-tree:hosts=16,server=host-hdr,radix=8,oversubscription=3")
+    wide, narrow = (values(one, "alltoall", only=(1 << 20,)).rows[0].value for one in (tree, thin))
+    assert narrow > 1.5 * wide
+
+
+def test_switches_that_add_are_faster_than_hosts_and_take_no_longer_with_more_of_them(placed):
+    few, many = (placed(f"fat-tree:hosts={n},server=host-hdr,radix=16") for n in (32, 64))
+    for ranks in (few, many):
+        hosts, switches = (values(ranks, "allreduce", only=(8,), ppn=2, sharp=on).rows[0].value for on in (False, True))
+        assert switches < hosts
+    sharp = [values(ranks, "allreduce", only=(8,), sharp=True).rows[0].value for ranks in (few, many)]
+    assert sharp[0] == pytest.approx(sharp[1])
+    assert (
+        values(few, "reduce", only=(8,), ppn=4, sharp=True).rows[0].least
+        < values(few, "barrier", sharp=True).rows[0].value
+    )
+
+
+def test_tcp_takes_as_long_as_its_kernel(placed):
+    ranks = placed("star:hosts=4,speed=100GbE")
+    rdma, tcp = (
+        values(ranks, "allreduce", only=(8,), options=Options(network=one)).rows[0].value for one in ("roce", "tcp")
+    )
+    assert tcp > 15 * rdma
+
+
+@pytest.mark.parametrize("test", [one for one in OsuTest if one.collective])
+@pytest.mark.parametrize("mpi", ["openmpi", "mvapich2"])
+def test_every_collective_runs_and_grows_with_its_size(placed, test, mpi):
+    sizes = (64, 1 << 20) if test is not OsuTest.BARRIER else ()
+    rows = values(placed("star:hosts=4,server=host-hdr"), test, ppn=2, mpi=mpi, only=sizes).rows
+    assert all(0 < row.least <= row.value <= row.most and row.how for row in rows)
+    assert [row.value for row in rows] == sorted(row.value for row in rows)
+
+
+def test_sizes_are_osus(placed):
+    assert [row.size_bytes for row in values(placed("star:hosts=2"), "allreduce").rows] == [4 << n for n in range(19)]
+    assert list(Settings(test=OsuTest.BCAST, min_bytes=2, max_bytes=9).sizes) == [2, 4, 8]
+    assert list(Settings(test=OsuTest.BARRIER).sizes) == [0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"ppn": 0}, "--ppn 0 is not from 1 to 1024"),
+        ({"window": 0}, "-W 0 is not from 1"),
+        ({"min_bytes": 8, "max_bytes": 4}, "-m 8:4: osu_latency has sizes from 1"),
+        ({"max_bytes": 1 << 40}, "to 1 GiB"),
+        ({"sharp": True}, "allreduce, bcast, reduce, barrier, not for latency"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_its_flag(settings, error):
+    with pytest.raises(ConfigError, match=error):
+        Settings(test=OsuTest.LATENCY, **settings)
+
+
+def test_jobs_that_cannot_be_are_refused(placed):
+    with pytest.raises(ConfigError, match="needs two processes: give two servers, or --ppn 2"):
+        values(placed("star:hosts=1"), "allreduce")
+    with pytest.raises(ConfigError, match="switches of InfiniBand add"):
+        values(placed("star:hosts=4,speed=100GbE"), "allreduce", sharp=True)
+    with pytest.raises(ConfigError, match="h1 is alone"):
+        values(placed("star:hosts=1"), "allreduce", sharp=True, ppn=2)
+    with pytest.raises(UnknownName, match="calibration"):
+        find_test("latenzy", "calibration")
