@@ -23,6 +23,11 @@ from weft.mpi.requests import ANY_SOURCE, ANY_TAG, PROC_NULL, Request, Status
 
 TAG_UB = (1 << 31) - 1
 _EAGER_BYTES = 1 << 16  # up to which a send is over when it is copied
+_RECORDED = (  # noqa: SIM905 - calls that a record has whole; who only begins something computes meanwhile
+    "Send Recv Sendrecv Sendrecv_replace send recv sendrecv Barrier barrier Bcast Reduce Allreduce Scan Exscan Gather "
+    "Scatter Allgather Alltoall Reduce_scatter_block Reduce_scatter Gatherv Scatterv Allgatherv Alltoallv "
+    "bcast reduce allreduce scan exscan gather scatter allgather alltoall"
+).split()
 
 Bytes = NDArray[np.uint8]
 
@@ -30,6 +35,9 @@ Bytes = NDArray[np.uint8]
 class Messages:
     def __init__(self, process: Process | None, group: Group | None, members: tuple[int, ...]) -> None:
         self._process_or_none, self._group_or_none, self._members = process, group, members  # ranks of COMM_WORLD
+        if group is not None and group.record is not None:
+            for name in _RECORDED:
+                setattr(self, name, group.record.call(getattr(self, name)))
 
     @property
     def _group(self) -> Group:

@@ -44,6 +44,13 @@ def test_a_collective_takes_what_its_program_takes(engine):
     assert found.total_s == pytest.approx(timed.time_ps * 1e-12, rel=1e-12)
 
 
+def test_what_is_small_takes_few_rounds_where_ranks_have_hosts_of_their_own():
+    fabric = routed("star:hosts=8")
+    found = replay(trace(*([talk(1, 1 << 10)] for _ in range(8))), fabric)
+    few = run_program(program("all_reduce", "recursive-doubling", nodes=8), place(fabric), 1 << 10)
+    assert found.total_s == pytest.approx(few.time_ps * 1e-12, rel=1e-12)
+
+
 @pytest.mark.parametrize("engine", ["flow", "analytic"])
 def test_computing_alone_takes_its_critical_path(engine):
     """Two lanes: 1 then 4 ms after 2 ms of the other, which goes on for 3."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from functools import cache
+from collections.abc import Callable
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +31,30 @@ class Recorder:
     def __init__(self, path: Path) -> None:
         self._file = path.open("w", encoding="utf-8", buffering=1)
         self._end_s, self._processor_s, self._compute_s = time.monotonic(), time.process_time(), 0.0
+        self._depth = 0  # of calls that came from the program: Split calls Allgather
+
+    def enter(self) -> None:
+        """The program calls: what went before was computing, and what goes on until it begins in its group is not."""
+        if not self._depth:
+            self.begin()
+        self._depth += 1
+
+    def leave(self) -> None:
+        self._depth -= 1
+        self._end_s, self._processor_s = time.monotonic(), time.process_time()
 
     def begin(self) -> float:
-        """A call begins: what went before was computing."""
+        """A call begins in its group."""
         now_s = time.monotonic()
-        self._compute_s = max(0.0, min(now_s - self._end_s, time.process_time() - self._processor_s))
+        if not self._depth:
+            self._compute_s = max(0.0, min(now_s - self._end_s, time.process_time() - self._processor_s))
         return now_s
 
     def end(self, begin_s: float, **facts: Any) -> None:
-        self._end_s, self._processor_s = time.monotonic(), time.process_time()
-        times = {"begin_s": begin_s, "end_s": self._end_s, "compute_s": self._compute_s}
+        times = {"begin_s": begin_s, "end_s": time.monotonic(), "compute_s": self._compute_s}
         self._file.write(json.dumps(facts | times) + "\n")
+        self._end_s, self._processor_s = time.monotonic(), time.process_time()  # to write it was nobody's computing
+        self._compute_s = 0.0
 
 
 class GroupRecord:
@@ -49,6 +63,19 @@ class GroupRecord:
     def __init__(self, recorder: Recorder, name: str, rank: int, size: int) -> None:
         self.begin = recorder.begin
         self._recorder, self._about = recorder, {"group": name, "as": rank, "of": size}
+
+    def call(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """A method that a program calls, which takes some time before it begins in the group."""
+
+        @wraps(method)
+        def wrapped(*words: Any, **given: Any) -> Any:
+            self._recorder.enter()
+            try:
+                return method(*words, **given)
+            finally:
+                self._recorder.leave()
+
+        return wrapped
 
     def collective(self, begin_s: float, kind: str, size_bytes: int, item_bytes: int, root: int, words: str) -> None:
         facts = {"bytes": size_bytes, "item_bytes": item_bytes, "root": root, "words": words}
@@ -59,12 +86,13 @@ class GroupRecord:
 
 
 def record_of(name: str, rank: int, size: int) -> GroupRecord | None:
-    """If this process is recorded."""
-    recorder = _recorder()
-    return None if recorder is None else GroupRecord(recorder, name, rank, size)
+    """If this process is recorded when it makes the group."""
+    folder, own = os.environ.get(VARIABLE), os.environ.get("RANK", "")
+    if not folder or not own.isdecimal():
+        return None
+    return GroupRecord(_recorder(lines_of(Path(folder), int(own))), name, rank, size)
 
 
 @cache
-def _recorder() -> Recorder | None:
-    folder, rank = os.environ.get(VARIABLE), os.environ.get("RANK", "")
-    return Recorder(lines_of(Path(folder), int(rank))) if folder and rank.isdecimal() else None
+def _recorder(path: Path) -> Recorder:
+    return Recorder(path)

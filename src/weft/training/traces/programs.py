@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weft.collectives.kinds import Algorithm, Collective
+from weft.collectives.live.calls import choose
 from weft.collectives.program import Program
 from weft.collectives.ranks import Ranks
 from weft.collectives.writers import program
@@ -23,8 +24,14 @@ ALGORITHMS: dict[Collective, str] = {
 
 
 def write(meeting: Meeting, ranks: Ranks) -> tuple[Program, int]:
-    """The program of a collective on these ranks, and its size: a byte for each part at least."""
+    """The program of a collective on these ranks, and its size: a byte for each part at least.
+
+    Where each has a server of its own that is what MPI and live groups take: few rounds for what is small.
+    """
     kind = meeting.collective
     root = sorted(meeting.members).index(meeting.members[meeting.root])
-    made = program(kind, ALGORITHMS[kind], nodes=len(ranks.servers), gpus=ranks.per_server, root=root)
+    if ranks.per_server == 1 and kind in (Collective.ALL_REDUCE, Collective.BROADCAST, Collective.REDUCE):
+        made = choose(kind, len(ranks.servers), meeting.size_bytes, root)
+    else:
+        made = program(kind, ALGORITHMS[kind], nodes=len(ranks.servers), gpus=ranks.per_server, root=root)
     return made, max(meeting.size_bytes, made.n_parts)

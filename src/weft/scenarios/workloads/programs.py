@@ -1,0 +1,227 @@
+"""Five programs as clusters run them, small; each returns a number that is the same however its bytes travel.
+
+They use of mpi4py's words what `sockets` has too: rank, size, Send, Recv, Sendrecv, Allreduce, Barrier.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import IO, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+class Comm(Protocol):
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def Send(self, buf: Any, dest: int) -> None: ...  # noqa: N802
+
+    def Recv(self, buf: Any, source: int) -> Any: ...  # noqa: N802
+
+    def Sendrecv(self, sendbuf: Any, dest: int, *, recvbuf: Any, source: int) -> Any: ...  # noqa: N802
+
+    def Allreduce(self, sendbuf: Any, recvbuf: Any) -> None: ...  # noqa: N802
+
+    def Barrier(self) -> None: ...  # noqa: N802
+
+
+# -- heat -------------------------------------------------------------------------------------------------------------
+
+
+def make_field(rank: int, size: int, seed: int) -> Floats:
+    """64 × 64 cells, and a row of each neighbour above and below."""
+    return np.random.default_rng([seed, rank]).random((66, 64))
+
+
+def halo(comm: Comm, turns: int, field: Floats) -> float:
+    """Heat on a torus that is cut into strips: rows at an edge go to the neighbour there, every turn; all heat is added
+    up every tenth."""
+    above, below = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+    inner, mine, total = field[1:-1], np.empty(1), np.empty(1)
+    for turn in range(turns):
+        comm.Sendrecv(field[1], above, recvbuf=field[-1], source=below)
+        comm.Sendrecv(field[-2], below, recvbuf=field[0], source=above)
+        flows = field[:-2] + field[2:] - 4 * inner
+        flows[:, 1:] += inner[:, :-1]
+        flows[:, :-1] += inner[:, 1:]
+        flows[:, 0] += inner[:, -1]
+        flows[:, -1] += inner[:, 0]
+        inner += 0.1 * flows
+        if turn % 10 == 9:
+            mine[0] = inner.sum()
+            comm.Allreduce(mine, total)
+    return float(total[0])
+
+
+# -- a mean -----------------------------------------------------------------------------------------------------------
+
+
+def make_vector(rank: int, size: int, seed: int) -> Floats:
+    return np.random.default_rng([seed, rank]).random(8_192)
+
+
+def all_reduces(comm: Comm, turns: int, own: Floats) -> float:
+    """Ranks agree on a vector: each takes a step towards its own, then all take half of the mean."""
+    agreed, total = np.zeros_like(own), np.empty_like(own)
+    for _ in range(turns):
+        agreed += own
+        comm.Allreduce(agreed, total)
+        np.multiply(total, 0.5 / comm.size, out=agreed)
+    return float(agreed.sum())
+
+
+# -- a sweep ----------------------------------------------------------------------------------------------------------
+
+
+def make_random(rank: int, size: int, seed: int) -> np.random.Generator:
+    return np.random.default_rng([seed, rank])
+
+
+def sweep(comm: Comm, turns: int, random: np.random.Generator) -> float:
+    """Each rank tries values of its own, a random walk of 20,000 steps for each; at the end all know the farthest."""
+    found, total = np.zeros(comm.size), np.empty(comm.size)
+    for _ in range(turns):
+        walked = float(np.abs(random.standard_normal(20_000).cumsum()).max())
+        found[comm.rank] = max(found[comm.rank], walked)
+    comm.Allreduce(found, total)
+    return float(total.max())
+
+
+# -- a net ------------------------------------------------------------------------------------------------------------
+
+_IN, _HIDDEN, _BATCH = 256, 512, 16
+
+
+def make_net(rank: int, size: int, seed: int) -> tuple[NDArray[np.float32], np.random.Generator]:
+    """The same weights for all, samples of its own for each."""
+    weights = np.random.default_rng(seed).standard_normal(2 * _IN * _HIDDEN, np.float32) * np.float32(0.05)
+    return weights, np.random.default_rng([seed, rank])
+
+
+def training(comm: Comm, turns: int, net: tuple[NDArray[np.float32], np.random.Generator]) -> float:
+    """Data-parallel: two layers, 16 samples a rank and step, all gradients added up at once. It learns to turn its
+    input round."""
+    weights, random = net
+    half = _IN * _HIDDEN
+    first, second = weights[:half].reshape(_IN, _HIDDEN), weights[half:].reshape(_HIDDEN, _IN)
+    gradients, total = np.empty_like(weights), np.empty_like(weights)
+    loss = 0.0
+    for _ in range(turns):
+        given = random.standard_normal((_BATCH, _IN), np.float32)
+        hidden = np.maximum(given @ first, 0)
+        error = hidden @ second - given[:, ::-1]
+        loss = float((error**2).mean())
+        gradients[half:] = (hidden.T @ error).ravel()
+        gradients[:half] = (given.T @ ((error @ second.T) * (hidden > 0))).ravel()
+        comm.Allreduce(gradients, total)
+        weights -= np.float32(1e-3 / comm.size) * total
+    own, every = np.array([loss]), np.empty(1)
+    comm.Allreduce(own, every)
+    return float(every[0])
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+_BLOCKS, _BLOCK_ITEMS = 16, 1 << 17
+
+
+def make_file(rank: int, size: int, seed: int) -> IO[bytes] | None:
+    """Of 16 MiB, at ranks that serve it: the first half."""
+    if rank >= size // 2:
+        return None
+    made = tempfile.TemporaryFile()  # noqa: SIM115 - it goes with its rank
+    np.random.default_rng([seed, rank]).random(_BLOCKS * _BLOCK_ITEMS).tofile(made)
+    made.flush()
+    return made
+
+
+def storage(comm: Comm, turns: int, file: IO[bytes] | None) -> float:
+    """One half serves files, the other reads them into memory, a block of a MiB after the other."""
+    servers = comm.size // 2
+    asked, data, total = np.empty(1, np.int64), np.empty(_BLOCK_ITEMS), 0.0
+    if file is not None:
+        readers = range(servers + comm.rank, comm.size, servers)
+        for _ in range(turns):
+            for reader in readers:
+                comm.Recv(asked, reader)
+                os.preadv(file.fileno(), [data.data], int(asked[0]) * data.nbytes)
+                comm.Send(data, reader)
+    else:
+        server = (comm.rank - servers) % servers
+        for turn in range(turns):
+            asked[0] = turn % _BLOCKS
+            comm.Send(asked, server)
+            comm.Recv(data, server)
+            total += float(data[::512].sum())  # something of each page
+    own, every = np.array([total]), np.empty(1)
+    comm.Allreduce(own, every)
+    return float(every[0])
+
+
+# -- all of them ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """`make(rank, size, seed)` is what `run(comm, turns, made)` works on; `says` is what the document says of such."""
+
+    name: str
+    make: Callable[[int, int, int], Any]
+    run: Callable[[Comm, int, Any], float]
+    turns: int  # of a usual run
+    says: str
+    needs: bool  # InfiniBand, by what it says
+
+
+WORKLOADS = (
+    Workload(
+        name="parameter sweep",
+        make=make_random,
+        run=sweep,
+        turns=300,
+        says="Ethernet is fine: no inter-node communication means no latency sensitivity",
+        needs=False,
+    ),
+    Workload(
+        name="training, data-parallel",
+        make=make_net,
+        run=training,
+        turns=20,
+        says="Gradient synchronisation is an all-reduce: the pattern InfiniBand excels at",
+        needs=True,
+    ),
+    Workload(
+        name="halo exchange",
+        make=make_field,
+        run=halo,
+        turns=100,
+        says="A simulation exchanging boundary data every timestep benefits enormously",
+        needs=True,
+    ),
+    Workload(
+        name="storage reads",
+        make=make_file,
+        run=storage,
+        turns=32,
+        says="Parallel file systems use RDMA for high-bandwidth storage access",
+        needs=True,
+    ),
+    Workload(
+        name="all-reduce heavy",
+        make=make_vector,
+        run=all_reduces,
+        turns=60,
+        says="MPI_Allreduce thousands of times per second: InfiniBand is the only option",
+        needs=True,
+    ),
+)

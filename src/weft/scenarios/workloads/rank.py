@@ -1,0 +1,69 @@
+"""What each rank does: every program by TCP and by weft's queue pairs, in turn, timed; then once more, recorded.
+
+    python -m weft.scenarios.workloads.rank FOLDER REPEATS PART SEED
+
+PART is what part of the usual turns a program makes, in percent. Rank 0 writes times and results into FOLDER.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from weft import mpi
+from weft.collectives.live import record
+from weft.collectives.live.store import VARIABLE, JobStore
+from weft.scenarios.workloads.programs import WORKLOADS, Comm, Workload
+from weft.scenarios.workloads.sockets import Sockets
+
+TIMES = "times.json"
+
+
+def turns(workload: Workload, percent: int) -> int:
+    return max(2, workload.turns * percent // 100)
+
+
+def main(folder: Path, repeats: int, percent: int, seed: int) -> None:
+    world: Any = mpi.COMM_WORLD
+    by_tcp = Sockets(JobStore(os.environ[VARIABLE]), world.rank, world.size)
+    found: dict[str, dict[str, list[Any]]] = {}
+    for workload in WORKLOADS:
+        n = turns(workload, percent)
+        for comm in (by_tcp, world):
+            _timed(workload, comm, 2, seed)  # connections and kernels are made
+        runs: dict[str, list[tuple[float, float]]] = {"tcp": [], "rdma": []}
+        for _ in range(repeats):
+            for name, comm in (("tcp", by_tcp), ("rdma", world)):
+                runs[name].append(_timed(workload, comm, n, seed))
+        found[workload.name] = {
+            f"{name}_{what}": [one[place] for one in own]
+            for name, own in runs.items()
+            for place, what in enumerate(("s", "result"))
+        }
+        made = workload.make(world.rank, world.size, seed)
+        os.environ[record.VARIABLE] = str(folder / workload.name)
+        recorded = world.Dup()
+        del os.environ[record.VARIABLE]
+        workload.run(recorded, n, made)
+        world.Barrier()
+    by_tcp.close()
+    if world.rank == 0:
+        (folder / TIMES).write_text(json.dumps(found), encoding="utf-8")
+
+
+def _timed(workload: Workload, comm: Comm, n: int, seed: int) -> tuple[float, float]:
+    """Of all ranks together: from a barrier to a barrier."""
+    made = workload.make(comm.rank, comm.size, seed)
+    comm.Barrier()
+    begin_s = time.perf_counter()
+    result = workload.run(comm, n, made)
+    comm.Barrier()
+    return time.perf_counter() - begin_s, result
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:5]))

@@ -1,0 +1,125 @@
+"""mpi4py's words on plain TCP sockets: the collectives are weft's programs too, so that only the carrier differs.
+
+What the kernel does not take at once is copied and goes whenever this rank waits for something.
+"""
+# ruff: noqa: N802 - the names are mpi4py's
+
+from __future__ import annotations
+
+import select
+import socket
+from collections import deque
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from weft.collectives.kinds import Collective
+from weft.collectives.live.arrays import Array, flat
+from weft.collectives.live.calls import choose
+from weft.collectives.live.link import FRAGMENT_BYTES
+from weft.collectives.live.plan import steps
+from weft.collectives.live.store import JobStore
+from weft.errors import SubnetError
+
+_PATIENCE_S = 60.0
+_ADDRESS = "127.0.0.1"
+
+
+class Sockets:
+    """A connection from each rank to each."""
+
+    def __init__(self, store: JobStore, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self._peers: dict[int, socket.socket] = {}
+        self._left: dict[int, deque[memoryview]] = {peer: deque() for peer in range(size)}
+        self._place = np.empty(FRAGMENT_BYTES, np.uint8)
+        with socket.create_server((_ADDRESS, 0), backlog=size) as server:
+            server.settimeout(_PATIENCE_S)
+            store.set(f"tcp {rank}", str(server.getsockname()[1]).encode())
+            for peer in range(rank):
+                port = int(store.get(f"tcp {peer}", _PATIENCE_S))
+                made = socket.create_connection((_ADDRESS, port), _PATIENCE_S)
+                made.sendall(bytes([rank]))
+                self._peers[peer] = made
+            for _ in range(rank + 1, size):
+                made, _ = server.accept()
+                self._peers[made.recv(1)[0]] = made
+        for made in self._peers.values():
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            made.setblocking(False)
+
+    # -- mpi4py's words -----------------------------------------------------------------------------------------------
+
+    def Send(self, buf: Any, dest: int) -> None:
+        self._send(dest, flat(buf).data)
+
+    def Recv(self, buf: Any, source: int) -> None:
+        self._take(source, flat(buf).data)
+
+    def Sendrecv(self, sendbuf: Any, dest: int, *, recvbuf: Any, source: int) -> None:
+        self.Send(sendbuf, dest)
+        self.Recv(recvbuf, source)
+
+    def Allreduce(self, sendbuf: Any, recvbuf: Any) -> None:
+        recvbuf[...] = sendbuf
+        self._run(Collective.ALL_REDUCE, recvbuf)
+
+    def Barrier(self) -> None:
+        self._run(Collective.BARRIER, np.empty(0))
+
+    def close(self) -> None:
+        """When all that it sent has gone."""
+        while any(self._left.values()):
+            self._wait(None)
+        for made in self._peers.values():
+            made.close()
+
+    # -- bytes --------------------------------------------------------------------------------------------------------
+
+    def _run(self, kind: Collective, data: Any) -> None:
+        memory, raw, place = Array(data), flat(data), self._place
+        program = choose(kind, self.size, memory.size_bytes)
+        for step in steps(program, self.rank, memory.size_bytes, memory.item_bytes, FRAGMENT_BYTES):
+            if step.is_send:
+                for piece in step.pieces:
+                    self._send(step.peer, raw[piece.begin : piece.begin + piece.length].data)
+                if not step.length:
+                    self._send(step.peer, memoryview(b"\0"))  # it came so far
+                continue
+            self._take(step.peer, place[: max(1, step.length)].data)
+            at = 0
+            for piece in step.pieces:
+                (memory.add if step.add else memory.put)(piece.begin, place[at : at + piece.length])
+                at += piece.length
+
+    def _send(self, peer: int, data: memoryview) -> None:
+        if not self._left[peer]:
+            with suppress(BlockingIOError):
+                data = data[self._peers[peer].send(data) :]
+        if data:
+            self._left[peer].append(memoryview(bytes(data)))
+
+    def _take(self, peer: int, place: memoryview) -> None:
+        while place:
+            try:
+                count = self._peers[peer].recv_into(place)
+            except BlockingIOError:
+                self._wait(peer)
+                continue
+            if not count:
+                raise SubnetError(f"rank {peer} closed its connection to rank {self.rank}")
+            place = place[count:]
+
+    def _wait(self, peer: int | None) -> None:
+        """Until something came from that one, or something can go."""
+        full = [self._peers[one] for one, left in self._left.items() if left]
+        select.select([self._peers[peer]] if peer is not None else [], full, [], _PATIENCE_S)
+        for one, left in self._left.items():
+            while left:
+                try:
+                    left[0] = left[0][self._peers[one].send(left[0]) :]
+                except BlockingIOError:
+                    break
+                if not left[0]:
+                    left.popleft()

@@ -1,0 +1,56 @@
+"""A record: what ranks compute between calls, and not what calls take."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from weft.collectives.live import record
+from weft.collectives.live.record import GroupRecord, Recorder
+
+
+class Clock:
+    """Of the wall, and of a processor that does nothing else."""
+
+    now_s = 100.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    process_time = monotonic
+
+
+def test_what_leads_to_a_call_and_its_line_is_no_computing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(record, "time", clock)
+    dumps = json.dumps
+
+    def slow(facts: object) -> str:
+        clock.now_s += 1000  # to write a line
+        return dumps(facts)
+
+    monkeypatch.setattr(record.json, "dumps", slow)
+    recorder = Recorder(tmp_path / "calls")
+    group = GroupRecord(recorder, "world", 0, 2)
+
+    def call() -> None:
+        clock.now_s += 50  # the call looks at what it was given
+        for _ in range(2):
+            begin_s = group.begin()
+            clock.now_s += 10  # it talks
+            group.message(begin_s, record.SEND, 1, 0, 8)
+        clock.now_s += 50
+
+    for compute_s in (3, 4):
+        clock.now_s += compute_s
+        group.call(call)()
+    recorder._file.close()
+    lines = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
+    assert [(line["compute_s"], line["end_s"] - line["begin_s"]) for line in lines] == [
+        (3, 10),
+        (0, 10),
+        (4, 10),
+        (0, 10),
+    ]
