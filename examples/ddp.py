@@ -1,7 +1,8 @@
 """Data-parallel training, as on a cluster: `weft run -n 2 examples/ddp.py`.
 
 The only line that is not any other PyTorch program's is the name of the backend. The gradients are real, and go over
-the links of a lab: pull its cables (`weft run --lab NAME`, `weft break`), and look at its counters.
+the links of a lab: pull its cables (`weft run --lab NAME`, `weft break`), and look at its counters. With DEVICE=cuda
+the model is on the GPU, which ranks may share.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 STEPS = int(os.environ.get("STEPS", "20"))
+DEVICE = os.environ.get("DEVICE", "cpu")
 
 
 def main() -> None:
@@ -20,10 +22,10 @@ def main() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
     layers = torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1)
-    model = DistributedDataParallel(torch.nn.Sequential(*layers))
+    model = DistributedDataParallel(torch.nn.Sequential(*layers).to(DEVICE))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step in range(STEPS):
-        data = torch.randn(32, 64, generator=torch.Generator().manual_seed(step * size + rank))
+        data = torch.randn(32, 64, generator=torch.Generator().manual_seed(step * size + rank)).to(DEVICE)
         loss = (model(data) - data.sum(dim=1, keepdim=True)).square().mean()
         optimizer.zero_grad()
         loss.backward()

@@ -46,6 +46,7 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "cuDeviceGet": (ctypes.POINTER(ctypes.c_int), ctypes.c_int),
     "cuDeviceGetUuid_v2": (ctypes.POINTER(ctypes.c_char), ctypes.c_int),
     "cuDevicePrimaryCtxRetain": (ctypes.POINTER(_pointer), ctypes.c_int),
+    "cuCtxGetCurrent": (ctypes.POINTER(_pointer),),
     "cuCtxPushCurrent_v2": (_pointer,),
     "cuCtxPopCurrent_v2": (ctypes.POINTER(_pointer),),
     "cuStreamCreate": (ctypes.POINTER(_pointer), ctypes.c_uint),
@@ -59,6 +60,8 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "cuIpcOpenMemHandle_v2": (ctypes.POINTER(_address), _Handle, ctypes.c_uint),
     "cuIpcCloseMemHandle": (_address,),
 }
+
+_COPIES = {kind: f"cuMemcpy{kind}Async_v2" for kind in ("DtoD", "HtoD", "DtoH")}
 
 
 class CudaError(Exception):
@@ -123,6 +126,11 @@ class Driver:
     @contextlib.contextmanager
     def _current(self, context: int) -> Iterator[None]:
         """The context of this thread; the program's own is back afterwards."""
+        now = _pointer()
+        self.call("cuCtxGetCurrent", ctypes.byref(now))
+        if now.value == context:
+            yield
+            return
         self.call("cuCtxPushCurrent_v2", context)
         try:
             yield
@@ -175,8 +183,8 @@ class Driver:
     def copy(self, kind: str, context: int, to: int, source: int, length: int) -> None:
         """Done when it returns."""
         with self._current(context):
-            stream = self._stream(context)
-            self.call(f"cuMemcpy{kind}Async_v2", to, source, length, stream)
+            stream = self._streams.get(context) or self._stream(context)
+            self.call(_COPIES[kind], to, source, length, stream)
             self.call("cuStreamSynchronize", stream)
         self.copied_bytes[kind] += length
 
