@@ -1,4 +1,4 @@
-"""Calls and trainings by one backend and by another, in the same processes: RANK and WORLD_SIZE say which this is.
+"""Calls and trainings by one backend and by another, in the same processes: forks of one that has imported PyTorch.
 
 With DEVICE=cuda those by weft have tensors on the GPU, and those by gloo on the processor.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # DDP and DTensor do it, in each rank
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -20,9 +21,9 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 
 warnings.simplefilter("ignore", FutureWarning)  # names that PyTorch has renamed: programs have the old ones
-STEPS = 50
-RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+RANK, SIZE = -1, int(os.environ["WORLD_SIZE"])  # each fork has a rank of its own
 DEVICE = os.environ.get("DEVICE", "cpu")
+STEPS = 50 if DEVICE == "cuda" else 12
 TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.uint8)
 
 
@@ -266,7 +267,8 @@ def trainings() -> None:
         for one, other in zip(wanted, made, strict=True):
             torch.testing.assert_close(one, other)
         is_same = all(torch.equal(one, other) for one, other in zip(wanted, made, strict=True))
-        print(f"rank {RANK}: {name} {'bit-equal' if is_same else 'close'} to gloo after {STEPS} steps")
+        how = "bit-equal" if is_same else "close"
+        sys.stdout.write(f"rank {RANK}: {name} {how} to gloo after {STEPS} steps\n")  # at once, beside the others
 
 
 def no_byte_of_tensors_went_through_the_host() -> None:
@@ -279,7 +281,7 @@ def no_byte_of_tensors_went_through_the_host() -> None:
     assert copied["DtoH"] == 0, copied
 
 
-if __name__ == "__main__":
+def main() -> None:
     torch.set_num_threads(1)
     calls()
     if DEVICE == "cuda":
@@ -287,3 +289,14 @@ if __name__ == "__main__":
     trainings()
     if DEVICE == "cuda":
         no_byte_of_tensors_went_through_the_host()
+
+
+if __name__ == "__main__":
+    forks = []
+    for rank in range(SIZE):
+        forks.append(os.fork())
+        if not forks[-1]:
+            RANK = rank
+            main()
+            sys.exit()
+    sys.exit(max(os.waitpid(fork, 0)[1] for fork in forks) != 0)
