@@ -33,7 +33,7 @@ from weft.tenants.recall import recall, remember
 from weft.tenants.slices import Allocation, Inventory
 
 T = TypeVar("T")
-_LOOK_S = 1.0  # what another process has written is seen after this
+_LOOK_S = 0.2  # what another process has written is seen after this
 _FRESH_S = 2.0  # an inventory that is older is asked for again
 _MOST_AT_ONCE = 200
 _MOST_NOTES = 1000  # that wait; a flood of refusals shall not fill the memory
