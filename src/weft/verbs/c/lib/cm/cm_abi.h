@@ -7,7 +7,9 @@
 
 #define RDMA_UDP_QKEY 0x01234567
 
+#ifndef AF_IB
 #define AF_IB 27
+#endif
 struct sockaddr_ib {
     unsigned short sib_family;
     uint16_t sib_pkey;
