@@ -88,7 +88,7 @@ def test_a_published_run_is_shown_with_its_source(capsys: pytest.CaptureFixture[
         (["latenzy", PAIR], "there is no test 'latenzy'"),
         (["latency", PAIR, "--mpi", "intelmpi"], "there is no MPI library 'intelmpi'"),
         (["latency", PAIR, "-m", "x:4"], "x"),
-        (["latency", PAIR, "-m", "0:4"], "sizes from 1 byte"),
+        (["latency", PAIR, "-m", "0:4"], "sizes from 1 B"),
         (["allreduce", "star:hosts=2", "--ppn", "100000"], "--ppn 100000"),
         (["alltoall", "star:hosts=4", "--sharp"], "--sharp"),
         (["calibration", "nothing"], "there is no run 'nothing'"),

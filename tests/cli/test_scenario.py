@@ -18,6 +18,7 @@ SMALL = {
     "ib-vs-ethernet": ("--servers", "2", "--size", "1M"),
     "gpudirect": (),
     "real-jobs": ("--servers", "8"),
+    "mpi-allreduce": ("--nodes", "4", "--ppn", "2"),
     "sm-faults": ("--fabric", "fat-tree:hosts=16,radix=8", "--links", "2", "--switches", "1"),
     "tenants": ("--attempts", "1000"),
 }

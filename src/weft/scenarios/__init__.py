@@ -32,6 +32,7 @@ _OWN = {
     "gpudirect": "What does it cost when data between GPUs is copied through host memory?",
     "real-jobs": "Which jobs are ten times as fast on InfiniBand, which 1.2 times, and what do mixed fabrics cost?",
     "real-workloads": "Five real programs, run here and predicted: who gains ten times by InfiniBand, who 1.2 times?",
+    "mpi-allreduce": "MPI_Allreduce thousands of times a second: does latency dominate, and on which network?",
     "cable-plan": "Switches at the wrong end of the row: how many optical cables is that, and how many dollars?",
     "sm-faults": "Every cable and every switch fails once: what does the subnet manager make of it?",
     "sm-failover": "The subnet manager is killed: what goes on, what stops, and for how long?",

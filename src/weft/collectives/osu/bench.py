@@ -100,7 +100,7 @@ class Settings:
         low, high = self._limits()
         if not (self.test.min_bytes <= low <= high <= MOST_BYTES):
             least = self.test.min_bytes
-            raise ConfigError(f"-m {low}:{high}: osu_{self.test} has sizes from {least} bytes to 1 GiB, smallest first")
+            raise ConfigError(f"-m {low}:{high}: osu_{self.test} has sizes from {least} B to 1 GiB, smallest first")
         if self.sharp and self.test.collective not in _SHARP:
             known = ", ".join(str(one) for one in Test if one.collective in _SHARP)
             raise ConfigError(f"--sharp: switches add and copy for {known}, not for {self.test}: leave it out")

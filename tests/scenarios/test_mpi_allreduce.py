@@ -1,0 +1,51 @@
+"""MPI_Allreduce thousands of times a second, counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.errors import ConfigError
+from weft.scenarios import mpi_allreduce
+from weft.scenarios.mpi_allreduce import IB, ROCE, SHARP, TCP
+
+
+@pytest.fixture(scope="module")
+def found():
+    return mpi_allreduce.run(nodes=24, ppn=8)
+
+
+def test_latency_dominates_thousands_of_calls_on_tcp_alone(found):
+    share = {name: by_rate[3_000] for name, by_rate in found.figures["share"].items()}
+    assert share[IB] < share[ROCE] < 0.1
+    assert share[TCP] > 0.3
+    from_calls = found.figures["dominates_from_calls_s"]
+    assert from_calls[TCP] < 10_000 < 40_000 < from_calls[IB]
+
+
+def test_roce_is_near_and_switches_that_add_are_ahead(found):
+    us = {name: by_nodes[24] for name, by_nodes in found.figures["all_reduce_us"].items()}
+    assert us[ROCE] == pytest.approx(us[IB], rel=0.4)
+    assert us[SHARP] < us[IB] / 1.8
+    assert us[TCP] > 8 * us[IB]
+    assert "InfiniBand is not the only one that has it" in found.finding
+
+
+def test_more_servers_take_longer_but_not_for_switches_that_add(found):
+    for name, by_nodes in found.figures["all_reduce_us"].items():
+        first_us, *_, last_us = by_nodes.values()
+        assert last_us == pytest.approx(first_us) if name == SHARP else last_us > first_us, name
+    few_us, *_, many_us = found.figures["all_reduce_us"][IB].values()
+    assert many_us > 1.5 * few_us
+
+
+def test_a_share_is_of_compute_and_all_reduce(found):
+    row = dict(zip(found.columns, found.rows[[one[0] for one in found.rows].index(TCP)], strict=True))
+    us = row["all-reduce µs"]
+    assert row["at 5,000/s"] == f"{us / (200 + us):.0%}"
+    assert row["calls/s at most"] == round(1e6 / us)
+
+
+def test_what_makes_no_sense_is_refused():
+    for flags, error in (({"nodes": 1}, "nodes 1 is below 2"), ({"calls": 0}, "calls 0 is below 1")):
+        with pytest.raises(ConfigError, match=error):
+            mpi_allreduce.run(**flags)
