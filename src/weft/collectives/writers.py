@@ -20,6 +20,7 @@ from weft.collectives.all_to_all import (
     linear_scatter,
     shift_send_recv,
 )
+from weft.collectives.folded import rabenseifner_all_reduce, rabenseifner_reduce
 from weft.collectives.hierarchical import (
     Inside,
     Parts,
@@ -33,6 +34,7 @@ from weft.collectives.hierarchical import (
 )
 from weft.collectives.kinds import Algorithm, Collective
 from weft.collectives.kinds import collective as find
+from weft.collectives.knomial import binomial_broadcast, binomial_reduce, knomial_broadcast, knomial_reduce
 from weft.collectives.nvls import nvls, nvls_tree_all_reduce
 from weft.collectives.pat import bruck_all_gather, pat_all_gather, pat_reduce_scatter
 from weft.collectives.program import Program
@@ -133,6 +135,18 @@ _OWN: dict[str, dict[str, Writer]] = {
     "halving-doubling": {_ALL_REDUCE: _flat(halving_doubling_all_reduce)},
     "recursive-doubling": {_ALL_REDUCE: _flat(doubling_all_reduce), _ALL_GATHER: _flat(doubling_all_gather)},
     "recursive-halving": {_REDUCE_SCATTER: _flat(halving_reduce_scatter)},
+    "rabenseifner": {
+        _ALL_REDUCE: _flat(rabenseifner_all_reduce),
+        Collective.REDUCE: _flat_rooted(rabenseifner_reduce),
+    },
+    "binomial": {
+        Collective.BROADCAST: _flat_rooted(binomial_broadcast),
+        Collective.REDUCE: _flat_rooted(binomial_reduce),
+    },
+    "k-nomial": {
+        Collective.BROADCAST: _flat_rooted(knomial_broadcast),
+        Collective.REDUCE: _flat_rooted(knomial_reduce),
+    },
     "bruck": {_ALL_GATHER: _flat(bruck_all_gather), Collective.ALL_TO_ALL: _flat(bruck_all_to_all)},
     "linear": {Collective.GATHER: _flat_rooted(linear_gather), Collective.SCATTER: _flat_rooted(linear_scatter)},
     "shift": {Collective.SEND_RECV: _flat(shift_send_recv)},

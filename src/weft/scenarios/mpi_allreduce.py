@@ -90,7 +90,7 @@ def run(
         finding=_sentence(took_us, given),
         trust="An all-reduce of few bytes is the latency of messages and the library's algorithm, on a fabric without "
         f"noise: published runs take {band[0]:g} to {band[1]:g} times as long, and two large ones on virtual machines "
-        "up to sixty times. TCP's latency is that of one cloud, 36 µs; a bare machine has 12 to 24. Nobody else uses "
+        "up to 55 times. TCP's latency is that of one cloud, 36 µs; a bare machine has 12 to 24. Nobody else uses "
         "the network, and all ranks come to the call at the same time: where they do not, the wait is the job's own.",
         options=given,
         figures={
