@@ -107,7 +107,9 @@ def test_explaining_adds_columns_only_on_the_right(table: bench.Table) -> None:
     assert len(plain) == len(explained)
     assert all(long.startswith(short) for short, long in zip(plain, explained, strict=True))
     row = next(line for line in explained if line.startswith("           8 "))
-    assert row.split()[13:] == [table.rows[0].choice, "steps"]
+    band = table.rows[0].spread
+    assert row.split()[13:] == [table.rows[0].choice, "steps", f"{band.low_us:.2f}", "to", f"{band.high_us:.2f}"]
+    assert any(line.startswith("# Band of 8 to ") for line in plain)
     large = table.rows[-1]
     assert large.estimate.parts["data"] == max(large.estimate.parts.values())
     assert large.bound == large.estimate.bound
@@ -139,7 +141,10 @@ def test_json_has_nccl_tests_names_and_wefts_beside_them(table: bench.Table) -> 
     assert (one["size"], one["count"], one["type"], one["redop"], one["root"]) == (64, 16, "float", "sum", "    -1")
     assert one["out_of_place"] == one["in_place"]
     assert one["in_place"]["bus_bw"] == pytest.approx(one["in_place"]["alg_bw"] * 30 / 16)
-    assert set(one["weft"]) == {"algorithm", "protocol", "channels", "bound", "parts_us"}
+    told = {"algorithm", "protocol", "channels", "bound", "parts_us", "band_us", "band_kind", "band_clusters", "far"}
+    assert set(one["weft"]) == told
+    low_us, high_us = one["weft"]["band_us"]
+    assert low_us < one["in_place"]["time"] < high_us
     assert len(said["config"]["devices"]) == 16
     assert said["weft"]["seed"] == 1
     assert said["average_bus_bandwidth"]["bandwidth"] == pytest.approx(table.average_gbyte_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -205,3 +205,52 @@ def test_what_cannot_be_chosen_is_refused() -> None:
         from_fabric(weft.load("star:hosts=2"))
     with pytest.raises(UnknownName, match="dgx1"):
         from_fabric(weft.load("superpod:su=1"), ["dgx1x"])
+
+
+def test_older_versions_choose_by_their_own_code() -> None:
+    """Before 2.28 an NVLS tree over many nodes was expected to have half of its adapters; 2.29 made it later."""
+    cluster = from_server("dgx-h100", nodes=8)
+    found = {
+        version: choose(replace(cluster, nccl=version), Collective.ALL_REDUCE, 1 << 30).row.name
+        for version in ("2.24", "2.26.2", "2.27", "2.28", "2.30", "")
+    }
+    assert found == dict.fromkeys(("2.24", "2.26.2", "2.27"), "Ring/Simple") | dict.fromkeys(
+        ("2.28", "2.30", ""), "NVLSTree/Simple"
+    )
+    two = from_server("dgx-h100", nodes=2)
+    early, late = (choose(replace(two, nccl=one), Collective.ALL_REDUCE, 1 << 20).row.name for one in ("2.28", "2.29"))
+    assert (early, late) == ("NVLSTree/Simple", "Tree/LL128")
+
+
+def test_blackwell_had_as_many_channels_as_nvls_before_2_28() -> None:
+    cluster = from_server("dgx-b200", nodes=4)
+    channels = {
+        one: search(replace(cluster, nccl=one)).channels(replace(cluster, nccl=one)) for one in ("2.27", "2.28")
+    }
+    assert channels == {"2.27": 32, "2.28": 16}
+
+
+def test_versions_that_nobody_read_are_refused() -> None:
+    cluster = from_server("dgx-b200", nodes=4)
+    with pytest.raises(ConfigError, match=r"has read the code of 2\.24, .*, 2\.30"):
+        choose(replace(cluster, sm=90, nccl="2.99"), Collective.ALL_REDUCE, 8)
+    with pytest.raises(ConfigError, match=r"a version is 2\.28"):
+        constants("newest")
+    with pytest.raises(ConfigError, match=r"2\.24 knows no GPUs of sm_100: 2\.25"):
+        replace(cluster, nccl="2.24")
+
+
+def test_ctas_bound_the_channels() -> None:
+    cluster = from_server("dgx-h100", nodes=4)
+    for least, most, channels in ((1, 64, 16), (24, 64, 24), (1, 8, 8)):
+        bounded = replace(cluster, min_ctas=least, max_ctas=most)
+        assert choose(bounded, Collective.ALL_GATHER, 8 << 30).channels == channels
+        assert search(bounded).nvls_channels(bounded) == channels
+    with pytest.raises(ConfigError, match="NCCL_MIN_CTAS=9 NCCL_MAX_CTAS=8"):
+        replace(cluster, min_ctas=9, max_ctas=8)
+
+
+def test_pat_can_be_switched_off() -> None:
+    cluster = Cluster(sm=90, gpus=1, nodes=32, nics=1, nic_gbit_s=400)
+    for pat, algorithm in ((True, Algorithm.PAT), (False, Algorithm.RING)):
+        assert choose(replace(cluster, pat=pat), Collective.ALL_GATHER, 4096).algorithm == algorithm

@@ -164,16 +164,94 @@ def test_amd_posts_to_adapters_slower_but_not_to_the_kernel():
         assert slow - inside_us == pytest.approx(times_slower * (fast - inside_us), rel=0.01)
 
 
-def test_more_channels_help_a_ring_until_the_adapters_are_full():
-    """nccl-tests issue 309: NCCL_MIN_CTAS=24 took rings from 320 to 392 GB/s."""
-    cluster = from_server("dgx-h100", nodes=2)
-    few, some, many = (
-        estimate(cluster, Collective.ALL_REDUCE, 8 << 30, algorithm=Algorithm.RING, channels=channels)
-        for channels in (16, 24, 32)
+@pytest.mark.parametrize("protocol", [Protocol.LL128, Protocol.SIMPLE])
+def test_more_channels_help_a_ring_until_the_adapters_are_full(protocol: Protocol):
+    cluster = from_server("dgx-h100", nodes=4)
+    few, some, every, more = (
+        estimate(
+            cluster, Collective.ALL_REDUCE, 8 << 30, algorithm=Algorithm.RING, protocol=protocol, channels=channels
+        )
+        for channels in (2, 4, 24, 48)
     )
-    assert (few.bound, some.bound, many.bound) == ("channels", "adapters", "adapters")
-    assert few.bus_gbyte_s == pytest.approx(320, rel=0.03)
-    assert some.bus_gbyte_s == many.bus_gbyte_s == pytest.approx(392, rel=0.03)
+    assert (few.bound, some.bound, every.bound, more.bound) == ("channels", "channels", "adapters", "adapters")
+    assert few.parts["data"] == pytest.approx(2 * some.parts["data"])
+    assert every.time_us == more.time_us
+
+
+def test_rings_fill_the_adapters_with_the_channels_that_nccl_takes():
+    made = estimate(from_server("dgx-h100", nodes=4), Collective.ALL_REDUCE, 8 << 30, algorithm=Algorithm.RING)
+    assert (made.channels, made.bound) == (16, "adapters")
+    assert made.bus_gbyte_s == pytest.approx(8 * 49.0 * times().bandwidth.adapter, rel=0.02)
+
+
+def test_a_tree_is_no_faster_than_nvlink():
+    """Seven hops of eight GPUs, up and down: a GPU sends 7/4 of all bytes."""
+    made = estimate(
+        from_server("dgx-h100", nodes=2),
+        Collective.ALL_REDUCE,
+        8 << 30,
+        algorithm=Algorithm.TREE,
+        protocol=Protocol.SIMPLE,
+        channels=64,
+    )
+    assert made.bound == "NVLink"
+    nvlink_gbyte_s = 18 * 20.6 * times().bandwidth.nvlink
+    assert made.size_bytes / made.parts["data"] / 1000 == pytest.approx(nvlink_gbyte_s / (7 / 4))
+
+
+def test_a_tree_of_single_gpus_uses_all_channels():
+    cluster = Cluster(sm=80, gpus=1, nodes=8, nics=1, nic_gbit_s=200)
+    one, four = (
+        estimate(
+            cluster,
+            Collective.ALL_REDUCE,
+            1 << 30,
+            algorithm=Algorithm.TREE,
+            protocol=Protocol.SIMPLE,
+            channels=channels,
+        )
+        for channels in (1, 4)
+    )
+    assert (one.bound, four.bound) == ("channels", "adapters")
+
+
+def test_waits_hide_where_the_adapters_are_slower():
+    """Eight nodes: what an NVLS tree takes for more data is what its adapters take, up and down."""
+    cluster = from_server("dgx-h100", nodes=8)
+    less, more = (
+        estimate(cluster, Collective.ALL_REDUCE, size, algorithm=Algorithm.NVLS_TREE) for size in (4 << 30, 8 << 30)
+    )
+    adapters_gbyte_s = 8 * ideal_networks(cluster)[Pattern.TREE].adapter_gbyte_s * times().bandwidth.adapter
+    assert (4 << 30) / (more.time_us - less.time_us) / 1000 == pytest.approx(adapters_gbyte_s / 2)
+
+
+def test_nvls_has_the_bus_bandwidth_of_eight_gpus_in_a_rack():
+    found = {
+        gpus: estimate(
+            Cluster(sm=100, gpus=gpus, nodes=1), Collective.ALL_REDUCE, 64 << 30, algorithm=Algorithm.NVLS
+        ).bus_gbyte_s
+        for gpus in (4, 8, 72)
+    }
+    assert found[4] < 0.8 * found[8]
+    assert found[72] == pytest.approx(found[8], rel=0.1)
+
+
+def test_ll_of_little_data_is_as_slow_as_the_few_channels_that_carry_it():
+    cluster = from_server("dgx-h100", nodes=1)
+    small, large = (estimate(cluster, Collective.ALL_REDUCE, size, protocol=Protocol.LL) for size in (8, 32 << 10))
+    assert small.channels == large.channels == 1
+    assert large.time_us > small.time_us + 4
+
+
+@pytest.mark.parametrize("collective", [Collective.SEND_RECV, Collective.GATHER, Collective.SCATTER])
+def test_one_pair_is_as_slow_as_the_proxy_that_moves_its_chunks(collective: Collective):
+    pairs = times().pairs
+    made = estimate(from_server("dgx-h100", nodes=2), collective, 8 << 30)
+    assert made.bound == "channels"
+    away = 1.0 if collective == Collective.SEND_RECV else 8 / 16
+    assert made.size_bytes * away / made.parts["data"] == pytest.approx(pairs.chunk_bytes / pairs.chunk_us)
+    larger = estimate(from_server("dgx-h100", nodes=2), collective, 8 << 30, chunk_bytes=512 << 10)
+    assert larger.bound == "adapters"
 
 
 def test_a_slower_network_slows_what_it_carries():
@@ -245,4 +323,4 @@ def test_what_cannot_be_estimated_is_refused():
 def test_explanations_say_what_limits():
     text = estimate(from_server("dgx-h100", nodes=8), Collective.ALL_REDUCE, 8 << 30).explain()
     assert "Ring/Simple on 16 channels" in text
-    assert "bound by channels" in text
+    assert "bound by adapters" in text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from cyclopts import Parameter
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from weft.collectives.ranks import Ranks
 
 _TITLE = "Published runs of nccl-tests, and how far weft is off"
+Switched = Literal[0, 1, 2]  # of NCCL's environment: no, yes, where it can
 _Label = TypeVar("_Label", "Algorithm", "Protocol")
 
 
@@ -29,9 +30,16 @@ def nccl(
     factor: Annotated[Whole | None, Parameter(name=["--stepfactor", "-f"])] = None,
     step: Annotated[str, Parameter(name=["--stepbytes", "-i"])] = "",
     servers: str = "",
-    algo: str = "",
-    proto: str = "",
+    algo: Annotated[str, Parameter(name=["--algo", "--NCCL_ALGO"])] = "",
+    proto: Annotated[str, Parameter(name=["--proto", "--NCCL_PROTO"])] = "",
     channels: Whole | None = None,
+    nccl: str = "",
+    min_ctas: Annotated[Whole | None, Parameter(name="--NCCL_MIN_CTAS")] = None,
+    max_ctas: Annotated[Whole | None, Parameter(name="--NCCL_MAX_CTAS")] = None,
+    nvls: Annotated[Switched | None, Parameter(name="--NCCL_NVLS_ENABLE")] = None,
+    collnet: Annotated[Switched | None, Parameter(name="--NCCL_COLLNET_ENABLE")] = None,
+    pat: Annotated[Switched | None, Parameter(name="--NCCL_PAT_ENABLE")] = None,
+    p2p_chunk: Annotated[str, Parameter(name="--NCCL_P2P_NET_CHUNKSIZE")] = "",
     network: str | None = None,
     paths: str | None = None,
     gpudirect: bool = True,
@@ -71,6 +79,20 @@ def nccl(
         LL, LL128 or Simple, as NCCL_PROTO. Else what NCCL would choose.
     channels
         So many. Else what NCCL would choose.
+    nccl
+        Whose choices: 2.24 to 2.30. Else the newest that weft knows.
+    min_ctas
+        Channels at least, as NCCL takes it from its environment.
+    max_ctas
+        Channels at most.
+    nvls
+        0: no NVLink multicast. Else 1 or 2, as NCCL has it by itself.
+    collnet
+        1: SHARP, where the switches have it. Else 0.
+    pat
+        0: no PAT. Else 1 or 2.
+    p2p_chunk
+        Bytes of a chunk of sends between pairs over the network. Else 128K, or 256K on Grace Blackwell.
     network
         infiniband, omni-path, roce, roce-v1 or tcp. Else as the links speak; Ethernet is roce.
     paths
@@ -82,7 +104,7 @@ def nccl(
     picture
         Bus bandwidth over size, .png, .svg or .pdf.
     explain
-        Two more columns: algorithm, protocol and channels, and what bounds them.
+        Three more columns: algorithm, protocol and channels, what bounds them, and how far off they may be.
     seed
         Of hashes.
     gpus
@@ -103,6 +125,7 @@ def nccl(
     from weft.draw.chart import check_suffix
     from weft.errors import ConfigError
     from weft.sim.engine import Memory, Network, Options
+    from weft.units import parse_size_bytes
 
     if collective == "calibration":
         _calibrate(spec, form)
@@ -119,6 +142,13 @@ def nccl(
         algorithm=_pick("algorithm", algo, Algorithm),
         protocol=_pick("protocol", proto, Protocol),
         channels=channels,
+        nccl=nccl,
+        nvls=nvls != 0,
+        sharp=collnet == 1,
+        pat=pat != 0,
+        min_ctas=min_ctas,
+        max_ctas=max_ctas,
+        chunk_bytes=parse_size_bytes(p2p_chunk) if p2p_chunk else None,
         options=Options(**chosen, seed=seed),
     )
     if not spec:
@@ -186,7 +216,7 @@ def _place(spec: str, servers: str) -> Ranks:
 
 
 def _calibrate(name: str, form: Form) -> None:
-    from weft.collectives import calibration
+    from weft.collectives import calibration, left_out
 
     chosen = (calibration.find(name),) if name else calibration.runs()
     if form.is_data:
@@ -196,14 +226,23 @@ def _calibrate(name: str, form: Form) -> None:
     out = console()
     out.print(table(f"{name}, measured and simulated" if name else _TITLE, columns, rows))
     out.print(note, markup=False)
+    if not name:
+        columns, rows, note = left_out.left_out_table()
+        out.print(table("Each cluster left out: constants fitted without it, bands by the others", columns, rows))
+        out.print(note, markup=False)
 
 
 def _run_facts(one: Run) -> dict[str, Any]:
     from dataclasses import asdict
 
     from weft.collectives.calibration import compare
+    from weft.collectives.left_out import left_out
 
-    about = {key: getattr(one, key) for key in ("name", "collective", "network", "promised", "source", "date", "note")}
+    without = {(other.figure.run, other.figure.size_bytes): other for other in left_out()[one.where]}
+    about = {
+        key: getattr(one, key)
+        for key in ("name", "where", "collective", "network", "promised", "source", "date", "note")
+    }
     return about | {
         "cluster": asdict(one.cluster),
         "figures": [
@@ -213,6 +252,12 @@ def _run_facts(one: Run) -> dict[str, Any]:
                 "simulated_us": figure.simulated_us,
                 "error": figure.error,
                 "kept": figure.kept,
+                "left_out_us": without[figure.run, figure.size_bytes].figure.simulated_us,
+                "left_out_band_us": [
+                    without[figure.run, figure.size_bytes].band.low_us,
+                    without[figure.run, figure.size_bytes].band.high_us,
+                ],
+                "left_out_held": without[figure.run, figure.size_bytes].held,
                 "algorithm": figure.estimate.name,
                 "channels": figure.estimate.channels,
                 "bound": figure.estimate.bound,

@@ -12,7 +12,7 @@ cut as nccl-tests cuts them; those of which nothing is left for a rank are left 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from weft.collectives.check import check
 from weft.collectives.cluster import Cluster, from_fabric
@@ -21,8 +21,11 @@ from weft.collectives.kinds import PARTED, Algorithm, Collective, Protocol
 from weft.collectives.measure import measure
 from weft.collectives.network import Networks, Pattern
 from weft.collectives.ranks import Ranks
+from weft.collectives.spread import Spread, spread
 from weft.collectives.writers import ALGORITHMS, algorithms, program
 from weft.errors import ConfigError
+from weft.fabric import catalog
+from weft.fabric.kinds import NodeKind
 from weft.sim.engine import Memory, Options
 
 MOST_CHANNELS = 64  # NCCL's MAXCHANNELS
@@ -71,11 +74,44 @@ class Settings:
     algorithm: Algorithm | None = None
     protocol: Protocol | None = None
     channels: int | None = None
+    nccl: str = ""  # its version; empty: the newest that weft knows
+    nvls: bool = True  # NCCL_NVLS_ENABLE
+    sharp: bool = False  # NCCL_COLLNET_ENABLE
+    pat: bool = True  # NCCL_PAT_ENABLE
+    min_ctas: int | None = None  # NCCL_MIN_CTAS
+    max_ctas: int | None = None  # NCCL_MAX_CTAS
+    chunk_bytes: int | None = None  # NCCL_P2P_NET_CHUNKSIZE
     options: Options = field(default_factory=lambda: Options(memory=Memory.GPUDIRECT))
 
     def __post_init__(self) -> None:
         if self.channels is not None and not 1 <= self.channels <= MOST_CHANNELS:
             raise ConfigError(f"--channels {self.channels}: NCCL has from 1 to {MOST_CHANNELS}")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What of NCCL's environment is not as NCCL has it by itself, under its own names."""
+        said = {
+            "NCCL_ALGO": self.algorithm.label if self.algorithm else None,
+            "NCCL_PROTO": self.protocol.label if self.protocol else None,
+            "NCCL_MIN_CTAS": self.channels or self.min_ctas,
+            "NCCL_MAX_CTAS": self.channels or self.max_ctas,
+            "NCCL_NVLS_ENABLE": None if self.nvls else 0,
+            "NCCL_COLLNET_ENABLE": 1 if self.sharp else None,
+            "NCCL_PAT_ENABLE": None if self.pat else 0,
+            "NCCL_P2P_NET_CHUNKSIZE": self.chunk_bytes,
+        }
+        return {name: str(value) for name, value in said.items() if value is not None}
+
+    def cluster(self, ranks: Ranks) -> Cluster:
+        """The servers of these ranks, as NCCL with this environment sees them."""
+        whole = from_fabric(ranks.fabric, ranks.servers, sharp=self.sharp, nvls=self.nvls)
+        return replace(
+            whole,
+            pat=self.pat,
+            nccl=self.nccl,
+            min_ctas=self.min_ctas or whole.min_ctas,
+            max_ctas=self.max_ctas or whole.max_ctas,
+        )
 
     @property
     def program(self) -> str:
@@ -96,6 +132,11 @@ class Row:
     def choice(self) -> str:
         """`Ring/LL128/16`; `Pairs/Simple`, which has as many channels as there are pairs."""
         return f"{self.estimate.name}/{self.estimate.channels}" if self.estimate.channels else self.estimate.name
+
+    @property
+    def spread(self) -> Spread:
+        """How far off it may be."""
+        return spread(self.estimate)
 
     @property
     def bound(self) -> str:
@@ -125,7 +166,9 @@ def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] |
     kind = settings.collective
     if not kind.nccl:
         raise ConfigError(f"NCCL has no {kind}: PyTorch makes one of an all_reduce of one element")
-    cluster = from_fabric(ranks.fabric, ranks.servers)
+    if settings.sharp:
+        _check_sharp(ranks)
+    cluster = settings.cluster(ranks)
     sizes = [(cut, count) for cut, count in (_cut(kind, size, cluster.ranks) for size in settings.sizes) if count]
     if not sizes:
         raise ConfigError(
@@ -147,6 +190,7 @@ def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] |
             algorithm=settings.algorithm,
             protocol=settings.protocol,
             channels=settings.channels,
+            chunk_bytes=settings.chunk_bytes,
         )
         if found.algorithm not in proved:
             proved[found.algorithm] = _prove(cluster, kind, found.algorithm)
@@ -154,6 +198,18 @@ def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] |
         if progress is not None:
             progress(len(rows), len(sizes))
     return Table(ranks=ranks, settings=settings, cluster=cluster, networks=networks, rows=tuple(rows))
+
+
+def _check_sharp(ranks: Ranks) -> None:
+    """NCCL_COLLNET_ENABLE is for switches that add."""
+    fabric = ranks.fabric
+    for switch in map(fabric.node, fabric.of_kind(NodeKind.SWITCH).tolist()):
+        entry = next((one for one in catalog.switches() if one.name == switch.model), None)
+        if entry is not None and not entry.sharp:
+            raise ConfigError(
+                f"NCCL_COLLNET_ENABLE=1: {switch} is a {entry.name}, which has no SHARP. Leave it at 0, or take "
+                f"{', '.join(one.name for one in catalog.switches() if one.sharp)}"
+            )
 
 
 def _cut(kind: Collective, size_bytes: int, ranks: int) -> tuple[int, int]:

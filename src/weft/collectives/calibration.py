@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import msgspec
@@ -19,6 +19,7 @@ from weft.collectives.cluster import Cluster
 from weft.collectives.estimate import Estimate, estimate
 from weft.collectives.ideal import ideal_networks
 from weft.collectives.kinds import Algorithm, Collective
+from weft.collectives.times import Times
 from weft.errors import find_named
 from weft.fabric.rates import read_data
 
@@ -46,6 +47,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     name: str
     collective: Collective
     cluster: Cluster
+    where: str  # the cluster that it ran on, which other runs may share
     source: str
     date: datetime.date
     rows: tuple[tuple[int, float], ...]  # bytes, microseconds
@@ -53,6 +55,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     network: str = "infiniband"
     speed: str = ""
     cloud: bool = False
+    adapter_gbyte_s: float | None = None  # what the slowest adapter had in ib_write_bw, where the source says it
     algorithm: Algorithm | None = None
     absent: tuple[Algorithm, ...] = ()  # that its NCCL did not have yet
     channels: int | None = None
@@ -60,10 +63,15 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     promised: bool = True
     note: str = ""
 
-    def estimate(self, size_bytes: int) -> Estimate:
+    def estimate(self, size_bytes: int, fitted: Times | None = None) -> Estimate:
         networks = None
         if self.cluster.nodes > 1:
-            networks = ideal_networks(self.cluster, network=self.network, speed=self.speed, cloud=self.cloud)
+            networks = ideal_networks(
+                self.cluster, network=self.network, speed=self.speed, cloud=self.cloud, fitted=fitted
+            )
+            if self.adapter_gbyte_s is not None:
+                measured = self.adapter_gbyte_s
+                networks = {pattern: replace(one, adapter_gbyte_s=measured) for pattern, one in networks.items()}
         algorithm, protocol = self.algorithm, None
         if self.absent:
             ranking = choose(self.cluster, self.collective, size_bytes).ranking()
@@ -77,6 +85,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             algorithm=algorithm,
             protocol=protocol,
             channels=self.channels,
+            fitted=fitted,
         )
 
 
@@ -85,6 +94,7 @@ class Figure:
     """One published time and weft's."""
 
     run: str
+    where: str
     size_bytes: int
     measured_us: float
     estimate: Estimate
@@ -129,12 +139,13 @@ def find(name: str) -> Run:
     return find_named("run", name, {one.name: one for one in runs()}, "`weft nccl calibration` lists them.")
 
 
-def compare(run: Run) -> tuple[Figure, ...]:
-    """Every size of a run."""
-    made = [(size, measured_us, run.estimate(size)) for size, measured_us in run.rows]
+def compare(run: Run, fitted: Times | None = None) -> tuple[Figure, ...]:
+    """Every size of a run; `fitted` is constants other than nccl_times.toml's."""
+    made = [(size, measured_us, run.estimate(size, fitted)) for size, measured_us in run.rows]
     return tuple(
         Figure(
             run=run.name,
+            where=run.where,
             size_bytes=size,
             measured_us=measured_us,
             estimate=found,
@@ -145,6 +156,7 @@ def compare(run: Run) -> tuple[Figure, ...]:
     )
 
 
+@cache
 def compare_all() -> tuple[Figure, ...]:
     """Every size of every run."""
     return tuple(figure for run in runs() for figure in compare(run))

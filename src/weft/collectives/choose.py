@@ -61,8 +61,9 @@ class Choice:
 
     def explain(self) -> str:
         """In words: what, how long, what would have been next, and what is off."""
+        version = constants(self.cluster.nccl).version
         lines = [
-            f"{self.collective} of {self.size_bytes:,} bytes on {self.cluster} (NCCL {constants().version})",
+            f"{self.collective} of {self.size_bytes:,} bytes on {self.cluster} (NCCL {version})",
             f"{self.row.name}: {_us(self.time_us)}, {self.channels} channels of {self.threads} threads",
         ]
         following = [f"{row.name}: {_us(time)}" for row, time in self.ranking()[1:4]]
@@ -125,6 +126,7 @@ def _tree_correction(cluster: Cluster, collective: Collective, row: Row, size_by
     if row.algorithm == Algorithm.TREE and power < len(factors) - 1:
         return factors[power]
     nvls = row.algorithm == Algorithm.NVLS_TREE and cluster.sm >= _BLACKWELL and cluster.processor.x86
+    nvls = nvls and constants(cluster.nccl).rules.nvls_corrected
     return factors[power] if nvls and power < len(factors) else 1.0
 
 

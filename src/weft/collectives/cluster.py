@@ -21,6 +21,7 @@ from weft.fabric.rates import Technology, parse_label
 from weft.fabric.views import Node, Server
 from weft.units import gbyte_s
 
+_BLACKWELL = 100
 _NETWORKS = (Technology.INFINIBAND, Technology.ETHERNET, Technology.OMNI_PATH)
 
 
@@ -54,6 +55,10 @@ class Cluster:
     near: bool = True  # every adapter has a GPU below the same PCIe switch
     sharp: bool = False  # switches reduce, and NCCL has the plugin for it
     nvls: bool = True  # NVLink multicast where GPUs and NVSwitches have it: NCCL_NVLS_ENABLE
+    pat: bool = True  # PAT where there is one GPU in a node: NCCL_PAT_ENABLE
+    min_ctas: int = 1  # channels at least: NCCL_MIN_CTAS
+    max_ctas: int = 64  # and at most: NCCL_MAX_CTAS
+    nccl: str = ""  # its version, 2.28; the newest that weft knows if empty
 
     def __post_init__(self) -> None:
         for what, value, least in (("gpus", self.gpus, 1), ("nodes", self.nodes, 1), ("nvlinks", self.nvlinks or 0, 0)):
@@ -61,6 +66,13 @@ class Cluster:
                 raise ConfigError(f"a cluster with {what}={value}: the least is {least}")
         if self.ranks < 2:
             raise ConfigError("a cluster of one GPU has nobody to talk to: give it gpus=2 or nodes=2")
+        if not 1 <= self.min_ctas <= self.max_ctas <= constants().limits.channels:
+            most = constants().limits.channels
+            raise ConfigError(
+                f"NCCL_MIN_CTAS={self.min_ctas} NCCL_MAX_CTAS={self.max_ctas}: from 1 to {most}, the first no more"
+            )
+        if self.sm >= _BLACKWELL and not constants(self.nccl).rules.blackwell:
+            raise ConfigError(f"NCCL {self.nccl} knows no GPUs of sm_{self.sm}: 2.25 is the first that does")
         if self.nodes > 1 and (self.nics < 1 or self.nic_gbit_s <= 0):
             raise ConfigError(
                 f"{self.nodes} nodes with nics={self.nics} of nic_gbit_s={self.nic_gbit_s:g}: nodes talk over adapters"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import re
 from functools import cache
+from typing import Any
 
 import msgspec
 
 from weft.collectives.kinds import Algorithm, Protocol
+from weft.errors import ConfigError
 from weft.fabric.rates import read_catalog
 
 Three = tuple[float, float, float]
@@ -98,6 +101,17 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     nvls_fast_gbyte_s: float
 
 
+class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What NCCL has not always done."""
+
+    nvls_bus: bool
+    nvls_gather: bool
+    nvls_corrected: bool
+    nvls_tree_tuned: bool
+    channels_with_nvls: bool
+    blackwell: bool
+
+
 class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     version: str
     source: str
@@ -110,6 +124,7 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     tree_correction: dict[Protocol, tuple[float, ...]]
     threads: Threads
     limits: Limits
+    rules: Rules
 
     def of_sm(self, sm: int) -> Generation:
         """The newest generation that a GPU of this compute capability belongs to."""
@@ -117,5 +132,32 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 @cache
-def constants() -> Constants:
-    return msgspec.convert(read_catalog("nccl.toml"), Constants)
+def constants(version: str = "") -> Constants:
+    """Of the newest NCCL that weft knows, or of an older one: `2.28`, `2.28.3`."""
+    tables = read_catalog("nccl.toml")
+    older = tables.pop("older")
+    asked = _minor(version or tables["version"])
+    known = [_minor(tables["version"]), *map(_minor, older)]
+    if asked not in known:
+        names = ", ".join(f"{major}.{minor}" for major, minor in sorted(known))
+        raise ConfigError(f"NCCL {version}: weft has read the code of {names}. Take the nearest of them")
+    for name, changes in older.items():  # from the newest on
+        if _minor(name) >= asked:
+            tables = _changed(tables, changes)
+    if version and asked != known[0]:
+        tables["version"] = version
+    return msgspec.convert(tables, Constants)
+
+
+def _minor(version: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d{1,3})\.(\d{1,3})(\.\d{1,3})?", version)
+    if not found:
+        raise ConfigError(f"NCCL {version!r}: a version is 2.28 or 2.28.3")
+    return int(found[1]), int(found[2])
+
+
+def _changed(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The table with what another one says instead."""
+    return table | {
+        key: _changed(table[key], value) if isinstance(value, dict) else value for key, value in changes.items()
+    }

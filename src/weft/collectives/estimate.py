@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from weft.collectives.choose import choose, time_us, width
 from weft.collectives.cluster import Cluster
@@ -20,6 +21,7 @@ from weft.collectives.kinds import Algorithm, Collective, Protocol
 from weft.collectives.network import Networks
 from weft.collectives.pairs import pairs_parts, pairs_protocol
 from weft.collectives.parts import Case, parts
+from weft.collectives.times import Times, times
 from weft.collectives.tuning import Row, table
 from weft.errors import ConfigError
 
@@ -39,6 +41,7 @@ class Estimate:
     channels: int
     parts: dict[str, float]  # microseconds that add up to the time
     bound: str  # who limits the data part: adapters, NVLink or channels
+    fabric: str = "NVLink"  # between nodes, or in the only one
 
     @property
     def time_us(self) -> float:
@@ -59,7 +62,7 @@ class Estimate:
         return f"{self.algorithm.label if self.algorithm else 'Pairs'}/{self.protocol.label}"
 
     def explain(self) -> str:
-        """In words: how long, of what, and who is the limit."""
+        """In words: how long, of what, and who is the limit. How far off it may be: `weft.collectives.spread`."""
         made = ", ".join(f"{name} {value:,.1f} us" for name, value in self.parts.items())
         channels = f" on {self.channels} channels" if self.channels else ""
         return (
@@ -79,23 +82,32 @@ def estimate(
     protocol: Protocol | None = None,
     graphs: Graphs | None = None,
     channels: int | None = None,
+    chunk_bytes: int | None = None,
+    fitted: Times | None = None,
 ) -> Estimate:
     """`networks` is what `measure` found between the servers; None: InfiniBand without flaws, one switch.
 
-    `algorithm`, `protocol` and `channels` overrule NCCL's choice, as NCCL_ALGO, NCCL_PROTO and NCCL_MIN_CTAS do.
+    `algorithm`, `protocol` and `channels` overrule NCCL's choice, as NCCL_ALGO, NCCL_PROTO and NCCL_MIN_CTAS do, and
+    `chunk_bytes` that of sends between pairs over the network, as NCCL_P2P_NET_CHUNKSIZE does. `fitted` is constants
+    other than nccl_times.toml's.
     """
     if collective == Collective.BARRIER:
         made = estimate(cluster, Collective.ALL_REDUCE, _BARRIER_BYTES, networks=networks, graphs=graphs)
         return replace(made, collective=collective, size_bytes=size_bytes)
-    for what, value in (("bytes", size_bytes), ("channels", 1 if channels is None else channels)):
+    for what, value in (
+        ("bytes", size_bytes),
+        ("channels", 1 if channels is None else channels),
+        ("bytes in a chunk", 1 if chunk_bytes is None else chunk_bytes),
+    ):
         if value < 1:
             raise ConfigError(f"{collective} with {value} {what}: the least is 1")
     if networks is None:
         networks = ideal_networks(cluster) if cluster.nodes > 1 else {}
+    known = times() if fitted is None else fitted
     chosen: Algorithm | None = None
     if collective in PAIRWISE:
         used, lanes = _pairs_protocol(cluster, collective, size_bytes, algorithm, protocol), channels or 0
-        found = pairs_parts(cluster, collective, size_bytes, used, networks)
+        found = pairs_parts(cluster, collective, size_bytes, used, networks, known, chunk_bytes)
     else:
         whole = graphs if graphs is not None else search(cluster)
         row = _row(cluster, whole, collective, size_bytes, algorithm, protocol)
@@ -108,6 +120,7 @@ def estimate(
             row=row,
             channels=lanes,
             networks=networks,
+            fitted=known,
         )
         found = parts(case)
     return Estimate(
@@ -119,6 +132,7 @@ def estimate(
         channels=lanes,
         parts={name: getattr(found, f"{name}_us") for name in ("launch", "steps", "pipeline", "data")},
         bound=found.bound,
+        fabric=next(iter(networks.values())).fabric if cluster.nodes > 1 else "NVLink",
     )
 
 
@@ -135,6 +149,7 @@ def _pairs_protocol(
     return protocol or pairs_protocol(cluster, collective, size_bytes)
 
 
+@lru_cache(maxsize=4096)  # of every network it is the same
 def _row(
     cluster: Cluster,
     graphs: Graphs,

@@ -67,24 +67,32 @@ class Graphs:
 
     def channels(self, cluster: Cluster) -> int:
         """Of the communicator: NCCL's log says `16 coll channels`."""
-        limit = constants().limits.channels
+        limit = constants(cluster.nccl).limits.channels
         count = min(limit, 2 * min(self.ring.channels, self.tree.channels))
         chain = self.collnet_chain
         if chain.channels and chain.intra_gbyte_s > chain.inter_gbyte_s and cluster.gpus > 1:
             count = min(limit, count + count // 2)
-        many = constants().search
+        many = constants(cluster.nccl).search
         fast = cluster.sm >= _HOPPER and cluster.nodes > 1 and self.ring.intra_gbyte_s > many.many_gbyte_s
-        return 2 * count if fast and count < many.many_channels else count
+        count = max(
+            cluster.min_ctas, min(cluster.max_ctas, 2 * count if fast and count < many.many_channels else count)
+        )
+        return max(count, self.nvls_channels(cluster)) if constants(cluster.nccl).rules.channels_with_nvls else count
 
     def nvls_channels(self, cluster: Cluster) -> int:
         """Of NVLS: NCCL's log says `16 nvls channels`."""
-        limits = constants().limits
         if not self.nvls.channels:
             return 0
-        if cluster.sm < _BLACKWELL:
-            return limits.nvls_channels
-        few = cluster.nodes == 1 or (cluster.nic_gbyte_s >= limits.nvls_fast_gbyte_s and cluster.nodes > 2)
-        return limits.nvls_channels_blackwell if few else limits.nvls_channels_blackwell_network
+        return max(cluster.min_ctas, min(cluster.max_ctas, _nvls_channels(cluster)))
+
+
+def _nvls_channels(cluster: Cluster) -> int:
+    limits = constants(cluster.nccl).limits
+    if cluster.sm < _BLACKWELL:
+        return limits.nvls_channels
+    tuned = constants(cluster.nccl).rules.nvls_tree_tuned and cluster.nic_gbyte_s >= limits.nvls_fast_gbyte_s
+    few = cluster.nodes == 1 or (tuned and cluster.nodes > 2)
+    return limits.nvls_channels_blackwell if few else limits.nvls_channels_blackwell_network
 
 
 @cache
@@ -99,7 +107,7 @@ def search(cluster: Cluster) -> Graphs:
 
 
 def _one_node(cluster: Cluster) -> Graphs:
-    total, speeds = cluster.nvlink_gbyte_s, constants().of_sm(cluster.sm).one_node
+    total, speeds = cluster.nvlink_gbyte_s, constants(cluster.nccl).of_sm(cluster.sm).one_node
     ring = _cut(cluster, _best(speeds, lambda speed: int(total / speed), total), _most())
     # Two GPUs are a tree of one edge, which takes only half of each one's NVLink.
     shared = 2 * total if cluster.gpus == 2 else total
@@ -113,7 +121,7 @@ def _one_node(cluster: Cluster) -> Graphs:
 
 
 def _network(cluster: Cluster) -> Graphs:
-    speeds = constants().of_sm(cluster.sm).network
+    speeds = constants(cluster.nccl).of_sm(cluster.sm).network
     gpus, nic = cluster.gpus, cluster.nic_gbyte_s
     inside = cluster.nvlink_gbyte_s * gpus / (gpus - 1) if gpus > 1 else float("inf")  # of all channels together
     outside = min(cluster.nics * nic, gpus * cluster.slot_gbyte_s)

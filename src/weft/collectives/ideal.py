@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from weft.collectives.cluster import Cluster
 from weft.collectives.graphs import search
 from weft.collectives.network import Network, Networks, Pattern
-from weft.collectives.times import times
+from weft.collectives.times import Times, times
 from weft.errors import ConfigError, find_named
 from weft.fabric.rates import Technology, parse_label, speeds
 from weft.fabric.timing import LineTiming, timings
@@ -22,13 +22,30 @@ _CABLE_NS = 25  # 5 m, as the engines take it where nobody wrote a length down
 _SWITCHES = {Technology.INFINIBAND: "QM9700"}  # which stands for all; others by timing.toml
 
 
+FABRICS = {
+    sim.Network.INFINIBAND: "InfiniBand",
+    sim.Network.OMNI_PATH: "Omni-Path",
+    sim.Network.ROCE: "RoCE",
+    sim.Network.ROCE_V1: "RoCE",
+    sim.Network.TCP: "TCP",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TcpNetwork(Network):
     """The kernel carries it: NCCL's threads copy, and post to no adapter."""
 
+    fabric: str = FABRICS[sim.Network.TCP]
+
 
 def ideal_networks(
-    cluster: Cluster, *, network: str = "infiniband", speed: str = "", switches: int = 1, cloud: bool = False
+    cluster: Cluster,
+    *,
+    network: str = "infiniband",
+    speed: str = "",
+    switches: int = 1,
+    cloud: bool = False,
+    fitted: Times | None = None,
 ) -> Networks:
     """What such a network gives to every pattern: `infiniband`, `roce`, `tcp` or `omni-path`.
 
@@ -45,17 +62,18 @@ def ideal_networks(
     switch_ns = timings().switch_ns(_SWITCHES.get(rules.technology, ""), rules.technology)
     between_us = (switches * switch_ns + (switches + 1) * (_CABLE_NS + line.fec_ns)) / 1000
     if cloud and rules.technology is Technology.ETHERNET:
-        between_us += times().network.cloud_ethernet_us
+        between_us += (fitted or times()).network.cloud_ethernet_us
     made: Network
     if kind is sim.Network.TCP:
         tcp, connections = timings().tcp, max(1, search(cluster).channels(cluster) // cluster.nics)
         made = TcpNetwork(
             step_us=between_us + (tcp.send_ns + tcp.receive_ns) / 1000,
-            adapter_gbyte_s=min(adapter_gbyte_s, tcp_gbyte_s(connections)),
+            adapter_gbyte_s=min(adapter_gbyte_s, tcp_gbyte_s(connections, fitted)),
         )
     else:
         ends = timings().of_adapter("", rules.technology)
-        made = Network(step_us=between_us + (ends.post_ns + ends.receive_ns) / 1000, adapter_gbyte_s=adapter_gbyte_s)
+        step_us = between_us + (ends.post_ns + ends.receive_ns) / 1000
+        made = Network(step_us=step_us, adapter_gbyte_s=adapter_gbyte_s, fabric=FABRICS[kind])
     return dict.fromkeys(Pattern, made)
 
 
@@ -72,6 +90,6 @@ def _line(cluster: Cluster, technology: Technology, speed: str) -> tuple[float, 
     return cluster.nic_gbit_s, timings().of_line(same[0] if same else "")
 
 
-def tcp_gbyte_s(connections: int) -> float:
+def tcp_gbyte_s(connections: int, fitted: Times | None = None) -> float:
     """In each direction, both in use: NCCL has one thread copy in and out for a connection."""
-    return connections * times().network.tcp_copy * gbyte_s(timings().tcp.copy_gbit_s)
+    return connections * (fitted or times()).network.tcp_copy * gbyte_s(timings().tcp.copy_gbit_s)

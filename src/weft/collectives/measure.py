@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.collectives.ideal import TcpNetwork, tcp_gbyte_s
+from weft.collectives.ideal import FABRICS, TcpNetwork, tcp_gbyte_s
 from weft.collectives.network import Network, Networks, Pattern
 from weft.collectives.ranks import Ranks
 from weft.collectives.tree import parents, twin_parents
@@ -76,10 +76,11 @@ def measure_traffic(
     step_ps = int(small.latency_ps.max())
     sent = np.bincount(traffic.src, traffic.size_bytes)
     adapter_gbyte_s = float(sent.max()) * 1000 / (result.last_arrival_ps - step_ps)
-    kind = Network
-    if result.options.network is sim.Network.TCP:
+    kind, rules = Network, result.options.network
+    assert rules is not None  # the engine knows by now which links it ran over
+    if rules is sim.Network.TCP:
         kind, adapter_gbyte_s = TcpNetwork, min(adapter_gbyte_s, tcp_gbyte_s(connections))
-    return kind(step_us=step_ps / 1e6, adapter_gbyte_s=adapter_gbyte_s), result
+    return kind(step_us=step_ps / 1e6, adapter_gbyte_s=adapter_gbyte_s, fabric=FABRICS[rules]), result
 
 
 def pattern_traffic(ranks: Ranks, pattern: Pattern, connections: int = CONNECTIONS) -> Traffic:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 from weft.collectives.bench import Row, Settings, Sizes, Table
@@ -30,10 +31,10 @@ _SUMS = frozenset({Collective.ALL_REDUCE, Collective.REDUCE, Collective.REDUCE_S
 
 
 def text(table: Table, *, explain: bool = False) -> Iterator[str]:
-    """The lines of nccl-tests. `explain` adds columns on the right: what was chosen, and what bounds it."""
+    """The lines of nccl-tests. `explain` adds columns on the right: what was chosen, what bounds it, and the band."""
     settings, sizes = table.settings, table.settings.sizes
     step = f"{sizes.factor}(factor)" if sizes.factor > 1 else f"{sizes.step_bytes}(bytes)"
-    yield f"# nccl-tests version {VERSION} nccl-headers={_nccl_code()} nccl-library={_nccl_code()}"
+    yield f"# nccl-tests version {VERSION} nccl-headers={_nccl_code(table)} nccl-library={_nccl_code(table)}"
     yield from (f"# {line}" for line in about(table))
     yield f"# Collective test starting: {settings.program}"
     yield (
@@ -50,7 +51,8 @@ def text(table: Table, *, explain: bool = False) -> Iterator[str]:
     yield "#"
     yield from _head(explain)
     for row in table.rows:
-        yield _line(settings, row) + (f"  {row.choice:<27} {row.bound}" if explain else "")
+        yield _line(settings, row) + (f"  {row.choice:<27} {row.bound:<9} {_band(row)}" if explain else "")
+    yield from (f"# {line}" for line in bands(table))
     yield "# Out of bounds values : 0 OK"
     yield f"# Avg bus bandwidth    : {table.average_gbyte_s:g} "
     yield "#"
@@ -62,23 +64,34 @@ def text(table: Table, *, explain: bool = False) -> Iterator[str]:
 def about(table: Table) -> list[str]:
     """That it is simulated, with what, and how to have the same again."""
     settings, options = table.settings, table.settings.options
-    forced = {
-        "algo": settings.algorithm.label if settings.algorithm else "",
-        "proto": settings.protocol.label if settings.protocol else "",
-        "channels": settings.channels or "",
-        "network": options.network or "",
-        "paths": options.paths or "",
-    }
+    forced = settings.environment | {"network": options.network or "", "paths": options.paths or ""}
     said = "".join(f" {name}={value}" for name, value in forced.items() if value)
     lines = [
         f"Simulated by weft {__version__}, not measured: {table.ranks.fabric.spec} seed={options.seed} "
         f"memory={options.memory}{said}",
         *(f"  with {change}" for change in table.ranks.fabric.changes),
-        f"Job: {table.cluster}; NCCL {constants().version}",
+        f"Job: {table.cluster}; NCCL {constants(table.cluster.nccl).version}",
     ]
     for pattern, network in (table.networks or {}).items():
         lines.append(f"{pattern}: a step {network.step_us:.2f} us, an adapter {network.adapter_gbyte_s:.2f} GB/s")
     return lines
+
+
+def bands(table: Table) -> list[str]:
+    """How far off the times may be, for sizes of one kind together, and what is unlike anything published."""
+    lines = []
+    for (kind, clusters), group in groupby(table.rows, key=lambda row: (row.spread.kind, row.spread.clusters)):
+        rows = list(group)
+        sizes = " to ".join(dict.fromkeys((f"{rows[0].size_bytes:,}", f"{rows[-1].size_bytes:,}")))
+        width = rows[0].spread.high_us / rows[0].estimate.time_us
+        lines.append(f"Band of {sizes} bytes: 1/{width:.2f} to {width:.2f} times, by {clusters} clusters with {kind}")
+    far = dict.fromkeys(why for row in table.rows for why in row.spread.far)
+    return lines + [f"Far from anything published: {why}" for why in far]
+
+
+def _band(row: Row) -> str:
+    found = row.spread
+    return f"{_fit(found.low_us, 7).strip()} to {_fit(found.high_us, 7).strip()}"
 
 
 def _head(explain: bool) -> Iterator[str]:
@@ -87,7 +100,7 @@ def _head(explain: bool) -> Iterator[str]:
     body = "  {:>7}  {:>6}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}  {:>6} ".format
     names = ("time", "algbw", "busbw", "#wrong")
     units = ("(us)", "(GB/s)", "(GB/s)", "")
-    more = (f" {'algorithm/protocol/channels':<27}", " bound by") if explain else ("", "")
+    more = (f" {'algorithm/protocol/channels':<27}", f" {'bound by':<9} band (us)") if explain else ("", "")
     yield f"# {words('', '', '', '', '')}           out-of-place                       in-place          "
     yield f"# {words('size', 'count', 'type', 'redop', 'root')}{body(*names, *names)}{''.join(more)}"
     yield f"# {words('(B)', '(elements)', '', '', '')}{body(*units, *units)}"
@@ -124,9 +137,9 @@ def _validated(table: Table) -> bool:
     return any(row.wrong is not None for row in table.rows)
 
 
-def _nccl_code() -> int:
-    """23007 for 2.30.7."""
-    major, minor, patch = (int(part) for part in constants().version.split("."))
+def _nccl_code(table: Table) -> int:
+    """23007 for 2.30.7, 22800 for 2.28."""
+    major, minor, patch, *_ = (*map(int, constants(table.cluster.nccl).version.split(".")), 0)
     return major * 10_000 + minor * 100 + patch
 
 
@@ -159,7 +172,7 @@ def report(table: Table) -> dict[str, Any]:
         "start_time": now,
         "args": [settings.program, "-b", str(sizes.min_bytes), "-e", str(sizes.max_bytes), *_step_args(sizes)],
         "env": _env(settings),
-        "nccl_version": _nccl_code(),
+        "nccl_version": _nccl_code(table),
         "config": _config(table),
         "results": [_result(settings, row) for row in table.rows],
         "out_of_bounds": {"count": 0, "okay": "true"},
@@ -198,10 +211,7 @@ def _step_args(sizes: Sizes) -> list[str]:
 
 def _env(settings: Settings) -> list[str]:
     """What would make NCCL do the same."""
-    algo = [f"NCCL_ALGO={settings.algorithm.label}"] if settings.algorithm else []
-    proto = [f"NCCL_PROTO={settings.protocol.label}"] if settings.protocol else []
-    channels = [f"NCCL_{limit}_NCHANNELS={settings.channels}" for limit in ("MIN", "MAX") if settings.channels]
-    return algo + proto + channels
+    return [f"{name}={value}" for name, value in settings.environment.items()]
 
 
 def _result(settings: Settings, row: Row) -> dict[str, Any]:
@@ -224,6 +234,10 @@ def _result(settings: Settings, row: Row) -> dict[str, Any]:
             "channels": found.channels,
             "bound": found.bound,
             "parts_us": found.parts,
+            "band_us": [row.spread.low_us, row.spread.high_us],
+            "band_kind": row.spread.kind,
+            "band_clusters": row.spread.clusters,
+            "far": list(row.spread.far),
         },
     }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from weft.collectives.cluster import Cluster, Processor
 from weft.collectives.constants import constants
 from weft.collectives.kinds import Algorithm, Collective, Protocol
-from weft.collectives.network import Network, Networks, Pattern
+from weft.collectives.network import Networks, Pattern
 from weft.collectives.parts import (
     ADAPTERS,
     CHANNELS,
@@ -22,7 +22,7 @@ from weft.collectives.parts import (
     find,
     post_ratio,
 )
-from weft.collectives.times import times
+from weft.collectives.times import Times, times
 
 _BLACKWELL = 100
 _INSIDE, _OUTSIDE = 0, 1
@@ -35,20 +35,32 @@ def pairs_protocol(cluster: Cluster, collective: Collective, size_bytes: int) ->
 
 
 def pairs_parts(
-    cluster: Cluster, collective: Collective, size_bytes: int, protocol: Protocol, networks: Networks
+    cluster: Cluster,
+    collective: Collective,
+    size_bytes: int,
+    protocol: Protocol,
+    networks: Networks,
+    fitted: Times,
+    chunk_bytes: int | None = None,
 ) -> Parts:
+    """`chunk_bytes` of the network's, as NCCL_P2P_NET_CHUNKSIZE has it; None: as NCCL takes it."""
     latency, index = constants().latency_us, list(Protocol).index(protocol)
     inside = latency.nvlink if cluster.gpus > 1 and cluster.nvswitch else latency.pcie
     steps_us = inside[Algorithm.RING][index]
-    times_us = {NVLINK: _wire_bytes(cluster, collective, size_bytes, protocol, _INSIDE) / _inside_gbyte_s(cluster)}
+    inside_gbyte_s = copies_gbyte_s(cluster, fitted) if cluster.nvswitch else cluster.slot_gbyte_s
+    times_us = {NVLINK: _wire_bytes(cluster, collective, size_bytes, protocol, _INSIDE) / inside_gbyte_s}
     if cluster.nodes > 1:
         network = find(networks, Pattern.PAIRS)
         away = 1 if collective == Collective.SEND_RECV else cluster.ranks - cluster.gpus
         post_us = constants().step.network_post_us * post_ratio(cluster, network)
-        steps_us = crossing_us(cluster, network, latency.network[Algorithm.TREE][index]) + away * post_us
+        steps_us = crossing_us(cluster, network, latency.network[Algorithm.TREE][index], fitted) + away * post_us
         out_bytes = _wire_bytes(cluster, collective, size_bytes, protocol, _OUTSIDE)
-        for name, gbyte_s in _limits(cluster, collective, network).items():
-            times_us[name] = out_bytes / gbyte_s
+        # To one peer, or to and from the root: through the adapters of one rail, that of the GPU at the far end.
+        rails = min(cluster.nics, cluster.gpus)
+        sharing = cluster.gpus if collective == Collective.ALL_TO_ALL else rails
+        chunk_us = fitted.pairs.chunk_us * out_bytes / (chunk_bytes or _chunk_bytes(cluster))
+        times_us[ADAPTERS] = out_bytes * sharing / adapters_gbyte_s(cluster, network, fitted)
+        times_us[CHANNELS] = chunk_us * 1000 * sharing / rails
     bound = max(times_us, key=lambda name: times_us[name])
     return Parts(
         launch_us=latency.base[Algorithm.RING][index],
@@ -68,22 +80,7 @@ def _wire_bytes(cluster: Cluster, collective: Collective, size_bytes: int, proto
     return size_bytes * flags * peers / cluster.ranks
 
 
-def _inside_gbyte_s(cluster: Cluster) -> float:
-    return copies_gbyte_s(cluster) if cluster.nvswitch else cluster.slot_gbyte_s
-
-
-def _limits(cluster: Cluster, collective: Collective, network: Network) -> dict[str, float]:
-    """What one GPU gets of the network."""
-    adapters = adapters_gbyte_s(cluster, network)
-    # To one peer, or to and from the root: through the adapters of one rail, that of the GPU at the far end.
-    if collective in (Collective.SEND_RECV, Collective.GATHER, Collective.SCATTER):
-        return {ADAPTERS: adapters / min(cluster.nics, cluster.gpus)}
-    sharing = cluster.gpus if collective == Collective.ALL_TO_ALL else 1
-    proxies = min(cluster.nics, cluster.gpus) * _proxy_gbyte_s(cluster)
-    return {ADAPTERS: adapters / sharing, CHANNELS: proxies / sharing}
-
-
-def _proxy_gbyte_s(cluster: Cluster) -> float:
+def _chunk_bytes(cluster: Cluster) -> int:
     pairs = times().pairs
     grace = cluster.sm >= _BLACKWELL and cluster.processor == Processor.ARM
-    return (pairs.chunk_bytes_grace if grace else pairs.chunk_bytes) / pairs.chunk_us / 1000
+    return pairs.chunk_bytes_grace if grace else pairs.chunk_bytes

@@ -12,8 +12,10 @@ one takes more; with AMD's processors it is twice as long, the ratio of NCCL's o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
+
+import msgspec
 
 from weft.collectives.cluster import Cluster, Processor
 from weft.collectives.constants import constants
@@ -21,7 +23,7 @@ from weft.collectives.graphs import Graphs
 from weft.collectives.ideal import TcpNetwork
 from weft.collectives.kinds import Algorithm, Collective, Protocol
 from weft.collectives.network import Network, Networks, Pattern
-from weft.collectives.times import Chunk, times
+from weft.collectives.times import Chunk, Times, times
 from weft.collectives.tuning import Row, log2_down
 from weft.errors import ConfigError
 
@@ -52,6 +54,7 @@ class Case:
     row: Row
     channels: int
     networks: Networks
+    fitted: Times = field(default_factory=times)
 
     @property
     def levels(self) -> int:
@@ -72,18 +75,23 @@ class Case:
         """Of a step between nodes. NCCL hides some of a ring's, which measurements do not show: a tree's counts."""
         like = Algorithm.TREE if self.row.algorithm == Algorithm.RING else self.row.algorithm
         latency_us = constants().latency_us.network[like][_PROTOCOLS.index(self.row.protocol)]
-        return crossing_us(self.cluster, find(self.networks, pattern), latency_us)
+        return crossing_us(self.cluster, find(self.networks, pattern), latency_us, self.fitted)
 
     def adapters_gbyte_s(self, pattern: Pattern) -> float:
         """Data that all adapters of a node send."""
-        return adapters_gbyte_s(self.cluster, find(self.networks, pattern)) * _WIRE[self.row.protocol]
+        return adapters_gbyte_s(self.cluster, find(self.networks, pattern), self.fitted) * _WIRE[self.row.protocol]
 
     @property
     def peer_us(self) -> float:
         """That each chunk waits for a neighbour in another node."""
-        pipeline = times().pipeline
+        pipeline = self.fitted.pipeline
         simple = pipeline.simple_peer if self.row.protocol == Protocol.SIMPLE else 1.0
         return pipeline.peer_us * simple * post_ratio(self.cluster, find(self.networks, Pattern.TREE))
+
+    @property
+    def search_channels(self) -> float:
+        """Of those that the search found and NCCL's figures count, as many as the channels in use are copies of."""
+        return self.channels * self.graphs.ring.channels / self.graphs.channels(self.cluster)
 
     def data(self, limits: dict[str, float]) -> tuple[str, float]:
         """Who is slowest, and how long all bytes take at its algorithm bandwidth."""
@@ -108,18 +116,18 @@ def post_ratio(cluster: Cluster, network: Network) -> float:
     return step.network_post_amd_us / step.network_post_us if slow else 1.0
 
 
-def crossing_us(cluster: Cluster, network: Network, latency_us: float) -> float:
+def crossing_us(cluster: Cluster, network: Network, latency_us: float, fitted: Times) -> float:
     """NCCL's latency of a step between nodes, and what this network takes more than the one that it was measured on."""
-    return latency_us * post_ratio(cluster, network) + network.step_us - times().network.reference_step_us
+    return latency_us * post_ratio(cluster, network) + network.step_us - fitted.network.reference_step_us
 
 
-def adapters_gbyte_s(cluster: Cluster, network: Network) -> float:
-    return cluster.nics * network.adapter_gbyte_s * times().bandwidth.adapter
+def adapters_gbyte_s(cluster: Cluster, network: Network, fitted: Times) -> float:
+    return cluster.nics * network.adapter_gbyte_s * fitted.bandwidth.adapter
 
 
-def copies_gbyte_s(cluster: Cluster) -> float:
+def copies_gbyte_s(cluster: Cluster, fitted: Times) -> float:
     """Of a GPU's NVLink, for copies."""
-    return cluster.nvlink_gbyte_s * times().bandwidth.nvlink
+    return cluster.nvlink_gbyte_s * fitted.bandwidth.nvlink
 
 
 def parts(case: Case) -> Parts:
@@ -141,12 +149,12 @@ def _ring_limits(case: Case) -> dict[str, float]:
     """As algorithm bandwidths."""
     cluster, protocol, limits = case.cluster, case.row.protocol, {}
     if protocol == Protocol.LL:
-        limits[CHANNELS] = _ll_gbyte_s(cluster)
+        limits[CHANNELS] = _ll_gbyte_s(case)
     elif protocol == Protocol.LL128:
         channel_gbyte_s = constants().of_sm(cluster.sm).ring_ll128_channel_gbyte_s[_scale(cluster)]
-        limits[CHANNELS] = case.graphs.ring.channels * channel_gbyte_s
+        limits[CHANNELS] = case.search_channels * channel_gbyte_s
     elif cluster.nodes > 1:
-        limits[CHANNELS] = case.channels * times().bandwidth.channel_gbyte_s
+        limits[CHANNELS] = case.channels * _block_gbyte_s(cluster)
     if cluster.gpus > 1:
         # Between nodes a ring begins and ends at adapters: one hop of the GPUs' is not on NVLink.
         around = 1.0 if cluster.nodes == 1 else cluster.gpus / (cluster.gpus - 1)
@@ -160,7 +168,12 @@ def _ring_limits(case: Case) -> dict[str, float]:
 def _inside_gbyte_s(case: Case) -> float:
     """What a ring gets inside a node: NVLink, or whatever NCCL's search found where there is none."""
     ring = case.graphs.ring
-    return copies_gbyte_s(case.cluster) if case.cluster.nvswitch else ring.channels * ring.intra_gbyte_s
+    return copies_gbyte_s(case.cluster, case.fitted) if case.cluster.nvswitch else ring.channels * ring.intra_gbyte_s
+
+
+def _block_gbyte_s(cluster: Cluster) -> float:
+    """What one thread block takes in and passes on with Simple: NCCL's own figure for a channel of a tree."""
+    return max(constants().of_sm(cluster.sm).tree_channel_gbyte_s)
 
 
 def _scale(cluster: Cluster) -> int:
@@ -168,10 +181,17 @@ def _scale(cluster: Cluster) -> int:
     return min(cluster.nodes, 3) - 1
 
 
-def _ll_gbyte_s(cluster: Cluster) -> float:
-    """All channels of LL: inside a node the GPU is the limit, between nodes the processor that relays it."""
+def _ll_gbyte_s(case: Case) -> float:
+    """All channels of LL: inside a node the GPU is the limit, between nodes the processor that relays it.
+
+    A thread block of the GPU's does no more than its part of what the channels of the search do together.
+    """
+    cluster = case.cluster
+    if cluster.nodes == 1:
+        every_gbyte_s = constants().of_sm(cluster.sm).ll_gbyte_s[0]
+        return every_gbyte_s * min(1.0, case.channels / case.graphs.ring.channels)
     between = constants().generation["ampere" if cluster.processor == Processor.AMD else "volta"]
-    return (constants().of_sm(cluster.sm) if cluster.nodes == 1 else between).ll_gbyte_s[_scale(cluster)]
+    return between.ll_gbyte_s[_scale(cluster)]
 
 
 def _line(case: Case) -> Parts:
@@ -182,12 +202,13 @@ def _line(case: Case) -> Parts:
     data = case.data(_ring_limits(case))
     # LL and LL128 pass on inside a node what has come of a chunk; the network and Simple wait for the whole.
     waits = hops if case.row.protocol == Protocol.SIMPLE else crossings
-    pipeline_us = max(0, waits - 1) * data[1] / _rounds(case, _chunk_of(case.row.protocol), case.channels)
+    pipeline_us = max(0, waits - 1) * data[1] / _rounds(case, _chunk_of(case), case.channels)
     return case.parts(data, (hops - crossings) * case.inside_us + crossings * crossing_us, pipeline_us)
 
 
-def _chunk_of(protocol: Protocol) -> Chunk:
-    return times().chunk["ring" if protocol == Protocol.SIMPLE else protocol]
+def _chunk_of(case: Case) -> Chunk:
+    protocol = case.row.protocol
+    return case.fitted.chunk["ring" if protocol == Protocol.SIMPLE else protocol]
 
 
 def _rounds(case: Case, chunk: Chunk, lanes: int, scale: float = 1.0) -> float:
@@ -200,32 +221,43 @@ def _tree(case: Case) -> Parts:
     others, protocol = cluster.gpus - 1, case.row.protocol
     limits = {CHANNELS: _tree_gbyte_s(case)}
     crossing_us = peers_us = 0.0
+    if others:
+        # Along the GPUs of a node each byte comes up and goes down again.
+        limits[NVLINK] = _inside_gbyte_s(case) * _WIRE[protocol] * cluster.gpus / (2 * others)
     if cluster.nodes > 1:
         crossing_us = case.crossing_us(Pattern.TREE)
         limits[ADAPTERS] = case.adapters_gbyte_s(Pattern.TREE) / _tree_loads(cluster)
         peers_us = case.peer_us * min(2, cluster.nodes - 1)
     data = case.data(limits)
-    chunk, scale = _chunk_of(protocol), 1.0
+    chunk, scale = _chunk_of(case), 1.0
     if protocol == Protocol.LL128:
-        chunk, scale = times().chunk["tree-ll128"], (1 + levels + 0.1 * cluster.gpus) / cluster.gpus
+        chunk, scale = case.fitted.chunk["tree-ll128"], (1 + levels + 0.1 * cluster.gpus) / cluster.gpus
     rounds = _rounds(case, chunk, case.channels, scale)
-    pipeline_us = rounds * peers_us
+    pipeline_us = rounds * _waiting_us(case, limits, rounds, peers_us)
     if protocol == Protocol.SIMPLE:
-        copy_us = case.size_bytes / rounds / case.channels / times().bandwidth.channel_gbyte_s / 1000
+        copy_us = case.size_bytes / rounds / case.channels / _block_gbyte_s(cluster) / 1000
         pipeline_us += 2 * others * copy_us
     if levels:
         pipeline_us += (2 * levels - 1) * case.size_bytes / rounds / limits[ADAPTERS] / 1000
     return case.parts(data, 2 * (others * case.inside_us + levels * crossing_us), pipeline_us)
 
 
+def _waiting_us(case: Case, limits: dict[str, float], rounds: float, wait_us: float) -> float:
+    """What a round takes more than its data. Those who wait are the GPUs; adapters have other chunks to send meanwhile.
+
+    So a wait hides where the adapters are slower than the GPUs with it.
+    """
+    stages_us = {name: case.size_bytes / rounds / limit / 1000 for name, limit in limits.items()}
+    return max(us + (0.0 if name == ADAPTERS else wait_us) for name, us in stages_us.items()) - max(stages_us.values())
+
+
 def _tree_gbyte_s(case: Case) -> float:
     """All channels of a tree; each byte goes up and down."""
     cluster, generation = case.cluster, constants().of_sm(case.cluster.sm)
-    channels = case.graphs.tree.channels * (constants().factor.simple_tree if case.graphs.simple_tree else 1.0)
-    simple = channels * generation.tree_channel_gbyte_s[_scale(cluster)]
-    ll128 = channels * generation.tree_ll128_channel_gbyte_s[_scale(cluster)]
+    simple = case.search_channels * generation.tree_channel_gbyte_s[_scale(cluster)]
+    ll128 = case.search_channels * generation.tree_ll128_channel_gbyte_s[_scale(cluster)]
     return {
-        Protocol.LL: min(simple * constants().factor.tree_ll, _ll_gbyte_s(cluster)),
+        Protocol.LL: min(simple * constants().factor.tree_ll, _ll_gbyte_s(case)),
         Protocol.LL128: min(simple * constants().factor.tree_ll128, ll128),
         Protocol.SIMPLE: simple,
     }[case.row.protocol] / 2
@@ -242,16 +274,21 @@ def _nvls(case: Case) -> Parts:
     if case.cluster.nodes > 1:
         limits |= _sharp_limit(case)
         steps_us += case.crossing_us(Pattern.TREE)
-    return _heads(case, "nvls", steps_us, limits, levels=min(1, case.cluster.nodes - 1))
+    return _heads(case, case.fitted.chunk["nvls"], steps_us, limits, levels=min(1, case.cluster.nodes - 1))
 
 
 def _nvls_gbyte_s(case: Case) -> float:
-    """Each GPU sends all bytes once to be added, and its part of the sum once: g + 1 parts of g."""
+    """Each GPU sends all bytes once to be added, and its part of the sum once: g + 1 parts of g.
+
+    So bus bandwidth would rise with every GPU; in racks it stays where eight have it.
+    """
     cluster = case.cluster
     if case.collective != Collective.ALL_REDUCE:
         return case.row.algo_gbyte_s
-    nvls = constants().of_sm(cluster.sm).nvls * times().bandwidth.nvls
-    return cluster.nvlink_gbyte_s * nvls * cluster.gpus / (cluster.gpus + 1)
+    nvls = constants().of_sm(cluster.sm).nvls * case.fitted.bandwidth.nvls
+    shared = min(cluster.gpus, case.fitted.bandwidth.nvls_gpus)
+    bus_gbyte_s = cluster.nvlink_gbyte_s * nvls * 2 * (shared - 1) / (shared + 1)
+    return bus_gbyte_s * cluster.gpus / (2 * (cluster.gpus - 1))
 
 
 def _sharp_limit(case: Case) -> dict[str, float]:
@@ -267,31 +304,43 @@ def _nvls_tree(case: Case) -> Parts:
         NVLINK: _nvls_gbyte_s(case),
         ADAPTERS: case.adapters_gbyte_s(Pattern.TREE) / _tree_loads(cluster),
     }
-    few = cluster.nodes < _MANY_NODES and not (cluster.sm >= _BLACKWELL and cluster.near)
     steps_us = case.inside_us + 2 * case.levels * case.crossing_us(Pattern.TREE)
-    return _heads(case, "nvls-tree" if few else "nvls-tree-many", steps_us, limits, levels=case.levels)
+    chunk = msgspec.structs.replace(case.fitted.chunk["nvls-tree"], most=_nvls_tree_bytes(cluster))
+    return _heads(case, chunk, steps_us, limits, levels=case.levels)
+
+
+def _nvls_tree_bytes(cluster: Cluster) -> int:
+    """The largest chunk of an NVLS tree: ncclNvlsTreeSm100Tuning since 2.30, by nodes before and on other GPUs."""
+    fast = constants().limits.nvls_fast_gbyte_s
+    nic, gpus = cluster.nic_gbyte_s, cluster.gpus
+    if cluster.sm < _BLACKWELL or not constants(cluster.nccl).rules.nvls_tree_tuned or nic < fast:
+        return (64 if cluster.nodes >= _MANY_NODES else 128) << 10
+    if cluster.nodes == 2:
+        small = gpus >= 16 or (gpus <= 8 and cluster.near and nic < 2 * fast)
+        return (256 if gpus <= 4 else 64 if small else 128) << 10
+    if nic >= 2 * fast:
+        return (256 if gpus <= 8 else 128 if gpus < 32 else 64) << 10
+    return (64 if cluster.near else 128) << 10
 
 
 def _collnet_direct(case: Case) -> Parts:
     arity_us = (case.cluster.gpus - 1) * constants().step.collnet_arity_us
     steps_us = 2 * (case.inside_us + arity_us) + case.crossing_us(Pattern.TREE)
-    return _heads(case, "collnet-direct", steps_us, _collnet_limits(case), levels=0)
+    return _heads(case, case.fitted.chunk["collnet-direct"], steps_us, _collnet_limits(case), levels=0)
 
 
-def _heads(case: Case, chunk: str, steps_us: float, limits: dict[str, float], *, levels: int) -> Parts:
+def _heads(case: Case, chunk: Chunk, steps_us: float, limits: dict[str, float], *, levels: int) -> Parts:
     """GPUs of a node share every chunk: each is the head of some, and they wait for each other.
 
-    The network waits for nobody but its peers: where it is slower than the GPUs with their meetings, those do not show.
+    The network waits for nobody: where it is slower than the GPUs with their meetings, those do not show.
     """
-    pipeline, cluster = times().pipeline, case.cluster
+    pipeline, cluster = case.fitted.pipeline, case.cluster
     heads = min(cluster.gpus, cluster.nics) if cluster.nodes > 1 else cluster.gpus
     data = bound, _ = case.data(limits)
-    rounds = _rounds(case, times().chunk[chunk], case.channels * heads)
-    stages_us = {name: case.size_bytes / rounds / limit / 1000 for name, limit in limits.items()}
-    waiting_us = max(us + (0.0 if name == ADAPTERS else pipeline.meeting_us) for name, us in stages_us.items())
-    waiting_us += (case.peer_us if cluster.nodes > 1 else 0.0) - stages_us[bound]
-    filling_us = (pipeline.fill + levels * pipeline.fill_level) * stages_us[bound]
-    return case.parts(data, steps_us, filling_us + (rounds - 1) * waiting_us)
+    rounds = _rounds(case, chunk, case.channels * heads)
+    wait_us = pipeline.meeting_us + (case.peer_us if cluster.nodes > 1 else 0.0)
+    filling_us = (pipeline.fill + levels * pipeline.fill_level) * case.size_bytes / rounds / limits[bound] / 1000
+    return case.parts(data, steps_us, filling_us + (rounds - 1) * _waiting_us(case, limits, rounds, wait_us))
 
 
 def _collnet_chain(case: Case) -> Parts:
@@ -299,8 +348,8 @@ def _collnet_chain(case: Case) -> Parts:
     cluster = case.cluster
     hops = 2 * (cluster.gpus - 1)
     data = case.data(_collnet_limits(case))
-    rounds = _rounds(case, times().chunk["collnet-chain"], case.channels, cluster.gpus)
-    copy_us = case.size_bytes / rounds / case.channels / times().bandwidth.channel_gbyte_s / 1000
+    rounds = _rounds(case, case.fitted.chunk["collnet-chain"], case.channels, cluster.gpus)
+    copy_us = case.size_bytes / rounds / case.channels / _block_gbyte_s(cluster) / 1000
     return case.parts(data, hops * case.inside_us + case.crossing_us(Pattern.TREE), hops * copy_us + data[1] / rounds)
 
 

@@ -10,9 +10,9 @@ from weft.fabric.rates import Sourced, read_catalog
 
 
 class Bandwidth(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    channel_gbyte_s: float
     nvlink: float
     nvls: float
+    nvls_gpus: int
     adapter: float
 
 
@@ -52,6 +52,14 @@ class Chunk(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return chunk
 
 
+class Fit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a constant was fitted to, and what it would be without."""
+
+    runs: tuple[str, ...]
+    sizes: tuple[int, int]  # from, to
+    without: float
+
+
 class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     version: str
     bandwidth: Bandwidth
@@ -59,6 +67,7 @@ class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     pairs: Pairs
     network: NetworkTimes
     chunk: dict[str, Chunk]
+    fit: dict[str, Fit]
 
 
 @cache

@@ -66,6 +66,7 @@ def _fastest(table: Table, row: Row) -> Estimate:
             algorithm=other.algorithm,
             protocol=other.protocol,
             channels=settings.channels,
+            chunk_bytes=settings.chunk_bytes,
         )
         best = min(best, one, key=lambda candidate: candidate.time_us)
     return best

@@ -21,6 +21,7 @@ from weft.collectives.kinds import Algorithm, Collective, Protocol
 from weft.errors import ConfigError
 
 _PROTOCOLS = list(Protocol)
+_NVLS_ONCE = 5 / 6  # of its channels, that NCCL expected before 2.28
 _SCATTERED = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
 _ROOTED = (Collective.BROADCAST, Collective.REDUCE)
 _COLLNET = (Algorithm.COLLNET_DIRECT, Algorithm.COLLNET_CHAIN)
@@ -74,7 +75,7 @@ class _Model:
 
     def __init__(self, cluster: Cluster, graphs: Graphs, collective: Collective) -> None:
         self.cluster, self.graphs, self.collective = cluster, graphs, collective
-        self.constants = constants()
+        self.constants = constants(cluster.nccl)
         self.generation = self.constants.of_sm(cluster.sm)
         self.scale = min(cluster.nodes, 3) - 1  # the column of lists for 1 node, 2 nodes, more
         self.ranks, self.nodes, self.per_node = cluster.ranks, cluster.nodes, cluster.gpus
@@ -105,6 +106,8 @@ class _Model:
             return self._collnet_off(algorithm)
         if algorithm in _NVLS:
             return self._nvls_off(algorithm)
+        if algorithm == Algorithm.PAT and not self.cluster.pat:
+            return "switched off"
         if algorithm == Algorithm.PAT and self.per_node > 1:
             return "more than one GPU in a node"
         if protocol == Protocol.LL128:
@@ -174,6 +177,8 @@ class _Model:
         bus = self._bus_gbyte_s(algorithm, protocol)
         if algorithm != Algorithm.RING and self.collective in _SCATTERED:
             return bus
+        if algorithm in _NVLS and not self.constants.rules.nvls_bus:
+            return bus * _NVLS_ONCE
         return bus * (self.ranks / self.steps if algorithm in (Algorithm.RING, *_NVLS) else 0.5)
 
     def _bus_gbyte_s(self, algorithm: Algorithm, protocol: Protocol) -> float:
@@ -219,6 +224,8 @@ class _Model:
 
     def _nvls_channel_gbyte_s(self, algorithm: Algorithm) -> float:
         graph = self.graphs.nvls
+        if not self.constants.rules.nvls_bus:
+            return self._nvls_channel_once_gbyte_s(algorithm)
         inside = graph.intra_gbyte_s * self.generation.nvls * (graph.channels - 1) / graph.channels
         # all_reduce has two operations in the pipe; the others leave out the rank itself.
         inside *= 2 if self.collective == Collective.ALL_REDUCE else (self.per_node - 1) / self.per_node
@@ -228,8 +235,21 @@ class _Model:
         between = graph.inter_gbyte_s * (2 if self.nodes == 2 else 1)
         return min(inside, between, self.generation.nvls_tree_channel_gbyte_s[self.scale])
 
+    def _nvls_channel_once_gbyte_s(self, algorithm: Algorithm) -> float:
+        """Before 2.28: the speeds as the search found them."""
+        graph = self.graphs.nvls
+        if algorithm == Algorithm.NVLS_TREE:
+            return min(graph.intra_gbyte_s, graph.inter_gbyte_s / (1 if self.nodes <= 2 else 2))
+        if self.collective == Collective.ALL_REDUCE or not self.constants.rules.nvls_gather:
+            return min(graph.intra_gbyte_s, graph.inter_gbyte_s)
+        inside = graph.intra_gbyte_s * (self.per_node - 1) / self.per_node
+        return min(inside, graph.inter_gbyte_s * self.constants.factor.collnet_gather)
+
     def _collnet_direct_gbyte_s(self, total: float) -> float:
         graph, factor = self.graphs.collnet_direct, self.constants.factor
+        if self.collective in _SCATTERED and not self.constants.rules.nvls_gather:
+            many = (self.per_node - 1) / 7  # measured with one GPU in a node and with eight
+            return self.per_node * graph.intra_gbyte_s * (0.85 * many + 0.95 * (1 - many))
         if self.collective in _SCATTERED:
             return self.per_node * min(graph.intra_gbyte_s, graph.inter_gbyte_s * factor.collnet_gather)
         share = self.per_node / graph.channels  # GPUs of an adapter; what is above one counts half
