@@ -57,21 +57,54 @@ def test_calls_and_trainings_do_what_they_do_by_gloo(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_tensors_on_a_gpu_come_out_as_those_of_the_processor_do_by_gloo(tmp_path: Path, ranks: int) -> None:
     """The same calls and trainings; work on streams is waited for, and no byte of a tensor goes through the host."""
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    if not torch.cuda.is_available():
-        pytest.skip("there is no NVIDIA GPU here")
+    find_gpu()
     for rank, lines in enumerate(run(tmp_path, ranks, "cuda")):
         assert trainings(rank, lines) == _TRAININGS
 
 
+def find_gpu() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    if not torch.cuda.is_available():
+        pytest.skip("there is no NVIDIA GPU here")
+
+
+_DYING = """
+import os, signal, sys, torch, torch.distributed as dist
+rank, tensor = int(sys.argv[2]), torch.ones(100_000, device="cuda")
+dist.init_process_group("weft", init_method=sys.argv[1], rank=rank, world_size=2)
+dist.all_reduce(tensor)
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    for _ in range(20):  # slots of one that is gone still take some
+        dist.all_reduce(tensor)
+except dist.DistBackendError as error:
+    print(error, flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.gpu
+def test_a_rank_that_is_killed_with_its_gpu_is_named(tmp_path: Path) -> None:
+    find_gpu()
+    command = [sys.executable, "-c", _DYING, (tmp_path / "meeting").as_uri()]
+    killed = subprocess.Popen([*command, "1"])
+    left = subprocess.run([*command, "0"], capture_output=True, text=True, timeout=PATIENCE_S / 2, check=False)
+    assert killed.wait(PATIENCE_S) == -signal.SIGKILL
+    assert left.stdout.startswith("rank 1: no way to it any more"), left.stdout + left.stderr
+
+
 @pytest.mark.slow
-def test_the_example_trains_on_a_lab(tmp_path: Path) -> None:
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_the_example_trains_on_a_lab(tmp_path: Path, device: str) -> None:
     find_module("torch")
+    if device == "cuda":
+        find_gpu()
     example = Path(__file__).parents[2] / "examples" / "ddp.py"
     done = subprocess.run(
         [sys.executable, "-m", "weft", "run", "-n", "2", "--json", "summary.json", str(example)],
         cwd=tmp_path,
-        env=os.environ | {"STEPS": "3"},
+        env=os.environ | {"STEPS": "3", "DEVICE": device},
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
