@@ -19,11 +19,11 @@ _RANKS = 4
 _TRAININGS = ["DDP of pairs", "DDP", "FSDP2", "tensor parallel"]
 
 
-def run(folder: Path, ranks: int, device: str) -> list[list[str]]:
+def run(folder: Path, ranks: int, device: str, **environment: str) -> list[list[str]]:
     """What all ranks of the program say, line by line."""
     with subprocess.Popen(
         [sys.executable, str(_PROGRAM), str(folder)],
-        env=os.environ | {"WORLD_SIZE": str(ranks), "DEVICE": device, "OMP_NUM_THREADS": "1"},
+        env=os.environ | {"WORLD_SIZE": str(ranks), "DEVICE": device, "OMP_NUM_THREADS": "1"} | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -54,11 +54,13 @@ def test_calls_and_trainings_do_what_they_do_by_gloo(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_tensors_on_a_gpu_come_out_as_those_of_the_processor_do_by_gloo(tmp_path: Path, ranks: int) -> None:
+@pytest.mark.parametrize(("ranks", "allocator"), [(2, "expandable_segments:True"), (4, "expandable_segments:False")])
+def test_tensors_on_a_gpu_come_out_as_those_of_the_processor_do_by_gloo(
+    tmp_path: Path, ranks: int, allocator: str
+) -> None:
     """The same calls and trainings; work on streams is waited for, and no byte of a tensor goes through the host."""
     find_gpu()
-    for rank, lines in enumerate(run(tmp_path, ranks, "cuda")):
+    for rank, lines in enumerate(run(tmp_path, ranks, "cuda", PYTORCH_CUDA_ALLOC_CONF=allocator)):
         assert trainings(rank, lines) == _TRAININGS
 
 

@@ -56,6 +56,8 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "cuMemcpyDtoDAsync_v2": (_address, _address, _size, _pointer),
     "cuMemcpyHtoDAsync_v2": (_address, _pointer, _size, _pointer),
     "cuMemcpyDtoHAsync_v2": (_pointer, _address, _size, _pointer),
+    "cuMemAlloc_v2": (ctypes.POINTER(_address), _size),
+    "cuMemFree_v2": (_address,),
     "cuIpcGetMemHandle": (ctypes.POINTER(_Handle), _address),
     "cuIpcOpenMemHandle_v2": (ctypes.POINTER(_address), _Handle, ctypes.c_uint),
     "cuIpcCloseMemHandle": (_address,),
@@ -108,6 +110,7 @@ class Driver:
         self.copied_bytes: Counter[str] = Counter()
         self._lock = threading.RLock()
         self._streams: dict[int, int] = {}  # by context
+        self._primaries: dict[int, int] = {}  # contexts, by ordinal
         self._opened: OrderedDict[bytes, Allocation] = OrderedDict()  # by handle, the one used last at the end
 
     def call(self, name: str, *arguments: object) -> None:
@@ -139,12 +142,19 @@ class Driver:
 
     # -- whose memory -------------------------------------------------------------------------------------------------
 
-    def allocation_at(self, address: int, length: int, owner: object = None) -> Allocation | None:
-        """None if the address is not a GPU's. Managed memory is the host's too, and treated as such."""
+    def allocation_at(
+        self, address: int, length: int, owner: object = None, *, for_others: bool = True
+    ) -> Allocation | None:
+        """None if the address is not a GPU's. Managed memory is the host's too, and treated as such.
+
+        What is not for others needs no handle: if it has none, its bytes alone are taken for the allocation.
+        """
         found = self._attributes(address)
         if found is None or found[1] != _ON_DEVICE or found[2]:
             return None
         context, _, _, device, has_handle, start, size, number = found
+        if not for_others and not (has_handle and context):
+            return Allocation(self, self._primary(device), device, address, length, owner)
         if not start <= address <= address + length <= start + size:
             raise CudaError(
                 f"{length} bytes at {address:#x} are more than the allocation of {size} at {start:#x} has", errno.EFAULT
@@ -218,15 +228,13 @@ class Driver:
             if handle in self._opened:
                 self._opened.move_to_end(handle)
                 return self._opened[handle]
-            ordinal = self._ordinal(uuid)
-            context, device, address = _pointer(), ctypes.c_int(), _address()
-            self.call("cuDeviceGet", ctypes.byref(device), ordinal)
-            self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-            with self._current(context.value or 0):
+            ordinal, address = self._ordinal(uuid), _address()
+            context = self._primary(ordinal)
+            with self._current(context):
                 wanted = _Handle.from_buffer_copy(handle)
                 self.call("cuIpcOpenMemHandle_v2", ctypes.byref(address), wanted, _LAZY_PEER_ACCESS)
-            allocation = Allocation(self, context.value or 0, ordinal, address.value, size)
-            weakref.finalize(allocation, self._close, allocation.context, allocation.start).atexit = False
+            allocation = Allocation(self, context, ordinal, address.value, size)
+            self._at_end_of(allocation, "cuIpcCloseMemHandle")
             self._opened[handle] = allocation
             while len(self._opened) > _OPENED_MAX:
                 self._opened.popitem(last=False)
@@ -240,10 +248,32 @@ class Driver:
                 return ordinal
         raise CudaError(f"this process does not see GPU {uuid.hex()}: CUDA_VISIBLE_DEVICES", errno.ENODEV)
 
-    def _close(self, context: int, address: int) -> None:
-        """Unmap; nobody uses it any more."""
+    def _primary(self, ordinal: int) -> int:
+        """The context that CUDA's runtime uses, and with it PyTorch."""
+        with self._lock:
+            if ordinal not in self._primaries:
+                device, context = ctypes.c_int(), _pointer()
+                self.call("cuDeviceGet", ctypes.byref(device), ordinal)
+                self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+                self._primaries[ordinal] = context.value or 0
+            return self._primaries[ordinal]
+
+    def allocate(self, ordinal: int, size: int) -> Allocation:
+        """Memory that others can map, whatever the program's own allocator does; free when the object goes."""
+        context, address = self._primary(ordinal), _address()
+        with self._current(context):
+            self.call("cuMemAlloc_v2", ctypes.byref(address), size)
+        allocation = Allocation(self, context, ordinal, address.value, size)
+        self._at_end_of(allocation, "cuMemFree_v2")
+        return allocation
+
+    def _at_end_of(self, allocation: Allocation, call: str) -> None:
+        """When nobody uses it any more."""
+        weakref.finalize(allocation, self._end, call, allocation.context, allocation.start).atexit = False
+
+    def _end(self, call: str, context: int, address: int) -> None:
         with contextlib.suppress(CudaError), self._current(context):  # the process may be ending
-            self.call("cuIpcCloseMemHandle", address)
+            self.call(call, address)
 
 
 @functools.cache

@@ -114,7 +114,9 @@ class Regions:
         shown.kind = kind if region.device is None else self._referring(region, region.device, kind)
 
     def _referring(self, region: Region, device: Allocation, kind: int) -> int:
-        """The kind of one on a GPU; 0 if others cannot reach it."""
+        """The kind of one on a GPU; 0 if others cannot reach it, and may."""
+        if not region.access:
+            return kind | layout.NO_REFERENCE
         try:
             reference = gpu.shown(device)
             region.reference = region.reference or Block(self._memory, len(reference))

@@ -18,6 +18,7 @@ RING = 64  # where the entries of a queue begin, behind its record
 ARMED_FOR_ALL, ARMED_FOR_SOLICITED = 1, 2
 REGION, WINDOW = 1, 2  # RegionRecord.kind; a window is for others only
 KIND_MASK = 3
+NO_REFERENCE = 4096  # in the place of one: no other process may use the region
 ON_GPU = 1 << 62  # in an address, as kernels hand it on: it is a GPU's
 
 

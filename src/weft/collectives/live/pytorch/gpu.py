@@ -16,8 +16,7 @@ import torch
 from weft.collectives.live.link import ACCESS, Endpoint
 from weft.collectives.live.pytorch.tensors import SUM, Reduction, as_bytes
 from weft.errors import ConfigError
-from weft.verbs.errors import PyverbsError
-from weft.verbs.gpudirect.cuda import CudaError, driver
+from weft.verbs.gpudirect.cuda import Allocation, CudaError, driver
 from weft.verbs.hca.regions import Region
 from weft.verbs.pyverbs.mr import MR
 
@@ -31,36 +30,47 @@ def endpoint(device: torch.device) -> GpuEndpoint:
     return GpuEndpoint(device)
 
 
+class _Slots:
+    """Memory that is not PyTorch's, whose allocator may give no handles, and gives again what kernels still use."""
+
+    def __init__(self, allocation: Allocation) -> None:
+        self._allocation = allocation
+        data = allocation.start, False
+        self.__cuda_array_interface__ = {"shape": (allocation.size,), "typestr": "|u1", "data": data, "version": 3}
+
+
 class GpuEndpoint(Endpoint):
     """As `Endpoint`, of tensors on one GPU."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(fragment_bytes=FRAGMENT_BYTES)
         self.device = device
-        self._regions: OrderedDict[int, Region] = OrderedDict()  # by number of the allocation, the last used at the end
+        self._regions: OrderedDict[tuple[int, int, int], Region] = (
+            OrderedDict()
+        )  # by allocation, the last used at the end
 
     def room(self, n_bytes: int) -> tuple[MR, torch.Tensor]:
-        memory = self.empty(n_bytes)
-        self.settle()  # kernels of before may still use what PyTorch gives again
         try:
-            return MR(self.pd, n_bytes, ACCESS, address=memory), memory
-        except PyverbsError as error:
-            raise ConfigError(f"backend weft on {self.device}: {error}") from error
+            slots = _Slots(driver().allocate(self.device.index, n_bytes))
+        except CudaError as error:
+            raise ConfigError(f"backend weft on {self.device}, slots of {n_bytes:,} bytes: {error}") from error
+        return MR(self.pd, n_bytes, ACCESS, address=slots), torch.as_tensor(slots, device=self.device)
 
     def key(self, address: int, length: int) -> int:
         try:
-            found = driver().allocation_at(address, length)
+            found = driver().allocation_at(address, length, for_others=False)
         except CudaError as error:
             raise ConfigError(f"a tensor on {self.device} cannot be sent: {error}") from error
         if found is None:  # the head of a message
             return super().key(address, length)
-        if found.number not in self._regions:
+        name = found.number, found.start, found.size  # of expandable segments there is no number
+        if name not in self._regions:
             table = self.port.ctx.adapter.regions
-            self._regions[found.number] = table.register(self.pd.key, found.start, found.size, 0, device=found)
+            self._regions[name] = table.register(self.pd.key, found.start, found.size, 0, device=found)
             if len(self._regions) > _REGIONS_MAX:
                 table.drop(self._regions.popitem(last=False)[1])
-        self._regions.move_to_end(found.number)
-        return self._regions[found.number].key
+        self._regions.move_to_end(name)
+        return self._regions[name].key
 
     def empty(self, n_bytes: int) -> torch.Tensor:
         return torch.empty(n_bytes, dtype=torch.uint8, device=self.device)
