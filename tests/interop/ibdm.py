@@ -11,6 +11,7 @@ import re
 import subprocess
 import tempfile
 from dataclasses import dataclass
+from itertools import compress, cycle
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from weft.fabric.files import opensm as files
 from weft.fabric.files.atomic import write_atomically
 from weft.fabric.files.opensm_vls import write_vls
 from weft.fabric.model import Fabric
+from weft.fabric.tables import NO_ROUTE
 from weft.routing.check import Verdict
 from weft.routing.graph import switch_graph
 from weft.routing.orientation import hops_from
@@ -41,9 +43,28 @@ def proof(subnet: Path, routes: Path, *, switches: bool = False) -> str:
 
 
 def routes_to_shown(routes: str, subnet: str) -> str:
-    """Without those to LIDs that are not in the subnet: reading them is most of ibdm's time on Selene. For LMC 0."""
+    """Without those to LIDs that are not in the subnet: reading them is most of ibdm's time on Selene. For LMC 0.
+
+    Those of all switches are to the same LIDs.
+    """
     shown = {f"0x{lid}" for lid in re.findall(r" LID:(\w{4}) ", subnet)}
-    return "".join(line for line in routes.splitlines(keepends=True) if line[:6] in shown or line[:2] != "0x")
+    lines = routes.splitlines(keepends=True)
+    of_a_switch = lines[: len(lines) // routes.count("dump_ucast_routes")]
+    return "".join(compress(lines, cycle([line[:6] in shown or line[:2] != "0x" for line in of_a_switch])))
+
+
+def ports_to_shown(fabric: Fabric) -> str:
+    """All that ibdm reads of opensm.fdbs, the ports, and those alone that lead to what the fabric has. For LMC 0."""
+    tables = fabric.tables
+    lids = np.flatnonzero(np.bincount(tables.lid[tables.lid > 0]))
+    heads = [f"0x{lid:04X} : " for lid in lids]
+    ports = [f"{port:03d}  : 00   : yes\n" for port in range(NO_ROUTE)] + ["UNREACHABLE\n"]
+    parts = []
+    for switch in fabric.switches:
+        parts.append(f"dump_ucast_routes: Switch 0x{int(switch.guid):016x}\nLID    : Port : Hops : Optimal\n")
+        row = tables.lft[tables.switch_row[switch.index], lids].tolist()
+        parts += [head + ports[port] for head, port in zip(heads, row, strict=True)]
+    return "".join(parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +112,8 @@ class Court:
         """With the files of lanes if the tables use any, or as told; by ibdmsh if told so, or if ibdmchk would die."""
         with tempfile.TemporaryDirectory(dir=self.folder) as name:
             folder = Path(name)
-            subnet, routes = files.subnet_lst_text(fabric), files.fdbs_text(fabric)
-            write_atomically(folder / "subnet", subnet)
-            write_atomically(folder / "routes", routes_to_shown(routes, subnet) if shell else routes)
+            write_atomically(folder / "subnet", files.subnet_lst_text(fabric))
+            write_atomically(folder / "routes", ports_to_shown(fabric) if shell else files.fdbs_text(fabric))
             write_atomically(folder / "groups", "")
             if shell or most_equal_ports(fabric) >= _MOST_EQUAL_PORTS:
                 assert "sl2vl" not in vars(fabric.tables), "this script judges one lane"

@@ -67,9 +67,13 @@ ENGINES = {"minhop": [], "updn": [], "ftree": [], "dfsssp": ["-Q"]}
 # -- OpenSM brings it up ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
-    "spec", ["star:4,server=host-xdr", "fat-tree:hosts=8,radix=4,speed=NDR", "fat-tree:hosts=648,radix=36,speed=HDR"]
+    ("spec", "engine"),
+    [
+        *(("star:4,server=host-xdr", engine) for engine in ENGINES),
+        *(("fat-tree:hosts=128,radix=8,speed=NDR", engine) for engine in ENGINES),
+        ("fat-tree:hosts=648,radix=36,speed=HDR", "ftree"),
+    ],
 )
 def test_opensm_brings_a_lab_up(managed, spec, engine):
     """Every port is Active, and what OpenSM wrote into the tables leads every pair home without a credit loop."""

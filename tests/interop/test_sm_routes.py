@@ -97,8 +97,8 @@ def dumped_routes(fabric: Fabric, *some: Node) -> dict[str, dict[int, int]]:
     ("spec", "engine"),
     [
         ("fat-tree:hosts=648,radix=36,speed=HDR", "fat-tree"),
-        ("dragonfly:p=2,a=6,h=3,speed=HDR", "dragonfly"),
-        ("torus:5x5x5,speed=HDR", "dimension-order"),
+        ("dragonfly:p=2,a=4,h=2,speed=HDR", "dragonfly"),
+        ("torus:3x4x5,speed=HDR", "dimension-order"),
         ("torus:4x5,speed=HDR", "dfsssp"),
     ],
 )
