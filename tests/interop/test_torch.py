@@ -7,14 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 from tests.interop.conftest import find_module
-from tests.patience import PATIENCE_S
+from tests.jobs.site import Site
+from tests.patience import PATIENCE_S, wait_until
 
 _PROGRAM = Path(__file__).with_name("torch_program.py")
+_FAULTS_PROGRAM = Path(__file__).with_name("torch_faults_program.py")
 _RANKS = 4
 _TRAININGS = ["DDP of pairs", "DDP", "FSDP2", "tensor parallel"]
 
@@ -118,3 +120,44 @@ def test_the_example_trains_on_a_lab(tmp_path: Path, device: str) -> None:
     assert all(host["sent_bytes"] > 2 * 4 * 64 * 256 for host in hosts.values()), (
         hosts
     )  # more than the gradients of two steps
+
+
+@pytest.mark.slow
+def test_ddp_trains_on_while_its_fabric_is_broken(tmp_path: Path) -> None:
+    """A bad cable, a pulled one, and the end of the subnet manager, with one that stands by; the sums are checked."""
+    find_module("torch")
+    with ExitStack() as opened:
+        site = Site(opened)
+        words = ["run", "-n", "2", "--lab", site.lab.name, "--hosts", "h1,h8", "--quiet"]
+        job = subprocess.Popen(
+            [sys.executable, "-m", "weft", *words, str(_FAULTS_PROGRAM), str(tmp_path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        opened.callback(job.kill)
+
+        def go_on() -> None:
+            """For some steps."""
+            place = tmp_path / "steps.0"
+            wanted = 5 + (place.stat().st_size if place.exists() else 0)
+            wait_until(lambda: place.exists() and place.stat().st_size >= wanted, going=lambda: job.poll() is None)
+
+        def uplink() -> str:
+            return site.lab.fabric.port(site.way("h1", "h8")[1]).name
+
+        go_on()
+        site.lab.degrade(uplink(), 1e-6)
+        go_on()
+        site.manage("h2")
+        wait_until(lambda: site.is_manager("h2", "standby"))
+        site.managers["h1"].kill()
+        site.managers["h1"].wait()
+        go_on()
+        wait_until(lambda: site.is_manager("h2", "master") and "SUBNET UP" in site.log("h2"))
+        site.lab.break_cable(uplink())
+        go_on()
+        (tmp_path / "stop").touch()
+        said, errors = job.communicate(timeout=PATIENCE_S)
+    assert job.returncode == 0, errors
+    assert said.count("equal bit for bit after") == 2, said

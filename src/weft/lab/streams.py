@@ -9,8 +9,11 @@ an adapter overruns. One that asks and asks and takes no answer, or begins a mes
 
 from __future__ import annotations
 
+import array
+import fcntl
 import select
 import socket
+import termios
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -157,6 +160,12 @@ class Streams(ABC, Generic[S]):
             return False
         self.write(one, data)
         return True
+
+    def unread_bytes(self, one: S) -> int:
+        """That were written to a program and that it has not taken."""
+        unread = array.array("i", [0])
+        fcntl.ioctl(one.socket, termios.TIOCOUTQ, unread)
+        return one.unsent_bytes + unread[0]
 
     def _flush(self, one: S) -> None:
         unsent = one.unsent

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import ConfigError
+from weft.fabric.forwarding import ANY, HEADERS_BYTES, Reason, walk
+from weft.lab.lost_way import why_lost
 from weft.lab.streams import Stream, Streams
 from weft.lab.verbs_ports import Program, VerbsPorts
-from weft.verbs.carriers.lab.connection import BELL, NUMBER, Kind, frame, frames_in, packets_in
+from weft.verbs.carriers.lab.connection import BELL, NUMBER, QUEUE_PAIR_BITS, Kind, frame, frames_in, packets_in
 
 
 @dataclass(slots=True, eq=False)
@@ -97,6 +99,25 @@ class VerbsServer(Streams[_Line]):
             raise ConfigError("no device is attached")
         answer({"guid": self.ports.metered_path(line.program, **wanted)})
 
+    def _has_not_taken(self, line: _Line, answer: Answer, lid: int, sl: int, dest_qp: int) -> None:
+        """Whether the program of a queue pair has not read what came for it; not where nothing comes."""
+        if line.program is None:
+            raise ConfigError("no device is attached")
+        devices = self.ports.devices
+        way = walk(devices, line.program.slot, dlid=lid, sl=sl, p_key=ANY, size_bytes=HEADERS_BYTES)
+        to = (way.end, dest_qp >> QUEUE_PAIR_BITS) if way.reason is Reason.ARRIVED else None
+        unread = (
+            one.program.coming or self.unread_bytes(one)
+            for one in self
+            if one.program is not None and (one.program.slot, one.program.number) == to
+        )
+        answer({"has_not_taken": any(unread)})
+
+    def _why_lost(self, line: _Line, answer: Answer, **wanted: Any) -> None:
+        if line.program is None:
+            raise ConfigError("no device is attached")
+        answer({"why": why_lost(self.ports.devices, line.program.slot, **wanted)})
+
     def _ask_administrator(self, line: _Line, answer: Answer, mad: str) -> None:
         if line.program is None:
             raise ConfigError("no device is attached")
@@ -113,5 +134,7 @@ _QUESTIONS: dict[str, Callable[..., None]] = {
     "find": VerbsServer._find,
     "attach": VerbsServer._attach,
     "metered_path": VerbsServer._metered_path,
+    "has_not_taken": VerbsServer._has_not_taken,
+    "why_lost": VerbsServer._why_lost,
     "sa": VerbsServer._ask_administrator,
 }

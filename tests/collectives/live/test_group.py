@@ -10,6 +10,7 @@ from weft.collectives.check import begins_with
 from weft.collectives.kinds import Collective
 from weft.collectives.live.arrays import Array
 from weft.collectives.live.group import Group
+from weft.collectives.live.link import Endpoint
 from weft.collectives.live.plan import steps
 from weft.collectives.program import Program, Sends
 from weft.collectives.writers import ALGORITHMS, program
@@ -123,3 +124,37 @@ def test_a_rank_that_never_comes_is_named() -> None:
                 group.run(program("all_reduce", "ring", nodes=2), Array(np.ones(4)), "all_reduce")
 
     together(2, rank, timeout_s=0.2)
+
+
+def test_who_gave_up_before_anybody_had_a_link_to_it_is_heard_of() -> None:
+    def rank(group: Group) -> None:
+        if group.rank == 0:
+            group._meeting.give_up(SubnetError("out of memory"))
+            return
+        with pytest.raises(SubnetError, match=r"^rank 0 gave up: out of memory \(this is rank \d\)$"):
+            group.run(program("all_reduce", "ring", nodes=3), Array(np.ones(4)), "all_reduce")
+
+    together(3, rank)
+
+
+@pytest.mark.parametrize(
+    ("own", "far", "indices"),
+    [
+        ([0xFFFF], [0xFFFF, 0x8001], (0, 0)),
+        ([0x8001, 0x7FFF], [0x7FFF, 0, 0x8001], (0, 2)),  # not where both are limited
+        ([0x7FFF, 0x8002, 0x8001], [0x0001, 0x8002, 0x7FFF], (1, 1)),
+        ([0x8002, 0x8001], [0x8001, 0x8002], (1, 0)),  # the lower key where places are alike
+    ],
+)
+def test_links_are_in_the_first_partition_that_both_ends_have(
+    own: list[int], far: list[int], indices: tuple[int, int]
+) -> None:
+    end = Endpoint()
+    try:
+        assert (end.link(1, "x")._common_key(own, far), end.link(0, "x")._common_key(far, own)) == indices
+        with pytest.raises(
+            SubnetError, match="rank 1: no partition in common: P_Keys are 0x8001, 0x7fff here and none"
+        ):
+            end.link(1, "x")._common_key([0x8001, 0x7FFF, 0], [0, 0])
+    finally:
+        end.close()

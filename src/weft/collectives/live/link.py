@@ -23,6 +23,7 @@ import numpy as np
 from weft.errors import SubnetError
 from weft.verbs import enums as e
 from weft.verbs.attributes.address import GID, AHAttr, GlobalRoute
+from weft.verbs.hardware import HOST
 from weft.verbs.perftest.endpoint import Port, open_port
 from weft.verbs.pyverbs.cq import CQ
 from weft.verbs.pyverbs.mr import MR
@@ -37,20 +38,24 @@ ADAPTER = "WEFT_ADAPTER"  # which device a rank uses; the first, if nothing is s
 _CREDIT = 1 << 31  # in the immediate: what it tells of is free slots, not a fragment
 TAG_MASK = _CREDIT - 1
 _ABORT = 0xFFFF_FFFF  # it has given up
-_DATA = 1  # wr_id of fragments; nobody waits for the others
+_DATA, _PROBE = 1, 2  # wr_id of fragments, and of what only asks; nobody waits for the others
 _RECEIVES = 2 * SLOTS + 2  # fragments, and credits
 _COMPLETIONS = 4 * SLOTS + 4  # of a link, at most at once
 ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE
 _ANYWHERE_BYTES = 1 << 62
-_TIMEOUT, _RETRIES, _RNR_TIMER = 14, 7, 12  # 67 ms, seven times
+_RETRIES, _RNR_TIMER = 7, 12
+# In a lab a second, and seven times more, as UCX has it: a subnet manager needs some of them to route around a cable, a
+# standby to take its master's place. What a bad cable loses is sent again long before, by `Link.probe`.
+_TIMEOUT, _TIMEOUT_IN_LAB = 14, 18
+_PARTITION, _FULL = 0x7FFF, 0x8000  # of a P_Key
 
 
 class Broken(SubnetError):
-    """A link that does not work any more. `rank` is who is at its other end."""
+    """A link that does not work any more. `who` is at its other end."""
 
-    def __init__(self, rank: int, reason: str) -> None:
-        super().__init__(f"rank {rank}: {reason}")
-        self.rank, self.reason = rank, reason
+    def __init__(self, who: str, reason: str) -> None:
+        super().__init__(f"{who}: {reason}")
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,8 @@ class Address:
     psn: int
     slots: int  # address of the first
     rkey: int
+    p_keys: list[int]  # as they are in the port's table
+    host: str  # of a lab, if it is in one
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -169,7 +176,8 @@ class Link:
         self._next_out = self._next_in = self._freed = 0
         self._lkey = end.anywhere.key
         self.broken: Broken | None = None
-        self.aborted = False
+        self.aborted = self._is_probing = False
+        self._p_key = 0
 
     # -- connecting ---------------------------------------------------------------------------------------------------
 
@@ -178,22 +186,54 @@ class Link:
         port = self._end.port
         gid = GID.of(port.gid).gid
         return Address(
-            lid=port.lid, gid=gid, qpn=self.qp.qp_num, psn=self._psn, slots=self.slots.buf, rkey=self.slots.rkey
+            lid=port.lid,
+            gid=gid,
+            qpn=self.qp.qp_num,
+            psn=self._psn,
+            slots=self.slots.buf,
+            rkey=self.slots.rkey,
+            p_keys=list(port.ctx.adapter.p_keys),
+            host=os.environ.get(HOST, ""),
         )
 
     def connect(self, far: Address) -> None:
         port, self._far = self._end.port, far
+        index = self._common_key(list(port.ctx.adapter.p_keys), far.p_keys)
         is_global = port.gid_index >= 0
         route = GlobalRoute(dgid=GID(far.gid), sgid_index=port.gid_index, hop_limit=64) if is_global else None
         attr = QPAttr(port_num=port.number, path_mtu=(port.mtu_bytes // 128).bit_length() - 1)
         attr.qp_access_flags, attr.dest_qp_num, attr.rq_psn, attr.sq_psn = ACCESS, far.qpn, far.psn, self._psn
-        attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = _RNR_TIMER, _TIMEOUT, _RETRIES, _RETRIES
+        attr.min_rnr_timer, attr.retry_cnt, attr.rnr_retry = _RNR_TIMER, _RETRIES, _RETRIES
+        attr.timeout = _TIMEOUT_IN_LAB if far.host else _TIMEOUT
+        attr.pkey_index = index
         attr.ah_attr = AHAttr(dlid=far.lid, port_num=port.number, is_global=is_global, gr=route)
         self.qp.to_rts(attr)
         self._receive = RecvWR()
         for _ in range(_RECEIVES):
             self.qp.post_recv(self._receive)
         self.qp.core.find_shm_path(at_once=True)
+
+    def _common_key(self, own: list[int], far: list[int]) -> int:
+        """The index of the first P_Key that both have, one of them as a full member; both ends find the same."""
+        found = []
+        for index, key in enumerate(own):
+            partition = key & _PARTITION
+            others = [n for n, one in enumerate(far) if one & _PARTITION == partition and (one | key) & _FULL]
+            if partition and others:
+                found.append((max(index, others[0]), partition, index))
+        if not found:
+            keys = [", ".join(f"{key:#06x}" for key in ones if key) or "none" for ones in (own, far)]
+            self.broken = Broken(self.who, f"no partition in common: P_Keys are {keys[0]} here and {keys[1]} there")
+            raise self.broken
+        index = min(found)[2]
+        self._p_key = own[index]
+        return index
+
+    @property
+    def who(self) -> str:
+        """At the other end."""
+        host = self._far.host if self._far is not None else ""
+        return f"rank {self.rank} on {host}" if host else f"rank {self.rank}"
 
     @property
     def is_connected(self) -> bool:
@@ -232,10 +272,12 @@ class Link:
     def on_completion(self, wr_id: int, status: int, opcode: int, immediate: int, length: int) -> None:
         if status != e.IBV_WC_SUCCESS:
             if self.broken is None:
-                self.broken = Broken(self.rank, f"no way to it any more: {cqe_status_to_str(status)}")
+                why = self.why_lost() if status == e.IBV_WC_RETRY_EXC_ERR else ""
+                self.broken = Broken(self.who, f"no way to it any more: {cqe_status_to_str(status)}{why}")
             return
         if opcode != e.IBV_WC_RECV_RDMA_WITH_IMM:
             self.completed += wr_id == _DATA
+            self._is_probing &= wr_id != _PROBE
             return
         self.qp.post_recv(self._receive)
         if immediate == _ABORT:
@@ -247,10 +289,20 @@ class Link:
             self._next_in = (self._next_in + 1) % SLOTS
             self.arrived.append(Arrival(self._memory[begin : begin + length], immediate))
 
+    def why_lost(self) -> str:
+        """As the end of a sentence, if the network can tell."""
+        qp = self.qp.core
+        why = qp.adapter.carrier.why_lost(qp.settings.destination, self._p_key, qp.settings.mtu_bytes)
+        return f"; {why}" if why else ""
+
     def probe(self) -> None:
-        """Whether the other end is still there: a WRITE of nothing, and an error comes if nobody takes it."""
-        if self.is_connected and self.posted == self.completed:
-            self._write([], 0, None)
+        """A WRITE of nothing: an error comes if nobody takes it.
+
+        If the last packet of what was sent before is lost, or the answer to it, this one makes the other end say so.
+        """
+        if self.is_connected and not self._is_probing and self.broken is None:
+            self._is_probing = True
+            self._write([], 0, None, _PROBE)
 
     def abort(self) -> None:
         """Tell the other end that this one has given up, if it can still be told."""

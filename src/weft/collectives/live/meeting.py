@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from weft.collectives.live.link import Address, Broken, Endpoint, Link
@@ -16,7 +17,8 @@ from weft.errors import SubnetError
 
 _SPINS = 50  # polls that find nothing before a rank rests: some 100 us
 _REST_S = 0.01
-_PROBE_S = 0.5  # between two looks whether the other end is still there
+_PROBE_S = 0.1  # between two looks whether the other end is still there
+_TOLD_S = 0.5  # between two looks whether somebody who has no link to us gave up
 _LOOK_S = 1e-3  # between two looks into the store
 _HEAR_S = 5.0  # for what was certainly said
 
@@ -29,6 +31,10 @@ class Store(Protocol):
     def get(self, key: str, timeout_s: float) -> bytes:
         """Waits for it, or with 0 only looks; TimeoutError if it does not come."""
         ...
+
+
+class Told(SubnetError):
+    """Another rank gave up, and said why."""
 
 
 class Meeting:
@@ -64,10 +70,12 @@ class Meeting:
         return self._bring_up(link, 0.0)
 
     def bring_up(self, link: Link, deadline_s: float) -> None:
-        while link in self._unready and not self._bring_up(link, min(_PROBE_S, deadline_s - time.monotonic())):
+        while link in self._unready and not self._bring_up(link, min(_TOLD_S, deadline_s - time.monotonic())):
             self._check(link)
+            with suppress(TimeoutError):
+                self._hear_why(0.0)
             if time.monotonic() > deadline_s:
-                raise Broken(link.rank, f"it did not come within {self.timeout_s:g} s")
+                raise Broken(link.who, f"it did not come within {self.timeout_s:g} s")
 
     def _bring_up(self, link: Link, timeout_s: float) -> bool:
         there, back = f"{link.use}/{link.rank}/{self.rank}", f"{link.use}/{self.rank}/{link.rank}"
@@ -105,11 +113,13 @@ class Meeting:
             self.end.rest(_REST_S)
             now_s = time.monotonic()
             if now_s > deadline_s:
-                who = link.rank if link is not None else -1
-                raise Broken(who, f"nothing within {self.timeout_s:g} s, in {words}")
-            if link is not None and now_s > probed_s + _PROBE_S:
+                who, why = (link.who, link.why_lost()) if link is not None else ("any rank", "")
+                raise Broken(who, f"nothing within {self.timeout_s:g} s{why}, in {words}")
+            if now_s > probed_s + _PROBE_S:
                 probed_s = now_s
-                link.probe()
+                for one in self._links.values():
+                    if one is link or one.completed < one.posted:
+                        one.probe()
 
     def look(self) -> None:
         """Once, at all that can be done now."""
@@ -121,18 +131,23 @@ class Meeting:
         self.on_idle()
 
     def _check(self, link: Link | None, words: str = "") -> None:
-        if link is not None and link.broken is not None:
-            raise Broken(link.rank, f"{link.broken.reason}, in {words}")
+        for one in self._links.values():
+            if one.broken is not None and (one is link or one.completed < one.posted):
+                raise Broken(one.who, f"{one.broken.reason}, in {words}" if words else one.broken.reason)
         if any(one.aborted for one in self._links.values()):
-            said = self._hear("gave up", _HEAR_S).decode()
-            raise SubnetError(f"{said} (this is rank {self.rank}{f', in {words}' if words else ''})")
+            self._hear_why(_HEAR_S, words)
+
+    def _hear_why(self, timeout_s: float, words: str = "") -> None:
+        said = self._hear("gave up", timeout_s).decode()
+        raise Told(f"{said} (this is rank {self.rank}{f', in {words}' if words else ''})")
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def give_up(self, error: SubnetError) -> None:
         """For good: nobody knows what the others have done meanwhile. They are told why."""
         self.failed = error
-        self._tell("gave up", f"rank {self.rank} gave up: {error}".encode())
+        if not isinstance(error, Told):
+            self._tell("gave up", f"rank {self.rank} gave up: {error}".encode())
         for link in self._links.values():
             link.abort()
 

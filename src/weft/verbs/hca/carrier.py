@@ -93,6 +93,14 @@ class Carrier(Protocol):
         """
         return False
 
+    def has_not_taken(self, to: object, dest_qp: int) -> bool:
+        """The same of an answer that is late, where it may cost a question to find out."""
+        return self.is_behind(dest_qp)
+
+    def why_lost(self, to: object, p_key: int, mtu_bytes: int) -> str:
+        """Why nothing arrives there any more, if the network can tell."""
+        return ""
+
     def close(self) -> None:
         """What is sent to it from now on is lost."""
         ...

@@ -339,7 +339,8 @@ class Requester:
             self.run()
         elif self.deadline_s is not None and self.deadline_s <= now_s:
             self.deadline_s = None
-            if self.qp.adapter.carrier.is_behind(self.qp.settings.dest_qp):
+            settings = self.qp.settings
+            if self.qp.adapter.carrier.has_not_taken(settings.destination, settings.dest_qp):
                 self._set_deadline()
                 return
             self._is_repeating = False

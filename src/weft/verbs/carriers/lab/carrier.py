@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from weft.errors import ConfigError, SubnetError
 from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.connection import QUEUE_PAIR_BITS, Event, Kind, Line, packets_in
 from weft.verbs.carriers.lab.memory_grants import MemoryGrants
@@ -36,6 +37,7 @@ from weft.wire.kernels import vcrc_rows
 from weft.wire.packet import bth_at, read_transport
 
 _LRH = struct.Struct(">BBHHH")
+_LATE_S = 0.5  # for an answer of the lab about an answer that is late
 _PAD_SHIFT = 4  # of the pad count in the second byte of a BTH
 
 
@@ -78,6 +80,26 @@ class LabCarrier(Carrier):
 
     def leave(self, group: int, own_gid: int) -> None:
         self.paths.leave((group, own_gid))
+
+    def has_not_taken(self, to: object, dest_qp: int) -> bool:
+        """Asks the lab, which knows what a program has not read; the answer may be here meanwhile."""
+        if self.line.is_down or not isinstance(to, AddressVector):
+            return False
+        try:
+            said = self.line.ask("has_not_taken", _LATE_S, lid=to.lid, sl=to.sl, dest_qp=dest_qp)
+        except ConfigError:
+            return False
+        except SubnetError:  # it is the lab that is behind, or gone
+            return not self.line.is_down
+        return bool(said["has_not_taken"]) or not self.line.is_idle
+
+    def why_lost(self, to: object, p_key: int, mtu_bytes: int) -> str:
+        if not isinstance(to, AddressVector):
+            return ""
+        try:
+            return str(self.line.ask("why_lost", lid=to.lid, sl=to.sl, p_key=p_key, mtu_bytes=mtu_bytes)["why"])
+        except (ConfigError, SubnetError) as error:
+            return str(error)
 
     # -- shared memory ------------------------------------------------------------------------------------------------
 

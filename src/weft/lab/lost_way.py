@@ -1,0 +1,70 @@
+"""Why nothing arrives any more: what a lab says to a program whose connection ended, in names of ports and cables."""
+
+from __future__ import annotations
+
+from weft.fabric.forwarding import ACTIVE, HEADERS_BYTES, NONE, STATE, Path, Reason, matching, walk
+from weft.mad.devices import Devices
+from weft.wire.port_info import PortState
+
+_PARTITION = 0x7FFF  # of a P_Key, without who is a full member
+_P_KEY_REASONS = (Reason.INBOUND, Reason.OUTBOUND, Reason.P_KEY)
+
+
+def why_lost(devices: Devices, slot: int, *, lid: int, sl: int, p_key: int, mtu_bytes: int) -> str:
+    """Of packets from a port to the adapter that has, or last had, this LID; empty if the way is whole."""
+    end = next((one for one in _adapter_ports(devices) if devices.has_lid(one, lid)), NONE)
+    if end == NONE:
+        return f"no adapter has LID {lid}"
+    ends = f"from {devices.name(slot)} to {devices.name(end)}"
+    reached = _reached(devices, slot)
+    if devices.node_of[end] not in reached:
+        pulled = [_cable(devices, one) for one in sorted(devices.broken) if _leads_out(devices, one, reached)]
+        cables = f"pulled {'is' if len(pulled) == 1 else 'are'} {', '.join(pulled)}"
+        return f"no way {ends}: {cables if pulled else 'links are down'}"
+    for port in (slot, end):
+        if devices.info(port)[STATE] & 0x0F != ACTIVE:
+            state = PortState(devices.info(port)[STATE] & 0x0F).name.capitalize()
+            return f"no way {ends}: {devices.name(port)} is {state}, no subnet manager has brought it up"
+    for port in (slot, end):
+        if all(key & _PARTITION != p_key & _PARTITION for key in devices.keys(port)):
+            return f"no way {ends}: {devices.name(port)} is not in partition {p_key & _PARTITION:#06x} any more"
+    there = walk(devices, slot, dlid=lid, sl=sl, p_key=p_key, size_bytes=mtu_bytes + HEADERS_BYTES)
+    if there.reason is not Reason.ARRIVED:
+        return _stopped(devices, there, p_key)
+    answer_key = devices.keys(end)[matching(devices.keys(end), p_key)]
+    back = walk(devices, end, dlid=devices.lid(slot), sl=sl, p_key=answer_key, size_bytes=HEADERS_BYTES)
+    if back.reason is not Reason.ARRIVED:
+        return _stopped(devices, back, p_key)
+    bad = [_cable(devices, one) for one in (*there.out, *back.out) if one in devices.erring]
+    return f"the way {ends} errs: {', '.join(dict.fromkeys(bad))}" if bad else ""
+
+
+def _adapter_ports(devices: Devices) -> list[int]:
+    nodes = (node for node in devices.nodes if not devices.is_switch[node])
+    return [slot for node in nodes for slot in devices.ports_of(node)]
+
+
+def _reached(devices: Devices, slot: int) -> set[int]:
+    """Nodes to which links that are up lead, whatever tables say."""
+    found, left = {devices.node_of[slot]}, [slot]
+    while left:
+        far = devices.peer(left.pop())
+        node = devices.node_of[far] if far != NONE else NONE
+        if node != NONE and node not in found:
+            found.add(node)
+            left += devices.ports_of(node) if devices.is_switch[node] else ()
+    return found
+
+
+def _leads_out(devices: Devices, slot: int, reached: set[int]) -> bool:
+    return (devices.node_of[slot] in reached) != (devices.node_of[devices.cable[slot]] in reached)
+
+
+def _cable(devices: Devices, slot: int) -> str:
+    return " - ".join(devices.name(end) for end in sorted((slot, devices.cable[slot])))
+
+
+def _stopped(devices: Devices, path: Path, p_key: int) -> str:
+    way = ", ".join(devices.name(slot) for slot in dict.fromkeys((*path.out, path.end)))
+    key = f", {p_key:#06x}" if path.reason in _P_KEY_REASONS else ""
+    return f"by {way} a packet comes no further: {path.reason.text}{key}"

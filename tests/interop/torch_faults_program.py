@@ -1,0 +1,65 @@
+"""A rank of two that trains by DDP until there is a file `stop` in the folder that it is given.
+
+Beside it each rank trains a twin, with the gradients of both ranks calculated here: after each step both must be equal
+bit for bit, however the gradients came. A sum of two is the same in either order.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+RANKS = 2
+
+
+def loss_of(model: nn.Module, step: int, rank: int) -> torch.Tensor:
+    """On what this rank has in this step."""
+    random = torch.Generator().manual_seed(RANKS * step + rank)
+    found: torch.Tensor = model(torch.randn(16, 32, generator=random)).square().mean()
+    return found
+
+
+def train_twin(twin: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+    sums = [torch.zeros_like(one) for one in twin.parameters()]
+    for rank in range(RANKS):
+        twin.zero_grad()
+        loss_of(twin, step, rank).backward()
+        for total, one in zip(sums, twin.parameters(), strict=True):
+            total += one.grad / RANKS
+    for total, one in zip(sums, twin.parameters(), strict=True):
+        one.grad = total
+    optimizer.step()
+
+
+def main(folder: Path) -> None:
+    torch.manual_seed(1)
+    dist.init_process_group("weft")
+    model = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 8))
+    twin = copy.deepcopy(model)
+    both = DistributedDataParallel(model)
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.05, momentum=0.9) for one in (both, twin)]
+    for step in itertools.count(1):
+        optimizers[0].zero_grad()
+        loss_of(both, step, dist.get_rank()).backward()
+        optimizers[0].step()
+        train_twin(twin, optimizers[1], step)
+        for mine, wanted in zip(model.parameters(), twin.parameters(), strict=True):
+            assert torch.equal(mine, wanted), f"step {step}"
+        with (folder / f"steps.{dist.get_rank()}").open("a") as steps:
+            steps.write("x")
+        dist.all_reduce(over := torch.tensor(int((folder / "stop").exists())))
+        if over:
+            break
+    print(f"rank {dist.get_rank()}: equal bit for bit after {step} steps")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
