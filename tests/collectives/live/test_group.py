@@ -120,7 +120,7 @@ def test_ranks_that_differ_both_learn_it(sizes: tuple[int, int]) -> None:
 def test_a_rank_that_never_comes_is_named() -> None:
     def rank(group: Group) -> None:
         if group.rank == 0:
-            with pytest.raises(SubnetError, match=r"rank 1: it did not come within 0\.2 s"):
+            with pytest.raises(SubnetError, match=r"rank 1: it did not come within the timeout of 0\.2 s"):
                 group.run(program("all_reduce", "ring", nodes=2), Array(np.ones(4)), "all_reduce")
 
     together(2, rank, timeout_s=0.2)

@@ -75,7 +75,7 @@ class Meeting:
             with suppress(TimeoutError):
                 self._hear_why(0.0)
             if time.monotonic() > deadline_s:
-                raise Broken(link.who, f"it did not come within {self.timeout_s:g} s")
+                raise Broken(link.who, f"it did not come within the timeout of {self.timeout_s:g} s")
 
     def _bring_up(self, link: Link, timeout_s: float) -> bool:
         there, back = f"{link.use}/{link.rank}/{self.rank}", f"{link.use}/{self.rank}/{link.rank}"

@@ -22,7 +22,7 @@ from weft.collectives.live.calls import choose
 from weft.collectives.live.group import Group
 from weft.collectives.live.link import Endpoint
 from weft.collectives.live.mail import Receiving, Sending
-from weft.collectives.live.pytorch import gpu
+from weft.collectives.live.pytorch import gpu, sparse
 from weft.collectives.live.pytorch.tensors import SUM, Reduction, TensorMemory, as_bytes
 from weft.errors import ConfigError, SubnetError, WeftError
 
@@ -121,7 +121,7 @@ def _name(store: TorchStore, rank: int, timeout_s: float) -> str:
     try:
         return store.get("name", timeout_s).decode()
     except TimeoutError:
-        raise SubnetError(f"rank 0: it did not come within {timeout_s:g} s") from None
+        raise SubnetError(f"rank 0: it did not come within the timeout of {timeout_s:g} s") from None
 
 
 @contextmanager
@@ -149,11 +149,13 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def getBackendName(self) -> str:  # noqa: N802
         return "weft"
 
+    def _set_group_name(self, name: str) -> None:
+        """By PyTorch, when the group is made; its own class keeps no name of a group that is written in Python."""
+        self._name = name
+
     @property
     def group_name(self) -> str:
-        """As PyTorch's world knows it: it names no group that is written in Python."""
-        found: str = dist.distributed_c10d._world.pg_names[self]
-        return found
+        return self._name
 
     def __repr__(self) -> str:
         return f"ProcessGroup weft, rank {self._rank} of {self._size}"
@@ -163,6 +165,9 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
         reduction = Reduction(opts.reduceOp) if opts is not None else SUM
         for tensor in tensors:
+            if tensor.is_sparse:
+                sparse.add(tensor, reduction, self._everybodys, self._size)
+                continue
             with _together(tensor) as (data,):
                 self._run(Collective.ALL_REDUCE, data, reduction=reduction)
                 reduction.finish(data, self._size)
@@ -242,17 +247,27 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def allgather(self, outputs: list[Tensors], tensors: Tensors, opts: Any = None) -> Work:
         for into, tensor in zip(outputs, tensors, strict=True):
             if any(one.numel() != tensor.numel() for one in into):  # others may have more, or less
-                for rank, one in enumerate(into):
-                    with _together(one) as (data,):
-                        if rank == self._rank:
-                            data.copy_(tensor)
-                        self._run(Collective.BROADCAST, data, root=rank)
+                self._run_each(into, tensor)
                 continue
             data = tensor.new_empty((self._size, tensor.numel()))
             self.all_gather_single(data, tensor)
             for one, block in zip(into, data, strict=True):
                 one.copy_(block.view(one.shape))
         return Work(self._group, [one for into in outputs for one in into])
+
+    def _everybodys(self, tensor: torch.Tensor, counts: list[int], dim: int) -> torch.Tensor:
+        """Of all ranks, one after the other along a dimension; how many each has there is known."""
+        into = [tensor.new_empty([*tensor.shape[:dim], count, *tensor.shape[dim + 1 :]]) for count in counts]
+        self._run_each(into, tensor)
+        return torch.cat(into, dim)
+
+    def _run_each(self, into: Tensors, tensor: torch.Tensor) -> None:
+        """Of several sizes, one broadcast for each."""
+        for rank, one in enumerate(into):
+            with _together(one) as (data,):
+                if rank == self._rank:
+                    data.copy_(tensor)
+                self._run(Collective.BROADCAST, data, root=rank)
 
     def allgather_coalesced(self, outputs: list[Tensors], tensors: Tensors, opts: Any = None) -> Work:
         """`outputs` are by rank here."""
