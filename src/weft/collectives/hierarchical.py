@@ -152,6 +152,12 @@ def hierarchical_all_gather(n_nodes: int, gpus: int) -> Program:
     return two_levels("hierarchical all-gather", Collective.ALL_GATHER, n_nodes, gpus, outside=ring_all_gather)
 
 
+def direct_exchange(collective: Collective, n_ranks: int) -> Program:
+    """All as the GPUs of one node: each sends every other its part, and then tells all the sum of its own."""
+    name = f"direct {collective.replace('_', '-')}"
+    return replace(two_levels(name, collective, 1, n_ranks, outside=ring_all_reduce), gpus=1)  # it knows no nodes
+
+
 def rail_rings(collective: Collective, n_nodes: int, gpus: int, root: int = 0, slices: int = 8) -> Program:
     """As many rings as there are rails, as NCCL lays them: each enters and leaves a node once, by another rail.
 

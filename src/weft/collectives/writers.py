@@ -26,6 +26,7 @@ from weft.collectives.hierarchical import (
     Parts,
     chain,
     direct,
+    direct_exchange,
     hierarchical_all_gather,
     hierarchical_all_reduce,
     hierarchical_reduce_scatter,
@@ -125,6 +126,7 @@ _OWN: dict[str, dict[str, Writer]] = {
     Algorithm.PAT: {_ALL_GATHER: _one_gpu(pat_all_gather), _REDUCE_SCATTER: _one_gpu(pat_reduce_scatter)},
     "sharp": {kind: _switches(kind, "SHARP") for kind in _THREE},
     "pairwise": {Collective.ALL_TO_ALL: _flat(pairwise_all_to_all)},
+    "direct": {kind: _flat(partial(direct_exchange, kind)) for kind in _THREE},
     "hierarchical": {
         _ALL_REDUCE: _levels(hierarchical_all_reduce),
         _ALL_GATHER: _levels(hierarchical_all_gather),

@@ -1,4 +1,4 @@
-"""Two ranks that add; one is killed after its first sum. Arguments: a folder to meet in, and the rank."""
+"""Two ranks that add; one is killed after its first sum. Arguments: a folder, the rank, how many items."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ class Folder:
 if __name__ == "__main__":
     rank = int(sys.argv[2])
     group = Group(Endpoint(), Folder(Path(sys.argv[1])), "two", rank, 2, timeout_s=1200)
-    ring, data = program("all_reduce", "ring", nodes=2), np.ones(100)
+    ring, data = program("all_reduce", "ring", nodes=2), np.ones(int(sys.argv[3]))
     group.run(ring, Array(data), "the first sum")
+    assert np.all(data == 2)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     try:

@@ -9,6 +9,7 @@ from tests.collectives.live.ranks import together
 from weft.collectives.check import begins_with
 from weft.collectives.kinds import Collective
 from weft.collectives.live.arrays import Array
+from weft.collectives.live.calls import choose
 from weft.collectives.live.group import Group
 from weft.collectives.live.link import Endpoint
 from weft.collectives.live.plan import steps
@@ -33,7 +34,9 @@ def programs() -> list[Program]:
 
 
 @pytest.mark.parametrize("one", programs(), ids=lambda one: f"{one.name}-{one.n_ranks}-{one.gpus}")
-def test_a_program_computes_on_bytes_what_is_proved_of_it(one: Program) -> None:
+@pytest.mark.parametrize("told_bytes", [1 << 16, 1 << 9], ids=["sent", "read"])
+def test_a_program_computes_on_bytes_what_is_proved_of_it(one: Program, told_bytes: int) -> None:
+    """By fragments that are sent, and where they are long by such that are read where they are."""
     uneven = 0 if one.n_beside else 3
     n_items = one.n_parts * 150 - uneven  # chunks of more than one fragment, the last one short
     chunk = -(-n_items // one.n_parts)
@@ -47,7 +50,7 @@ def test_a_program_computes_on_bytes_what_is_proved_of_it(one: Program) -> None:
         group.run(program(Collective.BARRIER, "dissemination", nodes=one.n_ranks), Array(held[:0]), "barrier")
         return np.concatenate((held, beside))
 
-    for number, found in enumerate(together(one.n_ranks, rank)):
+    for number, found in enumerate(together(one.n_ranks, rank, told_bytes=told_bytes)):
         wanted, where = expected(one, data, number)
         np.testing.assert_array_equal(found[where], wanted)
 
@@ -94,8 +97,39 @@ def test_a_round_that_overwrites_what_it_has_to_send_is_refused() -> None:
         steps(one, 0, 200, 1, 100)
 
 
+@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter"])
+def test_what_ranks_of_a_machine_can_read_nobody_sends(kind: str) -> None:
+    one = choose(Collective(kind), 3, 1 << 20)
+
+    def rank(group: Group) -> list[int]:
+        group.run(one, Array(np.full(3 * 5000, group.rank)), kind)
+        return [link.posted for link in group._meeting._links.values()]
+
+    assert together(3, rank, told_bytes=1 << 10) == [[0, 0]] * 3
+
+
+def test_what_is_passed_on_in_the_round_that_replaces_it_is_what_was_there_before() -> None:
+    """Rank 1 is told of all that it takes, and may not take it before it has sent its own, which nobody may read."""
+
+    def pass_on(_: int) -> Sends:
+        return Sends.make([0, 1], [1, 2], [0, 0], add=False)
+
+    one = Program.of("pass on", Collective.BROADCAST, 3, (1,), pass_on, n_chunks=1)
+    middle = steps(one, 1, 9000, 1, 1000)
+    assert all(step.is_crossed for step in middle)
+
+    def rank(group: Group) -> tuple[list[int], int]:
+        data = np.full(9000, group.rank, np.uint8)
+        group.run(one, Array(data), "pass on")
+        group.run(program(Collective.BARRIER, "dissemination", nodes=3), Array(data[:0]), "barrier")
+        return np.unique(data).tolist(), sum(link.used - link.posted for link in group._meeting._links.values())
+
+    assert together(3, rank, told_bytes=1 << 9) == [([0], 3), ([0], 0), ([1], 0)]
+
+
+@pytest.mark.parametrize("told_bytes", [1 << 16, 1], ids=["sent", "read"])
 @pytest.mark.parametrize("sizes", [(8, 12), (8, 8)])
-def test_ranks_that_differ_both_learn_it(sizes: tuple[int, int]) -> None:
+def test_ranks_that_differ_both_learn_it(sizes: tuple[int, int], told_bytes: int) -> None:
     """By size, or by what they call."""
 
     def rank(group: Group) -> str:
@@ -113,7 +147,7 @@ def test_ranks_that_differ_both_learn_it(sizes: tuple[int, int]) -> None:
             group.run(program("all_reduce", "ring", nodes=2), Array(np.ones(4)), "another")
         return str(caught.value)
 
-    for said in together(2, rank):
+    for said in together(2, rank, told_bytes=told_bytes):
         assert "all ranks must call the same" in said
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.collectives.live.job import KINDS
+
 Bytes = NDArray[np.uint8]
 
 
@@ -25,6 +27,7 @@ class Array:
     ) -> None:
         self.size_bytes, self.item_bytes = n_blocks * data.nbytes, data.itemsize
         self._type, self._reduce = data.dtype, reduce
+        self.sums = KINDS.get(data.dtype) if reduce is np.add else None
         self._data, self._first = flat(data), block * data.nbytes
         self._beside = flat(beside) if beside is not None else np.empty(0, np.uint8)
 

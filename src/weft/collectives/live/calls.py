@@ -9,11 +9,21 @@ from weft.collectives.program import Program
 from weft.collectives.writers import program
 
 SMALL_BYTES = 1 << 15  # where the rounds of a ring cost as much as what a ring saves
+DIRECT_MAX_RANKS = 8  # that all send to each other: as many bytes as by a ring, in two rounds, over a link to each
+_DIRECT = (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
 
 
-def choose(kind: Collective, n_ranks: int, size_bytes: int, root: int = 0) -> Program:
+def choose(kind: Collective, n_ranks: int, size_bytes: int, root: int = 0, *, on_gpu: bool = False) -> Program:
     """`size_bytes` are those of nccl-tests: of the larger of the two buffers."""
-    return _program(kind, n_ranks, size_bytes <= SMALL_BYTES, root)
+    is_small = size_bytes <= SMALL_BYTES
+    if kind in _DIRECT and not is_small and n_ranks <= DIRECT_MAX_RANKS and not on_gpu:
+        return _direct(kind, n_ranks)
+    return _program(kind, n_ranks, is_small, root)
+
+
+@cache
+def _direct(kind: Collective, n_ranks: int) -> Program:
+    return program(kind, "direct", nodes=n_ranks)
 
 
 @cache  # a group has few of them

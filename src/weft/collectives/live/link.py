@@ -6,6 +6,9 @@
 
 A sender never has more fragments under way than there are slots, so none is ever refused for want of a receive request.
 Slots are memory of the adapter, which processes of one machine share; the data is sent from where it is.
+
+Between processes of one machine, with nothing in between that counts, fragments in a row need not be sent: one slot
+says where they are, and the receiver reads them there (`reading`). They have been sent when that slot is free again.
 """
 
 from __future__ import annotations
@@ -14,12 +17,14 @@ import ctypes
 import json
 import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from weft.collectives.live.plan import PIECES_MAX
+from weft.collectives.live.reading import Hands, read_word
 from weft.errors import SubnetError
 from weft.verbs import enums as e
 from weft.verbs.attributes.address import GID, AHAttr, GlobalRoute
@@ -34,13 +39,17 @@ from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 
 SLOTS = 4
 FRAGMENT_BYTES = 1 << 20
+TOLD_BYTES = 1 << 16  # what is read where it is, if it can be: a shorter one is copied twice in less time
 ADAPTER = "WEFT_ADAPTER"  # which device a rank uses; the first, if nothing is said
 _CREDIT = 1 << 31  # in the immediate: what it tells of is free slots, not a fragment
-TAG_MASK = _CREDIT - 1
+_PLACES = 1 << 30  # the slot says where fragments are
+TAG_MASK = _PLACES - 1
 _ABORT = 0xFFFF_FFFF  # it has given up
 _DATA, _PROBE = 1, 2  # wr_id of fragments, and of what only asks; nobody waits for the others
 _RECEIVES = 2 * SLOTS + 2  # fragments, and credits
-_COMPLETIONS = 4 * SLOTS + 4  # of a link, at most at once
+_SENDS = 2 * _RECEIVES  # that nobody has polled for yet
+_COMPLETIONS = _SENDS + _RECEIVES  # of a link, at most at once
+_PLACE = np.dtype([("address", np.uint64), ("length", np.uint64)])
 ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE
 _ANYWHERE_BYTES = 1 << 62
 _RETRIES, _RNR_TIMER = 7, 12
@@ -60,10 +69,15 @@ class Broken(SubnetError):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A fragment, in its slot until the link is told that it is free."""
+    """A fragment, or where some are, in its slot until the link is told that it is free."""
 
     data: Any  # bytes: of numpy, or of PyTorch on a GPU
     tag: int
+    is_told: bool
+
+    def places(self) -> list[tuple[int, int]]:
+        """Addresses and lengths."""
+        return [(int(address), int(length)) for address, length in self.data.view(_PLACE)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +92,7 @@ class Address:
     rkey: int
     p_keys: list[int]  # as they are in the port's table
     host: str  # of a lab, if it is in one
+    word: int  # what is there: who reads it there is on the same machine, and may
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -93,14 +108,25 @@ class Endpoint:
     What its ranks send and receive is memory of the processor, arrays of numpy; that of a GPU is in `pytorch.gpu`.
     """
 
-    def __init__(self, device: str = "", *, fragment_bytes: int = FRAGMENT_BYTES) -> None:
+    is_readable = True  # for other processes of this machine
+
+    def __init__(self, device: str = "", *, fragment_bytes: int = FRAGMENT_BYTES, told_bytes: int = TOLD_BYTES) -> None:
         self.fragment_bytes = fragment_bytes  # the same at all ranks
+        self.told_bytes = told_bytes
         self.port: Port = open_port(device or os.environ.get(ADAPTER, ""))
         self.pd = PD(self.port.ctx)
         self.cq = CQ(self.port.ctx, _COMPLETIONS)
         # Programs send from wherever their data is. The key is for reading here, and nobody else's.
         self.anywhere = self.port.ctx.adapter.regions.register(self.pd.key, 0, _ANYWHERE_BYTES, 0)
         self._links: dict[int, Link] = {}
+        self._hands: Hands | None = None
+        self.beside = np.empty(fragment_bytes, np.uint8)  # where what is read lies until somebody adds it
+
+    def hands(self, ranks: int) -> Hands:
+        """To read memory of other processes with; `ranks` of them share the cores of this machine."""
+        if self._hands is None:
+            self._hands = Hands(ranks)
+        return self._hands
 
     # -- memory -------------------------------------------------------------------------------------------------------
 
@@ -159,21 +185,29 @@ class Endpoint:
 
     def close(self) -> None:
         self._links.clear()
+        if self._hands is not None:
+            self._hands.close()
         self.port.ctx.close()
 
 
 class Link:
     def __init__(self, end: Endpoint, rank: int, use: str) -> None:
         self.rank, self.use, self._end = rank, use, end
-        cap = QPCap(max_send_wr=2 * SLOTS + 2, max_recv_wr=_RECEIVES, max_send_sge=32, max_recv_sge=1)
+        cap = QPCap(max_send_wr=_SENDS, max_recv_wr=_RECEIVES, max_send_sge=32, max_recv_sge=1)
         self.qp = QP(end.pd, QPInitAttr(e.IBV_QPT_RC, scq=end.cq, rcq=end.cq, cap=cap))
         self.slots, self._memory = end.room(SLOTS * end.fragment_bytes)
-        self._psn = int.from_bytes(os.urandom(3), "big")
+        self._psn, self._word = int.from_bytes(os.urandom(3), "big"), int.from_bytes(os.urandom(8), "little")
+        if end.is_readable:
+            self._memory[:8].view(np.uint64)[0] = self._word
+        self._places = np.empty((SLOTS, PIECES_MAX), _PLACE)  # as slots of the other end are told them
         self._far: Address | None = None
         self.credits = SLOTS
         self.arrived: deque[Arrival] = deque()
-        self.posted = self.completed = 0
-        self._next_out = self._next_in = self._freed = 0
+        self.process = 0  # at the other end, if this one can read its memory; 0: it cannot
+        self.is_read = False  # by the other end, likewise
+        self.posted = self.completed = 0  # fragments with their data
+        self.used = self.returned = 0  # slots of the other end
+        self._next_in = self._freed = 0
         self._lkey = end.anywhere.key
         self.broken: Broken | None = None
         self.aborted = self._is_probing = False
@@ -193,6 +227,7 @@ class Link:
             slots=self.slots.buf,
             rkey=self.slots.rkey,
             p_keys=list(port.ctx.adapter.p_keys),
+            word=self._word,
             host=os.environ.get(HOST, ""),
         )
 
@@ -211,7 +246,14 @@ class Link:
         self._receive = RecvWR()
         for _ in range(_RECEIVES):
             self.qp.post_recv(self._receive)
-        self.qp.core.find_shm_path(at_once=True)
+        self.process = self._find_process(far)
+
+    def _find_process(self, far: Address) -> int:
+        """Of the other end, if it is on this machine, nothing in between counts, and its memory can be read here."""
+        path = self.qp.core.find_shm_path(at_once=True)
+        if path is None or not path.uncounted_process or not self._end.is_readable:
+            return 0
+        return path.uncounted_process if read_word(path.uncounted_process, far.slots) == far.word else 0
 
     def _common_key(self, own: list[int], far: list[int]) -> int:
         """The index of the first P_Key that both have, one of them as a full member; both ends find the same."""
@@ -244,13 +286,23 @@ class Link:
 
     def send(self, pieces: Iterable[tuple[int, int]], tag: int) -> None:
         """One fragment, in pieces of (address, bytes), with a credit that there is."""
-        assert self._far is not None
-        self.credits -= 1
-        slot = self._far.slots + self._next_out * self._end.fragment_bytes
-        self._next_out = (self._next_out + 1) % SLOTS
         self.posted += 1
         elements = [SGE(address, length, self._end.key(address, length)) for address, length in pieces]
-        self._write(elements, slot, tag & TAG_MASK, _DATA)
+        self._write(elements, self._next_slot(), tag & TAG_MASK, _DATA)
+
+    def tell(self, pieces: Sequence[tuple[int, int]], tag: int) -> None:
+        """Where some in a row are, to an end that reads them there."""
+        places = self._places[self.used % SLOTS, : len(pieces)]
+        places[:] = pieces
+        elements = [SGE(places.ctypes.data, places.nbytes, self._lkey)]
+        self._write(elements, self._next_slot(), tag & TAG_MASK | _PLACES)
+
+    def _next_slot(self) -> int:
+        assert self._far is not None
+        slot = self._far.slots + self.used % SLOTS * self._end.fragment_bytes
+        self.credits -= 1
+        self.used += 1
+        return slot
 
     def _write(self, elements: list[SGE], slot: int, immediate: int | None, wr_id: int = 0) -> None:
         assert self._far is not None
@@ -260,10 +312,10 @@ class Link:
         work.set_wr_rdma(self._far.rkey, slot)
         self.qp.post_send(work)
 
-    def free(self) -> None:
-        """What was in the oldest slot has been used. The other end hears of several at once."""
+    def free(self, *, at_once: bool = False) -> None:
+        """What was in the oldest slot has been used. The other end hears of several at once, if it need not wait."""
         self._freed += 1
-        if 2 * self._freed >= SLOTS:
+        if at_once or 2 * self._freed >= SLOTS:
             count, self._freed = self._freed, 0
             self._write([], 0, _CREDIT | count)
 
@@ -284,10 +336,12 @@ class Link:
             self.aborted = True
         elif immediate & _CREDIT:
             self.credits += immediate & TAG_MASK
+            self.returned += immediate & TAG_MASK
         else:
             begin = self._next_in * self._end.fragment_bytes
             self._next_in = (self._next_in + 1) % SLOTS
-            self.arrived.append(Arrival(self._memory[begin : begin + length], immediate))
+            data, is_told = self._memory[begin : begin + length], bool(immediate & _PLACES)
+            self.arrived.append(Arrival(data, immediate & TAG_MASK, is_told))
 
     def why_lost(self) -> str:
         """As the end of a sentence, if the network can tell."""

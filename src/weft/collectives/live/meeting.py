@@ -20,6 +20,7 @@ _REST_S = 0.01
 _PROBE_S = 0.1  # between two looks whether the other end is still there
 _TOLD_S = 0.5  # between two looks whether somebody who has no link to us gave up
 _LOOK_S = 1e-3  # between two looks into the store
+_READS = b"ready, and reads"  # the memory of the other end, where it is
 _HEAR_S = 5.0  # for what was certainly said
 
 
@@ -82,8 +83,8 @@ class Meeting:
         try:
             if not link.is_connected:
                 link.connect(Address.decode(self._hear(there, timeout_s)))
-                self._tell(f"ready/{back}", b"1")
-            self._hear(f"ready/{there}", timeout_s)
+                self._tell(f"ready/{back}", _READS if link.process else b"ready")
+            link.is_read = self._hear(f"ready/{there}", timeout_s) == _READS
         except TimeoutError:
             return False
         del self._unready[link]
@@ -134,6 +135,15 @@ class Meeting:
         for one in self._links.values():
             if one.broken is not None and (one is link or one.completed < one.posted):
                 raise Broken(one.who, f"{one.broken.reason}, in {words}" if words else one.broken.reason)
+        self._check_others(words)
+
+    def check_read(self, words: str) -> None:
+        """What was read where it is was right, if nobody had given up: who does says so before it goes on."""
+        while self.end.poll():
+            pass
+        self._check_others(words)
+
+    def _check_others(self, words: str) -> None:
         if any(one.aborted for one in self._links.values()):
             self._hear_why(_HEAR_S, words)
 

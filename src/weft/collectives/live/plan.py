@@ -4,11 +4,15 @@ What a rank sends to another in one round is one stream of bytes, cut into fragm
 first the fragments number 0 of all streams are sent, then those that come are taken, then number 1, and so on. All
 ranks keep this order of (round, fragment), so whoever is furthest behind never waits for a slot of one who waits for
 it: one slot for each neighbour is enough, and more only let ranks run ahead.
+
+Some fragments in a row are a stretch. Where the receiver can read it in the memory of the sender, it is told of it with
+the first of them, and the others need not be sent.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 import numpy as np
@@ -17,6 +21,7 @@ from weft.collectives.program import Program, Sends
 from weft.errors import ConfigError
 
 PIECES_MAX = 30  # of a fragment: elements of a request
+STRETCH = 4  # fragments
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,22 @@ class Step:
     is_send: bool
     add: bool
     pieces: tuple[Piece, ...]
-    length: int
+    stretch: tuple[Piece, ...]  # the pieces of all of it
+    stretch_bytes: int
+    is_first: bool  # of its stretch
+    is_last: bool
+    is_crossed: bool = False  # this rank also takes, or sends, some of the same bytes in this round
+    is_alone: bool = True  # no other stream goes to the same peer in this round, or comes from it
+
+    @property
+    def length(self) -> int:
+        """Bytes."""
+        return sum(piece.length for piece in self.pieces)
+
+    @property
+    def can_be_told(self) -> bool:
+        """The bytes stay as they are until the next round, slots are free again in order, and one has room for it."""
+        return not self.is_crossed and self.is_alone and len(self.stretch) <= PIECES_MAX
 
 
 def steps(program: Program, rank: int, size_bytes: int, item_bytes: int, fragment_bytes: int) -> list[Step]:
@@ -50,6 +70,10 @@ def steps(program: Program, rank: int, size_bytes: int, item_bytes: int, fragmen
         outgoing = _streams(layout, sends, sends.src == rank, sends.dst, sends.src_chunk, fragment_bytes, is_send=True)
         incoming = _streams(layout, sends, sends.dst == rank, sends.src, sends.dst_chunk, fragment_bytes, is_send=False)
         _refuse_overwriting(program, number, outgoing, incoming)
+        outgoing, incoming = _marked(outgoing, incoming), _marked(incoming, outgoing)
+        # No two begin with the same one: rank r takes from r + 1 first, which sends to r first.
+        outgoing.sort(key=lambda stream: (rank - stream[0].peer) % program.n_ranks)
+        incoming.sort(key=lambda stream: (stream[0].peer - rank) % program.n_ranks)
         for out, into in zip_longest(zip_longest(*outgoing), zip_longest(*incoming), fillvalue=()):
             made += [one for one in (*out, *into) if one is not None]
     return made
@@ -96,11 +120,49 @@ def _streams(
         for chunk, count in [(first, n)] if stride == 1 else [(first + k * stride, 1) for k in range(n)]:
             pieces += layout.places(chunk, count)
     return [
-        [
-            Step(peer, is_send, add, cut, sum(piece.length for piece in cut))
-            for cut in _cut(pieces, fragment_bytes) or [()]  # an empty message still tells that its sender came so far
-        ]
+        _steps_of(peer, is_send, add, _cut(pieces, fragment_bytes) or [()], layout.size_bytes)
         for (peer, add), pieces in streams.items()
+    ]
+
+
+def _steps_of(peer: int, is_send: bool, add: bool, fragments: list[tuple[Piece, ...]], size_bytes: int) -> list[Step]:
+    """Of a stream. One without a byte still tells that its sender came so far."""
+    made = []
+    for begin in range(0, len(fragments), STRETCH):
+        stretch = fragments[begin : begin + STRETCH]
+        whole = _joined([piece for fragment in stretch for piece in fragment], size_bytes)
+        length = sum(piece.length for piece in whole)
+        for nth, pieces in enumerate(stretch):
+            is_first, is_last = nth == 0, nth == len(stretch) - 1
+            made.append(Step(peer, is_send, add, pieces, whole, length, is_first, is_last))
+    return made
+
+
+def _joined(pieces: list[Piece], size_bytes: int) -> tuple[Piece, ...]:
+    """Those that follow each other as one; what is beside the data lies elsewhere, though its numbers go on."""
+    made: list[Piece] = []
+    for piece in pieces:
+        if made and made[-1].begin + made[-1].length == piece.begin != size_bytes:
+            made[-1] = Piece(made[-1].begin, made[-1].length + piece.length)
+        else:
+            made.append(piece)
+    return tuple(made)
+
+
+def _marked(streams: list[list[Step]], others: list[list[Step]]) -> list[list[Step]]:
+    """The streams of a round, with what is to be known of others: of those that go the other way, and of these."""
+    pieces = [piece for stream in others for step in stream for piece in step.pieces]
+    begins, ends = np.array([one.begin for one in pieces]), np.array([one.begin + one.length for one in pieces])
+
+    def is_crossed(stream: list[Step]) -> bool:
+        mine = [piece for step in stream if step.is_first for piece in step.stretch]
+        return any(bool(np.any((begins < one.begin + one.length) & (ends > one.begin))) for one in mine)
+
+    peers = Counter(stream[0].peer for stream in streams)
+    marks = [(is_crossed(stream), peers[stream[0].peer] == 1) for stream in streams]
+    return [
+        [replace(step, is_crossed=crossed, is_alone=alone) for step in stream]
+        for stream, (crossed, alone) in zip(streams, marks, strict=True)
     ]
 
 

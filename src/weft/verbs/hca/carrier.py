@@ -46,6 +46,7 @@ class MemoryPath(Protocol):
     """To another queue pair, through memory that both share: `shm_path`."""
 
     is_here: bool
+    uncounted_process: int  # at the other end, where nobody counts what goes between the two; 0: somebody does
     words: NDArray[np.int64]
     request: layout.SendRequest
 

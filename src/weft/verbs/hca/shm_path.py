@@ -50,6 +50,7 @@ class ShmPeer:
     mapping: Mapping  # the memory stays here as long as somebody has this
     sender: Sender  # what it would say of packets that go there
     meter: layout.MeterRecord
+    is_counted: bool  # by a lab
     ring: Callable[[], None]
 
     def path_from(self, qp: QueuePair, dest_qp: int) -> ShmPath:
@@ -63,6 +64,7 @@ class ShmPath:
         self._kernel, self._lock = entry(execute.post, self.words, b""), qp.adapter.lock
         memory = qp.adapter.memory
         self.is_here = peer.address == memory.address  # both ends are of this process
+        self.uncounted_process = 0 if peer.is_counted else peer.process
         header, path = layout.Header.from_address(peer.address), execute.fill_in(self.words)
         path.own, path.own_qp, path.own_process = memory.address, memory.address + qp.at, os.getpid()
         path.far, path.far_begin, path.far_length = peer.address, header.begin, header.length

@@ -42,6 +42,8 @@ class _Slots:
 class GpuEndpoint(Endpoint):
     """As `Endpoint`, of tensors on one GPU."""
 
+    is_readable = False
+
     def __init__(self, device: torch.device) -> None:
         super().__init__(fragment_bytes=FRAGMENT_BYTES)
         self.device = device
@@ -87,6 +89,8 @@ class GpuEndpoint(Endpoint):
 
 class GpuMemory:
     """As `TensorMemory`, of tensors on a GPU."""
+
+    sums: int | None = None
 
     def __init__(
         self,

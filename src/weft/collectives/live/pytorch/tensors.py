@@ -9,6 +9,7 @@ import torch
 from torch.distributed import ReduceOp
 
 from weft.collectives.live.arrays import Array, Bytes
+from weft.collectives.live.job import KINDS
 from weft.errors import ConfigError
 
 _Kind = ReduceOp.RedOpType
@@ -22,6 +23,10 @@ _REDUCTIONS: dict[Any, Callable[..., torch.Tensor]] = {
     _Kind.BOR: torch.bitwise_or,
     _Kind.BXOR: torch.bitwise_xor,
 }
+
+
+_NUMBERS = (torch.float32, torch.float64, torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
+_SUMS = {kind: KINDS[torch.empty(0, dtype=kind).numpy().dtype] for kind in _NUMBERS}
 
 
 class Reduction:
@@ -59,6 +64,7 @@ class TensorMemory(Array):
         )
         self.item_bytes, self._join = data.element_size(), reduction.join
         self._tensor_type = data.dtype
+        self.sums = _SUMS.get(data.dtype) if reduction.join is torch.add else None
 
     def add(self, begin: int, data: Bytes) -> None:
         part, offset = self._part(begin)

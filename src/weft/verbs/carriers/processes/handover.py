@@ -24,6 +24,7 @@ from weft import runtime
 from weft.verbs.hca.adapter import Adapter
 from weft.verbs.hca.carrier import MemoryPeer, Sender
 from weft.verbs.shm.layout import Header, MeterRecord
+from weft.verbs.shm.queue_memory import QueueMemory
 
 _ANSWER_S = 10.0  # the other may have to load its kernels first
 _TURN_S = 5e-4
@@ -124,14 +125,24 @@ class PeerMemories:
         from weft.verbs.hca.shm_path import ShmPeer
 
         if path == self._path:
-            own, process, ring, meter = self.adapter.memory, os.getpid(), self._rung, meter or self._uncounted
-            return ShmPeer(address=own.address, process=process, mapping=own, sender=sender, meter=meter, ring=ring)
-        far = self.far(path)
-        if far is None:
-            return None
-        meter = meter or far.uncounted
-        self._meters.setdefault(path, {})[ctypes.addressof(meter)] = meter
-        return ShmPeer(address=far.address, process=far.process, mapping=far, sender=sender, meter=meter, ring=ring)
+            mapping: QueueMemory | PeerMemory = self.adapter.memory
+            address, process, ring, used = self.adapter.memory.address, os.getpid(), self._rung, self._uncounted
+        else:
+            far = self.far(path)
+            if far is None:
+                return None
+            mapping, address, process, used = far, far.address, far.process, far.uncounted
+            made = meter or used
+            self._meters.setdefault(path, {})[ctypes.addressof(made)] = made
+        return ShmPeer(
+            address=address,
+            process=process,
+            mapping=mapping,
+            sender=sender,
+            meter=meter or used,
+            is_counted=meter is not None,
+            ring=ring,
+        )
 
     def _rung(self) -> None:
         self.adapter.was_rung()

@@ -1,0 +1,83 @@
+"""Memory of other processes of this machine, put or added into that of this one, by threads that help each other.
+
+    hands.take(process, far, own, length, PUT)      from an address there to one here
+    hands.take(process, far, own, length, kind)     added to what is here, as numbers of a kind: `job.KINDS`
+
+The system copies it, page by page, at the speed of one processor; what is added comes by a block that stays in a cache.
+So long ones are cut into as many parts as there are threads. A helper waits for parts in a kernel, where it needs no
+lock of Python's; after some milliseconds in vain it rests, until it is called again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+import numpy as np
+
+from weft.collectives.live.job import BLOCK_BYTES, CALLED, OUT, PUT, Job
+
+_SHARED_BYTES = 1 << 20  # what helpers are called for
+_HELPERS_MAX = 3  # memory is hardly quicker with more
+
+_compiling = threading.Lock()  # ranks may be threads, as helpers are
+
+
+def _kernels() -> tuple[Callable[..., bool], Callable[[int], None]]:
+    from weft.collectives.live.kernels import help_out, take
+    from weft.jit import entry
+
+    with _compiling:
+        return entry(take, *(0,) * 7), entry(help_out, 0)
+
+
+def read_word(process: int, address: int) -> int | None:
+    """Of another process; None if it cannot be read."""
+    job, word = Job(), ctypes.c_uint64()
+    take, _ = _kernels()
+    is_read = take(ctypes.addressof(job), 1, process, address, ctypes.addressof(word), ctypes.sizeof(word), PUT)
+    return word.value if is_read else None
+
+
+class Hands:
+    """Of an endpoint, which one thread uses at a time; with helpers if this machine has cores for them.
+
+    `ranks` are those of this machine: each has its share of the cores.
+    """
+
+    def __init__(self, ranks: int) -> None:
+        n_helpers = max(0, min(_HELPERS_MAX, len(os.sched_getaffinity(0)) // ranks - 1))
+        self._jobs = (Job * (1 + n_helpers))()
+        self._blocks = np.empty((1 + n_helpers, BLOCK_BYTES), np.uint8)
+        for job, block in zip(self._jobs, self._blocks, strict=True):
+            job.block = block.ctypes.data
+        self._address = ctypes.addressof(self._jobs)
+        self._take, help_out = _kernels()
+        self._calls: list[SimpleQueue[bool]] = [SimpleQueue() for _ in range(n_helpers)]
+        for n, calls in enumerate(self._calls, 1):
+            at = self._address + n * Job.size
+            threading.Thread(target=_wait_for_calls, args=(calls, help_out, at, self._jobs), daemon=True).start()
+
+    def take(self, process: int, far: int, own: int, length: int, kind: int) -> bool:
+        """False if the system does not let this process read there, or nobody is there any more."""
+        n_jobs = 1
+        if length >= _SHARED_BYTES:
+            n_jobs += len(self._calls)
+            for job, calls in zip(self._jobs[1:], self._calls, strict=True):
+                if job.state == OUT:
+                    job.state = CALLED
+                    calls.put(True)
+        return bool(self._take(self._address, n_jobs, process, far, own, length, kind))
+
+    def close(self) -> None:
+        for calls in self._calls:
+            calls.put(False)
+
+
+def _wait_for_calls(calls: SimpleQueue[bool], help_out: Callable[[int], None], at: int, jobs: object) -> None:
+    """`jobs` stay as long as somebody works on them."""
+    while calls.get():
+        help_out(at)
