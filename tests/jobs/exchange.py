@@ -13,7 +13,7 @@ from weft.verbs.pyverbs.pd import PD
 from weft.verbs.pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 
-PATIENCE_S = 1200.0
+PATIENCE_S = 300.0
 rank, world, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), int(sys.argv[1])
 after, before = (rank + 1) % world, (rank - 1) % world
 store = JobStore(os.environ["WEFT_JOB"])

@@ -21,7 +21,7 @@ from pyverbs.pd import PD
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
-GRH, Q_KEY, PATIENCE_S = 40, 0x1234, 1200
+GRH, Q_KEY, PATIENCE_S = 40, 0x1234, 300
 
 
 def exchange(folder: Path, own: str, peer: str, said: dict) -> dict:

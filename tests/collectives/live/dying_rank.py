@@ -38,7 +38,7 @@ class Folder:
 
 if __name__ == "__main__":
     rank = int(sys.argv[2])
-    group = Group(Endpoint(), Folder(Path(sys.argv[1])), "two", rank, 2, timeout_s=1200)
+    group = Group(Endpoint(), Folder(Path(sys.argv[1])), "two", rank, 2, timeout_s=300)
     ring, data = program("all_reduce", "ring", nodes=2), np.ones(int(sys.argv[3]))
     group.run(ring, Array(data), "the first sum")
     assert np.all(data == 2)

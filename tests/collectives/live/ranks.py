@@ -32,7 +32,7 @@ class Board:
             return self._values[key]
 
 
-def together(n: int, do: Callable[[Group], T], *, told_bytes: int = 1 << 16, timeout_s: float = 1200) -> list[T]:
+def together(n: int, do: Callable[[Group], T], *, told_bytes: int = 1 << 16, timeout_s: float = 300) -> list[T]:
     """What each of n ranks returns; the first error of any is raised."""
     return as_ranks(
         n, lambda end, board, rank: do(Group(end, board, "test", rank, n, timeout_s)), told_bytes=told_bytes
