@@ -13,10 +13,13 @@ DIRECT_MAX_RANKS = 8  # that all send to each other: as many bytes as by a ring,
 _DIRECT = (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
 
 
-def choose(kind: Collective, n_ranks: int, size_bytes: int, root: int = 0, *, on_gpu: bool = False) -> Program:
-    """`size_bytes` are those of nccl-tests: of the larger of the two buffers."""
+def choose(kind: Collective, n_ranks: int, size_bytes: int, root: int = 0, *, direct: bool = True) -> Program:
+    """`size_bytes` are those of nccl-tests: of the larger of the two buffers.
+
+    `direct`: few ranks may all send to each other, which MPI and NCCL do not do, and links of GPUs take room for.
+    """
     is_small = size_bytes <= SMALL_BYTES
-    if kind in _DIRECT and not is_small and n_ranks <= DIRECT_MAX_RANKS and not on_gpu:
+    if direct and kind in _DIRECT and not is_small and n_ranks <= DIRECT_MAX_RANKS:
         return _direct(kind, n_ranks)
     return _program(kind, n_ranks, is_small, root)
 

@@ -31,7 +31,7 @@ def write(meeting: Meeting, ranks: Ranks) -> tuple[Program, int]:
     kind = meeting.collective
     root = sorted(meeting.members).index(meeting.members[meeting.root])
     if ranks.per_server == 1 and kind in (Collective.ALL_REDUCE, Collective.BROADCAST, Collective.REDUCE):
-        made = choose(kind, len(ranks.servers), meeting.size_bytes, root)
+        made = choose(kind, len(ranks.servers), meeting.size_bytes, root, direct=False)
     else:
         made = program(kind, ALGORITHMS[kind], nodes=len(ranks.servers), gpus=ranks.per_server, root=root)
     return made, max(meeting.size_bytes, made.n_parts)

@@ -359,7 +359,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         by = f" by {reduction.name}" if reduction is not None else ""
         words = f"{kind} of {data.numel():,} {str(data.dtype).removeprefix('torch.')}{by}, root {root}"
         with _told():
-            program = choose(kind, self._size, data.nbytes, root, on_gpu=data.is_cuda)
+            program = choose(kind, self._size, data.nbytes, root, direct=not data.is_cuda)
             memory = (gpu.GpuMemory if data.is_cuda else TensorMemory)(data, beside, reduction or SUM)
             self._group_of(data).run(program, memory, words)
 
