@@ -46,6 +46,7 @@ MAKE_OTHER_FOLDERS = {
     "lab/sysfs_mount.py",
     "plan/folder.py",
     "plan/growth/step_files.py",
+    "scenarios/real_workloads.py",
     "serve/console/runs.py",
     "sm/writing.py",
     "verbs/c/build.py",
