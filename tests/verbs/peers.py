@@ -106,8 +106,8 @@ class _Life:
     def read(self, length: int, offset: int) -> bytes:
         return self.mr.read(length, offset)
 
-    def new_qp(self) -> int:
-        qp = self.node.qp(IBV_QPT_RC)
+    def new_qp(self, kind: int = IBV_QPT_RC) -> int:
+        qp = self.node.qp(kind)
         self.qps[qp.qp_num] = qp
         return int(qp.qp_num)
 
@@ -151,9 +151,9 @@ class _Life:
 # -- what tests do at their own end -----------------------------------------------------------------------------------
 
 
-def connect_to(node: Node, far: Any, **more: int) -> tuple[Any, int]:
+def connect_to(node: Node, far: Any, kind: int = IBV_QPT_RC, **more: int) -> tuple[Any, int]:
     """A queue pair here, and the number of the one there."""
-    near, number = node.qp(IBV_QPT_RC), far.tell("new_qp")
+    near, number = node.qp(kind), far.tell("new_qp", kind)
     far.tell("connect", number, near.qp_num)
     attr = node.connected_attr(number)
     for name, value in more.items():

@@ -24,6 +24,7 @@ from weft import runtime
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_QPT_RC,
+    IBV_QPT_UC,
     ibv_qp_state,
     ibv_wc_status,
     ibv_wr_opcode,
@@ -126,8 +127,7 @@ def test_a_process_that_gets_no_processor_is_not_taken_for_gone(node):
     with Peer() as peer:
         near, _ = connect_to(node, peer, timeout=TIMEOUT, retry_cnt=RETRIES)
         requester = near.core.requester
-        os.kill(peer.pid, signal.SIGSTOP)
-        wait_until(lambda: "T (stopped)" in Path(f"/proc/{peer.pid}/status").read_text(encoding="ascii"))
+        stop(peer)
         near.post_send(request(node, WRITE, rkey=peer.rkey, va=peer.address))
         deadlines = set()
         while len(deadlines) < RETRIES + 3:  # so many timeouts are over
@@ -135,6 +135,26 @@ def test_a_process_that_gets_no_processor_is_not_taken_for_gone(node):
             deadlines.add(requester.deadline_s)
         os.kill(peer.pid, signal.SIGCONT)
         assert poll(node.cq, 1)[0].status == OK
+
+
+def stop(peer: Peer) -> None:
+    os.kill(peer.pid, signal.SIGSTOP)
+    wait_until(lambda: "T (stopped)" in Path(f"/proc/{peer.pid}/status").read_text(encoding="ascii"))
+
+
+@pytest.mark.usefixtures("tidy")
+def test_over_uc_what_the_other_has_yet_to_read_is_waited_for(node):
+    """Packets put behind packets would never be caught up with, and no request could take the path again."""
+    with Peer(by_shm=True) as peer:
+        near, _ = connect_to(node, peer, IBV_QPT_UC)
+        stop(peer)
+        assert status_of(node, near, request(node, SEND)) == OK  # as packets: nobody has asked to receive it
+        node.mr.write(b"written!", 8)
+        near.post_send(request(node, WRITE, rkey=peer.rkey, va=peer.address))
+        assert node.cq.poll()[0] == 0
+        os.kill(peer.pid, signal.SIGCONT)
+        assert poll(node.cq, 1)[0].status == OK
+        assert peer.tell("read", 8, 0) == b"written!"
 
 
 @pytest.mark.usefixtures("tidy")

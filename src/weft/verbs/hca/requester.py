@@ -22,6 +22,7 @@ from weft.verbs.shm.layout import CompletionRecord
 WINDOW = 1 << 22  # PSNs that may be unacknowledged: half of what can be told apart is 1 << 23
 _WINDOW_MIN = 8
 _PARTS = 4  # of a window, by which a long message is sent or asked for, so that answers come while it is on its way
+_BEHIND_S = 0.001  # after which it is asked again whether the other has read what was sent
 _WORD = struct.Struct("=Q")
 
 
@@ -62,6 +63,9 @@ class Requester:
                     break  # first what packets carry comes to its end
                 if self._is_done_by(qp.shm_path, work):
                     continue
+                if qp.service == Service.UC and qp.adapter.carrier.is_behind(qp.settings.dest_qp):
+                    self._wait_s = qp.adapter.clock() + _BEHIND_S  # packets behind packets, and it would never catch up
+                    break
             if work.psn < 0 and not self._begin(work):
                 break
             if work.done:  # nothing of it goes over the wire
