@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 warnings.simplefilter("ignore", FutureWarning)  # names that PyTorch has renamed: programs have the old ones
 RANK, SIZE = -1, int(os.environ["WORLD_SIZE"])  # each fork has a rank of its own
 DEVICE = os.environ.get("DEVICE", "cpu")
-STEPS = 50 if DEVICE == "cuda" else 12
+STEPS = 50
 TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.uint8)
 
 
