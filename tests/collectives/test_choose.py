@@ -149,6 +149,17 @@ def test_a_fabric_gives_the_cluster_of_its_servers() -> None:
     assert from_fabric(fabric, fabric.servers[:2]) == from_server("dgx-a100", nodes=2)
 
 
+def test_a_rack_that_is_one_nvlink_domain_is_a_node_and_its_adapters_are_near() -> None:
+    """As the published runs on such racks are read: Grace has the adapters, and C2C to the GPUs."""
+    published = Cluster(sm=100, gpus=72, nodes=2, nics=72, nic_gbit_s=400, processor=Processor.ARM)
+    rack = from_server("gb200-nvl72", nodes=2)
+    assert rack.near
+    for size_bytes in (1 << 14, 1 << 22, 1 << 32):
+        one, other = (choose(cluster, Collective.ALL_REDUCE, size_bytes) for cluster in (rack, published))
+        assert (one.row, one.time_us) == (other.row, other.time_us)
+    assert from_fabric(weft.load("superpod:su=2,servers=2,server=gb200-nvl72")) == rack
+
+
 def test_a_pulled_cable_takes_an_adapter_from_all() -> None:
     """NCCL tunes for the weakest node."""
     fabric = weft.load("superpod:su=1,server=dgx-a100")

@@ -14,8 +14,10 @@ from weft.collectives.network import Pattern
 from weft.compare.comparison import compare
 from weft.compare.job import parse_job
 from weft.compare.outcome import Comparison, Outcome
+from weft.compare.published import published
 from weft.compare.words import show_parts, show_time, show_usd
 from weft.errors import ConfigError
+from weft.fabric import catalog
 from weft.fabric.prices import Price
 from weft.plan.bill import Bill, Item
 from weft.units import gbyte_s
@@ -157,3 +159,29 @@ def test_times_money_and_shares_are_shown_short() -> None:
         assert show_usd(Bill(items=(Item(kind="switch", name="x", count=count, price=price),))) == shown
     assert show_usd(Bill(items=(Item(kind="switch", name="x", count=1),))) == "no price"
     assert show_parts({"launch": 1, "steps": 50, "data": 149, "pipeline": 0.1}) == "data 74, steps 25"
+
+
+def test_a_transport_is_beside_runs_over_itself_alone() -> None:
+    large = 1 << 30
+    assert published(catalog.interconnect("efa-400"), 400, large).runs == ("h100-efa-2",)
+    assert published(catalog.interconnect("tcpxo-200"), 200, large).runs == ("h100-tcpxo-2-gather",)
+    assert published(catalog.interconnect("slingshot-11"), 200, 1 << 26).runs == ("gh200-slingshot-2",)
+    assert "h100-efa-2" not in published(catalog.interconnect("roce-400"), 400, large).runs
+    assert not published(catalog.interconnect("roce-200"), 200, large).runs
+
+
+def test_packets_that_are_sprayed_fill_what_hashes_of_flows_leave_empty(found: Comparison) -> None:
+    """The same line between leaves; and a step between virtual machines is longer."""
+    roce = of(found, "roce-400").networks[Pattern.RING]
+    (made,) = compare(found.spec, found.job, ["efa-400"]).outcomes
+    efa = made.networks[Pattern.RING]
+    assert efa.adapter_gbyte_s > 1.2 * roce.adapter_gbyte_s
+    assert efa.step_us == pytest.approx(roce.step_us + 14.5, abs=0.1)
+
+
+def test_racks_of_trays_are_compared_by_the_rack() -> None:
+    made = compare("superpod:su=2,server=gb200-nvl72,servers=2", parse_job("all_reduce:4G"), ["ndr", "hdr"])
+    ndr, hdr = made.outcomes
+    assert (made.servers, made.gpus, ndr.cluster.nics) == (2, 144, 72)
+    assert hdr.fabric.spec == "superpod:su=2,server=gb200-nvl72+ConnectX-6,switch=QM8700"
+    assert (ndr.bound, hdr.time_us > ndr.time_us) == ("NVLink", True)  # 72 adapters carry more than one GPU takes

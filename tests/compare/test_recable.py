@@ -74,5 +74,10 @@ def test_a_file_is_only_the_fabric_that_it_is(file: str) -> None:
         recable(file, [catalog.interconnect("hdr")])
 
 
+def test_a_file_on_ethernet_is_no_cloud(tmp_path) -> None:
+    write(weft.load("star:hosts=2,server=dgx-h100+ConnectX-7-EN"), tmp_path / "two.yaml")
+    assert [wire.name for wire in natural(str(tmp_path / "two.yaml"), ["hdr"])] == ["roce-400", "eth-400-tcp"]
+
+
 def test_a_topology_is_compared_with_the_usual_fabrics() -> None:
     assert [wire.name for wire in natural("superpod:su=1", ["hdr", "ndr"])] == ["hdr", "ndr"]

@@ -65,7 +65,10 @@ def test_ports_of_a_card_share_its_lanes() -> None:
     assert catalog.adapter("ConnectX-7-2P").pcie_per_port == "8xPCIe5"
 
 
-@pytest.mark.parametrize(("name", "gbyte_s_both_ways"), [("A100", 600), ("H100", 900), ("H200", 900), ("B200", 1800)])
+@pytest.mark.parametrize(
+    ("name", "gbyte_s_both_ways"),
+    [("A100", 600), ("H100", 900), ("H200", 900), ("GB200", 1800), ("B300", 1800)],
+)
 def test_gpus_have_their_published_nvlink_bandwidth(name: str, gbyte_s_both_ways: float) -> None:
     gpu = catalog.gpu(name)
     line, width = parse_label(gpu.nvlink)
@@ -197,7 +200,9 @@ def test_server_templates_are_trees_of_devices_that_they_have(template: catalog.
     assert len(set(template.bus_id.values())) == len(template.bus_id)
 
 
-@pytest.mark.parametrize("name", ["dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200"])
+@pytest.mark.parametrize(
+    "name", ["dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200", "dgx-b300", "hgx-h100", "hgx-h200", "hgx-b200"]
+)
 def test_a_dgx_spreads_all_nvlinks_and_has_a_rail_for_each_gpu(name: str) -> None:
     template = catalog.server(name)
     assert template.gpus == template.rails == 8
@@ -206,6 +211,28 @@ def test_a_dgx_spreads_all_nvlinks_and_has_a_rail_for_each_gpu(name: str) -> Non
         gpus = [child for child in children if child.startswith("gpu")]
         if gpus:  # beside each GPU hangs the adapter of its rail
             assert {template.compute[int(gpu.removeprefix("gpu"))] for gpu in gpus} <= set(children)
+
+
+def test_four_adapters_of_a_board_serve_the_two_gpus_beside_each() -> None:
+    box = catalog.server("hgx-h100-4nic")
+    assert (box.rails, box.ports_per_cage, box.spare) == (4, 1, ())
+    for children in (box.pcie_tree[f"pcie{switch}"] for switch in range(4)):
+        assert [child.rstrip("0123456789") for child in children] == ["gpu", "gpu", "mlx5_"]
+
+
+@pytest.mark.parametrize("name", ["gb200-nvl72", "gb300-nvl72"])
+def test_a_rack_is_its_trays_numbered_through_and_one_nvlink_domain(name: str) -> None:
+    """Eighteen times 4 GPUs, 2 processors and 4 adapters; 18 NVSwitches, on each of which every GPU has a link."""
+    rack = catalog.server(name)
+    assert (rack.trays, rack.gpus, rack.cpus, rack.rails) == (18, 72, 36, 72)
+    assert rack.nvlink_spread == (1,) * catalog.gpu(rack.gpu).nvlinks
+    assert rack.compute[:5] == ("mlx5_0", "mlx5_1", "mlx5_3", "mlx5_4", "mlx5_8")
+    above = {device: parent for parent, children in rack.pcie_tree.items() for device in children}
+    for gpu, adapter in enumerate(rack.compute):  # below one processor, or below one switch
+        assert above[f"gpu{gpu}"] == above[adapter]
+    half = rack.cabled(36)
+    assert (half.trays, half.compute[:3]) == (18, ("mlx5_0", "mlx5_3", "mlx5_8"))
+    assert (rack.cabled(8).trays, rack.cabled(8).is_rack) == (1, True)
 
 
 @pytest.mark.parametrize(

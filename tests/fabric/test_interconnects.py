@@ -21,6 +21,11 @@ def test_switch_adapter_and_rules_of_a_fabric_speak_its_speed(wire: catalog.Inte
     assert catalog.adapter(wire.adapter).ports == 1  # a rail is a card
 
 
+@pytest.mark.parametrize("wire", [one for one in catalog.interconnects() if one.transport], ids=lambda wire: wire.name)
+def test_what_is_not_known_of_a_transport_stands_beside_it(wire: catalog.Interconnect) -> None:
+    assert "not modelled" in wire.note or wire.note.startswith("as efa-400")
+
+
 def test_fabrics_are_found_by_name_and_unknown_ones_suggest_near_ones() -> None:
     assert catalog.interconnect("NDR").switch == "QM9700"
     assert catalog.find("roce-400") is catalog.interconnect("roce-400")

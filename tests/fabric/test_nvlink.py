@@ -99,3 +99,14 @@ def test_gpus_on_one_cable_are_refused():
     builder.add_links(gpus[0], 1, gpus[1], 1, "2xNVLink4")
     with pytest.raises(ConfigError, match="joins GPUs directly"):
         join_nvlinks(builder.build())
+
+
+def test_gpus_of_two_trays_of_a_rack_talk_over_nvlink() -> None:
+    """One switch for the rack, at the speed of 18 links; the network's adapters stay out of it."""
+    racks = route(weft.load("superpod:su=2,servers=2,server=gb200-nvl72"), RoutingOptions(adaptive=True)).fabric
+    joined = join_nvlinks(racks)
+    assert len(joined.switches) == len(racks.switches) + 2
+    size_bytes = 1 << 30
+    far = Traffic.make([slot(joined, "nvl1/gpu0")], [slot(joined, "nvl1/gpu71")], size_bytes, description="far")
+    took_ps = FlowEngine().run(joined, far).last_arrival_ps
+    assert size_bytes * 1000 / took_ps == pytest.approx(18 * 50 * (1 - 0.178), rel=0.05)

@@ -166,3 +166,16 @@ def test_a_room_that_cannot_be_is_refused_with_its_line(tmp_path: Path, line: st
     path.write_text(f"# mine\n{line}\n")
     with pytest.raises(FileError, match=said):
         read_room(path)
+
+
+@pytest.mark.parametrize("switches", ["middle", "end", "top"])
+def test_what_comes_as_a_rack_stands_alone_and_brings_its_power(switches: str) -> None:
+    """Whether a rack of the room is lower or higher: its cabinet is its own."""
+    for room in (Room(switches=switches, rack_u=42), Room(switches=switches, rack_u=60, tray_m=3)):  # type: ignore[arg-type]
+        racks = place(weft.load("superpod:su=2,server=gb200-nvl72"), room)
+        shared = Counter(racks.rack.tolist())
+        own = [int(racks.rack[racks.boxes.index(name)]) for name in racks.fabric.servers]
+        assert [shared[rack] for rack in own] == [1, 1, 1]
+        assert racks.rack_power_w[own].tolist() == [120_000] * 3
+    with pytest.raises(ConfigError, match=r"leaf1 .*rack_power_w = "):
+        place(weft.load("superpod:su=2,server=gb200-nvl72"), Room(rack_power_w=500))

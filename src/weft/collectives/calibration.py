@@ -53,6 +53,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     rows: tuple[tuple[int, float], ...]  # bytes, microseconds
     in_place: tuple[int, ...] = ()
     network: str = "infiniband"
+    transport: str = ""  # as fabrics.toml has it
     speed: str = ""
     cloud: bool = False
     adapter_gbyte_s: float | None = None  # what the slowest adapter had in ib_write_bw, where the source says it

@@ -132,7 +132,7 @@ def from_server(template: str, *, nodes: int, sharp: bool = False, nvls: bool = 
         nvlinks=sum(kind.nvlink_spread),
         pcie_gbyte_s=_slot(gpu.pcie),
         processor=_VENDORS.get(kind.cpu.vendor, Processor.ARM) if kind.cpu else Processor.INTEL,
-        near={above[name] for name in kind.compute} <= switches,
+        near=kind.coherent or {above[name] for name in kind.compute} <= switches,
         sharp=sharp,
         nvls=nvls,
     )

@@ -43,13 +43,15 @@ def ideal_networks(
     *,
     network: str = "infiniband",
     speed: str = "",
+    adapter: str = "",
     switches: int = 1,
     cloud: bool = False,
     fitted: Times | None = None,
 ) -> Networks:
     """What such a network gives to every pattern: `infiniband`, `roce`, `tcp` or `omni-path`.
 
-    `speed` is the line, `NDR` or `400GbE`, where it is not as fast as NCCL takes the adapters to be. `cloud` is for
+    `speed` is the line, `NDR` or `400GbE`, where it is not as fast as NCCL takes the adapters to be; `adapter` one that
+    timing.toml knows, where it is not as others of the network. `cloud` is for
     virtual machines on Ethernet, whose steps are longer; on InfiniBand they cost nothing.
     """
     if cluster.nodes < 2:
@@ -71,7 +73,7 @@ def ideal_networks(
             adapter_gbyte_s=min(adapter_gbyte_s, tcp_gbyte_s(connections, fitted)),
         )
     else:
-        ends = timings().of_adapter("", rules.technology)
+        ends = timings().of_adapter(adapter, rules.technology)
         step_us = between_us + (ends.post_ns + ends.receive_ns) / 1000
         made = Network(step_us=step_us, adapter_gbyte_s=adapter_gbyte_s, fabric=FABRICS[kind])
     return dict.fromkeys(Pattern, made)

@@ -41,9 +41,8 @@ def respec(spec: str, wire: Interconnect, template: catalog.Server, servers: int
     size: dict[str, int | None] = {}
     if name == "superpod":
         asked = {key: given[key] for key in ("leaves", "ufm") if key in given}
-        size = fit_superpod(
-            servers, rails=box.rails, radix=given.get("radix") or catalog.switch(wire.switch).ports, **asked
-        )
+        radix = given.get("radix") or catalog.switch(wire.switch).ports
+        size = fit_superpod(servers, rails=box.rails, trays=box.trays, radix=radix, **asked)
     return rewrite(spec, switch=wire.switch, speed=None, server=box.name, **size)
 
 

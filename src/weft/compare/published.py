@@ -31,11 +31,12 @@ class Published:
 
 
 def published(wire: Interconnect, nic_gbit_s: float, size_bytes: int) -> Published:
-    """Of this network with adapters of this speed."""
+    """Of this network and transport with adapters of this speed."""
+    own = wire.network, wire.transport, nic_gbit_s
     near = [
         (run, abs(one.error))
         for run in calibration.runs()
-        if run.cluster.nodes > 1 and (run.network, run.cluster.nic_gbit_s) == (wire.network, nic_gbit_s)
+        if run.cluster.nodes > 1 and (run.network, run.transport, run.cluster.nic_gbit_s) == own
         for one in calibration.compare(run)
         if size_bytes <= _NEAR * one.size_bytes <= _NEAR**2 * size_bytes
     ]

@@ -38,7 +38,7 @@ def natural(spec: str, usual: Sequence[str]) -> list[Interconnect]:
     fabric = load(spec)
     template_of(fabric)
     own = _speeds(fabric)
-    found = [wire for wire in catalog.interconnects() if wire.speed in own]
+    found = [wire for wire in catalog.interconnects() if wire.speed in own and not wire.transport]
     if not found:
         raise ConfigError(
             f"{fabric.spec} has links of {', '.join(sorted(own)) or 'no network'}: no fabric of the catalog has those. "

@@ -124,7 +124,7 @@ def _spec(request: Request, servers: int) -> str:
     given |= _options(request)
     match request.kind:
         case "superpod":
-            given |= fit_superpod(servers, **ports, ufm=given["ufm"])
+            given |= fit_superpod(servers, **ports, trays=template.trays, ufm=given["ufm"])
         case "fat-tree":
             given |= {"hosts": servers}
         case _:
@@ -150,7 +150,7 @@ def _most(request: Request) -> int:
     """Servers that the switches of a request can join; what a dragonfly+ can, its own `fit` says."""
     ports = {"rails": request.template.rails, "radix": request.switch_model.ports}
     if request.kind == "superpod":
-        return most_in_superpod(**ports, ufm=_options(request)["ufm"])
+        return most_in_superpod(**ports, trays=request.template.trays, ufm=_options(request)["ufm"])
     return most_in_fat_tree(**ports, **_options(request))
 
 
@@ -174,7 +174,7 @@ def _wider(request: Request, servers: int) -> list[catalog.Interconnect]:
         switch = catalog.switch(wire.switch)
         return switch.technology is not request.switch_model.technology, switch.ports
 
-    wires = sorted(catalog.interconnects(), key=far)
+    wires = sorted((one for one in catalog.interconnects() if not one.transport), key=far)
     return [wire for wire in wires if servers <= _most(replace(request, fabric=wire.name, switch=None))][:2]
 
 
@@ -197,10 +197,11 @@ def _notes(request: Request, servers: int, later: int) -> Iterator[str]:
         each = f"{servers:,} × {template.name} have {servers * template.gpus:,} GPUs"
         yield f"{each}: {request.gpus:,} do not fill the last."
     if request.ufm:
-        ports = {"rails": template.rails, "radix": request.switch_model.ports}
+        ports = {"rails": template.rails, "trays": template.trays, "radix": request.switch_model.ports}
         with_it, without = (fit_superpod(later, **ports, ufm=hosts) for hosts in (UFM_HOSTS, None))
         if with_it != without | {"servers": with_it["servers"]}:
-            few = f"{later - places_of_ufm(UFM_HOSTS, template.rails):,} servers would do with fewer"
+            taken = -(-places_of_ufm(UFM_HOSTS, template.rails // template.trays) // template.trays)
+            few = f"{later - taken:,} servers would do with fewer"
             yield f"UFM has the place of a server, and that takes more switches: {few}."
     if later == 1:
         yield "One server needs no fabric: its GPUs are joined inside."

@@ -174,3 +174,28 @@ def test_more_units_than_cores_can_join_are_refused():
     with pytest.raises(ConfigError, match="with 8 rails, cores of 64 ports join 256 units"):
         superpod(257)
     assert len(superpod(60, server="dgx-a100").servers) == 1200
+
+
+def test_a_rack_of_trays_has_a_place_for_each_tray_and_a_leaf_for_each_of_its_rails() -> None:
+    """64 places hold three racks of 18 trays; the second lies in both units. A tray has 8 adapters in all."""
+    fabric = superpod(2, server="gb200-nvl72")
+    assert fabric.servers == ("nvl1", "nvl2", "nvl3")
+    assert tier_counts(fabric) == (8, 4, 0)
+    assert cable_counts(fabric) == {"node-leaf": 3 * 72, "leaf-spine": 8 * 32}
+    plugged = {name: str(fabric[f"{name}/1"].peer) for name in ("nvl1/mlx5_0", "nvl1/mlx5_12", "nvl2/mlx5_0")}
+    assert plugged == {"nvl1/mlx5_0": "leaf1/1", "nvl1/mlx5_12": "leaf4/2", "nvl2/mlx5_0": "leaf1/19"}
+    assert str(fabric["nvl2/mlx5_104/1"].peer) == "leaf1/32"  # tray 14 is the last of the first unit
+    assert str(fabric["nvl2/mlx5_112/1"].peer) == "leaf5/1"
+
+
+@pytest.mark.parametrize(("racks", "radix"), [(1, 64), (2, 64), (3, 64), (16, 64), (4, 144), (5, 144), (1, 144)])
+def test_units_are_fitted_to_racks_of_trays(racks: int, radix: int) -> None:
+    chosen = fit_superpod(racks, rails=72, trays=18, radix=radix)
+    assert len(superpod(**chosen, server="gb200-nvl72", radix=radix).servers) == racks  # type: ignore[arg-type]
+
+
+def test_racks_that_do_not_fit_are_refused_in_trays() -> None:
+    with pytest.raises(ConfigError, match="servers=2 do not fill su=1: units hold 32 trays each, 18 for a server"):
+        superpod(1, server="gb200-nvl72", servers=2)
+    with pytest.raises(ConfigError, match="su=1 has 16 places, and a rack of 18 trays needs 18"):
+        superpod(1, server="gb200-nvl72", radix=32)

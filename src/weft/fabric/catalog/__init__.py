@@ -166,6 +166,8 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     pcie_tree: dict[str, tuple[str, ...]] = {}  # device -> those below it; the roots are CPUs
     bus_id: dict[str, str] = {}  # PCI addresses of GPUs and adapters on the real machine
     power_w: float | None = None
+    trays: int = 1  # machines of a rack that is one NVLink domain, and so one server here; else the box is one
+    coherent: bool = False  # GPUs hang on their processor by NVLink-C2C: an adapter below it is next to them
 
     @property
     def rails(self) -> int:
@@ -211,6 +213,7 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
         if (card, rails) == (own.compute_adapter, own.rails):
             return own
         chosen = [own.compute[rail * own.rails // rails] for rail in range(rails)]
+        even = rails % own.trays == 0  # else no tray is like another, and the rack has one place
         other_card = f"+{card}" if card != own.compute_adapter else ""
         same_ports = adapter(card).rate_gbit_s == own.adapter.rate_gbit_s  # as InfiniBand or as Ethernet
         fewer = f"+{rails}rails" if rails != own.rails else ""
@@ -220,8 +223,14 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
             compute_adapter=card,
             ports_per_cage=own.ports_per_cage if same_ports else 1,
             compute=tuple(chosen),
+            trays=own.trays if even else 1,
             spare=tuple(device for device in own.compute if device not in chosen),
         )
+
+    @property
+    def is_rack(self) -> bool:
+        """Does it come as a rack of its own?"""
+        return server(self.box).trays > 1
 
     @property
     def summary(self) -> str:
@@ -286,7 +295,8 @@ class Interconnect(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True)
     switch: str
     adapter: str
     network: str  # as `weft.sim` calls the rules: infiniband, roce, tcp, omni-path
-    paths: str  # as `weft.sim` calls them: table, adaptive, ecmp
+    paths: str  # as `weft.sim` calls them: table, adaptive, ecmp, spray
+    transport: str = ""  # what carries NCCL's messages, where it is neither the card's RDMA nor the kernel's sockets
 
     @property
     def summary(self) -> str:
@@ -301,10 +311,40 @@ def _read(file: str, kind: type[Entry]) -> Any:
     """All entries of a kind, media by name. What one that is `like` another does not say is as there."""
     read = read_catalog(file)
     tables = [{**read.get(table.pop("like", ""), {}), **table, "name": name} for name, table in read.items()]
+    if kind is Server:
+        tables = [_whole_rack(table) for table in tables]
     for table in tables:
         if kind is Cable:
             table["medium"] = Medium[table["medium"]]
     return msgspec.convert(tables, tuple[kind, ...])  # type: ignore[valid-type]
+
+
+def _whole_rack(tray: dict[str, Any]) -> dict[str, Any]:
+    """A template of `trays` that are alike: their devices numbered through, tray after tray."""
+    n = tray.get("trays", 1)
+    if n == 1:
+        return tray
+    counts = {"gpu": tray["gpus"], "cpu": tray["cpus"], "pcie": tray.get("pcie_switches", 0)}
+    adapters = len(tray["compute"]) + len(tray.get("storage", ()))
+
+    def through(name: str, number: int) -> str:
+        stem, own = re.fullmatch(r"(.*?)([0-9]+)", name).groups()  # type: ignore[union-attr]
+        return f"{stem}{int(own) + number * counts.get(stem, adapters)}"
+
+    def all_of(names: Sequence[str]) -> list[str]:
+        return [through(name, number) for number in range(n) for name in names]
+
+    below = tray["pcie_tree"]
+    return {
+        **tray,
+        **{key: n * tray.get(key, 0) for key in ("gpus", "cpus", "pcie_switches")},
+        **{key: all_of(tray.get(key, ())) for key in ("compute", "storage")},
+        "pcie_tree": {
+            through(above, number): [through(name, number) for name in names]
+            for number in range(n)
+            for above, names in below.items()
+        },
+    }
 
 
 switches: Callable[[], tuple[Switch, ...]] = partial(_read, "switches.toml", Switch)

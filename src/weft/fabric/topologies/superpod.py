@@ -16,6 +16,9 @@ For few servers `leaves=4` lets two rails share a leaf, in adjacent ports, and h
 no spines, and all its ports are for servers. `fit_superpod` chooses. UFM's hosts, two adapters each, take the last
 place of the first unit, one leaf for each cable: it is where they stay when units are added. With oversubscription a
 leaf has as many servers and fewer uplinks.
+
+A rack that is one NVLink domain (gb200-nvl72) is a server of 18 trays: each has a place, as a server has elsewhere, and
+a leaf for each of its four rails. Places are filled tray after tray, so a rack may lie in two units.
 """
 
 from __future__ import annotations
@@ -49,20 +52,20 @@ def superpod(
 ) -> Fabric:
     """Scalable units of servers with one leaf per rail, joined without oversubscription."""
     builder = Builder("superpod", server=server, **switching)
-    rails, each = builder.rails, _leaves_of_unit(builder, leaves)
+    trays, rails, each = builder.template.trays, _rails_of_place(builder), _leaves_of_unit(builder, leaves)
     down = builder.radix if su * each == 1 else builder.radix // 2
     shared = rails // each  # rails on a leaf
     per_unit = down // shared
     _check_units(builder, su, each, per_unit)
     taken = places_of_ufm(ufm or 0, rails)
-    servers = _check_servers(su, per_unit, taken, servers)
+    servers = _check_servers(su, per_unit, taken, servers, trays)
 
     groups = builder.add_groups(number("su", su))
-    spot = np.arange(servers)
+    spot = np.arange(servers * trays)
     spot[spot >= per_unit - taken] += taken  # the last places of the first unit are UFM's
     unit, place = np.divmod(spot, per_unit)
     leaf, turn = np.divmod(np.arange(rails), shared)
-    adapters = builder.add_hosts(servers, group=groups[unit])
+    adapters = builder.add_hosts(servers, group=groups[unit[::trays]]).reshape(-1, rails)
     switches = builder.add_switches(number("leaf", su * each), group=np.repeat(groups, each)).reshape(su, each)
     builder.plug_hosts(adapters, switches[unit][:, leaf], place[:, None] * shared + turn + 1)
     _plug_ufm(builder, switches[0], ufm or 0, (per_unit - taken) * shared + 1, int(groups[0]))
@@ -76,25 +79,31 @@ def fit_superpod(
     *,
     rails: int,
     radix: int,
+    trays: int = 1,
     leaves: int | None = None,
     ufm: int | None = None,
 ) -> dict[str, int | None]:
-    """Units for so many servers, and for what fits one the leaves that need the fewest switches, if not given."""
-    down = radix // 2
-    places = servers + places_of_ufm(ufm or 0, rails)
+    """Units for so many servers, and for what fits one the leaves that need the fewest switches, if not given.
+
+    `rails` are those of a whole server, which has so many trays.
+    """
+    down, rails = radix // 2, rails // trays
+    taken = places_of_ufm(ufm or 0, rails)
+    places = servers * trays + taken
     if leaves is None and rails > 1:
         few = [each for each in range(1, rails) if rails % each == 0]
         leaves = next((each for each in few if places <= (down if each > 1 else radix) // (rails // each)), None)
     each = leaves or rails
     per_unit = (radix if each == 1 and places * rails <= radix else down) // (rails // each)
     units = -(-places // per_unit)
-    full = units * per_unit == places
+    full = (units * per_unit - taken) // trays == servers
     return {"su": units, "servers": None if full else servers, "leaves": leaves if leaves != rails else None}
 
 
-def most_in_superpod(*, rails: int, radix: int, ufm: int | None = None) -> int:
+def most_in_superpod(*, rails: int, radix: int, trays: int = 1, ufm: int | None = None) -> int:
     """As many as the largest of these has."""
-    return _most_units(radix, rails) * (radix // 2) - places_of_ufm(ufm or 0, rails)
+    rails //= trays
+    return (_most_units(radix, rails) * (radix // 2) - places_of_ufm(ufm or 0, rails)) // trays
 
 
 def _join(builder: Builder, leaves: NDArray[np.int32], oversubscription: float) -> None:
@@ -113,8 +122,12 @@ def _join(builder: Builder, leaves: NDArray[np.int32], oversubscription: float) 
     add_spines_and_cores(builder, pods, half + 1, up, mixed=True)
 
 
+def _rails_of_place(builder: Builder) -> int:
+    return builder.rails // builder.template.trays
+
+
 def _leaves_of_unit(builder: Builder, leaves: int | None) -> int:
-    rails = builder.rails
+    rails = _rails_of_place(builder)
     if leaves is None:
         return rails
     if rails % leaves:
@@ -124,16 +137,16 @@ def _leaves_of_unit(builder: Builder, leaves: int | None) -> int:
 
 
 def _check_units(builder: Builder, su: int, each: int, per_unit: int) -> None:
+    rails = _rails_of_place(builder)
     if per_unit < 1:
         raise ConfigError(
-            f"superpod: a leaf of {builder.radix} ports has no room for {builder.rails // each} rails of a server: "
+            f"superpod: a leaf of {builder.radix} ports has no room for {rails // each} rails of a server: "
             "give more leaves, or a larger switch"
         )
     most = _most_units(builder.radix, each)
     if su > most:
         raise ConfigError(
-            f"superpod: su={su} cannot be joined: with {builder.rails} rails, cores of {builder.radix} ports join "
-            f"{most} units"
+            f"superpod: su={su} cannot be joined: with {rails} rails, cores of {builder.radix} ports join {most} units"
         )
     builder.check_size(su * each, su * per_unit)
 
@@ -144,20 +157,26 @@ def _most_units(radix: int, leaves: int) -> int:
 
 
 def places_of_ufm(ufm: int, rails: int) -> int:
-    """Places for servers that UFM's hosts take."""
+    """Places for servers, of so many rails each, that UFM's hosts take."""
     return -(-ufm * len(catalog.server("ufm").compute) // rails)
 
 
-def _check_servers(su: int, per_unit: int, taken: int, servers: int | None) -> int:
-    fewest, most = max((su - 1) * per_unit + 1 - taken, 1), su * per_unit - taken
+def _check_servers(su: int, per_unit: int, taken: int, servers: int | None, trays: int) -> int:
+    fewest, most = max(((su - 1) * per_unit - taken) // trays + 1, 1), (su * per_unit - taken) // trays
     if taken >= per_unit:
         raise ConfigError(f"superpod: UFM's hosts take {taken} places of a unit of {per_unit}: give a larger switch")
+    if most < 1:
+        raise ConfigError(
+            f"superpod: su={su} has {su * per_unit - taken} places, and a rack of {trays} trays needs {trays}: "
+            "give more units, or a larger switch"
+        )
     if servers is None:
         return most
     if not fewest <= servers <= most:
         ufm = f" with {taken} for UFM" if taken else ""
+        each = f" trays each, {trays} for a server" if trays > 1 else " each"
         raise ConfigError(
-            f"superpod: servers={servers} do not fill su={su}: units hold {per_unit} each{ufm}, and only the last may "
+            f"superpod: servers={servers} do not fill su={su}: units hold {per_unit}{each}{ufm}, and only the last may "
             f"have fewer, so {fewest} to {most}"
         )
     return servers

@@ -32,6 +32,7 @@ class Boxes:
     box_of: NDArray[np.int32]  # [node] -> box
     height_u: NDArray[np.int16]
     power_w: NDArray[np.float64]  # what it may draw, a switch with its plugs; nan unknown
+    is_rack: NDArray[np.bool_]  # it comes as a rack, with power of its own
     unit: NDArray[np.int32]  # [box]
     group: NDArray[np.int32]  # [box] -> fabric.groups, -1 none
     assumed: tuple[str, ...]  # what the fabric and the catalog do not say
@@ -58,6 +59,7 @@ def find_boxes(fabric: Fabric) -> Boxes:
         box_of=box_of,
         height_u=(np.array(height_u) * np.maximum(chips, 1)).astype(np.int16),
         power_w=own_w * np.maximum(chips, 1) + plugs_w,
+        is_rack=np.array([isinstance(one := known.get(name), catalog.Server) and one.is_rack for name in models], bool),
         unit=_units(fabric, box_of, tier),
         group=group,
         assumed=(*_assumptions(models, chips, adapters, own_w), *silent),

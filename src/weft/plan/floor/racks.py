@@ -76,7 +76,8 @@ def place(fabric: Fabric, room: Room = Room()) -> Racks:  # noqa: B008 - it is f
     """Stand everything in racks; a box that no rack can hold is an error."""
     boxes = find_boxes(fabric)
     _check(boxes, room)
-    least = max(boxes.height_u.sum() / room.rack_u, np.nansum(boxes.power_w) / room.rack_power_w)
+    drawn_w = np.where(boxes.is_rack, room.rack_power_w, boxes.power_w)
+    least = max(boxes.height_u.sum() / room.rack_u, np.nansum(drawn_w) / room.rack_power_w)
     hall = msgspec.structs.replace(room, racks_per_row=room.row_for(least))
     rows = _lay_rows(_make_blocks(boxes, hall), hall)
     rack, u = np.zeros(len(boxes.names), np.int32), np.zeros(len(boxes.names), np.int16)
@@ -107,14 +108,14 @@ def place(fabric: Fabric, room: Room = Room()) -> Racks:  # noqa: B008 - it is f
 def _check(boxes: Boxes, room: Room) -> None:
     if not boxes.names:
         raise ConfigError("the fabric has neither servers nor switches: there is nothing to stand in racks")
-    box = int(boxes.height_u.argmax())
-    if boxes.height_u[box] > room.rack_u:
+    box = int(np.where(boxes.is_rack, 0, boxes.height_u).argmax())
+    if not boxes.is_rack[box] and boxes.height_u[box] > room.rack_u:
         raise ConfigError(
             f"{_spell(boxes, box)} is {boxes.height_u[box]}U high and a rack has {room.rack_u}U: "
             f"rack_u = {boxes.height_u[box]} or more is needed"
         )
-    box = int(np.nan_to_num(boxes.power_w).argmax())
-    if boxes.power_w[box] > room.rack_power_w:
+    box = int(np.where(boxes.is_rack, 0, np.nan_to_num(boxes.power_w)).argmax())
+    if not boxes.is_rack[box] and boxes.power_w[box] > room.rack_power_w:
         raise ConfigError(
             f"{_spell(boxes, box)} draws {boxes.power_w[box]:,.0f} W and a rack has {room.rack_power_w:,.0f} W: one in "
             f"each rack needs rack_power_w = {boxes.power_w[box]:.0f}"
@@ -167,7 +168,9 @@ class _Stack:
         return min(need, self.room.rack_u) if len(some) == 1 else need
 
     def _need_w(self, some: list[int]) -> float:
-        return float(np.nansum(self.boxes.power_w[some]))
+        """What comes as a rack takes all of the place, and brings power of its own."""
+        drawn_w = np.where(self.boxes.is_rack[some], self.room.rack_power_w, self.boxes.power_w[some])
+        return float(np.nansum(drawn_w))
 
 
 @dataclass(slots=True, kw_only=True)

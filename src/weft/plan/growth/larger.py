@@ -41,8 +41,9 @@ def _count(today: Fabric) -> int:
 
 def _units(today: Fabric, given: dict[str, object], servers: int) -> dict[str, int | None]:
     """Rails share leaves as they do today: else hosts would have to move."""
-    rails = catalog.server(str(given.get("server", "dgx-h100"))).rails
+    template = catalog.server(str(given.get("server", "dgx-h100")))
+    rails, trays = template.rails, template.trays
     radix = int(today.nodes.n_ports[today.of_kind(NodeKind.SWITCH)].max())
-    leaves = int(str(given.get("leaves", rails)))
+    leaves = int(str(given.get("leaves", rails // trays)))
     ufm = int(str(given["ufm"])) if given.get("ufm") else None
-    return fit_superpod(servers, rails=rails, radix=radix, leaves=leaves, ufm=ufm)
+    return fit_superpod(servers, rails=rails, trays=trays, radix=radix, leaves=leaves, ufm=ufm)
