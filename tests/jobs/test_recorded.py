@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.patience import PATIENCE_S
-from tests.training.traces.made import routed
+from tests.training.traces.made import program_bytes, routed, sent_bytes, talk
+from tests.training.traces.made import trace as trace_of
 
 from weft.collectives.kinds import Collective
 from weft.collectives.live.record import lines_of
 from weft.errors import ConfigError
-from weft.jobs.recorded import collect
+from weft.jobs.recorded import collect, write_schedule
 from weft.training.traces.read import read
 from weft.training.traces.replay import replay
-from weft.training.traces.trace import Kind
+from weft.training.traces.trace import Kind, Trace
 
 PROGRAM = """
 import numpy as np
@@ -61,6 +63,25 @@ def test_a_job_is_recorded_and_replayed(tmp_path: Path) -> None:
         assert messages == {(Kind.SEND, (rank + 1) % 3, 56), (Kind.RECV, (rank - 1) % 3, 56)}
     found = replay(trace, routed("fat-tree:hosts=4"))
     assert found.total_s > max(one.compute_s for one in found.ranks) > 0
+    schedule = read([folder / "job.goal"])
+    assert sent_bytes(schedule, Kind.SEND) == sent_bytes(schedule, Kind.RECV) == program_bytes(trace)
+    again = replay(schedule, routed("fat-tree:hosts=4"))
+    for one, other in zip(found.ranks, again.ranks, strict=True):  # in whole microseconds, and in whole nanoseconds
+        assert other.compute_s == pytest.approx(one.compute_s, abs=1e-6)
+    times = [replay(_without_computing(one), routed("fat-tree:hosts=4")).total_s for one in (trace, schedule)]
+    assert times[1] == pytest.approx(times[0], rel=0.1)
+
+
+def _without_computing(trace: Trace) -> Trace:
+    return replace(trace, ranks=tuple(tuple(replace(node, duration_ps=0) for node in own) for own in trace.ranks))
+
+
+def test_more_messages_than_are_replayed_one_by_one_are_no_schedule(tmp_path: Path) -> None:
+    call = talk(0, 1 << 20, what=Collective.ALL_TO_ALL)
+    assert write_schedule(trace_of(*[[call]] * 30), tmp_path)
+    (tmp_path / "job.goal").unlink()
+    assert not write_schedule(trace_of(*[[call]] * 500), tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_ranks_that_were_cut_off_end_with_what_all_came_to(tmp_path: Path) -> None:

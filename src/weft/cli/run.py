@@ -30,7 +30,8 @@ A PROGRAM that ends in .py is run by this Python, any other as it is: weft run -
 -q, --quiet       nothing but what ranks print, and errors
 --json FILE       what the summary says, as JSON, with every port; - is standard output
 --csv FILE        the same as CSV: a row for each host
---record FOLDER   what ranks do through weft.mpi and weft's groups, as a trace: weft replay FOLDER --fabric SPEC
+--record FOLDER   what ranks do through weft.mpi and weft's groups, as a trace: weft replay FOLDER --fabric SPEC;
+                  and as a schedule for other simulators, FOLDER/job.goal
 --predict         with it: how long that would take on real hardware of the fabric
 --grace SECONDS   from SIGTERM to SIGKILL, when ranks have to end: 5"""
 _VALUES = ("-n", "--lab", "--hosts", "--per-host", "--json", "--csv", "--grace", "--record")
@@ -128,8 +129,9 @@ def _check_record(options: dict[str, str], job: Job, lab: Fabric | Entry) -> Non
     if job.record:
         try:
             Path(job.record).mkdir(parents=True, exist_ok=True)
-            for old in (*Path(job.record).glob("calls.*.jsonl"), *Path(job.record).glob("job.*.et")):
-                old.unlink()
+            for pattern in ("calls.*.jsonl", "job.*.et", "job.goal"):
+                for old in Path(job.record).glob(pattern):
+                    old.unlink()
         except OSError as error:
             raise ConfigError(f"--record {job.record}: no folder to write to: {error.strerror}") from None
 
@@ -138,12 +140,14 @@ def _tell_recorded(job: Job, lab: Fabric | Entry, *, is_predicted: bool) -> None
     from pathlib import Path
 
     from weft.fabric.model import Fabric
-    from weft.jobs.recorded import collect, predict
+    from weft.jobs.recorded import GOAL, collect, predict, write_schedule
 
-    found = collect(Path(job.record), job.n)
-    _say(f"{found.calls:,} calls are recorded: weft replay {job.record} --fabric SPEC")
+    folder = Path(job.record)
+    found = collect(folder, job.n)
+    also = f"as GOAL {folder / GOAL}" if write_schedule(found.trace, folder) else f"too many messages for {GOAL}"
+    _say(f"{found.calls:,} calls are recorded: weft replay {job.record} --fabric SPEC; {also}")
     if is_predicted and isinstance(lab, Fabric):
-        seconds = predict(Path(job.record), lab, job.hosts)
+        seconds = predict(folder, lab, job.hosts)
         _say(
             f"here a rank was up to {found.talked_s:.3g} s in calls; on real hardware of {lab.spec} it would be "
             f"{seconds:.3g} s, by the flow engine: the network, and ranks that wait for each other; no launches, no "

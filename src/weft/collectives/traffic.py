@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from weft.collectives.check import check
 from weft.collectives.kinds import Collective
-from weft.collectives.program import Program, Schedule, joined, schedule
+from weft.collectives.program import Program, Schedule, Sends, joined, schedule
 from weft.collectives.ranks import Ranks, place
 from weft.collectives.writers import program as write_program
 from weft.errors import ConfigError
@@ -65,8 +65,7 @@ def program_traffic(
     src = np.where(inside, ranks.nvlink[sends.src], adapters[server[0], leaves])
     dst = np.where(inside, ranks.nvlink[sends.dst], adapters[server[1], rail[1]])
     proxy = ranks.nvlink[server[0][hops] * per_server + np.searchsorted(ranks.rail_of, rail[1][hops])]
-    chunk_bytes = 0 if program.collective is Collective.BARRIER else program.chunk_bytes(size_bytes)
-    bytes_each = sends.n_chunks.astype(np.int64) * chunk_bytes
+    bytes_each = message_bytes(program, sends, size_bytes)
     n, n_hops = len(sends), len(hops)
     first, flat = _with_hops(made, hops)
     delay_ps = np.where(np.diff(first) > 0, step_ps, 0)
@@ -80,6 +79,12 @@ def program_traffic(
         after=(first, flat),
         description=f"{program.name} of {size_bytes:,} bytes",
     )
+
+
+def message_bytes(program: Program, sends: Sends, size_bytes: int) -> NDArray[np.int64]:
+    """Of each send of a collective of `size_bytes`; those of a barrier carry nothing."""
+    chunk_bytes = 0 if program.collective is Collective.BARRIER else program.chunk_bytes(size_bytes)
+    return sends.n_chunks.astype(np.int64) * chunk_bytes
 
 
 def _with_hops(made: Schedule, hops: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:

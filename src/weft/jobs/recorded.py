@@ -1,4 +1,4 @@
-"""What the ranks of a job recorded, as a trace that `weft replay` runs on any fabric.
+"""What the ranks of a job recorded, as a trace that `weft replay` runs on any fabric, and as a schedule for others.
 
 A rank computes, calls, computes, calls: each waits for the one before. A message that is sent holds nobody up; one that
 is received does. Calls that some rank of the group did not come to, and messages that nobody took, are left out:
@@ -21,10 +21,13 @@ from weft.fabric.model import Fabric
 from weft.sim.perftest import prepare
 from weft.training.traces.chakra import WORLD
 from weft.training.traces.chakra_file import write_chakra
+from weft.training.traces.goal_file import count_sends_of, write_goal
+from weft.training.traces.link import link
 from weft.training.traces.read import read
-from weft.training.traces.replay import replay
+from weft.training.traces.replay import MOST_MESSAGES, replay
 from weft.training.traces.trace import Kind, Node, Trace
 
+GOAL = "job.goal"
 _S_PS = 10**12
 Line = dict[str, Any]
 
@@ -53,6 +56,15 @@ def collect(folder: Path, n_ranks: int) -> Recorded:
         talked_s=max(sum(one["end_s"] - one["begin_s"] for one in own) for own in lines),
         computed_s=max(sum(one["compute_s"] for one in own) for own in lines),
     )
+
+
+def write_schedule(trace: Trace, folder: Path) -> bool:
+    """As GOAL, beside the trace; not if it has more messages than `replay` would run one by one."""
+    linked = link(trace)
+    if count_sends_of(linked) > MOST_MESSAGES:
+        return False
+    write_goal(linked, folder / GOAL)
+    return True
 
 
 def predict(folder: Path, fabric: Fabric, servers: Sequence[str] = ()) -> float:

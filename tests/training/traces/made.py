@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
 import weft
 from weft.collectives.kinds import Collective
+from weft.collectives.live.calls import choose
 from weft.collectives.program import Program, schedule
 from weft.fabric.model import Fabric
 from weft.sim.perftest import prepare
 from weft.training.traces.goal import read_goal
+from weft.training.traces.link import link
 from weft.training.traces.trace import Kind, Node, Trace
 
 MS = 10**9  # picoseconds
@@ -68,6 +71,30 @@ def as_goal(program: Program, size_bytes: int) -> Trace:
         for other in made.after[made.after_first[number] : made.after_first[number + 1]].tolist():
             lines[src].append(f"s{number} requires r{other}")
     return goal(program.n_ranks, lines)
+
+
+def sent_bytes(found: Trace, kind: Kind) -> Counter[tuple[int, int]]:
+    """From whom to whom, by what is sent, or by what is received."""
+    made = Counter[tuple[int, int]]()
+    for rank, own in enumerate(found.ranks):
+        for node in own:
+            if node.kind is kind:
+                made[(rank, node.peer) if kind is Kind.SEND else (node.peer, rank)] += node.size_bytes
+    return made
+
+
+def program_bytes(found: Trace) -> Counter[tuple[int, int]]:
+    """The same of a trace with collectives: what their programs send, where each rank has a server of its own."""
+    made = sent_bytes(found, Kind.SEND)
+    for meeting in link(found).meetings:
+        order = sorted(meeting.members)
+        root, size_bytes = order.index(meeting.members[meeting.root]), meeting.size_bytes
+        program = choose(meeting.collective, len(order), size_bytes, root, direct=False)
+        each = 0 if meeting.collective is Collective.BARRIER else program.chunk_bytes(size_bytes)
+        for sends in program.rounds():
+            for src, dst, n in zip(sends.src.tolist(), sends.dst.tolist(), sends.n_chunks.tolist(), strict=True):
+                made[order[src], order[dst]] += n * each
+    return made
 
 
 def random_goal(world: int, rounds: int, seed: int) -> Trace:

@@ -24,14 +24,21 @@ ALGORITHMS: dict[Collective, str] = {
 
 
 def write(meeting: Meeting, ranks: Ranks) -> tuple[Program, int]:
-    """The program of a collective on these ranks, and its size: a byte for each part at least.
-
-    Where each has a server of its own that is what MPI and live groups take: few rounds for what is small.
-    """
-    kind = meeting.collective
-    root = sorted(meeting.members).index(meeting.members[meeting.root])
-    if ranks.per_server == 1 and kind in (Collective.ALL_REDUCE, Collective.BROADCAST, Collective.REDUCE):
-        made = choose(kind, len(ranks.servers), meeting.size_bytes, root, direct=False)
-    else:
-        made = program(kind, ALGORITHMS[kind], nodes=len(ranks.servers), gpus=ranks.per_server, root=root)
+    """The program of a collective on these ranks, and its size: a byte for each part at least."""
+    if ranks.per_server == 1:
+        return flat(meeting)
+    algorithm = ALGORITHMS[meeting.collective]
+    nodes, gpus = len(ranks.servers), ranks.per_server
+    made = program(meeting.collective, algorithm, nodes=nodes, gpus=gpus, root=_root(meeting))
     return made, max(meeting.size_bytes, made.n_parts)
+
+
+def flat(meeting: Meeting) -> tuple[Program, int]:
+    """Where each rank has a server of its own: what MPI and live groups take, few rounds for what is small."""
+    made = choose(meeting.collective, len(meeting.members), meeting.size_bytes, _root(meeting), direct=False)
+    return made, max(meeting.size_bytes, made.n_parts)
+
+
+def _root(meeting: Meeting) -> int:
+    """Ranks of a program are in the order of the job's."""
+    return sorted(meeting.members).index(meeting.members[meeting.root])
