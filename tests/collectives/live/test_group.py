@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.collectives.live.ranks import together
+from tests.collectives.live.ranks import Board, as_ranks, together
+from tests.patience import PATIENCE_S
 
 from weft.collectives.check import begins_with
 from weft.collectives.kinds import Collective
 from weft.collectives.live.arrays import Array
+from weft.collectives.live.beside import Calls
 from weft.collectives.live.calls import choose
 from weft.collectives.live.group import Group
 from weft.collectives.live.link import Endpoint
@@ -149,6 +151,27 @@ def test_ranks_that_differ_both_learn_it(sizes: tuple[int, int], told_bytes: int
 
     for said in together(2, rank, told_bytes=told_bytes):
         assert "all ranks must call the same" in said
+
+
+@pytest.mark.parametrize("is_up", [False, True], ids=["first call", "links are up"])
+def test_ranks_with_other_memory_both_learn_it(is_up: bool) -> None:
+    """They are in two groups, of which none hears of the other."""
+    ring = program("all_reduce", "ring", nodes=2)
+
+    def rank(end: Endpoint, board: Board, number: int) -> str:
+        calls = Calls(board, "calls", number)
+        groups = [Group(end, board, name, number, 2, PATIENCE_S, calls) for name in ("host", "gpu")]
+        for group in groups if is_up else ():
+            group.run(ring, Array(np.ones(4)), "the same")
+        with pytest.raises(SubnetError) as caught:
+            groups[number].run(ring, Array(np.ones(4)), ("all_reduce on cpu", "all_reduce on cuda")[number])
+        return str(caught.value)
+
+    assert as_ranks(2, rank) == [
+        f"rank {own} is in all_reduce on {here}, and rank {far} is in all_reduce on {there}: all ranks must call the "
+        "same, with tensors of the same kind of memory"
+        for own, here, far, there in ((0, "cpu", 1, "cuda"), (1, "cuda", 0, "cpu"))
+    ]
 
 
 def test_a_rank_that_never_comes_is_named() -> None:

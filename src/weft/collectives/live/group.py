@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from functools import lru_cache
 
+from weft.collectives.live.beside import Calls
 from weft.collectives.live.execution import Execution, Memory
 from weft.collectives.live.link import Endpoint
 from weft.collectives.live.mail import Mail
@@ -24,22 +25,39 @@ from weft.errors import SubnetError
 
 
 class Group:
-    """`rank` of `size`; `name` tells groups of one store apart. All must be made by all of their ranks."""
+    """`rank` of `size`; `name` tells groups of one store apart. All must be made by all of their ranks.
 
-    def __init__(self, end: Endpoint, store: Store, name: str, rank: int, size: int, timeout_s: float = 300) -> None:
+    `calls` are this rank's in this group and in those beside it, which are of other memory.
+    """
+
+    def __init__(
+        self,
+        end: Endpoint,
+        store: Store,
+        name: str,
+        rank: int,
+        size: int,
+        timeout_s: float = 300,
+        calls: Calls | None = None,
+    ) -> None:
         self.rank, self.size, self.name = rank, size, name
         self._meeting = Meeting(end, store, name, rank, size, timeout_s)
         self.record = record_of(name, rank, size)
         self.mail = Mail(self._meeting, self.record)
-        self._calls = 0
+        self._count = 0
+        self._calls = calls
+        if calls is not None:
+            self._meeting.on_long = calls.compare
 
     def run(self, program: Program, memory: Memory, words: str) -> None:
         """`words` are what all ranks must agree on; they are told to who does not."""
-        self._calls += 1
-        meeting, call = self._meeting, f"{words}, call {self._calls} of its group"
+        self._count += 1
+        meeting, call = self._meeting, f"{words}, call {self._count} of its group"
         if meeting.failed is not None:
             raise meeting.failed
         begin_s = self.record.begin() if self.record is not None else 0.0
+        if self._calls is not None:
+            self._calls.begin(words)
         sizes = memory.size_bytes, memory.item_bytes
         try:
             made = _steps(program, self.rank, *sizes, meeting.end.fragment_bytes)
@@ -47,6 +65,9 @@ class Group:
         except SubnetError as error:
             meeting.give_up(error)
             raise
+        finally:
+            if self._calls is not None:
+                self._calls.end()
         if self.record is not None:
             self.record.collective(begin_s, program.collective, *sizes, program.root, words)
 

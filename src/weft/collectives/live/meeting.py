@@ -48,6 +48,7 @@ class Meeting:
         self._unready: dict[Link, float] = {}  # whose other end may not take anything yet: when to look for it again
         self.failed: SubnetError | None = None
         self.on_idle: Callable[[], bool] = lambda: False  # something else that can be done while waiting
+        self.on_long: Callable[[int], None] = lambda rank: None  # a look at one that is waited for
 
     # -- links --------------------------------------------------------------------------------------------------------
 
@@ -75,6 +76,7 @@ class Meeting:
             self._check(link)
             with suppress(TimeoutError):
                 self._hear_why(0.0)
+            self.on_long(link.rank)
             if time.monotonic() > deadline_s:
                 raise Broken(link.who, f"it did not come within the timeout of {self.timeout_s:g} s")
 
@@ -100,7 +102,7 @@ class Meeting:
 
     def wait(self, link: Link | None, is_ready: Callable[[], bool], deadline_s: float, words: str) -> None:
         """For something of a link, or of any; `words` say in errors what it is part of."""
-        idle, probed_s = 0, 0.0
+        idle, probed_s, looked_s = 0, 0.0, 0.0
         while not is_ready():
             self._check(link, words)
             if self.end.poll() or self.on_idle():
@@ -121,6 +123,10 @@ class Meeting:
                 for one in self._links.values():
                     if one is link or one.completed < one.posted:
                         one.probe()
+            looked_s = looked_s or now_s
+            if link is not None and now_s > looked_s + _TOLD_S:
+                looked_s = now_s
+                self.on_long(link.rank)
 
     def look(self) -> None:
         """Once, at all that can be done now."""

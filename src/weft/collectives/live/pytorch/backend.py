@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from weft.collectives.kinds import Collective
+from weft.collectives.live.beside import Calls
 from weft.collectives.live.calls import choose
 from weft.collectives.live.group import Group
 from weft.collectives.live.link import Endpoint
@@ -124,6 +125,10 @@ def _name(store: TorchStore, rank: int, timeout_s: float) -> str:
         raise SubnetError(f"rank 0: it did not come within the timeout of {timeout_s:g} s") from None
 
 
+def _described(data: torch.Tensor, numel: int) -> str:
+    return f"{numel:,} {str(data.dtype).removeprefix('torch.')} on {data.device.type}"
+
+
 @contextmanager
 def _together(*tensors: torch.Tensor) -> Iterator[Tensors]:
     """Each in one piece of memory: itself, or a copy that is copied back."""
@@ -144,7 +149,8 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._on_gpu: tuple[torch.device, Group] | None = None
         with _told():
             name = _name(self._keys, rank, self._timeout_s)
-            self._group = Group(endpoint(), self._keys, name, rank, size, self._timeout_s)
+            self._calls = Calls(self._keys, f"{name}-calls", rank)
+            self._group = Group(endpoint(), self._keys, name, rank, size, self._timeout_s, self._calls)
 
     def getBackendName(self) -> str:  # noqa: N802
         return "weft"
@@ -357,7 +363,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         if self._size == 1:
             return
         by = f" by {reduction.name}" if reduction is not None else ""
-        words = f"{kind} of {data.numel():,} {str(data.dtype).removeprefix('torch.')}{by}, root {root}"
+        words = f"{kind} of {_described(data, data.numel())}{by}, root {root}"
         with _told():
             program = choose(kind, self._size, data.nbytes, root, direct=not data.is_cuda)
             memory = (gpu.GpuMemory if data.is_cuda else TensorMemory)(data, beside, reduction or SUM)
@@ -368,8 +374,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         if self._size == 1:
             return
         n_blocks = 1 if self._rank == root else self._size
-        numel = data.numel() * n_blocks
-        words = f"{kind} of {numel:,} {str(data.dtype).removeprefix('torch.')}, root {root}"
+        words = f"{kind} of {_described(data, data.numel() * n_blocks)}, root {root}"
         with _told():
             program = choose(kind, self._size, data.nbytes * n_blocks, root)
             block = self._rank * (n_blocks > 1)
@@ -383,7 +388,8 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         torch.cuda.current_stream(tensor.device).synchronize()
         if self._on_gpu is None:
             end, name = gpu.endpoint(tensor.device), f"{self._group.name}-gpu"
-            self._on_gpu = tensor.device, Group(end, self._keys, name, self._rank, self._size, self._timeout_s)
+            group = Group(end, self._keys, name, self._rank, self._size, self._timeout_s, self._calls)
+            self._on_gpu = tensor.device, group
         device, group = self._on_gpu
         if device != tensor.device:
             raise ConfigError(f"a tensor on {tensor.device}: others of this rank are on {device}, and it has one GPU")
