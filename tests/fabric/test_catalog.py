@@ -220,18 +220,20 @@ def test_four_adapters_of_a_board_serve_the_two_gpus_beside_each() -> None:
         assert [child.rstrip("0123456789") for child in children] == ["gpu", "gpu", "mlx5_"]
 
 
-@pytest.mark.parametrize("name", ["gb200-nvl72", "gb300-nvl72"])
-def test_a_rack_is_its_trays_numbered_through_and_one_nvlink_domain(name: str) -> None:
+@pytest.mark.parametrize(("name", "cards"), [("gb200-nvl72", 36), ("gb300-nvl72", 18)])
+def test_a_rack_is_its_trays_numbered_through_and_one_nvlink_domain(name: str, cards: int) -> None:
     """Eighteen times 4 GPUs, 2 processors and 4 adapters; 18 NVSwitches, on each of which every GPU has a link."""
     rack = catalog.server(name)
     assert (rack.trays, rack.gpus, rack.cpus, rack.rails) == (18, 72, 36, 72)
     assert rack.nvlink_spread == (1,) * catalog.gpu(rack.gpu).nvlinks
-    assert rack.compute[:5] == ("mlx5_0", "mlx5_1", "mlx5_3", "mlx5_4", "mlx5_8")
+    second = f"mlx5_{4 + 2 * cards // 18}"  # the first adapter of the second tray
+    assert rack.compute[:5] == ("mlx5_0", "mlx5_1", "mlx5_3", "mlx5_4", second)
+    assert rack.sold_with == {rack.compute_adapter: 72, "BlueField-3": cards}
     above = {device: parent for parent, children in rack.pcie_tree.items() for device in children}
     for gpu, adapter in enumerate(rack.compute):  # below one processor, or below one switch
         assert above[f"gpu{gpu}"] == above[adapter]
     half = rack.cabled(36)
-    assert (half.trays, half.compute[:3]) == (18, ("mlx5_0", "mlx5_3", "mlx5_8"))
+    assert (half.trays, half.compute[:3]) == (18, ("mlx5_0", "mlx5_3", second))
     assert (rack.cabled(8).trays, rack.cabled(8).is_rack) == (1, True)
 
 

@@ -133,3 +133,12 @@ def test_a_plain_host_and_an_unknown_server_are_refused() -> None:
         nccl_topology.to_text(fabric, "h1")
     with pytest.raises(UnknownName, match="there is no server 'h7'; did you mean h1"):
         nccl_topology.to_text(fabric, "h7")
+
+
+def test_a_rack_of_machines_has_no_one_file() -> None:
+    builder = FabricBuilder("racks")
+    add_servers(builder, "gb200-nvl72", ["nvl1"])
+    with pytest.raises(
+        ConfigError, match="nvl1 is a rack of machines, gb200-nvl72: NCCL reads a topology file for each"
+    ):
+        nccl_topology.to_text(builder.build(), "nvl1")

@@ -68,12 +68,17 @@ class _Box:
         self.server = server
         self.cpus = server.of_kind(NodeKind.CPU)
         if not self.cpus:
-            inside = [template.name for template in catalog.servers() if template.cpus]
+            inside = [template.name for template in catalog.servers() if template.cpus and not template.is_rack]
             raise ConfigError(
                 f"{server} is a plain host: NCCL's topology file describes GPUs and adapters below CPUs. "
                 f"Build the fabric with server={' or '.join(inside)}"
             )
         self.template = catalog.server(self.cpus[0].model)
+        if self.template.is_rack:
+            raise ConfigError(
+                f"{server} is a rack of machines, {self.template.box}: NCCL reads a topology file for each. "
+                "Take that of a tray from NCCL itself, NCCL_TOPO_DUMP_FILE"
+            )
         self.bus_id = {
             node.index: self.template.bus_id.get(_device(node), f"ffff:ff:{number:02x}.0")
             for number, node in enumerate(server.nodes, start=1)
