@@ -158,6 +158,8 @@ def test_a_rack_that_is_one_nvlink_domain_is_a_node_and_its_adapters_are_near() 
         one, other = (choose(cluster, Collective.ALL_REDUCE, size_bytes) for cluster in (rack, published))
         assert (one.row, one.time_us) == (other.row, other.time_us)
     assert from_fabric(weft.load("superpod:su=2,servers=2,server=gb200-nvl72")) == rack
+    some = from_server("gb200-nvl64", nodes=2)
+    assert (some.gpus, some.nics, some.near) == (64, 64, True)  # two trays are spare
 
 
 def test_a_pulled_cable_takes_an_adapter_from_all() -> None:

@@ -200,7 +200,7 @@ def test_no_switch_or_server_changes_the_speed_that_is_asked_for():
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_a_speed_that_the_server_lacks_is_refused_with_the_way_out(name):
-    rule = "ConnectX-7 in host runs at 4xNDR, not at 4xXDR: give server=host-xdr or dgx-b300 or gb300-nvl72, or"
+    rule = "ConnectX-7 in host runs at 4xNDR, not at 4xXDR: give server=host-xdr or dgx-b300 or gb300-nvl72 or "
     with pytest.raises(ConfigError, match=rule):
         load(f"{SMALL[name]},server=host,speed=XDR")
     assert labels_of(f"{SMALL[name]},server=host-xdr,speed=XDR") == {"4xXDR"}

@@ -309,8 +309,10 @@ _Kind = TypeVar("_Kind", bound=Entry)
 @cache
 def _read(file: str, kind: type[Entry]) -> Any:
     """All entries of a kind, media by name. What one that is `like` another does not say is as there."""
-    read = read_catalog(file)
-    tables = [{**read.get(table.pop("like", ""), {}), **table, "name": name} for name, table in read.items()]
+    whole: dict[str, dict[str, Any]] = {}
+    for name, table in read_catalog(file).items():
+        whole[name] = {**whole.get(table.pop("like", ""), {}), **table, "name": name}
+    tables = list(whole.values())
     if kind is Server:
         tables = [_whole_rack(table) for table in tables]
     for table in tables:
