@@ -59,6 +59,7 @@ COMMANDS = {
     "run": "Run a program as many ranks on the hosts of a lab, as torchrun does: weft run -n 8 train.py.",
     "slurm": "Give a Slurm job its own partition, or take it away: for PrologSlurmctld and EpilogSlurmctld.",
     "catalog": "List switches, adapters, GPUs, servers and cables, or show one with its sources.",
+    "server": "Make a template of a server of your own, from `nvidia-smi topo -m` or NCCL's topology XML.",
     "doctor": "Say what this machine has and lacks: libraries, kernel cache, labs, judges. Status 1 if it is bad.",
 }
 # All in one module: what they do to a lab is one command to it.

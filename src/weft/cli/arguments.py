@@ -32,6 +32,14 @@ NAMES_FILE = Parameter(allow_leading_hyphen=True, validator=_refuse_options)
 Spec = Annotated[str, NAMES_FILE, Parameter(help="A topology, `superpod:su=1`, or the path of a file.")]
 File = Annotated[Path | None, NAMES_FILE]
 Whole = Annotated[int, Parameter(converter=_whole)]
+Kinds = Annotated[
+    str,
+    Parameter(
+        name="--as",
+        help="Of which kind servers of a file are that says nothing of GPUs, by name: 'luna-*=dgx-a100', "
+        "luna-0001..32=my-server.yaml; more by commas.",
+    ),
+]
 LabName = Annotated[str, Parameter(help="The lab, if more than one runs.")]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Whole
+from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Kinds, Whole
 from weft.cli.output import Cell, console, print_data, progress_bar, say_written, table
 
 if TYPE_CHECKING:
@@ -17,7 +17,8 @@ def compare(
     *,
     job: str = "all_reduce:1G",
     fabrics: str | None = None,
-    servers: Whole | None = None,
+    kinds: Kinds = "",
+    servers: str = "",
     prices: File = None,
     report: File = None,
     seed: Whole = 1,
@@ -34,7 +35,7 @@ def compare(
     fabrics
         Which, by commas, the names as in `weft catalog`. [ndr,roce-400,eth-100-tcp,hdr,xdr,opa-100]
     servers
-        Only the first so many servers take part. [all]
+        Only the first so many servers take part, or these by name: dgx1,dgx3 or luna-0001..32. [all]
     prices
         A TOML file with your own prices, which stand before weft's: those are weak.
     report
@@ -47,6 +48,7 @@ def compare(
     from weft.compare.report import check_path, to_html
     from weft.fabric.files.atomic import write_atomically
     from weft.fabric.prices import read_prices
+    from weft.fabric.spec import as_kinds
 
     if report is not None:
         check_path(report)
@@ -54,7 +56,7 @@ def compare(
     names = None if fabrics is None else [name.strip() for name in fabrics.split(",") if name.strip()]
     with progress_bar(f"reading {spec}") as change:
         found = run(
-            spec,
+            as_kinds(spec, kinds),
             asked,
             names,
             servers=servers,

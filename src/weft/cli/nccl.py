@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Whole
+from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Kinds, Whole
 from weft.cli.output import console, print_data, progress_bar, say_written, table
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def nccl(
     max_bytes: Annotated[str, Parameter(name=["--maxbytes", "-e"])] = "8G",
     factor: Annotated[Whole | None, Parameter(name=["--stepfactor", "-f"])] = None,
     step: Annotated[str, Parameter(name=["--stepbytes", "-i"])] = "",
+    kinds: Kinds = "",
     servers: str = "",
     algo: Annotated[str, Parameter(name=["--algo", "--NCCL_ALGO"])] = "",
     proto: Annotated[str, Parameter(name=["--proto", "--NCCL_PROTO"])] = "",
@@ -72,7 +73,7 @@ def nccl(
     step
         Bytes from one size to the next; not with a factor.
     servers
-        The first so many servers of the fabric, or these by name: dgx1,dgx3. Else all.
+        The first so many servers of the fabric, or these by name: dgx1,dgx3 or luna-0001..32. Else all.
     algo
         Ring, Tree, NVLS, NVLSTree, CollNetDirect, CollNetChain or PAT, as NCCL_ALGO. Else what NCCL would choose.
     proto
@@ -124,6 +125,7 @@ def nccl(
     from weft.collectives.kinds import collective as find_collective
     from weft.draw.chart import check_suffix
     from weft.errors import ConfigError
+    from weft.fabric.spec import as_kinds
     from weft.sim.engine import Memory, Network, Options
     from weft.units import parse_size_bytes
 
@@ -154,7 +156,7 @@ def nccl(
     if not spec:
         raise ConfigError(f"{collective} needs a cluster: weft nccl {collective} superpod:su=1 --servers 2")
     with progress_bar(f"reading {spec}"):
-        ranks = _place(spec, servers)
+        ranks = _place(as_kinds(spec, kinds), servers)
     if gpus is not None and gpus * threads not in (1, ranks.per_server):
         raise ConfigError(f"-g {gpus} -t {threads}: all {ranks.per_server} GPUs of a server of {spec} take part")
     with progress_bar("sizes") as change:
@@ -199,17 +201,12 @@ def _pick(what: str, name: str, known: type[_Label]) -> _Label | None:
 
 
 def _place(spec: str, servers: str) -> Ranks:
-    from weft.collectives.ranks import place
-    from weft.errors import ConfigError
+    from weft.collectives.ranks import pick_servers, place
     from weft.fabric.spec import load
     from weft.sim.perftest import prepare
 
     fabric = prepare(load(spec))
-    if not servers.isdecimal():
-        return place(fabric, servers.split(",") if servers else None)
-    if not 1 <= int(servers) <= len(fabric.servers):
-        raise ConfigError(f"--servers {servers}: {fabric.spec} has {len(fabric.servers)}")
-    return place(fabric, fabric.servers[: int(servers)])
+    return place(fabric, pick_servers(fabric, servers))
 
 
 # -- published runs ---------------------------------------------------------------------------------------------------

@@ -124,17 +124,12 @@ def _limits(message_size: str) -> tuple[int | None, int | None]:
 
 
 def _place(spec: str, servers: str) -> Ranks:
-    from weft.collectives.ranks import place
-    from weft.errors import ConfigError
+    from weft.collectives.ranks import pick_servers, place
     from weft.fabric.spec import load
     from weft.sim.perftest import prepare
 
     fabric = prepare(load(spec))
-    if not servers.isdecimal():
-        return place(fabric, servers.split(",") if servers else None)
-    if not 1 <= int(servers) <= len(fabric.servers):
-        raise ConfigError(f"--servers {servers}: {fabric.spec} has {len(fabric.servers)}")
-    return place(fabric, fabric.servers[: int(servers)])
+    return place(fabric, pick_servers(fabric, servers))
 
 
 # -- published runs ---------------------------------------------------------------------------------------------------

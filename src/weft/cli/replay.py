@@ -8,9 +8,6 @@ from weft.cli.arguments import NAMES_FILE, TABLES, File, Form
 from weft.cli.output import console, print_data, progress_bar, say_written, table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from weft.fabric.model import Fabric
     from weft.training.traces.replay import Replay
 
 _MOST_ROWS = 16  # ranks that are listed
@@ -39,6 +36,7 @@ def replay(
     trace_out
         Write the timeline for Perfetto and chrome://tracing, .json.
     """
+    from weft.collectives.ranks import pick_servers
     from weft.fabric.spec import load
     from weft.sim.engines import find_engine
     from weft.sim.perftest import prepare
@@ -54,7 +52,7 @@ def replay(
             trace,
             on,
             engine=engine,
-            servers=_servers(on, servers),
+            servers=pick_servers(on, servers),
             progress=lambda done, of: change(completed=done, total=of),
         )
     if trace_out is not None:
@@ -64,16 +62,6 @@ def replay(
         return
     _print(found)
     say_written(trace_out)
-
-
-def _servers(fabric: Fabric, servers: str) -> Sequence[str] | None:
-    from weft.errors import ConfigError
-
-    if not servers.isdecimal():
-        return servers.split(",") if servers else None
-    if not 1 <= int(servers) <= len(fabric.servers):
-        raise ConfigError(f"--servers {servers}: {fabric.spec} has {len(fabric.servers)}")
-    return fabric.servers[: int(servers)]
 
 
 def _print(found: Replay) -> None:

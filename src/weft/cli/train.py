@@ -118,12 +118,16 @@ def _sites(where: Where, cut: Cut, outputs: Outputs) -> list[list[Site]]:
 
 def _site(where: Where, cut: Cut) -> Site:
     from weft.errors import ConfigError
+    from weft.fabric.spec import as_kinds
     from weft.training.site import find_site
 
     each = (cut.tp or 1) * (cut.pp or 1) * (cut.cp or 1)
     gpus = cut.dp * each if where.gpus is None and cut.dp is not None else where.gpus
     rules = {"network": where.network, "paths": where.paths}
-    site = find_site(where.fabric, gpus=gpus, server=where.server, seed=where.seed, **rules)
+    if where.kinds and where.fabric is None:
+        raise ConfigError(f"--as {where.kinds} is about the servers of a file: add --fabric FILE")
+    fabric = as_kinds(where.fabric, where.kinds) if where.fabric else None
+    site = find_site(fabric, gpus=gpus, server=where.server, seed=where.seed, **rules)
     if cut.dp is not None and cut.dp * each != site.gpus:
         raise ConfigError(
             f"dp*tp*pp*cp = {cut.dp}*{cut.tp or 1}*{cut.pp or 1}*{cut.cp or 1} = {cut.dp * each} and there are "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.cli.arguments import TABLES, File, Form, Whole
+from weft.cli.arguments import TABLES, File, Form, Kinds, Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +90,9 @@ class Where:
     fabric: str | None = None
     """By name as in `weft catalog`: ndr, roce-400, eth-100-tcp, a SuperPOD of it; or a topology, or the path of a file.
     [that of the server's adapters]"""
+    kinds: Kinds = ""
     server: str = "dgx-h100"
-    """With a fabric by name: dgx-a100, dgx-h100 or dgx-b200."""
+    """With a fabric by name: dgx-a100, dgx-h100, dgx-b200 or the path of a template of your own, my-server.yaml."""
     network: str | None = None
     """infiniband, omni-path, roce, roce-v1 or tcp. [as the fabric's]"""
     paths: str | None = None

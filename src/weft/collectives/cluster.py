@@ -176,7 +176,10 @@ class _Box:
         cpus = [node for node in nodes if node.kind == NodeKind.CPU]
         if not self.gpus or not cpus:
             known = [one.name for one in catalog.servers() if one.gpus]
-            raise ConfigError(f"{server} has no GPUs: NCCL needs a fabric with server={' or '.join(known)}")
+            raise ConfigError(
+                f"{server} has no GPUs: NCCL needs a fabric with server={' or '.join(known)}; "
+                f"of a file, say what its servers are: --as '{server.name}={known[0]}'"
+            )
         self.template = cpus[0].model
         rails = catalog.server(self.template).compute
         adapters = [n for n in nodes if n.kind == NodeKind.HCA and n.name.rpartition("/")[2] in rails]

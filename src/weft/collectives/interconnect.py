@@ -27,7 +27,7 @@ def template_of(fabric: Fabric) -> catalog.Server:
     if not len(fabric.of_kind(NodeKind.GPU)) or not cpus:
         raise ConfigError(
             f"{fabric.spec} has no servers with GPUs, and a job runs on GPUs: "
-            f"give server={' or '.join(known)}, fat-tree:hosts=16,server=dgx-h100"
+            f"give server={' or '.join(known)}, fat-tree:hosts=16,server=dgx-h100; of a file, --as 'PATTERN={known[0]}'"
         )
     if len(cpus) > 1:
         raise ConfigError(f"{fabric.spec} has servers of more kinds, {', '.join(sorted(cpus))}: a job runs on one kind")

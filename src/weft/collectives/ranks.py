@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.fabric import catalog
+from weft.fabric.files.lab.ranges import expand
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 
@@ -86,6 +87,18 @@ def compute_servers(fabric: Fabric) -> tuple[str, ...]:
     with_gpus = set(fabric.nodes.server[_gpus(fabric)].tolist())
     names = tuple(name for index, name in enumerate(fabric.servers) if index in with_gpus)
     return names or fabric.servers
+
+
+def pick_servers(fabric: Fabric, text: str) -> tuple[str, ...] | None:
+    """The first so many of those that a job runs on, `4`; or by name, `dgx1,dgx3,luna-0001..32`. None: all."""
+    if not text:
+        return None
+    if not text.isdecimal():
+        return tuple(name for part in text.split(",") for name in expand(part.strip()))
+    there = compute_servers(fabric)
+    if not 1 <= int(text) <= len(there):
+        raise ConfigError(f"--servers {text}: {fabric.spec} has {len(there)}")
+    return there[: int(text)]
 
 
 def adapters_by_host(fabric: Fabric) -> dict[str, list[int]]:

@@ -15,7 +15,7 @@ from weft.collectives.interconnect import options_of, template_of
 from weft.collectives.kinds import Collective
 from weft.collectives.measure import measure
 from weft.collectives.network import Networks, Pattern
-from weft.collectives.ranks import compute_servers, place
+from weft.collectives.ranks import compute_servers, pick_servers, place
 from weft.compare.job import Job
 from weft.compare.outcome import Comparison, Outcome, Point
 from weft.compare.published import published
@@ -41,20 +41,21 @@ def compare(
     job: Job,
     fabrics: Sequence[str] | None = None,
     *,
-    servers: int | None = None,
+    servers: int | str = "",
     seed: int = 1,
     prices: Prices | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Run the job over each of these fabrics of the catalog, on all servers of the spec or on the first so many."""
+    """Run the job over each of these fabrics of the catalog, on all servers, the first so many, or some by name."""
     wires = natural(spec, USUAL) if fabrics is None else _named(fabrics)
     cabled, known = recable(spec, wires), prices or read_prices()
-    count = _count_servers(cabled[0], servers)
+    asked = str(servers)
+    count = _count_servers(cabled[0], asked)
     outcomes = []
     for wire, fabric in zip(wires, cabled, strict=True):
         if progress is not None:
             progress(wire.label)
-        outcomes.append(_run(wire, fabric, job, count, seed, known))
+        outcomes.append(_run(wire, fabric, job, asked, seed, known))
     return Comparison(
         spec=spec,
         job=job,
@@ -76,9 +77,9 @@ def _named(fabrics: Sequence[str]) -> list[Interconnect]:
     return wires
 
 
-def _count_servers(fabric: Fabric, servers: int | None) -> int:
+def _count_servers(fabric: Fabric, servers: str) -> int:
     there = len(compute_servers(fabric))
-    count = there if servers is None else servers
+    count = int(servers) if servers.isdecimal() else len(pick_servers(fabric, servers) or range(there))
     if not 2 <= count <= there:
         raise ConfigError(
             f"{count} servers of {fabric.spec}, which has {there}: a job takes 2 to {there}; "
@@ -87,10 +88,10 @@ def _count_servers(fabric: Fabric, servers: int | None) -> int:
     return count
 
 
-def _run(wire: Interconnect, fabric: Fabric, job: Job, count: int, seed: int, prices: Prices) -> Outcome:
+def _run(wire: Interconnect, fabric: Fabric, job: Job, servers: str, seed: int, prices: Prices) -> Outcome:
     bill = _bill(wire, fabric, prices)
     routed = route(fabric, Routing(adaptive=True)).fabric
-    names = routed.servers[:count]
+    names = pick_servers(routed, servers) or compute_servers(routed)
     measured = measure(place(routed, names), options_of(wire, seed), patterns=_patterns(job))
     cluster = from_fabric(routed, names)
     return Outcome(

@@ -4,6 +4,7 @@
     fat-tree:1024,switch=QM9700              the first value may go without its name
     torus:4x4x4
     selene.ibnetdiscover                     a file in any format that weft reads; - is standard input
+    selene.txt as luna-*=dgx-a100            its servers of that name with what is inside of one of the catalog
 
 The parameters are those of the topology's function; `weft.fabric.topologies.registry` reads them off its signature.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,46 @@ def load(spec: str) -> Fabric:
         from weft.fabric.files import read
 
         return read(Path(spec))
+    file, kinds = split_kinds(spec)
+    if kinds:
+        from weft.fabric.furnish import furnish
+
+        bare = load(file)
+        return replace(furnish(bare, kinds), spec=spec, changes=bare.changes)  # the spec says it
     hint = "`weft topologies` lists them; for a file, give its path."
     if "/" in name or "." in name:
         raise ConfigError(f"there is no file {spec!r}, and no topology of that name either\n  {hint}")
     raise UnknownName("topology", name, sorted(TOPOLOGIES), hint)
+
+
+_AS = " as "
+
+
+def as_kinds(spec: str, kinds: str) -> str:
+    """The spec of a file whose servers are of these kinds: `luna-*=dgx-a100,gw1=host`; none: the file as it is."""
+    if not kinds:
+        return spec
+    if is_topology(spec):
+        raise ConfigError(
+            f"{spec} as {kinds}: servers of a topology are what its server= says, those of a file have --as"
+        )
+    return f"{spec}{_AS}{kinds}"
+
+
+def split_kinds(spec: str) -> tuple[str, dict[str, str]]:
+    """The file, and pattern -> template; none where the spec is a topology or a file and no more."""
+    file, separator, text = spec.rpartition(_AS)
+    if not separator or is_topology(spec) or os.path.exists(spec):
+        return spec, {}
+    kinds: dict[str, str] = {}
+    for item in text.split(","):
+        pattern, equals, template = (part.strip() for part in item.partition("="))
+        if not (pattern and equals and template):
+            raise ConfigError(f"{spec}: {item.strip()!r} is no pattern and template: write luna-*=dgx-a100")
+        if pattern in kinds:
+            raise ConfigError(f"{spec}: {pattern} is given twice: a server is of one kind")
+        kinds[pattern] = template
+    return file, kinds
 
 
 def is_topology(spec: str) -> bool:

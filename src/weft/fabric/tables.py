@@ -181,6 +181,29 @@ class Tables:
             kept.sl2vl = self.sl2vl[np.concatenate(spans)] if spans else self.sl2vl[:0]
         return kept
 
+    def grown(self, n_ports: NDArray[np.int16], slots: NDArray[np.int64]) -> Tables:
+        """The same tables for nodes that have so many ports, and more nodes behind them, none of those a switch.
+
+        `slots` says where each port is now. Tables never touched stay asleep.
+        """
+        more = Tables(n_ports, self._switches)
+        awake: dict[str, Any] = vars(self)
+        for name in ("lft", "mft", "path_sl", "ar_group", "ar_ports"):
+            if name in awake:
+                setattr(more, name, awake[name].copy())
+        for name in ("vl_arbitration", "pkey", "port_info", "fdr10"):
+            if name in awake:
+                getattr(more, name)[slots] = awake[name]
+        if "congestion" in awake:
+            more.congestion = {(int(slots[port]), what): raw for (port, what), raw in awake["congestion"].items()}
+        if "switch_info" in awake:
+            more.switch_info[: len(self.switch_info)] = self.switch_info
+        if "sl2vl" in awake:
+            count = np.diff(np.append(self.first_pair, len(self.sl2vl)))
+            shift = more.first_pair[: len(count)] - self.first_pair
+            more.sl2vl[np.arange(len(self.sl2vl)) + np.repeat(shift, count)] = self.sl2vl
+        return more
+
 
 def lid_block(first_lid: int, lmc: int) -> range:
     """The LIDs that a port with this base LID and LMC answers to."""

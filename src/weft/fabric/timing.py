@@ -85,7 +85,9 @@ class Timings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         known = next((one.latency_ns for one in catalog.switches() if one.name == model), None)
         if known is not None:
             return known
-        if any(one.name == model for one in catalog.servers()):  # an NVSwitch comes with the board
+        if catalog.is_own(model) or any(
+            one.name == model for one in catalog.servers()
+        ):  # an NVSwitch comes with the board
             return self.switch.nvlink_ns
         usual = {Technology.ETHERNET: self.switch.ethernet_ns, Technology.OMNI_PATH: self.switch.omni_path_ns}
         return usual.get(technology, self.switch.infiniband_ns)

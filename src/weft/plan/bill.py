@@ -333,7 +333,7 @@ def _servers(cabling: Cabling, prices: Prices) -> list[Item]:
 
 
 def _box(model: str) -> catalog.Server | None:
-    return {one.name: one for one in catalog.servers()}.get(model.partition("+")[0])
+    return catalog.server(model.partition("+")[0]) if catalog.is_server(model) else None
 
 
 def server_item(model: str, count: int, prices: Prices) -> Item:

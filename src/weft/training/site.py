@@ -66,7 +66,7 @@ class Site:
     @cached_property
     def ranks(self) -> Ranks:
         fabric = prepare(self.fabric)
-        return place(fabric, fabric.servers[: self.servers])
+        return place(fabric, compute_servers(fabric)[: self.servers])
 
     @cached_property
     def networks(self) -> Networks:
@@ -102,7 +102,9 @@ def find_site(
     paths: str | None = None,
 ) -> Site:
     """By the name of a fabric of the catalog, by default that of the server's own adapters; or by a spec."""
-    if fabric and (any(mark in fabric for mark in ":/.") or fabric == STANDARD or os.path.exists(fabric)):
+    if fabric and (
+        any(mark in fabric for mark in (":", "/", ".", " as ")) or fabric == STANDARD or os.path.exists(fabric)
+    ):
         return _of_spec(fabric, gpus, seed, network, paths)
     template = catalog.server(server)
     if not template.gpus:

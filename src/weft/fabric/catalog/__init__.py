@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from importlib import import_module
 from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
@@ -381,13 +382,31 @@ def server(name: str) -> Server:
     """The server template of that name, in any case.
 
     What follows a + is another card in every rail, or how many rails are cabled: `dgx-h100+ConnectX-8+4rails`.
+    A name that ends as .yaml or .toml is the path of a template of one's own: `weft.fabric.own_server`.
     """
     box, *parts = name.split("+")
-    template = _pick(servers(), "server template", box)
+    template = _own(box) if is_own(box) else _pick(servers(), "server template", box)
     for part in parts:
         rails = re.fullmatch(r"([0-9]{1,3})rails", part)
         template = template.cabled(int(rails[1])) if rails else template.equipped(adapter(part))
     return template
+
+
+def is_own(model: str) -> bool:
+    """Is it a server template in a file of one's own?"""
+    return model.partition("+")[0].endswith((".yaml", ".yml", ".toml"))
+
+
+def is_server(model: str) -> bool:
+    """Is it a server template, of the catalog or one's own, with whatever cards and rails?"""
+    box = model.partition("+")[0]
+    return is_own(box) or any(one.name == box for one in servers())
+
+
+def _own(path: str) -> Server:
+    """Read by who stands on the catalog, as all that reads files does."""
+    read: Callable[[str], Server] = import_module("weft.fabric.own_server").read
+    return read(path)
 
 
 def interconnect(name: str) -> Interconnect:
@@ -396,8 +415,8 @@ def interconnect(name: str) -> Interconnect:
 
 
 def find(name: str) -> Entry:
-    """The entry of that name, of any kind, in any case."""
-    return _pick(entries(), "entry", name)
+    """The entry of that name, of any kind, in any case; or a server template by its path."""
+    return _own(name) if is_own(name) else _pick(entries(), "entry", name)
 
 
 def _pick(among: Sequence[_Kind], what: str, name: str) -> _Kind:

@@ -101,7 +101,8 @@ class Builder(FabricBuilder):
 
     def add_hosts(self, count: int, *, group: ArrayLike = -1) -> NDArray[np.int32]:
         """Servers of the template; returns their compute adapters [server, rail]. Storage adapters stay unplugged."""
-        plain = "h" if self.template.name == "host" else self.template.name.partition("-")[0]
+        name = self.template.name
+        plain = "h" if name == "host" else "server" if catalog.is_own(name) else name.partition("-")[0]
         prefix = "nvl" if self.template.is_rack else plain
         return add_servers(self, self.template.name, number(prefix, count), group=group).compute
 

@@ -380,5 +380,4 @@ def _host_cost(model: str, template: str, options: Options, rules: Rules) -> dic
 
 def _slot(card: catalog.Adapter, template: str) -> str:
     """What a port of the card speaks to its server; a server that the catalog does not know has slots for any card."""
-    known = any(one.name == template.partition("+")[0] for one in catalog.servers())
-    return catalog.server(template).slot(card) if known else card.pcie_per_port
+    return catalog.server(template).slot(card) if catalog.is_server(template) else card.pcie_per_port

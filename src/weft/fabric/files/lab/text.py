@@ -167,7 +167,7 @@ def _nodes_in_ranges(entries: dict[str, Entry]) -> Iterator[tuple[str, Entry]]:
 
 def _whole_servers(fabric: Fabric) -> dict[int, str]:
     """Server -> template, of those that have exactly what their template has."""
-    known = _templates() | {shape: name for name in fabric.models if "+" in name for shape in _variant(name)}
+    known = _templates() | {shape: name for name in fabric.models if _is_other(name) for shape in _variant(name)}
     whole = {server: known[shape] for server, shape in _shapes(fabric).items() if shape in known}
     # A node elsewhere with the server's name would be taken for it.
     return {
@@ -184,6 +184,11 @@ def _templates() -> dict[Shape, str]:
     for template in catalog.servers():
         shapes.setdefault(_shape_of(template.name), template.name)
     return shapes
+
+
+def _is_other(name: str) -> bool:
+    """Not the catalog's own: with other cards, or a template in a file."""
+    return "+" in name or catalog.is_own(name)
 
 
 def _variant(name: str) -> list[Shape]:

@@ -1,0 +1,192 @@
+"""NCCL's topology XML read: what NCCL_TOPO_DUMP_FILE gets, and what `weft export` writes for NCCL_TOPO_FILE.
+
+    <system version="1">
+      <cpu numaid="0" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143">
+        <pci busid="0000:18:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16">
+          <pci busid="0000:1b:00.0" class="0x030200" vendor="0x10de" device="0x2330" ...>
+            <gpu dev="0" sm="90" rank="0" gdr="1">
+              <nvlink target="0000:05:00.0" count="4" tclass="0x068000"/>
+          <pci busid="0000:1a:00.0" class="0x020700" vendor="0x15b3" device="0x1021" ...>
+            <nic>
+              <net name="mlx5_0" dev="0" speed="400000" port="1" guid="0x..." .../>
+
+The bridge next to a processor is a PCIe switch, with all that hangs below it, over however many more. GPUs and cards
+are known by their PCI ids where the file has them, GPUs else by `sm`.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from weft.errors import FileError
+from weft.fabric import catalog
+from weft.fabric.files.parts import Machine
+from weft.fabric.rates import Technology, speeds
+
+_TAGS = {"cpu", "pci", "gpu", "nic", "net", "nvlink", "c2c", "pcilink"}  # the last two weft has nothing for
+_NVSWITCH = "0x0680"
+_NODE_INFO = {0x15B3: 0x02C9}  # Mellanox on PCI -> as NodeInfo, and so the catalog, has it
+_MADE_UP = "ffff:ff"  # addresses that no machine has
+
+
+def read(path: Path, text: str) -> Machine:
+    if "<!" in re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL):
+        raise FileError(path, None, "<!", "NCCL's XML, which has no declarations")
+    try:
+        root = ET.fromstring(text)
+    except ET.ParseError as error:
+        raise FileError(path, error.position[0], str(error), "NCCL's XML, whole: <system> ... </system>") from None
+    return _Reader(path, root).machine()
+
+
+class _Reader:
+    def __init__(self, path: Path, root: ET.Element) -> None:
+        self.path, self.root = path, root
+        if root.tag != "system":
+            self._refuse(f"<{root.tag}>", "<system>, NCCL's topology")
+        strange = next((one.tag for one in root.iter() if one is not root and one.tag not in _TAGS), None)
+        if strange is not None:
+            self._refuse(f"<{strange}>", f"elements {', '.join(sorted(_TAGS))}")
+        self.bus_id: dict[str, str] = {}
+        self.cards: dict[str, str] = {}
+        self.models: set[tuple[int, int, int]] = set()  # vendor, device, sm
+        self.spread: dict[str, Counter[str]] = {}  # GPU -> target -> links
+        numbers = [self._number(gpu, "dev") for gpu in root.iter("gpu")]
+        if not numbers or len(set(numbers)) < len(numbers):
+            self._refuse(f"GPUs {numbers}", "GPUs, each with a dev of its own: one server")
+        self.gpus = {number: f"gpu{place}" for place, number in enumerate(sorted(numbers))}
+
+    def _refuse(self, read: str, expected: str) -> NoReturn:
+        raise FileError(self.path, None, read, expected)
+
+    def _number(self, one: ET.Element, key: str, base: int = 10) -> int:
+        text = one.get(key, "")
+        try:
+            return int(text, base)
+        except ValueError:
+            self._refuse(f'<{one.tag} {key}="{text}">', f"{key}, a number")
+
+    def machine(self) -> Machine:
+        cpus = self.root.findall("cpu")
+        sockets = [[group for below in cpu if (group := list(self._devices(below, None)))] for cpu in cpus]
+        devices = [name for groups in sockets for group in groups for name in group]
+        twice = next((name for name, count in Counter(devices).items() if count > 1), None)
+        if twice is not None:
+            self._refuse(f"two devices {twice}", "names that differ: one server")
+        known = self.gpus.values()
+        order = {name: place for place, name in enumerate(known)}
+        sockets = [groups for groups in sockets if groups]
+        sockets.sort(key=lambda groups: min(order.get(name, len(order)) for group in groups for name in group))
+        switches = self._switches()
+        return Machine(
+            gpus=list(known),
+            adapters=[name for name in devices if name not in order],
+            sockets=sockets,
+            nvlink_spread=list(switches.values()),
+            gpu_models=self._models(),
+            cards=self.cards,
+            pcie=self._pcie(cpus),
+            cpu=self._chip(cpus[0]) if cpus else None,
+            bus_id=self.bus_id | {f"nvswitch{n}": bus for n, bus in enumerate(switches) if _is_address(bus)},
+        )
+
+    def _devices(self, one: ET.Element, pci: ET.Element | None) -> Iterator[str]:
+        """Names of what is at or below an element; `pci` is the one right around it."""
+        if one.tag == "gpu":
+            yield self._gpu(one, pci)
+        elif one.tag == "nic":
+            yield from self._nic(one, pci)
+        elif one.tag == "pci":
+            for below in one:
+                yield from self._devices(below, one)
+
+    def _gpu(self, one: ET.Element, pci: ET.Element | None) -> str:
+        name = self.gpus[self._number(one, "dev")]
+        ids = (0, 0) if pci is None or pci.get("device") is None else self._ids(pci)
+        self.models.add((*ids, self._number(one, "sm")))
+        self._address(name, pci, 0)
+        self.spread[name] = Counter()
+        for link in one.findall("nvlink"):
+            if not link.get("tclass", "").startswith(_NVSWITCH):
+                self._refuse(
+                    f'<nvlink target="{link.get("target", "")}" tclass="{link.get("tclass", "")}">',
+                    f"NVSwitches, tclass {_NVSWITCH}00: NVLinks that join GPUs directly weft cannot run",
+                )
+            self.spread[name][link.get("target", "")] += self._number(link, "count")
+        return name
+
+    def _nic(self, one: ET.Element, pci: ET.Element | None) -> Iterator[str]:
+        nets = one.findall("net")
+        for place, net in enumerate(nets):
+            name = net.get("name", "")
+            if not name:
+                self._refuse("<net> without a name", 'a name: <net name="mlx5_0"')
+            self._address(name, pci, place)
+            if pci is not None and pci.get("device") is not None:
+                vendor, device = self._ids(pci)
+                ids = _NODE_INFO.get(vendor, vendor), device
+                made = [one for one in catalog.adapters() if (one.vendor_id, one.device_id) == ids]
+                is_ib = pci.get("class", "").startswith("0x0207")
+                fits = [a for a in made if (a.technology is Technology.INFINIBAND) == is_ib]
+                of_ports = [a for a in fits or made if a.ports == len(nets)] or fits or made
+                if of_ports:
+                    self.cards[name] = of_ports[0].name
+            yield name
+
+    def _ids(self, pci: ET.Element) -> tuple[int, int]:
+        return self._number(pci, "vendor", 16), self._number(pci, "device", 16)
+
+    def _address(self, name: str, pci: ET.Element | None, port: int) -> None:
+        """Two ports of a card are two functions of its slot."""
+        bus = "" if pci is None else pci.get("busid", "").lower()
+        if _is_address(bus):
+            slot, _, function = bus.rpartition(".")
+            self.bus_id[name] = f"{slot}.{min(int(function, 16) + port, 15):x}"
+
+    def _switches(self) -> dict[str, int]:
+        """NVSwitch -> links from each GPU."""
+        first = next(iter(self.spread.values()), Counter())
+        for name, spread in self.spread.items():
+            if spread != first:
+                self._refuse(f"{name} with NVLinks {dict(spread)}", f"as many as the others: {dict(first)}")
+        return dict(sorted(first.items()))
+
+    def _models(self) -> list[str]:
+        if len(self.models) > 1:
+            self._refuse(f"{len(self.models)} kinds of GPUs", "one kind of GPUs in a server")
+        vendor, device, sm = next(iter(self.models), (0, 0, 0))
+        exact = [one.name for one in catalog.gpus() if device and (one.vendor_id, one.device_id) == (vendor, device)]
+        return exact or ([] if device else [one.name for one in catalog.gpus() if one.sm == sm])
+
+    def _pcie(self, cpus: list[ET.Element]) -> str:
+        """Of the slowest bridge next to a processor; empty where none says so."""
+        found = []
+        bridges = (one for cpu in cpus for one in cpu.findall("pci") if one.find("pci") is not None)
+        for bridge in bridges:
+            signal = re.match(r"([0-9]+(?:\.[0-9]+)?) GT/s", bridge.get("link_speed", ""))
+            lanes = bridge.get("link_width", "")
+            for speed in speeds():
+                if signal is None or speed.technology is not Technology.PCIE:
+                    continue
+                if speed.lane_signal_gbit_s == float(signal[1]) and lanes.isdecimal() and int(lanes) in speed.widths:
+                    found.append((speed.rate_gbit_s(int(lanes)), speed.label(int(lanes))))
+        return min(found)[1] if found else ""
+
+    def _chip(self, cpu: ET.Element) -> dict[str, Any] | None:
+        told = {"arch": cpu.get("arch"), "vendor": cpu.get("vendor")}
+        if None in told.values() or cpu.get("familyid") is None or cpu.get("modelid") is None:
+            return None
+        family, model = self._number(cpu, "familyid"), self._number(cpu, "modelid")
+        named = {"model": f"{told['vendor']} family {family} model {model}"}
+        return named | told | {"family_id": family, "model_id": model}
+
+
+def _is_address(bus: str) -> bool:
+    return re.fullmatch(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", bus) is not None and not bus.startswith(
+        _MADE_UP
+    )

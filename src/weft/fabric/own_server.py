@@ -1,0 +1,207 @@
+"""Server templates in files of one's own: the keys are those of the catalog's `servers.toml`.
+
+    like: dgx-h100                    whatever is not said here is as there; else all is said
+    gpu: H100                         gpu0 to gpu7
+    gpus: 8
+    nvlink_spread: [4, 5, 5, 4]       links from each GPU to each NVSwitch; none: [], GPUs talk over PCIe
+    cpus: 2                           cpu0, cpu1
+    pcie_switches: 4                  pcie0 to pcie3; pcie: 16xPCIe5 is what they speak to the processors
+    compute_adapter: ConnectX-7
+    compute: [mlx5_0, mlx5_3, ...]    one for each rail, in the order of the GPUs that they serve
+    storage_adapter, storage          those of other networks
+    pcie_tree:                        who hangs below whom; the roots are processors
+      cpu0: [pcie0, pcie1]
+      pcie0: [gpu0, gpu1, mlx5_0, mlx5_3]
+    bus_id: {gpu0: "0000:1b:00.0"}    PCI addresses, if known
+    height_u: 8                       of a rack
+    trays: 18                         machines of a rack that is one NVLink domain; all of their devices are written
+
+A template goes by its path, in specs, lab files and `--as`: server=my-server.yaml. `weft server import` writes one from
+what a machine says of itself. What it says of its devices is checked here once, so that nobody else need doubt it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weft.errors import ConfigError
+from weft.fabric import catalog
+from weft.fabric.files.lab.document import Document, Place
+from weft.fabric.rates import Technology, parse_label
+
+_DEVICE = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
+_BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", re.IGNORECASE)
+_MOST = {"gpus": 576, "cpus": 576, "pcie_switches": 576, "height_u": 60, "ports_per_cage": 8, "trays": 64}
+_FROM_ONE = ("height_u", "ports_per_cage", "trays")
+_PARTS = ("gpu", "cpu", "pcie", "nvswitch")
+
+
+def read(path: str) -> catalog.Server:
+    """The template of a file; it is read anew when the file changes."""
+    if "+" in path:
+        raise ConfigError(f"the template {path} has a + in its name, where variants begin: call the file otherwise")
+    try:
+        found = os.stat(path)
+        return _read(path, found.st_mtime_ns, found.st_size)
+    except OSError:
+        return _read(path, 0, 0)  # whose error says what is wrong with it
+
+
+@lru_cache(maxsize=32)
+def _read(path: str, changed_ns: int, size_bytes: int) -> catalog.Server:
+    day = datetime.datetime.fromtimestamp(changed_ns / 1e9, datetime.UTC).date()
+    return template_of(Document.load(Path(path)), path, day)
+
+
+def template_of(doc: Document, name: str, day: datetime.date) -> catalog.Server:
+    """What a document says, checked."""
+    if not isinstance(doc.data, dict):
+        doc.refuse((), "a mapping: gpu, gpus, compute_adapter, compute, pcie_tree, height_u and others")
+    told = dict(doc.data)
+    known = [key for key in ("like", *catalog.Server.__struct_fields__) if key != "name"]  # which is its path
+    strange = next((key for key in told if key not in known), None)
+    if strange is not None:
+        doc.refuse_key((strange,), known)
+    like = _like(doc, told.pop("like", None))
+    whole = {"source": f"{name}, a file of one's own", "date": day, **like, **told, "name": name}
+    template = replace(doc, data=whole).convert((), catalog.Server)
+    _Check(doc, template).everything()
+    return template
+
+
+def _like(doc: Document, name: Any) -> dict[str, Any]:
+    if name is None:
+        return {}
+    try:
+        found = catalog.server(str(name)) if not catalog.is_own(str(name)) else None
+    except ConfigError as error:
+        doc.refuse_because(("like",), error)
+    if found is None:
+        doc.refuse(("like",), "a template of the catalog: one of your own may not be like another of your own")
+    return {key: value for key, value in msgspec.to_builtins(found).items() if key not in ("source", "date", "note")}
+
+
+class _Check:
+    """What the catalog's own tests hold its templates to."""
+
+    def __init__(self, doc: Document, template: catalog.Server) -> None:
+        self.doc, self.template = doc, template
+        self.adapters = (*template.compute, *template.storage, *template.spare)
+        self.gpus = [f"gpu{number}" for number in range(min(template.gpus, _MOST["gpus"]))]
+
+    def everything(self) -> None:
+        self._numbers()
+        self._products()
+        self._devices()
+        if self.template.cpus:
+            self._tree()
+        elif self.template.gpus or len(self.adapters) > 1 or self.template.pcie_tree:
+            self.doc.refuse(("cpus",), "cpus, 1 or more: GPUs and adapters hang below processors (pcie_tree)")
+        self._bus_ids()
+
+    def _numbers(self) -> None:
+        for key, most in _MOST.items():
+            least = 1 if key in _FROM_ONE else 0
+            if not least <= getattr(self.template, key) <= most:
+                self.doc.refuse((key,), f"a number from {least} to {most}")
+        if self.template.gpus % self.template.trays or len(self.template.compute) % self.template.trays:
+            self.doc.refuse(("trays",), "as many GPUs and rails in each tray: all of the rack is written, not one tray")
+        for place, links in enumerate(self.template.nvlink_spread):
+            if not 1 <= links <= 64:
+                self.doc.refuse(("nvlink_spread", place), "links of a GPU to an NVSwitch, from 1 to 64")
+        if len(self.template.nvlink_spread) > 64 or (self.template.nvlink_spread and not self.template.gpus):
+            self.doc.refuse(("nvlink_spread",), "as many numbers as there are NVSwitches, beside gpus")
+
+    def _products(self) -> None:
+        template = self.template
+        if bool(template.gpu) != bool(template.gpus):
+            self.doc.refuse(("gpu" if template.gpu else "gpus",), "gpu and gpus, both: which, and how many")
+        if bool(template.storage) != bool(template.storage_adapter):
+            self.doc.refuse(("storage",), "storage and storage_adapter, both or neither")
+        for key, name, find in (
+            ("gpu", template.gpu, catalog.gpu),
+            ("compute_adapter", template.compute_adapter, catalog.adapter),
+            ("storage_adapter", template.storage_adapter, catalog.adapter),
+        ):
+            if name:
+                self._known((key,), name, find)
+        if template.pcie or template.pcie_switches:
+            line = self._known(("pcie",), template.pcie, parse_label)
+            if line[0].technology is not Technology.PCIE:
+                self.doc.refuse(("pcie",), "lanes and generation of PCIe, such as 16xPCIe5")
+        if template.nvlink_spread and sum(template.nvlink_spread) > catalog.gpu(template.gpu).nvlinks:
+            has = catalog.gpu(template.gpu).nvlinks
+            self.doc.refuse(("nvlink_spread",), f"{has} links at most: as many has a {template.gpu}")
+
+    def _known(self, place: Place, name: str, find: Any) -> Any:
+        try:
+            return find(name)
+        except ConfigError as error:
+            self.doc.refuse_because(place, error)
+
+    def _devices(self) -> None:
+        if not self.template.compute:
+            self.doc.refuse(("compute",), "adapters, one for each rail: [mlx5_0, mlx5_1]")
+        for key in ("compute", "storage", "spare"):
+            for place, name in enumerate(getattr(self.template, key)):
+                own = re.fullmatch(rf"({'|'.join(_PARTS)})\d+", name)
+                if own or not _DEVICE.fullmatch(name):
+                    self.doc.refuse((key, place), "the name of an adapter as its driver has it, such as mlx5_0")
+        twice = [name for name, count in Counter(self.adapters).items() if count > 1]
+        if twice:
+            self.doc.refuse(("compute",), f"each adapter once: {twice[0]} stands twice in compute, storage and spare")
+
+    def _tree(self) -> None:
+        cpus = [f"cpu{number}" for number in range(self.template.cpus)]
+        switches = [f"pcie{number}" for number in range(self.template.pcie_switches)]
+        below = {*switches, *self.gpus, *self.adapters}
+        above: dict[str, str] = {}
+        for parent, place, child in self._pairs():
+            at: Place = ("pcie_tree", parent)
+            if parent not in (*cpus, *switches):
+                self.doc.refuse(at, f"{parent} to be one of {', '.join((*cpus, *switches))}: cpus and pcie_switches")
+            if child not in below:
+                self.doc.refuse((*at, place), "a PCIe switch, a GPU or an adapter of this server")
+            if child in above:
+                self.doc.refuse((*at, place), f"{child} once: it hangs below {above[child]} already")
+            above[child] = parent
+        for name in (*switches, *self.gpus, *self.adapters):
+            self._rooted(name, above, cpus)
+
+    def _pairs(self) -> Iterator[tuple[str, int, str]]:
+        for parent, children in self.template.pcie_tree.items():
+            for place, child in enumerate(children):
+                yield parent, place, child
+
+    def _rooted(self, name: str, above: dict[str, str], cpus: list[str]) -> None:
+        """It hangs, over however many switches, below a processor."""
+        at, seen = name, {name}
+        while at in above:
+            at = above[at]
+            if at in seen:
+                self.doc.refuse(("pcie_tree", at), f"a tree: {at} hangs below itself")
+            seen.add(at)
+        if at not in cpus:
+            where = "nothing" if at == name else f"{at}, which hangs below nothing"
+            self.doc.refuse(
+                ("pcie_tree",), f"{name} in it: it hangs below {where}; write it below a cpu or a PCIe switch"
+            )
+
+    def _bus_ids(self) -> None:
+        switches = [f"nvswitch{number}" for number in range(len(self.template.nvlink_spread))]
+        known = (*self.gpus, *self.adapters, *switches)
+        for name, address in self.template.bus_id.items():
+            if name not in known:
+                self.doc.refuse_key(("bus_id", name), known)
+            if not _BUS_ID.fullmatch(address):
+                self.doc.refuse(("bus_id", name), "a PCI address such as 0000:1b:00.0")

@@ -1,0 +1,245 @@
+"""Templates from what a machine says of itself: nvidia-smi's matrix and NCCL's XML, there and back."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.errors import ConfigError, FileError
+from weft.fabric import catalog
+from weft.fabric.build import FabricBuilder
+from weft.fabric.files import nccl_topology
+from weft.fabric.files.machine import Known, to_yaml
+from weft.fabric.kinds import NodeKind
+from weft.fabric.servers import add_servers
+
+H100 = Known(gpu="H100", adapter="ConnectX-7")
+MATRIX = """\
+\x1b[4m\tGPU0\tGPU1\tNIC0\tNIC1\tNIC2\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m
+GPU0\t X \tNV18\tNODE\tPIX\tSYS\t0-55,112-167\t0\t\tN/A
+GPU1\tNV18\t X \tPXB\tNODE\tSYS\t0-55,112-167\t0\t\tN/A
+NIC0\tNODE\tPXB\t X \tNODE\tSYS\t\t\t\t
+NIC1\tPIX\tNODE\tNODE\t X \tSYS\t\t\t\t
+NIC2\tSYS\tSYS\tSYS\tSYS\t X \t\t\t\t
+
+Legend:
+
+  X    = Self
+  NV#  = Connection traversing a bonded set of # NVLinks
+
+NIC Legend:
+
+  NIC0: mlx5_0
+  NIC1: mlx5_1
+  NIC2: mlx5_bond_0
+"""
+XML = """\
+<system version="1">
+  <cpu host_hash="0x1" numaid="1" affinity="ff" arch="x86_64" vendor="AuthenticAMD" familyid="143" modelid="49">
+    <pci busid="0000:61:00.0" class="0x020700" vendor="0x15b3" device="0x101b">
+      <nic>
+        <net name="mlx5_4" dev="4" speed="200000" port="1"/>
+        <net name="mlx5_5" dev="5" speed="100000" port="2"/>
+      </nic>
+    </pci>
+  </cpu>
+  <cpu host_hash="0x1" numaid="0" affinity="ff" arch="x86_64" vendor="AuthenticAMD" familyid="143" modelid="49">
+    <pci busid="0000:01:00.0" class="0x060400" link_speed="16.0 GT/s PCIe" link_width="16">
+      <pci busid="0000:03:00.0" class="0x060400" link_speed="16.0 GT/s PCIe" link_width="16">
+        <pci busid="0000:07:00.0" class="0x030200" vendor="0x10de" device="0x20b2">
+          <gpu dev="0" sm="80" rank="0" gdr="1">
+            <nvlink target="0000:c4:00.0" count="6" tclass="0x068000"/>
+            <nvlink target="0000:c5:00.0" count="6" tclass="0x068000"/>
+          </gpu>
+        </pci>
+        <pci busid="0000:0f:00.0" class="0x030200" vendor="0x10de" device="0x20b2">
+          <gpu dev="3" sm="80" rank="1" gdr="1">
+            <nvlink target="0000:c5:00.0" count="6" tclass="0x068000"/>
+            <nvlink target="0000:c4:00.0" count="6" tclass="0x068000"/>
+          </gpu>
+        </pci>
+      </pci>
+      <pci busid="0000:0c:00.0" class="0x020700" vendor="0x15b3" device="0x101b" link_speed="16.0 GT/s" link_width="16">
+        <nic>
+          <net name="mlx5_0" dev="0" speed="200000" port="1" guid="0x1" gdr="1"/>
+        </nic>
+      </pci>
+    </pci>
+  </cpu>
+</system>
+"""
+
+
+def template(path: Path, text: str, known: Known | None = None) -> catalog.Server:
+    """What a text becomes, as a user has it: a file, read by its path."""
+    given, made = path / "given", path / "made.yaml"
+    given.write_text(text)
+    made.write_text(to_yaml(given, known))
+    return catalog.server(str(made))
+
+
+def test_a_matrix_of_nvidia_smi(tmp_path: Path) -> None:
+    """Rails in the order of GPUs, not of adapters; what shares no switch is for storage."""
+    found = template(tmp_path, MATRIX, H100)
+    assert (found.gpus, found.nvlink_spread, found.cpus, found.pcie) == (2, (18,), 2, "16xPCIe5")
+    assert (found.compute, found.storage) == (("mlx5_1", "mlx5_0"), ("mlx5_bond_0",))
+    assert found.pcie_tree == {
+        "cpu0": ("pcie0", "pcie1"),
+        "cpu1": ("mlx5_bond_0",),
+        "pcie0": ("gpu0", "mlx5_1"),
+        "pcie1": ("gpu1", "mlx5_0"),
+    }
+    alone = MATRIX.replace("NODE", "SYS")  # as some machines say it: only NUMA domains tell of one processor
+    assert template(tmp_path, alone, H100).pcie_tree["cpu0"] == ("pcie0", "pcie1")
+    older = MATRIX.partition("NIC Legend")[0]
+    for number in range(3):
+        older = older.replace(f"NIC{number}", f"mlx5_{number}")
+    assert template(tmp_path, older, H100).compute == ("mlx5_1", "mlx5_0")
+
+
+def test_a_dump_of_nccl(tmp_path: Path) -> None:
+    """GPUs and cards by their PCI ids, two ports of a card as two functions, cascaded switches as one."""
+    found = template(tmp_path, XML)
+    assert (found.gpu, found.gpus, found.nvlink_spread, found.pcie) == ("A100", 2, (6, 6), "16xPCIe4")
+    assert (found.compute_adapter, found.compute) == ("ConnectX-6", ("mlx5_0",))
+    assert (found.storage_adapter, found.storage) == ("ConnectX-6-2P", ("mlx5_4", "mlx5_5"))
+    assert found.pcie_tree["cpu0"] == ("pcie0",)
+    assert found.pcie_tree["pcie0"] == ("gpu0", "gpu1", "mlx5_0")
+    assert (found.bus_id["mlx5_5"], found.bus_id["nvswitch1"]) == ("0000:61:00.1", "0000:c5:00.0")
+    assert found.cpu is not None
+    assert (found.cpu.vendor, found.cpu.model_id) == ("AuthenticAMD", 49)
+    assert template(tmp_path, XML, Known(compute=["mlx5_5", "mlx5_4"])).compute == ("mlx5_5", "mlx5_4")
+
+
+def test_rails_go_by_gpus_and_not_by_where_they_stand_in_the_file(tmp_path: Path) -> None:
+    pair = '<pci busid="{bus}"><pci><gpu dev="{gpu}" sm="90"/></pci><pci><nic><net name="{nic}"/></nic></pci></pci>'
+    pairs = [pair.format(bus=f"0000:{n}0:00.0", gpu=3 - n, nic=f"mlx5_{n}") for n in range(4)]
+    found = template(tmp_path, f"<system><cpu numaid='0'>{''.join(pairs)}</cpu></system>", H100)
+    assert found.compute == ("mlx5_3", "mlx5_2", "mlx5_1", "mlx5_0")
+    assert found.nvlink_spread == ()
+
+
+Servers = st.lists(  # processors -> switches -> GPUs and adapters below each
+    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=3), min_size=1, max_size=3
+)
+
+
+def boxes(sockets: list[list[tuple[int, int]]]) -> dict[str, tuple[str, ...]]:
+    tree: dict[str, tuple[str, ...]] = {f"cpu{number}": () for number in range(len(sockets))}
+    gpus = nics = 0
+    for number, switches in enumerate(sockets):
+        for n_gpus, n_nics in switches:
+            switch = f"pcie{len(tree) - len(sockets)}"
+            tree[f"cpu{number}"] += (switch,)
+            tree[switch] = (
+                *(f"gpu{gpus + n}" for n in range(n_gpus)),
+                *(f"mlx5_{nics + n}" for n in range(n_nics)),
+            )
+            gpus, nics = gpus + n_gpus, nics + n_nics
+    return tree
+
+
+def matrix(tree: dict[str, tuple[str, ...]], nvlinks: int, seed: int) -> str:
+    """As nvidia-smi would print it."""
+    above = {name: parent for parent, names in tree.items() for name in names}
+    devices = [name for names in tree.values() for name in names if not name.startswith("pcie")]
+    gpus = [name for name in devices if name.startswith("gpu")]
+    nics = [name for name in devices if not name.startswith("gpu")]
+    random.Random(seed).shuffle(nics)
+    heads = {name: name.upper() for name in gpus} | {name: f"NIC{n}" for n, name in enumerate(nics)}
+
+    def cell(one: str, other: str) -> str:
+        if one == other:
+            return "X"
+        if nvlinks and one in gpus and other in gpus:
+            return f"NV{nvlinks}"
+        if above[one] == above[other]:
+            return "PIX" if (len(one) + len(other) + seed) % 2 else "PXB"
+        return "NODE" if above[above[one]] == above[above[other]] else "SYS"
+
+    lines = ["\t".join(["", *heads.values(), "CPU Affinity", "NUMA Affinity"])]
+    for one in heads:
+        numa = ["0-9", above[above[one]].removeprefix("cpu")] if one in gpus else []
+        lines.append("\t".join([heads[one], *(f" {cell(one, other)} " for other in heads), *numa]))
+    return "\n".join([*lines, "NIC Legend:", *(f"  {heads[name]}: {name}" for name in nics)])
+
+
+@given(sockets=Servers, nvlinks=st.sampled_from((0, 8, 18)), seed=st.integers(0, 99))
+def test_the_tree_comes_back_from_its_matrix(
+    sockets: list[list[tuple[int, int]]], nvlinks: int, seed: int, tmp_path: Path
+) -> None:
+    tree = boxes(sockets)
+    gpus = sum(one for switches in sockets for one, _ in switches)
+    if nvlinks and gpus > 2 and nvlinks * (gpus - 1) == 18:
+        nvlinks = 0  # GPUs that are joined directly
+    found = template(tmp_path, matrix(tree, nvlinks, seed), H100)
+    assert {key: set(names) for key, names in found.pcie_tree.items()} == {key: set(n) for key, n in tree.items()}
+    assert found.compute == tuple(f"mlx5_{n}" for n in range(len(found.compute)))
+    assert sum(found.nvlink_spread) == (nvlinks if gpus > 1 else 0)
+
+
+@given(sockets=Servers, spread=st.lists(st.integers(1, 4), max_size=4))
+def test_what_weft_writes_for_nccl_it_reads(
+    sockets: list[list[tuple[int, int]]], spread: list[int], tmp_path: Path
+) -> None:
+    tree = boxes(sockets)
+    text = to_yaml(_file(tmp_path, matrix(tree, 0, 1)), H100).replace("nvlink_spread: []", f"nvlink_spread: {spread}")
+    made = tmp_path / "first.yaml"
+    made.write_text(text)
+    first = catalog.server(str(made))
+    builder = FabricBuilder("one")
+    nodes = add_servers(builder, str(made), ["x"])
+    leaf = builder.add_nodes(NodeKind.SWITCH, ["leaf1"], n_ports=64)
+    builder.add_links(nodes.compute[0], 1, leaf[0], range(1, first.rails + 1), "NDR")
+    again = template(tmp_path, nccl_topology.to_text(builder.build(), "x"), H100)
+    assert again.pcie_tree == first.pcie_tree
+    assert again.compute == first.compute
+    assert (again.gpus, again.nvlink_spread, again.pcie) == (first.gpus, tuple(spread), first.pcie)
+
+
+def _file(folder: Path, text: str) -> Path:
+    path = folder / "topo.txt"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "says"),
+    [
+        (MATRIX, Known(adapter="ConnectX-7"), "does not say which GPUs .* --gpu with one of A100"),
+        (MATRIX, Known(gpu="H100"), "of which the file does not say the model: say one, --adapter"),
+        (MATRIX, Known(gpu="H100", adapter="ConnectX-7", compute=["mlx5_9"]), "--compute mlx5_9: .* has mlx5_0"),
+        (MATRIX.replace("PXB\tNODE", "PXB\tFAR"), H100, ":3: .* expected a row of `nvidia-smi topo -m`"),
+        (MATRIX.replace("PXB\tNODE", "SYS\tNODE"), H100, "what NIC0 says of GPU1: PXB"),
+        (MATRIX.replace("  NIC0: mlx5_0\n", ""), H100, "a column NIC0.*its name in the NIC legend"),
+        (MATRIX.replace("NIC2\tSYS\tSYS", "nothing"), H100, "a column NIC2 without its row"),
+        ("hello", H100, "the heads of `nvidia-smi topo -m`"),
+        ("\tGPU0\tGPU1\nGPU0\tX\tNV4\nGPU1\tNV4\tX\n", H100, "no adapter"),
+        ("<system>", None, "NCCL's XML, whole"),
+        ("<!DOCTYPE x [<!ENTITY a 'b'>]><system/>", None, "no declarations"),
+        ("<host/>", None, "read '<host>', expected <system>"),
+        ("<system><cpu numaid='0'><disk/></cpu></system>", None, "read '<disk>', expected elements"),
+        (XML.replace('dev="3"', 'dev="0"'), None, "GPUs, each with a dev of its own"),
+        (XML.replace('dev="3"', 'dev="x"'), None, "expected dev, a number"),
+        (XML.replace('count="6"', 'count="5"', 1), None, "as many as the others"),
+        (XML.replace("0x068000", "0x030200"), None, "join GPUs directly weft cannot run"),
+        (XML.replace("mlx5_5", "mlx5_0"), None, "two devices mlx5_0"),
+        (XML.replace("0x20b2", "0x9999"), None, "does not say which GPUs"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why(text: str, known: Known | None, says: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=says):
+        to_yaml(_file(tmp_path, text), known)
+
+
+def test_gpus_that_are_joined_directly_are_refused(tmp_path: Path) -> None:
+    tree = boxes([[(2, 1), (2, 1)]])
+    with pytest.raises(FileError, match=r"NV6 between 4 × H100.*join GPUs directly"):
+        to_yaml(_file(tmp_path, matrix(tree, 6, 1)), H100)
+    odd = matrix(tree, 18, 1).replace("NV18", "SYS", 1).splitlines()
+    with pytest.raises(FileError):
+        to_yaml(_file(tmp_path, "\n".join(odd)), H100)

@@ -1,0 +1,129 @@
+"""Templates of one's own: what the catalog says in a file is the catalog's server; what is wrong is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from weft.collectives.cluster import from_fabric, from_server
+from weft.errors import ConfigError, FileError
+from weft.fabric import catalog
+from weft.fabric.files.nccl_topology import to_text
+from weft.fabric.own_server import read
+from weft.fabric.rates import Technology
+from weft.fabric.spec import load
+from weft.fabric.timing import timings
+
+SMALL = """\
+gpu: H100
+gpus: 2
+nvlink_spread: [9, 9]
+cpus: 1
+pcie_switches: 1
+pcie: 16xPCIe5
+compute_adapter: ConnectX-7
+compute: [mlx5_0, mlx5_1]
+storage_adapter: ConnectX-6
+storage: [mlx5_2]
+height_u: 4
+pcie_tree:
+  cpu0: [pcie0, mlx5_2]
+  pcie0: [gpu0, gpu1, mlx5_0, mlx5_1]
+bus_id: {gpu0: "0000:1b:00.0"}
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    path = tmp_path / "my-server.yaml"
+    path.write_text(SMALL)
+    return path
+
+
+@pytest.mark.parametrize("name", [one.name for one in catalog.servers()])
+def test_a_template_of_the_catalog_in_a_file_is_the_same(name: str, tmp_path: Path) -> None:
+    facts = msgspec.to_builtins(catalog.server(name))
+    path = tmp_path / "same.yaml"
+    path.write_text(json.dumps({key: value for key, value in facts.items() if key != "name" and value is not None}))
+    assert msgspec.structs.replace(catalog.server(str(path)), name=name) == catalog.server(name)
+
+
+def test_what_is_like_another_says_only_what_differs(tmp_path: Path) -> None:
+    path = tmp_path / "like.yaml"
+    path.write_text("like: dgx-h100\ngpu: H200\n")
+    found = msgspec.structs.replace(catalog.server(str(path)), name="", source="", note="")
+    same = msgspec.structs.replace(catalog.server("dgx-h200"), name="", source="", note="", date=found.date)
+    assert found == same
+
+
+def test_a_fabric_of_such_servers_runs_by_its_path(own: Path) -> None:
+    fabric = load(f"star:hosts=2,server={own}")
+    cluster = from_fabric(fabric)
+    assert cluster == from_server(str(own), nodes=2)
+    assert (cluster.gpus, cluster.nics, cluster.nvlinks, cluster.near) == (2, 2, 18, True)
+    assert f'busid="{catalog.server(str(own)).bus_id["gpu0"]}"' in to_text(fabric, fabric.servers[0])
+    assert timings().switch_ns(str(own), Technology.NVLINK) == timings().switch_ns("dgx-h100", Technology.NVLINK)
+    assert catalog.server(f"{own}+ConnectX-8+1rails").compute == ("mlx5_0",)
+    assert catalog.find(str(own)).summary == "2 × H100, 2 × ConnectX-7"
+
+
+def test_a_file_that_changes_is_read_anew(own: Path) -> None:
+    assert catalog.server(str(own)).height_u == 4
+    own.write_text(SMALL.replace("height_u: 4", "height_u: 10"))
+    assert catalog.server(str(own)).height_u == 10
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("gpus: 2", "gpu_count: 2", ":2: read 'gpu_count', expected the keys like, .*gpus"),
+        ("gpus: 2", "gpus: two", ":2: read 'two', expected a whole number"),
+        ("gpus: 2", "gpus: 3", ":1[23]: .* expected gpu2 in it: it hangs below nothing"),
+        ("gpus: 2", "gpus: 999", "read '999', expected a number from 0 to 576"),
+        ("height_u: 4", "height_u: 4\ntrays: 4", "read '4', expected as many GPUs and rails in each tray"),
+        ("gpu: H100", "gpu: H10", ":1: read 'H10', .*did you mean H100"),
+        ("gpu: H100\n", "", "gpu and gpus, both"),
+        ("[9, 9]", "[9, 10]", "18 links at most: as many has a H100"),
+        ("[9, 9]", "[0]", "from 1 to 64"),
+        ("ConnectX-7", "ConnectX-77", "did you mean ConnectX-7"),
+        ("16xPCIe5", "4xHDR", "lanes and generation of PCIe"),
+        ("[mlx5_0, mlx5_1]\n", "[]\n", "one for each rail"),
+        ("[mlx5_0, mlx5_1]\n", "[mlx5_0, mlx5_0]\n", "mlx5_0 stands twice"),
+        ("[mlx5_0, mlx5_1]\n", "[gpu0, mlx5_1]\n", "as its driver has it"),
+        ("storage_adapter: ConnectX-6\n", "", "both or neither"),
+        ("cpus: 1", "cpus: 0", "GPUs and adapters hang below processors"),
+        ("pcie0: [", "pcie1: [", "pcie1 to be one of cpu0, pcie0"),
+        ("gpu1, mlx5_0, mlx5_1]", "gpu1, mlx5_0]", "mlx5_1 in it: it hangs below nothing"),
+        ("cpu0: [pcie0, mlx5_2]", "cpu0: [mlx5_2]", "pcie0 in it: it hangs below nothing"),
+        ("cpu0: [pcie0, mlx5_2]", "cpu0: [mlx5_2, gpu0, pcie0]", "gpu0 once: it hangs below cpu0 already"),
+        ("cpu0: [pcie0, mlx5_2]", "cpu0: [mlx5_2, mlx5_9, pcie0]", "read 'mlx5_9', expected a PCIe switch, a GPU"),
+        ("pcie0: [gpu0", "pcie0: [pcie0, gpu0", "pcie0 once"),
+        ('gpu0: "0000', 'gpu7: "0000', "read 'gpu7', expected .*gpu0"),
+        ("0000:1b:00.0", "1b", "a PCI address such as"),
+        ("height_u: 4\n", "", "a mapping with height_u"),
+        ("height_u: 4", "height_u: 4\nname: mine", "read 'name', expected the keys like"),
+        (SMALL, "like: dgx-h10", "did you mean dgx-h100"),
+        (SMALL, "like: other.yaml", "may not be like another of your own"),
+        (SMALL, "- 1", "a mapping: gpu, gpus"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(own: Path, old: str, new: str, says: str) -> None:
+    assert old in SMALL
+    own.write_text(SMALL.replace(old, new, 1))
+    with pytest.raises(FileError, match=says) as error:
+        catalog.server(str(own))
+    assert str(own) in str(error.value)
+
+
+def test_a_circle_of_switches_and_a_file_that_is_not_there(own: Path) -> None:
+    text = SMALL.replace("pcie_switches: 1", "pcie_switches: 3")
+    own.write_text(text.replace("  pcie0: [", "  pcie1: [pcie2]\n  pcie2: [pcie1]\n  pcie0: ["))
+    with pytest.raises(FileError, match="hangs below itself"):
+        catalog.server(str(own))
+    with pytest.raises(FileError, match="no such file"):
+        load("star:hosts=2,server=nowhere.yaml")
+    with pytest.raises(ConfigError, match="where variants begin"):
+        read("a+b.yaml")
