@@ -74,8 +74,8 @@ class Here:
     def tell(self, what: str, *arguments: Any) -> Any:
         return getattr(self, what)(*arguments)
 
-    def new_qp(self) -> int:
-        qp = self.node.qp(IBV_QPT_RC, cq=CQ(self.node.ctx, 20))
+    def new_qp(self, kind: int) -> int:
+        qp = self.node.qp(kind, cq=CQ(self.node.ctx, 20))
         self.qps[qp.qp_num] = qp
         return int(qp.qp_num)
 
