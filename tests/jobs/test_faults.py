@@ -136,8 +136,7 @@ def routed_around(site: Site, job: Job) -> None:
 
 
 def another_manages(site: Site, job: Job) -> None:
-    site.manage("h2")
-    wait_until(lambda: site.is_manager("h2", "standby"), lambda: site.log("h2"))
+    site.stand_by("h2")
     site.managers["h1"].kill()
     site.managers["h1"].wait()
     job.go_on()
