@@ -107,7 +107,11 @@ def cluster(tmp_path, ufm, peer) -> Iterator[Cluster]:
     finally:
         for daemon in reversed(daemons):
             daemon.terminate()
-            daemon.wait()
+            try:
+                daemon.wait(30)
+            except subprocess.TimeoutExpired:  # slurmctld's threads wait for each other now and then
+                daemon.kill()
+                daemon.wait()
 
 
 def test_a_job_has_its_partition_while_it_runs_and_a_ufm_that_is_away_drains_no_node(cluster, ufm, tmp_path):
