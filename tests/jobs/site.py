@@ -41,18 +41,6 @@ class Site:
         self._opened.callback(made.wait)
         self._opened.callback(made.kill)
 
-    def stand_by(self, host: str) -> None:
-        """Two that sweep at once on a busy machine hear nothing of each other, and both are masters: then once more."""
-        while True:
-            self.manage(host)
-            if (
-                wait_until(lambda: next((one for one in ("standby", "master") if self.is_manager(host, one)), ""))
-                == "standby"
-            ):
-                return
-            self.managers[host].kill()
-            self.managers[host].wait()
-
     def log(self, host: str) -> str:
         return (self.entry.cache / f"{host}.log").read_text()
 

@@ -136,7 +136,8 @@ def routed_around(site: Site, job: Job) -> None:
 
 
 def another_manages(site: Site, job: Job) -> None:
-    site.stand_by("h2")
+    site.manage("h2")
+    wait_until(lambda: site.is_manager("h2", "standby"), lambda: site.log("h2"))
     site.managers["h1"].kill()
     site.managers["h1"].wait()
     job.go_on()

@@ -265,6 +265,20 @@ def test_while_it_waits_for_one_that_is_dead_it_answers_others() -> None:
     assert manager.election.state == SMState.MASTER
 
 
+def test_two_that_were_too_busy_to_answer_each_other_are_not_masters_for_ever() -> None:
+    managed = Managed()
+    managers = [managed.manager(host, Options(sweep_interval_s=0))[0] for host in ("h1", "h14")]
+    for manager in managers:
+        sweep(manager)  # nobody answers meanwhile
+    assert [manager.election.state for manager in managers] == [SMState.MASTER] * 2
+    until_s = managed.net.clock() + 60
+    while managed.net.clock() < until_s:
+        for manager, other in (managers, managers[::-1]):
+            managed.beside = [other]
+            manager.step()
+    assert [manager.election.state for manager in managers] == [SMState.MASTER, SMState.STANDBY]
+
+
 @pytest.mark.parametrize(("is_manager", "sweeps"), [(True, 2), (False, 1)])
 def test_a_trap_of_a_higher_manager_is_heard_even_if_two_masters_gave_both_the_same_lid(is_manager, sweeps) -> None:
     """And a port that only says that IsSM changed, which is our own doing, is not."""

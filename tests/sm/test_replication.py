@@ -284,7 +284,7 @@ class Two(Net):
 
     def find(self):
         view = make_view(walk(self))
-        return view, find_others(Sender(self.carrier), view, lambda *said: self.said.append(said))
+        return view, find_others(Sender(self.carrier), view, lambda *said: self.said.append(said))[0]
 
 
 def test_other_managers_are_found_by_the_issm_bit_and_asked_who_they_are():

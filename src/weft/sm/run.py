@@ -212,7 +212,7 @@ class SubnetManager:
         self._is_sweeping = True
         try:
             view = discover(state)
-            others = find_others(state.sender, view, state.log.say)
+            others, n_silent = find_others(state.sender, view, state.log.say)
             before = self.election.state
             if self._obey(self.election.found_others(others, own_port(view))) is not Action.CONFIGURE:
                 return
@@ -226,7 +226,7 @@ class SubnetManager:
             return
         finally:
             self._configuring = self._is_sweeping = False
-        self._swept(report, others, state.clock() - began_s, state.sender.mads - mads)
+        self._swept(report, others, n_silent, state.clock() - began_s, state.sender.mads - mads)
 
     def _sweep_now(self) -> Report | None:
         """In the middle of an order."""
@@ -243,7 +243,8 @@ class SubnetManager:
         from_file = named_file(options.partition_config_file) or options.virtual_fabrics_file
         self.state.adopts_partitions = self._taking_over and not from_file
 
-    def _swept(self, report: Report, others: list[OtherSm], seconds: float, mads: int) -> None:
+    def _swept(self, report: Report, others: list[OtherSm], n_silent: int, seconds: float, mads: int) -> None:
+        """`n_silent` managers did not answer: they may have been as busy as we were, and be masters too."""
         state = self.state
         self.report, self.sweeps, self._taking_over = report, self.sweeps + 1, False
         self.seconds, self.mads = seconds, mads
@@ -254,7 +255,7 @@ class SubnetManager:
             another = type(self.administrator)(state)
             another.is_master = True
             state.sender.aside(another.prepare)
-        if report.refused or any(oddity.startswith(("silent", "changed")) for oddity in report.oddities):
+        if n_silent or report.refused or any(oddity.startswith(("silent", "changed")) for oddity in report.oddities):
             self._sweep_s = min(self._sweep_s, state.clock() + max(_TRY_AGAIN_S, self.options.sweep_interval_s))
         self._sweep_s = min(self._sweep_s, state.flaps.next_due_s())
         self._light_s = self._next_look_s()

@@ -98,8 +98,8 @@ def own_port(view: View) -> Here:
     )
 
 
-def find_others(sender: Sender, view: View, say: Callable[[Event, str], None]) -> list[OtherSm]:
-    """Ask every other port that says IsSM who is there. Those that do not answer are named, and left out."""
+def find_others(sender: Sender, view: View, say: Callable[[Event, str], None]) -> tuple[list[OtherSm], int]:
+    """Ask every other port that says IsSM who is there. Those that do not answer are named and counted."""
     is_sm = column(view.port_info, PortInfo.capability_mask) & np.uint64(Capability.IS_SM) > 0
     slots = view.end_ports[is_sm[view.end_ports] & (view.end_ports != view.own_slot)]
     path, hops = view.to_ports(slots)
@@ -118,7 +118,7 @@ def find_others(sender: Sender, view: View, say: Callable[[Event, str], None]) -
             found.append(described(info, path=way, lid=lid, name=view.name(slot)))
         else:
             say(Event.OTHER_SM, f"{view.name(slot)} says that a subnet manager is there, but none answers")
-    return found
+    return found, len(slots) - len(found)
 
 
 def described(info: SMInfo, *, path: bytes | None = None, lid: int = 0, name: str = "") -> OtherSm:
