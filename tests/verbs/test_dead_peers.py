@@ -154,7 +154,7 @@ def test_over_uc_what_the_other_has_yet_to_read_is_waited_for(node):
         assert node.cq.poll()[0] == 0
         os.kill(peer.pid, signal.SIGCONT)
         assert poll(node.cq, 1)[0].status == OK
-        assert peer.tell("read", 8, 0) == b"written!"
+        wait_until(lambda: peer.tell("read", 8, 0) == b"written!")  # UC is done when it has sent
 
 
 @pytest.mark.usefixtures("tidy")

@@ -113,6 +113,7 @@ static void arrive(struct rsocket *rs, const struct ibv_wc *wc)
 {
     uint32_t said = be32toh(wc->imm_data), kind = said >> 16;
     const struct mapping *told = (void *)place_to_receive(rs, wc->wr_id);
+    if (rs->state == CONNECTING) rs->state = CONNECTED; /* who sends is ready, even before the event that says so */
     rs->credits += said & 0xffff;
     if (kind == DATA) {
         rs->arrivals[(rs->first_arrival + rs->arrived++) % PLACES] = (struct arrival){wc->wr_id, wc->byte_len};
