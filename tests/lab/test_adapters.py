@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 import weft
-from weft.errors import UnknownName
+from weft.errors import ConfigError, UnknownName
 from weft.lab.adapters import adapters_of, find_port, rate_gbit_s
+from weft.lab.places import cables
 from weft.mad import faults
 from weft.mad.devices import Devices
 from weft.mad.power_up import switch_on
@@ -75,3 +76,12 @@ def test_a_number_is_taken_at_its_word(two_ports):
 def test_rates_are_rounded_as_sysfs_does(two_ports):
     node = two_ports.fabric.node_index["h1"]
     assert [rate_gbit_s(two_ports.info(two_ports.slot(node, port))) for port in (1, 2)] == [200, 56]
+
+
+def test_a_tray_of_a_rack_is_pulled_with_its_four_cables() -> None:
+    devices = switch_on(weft.load("superpod:su=2,server=gb200-nvl72,servers=2"))
+    owners = [devices.fabric.nodes.name[devices.fabric.ports.node[slot]] for slot in cables(devices, "nvl2/tray1")]
+    assert owners == ["nvl2/mlx5_8", "nvl2/mlx5_9", "nvl2/mlx5_11", "nvl2/mlx5_12"]
+    assert len(cables(devices, "nvl2")) == 72
+    with pytest.raises(ConfigError, match="nvl2 has tray0 to tray17"):
+        cables(devices, "nvl2/tray99")

@@ -50,6 +50,13 @@ def test_a_slow_cable_makes_the_step_of_all_longer_by_what_its_collectives_take_
     assert slower.slowdown > slow.slowdown > 1
 
 
+def test_a_tray_of_a_rack_ends_the_job_with_all_its_ports():
+    rack = load("superpod:su=2,server=gb200-nvl72,servers=2")
+    fault = parse_fault("dead:nvl2/tray17")
+    assert {rack.nodes.name[rack.ports.node[slot]] for slot in fault.ports(rack)} >= {"nvl2/gpu68", "nvl2/mlx5_140"}
+    assert len(rack.nodes) - len(fault.break_(rack).nodes) == 14
+
+
 def test_a_cable_between_switches_that_is_gone_hurts_less_than_one_that_is_slow():
     """The subnet manager leads around the first, and sees nothing wrong with the second."""
     tables, last = ROUTING.tables, ROUTING.fabric.find_port("dgx5/mlx5_0/1")  # leaf1 has dgx1 to dgx4

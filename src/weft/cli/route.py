@@ -169,7 +169,8 @@ def _take_away(fabric: Fabric, name: str) -> Fabric:
     from weft.fabric import faults
     from weft.fabric.views import Port
 
-    return faults.remove_link(fabric, name) if isinstance(fabric[name], Port) else faults.kill(fabric, name)
+    is_port = name in fabric and isinstance(fabric[name], Port)
+    return faults.remove_link(fabric, name) if is_port else faults.kill(fabric, name)
 
 
 def _dump(judged: Judged, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
     broken = faults.remove_link(fabric, "leaf3/17")
     broken = faults.kill(broken, "spine1")
+    broken = faults.kill(broken, "nvl1/tray3")     of a rack that is one NVLink domain, one of its machines
 
 Names, GUIDs, LIDs, tables and counters of what is left are kept: tables still point to where the fault is now, as
 they do until a subnet manager sweeps. `fabric.changes` lists what was done.
@@ -14,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from weft.errors import ConfigError
+from weft.fabric import catalog
 from weft.fabric.columns import LinkColumns
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
@@ -61,16 +63,40 @@ def slow(fabric: Fabric, port_name: str, label: str) -> Fabric:
 
 
 def kill(fabric: Fabric, name: str) -> Fabric:
-    """Take away a node, or a server with all that is in it, and its cables."""
-    thing = fabric[name]
-    if isinstance(thing, Port):
-        raise ConfigError(f"{name} is a port: kill takes a node or a server, remove_link pulls the cable of a port")
+    """Take away a node, a server with all that is in it, or a tray of a rack, and its cables."""
     dead = np.zeros(len(fabric.nodes), bool)
-    dead[[node.index for node in thing.nodes] if isinstance(thing, Server) else [thing.index]] = True
+    dead[nodes_of(fabric, name)] = True
     # An aggregation node sits inside the switch that it is linked to.
     for near, far in (fabric.link_nodes, fabric.link_nodes[::-1]):
         dead[near[(fabric.nodes.kind[near] == NodeKind.AGGREGATION) & dead[far]]] = True
     return fabric.subset(keep_nodes=~dead).changed(f"killed {name}")
+
+
+def nodes_of(fabric: Fabric, name: str) -> list[int]:
+    """What a name means: one node, all of a server, or those of a tray of a rack, `nvl1/tray3`."""
+    rack, _, tray = name.rpartition("/tray")
+    if rack in fabric.server_index and tray.isdecimal():
+        return _tray(fabric.find_server(rack), int(tray))
+    thing = fabric[name]
+    if isinstance(thing, Port):
+        raise ConfigError(f"{name} is a port: kill takes a node or a server, remove_link pulls the cable of a port")
+    return [node.index for node in thing.nodes] if isinstance(thing, Server) else [thing.index]
+
+
+def _tray(rack: Server, number: int) -> list[int]:
+    """All but NVSwitches, which are on trays of their own."""
+    cpu = next((node for node in rack.nodes if node.kind == NodeKind.CPU), None)
+    whole = catalog.server(catalog.server(cpu.model).box) if cpu else None
+    if whole is None or not number < whole.trays > 1:
+        has = f"tray0 to tray{whole.trays - 1}" if whole and whole.trays > 1 else "no trays"
+        raise ConfigError(f"there is no {rack.name}/tray{number}: {rack.name} has {has}")
+    counts = {"gpu": whole.gpus, "cpu": whole.cpus, "pcie": whole.pcie_switches}
+    numbered = [tuple(f"{stem}{n}" for n in range(count)) for stem, count in counts.items()]
+    dead = set[str]()
+    for names in (*numbered, whole.compute, whole.storage):
+        each = len(names) // whole.trays
+        dead.update(f"{rack.name}/{name}" for name in names[number * each : (number + 1) * each])
+    return [node.index for node in rack.nodes if node.name in dead]
 
 
 def _link_at(fabric: Fabric, port_name: str) -> Link:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 
 from weft.errors import ConfigError, UnknownName
-from weft.fabric.views import Port, Server
+from weft.fabric.faults import nodes_of
+from weft.fabric.views import Port
 from weft.lab.protocol import NAME_BYTES
 from weft.mad.devices import Devices
 
@@ -90,13 +91,13 @@ class Places:
 
 
 def cables(devices: Devices, name: str) -> list[int]:
-    """Slots whose cables a name means: of one port, or of a node or server all that are cabled."""
-    thing = devices.fabric[name]
-    if isinstance(thing, Port):
-        slots = [thing.slot]
+    """Slots whose cables a name means: of one port, or of a node, a server or a tray of a rack all that are cabled."""
+    fabric = devices.fabric
+    if name in fabric and isinstance(port := fabric[name], Port):
+        slots = [port.slot]
     else:
-        nodes = thing.nodes if isinstance(thing, Server) else [thing]
-        slots = [devices.first[n.index] + port for n in nodes for port in range(1, devices.last_port[n.index] + 1)]
+        nodes = nodes_of(fabric, name)
+        slots = [devices.first[node] + number for node in nodes for number in range(1, devices.last_port[node] + 1)]
     found = [slot for slot in slots if devices.cable[slot] >= 0]
     if not found:
         raise ConfigError(f"{name} has no InfiniBand cable")

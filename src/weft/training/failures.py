@@ -29,7 +29,7 @@ from weft.errors import ConfigError, find_named
 from weft.fabric import faults
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
-from weft.fabric.views import Port, Server
+from weft.fabric.views import Port
 from weft.routing.engine import CannotRoute
 from weft.routing.route import Routing, reroute
 from weft.sim.engine import Network
@@ -68,12 +68,10 @@ class Fault:
         return faults.kill(fabric, self.where) if self.kind == "dead" else faults.remove_link(fabric, self.where)
 
     def ports(self, fabric: Fabric) -> list[int]:
-        """Slots of what is broken: both ends of a cable, or all ports of a node or server."""
-        thing = fabric[self.where]
-        if isinstance(thing, Port):
-            return [port.slot for port in (thing, thing.peer) if port is not None]
-        nodes = thing.nodes if isinstance(thing, Server) else [thing]
-        return [port.slot for node in nodes for port in node.ports]
+        """Slots of what is broken: both ends of a cable, or all ports of a node, a server or a tray."""
+        if self.where in fabric and isinstance(port := fabric[self.where], Port):
+            return [end.slot for end in (port, port.peer) if end is not None]
+        return [port.slot for node in faults.nodes_of(fabric, self.where) for port in fabric.node(node).ports]
 
 
 def parse_fault(text: str) -> Fault:
