@@ -164,6 +164,16 @@ def test_cables_are_priced_as_they_are_ordered_and_by_the_link(tmp_path: Path) -
     assert str(prices.link(optics)) == f"{900 // 2 + 600 + 40:,}"
 
 
+def test_a_server_of_ones_own_has_the_price_of_its_file(tmp_path: Path) -> None:
+    """By its name, in whatever folder, with whatever cards; what it is like has another."""
+    own = tmp_path / "my-server.yaml"
+    own.write_text("like: dgx-h100\ngpu: H200\n")
+    box = catalog.server(f"{own}+ConnectX-8+4rails")
+    assert read_prices().of(box) is None
+    quotes = f'["my-server.yaml"]\nusd = 310_000\n{OFFER}["racks/other.toml"]\nusd = 1\n{OFFER}'
+    assert str(read_prices(write(tmp_path, quotes)).of(box)) == "310,000"
+
+
 _PLAIN = st.one_of(st.none(), st.booleans(), _NUMBERS, st.text("a1:.[# ", max_size=6), st.just("2026-11-02"))
 _ANY = st.recursive(
     _PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", max_size=3), inner), max_leaves=4

@@ -101,6 +101,9 @@ def test_gpus_that_do_not_fill_the_last_server_are_said():
     made = size(Request(gpus=20))
     assert len(made.fabric.servers) == 3
     assert made.notes == ("3 × dgx-h100 have 24 GPUs: 20 do not fill the last.",)
+    (cloud,) = size(Request(gpus=16, fabric="efa-400")).notes
+    assert cloud.startswith("efa-400: ")
+    assert "the bill is what such ports cost, not what AWS asks" in cloud
 
 
 def test_ufm_takes_the_place_of_a_server_and_a_full_unit_says_so():

@@ -43,14 +43,18 @@ class Option:
 
 
 def options(case: Case) -> tuple[Option, ...]:
-    """InfiniBand as the server's adapters have it, Ethernet as fast, TCP on 100G. For storage also the mixed one."""
+    """InfiniBand as the server's adapters have it, Ethernet as fast or the fastest there is, TCP on 100G. For storage
+    also the mixed one."""
     own = catalog.adapter(case.template.compute_adapter)
     fast = own_wire(case.template)
-    roce = next(
-        (one for one in catalog.interconnects() if one.network == "roce" and _rate(one) == own.rate_gbit_s), None
-    )
-    if fast is None or fast.network != "infiniband" or roce is None:
-        raise ConfigError(f"{case.server} has {own.name}: advice is for servers that take InfiniBand and RoCE as fast")
+    slower = [
+        one
+        for one in catalog.interconnects()
+        if one.network == "roce" and not one.transport and _rate(one) <= own.rate_gbit_s
+    ]
+    if fast.network != "infiniband" or not slower:
+        raise ConfigError(f"{case.server} has {own.name}: advice is for servers that take InfiniBand and RoCE")
+    roce = max(slower, key=_rate)
     wires = (fast, roce if case.work.rdma else catalog.interconnect(SOCKETS), catalog.interconnect(BESIDE))
     if case.work.name != "storage" or case.storage != "none":
         return tuple(Option(wire=wire, storage=case.storage) for wire in wires)

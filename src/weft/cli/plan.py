@@ -199,7 +199,13 @@ def _facts(made: Plan) -> Iterator[tuple[str, str]]:
     yield "power", "; ".join(filter(None, (known, f"not known: {unknown}" if unknown else "")))
     if kept.run and bill.complete:
         model = kept.run.step.transformer.name
-        whole = f", {kept.per_tokens(kept.cluster)} with the servers," if kept.cluster else ""
+        lacking = [
+            f"{item.name} has no known {'price' if item.price is None else 'power'}"
+            for item in bill.servers
+            if item.price is None or item.power_w is None
+        ]
+        whole = f" (with the servers no sum: {', '.join(lacking)})" if lacking else ""
+        whole = f", {kept.per_tokens(kept.cluster)} with the servers," if kept.cluster else whole
         yield "training", f"{kept.per_tokens(kept.fabric)} USD of fabric{whole} for 10^12 tokens of {model}"
 
 

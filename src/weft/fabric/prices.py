@@ -5,6 +5,7 @@ prices = read_prices(Path("quotes.toml"))    yours before weft's, name by name; 
 prices.of(catalog.switch("QM9700"))          its own price, or its ports at the default; None where none is known
 
 QM9700 = { usd = 14_500, source = "offer 4711", date = 2026-11-02 }
+"my-server.yaml" = { usd = 310_000, source = "offer 4712", date = 2026-11-02 }
 "InfiniBand switch port" = { usd = [400, 600], source = "last year's offers", date = 2025-12-01 }
 """
 
@@ -97,7 +98,7 @@ class Prices:
             case catalog.Adapter():
                 return self.named(entry.name, f"{_MAKERS[entry.technology]} adapter")
             case catalog.Server():
-                return self.named(entry.name.partition("+")[0])  # of `dgx-h100+ConnectX-8`
+                return self.named(_own_name(entry.box))  # of `dgx-h100+ConnectX-8`
             case catalog.Cable() if entry.transceivers is None:
                 return self.cable(entry, entry.links)
         return None
@@ -169,7 +170,14 @@ def _read(path: Path) -> Mapping[str, Price]:
     return quotes
 
 
+def _own_name(box: str) -> str:
+    """A template of one's own goes by the name of its file, in whatever folder."""
+    return Path(box).name if catalog.is_own(box) else box
+
+
 def _known(document: Document, name: str) -> str:
+    if catalog.is_own(name):
+        return _own_name(name)
     try:
         return find_named("part or default price", name, {one: one for one in _names()}, "`weft catalog` lists parts.")
     except UnknownName as error:

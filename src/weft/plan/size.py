@@ -203,6 +203,8 @@ def _notes(request: Request, servers: int, later: int) -> Iterator[str]:
             taken = -(-places_of_ufm(UFM_HOSTS, template.rails // template.trays) // template.trays)
             few = f"{later - taken:,} servers would do with fewer"
             yield f"UFM has the place of a server, and that takes more switches: {few}."
+    if request.wire is not None and request.wire.transport:  # of clouds: parts that are sold stand for theirs
+        yield f"{request.wire.name}: {request.wire.note}."
     if later == 1:
         yield "One server needs no fabric: its GPUs are joined inside."
 

@@ -101,6 +101,20 @@ def test_a_matrix_of_nvidia_smi(tmp_path: Path) -> None:
     assert template(tmp_path, older, H100).compute == ("mlx5_1", "mlx5_0")
 
 
+def test_a_matrix_as_it_comes_out_of_terminals(tmp_path: Path) -> None:
+    """With the prompt, Windows line ends, blanks behind; and what some drivers leave out or write otherwise."""
+    plain = template(tmp_path, MATRIX, H100)
+    for text in (
+        f"$ nvidia-smi topo -m\n{MATRIX}",
+        MATRIX.replace("\n", "\r\n"),
+        MATRIX.replace("\n", " \t \n"),
+        MATRIX.replace("\t0\t\tN/A", "\t0-1\t\tN/A"),
+        MATRIX.replace("0-55,112-167\t0\t\tN/A", "\tN/A\t\tN/A"),  # the rows of NICs tell of one processor too
+    ):
+        found = template(tmp_path, text, H100)
+        assert (found.compute, found.pcie_tree) == (plain.compute, plain.pcie_tree)
+
+
 def test_a_dump_of_nccl(tmp_path: Path) -> None:
     """GPUs and cards by their PCI ids, two ports of a card as two functions, cascaded switches as one."""
     found = template(tmp_path, XML)
@@ -223,6 +237,7 @@ def _file(folder: Path, text: str) -> Path:
         ("<!DOCTYPE x [<!ENTITY a 'b'>]><system/>", None, "no declarations"),
         ("<host/>", None, "read '<host>', expected <system>"),
         ("<system><cpu numaid='0'><disk/></cpu></system>", None, "read '<disk>', expected elements"),
+        ("<system><cpu numaid='0'><pci/></cpu></system>", None, "no <gpu>.*NCCL_TOPO_DUMP_FILE"),
         (XML.replace('dev="3"', 'dev="0"'), None, "GPUs, each with a dev of its own"),
         (XML.replace('dev="3"', 'dev="x"'), None, "expected dev, a number"),
         (XML.replace('count="6"', 'count="5"', 1), None, "as many as the others"),

@@ -57,7 +57,10 @@ class _Reader:
         self.models: set[tuple[int, int, int]] = set()  # vendor, device, sm
         self.spread: dict[str, Counter[str]] = {}  # GPU -> target -> links
         numbers = [self._number(gpu, "dev") for gpu in root.iter("gpu")]
-        if not numbers or len(set(numbers)) < len(numbers):
+        if not numbers:
+            self._refuse("no <gpu>", "what NCCL writes, NCCL_TOPO_DUMP_FILE: it has GPUs and adapters by name; a file "
+                "that NCCL reads, NCCL_TOPO_FILE, as clouds give it, has not")  # fmt: skip
+        if len(set(numbers)) < len(numbers):
             self._refuse(f"GPUs {numbers}", "GPUs, each with a dev of its own: one server")
         self.gpus = {number: f"gpu{place}" for place, number in enumerate(sorted(numbers))}
 
