@@ -37,6 +37,15 @@ def test_a_band_stands_behind_osus_columns(capsys: pytest.CaptureFixture[str]) -
     assert float(low) < float(value) < float(high)
 
 
+def test_the_picture_has_the_band_and_what_was_chosen(capsys: pytest.CaptureFixture[str], tmp_path) -> None:
+    path = tmp_path / "latency.svg"
+    assert f"# {path}: written" in printed(capsys, "latency", PAIR, "-m", "64K:512K", "--picture", str(path))
+    drawn = path.read_text()
+    assert all(word in drawn for word in ("band", "eager", "rendezvous", "latency (µs"))
+    with pytest.raises(ConfigError, match="osu_barrier has one size"):
+        app(["osu", "barrier", PAIR, "--picture", str(path)])
+
+
 def test_a_barrier_has_no_sizes(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(capsys, "barrier", PAIR, "--ppn", "2", "--no-band").splitlines()
     assert lines[1] == "# OSU MPI Barrier Latency Test v7.5"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from typing import Any
 
 import pytest
@@ -24,13 +25,14 @@ def json_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 def test_it_says_how_long_where_the_time_goes_whether_it_fits_and_how_far_to_trust_it(capsys):
     app(["train", *SMALL, "--tokens", "1.5T"])
     lines = capsys.readouterr().out.splitlines()
-    heads = [line.split("  ")[0].strip() for line in lines[:8]]
-    assert heads[:7] == ["model", "on", "layout", "step", "tokens/s", "MFU", "memory"]
+    heads = [line.split("  ")[0].strip() for line in lines[:9]]
+    assert heads[:8] == ["model", "on", "layout", "step", "band", "tokens/s", "MFU", "memory"]
     assert "16 × H100 in 2 × dgx-h100" in lines[1]
     assert "tp 2, dp 8; micro-batch 1 × 4; ZeRO 1" in lines[2]
-    assert "of 80 GB on each GPU, fits with " in lines[6]
-    assert lines[7].startswith("time to train ")
-    assert "days for 1.5T tokens" in lines[7]
+    assert "of 80 GB on each GPU, fits with " in lines[7]
+    assert " models with no experts, bf16, H100" in lines[4]
+    assert lines[8].startswith("time to train ")
+    assert re.search(r"days \(.* to .*\) for 1.5T tokens", lines[8])
     said = "\n".join(lines)
     for words in ("Where the time goes", "matrix products", "docs/training.md", "flow engine over superpod:su=1"):
         assert words in said
@@ -83,6 +85,19 @@ def test_a_fabric_of_ones_own_is_trained_on(capsys):
     assert (whole["gpus"], whole["options"]["site"]["gpu"]) == (32, "A100")
     part = json_of(capsys, *SMALL, "--fabric", spec, "--engine", "analytic")
     assert (part["gpus"], part["options"]["site"]["servers"]) == (16, 2)
+
+
+def test_a_dump_is_trained_on_by_the_servers_that_are_named(capsys, tmp_path):
+    """As in `weft nccl` and `weft compare`."""
+    path = tmp_path / "dump.txt"
+    app(["export", "star:hosts=3,server=dgx-a100", "-f", "ibnetdiscover", "-o", str(path)])
+    capsys.readouterr()
+    flags = ("llama3-8b", "--tp", "2", "--fabric", str(path), "--as", "dgx*=dgx-a100", "--engine", "analytic")
+    said = json_of(capsys, *flags, "--servers", "dgx2..3")
+    assert (said["gpus"], said["options"]["site"]["gpu"]) == (16, "A100")
+    assert said["options"]["site"]["names"] == ["dgx2", "dgx3"]
+    with pytest.raises(ConfigError, match="--scale stands instead of --servers"):
+        app(["train", *flags, "--servers", "2", "--scale", "8,16"])
 
 
 def test_what_is_not_hidden_takes_longer(capsys):

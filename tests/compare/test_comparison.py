@@ -9,16 +9,20 @@ import pytest
 
 from weft.collectives.calibration import compare as against
 from weft.collectives.calibration import runs
+from weft.collectives.cluster import from_server
 from weft.collectives.estimate import estimate
+from weft.collectives.kinds import Collective
 from weft.collectives.network import Pattern
+from weft.compare.band import band_of
 from weft.compare.comparison import compare
-from weft.compare.job import parse_job
+from weft.compare.job import Call, parse_job
 from weft.compare.outcome import Comparison, Outcome
 from weft.compare.published import published
 from weft.compare.words import show_parts, show_time, show_usd
 from weft.errors import ConfigError
-from weft.fabric import catalog
+from weft.fabric import catalog, files
 from weft.fabric.prices import Price
+from weft.fabric.spec import load
 from weft.plan.bill import Bill, Item
 from weft.units import gbyte_s
 
@@ -78,6 +82,27 @@ def test_the_curves_go_through_the_figures_of_the_table(found: Comparison) -> No
         assert at_servers.bus_gbyte_s == pytest.approx(one.bus_gbyte_s)
 
 
+def test_every_time_has_its_band(found: Comparison) -> None:
+    """That of the table, of every point of the curves, and those of fabrics that nobody ran are the wider."""
+    for one in found.outcomes:
+        for point in (*one.by_size, *one.by_servers):
+            assert point.band.low_us < point.time_us < point.band.high_us
+        assert one.band.kinds
+        assert one.report()["band_us"] == [one.band.low_us, one.band.high_us]
+        assert one.report()["by_size"][0]["band_us"] == [one.by_size[0].band.low_us, one.by_size[0].band.high_us]
+        (at_size,) = [point for point in one.by_size if point.at == 1 << 30]
+        assert at_size.band == one.band
+
+
+def test_a_transport_of_its_own_has_the_band_of_runs_over_it() -> None:
+    """NCCL over Slingshot takes up to three times as long at some sizes: RoCE's band would be too narrow."""
+    call = Call(collective=Collective.ALL_REDUCE, size_bytes=1 << 20)
+    made = estimate(from_server("dgx-h100", nodes=2), call.collective, call.size_bytes)
+    bare, over = band_of([(call, made)]), band_of([(call, made)], "slingshot")
+    assert over.high_us > 2 * made.time_us > bare.high_us
+    assert over.kinds == ("runs over slingshot",)
+
+
 def test_a_trace_takes_as_long_as_its_calls_together(tmp_path) -> None:
     path = tmp_path / "step.csv"
     path.write_text("all_reduce,64M,3\nall_to_all,1M,2\n")
@@ -103,9 +128,22 @@ def test_servers_are_counted_before_anything_runs() -> None:
     three = compare(SMALL.replace("servers=2", "servers=3"), job, ["ndr"])
     assert [point.at for point in three.outcomes[0].by_servers] == [2, 3, 4, 8, 16]
     assert compare(SMALL.replace("servers=2", "servers=3"), job, ["ndr"], servers=2).gpus == 16
-    for servers in (0, 1, 3):
-        with pytest.raises(ConfigError, match="a job takes 2 to 2; GPUs of one server need no fabric"):
+    for servers in (0, 3):
+        with pytest.raises(ConfigError, match=rf"--servers {servers}: .* has 2"):
             compare(SMALL, job, ["ndr"], servers=servers)
+    with pytest.raises(ConfigError, match="a job takes 2 at least; GPUs of one server need no fabric"):
+        compare(SMALL, job, ["ndr"], servers="dgx2")
+
+
+def test_servers_of_one_kind_are_compared_beside_others(tmp_path) -> None:
+    """A dump has what it has; the job is on the servers that are named, whichever they are."""
+    path = tmp_path / "dump.txt"
+    files.write(load("star:hosts=5,server=dgx-a100"), path, "ibnetdiscover")
+    mixed = f"{path} as dgx1=dgx-a100+4rails,dgx2..5=dgx-a100"
+    with pytest.raises(ConfigError, match=r"more kinds, dgx-a100, dgx-a100.4rails: .* --servers names those of one"):
+        compare(mixed, parse_job("all_reduce:1M"))
+    made = compare(mixed, parse_job("all_reduce:1M"), servers="dgx3..5")
+    assert (made.servers, made.gpus, made.picked) == (3, 24, "dgx3..5")
 
 
 def test_fabrics_are_named_once_and_at_least_one() -> None:

@@ -87,7 +87,13 @@ def test_a_report_is_an_html_file_in_a_folder_that_is_there(found: Comparison, t
 
 def test_labels_at_the_ends_of_curves_do_not_touch() -> None:
     curves = [
-        Curve(name=f"c{i}", colour="#000", points=((1.0, 10.0), (100.0, 50.0 + i / 100)), tips=("", ""))
+        Curve(
+            name=f"c{i}",
+            colour="#000",
+            points=((1.0, 10.0), (100.0, 50.0 + i / 100)),
+            band=((9.0, 11.0),) * 2,
+            tips=("", ""),
+        )
         for i in range(6)
     ]
     axis = Axis(label="", ticks=powers(1, 100, 10), show=str)

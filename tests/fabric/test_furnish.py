@@ -95,6 +95,9 @@ def test_servers_are_picked_by_range_or_number_among_those_with_gpus(dump: Path)
     whole = load(f"{dump} as dgx2..3=dgx-a100")
     assert pick_servers(whole, "2") == ("dgx2", "dgx3")
     assert pick_servers(whole, "dgx1..2,dgx3") == ("dgx1", "dgx2", "dgx3")
+    assert pick_servers(whole, "dgx[23]") == ("dgx2", "dgx3")
+    with pytest.raises(UnknownName, match="no server 'dgx7'; did you mean"):
+        pick_servers(whole, "dgx1,dgx7")
     with pytest.raises(ConfigError, match=r"--servers 3: .* has 2"):
         pick_servers(whole, "3")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from weft.collectives.cluster import from_fabric
-from weft.errors import FileError
+from weft.errors import ConfigError, FileError
 from weft.fabric.spec import load
 from weft.sim.engine import Memory, Network, Paths
 from weft.training.site import find_site
@@ -40,6 +40,18 @@ def test_a_fabric_that_is_built_whole_has_the_cluster_of_its_template(name):
 
 def test_one_server_needs_no_fabric():
     assert find_site("ndr", gpus=8).networks == {}
+
+
+def test_servers_are_counted_or_named():
+    assert find_site("ndr", servers="4").gpus == 32
+    spec = "fat-tree:hosts=6,server=dgx-h100,radix=32"
+    assert find_site(spec, servers="2").ranks.servers == ("dgx1", "dgx2")
+    named = find_site(spec, servers="dgx5,dgx2..3")
+    assert (named.gpus, named.ranks.servers) == (24, ("dgx5", "dgx2", "dgx3"))
+    with pytest.raises(ConfigError, match="--gpus 16 and --servers 2 say the same twice"):
+        find_site(spec, gpus=16, servers="2")
+    with pytest.raises(ConfigError, match="--servers dgx1: ndr is built anew and has no names yet"):
+        find_site("ndr", servers="dgx1")
 
 
 def test_a_file_with_any_name_is_a_fabric(tmp_path, monkeypatch):

@@ -40,6 +40,13 @@ Kinds = Annotated[
         "luna-0001..32=my-server.yaml; more by commas.",
     ),
 ]
+Servers = Annotated[
+    str,
+    Parameter(
+        help="The first so many servers of the fabric take part, or these by name: dgx1,dgx3, luna-0001..32 or "
+        "'luna-*'. Else all.",
+    ),
+]
 LabName = Annotated[str, Parameter(help="The lab, if more than one runs.")]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Kinds, Whole
+from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Kinds, Servers, Whole
 from weft.cli.output import Cell, console, print_data, progress_bar, say_written, table
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def compare(
     job: str = "all_reduce:1G",
     fabrics: str | None = None,
     kinds: Kinds = "",
-    servers: str = "",
+    servers: Servers = "",
     prices: File = None,
     report: File = None,
     seed: Whole = 1,
@@ -34,8 +34,6 @@ def compare(
         A collective and its size, all_reduce:1G or all_to_all:64M; or trace:FILE with lines collective,size,count.
     fabrics
         Which, by commas, the names as in `weft catalog`. [ndr,roce-400,eth-100-tcp,hdr,xdr,opa-100]
-    servers
-        Only the first so many servers take part, or these by name: dgx1,dgx3 or luna-0001..32. [all]
     prices
         A TOML file with your own prices, which stand before weft's: those are weak.
     report
@@ -82,6 +80,8 @@ def _print(found: Comparison) -> None:
     out.print(table("", _COLUMNS, _rows(found)))
     for one in found.outcomes:
         out.print(f"{one.wire.name}: {one.why}", markup=False)
+        if one.wire.transport:  # of which little is published: what is modelled, and what is not
+            out.print(f"{one.wire.name}: {one.wire.source}; {one.wire.note}.", markup=False)
     missing = {one.wire.name: without_price(one.bill) for one in found.outcomes if one.bill.missing}
     if missing:
         told = "; ".join(f"{name}: {items}" for name, items in missing.items())
@@ -93,13 +93,13 @@ def _print(found: Comparison) -> None:
 
 
 _COLUMNS = (
-    *("fabric", "adapters/server", "switches", "time", "published", "bus GB/s", "speed-up"),
+    *("fabric", "adapters/server", "switches", "time", "band", "bus GB/s", "speed-up"),
     *("where the time goes, %", "bound by", "fabric USD"),
 )
 
 
 def _rows(found: Comparison) -> list[tuple[Cell, ...]]:
-    from weft.compare.words import show_parts, show_time, show_usd
+    from weft.compare.words import show_band, show_parts, show_time, show_usd
 
     return [
         (
@@ -107,7 +107,7 @@ def _rows(found: Comparison) -> list[tuple[Cell, ...]]:
             f"{one.cluster.nics} × {one.wire.adapter}",
             one.bill.count("switch"),
             show_time(one.time_us),
-            str(one.published),
+            show_band(one.band.low_us, one.band.high_us),
             one.bus_gbyte_s,
             found.speedup(one),
             show_parts(one.parts_us),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Kinds, Whole
+from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Kinds, Servers, Whole
 from weft.cli.output import console, print_data, progress_bar, say_written, table
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def nccl(
     factor: Annotated[Whole | None, Parameter(name=["--stepfactor", "-f"])] = None,
     step: Annotated[str, Parameter(name=["--stepbytes", "-i"])] = "",
     kinds: Kinds = "",
-    servers: str = "",
+    servers: Servers = "",
     algo: Annotated[str, Parameter(name=["--algo", "--NCCL_ALGO"])] = "",
     proto: Annotated[str, Parameter(name=["--proto", "--NCCL_PROTO"])] = "",
     channels: Whole | None = None,
@@ -72,8 +72,6 @@ def nccl(
         From one size to the next. Else 2, unless --stepbytes is given.
     step
         Bytes from one size to the next; not with a factor.
-    servers
-        The first so many servers of the fabric, or these by name: dgx1,dgx3 or luna-0001..32. Else all.
     algo
         Ring, Tree, NVLS, NVLSTree, CollNetDirect, CollNetChain or PAT, as NCCL_ALGO. Else what NCCL would choose.
     proto

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import NAMES_FILE, TABLES, Form, Whole
-from weft.cli.output import console, print_data, progress_bar, table
+from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Whole
+from weft.cli.output import console, print_data, progress_bar, say_written, table
 
 if TYPE_CHECKING:
     from weft.collectives.osu.calibration import Figure, Run
@@ -33,6 +33,7 @@ def osu(
     full: Annotated[bool, Parameter(name=["--full", "-f"], negative="")] = False,
     band: bool = True,
     explain: bool = False,
+    picture: File = None,
     seed: Whole = 1,
     iterations: Annotated[Whole, Parameter(name=["--iterations", "-i"])] = 1,
     warmup: Annotated[Whole, Parameter(name=["--warmup", "-x"])] = 0,
@@ -72,6 +73,8 @@ def osu(
         Two more columns: between which figures published runs of the kind lie.
     explain
         One more column: the algorithm, or eager or rendezvous.
+    picture
+        The figures over size with their band, .png, .svg or .pdf.
     seed
         Of hashes.
     iterations
@@ -79,8 +82,9 @@ def osu(
     warmup
         Likewise.
     """
-    from weft.collectives.osu import report
+    from weft.collectives.osu import curve, report
     from weft.collectives.osu.bench import Settings, find_test, run
+    from weft.draw.chart import check_suffix
     from weft.errors import ConfigError
     from weft.sim.engine import Options
 
@@ -102,15 +106,21 @@ def osu(
     )
     if not spec:
         raise ConfigError(f"{test} needs a cluster: weft osu {test} fat-tree:hosts=64 --ppn 32")
+    if picture is not None:
+        check_suffix(picture)
+        curve.check_picture(settings.test)
     with progress_bar(f"reading {spec}"):
         ranks = _place(spec, servers)
     with progress_bar("sizes") as change:
         found = run(ranks, settings, lambda done, of: change(completed=done, total=of))
+    if picture is not None:
+        curve.draw_curve(picture, found)
     if form.is_data:
         print_data(form, report.report(found), "results")
         return
     for line in report.text(found, full=full, band=band, explain=explain):
         print(line)
+    say_written(picture, before="# ")
 
 
 def _limits(message_size: str) -> tuple[int | None, int | None]:

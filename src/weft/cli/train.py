@@ -75,6 +75,7 @@ def _check(where: Where, outputs: Outputs) -> None:
     for flag, given, clash, other in (
         ("--compare", outputs.compare, where.fabric, "--fabric"),
         ("--scale", outputs.scale, where.gpus, "--gpus"),
+        ("--scale", outputs.scale, where.servers, "--servers"),
         ("--search", outputs.search, many, "--compare and --scale"),
         ("--search", outputs.search, outputs.picture or outputs.timeline or outputs.trace, "pictures"),
         ("--timeline and --trace", outputs.timeline or outputs.trace, many, "--compare and --scale"),
@@ -122,12 +123,13 @@ def _site(where: Where, cut: Cut) -> Site:
     from weft.training.site import find_site
 
     each = (cut.tp or 1) * (cut.pp or 1) * (cut.cp or 1)
-    gpus = cut.dp * each if where.gpus is None and cut.dp is not None else where.gpus
+    unsaid = where.gpus is None and not where.servers
+    gpus = cut.dp * each if unsaid and cut.dp is not None else where.gpus
     rules = {"network": where.network, "paths": where.paths}
     if where.kinds and where.fabric is None:
         raise ConfigError(f"--as {where.kinds} is about the servers of a file: add --fabric FILE")
     fabric = as_kinds(where.fabric, where.kinds) if where.fabric else None
-    site = find_site(fabric, gpus=gpus, server=where.server, seed=where.seed, **rules)
+    site = find_site(fabric, gpus=gpus, servers=where.servers, server=where.server, seed=where.seed, **rules)
     if cut.dp is not None and cut.dp * each != site.gpus:
         raise ConfigError(
             f"dp*tp*pp*cp = {cut.dp}*{cut.tp or 1}*{cut.pp or 1}*{cut.cp or 1} = {cut.dp * each} and there are "

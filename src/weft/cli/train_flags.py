@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.cli.arguments import TABLES, File, Form, Kinds, Whole
+from weft.cli.arguments import TABLES, File, Form, Kinds, Servers, Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +91,7 @@ class Where:
     """By name as in `weft catalog`: ndr, roce-400, eth-100-tcp, a SuperPOD of it; or a topology, or the path of a file.
     [that of the server's adapters]"""
     kinds: Kinds = ""
+    servers: Servers = ""
     server: str = "dgx-h100"
     """With a fabric by name: dgx-a100, dgx-h100, dgx-b200 or the path of a template of your own, my-server.yaml."""
     network: str | None = None

@@ -44,7 +44,7 @@ def _headline(run: Run, tokens: float | None) -> dict[str, str]:
     from weft.training.words import show_layout, show_memory
     from weft.units import format_count
 
-    step, one = run.step, run.step.transformer
+    step, one, band = run.step, run.step.transformer, run.band
     per_gpu = step.tokens_per_s / run.site.gpus
     flop = step.mfu * run.site.gpu.peak_flop_s(run.layout.precision) / 1e12
     said = {
@@ -52,12 +52,17 @@ def _headline(run: Run, tokens: float | None) -> dict[str, str]:
         "on": f"{run.site.gpus:,} × {run.site.template.gpu} in {run.site.servers:,} × {run.site.template.name}",
         "layout": show_layout(run.layout),
         "step": f"{step.step_s:.4g} s for {run.layout.global_batch:,} sequences of {run.layout.seq:,} tokens",
+        "band": str(band),
         "tokens/s": f"{step.tokens_per_s:,.0f}, {per_gpu:,.0f} on each GPU",
         "MFU": f"{100 * step.mfu:.1f} % of the peak in {run.layout.precision}, {flop:,.0f} TFLOP/s on each GPU",
         "memory": show_memory(run),
     }
     if tokens is not None:
-        said["time to train"] = f"{run.days(tokens):,.1f} days for {format_count(tokens)} tokens, nothing broken"
+        days = run.days(tokens)
+        low, high = (days * limit_s / step.step_s for limit_s in (band.low_s, band.high_s))
+        said["time to train"] = (
+            f"{days:,.1f} days ({low:,.1f} to {high:,.1f}) for {format_count(tokens)} tokens, nothing broken"
+        )
     return said
 
 
@@ -79,7 +84,7 @@ def print_runs(curves: Sequence[Curve], tokens: float | None) -> None:
     from weft.training.words import show_layout
 
     first = curves[0].runs[0]
-    columns = ["fabric", "GPUs", "batch", "step, s", "tokens/s", "MFU, %"]
+    columns = ["fabric", "GPUs", "batch", "step, s", "band, s", "tokens/s", "MFU, %"]
     columns += ["times as long"] if len(curves) > 1 else []
     columns += ["scaling, %"] if len(curves[0].runs) > 1 else []
     columns += ["days"] if tokens is not None else []
@@ -90,9 +95,9 @@ def print_runs(curves: Sequence[Curve], tokens: float | None) -> None:
     rows: list[list[Cell]] = []
     for curve in curves:
         for run, best_s in zip(curve.runs, fastest, strict=True):
-            step = run.step
-            row: list[Cell] = [curve.name, run.site.gpus, run.layout.global_batch, step.step_s, step.tokens_per_s]
-            row.append(round(100 * step.mfu, 1))
+            step, band = run.step, run.band
+            row: list[Cell] = [curve.name, run.site.gpus, run.layout.global_batch, step.step_s]
+            row += [f"{band.low_s:.4g} to {band.high_s:.4g}", step.tokens_per_s, round(100 * step.mfu, 1)]
             row += [round(step.step_s / best_s, 3)] if len(curves) > 1 else []
             row += [round(100 * curve.efficiency(run), 1)] if len(curve.runs) > 1 else []
             row += [round(run.days(tokens), 1)] if tokens is not None else []

@@ -6,6 +6,8 @@ superpod:su=1,servers=4 + ndr   ->  superpod:su=1,servers=4,leaves=1,switch=QM97
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from weft.errors import ConfigError
@@ -18,19 +20,24 @@ from weft.fabric.topologies.superpod import fit_superpod
 from weft.sim.engine import Memory, Network, Options, Paths
 
 
-def template_of(fabric: Fabric) -> catalog.Server:
-    """What the servers with GPUs are; all must be alike."""
+def template_of(fabric: Fabric, servers: Sequence[str] | None = None) -> catalog.Server:
+    """What the servers with GPUs are, or these of them; all must be alike."""
     with_gpus = fabric.nodes.server[fabric.of_kind(NodeKind.GPU)]
+    if servers is not None:
+        with_gpus = with_gpus[np.isin(with_gpus, [fabric.find_server(name).index for name in servers])]
     found = fabric.of_kind(NodeKind.CPU)
     cpus = {fabric.node(cpu).model for cpu in found[np.isin(fabric.nodes.server[found], with_gpus)].tolist()}
     known = [one.name for one in catalog.servers() if one.gpus]
-    if not len(fabric.of_kind(NodeKind.GPU)) or not cpus:
+    if not cpus:
         raise ConfigError(
             f"{fabric.spec} has no servers with GPUs, and a job runs on GPUs: "
             f"give server={' or '.join(known)}, fat-tree:hosts=16,server=dgx-h100; of a file, --as 'PATTERN={known[0]}'"
         )
     if len(cpus) > 1:
-        raise ConfigError(f"{fabric.spec} has servers of more kinds, {', '.join(sorted(cpus))}: a job runs on one kind")
+        raise ConfigError(
+            f"{fabric.spec} has servers of more kinds, {', '.join(sorted(cpus))}: a job runs on one kind. "
+            "--servers names those of one, dgx1..4"
+        )
     return catalog.server(cpus.pop())
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.fabric import catalog
-from weft.fabric.files.lab.ranges import expand
+from weft.fabric.furnish import match_servers
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 
@@ -90,11 +90,11 @@ def compute_servers(fabric: Fabric) -> tuple[str, ...]:
 
 
 def pick_servers(fabric: Fabric, text: str) -> tuple[str, ...] | None:
-    """The first so many of those that a job runs on, `4`; or by name, `dgx1,dgx3,luna-0001..32`. None: all."""
+    """The first so many of those that a job runs on, `4`; or by name, `dgx1,dgx3,luna-0001..32,gw*`. None: all."""
     if not text:
         return None
     if not text.isdecimal():
-        return tuple(name for part in text.split(",") for name in expand(part.strip()))
+        return tuple(name for part in text.split(",") for name in match_servers(fabric, part.strip()))
     there = compute_servers(fabric)
     if not 1 <= int(text) <= len(there):
         raise ConfigError(f"--servers {text}: {fabric.spec} has {len(there)}")

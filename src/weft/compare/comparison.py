@@ -16,7 +16,8 @@ from weft.collectives.kinds import Collective
 from weft.collectives.measure import measure
 from weft.collectives.network import Networks, Pattern
 from weft.collectives.ranks import compute_servers, pick_servers, place
-from weft.compare.job import Job
+from weft.compare.band import band_of
+from weft.compare.job import Call, Job
 from weft.compare.outcome import Comparison, Outcome, Point
 from weft.compare.published import published
 from weft.compare.recable import natural, recable
@@ -48,8 +49,8 @@ def compare(
 ) -> Comparison:
     """Run the job over each of these fabrics of the catalog, on all servers, the first so many, or some by name."""
     wires = natural(spec, USUAL) if fabrics is None else _named(fabrics)
-    cabled, known = recable(spec, wires), prices or read_prices()
     asked = str(servers)
+    cabled, known = recable(spec, wires, asked), prices or read_prices()
     count = _count_servers(cabled[0], asked)
     outcomes = []
     for wire, fabric in zip(wires, cabled, strict=True):
@@ -61,6 +62,7 @@ def compare(
         job=job,
         servers=count,
         gpus=outcomes[0].cluster.ranks,
+        picked=asked,
         seed=seed,
         prices=known,
         outcomes=tuple(outcomes),
@@ -79,10 +81,10 @@ def _named(fabrics: Sequence[str]) -> list[Interconnect]:
 
 def _count_servers(fabric: Fabric, servers: str) -> int:
     there = len(compute_servers(fabric))
-    count = int(servers) if servers.isdecimal() else len(pick_servers(fabric, servers) or range(there))
-    if not 2 <= count <= there:
+    count = len(pick_servers(fabric, servers) or range(there))
+    if count < 2:
         raise ConfigError(
-            f"{count} servers of {fabric.spec}, which has {there}: a job takes 2 to {there}; "
+            f"{count} server of {fabric.spec}, which has {there}: a job takes 2 at least; "
             "GPUs of one server need no fabric"
         )
     return count
@@ -97,15 +99,15 @@ def _run(wire: Interconnect, fabric: Fabric, job: Job, servers: str, seed: int, 
     return Outcome(
         wire=wire,
         fabric=routed,
-        template=template_of(fabric),
+        template=template_of(fabric, names),
         cluster=cluster,
         networks=measured.networks,
         results=measured.results,
         bill=bill,
         job=job,
         estimates=_estimates(cluster, job, measured.networks),
-        by_size=_by_size(cluster, job.leading.collective, measured.networks),
-        by_servers=_by_servers(cluster, job, measured.networks),
+        by_size=_by_size(cluster, job.leading.collective, measured.networks, wire.transport),
+        by_servers=_by_servers(cluster, job, measured.networks, wire.transport),
         published=published(wire, cluster.nic_gbit_s, job.leading.size_bytes),
     )
 
@@ -131,19 +133,23 @@ def _estimates(cluster: Cluster, job: Job, networks: Networks) -> tuple[Estimate
     return tuple(estimate(cluster, call.collective, call.size_bytes, networks=networks) for call in job.calls)
 
 
-def _by_size(cluster: Cluster, collective: Collective, networks: Networks) -> tuple[Point, ...]:
-    made = [(size, estimate(cluster, collective, size, networks=networks)) for size in SIZES_BYTES]
-    return tuple(Point(at=size, time_us=one.time_us, bus_gbyte_s=one.bus_gbyte_s) for size, one in made)
+def _by_size(cluster: Cluster, collective: Collective, networks: Networks, transport: str) -> tuple[Point, ...]:
+    points = []
+    for size in SIZES_BYTES:
+        job = Job(name="", calls=(Call(collective=collective, size_bytes=size),))
+        points.append(_point(size, cluster, job, networks, transport))
+    return tuple(points)
 
 
-def _by_servers(cluster: Cluster, job: Job, networks: Networks) -> tuple[Point, ...]:
+def _by_servers(cluster: Cluster, job: Job, networks: Networks, transport: str) -> tuple[Point, ...]:
     """As if more servers, or fewer, got the same of the network."""
     most = cluster.nodes * _MORE_SERVERS
     counts = {1 << power for power in range(1, most.bit_length())} | {cluster.nodes}
-    points = []
-    for count in sorted(counts):
-        sized = replace(cluster, nodes=count)
-        made = _estimates(sized, job, networks)
-        time_us = sum(call.count * one.time_us for call, one in zip(job.calls, made, strict=True))
-        points.append(Point(at=count, time_us=time_us, bus_gbyte_s=job.bus_gbyte_s(sized.ranks, time_us)))
-    return tuple(points)
+    return tuple(_point(count, replace(cluster, nodes=count), job, networks, transport) for count in sorted(counts))
+
+
+def _point(at: int, cluster: Cluster, job: Job, networks: Networks, transport: str) -> Point:
+    calls = list(zip(job.calls, _estimates(cluster, job, networks), strict=True))
+    time_us = sum(call.count * one.time_us for call, one in calls)
+    bus_gbyte_s = job.bus_gbyte_s(cluster.ranks, time_us)
+    return Point(at=at, time_us=time_us, band=band_of(calls, transport), bus_gbyte_s=bus_gbyte_s)

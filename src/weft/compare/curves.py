@@ -29,6 +29,7 @@ class Curve:
     name: str
     colour: str
     points: tuple[tuple[float, float], ...]
+    band: tuple[tuple[float, float], ...]  # of each point: between which heights it may lie
     tips: tuple[str, ...]  # what the pointer tells at each point
 
 
@@ -51,13 +52,15 @@ def draw_curves(curves: Sequence[Curve], x: Axis, y: Axis, *, mark: float) -> st
     parts = [plot.grid(), plot.rule(mark)]
     for curve, label_y in zip(curves, _spread([plot.y(curve.points[-1][1]) for curve in curves]), strict=True):
         path = "L".join(f"{plot.x(px):.1f} {plot.y(py):.1f}" for px, py in curve.points)
+        edges = [[(px, pair[end]) for (px, _), pair in zip(curve.points, curve.band, strict=True)] for end in (0, 1)]
+        area = "L".join(f"{plot.x(px):.1f} {plot.y(py):.1f}" for px, py in (*edges[0], *reversed(edges[1])))
         dots = "".join(
             f'<circle cx="{plot.x(px):.1f}" cy="{plot.y(py):.1f}" r="2.6"><title>{clean(tip)}</title></circle>'
             for (px, py), tip in zip(curve.points, curve.tips, strict=True)
         )
         end = f'x="{_WIDTH - _RIGHT + 10:.1f}" y="{label_y + 4:.1f}"'
         parts.append(
-            f'<g style="color:{curve.colour}"><path class="curve" d="M{path}"/>{dots}'
+            f'<g style="color:{curve.colour}"><path class="band" d="M{area}Z"/><path class="curve" d="M{path}"/>{dots}'
             f'<text class="end" {end}>{clean(curve.name)}</text></g>'
         )
     return f'<svg class="chart" viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" role="img">{"".join(parts)}</svg>'

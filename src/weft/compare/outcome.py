@@ -10,6 +10,7 @@ from weft.collectives.cluster import Cluster
 from weft.collectives.estimate import Estimate
 from weft.collectives.kinds import Algorithm, Collective
 from weft.collectives.network import Networks, Pattern
+from weft.compare.band import Band, band_of
 from weft.compare.crowd import Crowd, find_crowd
 from weft.compare.job import Call, Job
 from weft.compare.published import Published
@@ -34,10 +35,12 @@ class Point:
 
     at: int  # bytes, or servers
     time_us: float
+    band: Band
     bus_gbyte_s: float
 
-    def report(self, axis: str) -> dict[str, float]:
-        return {axis: self.at, "time_us": self.time_us, "bus_gbyte_s": self.bus_gbyte_s}
+    def report(self, axis: str) -> dict[str, Any]:
+        band_us = [self.band.low_us, self.band.high_us]
+        return {axis: self.at, "time_us": self.time_us, "band_us": band_us, "bus_gbyte_s": self.bus_gbyte_s}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,6 +63,11 @@ class Outcome:
     @property
     def time_us(self) -> float:
         return sum(call.count * one.time_us for call, one in self._each)
+
+    @property
+    def band(self) -> Band:
+        """Around the time."""
+        return band_of(self._each, self.wire.transport)
 
     @property
     def bus_gbyte_s(self) -> float:
@@ -135,6 +143,7 @@ class Outcome:
                 "gbit_s": self.cluster.nic_gbit_s,
             },
             "time_us": self.time_us,
+            **self.band.report(),
             "bus_gbyte_s": self.bus_gbyte_s,
             "parts_us": self.parts_us,
             "bound": self.bound,
@@ -142,6 +151,8 @@ class Outcome:
             "protocol": self.leading.protocol,
             "channels": self.leading.channels,
             "why": self.why,
+            "source": self.wire.source,
+            "note": self.wire.note,
             "published": self.published.report(),
             "networks": {
                 name: {"step_us": one.step_us, "adapter_gbyte_s": one.adapter_gbyte_s}
@@ -162,6 +173,7 @@ class Comparison:
     job: Job
     servers: int
     gpus: int  # of the job
+    picked: str  # servers as they were asked for; empty: all
     seed: int
     prices: Prices
     outcomes: tuple[Outcome, ...]
@@ -203,6 +215,9 @@ class Comparison:
         if bare:
             either = bare[0] if len(bare) == 1 else f"{', '.join(bare[:-1])} or {bare[-1]}"
             checked += f"No published run is like {either}. "
+        checked += "Nine of ten bands around times hold; they are as wide as published times of their kind are off. "
+        far = dict.fromkeys(why for one in self.outcomes for why in one.band.far)
+        checked += f"Far from anything published: {'; '.join(far)}. " if far else ""
         engine = self.fastest.results[self.fastest.pattern].engine
         return (
             f"{checked}Rates and latencies are those of the {engine} engine over each fabric's own routes; times are "

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.collectives.interconnect import build, respec, template_of
-from weft.collectives.ranks import compute_servers
+from weft.collectives.ranks import compute_servers, pick_servers
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
@@ -20,10 +20,10 @@ from weft.fabric.rates import speeds
 from weft.fabric.spec import is_topology, load
 
 
-def recable(spec: str, wires: Sequence[Interconnect]) -> list[Fabric]:
-    """One fabric for each: a topology is built anew, a file is only what it is."""
+def recable(spec: str, wires: Sequence[Interconnect], servers: str = "") -> list[Fabric]:
+    """One fabric for each: a topology is built anew, a file is only what it is. `servers` are those of the job."""
     fabric = load(spec)
-    template = template_of(fabric)
+    template = template_of(fabric, pick_servers(fabric, servers))
     if not is_topology(spec):
         for wire in wires:
             _refuse_other(fabric, wire)
@@ -36,7 +36,6 @@ def natural(spec: str, usual: Sequence[str]) -> list[Interconnect]:
     if is_topology(spec):
         return [catalog.interconnect(name) for name in usual]
     fabric = load(spec)
-    template_of(fabric)
     own = _speeds(fabric)
     found = [wire for wire in catalog.interconnects() if wire.speed in own and not wire.transport]
     if not found:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
+from shlex import quote
 
 from weft.compare.curves import COLOURS, Axis, Curve, draw_curves, powers
 from weft.compare.outcome import Comparison, Outcome, Point
-from weft.compare.words import show_time, show_usd, weakness, without_price
+from weft.compare.words import show_band, show_time, show_usd, weakness, without_price
 from weft.draw import lay_out
 from weft.draw.page import make_report, picture, prose, table
 from weft.draw.svg import clean
@@ -34,6 +35,7 @@ _BODY = """<h1>Which fabric for {spec}? {servers}, {gpus:,} GPUs, {job}</h1>
 <dl>{why}</dl>
 <h2>Other sizes, other clusters</h2>
 <div class="pair">{curves}</div>
+<p class="note">Pale: the bands, in which nine of ten times lie.</p>
 <h2>Where the load is</h2>
 {heat}
 <h2>What it costs</h2>
@@ -59,7 +61,7 @@ def to_html(found: Comparison) -> str:
         finding=prose(found.finding),
         trust=prose(found.trust),
         table=_table(found),
-        why="".join(f"<dt>{_name(one)}</dt><dd>{prose(one.why)}</dd>" for one in found.outcomes),
+        why="".join(f"<dt>{_name(one)}</dt><dd>{prose(one.why)}{_modelled(one)}</dd>" for one in found.outcomes),
         curves=_curves(found),
         heat=_heat(found),
         costs=_costs(found),
@@ -76,6 +78,11 @@ def _colour(one: Outcome) -> str:
 
 def _name(one: Outcome) -> str:
     return f'<span class="swatch" style="background:{_colour(one)}"></span>{clean(one.wire.label)}'
+
+
+def _modelled(one: Outcome) -> str:
+    """Of a transport of its own, what is modelled, and what is not."""
+    return f"<br><small>{prose(f'{one.wire.source}; {one.wire.note}.')}</small>" if one.wire.transport else ""
 
 
 # -- the table --------------------------------------------------------------------------------------------------------
@@ -110,7 +117,8 @@ def _cells(found: Comparison, one: Outcome) -> tuple[str, ...]:
     )
     return (
         f'{_name(one)}<br><small class="below">{clean(one.wire.name)}</small>',
-        f"<b>{show_time(one.time_us)}</b><br><small>{clean(str(one.published))}</small>",
+        f"<b>{show_time(one.time_us)}</b><br><small>{show_band(one.band.low_us, one.band.high_us)}<br>"
+        f"{clean(str(one.published))}</small>",
         f'<div class="bar" style="width:{longest:.1f}%;background:{_colour(one)}"></div>',
         f"{one.bus_gbyte_s:,.3g} GB/s",
         f"{found.speedup(one):,.3g}",
@@ -132,7 +140,7 @@ def _curves(found: Comparison) -> str:
     by_size = _chart(
         found,
         lambda one: one.by_size,
-        lambda point: point.bus_gbyte_s,
+        lambda point, us: point.bus_gbyte_s * point.time_us / us,
         Axis(label="size of the collective", ticks=sizes, show=lambda at: named.get(at, "")),
         "bus bandwidth, GB/s",
         leading.size_bytes,
@@ -142,7 +150,7 @@ def _curves(found: Comparison) -> str:
     by_servers = _chart(
         found,
         lambda one: one.by_servers,
-        lambda point: point.time_us / 1000,
+        lambda _, us: us / 1000,
         Axis(label="servers", ticks=powers(counts[0], counts[-1], 2), show=lambda at: f"{at:g}"),
         "time, ms",
         found.servers,
@@ -159,7 +167,7 @@ def _curves(found: Comparison) -> str:
 def _chart(
     found: Comparison,
     points: Callable[[Outcome], tuple[Point, ...]],
-    value: Callable[[Point], float],
+    value: Callable[[Point, float], float],  # of a point, if it took so long
     x: Axis,
     y_label: str,
     mark: float,
@@ -169,15 +177,17 @@ def _chart(
         Curve(
             name=one.wire.label,
             colour=_colour(one),
-            points=tuple((float(point.at), value(point)) for point in points(one)),
+            points=tuple((float(point.at), value(point, point.time_us)) for point in points(one)),
+            band=tuple((value(point, point.band.low_us), value(point, point.band.high_us)) for point in points(one)),
             tips=tuple(
-                f"{one.wire.label}, {where(point.at)}: {show_time(point.time_us)}, {point.bus_gbyte_s:,.3g} GB/s"
+                f"{one.wire.label}, {where(point.at)}: {show_time(point.time_us)} "
+                f"({show_band(point.band.low_us, point.band.high_us)}), {point.bus_gbyte_s:,.3g} GB/s"
                 for point in points(one)
             ),
         )
         for one in found.outcomes
     ]
-    values = [height for curve in curves for _, height in curve.points]
+    values = [height for curve in curves for pair in curve.band for height in pair]
     y = Axis(label=y_label, ticks=powers(min(values), max(values), 10), show=lambda at: f"{at:,.10g}")
     return draw_curves(curves, x, y, mark=mark)
 
@@ -255,8 +265,9 @@ def _footer(found: Comparison) -> str:
     specs = "; ".join(f"{one.wire.name}: <code>{clean(one.fabric.spec)}</code>" for one in found.outcomes)
     names = ",".join(one.wire.name for one in found.outcomes)
     prices = f" --prices {clean(str(found.prices.path))}" if found.prices.path else ""
+    servers = clean(quote(found.picked or str(found.servers)))
     told = (
-        f"weft {__version__}: <code>weft compare {clean(found.spec)} --job {clean(found.job.name)} "
-        f"--fabrics {names} --servers {found.servers} --seed {found.seed}{prices}</code>"
+        f"weft {__version__}: <code>weft compare {clean(quote(found.spec))} --job {clean(quote(found.job.name))} "
+        f"--fabrics {names} --servers {servers} --seed {found.seed}{prices}</code>"
     )
     return f"{told}<br>{specs}"

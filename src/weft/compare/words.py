@@ -15,6 +15,13 @@ def show_time(us: float) -> str:
     return f"{three(us)} µs"
 
 
+def show_band(low_us: float, high_us: float) -> str:
+    """`4.66 to 6.42 ms`: in the unit of the longer one."""
+    number, unit = show_time(high_us).split()
+    unit_us = {"s": 1e6, "ms": 1e3, "µs": 1.0}[unit]
+    return f"{three(low_us / unit_us)} to {number} {unit}"
+
+
 def show_usd(bill: Bill) -> str:
     """`1.3 to 2.2 million`; `no price` where switches or adapters have none."""
     return bill.total.short if bill.complete else "no price"

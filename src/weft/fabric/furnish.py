@@ -60,8 +60,8 @@ def _by_template(fabric: Fabric, kinds: Mapping[str, str]) -> dict[str, list[str
 
 
 def match_servers(fabric: Fabric, pattern: str) -> list[str]:
-    """Those that a pattern of a shell matches, `luna-*`, or a range, `luna-0001..32`; never none."""
-    if ranges.RANGE.search(pattern):
+    """Those that a pattern of a shell matches, `luna-*`, or a name or a range, `luna-0001..32`; never none."""
+    if not set(pattern) & set("*?["):
         return [fabric.find_server(name).name for name in ranges.expand(pattern)]
     found = [server for server in fabric.servers if fnmatchcase(server, pattern)]
     if not found:

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.collectives.cluster import Cluster, from_fabric
-from weft.collectives.estimate import estimate
+from weft.collectives.estimate import Estimate, estimate
 from weft.collectives.ideal import ideal_networks
 from weft.collectives.kinds import Collective
 from weft.collectives.measure import CONNECTIONS, edge_traffic, edges, measure_traffic
@@ -61,6 +63,13 @@ class Communication(ABC):
         self._times_s: dict[tuple[str, Collective, int], float] = {}
         self._networks: dict[str, Networks] = {}
         self._shapes: dict[str, tuple[int, int]] = {}
+        self._stretch: Callable[[Estimate], float] | None = None
+
+    def stretched(self, stretch: Callable[[Estimate], float]) -> Self:
+        """The same groups on the same network, every collective so many times as long."""
+        other = copy(self)
+        other._times_s, other._stretch = {}, stretch
+        return other
 
     @abstractmethod
     def _measure(self, kind: str, pattern: Pattern) -> Network:
@@ -79,8 +88,7 @@ class Communication(ABC):
             return 0.0
         nics = max(1, per_server * self.cluster.nics // self.cluster.gpus)
         part = replace(self.cluster, gpus=per_server, nodes=size // per_server, nics=nics)
-        made = estimate(part, collective, size_bytes, networks=self._networks_of(kind))
-        return made.time_us / 1e6
+        return self._seconds(estimate(part, collective, size_bytes, networks=self._networks_of(kind)))
 
     def send_s(self, size_bytes: float) -> float:
         """From a stage of the pipeline to the next, all of them at once."""
@@ -90,8 +98,10 @@ class Communication(ABC):
         inside = size == per_server
         pair = replace(self.cluster, gpus=2 if inside else 1, nodes=1 if inside else 2, nics=1)
         size_bytes = max(1, round(size_bytes))
-        made = estimate(pair, Collective.SEND_RECV, size_bytes, networks=self._networks_of("pp"))
-        return made.time_us / 1e6
+        return self._seconds(estimate(pair, Collective.SEND_RECV, size_bytes, networks=self._networks_of("pp")))
+
+    def _seconds(self, made: Estimate) -> float:
+        return made.time_us / 1e6 * (1.0 if self._stretch is None else self._stretch(made))
 
     def _networks_of(self, kind: str) -> Networks:
         return self._networks.setdefault(kind, _Measured(partial(self._measure, kind)))

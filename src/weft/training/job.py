@@ -10,9 +10,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft.sim.flow.engine import FlowEngine
+from weft.training.communication import Communication
 from weft.training.memory import GB, Footprint, check_fits
 from weft.training.parallel import Layout, check
 from weft.training.site import Site
+from weft.training.spread import Spread, step_spread
 from weft.training.step import Step, run_step
 from weft.training.transformer import Transformer
 
@@ -29,12 +31,18 @@ class Run:
 
     site: Site
     step: Step
+    over: Communication  # by which its collectives were timed
     footprint: Footprint
     engine: str
 
     @property
     def layout(self) -> Layout:
         return self.step.layout
+
+    @property
+    def band(self) -> Spread:
+        """Around the step."""
+        return step_spread(self.step, self.over)
 
     @property
     def free_bytes(self) -> float:
@@ -47,13 +55,17 @@ class Run:
 
     def report(self) -> dict[str, Any]:
         """As `--json` prints it."""
-        step, one, site = self.step, self.step.transformer, self.site
+        step, one, site, band = self.step, self.step.transformer, self.site, self.band
         shape = {key: value for key, value in asdict(one).items() if key != "source"}
         return {
             "model": one.name,
             "fabric": site.name,
             "gpus": site.gpus,
             "step_s": step.step_s,
+            "band_s": [band.low_s, band.high_s],
+            "band_kind": band.kind,
+            "band_models": band.models,
+            "far": list(band.far),
             "tokens_per_s": step.tokens_per_s,
             "mfu": step.mfu,
             "parts": step.parts,
@@ -69,6 +81,7 @@ class Run:
                     "spec": site.spec,
                     "server": site.template.name,
                     "servers": site.servers,
+                    "names": list(site.names),
                     "gpu": site.template.gpu,
                     "network": site.options.network,
                     "paths": site.options.paths,
@@ -92,5 +105,6 @@ def run_job(
     check(layout, transformer)
     held = check_fits(layout, transformer, site.gpu.entry.memory_gbyte)
     clock = engine or FlowEngine()
-    step = run_step(transformer, layout, site.gpu, site.over(layout, clock), slowest=slowest)
-    return Run(site=site, step=step, footprint=held, engine=clock.name)
+    over = site.over(layout, clock)
+    step = run_step(transformer, layout, site.gpu, over, slowest=slowest)
+    return Run(site=site, step=step, over=over, footprint=held, engine=clock.name)

@@ -12,7 +12,7 @@ from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
 
-from weft.draw.chart import COLOURS, FAINT, titled_chart
+from weft.draw.chart import COLOURS, FAINT, INK, titled_chart
 from weft.errors import ConfigError
 from weft.training.job import Run
 from weft.training.words import PARTS, show_layout
@@ -80,8 +80,13 @@ def draw_scaling(path: Path | str, curves: Sequence[Curve], *, strong: bool) -> 
         for curve, colour in zip(curves, cycle(COLOURS), strict=False):
             gpus = [run.site.gpus for run in curve.runs]
             look: dict[str, Any] = {"color": colour, "marker": "o", "markersize": 4, "linewidth": 1.8}
-            rates.plot(gpus, [run.step.tokens_per_s for run in curve.runs], label=curve.name, **look)
-            shares.plot(gpus, [100 * run.step.mfu for run in curve.runs], label=curve.name, **look)
+            for axes, values in (
+                (rates, [run.step.tokens_per_s for run in curve.runs]),
+                (shares, [100 * run.step.mfu for run in curve.runs]),
+            ):
+                axes.plot(gpus, values, label=curve.name, **look)
+                low, high = zip(*map(_limits, curve.runs, values), strict=True)
+                axes.fill_between(gpus, low, high, color=colour, alpha=0.12, linewidth=0)
         best = max(curves, key=lambda curve: curve.runs[0].step.tokens_per_s).runs
         each = best[0].step.tokens_per_s / best[0].site.gpus
         ends = [best[0].site.gpus, best[-1].site.gpus]
@@ -89,7 +94,7 @@ def draw_scaling(path: Path | str, curves: Sequence[Curve], *, strong: bool) -> 
         rates.set_yscale("log")
         rates.set_ylabel("tokens/s (logarithmic)")
         shares.set_ylabel("MFU (%)")
-        shares.set_ylim(0, 1.05 * max(100 * run.step.mfu for curve in curves for run in curve.runs))
+        shares.set_ylim(0, 1.05 * max(_limits(run, 100 * run.step.mfu)[1] for curve in curves for run in curve.runs))
         for axes in (rates, shares):
             axes.set_xscale("log", base=2)
             axes.set_xticks(gpus)
@@ -112,14 +117,22 @@ def draw_parts(path: Path | str, runs: Sequence[Run]) -> None:
             if max(seconds) > 0.002 * max(run.step.step_s for run in runs):
                 axes.barh([run.site.name for run in runs], seconds, left=left, color=colour, label=part, height=0.6)
             left = [before + more for before, more in zip(left, seconds, strict=True)]
-        for row, run in enumerate(runs):
-            said = f" {run.step.step_s:.3g} s, MFU {100 * run.step.mfu:.0f} %"
-            axes.text(run.step.step_s, row, said, va="center", fontsize=8.5)
-        axes.set_xlim(0, 1.2 * max(run.step.step_s for run in runs))
+        bands = [run.band for run in runs]
+        for row, (run, band) in enumerate(zip(runs, bands, strict=True)):
+            axes.plot([band.low_s, band.high_s], [row, row], color=INK, linewidth=1.2, marker="|", markersize=7)
+            said = f" {run.step.step_s:.3g} s ({band.low_s:.3g} to {band.high_s:.3g}), MFU {100 * run.step.mfu:.0f} %"
+            axes.text(band.high_s, row, said, va="center", fontsize=8.5)
+        axes.set_xlim(0, 1.4 * max(band.high_s for band in bands))
         axes.set_ylim(len(runs) - 0.4, -0.6)
         axes.grid(visible=False, axis="y")
         axes.set_xlabel("time of a step (s)")
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.02))
+
+
+def _limits(run: Run, rate: float) -> tuple[float, float]:
+    """Of a rate, from that of the longest step that the band allows to that of the shortest."""
+    band = run.band
+    return rate * run.step.step_s / band.high_s, rate * run.step.step_s / band.low_s
 
 
 def _note(run: Run) -> str:

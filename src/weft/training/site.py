@@ -2,6 +2,7 @@
 
 find_site("ndr", gpus=1024, server="dgx-h100")      a fabric of the catalog: a SuperPOD of so many servers
 find_site("fat-tree:hosts=64,server=dgx-h100")      a topology, or the path of a file: all of it, or its first GPUs
+find_site("selene.txt as luna-*=dgx-a100", servers="luna-0001..32")
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from weft.collectives.ideal import ideal_networks
 from weft.collectives.interconnect import build, options_of, own_wire, respec, template_of
 from weft.collectives.measure import measure
 from weft.collectives.network import Networks
-from weft.collectives.ranks import Ranks, compute_servers, place
+from weft.collectives.ranks import Ranks, compute_servers, pick_servers, place
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
@@ -44,6 +45,7 @@ class Site:
     fabric: Fabric
     template: catalog.Server
     servers: int
+    names: tuple[str, ...] = ()  # of its servers, where they are not the first of the fabric
     options: Options
     wire: Interconnect | None = None  # None: a topology or file of one's own
 
@@ -66,7 +68,7 @@ class Site:
     @cached_property
     def ranks(self) -> Ranks:
         fabric = prepare(self.fabric)
-        return place(fabric, compute_servers(fabric)[: self.servers])
+        return place(fabric, self.names or compute_servers(fabric)[: self.servers])
 
     @cached_property
     def networks(self) -> Networks:
@@ -96,42 +98,51 @@ def find_site(
     fabric: str | None = None,
     *,
     gpus: int | None = None,
+    servers: str = "",
     server: str = "dgx-h100",
     seed: int = 1,
     network: str | None = None,
     paths: str | None = None,
 ) -> Site:
-    """By the name of a fabric of the catalog, by default that of the server's own adapters; or by a spec."""
+    """By the name of a fabric of the catalog, by default that of the server's own adapters; or by a spec.
+
+    How large: so many GPUs, or `servers` as `pick_servers` reads them.
+    """
+    if gpus is not None and servers:
+        raise ConfigError(f"--gpus {gpus} and --servers {servers} say the same twice: leave out one of them")
     if fabric and (
         any(mark in fabric for mark in (":", "/", ".", " as ")) or fabric == STANDARD or os.path.exists(fabric)
     ):
-        return _of_spec(fabric, gpus, seed, network, paths)
+        return _of_spec(fabric, gpus, servers, seed, network, paths)
     template = catalog.server(server)
     if not template.gpus:
         known = [one.name for one in catalog.servers() if one.gpus]
         raise ConfigError(f"{template.name} has no GPUs: training runs on {', '.join(known)}")
     wire = catalog.interconnect(fabric) if fabric else own_wire(template)
-    if gpus is None:
+    if servers and not servers.isdecimal():
+        raise ConfigError(f"--servers {servers}: {wire.name} is built anew and has no names yet, say how many")
+    if gpus is None and not servers:
         raise ConfigError(f"{wire.name} joins as many GPUs as there are: say how many, --gpus 1024")
-    servers = _servers(gpus, template)
-    cabled = build(respec("superpod:su=1", wire, template, servers), wire)
+    count = _servers(gpus if gpus is not None else int(servers) * template.gpus, template)
+    cabled = build(respec("superpod:su=1", wire, template, count), wire)
     box = catalog.server(template.name).equipped(catalog.adapter(wire.adapter))
     options = _changed(options_of(wire, seed), network, paths)
-    return Site(name=wire.name, fabric=cabled, template=box, servers=servers, options=options, wire=wire)
+    return Site(name=wire.name, fabric=cabled, template=box, servers=count, options=options, wire=wire)
 
 
-def _of_spec(spec: str, gpus: int | None, seed: int, network: str | None, paths: str | None) -> Site:
+def _of_spec(spec: str, gpus: int | None, servers: str, seed: int, network: str | None, paths: str | None) -> Site:
     fabric = load(spec)
-    template = template_of(fabric)
+    names = pick_servers(fabric, servers) or ()
+    template = template_of(fabric, names or None)
     there = len(compute_servers(fabric))
-    servers = there if gpus is None else _servers(gpus, template)
-    if servers > there:
+    count = len(names) or (there if gpus is None else _servers(gpus, template))
+    if count > there:
         raise ConfigError(
             f"{gpus:,} GPUs, and {spec} has {there:,} × {template.name} with {there * template.gpus:,}: "
             "give as many at most, or a larger fabric"
         )
     options = _changed(Options(seed=seed, memory=Memory.GPUDIRECT), network, paths)
-    return Site(name=spec, fabric=fabric, template=template, servers=servers, options=options)
+    return Site(name=spec, fabric=fabric, template=template, servers=count, names=names, options=options)
 
 
 def _servers(gpus: int, template: catalog.Server) -> int:

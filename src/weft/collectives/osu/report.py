@@ -25,7 +25,7 @@ def text(table: Table, *, full: bool = False, band: bool = True, explain: bool =
     yield f"# OSU MPI {test.heading} Test v{VERSION}"
     if test.datatype:
         yield f"# Datatype: {test.datatype}."
-    yield f"# Simulated by weft: {_where(table)}."
+    yield f"# Simulated by weft: {where(table)}."
     unit = "MB/s" if test.is_bandwidth else "us"
     heads = ["Bandwidth (MB/s)" if test.is_bandwidth else "Avg Latency(us)"]
     heads += ["Min Latency(us)", "Max Latency(us)", "Iterations"] if full else []
@@ -47,7 +47,7 @@ def _values(row: Row, *, full: bool, band: bool) -> list[float]:
     return [row.value, *((row.least, row.most) if full else ()), *((row.low, row.high) if band else ())]
 
 
-def _where(table: Table) -> str:
+def where(table: Table) -> str:
     settings = table.settings
     servers = len(table.ranks.servers)
     network = f" over {table.network}" if table.network else " in shared memory"

@@ -1,0 +1,93 @@
+"""How far off a step may be: compute as far as published steps of its kind were, communication as far as published
+collectives were (`weft.collectives.spread`).
+
+A kind is a precision, with experts or without, on one GPU. Where steps of fewer than two models were published of it,
+it is taken wider: any GPU, any precision, all. The band is as wide as the worst of them is off, to both sides, and a
+k-th more where they are of k models. Published steps ran over InfiniBand in good order: what another network adds is
+the step run once more with every collective as long, and as short, as its own band allows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from math import exp, log
+
+from weft.collectives.estimate import Estimate
+from weft.collectives.spread import spread
+from weft.training.communication import Communication
+from weft.training.step import Step, run_step
+from weft.training.validate import Row, validate
+
+_MODELS = 2  # that make a kind
+_PUBLISHED = {"NVLink", "InfiniBand"}  # what they ran over
+_BEYOND = 2  # times the most GPUs published: far
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Nine of ten steps are in between."""
+
+    low_s: float
+    high_s: float
+    kind: str  # in words: what the published steps have in common with this one
+    models: int  # that they are of
+    far: tuple[str, ...]  # what is unlike anything published
+
+    def __str__(self) -> str:
+        far = "".join(f"; far from anything published: {why}" for why in self.far)
+        return f"{self.low_s:.4g} to {self.high_s:.4g} s, by steps of {self.models} models with {self.kind}{far}"
+
+
+@lru_cache(maxsize=64)
+def step_spread(step: Step, over: Communication) -> Spread:
+    """The band around a step, whose collectives were timed so."""
+    kind, models, width = _width(_words(step))
+    others: set[str] = set()  # networks that none of them ran over
+
+    def stretch(made: Estimate) -> float:
+        others.update({made.fabric} - _PUBLISHED)
+        return spread(made).high_us / made.time_us
+
+    def again_s(*, slow: bool) -> float:
+        """All of it as slow as its band allows, or as fast: collectives by theirs, the rest by the step's."""
+        other = over.stretched(lambda made: stretch(made) / width if slow else width / stretch(made))
+        again = run_step(step.transformer, step.layout, step.gpu, other, slowest=step.slowest)
+        return again.step_s * width if slow else again.step_s / width
+
+    low_s, high_s = again_s(slow=False), again_s(slow=True)
+    far = [*_far(step), *(f"published steps ran over InfiniBand, and this one over {one}" for one in others)]
+    return Spread(low_s=low_s, high_s=high_s, kind=kind, models=models, far=tuple(far))
+
+
+@cache
+def _rows() -> tuple[Row, ...]:
+    return tuple(validate())
+
+
+def _words(step: Step) -> tuple[str, ...]:
+    """From what counts most to what counts least: of the last ones a kind may be free."""
+    return ("experts" if step.transformer.experts else "no experts", step.layout.precision, step.gpu.entry.name)
+
+
+@lru_cache(maxsize=64)
+def _width(words: tuple[str, ...]) -> tuple[str, int, float]:
+    """The kind, how many models, and how many times as much or as little the step may be."""
+    for length in range(len(words), -1, -1):
+        alike = [row for row in _rows() if _words(row.step)[:length] == words[:length]]
+        models = len({row.published.model for row in alike})
+        if models >= _MODELS or not length:
+            break
+    worst = max(abs(log(row.step.step_s / row.published.step_s)) for row in alike)
+    return ", ".join(words[:length]) or "anything", models, exp(worst * (1 + 1 / models))
+
+
+def _far(step: Step) -> list[str]:
+    every = [row.step for row in _rows()]
+    far = []
+    if step.gpu.entry.name not in {one.gpu.entry.name for one in every}:
+        far.append(f"nobody published steps on {step.gpu.entry.name}")
+    most = max(one.layout.gpus for one in every)
+    if step.layout.gpus > _BEYOND * most:
+        far.append(f"{step.layout.gpus:,} GPUs, and the most that is published is {most:,}")
+    return far
