@@ -94,7 +94,6 @@ class Outcomes(unittest.TestResult):
     def __init__(self, *, is_verbose: bool) -> None:
         super().__init__()
         self.is_verbose = is_verbose
-        self.buffer = True
         self.failed: dict[str, str] = {}
         self.skipped_for: dict[str, str] = {}
         self.passed: set[str] = set()

@@ -7,8 +7,10 @@ import gc
 import threading
 
 import pytest
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
+from weft.verbs.cm import connection
+from weft.verbs.cm.agent import Agent
 from weft.verbs.enums import (
     IBV_QP_TIMEOUT,
     IBV_QPS_ERR,
@@ -39,6 +41,7 @@ from weft.verbs.pyverbs.addr import AH
 from weft.verbs.pyverbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel, ConnParam, UDParam
 from weft.verbs.pyverbs.cq import CQ
 from weft.verbs.pyverbs.qp import QP, QPCap, QPInitAttr
+from weft.wire.cm import Req
 
 HOST = "127.0.0.1"
 
@@ -144,6 +147,29 @@ def test_datagrams_go_where_the_answer_says():
     assert pair.far.get_recv_comp().byte_len == 48
     assert away.read(8, 40) == b"datagram"
     pair.close()
+
+
+def test_a_listener_may_take_its_time(pair, monkeypatch):
+    """Who asks gives up after so many repetitions, unless it is told that its request is there."""
+    monkeypatch.setattr(connection, "RETRIES", 3)
+    monkeypatch.setattr(connection, "ANSWER_S", 0.001)
+    say, requests = Agent.say, []
+
+    def counted(agent, message, *, to):
+        requests.extend([message] * isinstance(message, Req))
+        say(agent, message, to=to)
+
+    monkeypatch.setattr(Agent, "say", counted)
+    pair.near.create_qp(made_of(RDMA_PS_TCP))
+    pair.asked()
+    answers: list[int] = []
+    waiting = threading.Thread(target=lambda: answers.append(pair.event(0).event_type), daemon=True)
+    waiting.start()
+    wait_until(lambda: len(requests) > 10 or answers)
+    pair.far.create_qp(made_of(RDMA_PS_TCP))
+    pair.far.accept()
+    waiting.join(PATIENCE_S)
+    assert answers == [RDMA_CM_EVENT_ESTABLISHED]
 
 
 def test_private_data_goes_with_request_and_refusal_and_has_its_limits(pair):

@@ -152,8 +152,7 @@ class Agent(Datagrams):
         number = message.request_id if isinstance(message, cm.SidrReq) else message.local_comm_id
         known = self._asked.get((source, number))
         if known is not None:
-            if known.phase in (Phase.ACCEPTED, Phase.CONNECTED) and known.last is not None:
-                self.say(known.last, to=known.to)  # our answer was lost
+            known.on_req()
             return
         listener = self.listeners.get(message.service_id)
         if listener is None and is_claimed(source[1], message.service_id):
@@ -188,6 +187,7 @@ def _nobody(told: Told) -> None:
 
 
 _ACTS: dict[type[Format], Callable[..., None]] = {
+    cm.Mra: Conversation.on_mra,
     cm.Rep: Conversation.on_rep,
     cm.Rtu: Conversation.on_rtu,
     cm.Rej: Conversation.on_rej,

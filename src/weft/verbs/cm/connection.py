@@ -8,8 +8,9 @@
       DISCONNECTED <------- DREP   disconnect
 
 For datagrams there is one question and one answer, SIDR_REQ and SIDR_REP. A message that needs an answer is repeated
-until it comes. (InfiniBand Architecture volume 1, "Communication Management"; services are numbered as in annex A11,
-"RDMA IP CM Service", whose private data begins with the addresses.)
+until it comes; an owner who takes its time does not end that, for MRA says that the message is there. (InfiniBand
+Architecture volume 1, "Communication Management"; services are numbered as in annex A11, "RDMA IP CM Service", whose
+private data begins with the addresses.)
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ MTU_4096 = 5
 ADDRESSES_BYTES = 36  # at the beginning of a request's private data: version, port, both addresses
 RETRIES = 15
 ANSWER_S = 0.25  # to wait for an answer before asking again
+_MRA_REQ, _MRA_REP = 0, 1
+_SERVICE_TIMEOUT = 22  # 4.096 us times 2**22, 17 s
 _E = rdma_cm_event_type
 
 
@@ -204,10 +207,22 @@ class Conversation:
     def on_rep(self, rep: cm.Rep) -> None:
         if self.phase == Phase.CONNECTED:
             self._repeat()  # our RTU was lost
+        elif self.phase == Phase.ANSWERED:
+            self._ask_for_time(_MRA_REP)
         elif self.phase == Phase.ASKED:
             self.remote_id, self.phase, self.due_s = rep.local_comm_id, Phase.ANSWERED, None
             self.far = Side.of(rep)
             self._tell(_E.RDMA_CM_EVENT_CONNECT_RESPONSE, private_data=rep.private_data)
+
+    def on_req(self) -> None:
+        """Again: our answer was lost, or there is none yet."""
+        if self.phase in (Phase.ACCEPTED, Phase.CONNECTED):
+            self._repeat()
+        elif self.phase == Phase.REQUESTED and not self.is_datagram:
+            self._ask_for_time(_MRA_REQ)
+
+    def on_mra(self, mra: cm.Mra) -> None:
+        self.left = RETRIES
 
     def on_rtu(self, rtu: cm.Rtu) -> None:
         if self.phase == Phase.ACCEPTED:
@@ -293,6 +308,10 @@ class Conversation:
     def _ask(self, message: Format) -> None:
         self.left, self.due_s = RETRIES, self.agent.now_s() + ANSWER_S
         self._say(message)
+
+    def _ask_for_time(self, message: int) -> None:
+        mra = self._between(cm.Mra, message_mraed=message, service_timeout=_SERVICE_TIMEOUT)
+        self.agent.say(mra, to=self.to)
 
     def _say(self, message: Format) -> None:
         self.last = message
