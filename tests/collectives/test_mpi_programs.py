@@ -22,6 +22,7 @@ from weft.collectives.knomial import (
     binary_reduce,
     binomial_broadcast,
     binomial_reduce,
+    in_order_binary_reduce,
     knomial_broadcast,
     knomial_reduce,
     linear_barrier,
@@ -43,6 +44,7 @@ ROOTED = (
     binomial_reduce,
     knomial_reduce,
     binary_reduce,
+    in_order_binary_reduce,
     linear_reduce,
     rabenseifner_reduce,
 )
@@ -128,3 +130,27 @@ def test_a_program_that_forgets_them_is_found_out():
     made = folded_doubling_all_reduce(6)
     with pytest.raises(WrongProgram, match="rank"):
         check(replace(made, runs=made.runs[:-1]))
+
+
+@pytest.mark.parametrize("n_ranks", [2, 3, 4, 7, 8, 13, 144])
+def test_the_in_order_binary_tree_is_open_mpis(n_ranks):
+    """Beside the loop of ompi_coll_base_topo_build_in_order_bintree, which looks for one rank at a time."""
+    program = in_order_binary_reduce(n_ranks)
+    check(program)
+    parents: dict[int, int] = {}
+    for number in range(program.n_rounds - 1):
+        made = program.make_round(number)
+        parents.update(zip(made.src.tolist(), made.dst.tolist(), strict=True))
+    assert parents == {rank: _in_order_parent(n_ranks, rank) for rank in range(n_ranks - 1)}
+
+
+def _in_order_parent(size: int, rank: int) -> int:
+    above, before = -1, 0
+    while rank != size - 1:
+        half = size // 2 if size > 2 else 0
+        above = before + size - 1
+        if rank >= half:
+            size, before, rank = size - half - 1, before + half, rank - half
+        else:
+            size = half
+    return above

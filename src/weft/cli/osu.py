@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from weft.collectives.ranks import Ranks
 
 _TITLE = "Published runs of the OSU micro-benchmarks, and how far weft is off"
+_LEFT_OUT = "Each cluster held to bands that it had no part in"
 
 
 def osu(
@@ -23,6 +24,9 @@ def osu(
     *,
     ppn: Whole = 1,
     mpi: str = "openmpi",
+    coll: str = "",
+    ucx_tls: Annotated[str, Parameter(name="--UCX_TLS")] = "",
+    map_by: str = "slot",
     message_size: Annotated[str, Parameter(name=["--message-size", "-m"])] = "",
     servers: str = "",
     sharp: Annotated[bool, Parameter(negative="")] = False,
@@ -52,6 +56,12 @@ def osu(
         Processes on each server; those of one server talk through shared memory.
     mpi
         The library whose rules choose the algorithm: openmpi or mvapich2.
+    coll
+        The component of Open MPI that chooses: tuned, as in 4.1, or han, which comes first from 5.0 on.
+    ucx_tls
+        Transports that UCX may take: without sm, as in `ib,self`, the processes of a server talk through its adapter.
+    map_by
+        Ranks go server by server, slot, or to one server after the other, node.
     message_size
         The largest, or the smallest and the largest: 1M, 4:1M. Else as the test has them.
     servers
@@ -96,6 +106,9 @@ def osu(
     settings = Settings(
         test=find_test(test, "calibration"),
         mpi=mpi,
+        coll=coll,
+        ucx_tls=ucx_tls,
+        map_by=map_by,
         ppn=ppn,
         min_bytes=least,
         max_bytes=most,
@@ -163,6 +176,8 @@ def _calibrate(name: str, form: Form) -> None:
         rows, note = calibration.summary(compared)
         out.print(table(_TITLE, calibration.COLUMNS, rows))
         out.print(note, markup=False)
+        figures = [figure for _, of in compared for figure in of]
+        out.print(table(_LEFT_OUT, calibration.LEFT_OUT_COLUMNS, calibration.left_out(figures)))
 
 
 def _print_figures(one: Run, figures: tuple[Figure, ...]) -> None:
@@ -182,14 +197,16 @@ def _print_figures(one: Run, figures: tuple[Figure, ...]) -> None:
         for figure in figures
     ]
     out = console()
-    out.print(table(f"osu_{one.test}, {one.spec}, {one.ppn} processes on each", heads, rows))
+    given = "".join(f", {key} {said}" for key, said in (("coll", one.coll), ("UCX_TLS", one.ucx_tls)) if said)
+    out.print(table(f"osu_{one.test}, {one.spec}, {one.ppn} processes on each{given}", heads, rows))
     out.print(f"Source: {one.source}" + (f"\nNote: {one.note}" if one.note else ""), markup=False)
 
 
 def _run_facts(one: Run, figures: tuple[Figure, ...]) -> dict[str, Any]:
     about = {
-        key: getattr(one, key) for key in ("name", "test", "spec", "ppn", "mpi", "promised", "source", "date", "note")
-    }
+        key: getattr(one, key)
+        for key in ("name", "where", "test", "spec", "ppn", "mpi", "coll", "ucx_tls", "promised", "counted")
+    } | {"source": one.source, "date": one.date, "note": one.note}
     return about | {
         "figures": [
             {

@@ -87,6 +87,23 @@ def binary_reduce(n_ranks: int, root: int = 0) -> Program:
     return _rooted("binary reduce", Collective.REDUCE, n_ranks, levels, make_round, root)
 
 
+def in_order_binary_reduce(n_ranks: int, root: int = 0) -> Program:
+    """The sum of all buffers comes up a binary tree of neighbours to the last rank, which gives it to the root.
+
+    Below the last of s ranks are the one before it, which has the second half below it, and the last of the first half.
+    """
+    levels = _in_order(n_ranks)
+
+    def make_round(number: int) -> Sends:
+        if number == len(levels):
+            return Sends.make(n_ranks - 1, 0, 0, add=False)
+        child, parent = levels[-1 - number]
+        return Sends.make(child, parent, 0, add=True)
+
+    name = "in-order binary reduce"
+    return _rooted(name, Collective.REDUCE, n_ranks, len(levels) + 1, make_round, root)
+
+
 def linear_broadcast(n_ranks: int, root: int = 0) -> Program:
     """The root sends its buffer to each of the others."""
     rank = np.arange(1, n_ranks)
@@ -159,3 +176,18 @@ def _binary(n_ranks: int, level: int) -> tuple[NDArray[np.int64], NDArray[np.int
     width = 1 << level
     child = np.arange(2 * width - 1, min(4 * width - 1, n_ranks))
     return child, width - 1 + (child - (2 * width - 1)) % width
+
+
+def _in_order(n_ranks: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Children and their parents, level by level from the last rank down."""
+    begin, size = np.array([0]), np.array([n_ranks])
+    levels: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+    while True:
+        begin, size = begin[size > 1], size[size > 1]
+        if not len(size):
+            return levels
+        parent, half = begin + size - 1, size // 2
+        two = size > 2  # ranks below it that are more than one
+        levels.append((np.concatenate((parent - 1, (begin + half - 1)[two])), np.concatenate((parent, parent[two]))))
+        begin = np.concatenate((np.where(two, begin + half, begin), begin[two]))
+        size = np.concatenate((np.where(two, size - half, size) - 1, half[two]))

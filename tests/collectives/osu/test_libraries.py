@@ -7,11 +7,11 @@ import pytest
 from weft.collectives.all_to_all import bruck_all_to_all
 from weft.collectives.check import check
 from weft.collectives.kinds import Collective
+from weft.collectives.osu.choose import choose
 from weft.collectives.osu.clock import _joined
 from weft.collectives.osu.libraries import (
     LIBRARIES,
     bruck_messages,
-    choose,
     library,
     mvapich2_letter,
     open_mpi_word,

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from weft.collectives.kinds import Collective
 from weft.collectives.osu import clock
 from weft.collectives.osu.bench import Settings, Table, find_test, run
 from weft.collectives.osu.bench import Test as OsuTest
 from weft.collectives.osu.clock import Step
 from weft.collectives.osu.libraries import library
-from weft.collectives.osu.message import Messages
+from weft.collectives.osu.message import Messages, loopback
 from weft.collectives.osu.times import times
 from weft.collectives.osu.wire import Wire
+from weft.collectives.program import Program, Sends
 from weft.collectives.ranks import Ranks, place
 from weft.collectives.recursive import dissemination_barrier, pairwise_all_to_all
 from weft.collectives.ring import ring_all_reduce
 from weft.errors import ConfigError, UnknownName
 from weft.fabric.spec import load
-from weft.sim.engine import Options
+from weft.fabric.timing import timings
+from weft.sim.engine import Network, Options, Paths
 from weft.sim.perftest import prepare
 
 
@@ -32,8 +37,8 @@ def values(ranks: Ranks, test: str, **settings: object) -> Table:
     return run(ranks, Settings(test=OsuTest(test), **settings))  # type: ignore[arg-type]
 
 
-def messages(ranks: Ranks, ppn: int = 1) -> Messages:
-    return Messages(wire=Wire(ranks, ppn, Options()), rules=library("openmpi").message_rules())
+def messages(ranks: Ranks, ppn: int = 1, **options: object) -> Messages:
+    return Messages(wire=Wire(ranks, ppn, Options(**options)), rules=library("openmpi").message_rules())  # type: ignore[arg-type]
 
 
 def test_a_small_message_is_the_networks_and_two_calls(placed):
@@ -139,6 +144,89 @@ def test_tcp_takes_as_long_as_its_kernel(placed):
     assert tcp > 15 * rdma
 
 
+def test_messages_that_leave_a_server_together_wait_for_its_kernel(placed):
+    """Partners on two servers: of p messages the last waits for p - 1."""
+    ranks, tcp = placed("star:hosts=2,speed=100GbE"), times().tcp
+    took = {
+        ppn: clock.run((Step(program=_partners(ppn), size_bytes=0),), messages(ranks, ppn, network=Network.TCP)).max()
+        for ppn in (1, 5)
+    }
+    assert took[5] - took[1] == pytest.approx(4 * tcp.crowd_us, abs=0.01)
+
+
+def test_messages_of_a_server_to_itself_wait_for_its_adapter(placed):
+    """Neighbours, both ways: of eight messages the last waits for seven, of two for one."""
+    ranks = placed("star:hosts=2,server=host-hdr")
+    took = {}
+    for ppn in (2, 8):
+        rank = np.arange(2 * ppn)
+        sends = Sends.make(rank, rank ^ 1, 0, add=True)
+        program = Program.of("neighbours", Collective.BARRIER, 2 * ppn, (1,), lambda _number, made=sends: made, 1)
+        through = replace(messages(ranks, ppn), loopback=True)
+        took[ppn] = clock.run((Step(program=program, size_bytes=0),), through).max()
+    assert took[8] - took[2] == pytest.approx(6 * times().adapter.message_ns / 1e3)
+
+
+def _partners(ppn: int) -> Program:
+    """A barrier's messages between rank r of one server and of the other."""
+    rank = np.arange(2 * ppn)
+    sends = Sends.make(rank, (rank + ppn) % (2 * ppn), 0, add=True)
+    return Program.of("partners", Collective.BARRIER, 2 * ppn, (1,), lambda _number: sends, n_chunks=1)
+
+
+@pytest.mark.parametrize(
+    ("tls", "without"),
+    [  # as UCX reads UCX_TLS: cma copies long messages and carries no small one
+        ("", False),
+        ("all", False),
+        ("rc,sm", False),
+        ("posix,rc", False),
+        ("^posix", False),
+        ("^sm", True),
+        ("ib,self", True),
+        ("ud,self,cma", True),
+    ],
+)
+def test_shared_memory_is_there_unless_ucx_tls_leaves_it_out(tls, without):
+    assert loopback(tls) is without
+
+
+def test_without_shared_memory_a_server_talks_to_itself_through_its_adapter(placed):
+    ranks = placed("star:hosts=2,server=host-hdr")
+    sizes = (8, 1 << 20)
+    usual, other = (values(ranks, "allreduce", ppn=8, only=sizes, ucx_tls=tls).rows for tls in ("rc,sm", "ib,self"))
+    assert all(through.value > 1.5 * shared.value for shared, through in zip(usual, other, strict=True))
+    (alone,), (two,) = (values(ranks, "latency", only=(8,), ucx_tls=tls).rows for tls in ("", "ib"))
+    assert alone.value == two.value  # between servers nothing changes
+    with pytest.raises(ConfigError, match="TCP inside a server is not known"):
+        values(placed("star:hosts=2,speed=100GbE"), "bcast", ppn=2, ucx_tls="tcp", options=Options(network="tcp"))
+
+
+def test_ranks_that_are_dealt_out_talk_over_the_network_where_neighbours_did_not(placed):
+    ranks = placed("star:hosts=4,server=host-hdr")
+    slot, node = (
+        values(ranks, "allreduce", ppn=8, only=(1 << 20,), map_by=by).rows[0].value for by in ("slot", "node")
+    )
+    assert node > 1.2 * slot
+    wire = Wire(ranks, 2, Options(), by_node=True)
+    assert wire.slot(np.arange(8)).tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
+    levels = [
+        values(ranks, "allreduce", ppn=8, only=(8,), map_by=by, coll="han").rows[0].value for by in ("slot", "node")
+    ]
+    assert levels[0] == levels[1]  # who talks inside nodes first knows where the ranks are
+
+
+def test_srd_sprays_its_packets_and_is_a_kind_of_its_own(placed):
+    ranks = placed("fat-tree:hosts=16,radix=8,server=host-efa")
+    wire = Wire(ranks, 1, Options())
+    assert (wire.options.paths, wire.carrier) == (Paths.SPRAY, "SRD")
+    assert Wire(ranks, 1, Options(paths=Paths.ECMP)).options.paths is Paths.ECMP
+    assert Wire(ranks, 1, Options(network=Network.TCP)).carrier == "TCP"
+    assert wire.crowd_us == timings().adapter["EFA-1x100"].gap_ns / 1e3
+    (row,) = values(ranks, "allreduce", only=(8,)).rows
+    assert row.kind[1] == "SRD"
+
+
 @pytest.mark.parametrize("test", [one for one in OsuTest if one.collective])
 @pytest.mark.parametrize("mpi", ["openmpi", "mvapich2"])
 def test_every_collective_runs_and_grows_with_its_size(placed, test, mpi):
@@ -162,6 +250,10 @@ def test_sizes_are_osus(placed):
         ({"min_bytes": 8, "max_bytes": 4}, "-m 8:4: osu_latency has sizes from 1"),
         ({"max_bytes": 1 << 40}, "to 1 GiB"),
         ({"sharp": True}, "allreduce, bcast, reduce, barrier, not for latency"),
+        ({"map_by": "socket"}, "slot"),
+        ({"ucx_tls": "ib,shmem"}, "shmem"),
+        ({"ucx_tls": "ib", "mpi": "mvapich2"}, "mvapich2 does not run over UCX"),
+        ({"coll": "ucc"}, "--coll ucc"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_its_flag(settings, error):

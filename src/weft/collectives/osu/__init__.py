@@ -2,8 +2,11 @@
 
 bench          settings and rows: the way in
 report         their text, as the programs print it, and JSON
-calibration    published runs beside the model
-libraries      which algorithm Open MPI and MVAPICH2 take, as data
+calibration    published runs beside the model, and each cluster beside bands without it
+spread         bands: how far published figures of a kind are off
+choose         what a library does for a collective of one size
+libraries      which algorithm Open MPI's coll/tuned and MVAPICH2 take, as data
+han            Open MPI's coll/han: inside the nodes and between them
 clock          ranks that send and receive in the rounds of a program
 message        what MPI adds to a message: matching, copies, rendezvous, registration; shared memory
 wire           what the fabric gives: a lone message, and all messages of a round together

@@ -20,9 +20,11 @@ import numpy as np
 from weft.collectives.kinds import Collective
 from weft.collectives.knomial import knomial_broadcast, knomial_reduce
 from weft.collectives.osu import clock
+from weft.collectives.osu.choose import choose, find_coll
 from weft.collectives.osu.clock import Step
-from weft.collectives.osu.libraries import Library, choose, library
-from weft.collectives.osu.message import Messages
+from weft.collectives.osu.libraries import Library, library
+from weft.collectives.osu.message import Messages, loopback
+from weft.collectives.osu.spread import find_band, kind_of, remarks
 from weft.collectives.osu.times import Band, times
 from weft.collectives.osu.wire import Wire
 from weft.collectives.program import Program, Sends
@@ -32,8 +34,8 @@ from weft.sim.engine import Network, Options
 
 MOST_RANKS = 131_072
 MOST_BYTES = 1 << 30
+MAP_BY = ("slot", "node")
 _REPLY_BYTES = 4  # of osu_bw's answer to a window
-_SMALL_BYTES = 2048  # up to which latency is what counts
 _SHARP = (Collective.ALL_REDUCE, Collective.REDUCE, Collective.BROADCAST, Collective.BARRIER)
 
 
@@ -82,6 +84,7 @@ class Settings:
 
     test: Test
     mpi: str = "openmpi"
+    coll: str = ""  # the component of Open MPI that decides; "": the usual one
     ppn: int = 1
     min_bytes: int | None = None  # None: the test's own
     max_bytes: int | None = None
@@ -89,10 +92,16 @@ class Settings:
     window: int = 64  # messages that osu_bw has under way
     sharp: bool = False
     cached: bool = True  # registered memory is kept from message to message
+    ucx_tls: str = ""  # as UCX_TLS; "": all that there are
+    map_by: str = "slot"  # or node: how ranks are laid out
     options: Options = field(default_factory=Options)
 
     def __post_init__(self) -> None:
-        library(self.mpi)
+        find_coll(library(self.mpi), self.coll)
+        find_named("--map-by", self.map_by, {one: one for one in MAP_BY})
+        if self.ucx_tls and self.mpi != "openmpi":
+            raise ConfigError(f"--UCX_TLS {self.ucx_tls}: {self.mpi} does not run over UCX: leave it out")
+        loopback(self.ucx_tls)
         if not 1 <= self.ppn <= 1024:
             raise ConfigError(f"--ppn {self.ppn} is not from 1 to 1024 processes on each server")
         if not 1 <= self.window <= 65_536:
@@ -133,6 +142,8 @@ class Row:
     least: float  # of the ranks
     most: float
     how: str  # the algorithm, or the protocol
+    kind: tuple[str, ...]  # of figures that are as far off
+    remarks: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -147,14 +158,17 @@ class Table:
 def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] | None = None) -> Table:
     """Every size; the fabric must be routed."""
     chosen = library(settings.mpi)
-    wire = Wire(ranks, settings.ppn, settings.options)
+    wire = Wire(ranks, settings.ppn, settings.options, by_node=settings.map_by.lower() == "node")
     if wire.n_ranks > MOST_RANKS:
         raise ConfigError(f"{wire.n_ranks:,} processes are more than {MOST_RANKS:,}: give fewer --servers or --ppn")
     if wire.n_ranks < 2:
         raise ConfigError(f"osu_{settings.test} needs two processes: give two servers, or --ppn 2")
     if settings.sharp:
         wire.refuse_sharp()
-    messages = Messages(wire=wire, rules=chosen.message_rules(cached=settings.cached))
+    alone = loopback(settings.ucx_tls)
+    if alone and len(ranks.servers) > 1 and wire.network is Network.TCP:
+        raise ConfigError(f"--UCX_TLS {settings.ucx_tls}: TCP inside a server is not known here: give sm too")
+    messages = Messages(wire=wire, rules=chosen.message_rules(cached=settings.cached), loopback=alone)
     sizes, rows = list(settings.sizes), []
     for size_bytes in sizes:
         rows.append(_row(settings, chosen, messages, size_bytes))
@@ -171,9 +185,11 @@ def _row(settings: Settings, chosen: Library, messages: Messages, size_bytes: in
     if settings.sharp:
         took, how = _sharp_us(kind, messages, size_bytes), "SHARP"
     else:
-        choice = choose(chosen, kind, nodes=len(wire.ranks.servers), ppn=wire.ppn, size_bytes=size_bytes)
+        coll = find_coll(chosen, settings.coll)
+        choice = choose(chosen, kind, nodes=len(wire.ranks.servers), ppn=wire.ppn, size_bytes=size_bytes, coll=coll)
         took, how = clock.run(choice.steps, messages), choice.name
-    value, band = float(took.mean()), band_of(settings.test, size_bytes)
+    value = float(took.mean())
+    alike, band, said = _band(settings.test, messages, size_bytes)
     return Row(
         size_bytes=size_bytes,
         value=value,
@@ -182,13 +198,20 @@ def _row(settings: Settings, chosen: Library, messages: Messages, size_bytes: in
         least=float(took.min()),
         most=float(took.max()),
         how=how,
+        kind=alike,
+        remarks=said,
     )
 
 
-def band_of(test: Test, size_bytes: int) -> Band:
-    """How far published runs of the same kind are off."""
-    kind = "bandwidth" if test.is_bandwidth else "latency" if test is Test.LATENCY else "collective"
-    return times().band[f"{kind}-{'small' if size_bytes <= _SMALL_BYTES else 'large'}"]
+def _band(test: Test, messages: Messages, size_bytes: int) -> tuple[tuple[str, ...], Band, tuple[str, ...]]:
+    """The kind of a figure, how far published ones of that kind are off, and what must be said of it."""
+    wire = messages.wire
+    word = "bandwidth" if test.is_bandwidth else "latency" if test is Test.LATENCY else "collectives"
+    n_ranks = 2 if test.collective is None else wire.n_ranks
+    carrier = wire.carrier if len(wire.ranks.servers) > 1 else "shared memory"
+    kind = kind_of(word, size_bytes, carrier, n_ranks)
+    band = find_band(kind, n_ranks, times().band)
+    return kind, band, tuple(remarks(kind, n_ranks, times().band))
 
 
 # -- point to point ---------------------------------------------------------------------------------------------------
@@ -199,9 +222,9 @@ def _point_to_point(settings: Settings, messages: Messages, size_bytes: int) -> 
     inside = len(messages.wire.ranks.servers) == 1
     sizes = np.array([float(size_bytes), _REPLY_BYTES])
     both_ways = 2 if settings.test is Test.BIBW else 1
-    cost = messages.inside(sizes, both_ways) if inside else messages.between(sizes)
+    cost = messages.inside(sizes, both_ways) if inside and not messages.loopback else messages.between(sizes)
     took_us = float(cost.total[0])
-    band = band_of(settings.test, size_bytes)
+    kind, band, said = _band(settings.test, messages, size_bytes)
     how = f"shared memory, {_protocol(cost.request[0])}" if inside else _protocol(cost.request[0])
     if settings.test is Test.LATENCY:
         value = took_us
@@ -214,7 +237,17 @@ def _point_to_point(settings: Settings, messages: Messages, size_bytes: int) -> 
         window_us = settings.window * gap_us + took_us + float(cost.total[1])
         value = both_ways * settings.window * size_bytes / window_us
         low, high = value / band.high, value / band.low
-    return Row(size_bytes=size_bytes, value=value, low=low, high=high, least=value, most=value, how=how)
+    return Row(
+        size_bytes=size_bytes,
+        value=value,
+        low=low,
+        high=high,
+        least=value,
+        most=value,
+        how=how,
+        kind=kind,
+        remarks=said,
+    )
 
 
 def _protocol(request_us: float) -> str:
@@ -237,16 +270,16 @@ def _sharp_us(kind: Collective, messages: Messages, size_bytes: int) -> np.ndarr
     down = kind is not Collective.REDUCE and ppn > 1
     clock_us = np.zeros(wire.n_ranks)
     if up:
-        clock_us = clock.run((Step(program=_in_nodes(knomial_reduce(ppn), servers), size_bytes=size_bytes),), messages)
+        clock_us = clock.run((_inside(knomial_reduce(ppn), servers, size_bytes),), messages)
     begun_us = float(clock_us[::ppn].max()) + between_us
     if not down:
         clock_us[::ppn] = begun_us
         return clock_us
-    told = clock.run((Step(program=_in_nodes(knomial_broadcast(ppn), servers), size_bytes=size_bytes),), messages)
+    told = clock.run((_inside(knomial_broadcast(ppn), servers, size_bytes),), messages)
     return begun_us + told
 
 
-def _in_nodes(inner: Program, nodes: int) -> Program:
+def _inside(inner: Program, nodes: int, size_bytes: int) -> Step:
     """The same in all nodes at once; no collective of all ranks, but as long."""
     first = np.arange(nodes)[:, None] * inner.n_ranks
 
@@ -256,4 +289,5 @@ def _in_nodes(inner: Program, nodes: int) -> Program:
         return Sends.make(src, dst, 0, add=np.tile(made.add, nodes))
 
     runs = (1,) * inner.n_rounds
-    return Program.of(inner.name, inner.collective, nodes * inner.n_ranks, runs, make_round, n_chunks=1)
+    whole = Program.of(inner.name, inner.collective, nodes * inner.n_ranks, runs, make_round, n_chunks=1)
+    return Step(program=whole, size_bytes=size_bytes, by_level=True)

@@ -7,7 +7,7 @@ bands, are in `weft/fabric/catalog/mpi_times.toml`. What a run does not tell and
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -15,6 +15,8 @@ import msgspec
 
 from weft.collectives.osu.bench import Row, Settings, Test
 from weft.collectives.osu.bench import run as run_test
+from weft.collectives.osu.spread import Published, draw, find_band
+from weft.collectives.osu.times import Band
 from weft.collectives.ranks import Ranks, place
 from weft.errors import find_named
 from weft.fabric.rates import read_data
@@ -23,21 +25,26 @@ from weft.sim.engine import Network, Options
 from weft.sim.perftest import prepare
 
 COLUMNS = ("run", "sizes", "mean error", "worst error", "in the band", "promise")
+LEFT_OUT_COLUMNS = ("cluster", "sizes", "mean error", "in bands of the others")
 
 
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One run that somebody published."""
 
     name: str
+    where: str  # the cluster
     test: Test
     spec: str
     promised: bool
+    counted: bool = True  # has a part in the bands
     source: str
     date: datetime.date
     rows: tuple[tuple[int, float], ...]  # bytes; microseconds or MB/s
     ppn: int = 1
     network: Network | None = None
     mpi: str = "openmpi"
+    coll: str = ""
+    ucx_tls: str = ""
     note: str = ""
 
 
@@ -45,7 +52,8 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 class Figure:
     """One published number and weft's."""
 
-    run: str
+    run: Run
+    ranks: int
     measured: float
     row: Row
 
@@ -53,6 +61,16 @@ class Figure:
     def error(self) -> float:
         """Part of the measured one; above 0 where weft's is larger."""
         return self.row.value / self.measured - 1
+
+    @property
+    def published(self) -> Published:
+        slower = self.measured / self.row.value
+        return Published(
+            where=self.run.where,
+            kind=self.row.kind,
+            ranks=self.ranks,
+            slower=1 / slower if self.run.test.is_bandwidth else slower,
+        )
 
     @property
     def kept(self) -> bool:
@@ -80,14 +98,40 @@ def compare(run: Run) -> tuple[Figure, ...]:
     settings = Settings(
         test=run.test,
         mpi=run.mpi,
+        coll=run.coll,
+        ucx_tls=run.ucx_tls,
         ppn=run.ppn,
         only=tuple(size_bytes for size_bytes, _ in run.rows),
         options=Options(network=run.network),
     )
-    rows = run_test(_place(run.spec), settings).rows
+    ranks = _place(run.spec)
+    n_ranks = len(ranks.servers) * run.ppn if run.test.collective else 2
+    rows = run_test(ranks, settings).rows
     return tuple(
-        Figure(run=run.name, measured=measured, row=row) for (_, measured), row in zip(run.rows, rows, strict=True)
+        Figure(run=run, ranks=n_ranks, measured=measured, row=row)
+        for (_, measured), row in zip(run.rows, rows, strict=True)
     )
+
+
+def bands(figures: Iterable[Figure], without: str = "") -> dict[str, Band]:
+    """Drawn from runs that count, but for those of one cluster."""
+    return draw(one.published for one in figures if one.run.counted and one.run.where != without)
+
+
+def left_out(figures: Sequence[Figure]) -> list[tuple[str, ...]]:
+    """A row for each cluster whose runs count: how many of its figures lie in bands that it had no part in."""
+    rows: list[tuple[str, ...]] = []
+    for where in dict.fromkeys(one.run.where for one in figures if one.run.counted):
+        others = bands(figures, without=where)
+        own = [one for one in figures if one.run.where == where and one.run.counted]
+        held = sum(_held(one, others) for one in own)
+        rows.append((where, str(len(own)), f"{mean_error(own):.1%}", f"{held} of {len(own)}"))
+    return rows
+
+
+def _held(figure: Figure, others: dict[str, Band]) -> bool:
+    band = find_band(figure.row.kind, figure.ranks, others)
+    return band.low <= figure.published.slower <= band.high
 
 
 def mean_error(figures: Iterable[Figure]) -> float:

@@ -11,6 +11,7 @@ Of rounds that repeat so many are run until the delays have gone through a node;
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from weft.collectives.kinds import Collective
 from weft.collectives.osu.message import Cost, Messages
 from weft.collectives.osu.times import times
+from weft.collectives.osu.wire import Wire
 from weft.collectives.program import Program, Sends
 
 _MOST_DIFFERENT = 64  # rounds that are run of those that differ
@@ -28,20 +30,49 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Rounds of a program in a row, inside the nodes or between them."""
+
+    n_rounds: int
+    inside: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A program and the bytes that it counts; `overlapped`: all sends of all rounds are under way at once."""
+    """A program and the bytes that it counts; `overlapped`: all sends of all rounds are under way at once.
+
+    `segments`: so often, and while one of its parts is between the nodes, others are inside them. `by_level`: ranks are
+    counted node by node, however they were laid out.
+    """
 
     program: Program
     size_bytes: int
     overlapped: bool = False
+    segments: int = 1
+    parts: tuple[Part, ...] = ()
+    by_level: bool = False
 
 
 def run(steps: tuple[Step, ...], messages: Messages) -> Floats:
     """[rank] -> microseconds until it has done all steps, one after the other; all begin together."""
     clock = np.zeros(messages.wire.n_ranks)
     for step in steps:
-        clock = (_overlapped if step.overlapped else _in_order)(step, messages, clock)
+        way = _overlapped if step.overlapped else _in_segments if step.segments > 1 else _in_order
+        clock = way(step, messages, clock)
     return clock
+
+
+def _in_segments(step: Step, messages: Messages, clock: Floats) -> Floats:
+    """A segment follows another when the processes are done with it inside, and the network between."""
+    inside_us, between_us, first = 0.0, 0.0, 0
+    for part in step.parts:
+        begun_us = float(clock.max())
+        for number in range(first, first + part.n_rounds):
+            clock = _round(step, number, messages, clock)
+        took_us = float(clock.max()) - begun_us
+        inside_us, between_us = inside_us + took_us * part.inside, max(between_us, took_us * (not part.inside))
+        first += part.n_rounds
+    return clock + (step.segments - 1) * max(inside_us, between_us)
 
 
 def _in_order(step: Step, messages: Messages, clock: Floats) -> Floats:
@@ -65,7 +96,7 @@ def _in_order(step: Step, messages: Messages, clock: Floats) -> Floats:
 
 
 def _round(step: Step, number: int, messages: Messages, clock: Floats) -> Floats:
-    src, dst, size_bytes, add = _messages(step, number)
+    src, dst, size_bytes, add = _messages(step, number, messages.wire)
     cost = _cost(messages, src, dst, size_bytes, add)
     order = np.argsort(src, kind="stable")
     sent = np.empty(len(src))
@@ -91,7 +122,7 @@ def _overlapped(step: Step, messages: Messages, clock: Floats) -> Floats:
     numbers = np.unique(np.linspace(0, program.n_rounds - 1, min(program.n_rounds, _MOST_DIFFERENT)).astype(int))
     busy, wire, flight = np.zeros(len(clock)), np.zeros(len(clock)), np.zeros(len(clock))
     for number in numbers.tolist():
-        src, dst, size_bytes, add = _messages(step, number)
+        src, dst, size_bytes, add = _messages(step, number, messages.wire)
         cost = _cost(messages, src, dst, size_bytes, add)
         least = _cost(messages, src, dst, np.zeros_like(size_bytes), np.zeros_like(add))
         np.add.at(busy, src, cost.send)
@@ -102,15 +133,18 @@ def _overlapped(step: Step, messages: Messages, clock: Floats) -> Floats:
     return clock + np.maximum(busy, wire) * scale + flight
 
 
-def _messages(step: Step, number: int) -> tuple[Ints, Ints, Floats, NDArray[np.bool_]]:
-    """Senders, receivers, bytes, and whether they are added."""
+def _messages(step: Step, number: int, wire: Wire) -> tuple[Ints, Ints, Floats, NDArray[np.bool_]]:
+    """Senders and receivers, by their slots, bytes, and whether they are added."""
     program = step.program
     sends = program.make_round(number)
     chunk_bytes = 0 if program.collective is Collective.BARRIER else program.chunk_bytes(step.size_bytes)
     if program.aggregated:
         sends = _joined(sends, program.n_ranks)
     size = np.minimum(sends.n_chunks.astype(np.float64) * chunk_bytes, max(step.size_bytes, 0))
-    return sends.src.astype(np.int64), sends.dst.astype(np.int64), size, sends.add
+    src, dst = (
+        end.astype(np.int64) if step.by_level else wire.slot(end.astype(np.int64)) for end in (sends.src, sends.dst)
+    )
+    return src, dst, size, sends.add
 
 
 def _joined(sends: Sends, n_ranks: int) -> Sends:
@@ -126,15 +160,23 @@ def _cost(messages: Messages, src: Ints, dst: Ints, size_bytes: Floats, add: NDA
     server = src // wire.ppn
     inside = server == dst // wire.ppn
     parts = {name: np.zeros(n) for name in Cost.__slots__}
+    by_server = partial(np.bincount, minlength=len(wire.ranks.servers))
+    within = by_server(server[inside])
+    leaving = by_server(server if messages.loopback else server[~inside])
     if inside.any():
-        sharing = np.bincount(server[inside], minlength=len(wire.ranks.servers))[server[inside]]
-        _fill(parts, inside, messages.inside(size_bytes[inside], sharing))
+        of = server[inside]
+        if messages.loopback:
+            crowd_us = np.maximum(leaving[of] / wire.ranks.rails - 1, 0.0) * wire.crowd_us
+            shared = np.maximum(within[of] / wire.ranks.rails - 1, 0.0) * wire.us_per_byte
+            _fill(parts, inside, messages.between(size_bytes[inside], crowd_us, shared))
+        else:
+            _fill(parts, inside, messages.inside(size_bytes[inside], within[of]))
     if not inside.all():
-        across = ~inside
-        found = wire.together(src[across], dst[across])
-        many = np.bincount(server[across], minlength=len(wire.ranks.servers))[server[across]]
-        crowd_us = np.maximum(many / wire.ranks.rails - 1, 0.0) * times().adapter.message_ns / 1e3
-        _fill(parts, across, messages.between(size_bytes[across], found.more_us + crowd_us, found.us_per_byte))
+        of = server[~inside]
+        found = wire.together(src[~inside], dst[~inside])
+        crowd_us = np.maximum(leaving[of] / wire.ranks.rails - 1, 0.0) * wire.crowd_us
+        shared = found.us_per_byte + (within[of] / wire.ranks.rails * wire.us_per_byte if messages.loopback else 0.0)
+        _fill(parts, ~inside, messages.between(size_bytes[~inside], found.more_us + crowd_us, shared))
     parts["receive"] += np.where(add, size_bytes, 0.0) / times().shared.reduce_gbyte_s / 1e3
     return Cost(**parts)
 

@@ -1,6 +1,6 @@
 """Which algorithm an MPI library takes for a collective: Open MPI's and MVAPICH2's own rules, as data.
 
-    choose(library("openmpi"), Collective.ALL_REDUCE, nodes=4, ppn=36, size_bytes=8)
+    tuned(Collective.ALL_REDUCE, nodes=4, ppn=36, size_bytes=8)
 
 The rules are `openmpi.toml` and `mvapich2.toml`; here is what their words mean, and what a library does instead where
 its own choice cannot be: a ring of fewer elements than ranks, neighbours of an odd number.
@@ -28,6 +28,7 @@ from weft.collectives.knomial import (
     binary_reduce,
     binomial_broadcast,
     binomial_reduce,
+    in_order_binary_reduce,
     knomial_broadcast,
     knomial_reduce,
     linear_barrier,
@@ -46,7 +47,7 @@ from weft.collectives.ring import chain_broadcast, chain_reduce, ring_all_gather
 from weft.errors import find_named
 from weft.fabric.rates import Sourced, read_data
 
-_ELEMENT_BYTES = 4  # of the reductions of OSU's programs
+ELEMENT_BYTES = 4  # of the reductions of OSU's programs
 _ALL_REDUCE, _REDUCE, _BROADCAST = Collective.ALL_REDUCE, Collective.REDUCE, Collective.BROADCAST
 _ALL_GATHER, _ALL_TO_ALL, _BARRIER = Collective.ALL_GATHER, Collective.ALL_TO_ALL, Collective.BARRIER
 
@@ -106,12 +107,6 @@ def library(name: str) -> Library:
     return _read(find_named("MPI library", name, {one: one for one in LIBRARIES}))
 
 
-def choose(chosen: Library, kind: Collective, *, nodes: int, ppn: int, size_bytes: int) -> Choice:
-    """`size_bytes` as OSU's program counts them: of what a rank sends to each, where it sends to all."""
-    take = _open_mpi if chosen.name == "openmpi" else _mvapich2
-    return take(chosen, kind, nodes, ppn, size_bytes)
-
-
 # -- Open MPI ---------------------------------------------------------------------------------------------------------
 
 
@@ -122,21 +117,22 @@ def open_mpi_word(kind: Collective, n_ranks: int, size_bytes: int) -> str:
     return rule.take[sum(size_bytes >= limit for limit in rule.bytes_below)]
 
 
-def _open_mpi(chosen: Library, kind: Collective, nodes: int, ppn: int, size_bytes: int) -> Choice:
+def tuned(kind: Collective, nodes: int, ppn: int, size_bytes: int) -> Choice:
+    """By coll/tuned of Open MPI, which knows ranks and no nodes."""
     n = nodes * ppn
     word = open_mpi_word(kind, n, size_bytes)
     if word == "nonoverlapping":
-        parts = [_open_mpi(chosen, one, nodes, ppn, size_bytes) for one in (_REDUCE, _BROADCAST)]
+        parts = [tuned(one, nodes, ppn, size_bytes) for one in (_REDUCE, _BROADCAST)]
         names = " + ".join(f"{one.name} {which}" for one, which in zip(parts, ("reduce", "bcast"), strict=True))
         return Choice(name=f"nonoverlapping: {names}", steps=parts[0].steps + parts[1].steps)
-    few = size_bytes // _ELEMENT_BYTES < (1 << (n.bit_length() - 1))
+    few = size_bytes // ELEMENT_BYTES < (1 << (n.bit_length() - 1))
     if kind is _ALL_REDUCE and word == "rabenseifner" and few:
         steps = (
             Step(program=linear_reduce(n), size_bytes=size_bytes),
             Step(program=linear_broadcast(n), size_bytes=size_bytes),
         )
         return Choice(name="basic_linear", steps=steps)
-    if kind is _ALL_REDUCE and word in ("ring", "segmented_ring") and size_bytes // _ELEMENT_BYTES < n:
+    if kind is _ALL_REDUCE and word in ("ring", "segmented_ring") and size_bytes // ELEMENT_BYTES < n:
         word = "recursive_doubling"
     if kind is _REDUCE and word == "rabenseifner" and few:
         word = "linear"
@@ -147,13 +143,13 @@ def _open_mpi(chosen: Library, kind: Collective, nodes: int, ppn: int, size_byte
     if kind is _ALL_GATHER and word == "neighbor" and n % 2:
         word = "ring"
     overlapped = kind is _ALL_TO_ALL and word in ("linear", "linear_sync")
-    return Choice(name=word, steps=(_step(_OPEN_MPI[kind][word](n), size_bytes, overlapped=overlapped),))
+    return Choice(name=word, steps=(step_of(_OPEN_MPI[kind][word](n), size_bytes, overlapped=overlapped),))
 
 
-def _step(program: Program, size_bytes: int, *, overlapped: bool = False) -> Step:
+def step_of(program: Program, size_bytes: int, *, overlapped: bool = False, by_level: bool = False) -> Step:
     """A program of parts of all ranks counts all of them."""
     parts = program.n_ranks if program.collective in (_ALL_GATHER, _ALL_TO_ALL) else 1
-    return Step(program=program, size_bytes=size_bytes * parts, overlapped=overlapped)
+    return Step(program=program, size_bytes=size_bytes * parts, overlapped=overlapped, by_level=by_level)
 
 
 def bruck_messages(n_ranks: int) -> Program:
@@ -185,7 +181,7 @@ _OPEN_MPI: dict[Collective, dict[str, Callable[[int], Program]]] = {
         "chain": _chain_reduce,
         "pipeline": _chain_reduce,
         "binary": binary_reduce,
-        "in-order_binary": binary_reduce,
+        "in-order_binary": in_order_binary_reduce,
         "binomial": binomial_reduce,
         "rabenseifner": rabenseifner_reduce,
     },
@@ -236,17 +232,17 @@ def mvapich2_letter(kind: Collective, n_ranks: int, ppn: int, size_bytes: int) -
     return row.take[min(max(place, 0), len(row.take) - 1)]
 
 
-def _mvapich2(chosen: Library, kind: Collective, nodes: int, ppn: int, size_bytes: int) -> Choice:
+def mvapich2(kind: Collective, nodes: int, ppn: int, size_bytes: int) -> Choice:
     n = nodes * ppn
     if kind is _BARRIER:
         return _by_leaders("pairwise", folded_doubling_barrier, nodes, ppn, 0)
     letter = mvapich2_letter(kind, n, ppn, size_bytes)
     if kind is _REDUCE and letter in "aA":
-        return _mvapich2(chosen, _ALL_REDUCE, nodes, ppn, size_bytes)
+        return mvapich2(_ALL_REDUCE, nodes, ppn, size_bytes)
     name, write = _MVAPICH2[kind][letter.lower()]
     two_levels = letter.isupper() and ppn > 1 and nodes > 1
     of = nodes if two_levels else n
-    few = size_bytes // _ELEMENT_BYTES < (1 << (of.bit_length() - 1))
+    few = size_bytes // ELEMENT_BYTES < (1 << (of.bit_length() - 1))
     if few and kind is _ALL_REDUCE:
         name, write = _MVAPICH2[kind]["d"]
     if few and kind is _REDUCE and letter in "sS":
@@ -258,14 +254,14 @@ def _mvapich2(chosen: Library, kind: Collective, nodes: int, ppn: int, size_byte
     if two_levels:
         return _by_leaders(name, write, nodes, ppn, size_bytes)
     overlapped = kind is _ALL_TO_ALL and letter == "l"
-    return Choice(name=name, steps=(_step(write(n), size_bytes, overlapped=overlapped),))
+    return Choice(name=name, steps=(step_of(write(n), size_bytes, overlapped=overlapped),))
 
 
 def _by_leaders(name: str, write: Callable[[int], Program], nodes: int, ppn: int, size_bytes: int) -> Choice:
     if ppn == 1 or nodes == 1:
-        return Choice(name=name, steps=(_step(write(nodes * ppn), size_bytes),))
+        return Choice(name=name, steps=(step_of(write(nodes * ppn), size_bytes),))
     whole = with_leaders(write(nodes), ppn, up=knomial_reduce(ppn), down=knomial_broadcast(ppn))
-    return Choice(name=f"two-level {name}", steps=(_step(whole, size_bytes),))
+    return Choice(name=f"two-level {name}", steps=(step_of(whole, size_bytes, by_level=True),))
 
 
 _MVAPICH2: dict[Collective, dict[str, tuple[str, Callable[[int], Program]]]] = {

@@ -7,7 +7,8 @@
     |-- send_us + copy --|------- wire -------|-- receive_us + copy --|                                    eager
     |-- send_us --|- wire of a request -|- rendezvous_us -|------- wire -------|-- receive_us --|          rendezvous
 
-Inside a node the wire is shared memory, whose bandwidth all processes of the node share.
+Inside a node the wire is shared memory, whose bandwidth all processes of the node share; without it, the adapter, which
+sends to itself.
 """
 
 from __future__ import annotations
@@ -19,9 +20,26 @@ from numpy.typing import NDArray
 
 from weft.collectives.osu.times import MpiTimes, times
 from weft.collectives.osu.wire import Wire
+from weft.errors import find_named
 from weft.sim.engine import Network
 
 Floats = NDArray[np.float64]
+_MAPPED = frozenset(("posix", "sysv", "xpmem"))  # shared memory that carries any message; cma and knem only long ones
+_OTHERS = "self ib rc rc_x rc_v rc_mlx5 rc_verbs ud ud_x ud_v ud_mlx5 ud_verbs dc dc_x dc_mlx5 tcp cma knem rdmacm"
+_TLS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("all", "sm", "shm", "mm"), _MAPPED),
+    **{one: frozenset((one,)) for one in _MAPPED},
+    **dict.fromkeys(_OTHERS.split(), frozenset[str]()),
+}
+
+
+def loopback(ucx_tls: str) -> bool:
+    """Do these transports, written as UCX_TLS is, leave the processes of a node without shared memory?"""
+    if not ucx_tls:
+        return False
+    names = ucx_tls.removeprefix("^").split(",")
+    named = frozenset[str]().union(*(find_named("transport of UCX_TLS", one, _TLS) for one in names))
+    return named == _MAPPED if ucx_tls.startswith("^") else not named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,6 +74,7 @@ class Messages:
 
     wire: Wire
     rules: Rules
+    loopback: bool = False  # no shared memory: the processes of a node talk through its adapter
 
     def between(self, size_bytes: Floats, more_us: Floats | float = 0.0, us_per_byte: Floats | float = 0.0) -> Cost:
         """Over the network; `more_us` and `us_per_byte` are what the way and others on it add."""

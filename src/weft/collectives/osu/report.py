@@ -26,6 +26,8 @@ def text(table: Table, *, full: bool = False, band: bool = True, explain: bool =
     if test.datatype:
         yield f"# Datatype: {test.datatype}."
     yield f"# Simulated by weft: {where(table)}."
+    if band:
+        yield from (f"# {one}." for one in dict.fromkeys(one for row in table.rows for one in row.remarks))
     unit = "MB/s" if test.is_bandwidth else "us"
     heads = ["Bandwidth (MB/s)" if test.is_bandwidth else "Avg Latency(us)"]
     heads += ["Min Latency(us)", "Max Latency(us)", "Iterations"] if full else []
@@ -53,7 +55,11 @@ def where(table: Table) -> str:
     network = f" over {table.network}" if table.network else " in shared memory"
     processes = "1 process" if settings.ppn == 1 else f"{settings.ppn} processes"
     each = f"{processes} on each of {servers} servers" if servers > 1 else f"{processes} on one server"
-    return f"{settings.mpi}, {each} of {table.ranks.fabric.spec}{network}{', SHARP' if settings.sharp else ''}"
+    told = [settings.mpi, *([settings.coll] if settings.coll else []), each]
+    more = [f"UCX_TLS={settings.ucx_tls}"] if settings.ucx_tls else []
+    more += ["mapped by node"] if settings.map_by == "node" else []
+    more += ["SHARP"] if settings.sharp else []
+    return f"{', '.join(told)} of {table.ranks.fabric.spec}{network}{''.join(f', {one}' for one in more)}"
 
 
 def report(table: Table) -> dict[str, Any]:
@@ -68,6 +74,9 @@ def report(table: Table) -> dict[str, Any]:
         "servers": list(table.ranks.servers),
         "ppn": settings.ppn,
         "mpi": settings.mpi,
+        "coll": settings.coll,
+        "UCX_TLS": settings.ucx_tls,
+        "map_by": settings.map_by,
         "sharp": settings.sharp,
         "registration_cache": settings.cached,
         "window": settings.window,
@@ -82,6 +91,8 @@ def report(table: Table) -> dict[str, Any]:
                 f"high_{unit}": row.high,
                 **({f"min_{unit}": row.least, f"max_{unit}": row.most} if settings.test.collective else {}),
                 "how": row.how,
+                "kind": ", ".join(row.kind),
+                "remarks": list(row.remarks),
             }
             for row in table.rows
         ],

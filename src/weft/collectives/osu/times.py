@@ -26,6 +26,7 @@ class Tcp(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     receive_us: float
     rendezvous_us: float
     copy_gbyte_s: float
+    crowd_us: float
 
 
 class Registration(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -57,11 +58,14 @@ class Sharp(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     rate: float
 
 
-class Band(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Band(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Of times: a measured one is from `low` to `high` times the model's."""
 
     low: float
     high: float
+    clusters: int
+    ranks: int  # the most that were published
+    worst: float  # of the published: how many times as long
 
 
 class MpiTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -8,16 +8,20 @@ messages that share a link the busiest one decides. So a round costs two runs, w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.collectives.osu.times import times
 from weft.collectives.ranks import Ranks
 from weft.errors import ConfigError
+from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
+from weft.fabric.timing import timings
 from weft.sim.analytic import AnalyticEngine
-from weft.sim.engine import Network, Options
+from weft.sim.engine import Network, Options, Paths
 from weft.sim.layout.rules import fill_in
 from weft.sim.traffic import Operation, Traffic
 
@@ -40,32 +44,68 @@ class Together:
 
 @dataclass(eq=False)
 class Wire:
-    """Servers of a job and the network between them. Every process sends through one adapter, the one beside it."""
+    """Servers of a job and the network between them. Every process sends through one adapter, the one beside it.
+
+    A cloud's own transport chooses its paths: SRD sprays packets over all of them.
+    """
 
     ranks: Ranks
     ppn: int
     options: Options
     known: dict[bytes, Together] = field(default_factory=dict)
     lone: Floats | None = None  # [size of the grid] -> microseconds
+    by_node: bool = False  # ranks are dealt out to the servers in turn; else server by server
+
+    def __post_init__(self) -> None:
+        if self.options.paths is None and self.cloud is not None and self.network is not Network.TCP:
+            self.options = replace(self.options, paths=Paths(self.cloud.paths))
 
     @property
     def n_ranks(self) -> int:
         return len(self.ranks.servers) * self.ppn
 
-    @property
+    @cached_property
     def network(self) -> Network:
         network = fill_in(self.ranks.fabric, self.options)[0].network
         assert network is not None
         return network
 
-    @property
+    @cached_property
     def adapter(self) -> str:
         fabric = self.ranks.fabric
         return fabric.node(int(fabric.ports.node[self.ranks.adapters[0, 0]])).model
 
-    def port(self, rank: Ints) -> NDArray[np.int32]:
-        """Slots of the ports that ranks send through: the processes of a server share its adapters evenly."""
-        server, process = np.divmod(rank, self.ppn)
+    @cached_property
+    def crowd_us(self) -> float:
+        """What each other message adds that leaves the same adapter at the same time."""
+        if self.network is Network.TCP:
+            return times().tcp.crowd_us
+        if self.cloud is not None:
+            return timings().adapter[self.adapter].gap_ns / 1e3
+        return times().adapter.message_ns / 1e3
+
+    @cached_property
+    def cloud(self) -> catalog.Interconnect | None:
+        """Whose transport the adapter speaks, where it is a cloud's own."""
+        return next((one for one in catalog.interconnects() if one.transport and one.adapter == self.adapter), None)
+
+    @property
+    def carrier(self) -> str:
+        """In a word: RDMA, TCP, or a cloud's own."""
+        if self.network is Network.TCP:
+            return "TCP"
+        return self.cloud.transport.upper() if self.cloud is not None else "RDMA"
+
+    def slot(self, rank: Ints) -> Ints:
+        """Where a rank is: server * ppn + process."""
+        if not self.by_node:
+            return rank
+        process, server = np.divmod(rank, len(self.ranks.servers))
+        return server * self.ppn + process
+
+    def port(self, slot: Ints) -> NDArray[np.int32]:
+        """The ports that processes send through: those of a server share its adapters evenly."""
+        server, process = np.divmod(slot, self.ppn)
         ports: NDArray[np.int32] = self.ranks.adapters[server, process * self.ranks.rails // self.ppn]
         return ports
 
@@ -84,7 +124,7 @@ class Wire:
         longer: Floats = np.interp(sizes, _GRID, self.lone) + np.maximum(sizes - _GRID[-1], 0.0) * pace
         return longer
 
-    @property
+    @cached_property
     def us_per_byte(self) -> float:
         """Of a long message alone, once it is under way."""
         ends = self.lone_us(np.array([LARGE_BYTES, 2.0 * LARGE_BYTES]))

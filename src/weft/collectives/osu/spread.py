@@ -1,0 +1,88 @@
+"""How far off a figure may be: as far as published ones of its kind were, and more where few were published.
+
+A kind is a test, sizes, what carries the messages, and how many ranks. Of each cluster that published such figures
+nine of ten are taken; the band goes as far as the farthest cluster's, and a k-th more where they are from k clusters:
+another one may always be worse. A kind that one cluster alone published is taken wider: any number of ranks. The bands
+are drawn once, into mpi_times.toml, and a test draws them again.
+
+Beyond the ranks of anything published the upper end grows with them: what holds up one of n ranks holds up all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import exp, log
+
+import msgspec
+import numpy as np
+
+from weft.collectives.osu.times import Band
+
+SMALL_BYTES = 2048  # up to which latency is what counts
+MANY_RANKS = 2048
+_LEAST = {"latency": 0.15, "bandwidth": 0.3, "collectives": 0.35}  # of a band, to both sides, as logarithms
+_WIDE = 10.0
+_BEYOND = 2  # times the most that were published: far
+_QUANTILES = (0.05, 0.95)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """A figure beside weft's."""
+
+    where: str
+    kind: tuple[str, ...]
+    ranks: int
+    slower: float  # how many times weft's time the published one is
+
+
+def kind_of(test: str, size_bytes: int, carrier: str, n_ranks: int) -> tuple[str, ...]:
+    """In words, from what counts most to what counts least."""
+    sizes = f"{test} {'up to 2 KiB' if size_bytes <= SMALL_BYTES else 'from 4 KiB on'}"
+    if test != "collectives":
+        return sizes, carrier
+    return sizes, carrier, f"{'up to' if n_ranks <= MANY_RANKS else 'more than'} {MANY_RANKS:,} ranks"
+
+
+def draw(published: Iterable[Published]) -> dict[str, Band]:
+    """A band for every kind and every wider one."""
+    by_kind: dict[tuple[str, ...], list[Published]] = {}
+    for one in published:
+        for length in range(1, len(one.kind) + 1):
+            by_kind.setdefault(one.kind[:length], []).append(one)
+    return {", ".join(kind): _around(figures) for kind, figures in by_kind.items()}
+
+
+def _around(figures: Sequence[Published]) -> Band:
+    clusters = {one.where for one in figures}
+    ends = [
+        np.quantile([log(one.slower) for one in figures if one.where == where], _QUANTILES).tolist()
+        for where in sorted(clusters)
+    ]
+    more, least = 1 + 1 / len(clusters), _LEAST[figures[0].kind[0].partition(" ")[0]]
+    return Band(
+        low=exp(min(more * min(low for low, _ in ends), -least)),
+        high=exp(max(more * max(high for _, high in ends), least)),
+        clusters=len(clusters),
+        ranks=max(one.ranks for one in figures),
+        worst=max(one.slower for one in figures),
+    )
+
+
+def find_band(kind: tuple[str, ...], n_ranks: int, bands: dict[str, Band]) -> Band:
+    """Of the narrowest kind with the same carrier that two clusters published, or one; else of any carrier."""
+    alike = [bands[key] for length in range(len(kind), 1, -1) if (key := ", ".join(kind[:length])) in bands]
+    found = next((band for band in alike if band.clusters > 1), alike[-1] if alike else bands[kind[0]])
+    return msgspec.structs.replace(found, high=found.high * max(n_ranks / found.ranks, 1.0))
+
+
+def remarks(kind: tuple[str, ...], n_ranks: int, bands: dict[str, Band]) -> Iterable[str]:
+    """What must be said of a figure whose band is wide, or that is far from anything published."""
+    band, alike = find_band(kind, n_ranks, bands), bands.get(", ".join(kind[:2]))
+    if band.high >= _WIDE:
+        yield f"Published {kind[0]} over {kind[1]} took up to {band.worst:.0f} times as long: the band is wide"
+    if alike is None:
+        yield f"Far from anything published: nobody has {kind[0]} over {kind[1]}"
+    elif n_ranks > _BEYOND * alike.ranks:
+        yield f"Far from anything published: {n_ranks:,} ranks, and the most over {kind[1]} are {alike.ranks:,}"
