@@ -18,6 +18,7 @@ from weft.advise.questions import ask
 from weft.advise.report import report
 from weft.advise.rows import Bench, Point, middle
 from weft.advise.rule import decide
+from weft.errors import ConfigError
 from weft.fabric.prices import read_prices
 from weft.plan.bill import bill_of
 from weft.plan.request import Request
@@ -50,12 +51,29 @@ def large(trained) -> Advice:
     return trained[0]
 
 
+def test_a_server_of_ones_own_and_one_faster_than_any_roce(tmp_path):
+    """Each with the price that its line has; the fastest RoCE stands beside XDR; what switches draw may be unknown."""
+    own, quotes = tmp_path / "my-server.yaml", tmp_path / "mine.toml"
+    own.write_text("like: dgx-b300\n")
+    case = {"workload": "mpi", "servers": 4, "server": str(own)}
+    with pytest.raises(ConfigError, match=r"my-server.yaml has no price.*\"my-server.yaml\" = { usd = "):
+        Bench(Case(**case))
+    quotes.write_text('"my-server.yaml" = { usd = 450_000, source = "offer", date = 2026-11-02 }')
+    found = Bench(Case(**case, prices=read_prices(quotes))).rows()
+    assert [row.option.wire.name for row in found] == ["xdr", "roce-400", "eth-100-tcp"]
+    assert [row.power_w is None for row in found] == [True, False, False]
+    assert all(row.unit_usd > 0 for row in found)
+
+
 def test_training_on_a_thousand_gpus(large):
     """The overview says InfiniBand. It is the fastest; RoCE is so near that its price decides, and that is said."""
     assert large.verdict.fastest.option.answer == "InfiniBand"
     assert large.answer == "RoCE"
     assert large.row("InfiniBand").seconds > 0.95 * large.row("RoCE").seconds
     assert large.row("InfiniBand").price_usd > 1.8 * large.row("RoCE").price_usd
+    for row in large.rows:
+        low_s, high_s = row.report()["band_s"]
+        assert low_s < row.seconds < high_s
     assert large.row("Ethernet").seconds > 1.2 * large.row("RoCE").seconds
     said = {one.quote: one for one in large.said}
     assert not said["AI training (1000+ GPU): InfiniBand NDR"].agrees

@@ -36,7 +36,7 @@ class Row:
     option: Option
     timed: Timed
     price: Band  # of the fabric
-    power_w: float
+    power_w: float | None  # None: what its switches draw is not known
     unit_usd: float  # what one of what is counted costs
 
     @property
@@ -53,6 +53,7 @@ class Row:
             "fabric": self.option.name,
             "answer": self.option.answer,
             "unit_s": self.seconds,
+            "band_s": self.timed.band_s,
             "waits": self.timed.waits,
             "low_usd": self.price.low_usd,
             "high_usd": self.price.high_usd,
@@ -75,6 +76,7 @@ class Bench:
 
     def __init__(self, case: Case, progress: Progress | None = None) -> None:
         self.case, self.work = case, _work(case, progress)
+        self._servers(case)  # which must have a price, before anything runs
         self._bills: dict[tuple[Option, int], tuple[Bill, ...]] = {}
         self.left_out = {option: why for option in options(case) if (why := self._refused(option, case))}
         self._run: dict[Option, Timed] = {}
@@ -130,7 +132,9 @@ class Bench:
         again = sum((item.total for item in own), _NOTHING) * risk
         each_s = middle(self._kept(whole, again)) / (self._site.years * YEAR_S)
         unit_usd = each_s * timed.seconds / self.work.made(at.case)
-        return Row(option=option, timed=timed, price=whole.total + again, power_w=whole.power_w, unit_usd=unit_usd)
+        unknown = any(item.kind == "switch" for item in whole.powerless)
+        power_w = None if unknown else whole.power_w
+        return Row(option=option, timed=timed, price=whole.total + again, power_w=power_w, unit_usd=unit_usd)
 
     def _kept(self, whole: Bill, again: Band) -> Band:
         """With the servers, and what is paid again. What a plain server draws is not known, and not in it."""
@@ -153,7 +157,12 @@ class Bench:
     def _servers(self, case: Case) -> Item:
         item = server_item(case.template.name, case.servers, case.prices)
         if item.price is None:
-            raise ConfigError(f"{case.server} has no price: give one in a file, --prices")
+            name = item.name.partition("+")[0].rpartition("/")[2]
+            line = f'"{name}" = {{ usd = [250_000, 300_000], source = "offer", date = 2026-11-02 }}'
+            raise ConfigError(
+                f"{case.server} has no price, and what a unit of work costs leans on it: give one in a file, "
+                f"--prices mine.toml, with a line such as {line}"
+            )
         return item
 
 

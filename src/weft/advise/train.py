@@ -47,11 +47,13 @@ class Training(Work):
 
     def run(self, option: Option) -> Timed:
         case = self._job(self.case)
-        step = run_job(self.transformer, self._fastest(option, case).layout, self._site(option, case)).step
-        written_s = 0.0
+        run = run_job(self.transformer, self._fastest(option, case).layout, self._site(option, case))
+        step, written_s = run.step, 0.0
         if option.storage != "none" and case.servers > 1:
             written_s = store_of(option, case).write(checkpoint_bytes(step.layout, self.transformer)).seconds
-        return self._timed(step, case, written_s)
+        timed = self._timed(step, case, written_s)
+        low_s, high_s = (limit_s / step.step_s * timed.seconds for limit_s in (run.band.low_s, run.band.high_s))
+        return replace(timed, band_s=(low_s, high_s))
 
     def guess(self, option: Option, case: Case) -> Timed:
         case = self._job(case)

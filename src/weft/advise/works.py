@@ -40,6 +40,7 @@ Progress = Callable[[str], None]
 class Timed:
     seconds: float  # of a unit
     free_s: float  # of it if nobody waited for another server
+    band_s: tuple[float, float] | None = None  # nine of ten are in between; None: nobody published its like
 
     @property
     def waits(self) -> float:

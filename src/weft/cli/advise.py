@@ -14,6 +14,7 @@ from weft.cli.output import Cell, console, print_data, progress_bar, table
 if TYPE_CHECKING:
     from weft.advise.advice import Advice
     from weft.advise.case import Case
+    from weft.advise.rows import Row
 
 
 def advise(
@@ -176,20 +177,28 @@ def _heads(found: Advice) -> list[str]:
 
 def _rows(found: Advice) -> list[tuple[Cell, ...]]:
     from weft.advise.words import price_usd
-    from weft.compare.words import show_time
 
     taken = [row.option for row in found.verdict.chosen]
     return [
         (
             f"{'* ' if row.option in taken else ''}{row.option.label}",
-            show_time(1e6 * row.seconds),
+            _time(row),
             round(100 * row.timed.waits, 1),
             "rented" if found.case.cloud else price_usd(row),
             row.unit_usd,
-            None if found.case.cloud else row.power_w / 1000,
+            None if found.case.cloud else "not known" if row.power_w is None else row.power_w / 1000,
         )
         for row in found.rows
     ]
+
+
+def _time(row: Row) -> str:
+    """`1.44 s (1.24 to 1.68 s)`: with its band, where its like is published."""
+    from weft.compare.words import show_band, show_time
+
+    band = row.timed.band_s
+    around = "" if band is None else f" ({show_band(*(1e6 * limit_s for limit_s in band))})"
+    return f"{show_time(1e6 * row.seconds)}{around}"
 
 
 def _flip(flip: Any) -> tuple[Cell, ...]:

@@ -50,7 +50,8 @@ class Footprint:
 
     @property
     def total_bytes(self) -> int:
-        return sum(self.parts.values())
+        held = self.weights_bytes + self.gradients_bytes + self.optimizer_bytes
+        return held + self.activations_bytes + self.logits_bytes + self.reserve_bytes
 
     def fits(self, memory_gbyte: float) -> bool:
         """Of a GPU sold with so many GB: its maker counts in powers of 1024 (an A100 of 80 GB has 81,920 MiB)."""

@@ -249,10 +249,10 @@ def _check_experts(layout: Layout, transformer: Transformer) -> None:
 
 def _check_chunks(layout: Layout, transformer: Transformer) -> None:
     layers, parts = transformer.layers, layout.pp * layout.vp
-    if not _cuts(layers, parts):
+    if not cuts(layers, parts):
         fitting = {
-            "pp": [pp for pp in range(1 if layout.vp == 1 else 2, layers + 1) if _cuts(layers, pp * layout.vp)],
-            "vp": [vp for vp in range(1, layers + 1) if _cuts(layers, layout.pp * vp)],
+            "pp": [pp for pp in range(1 if layout.vp == 1 else 2, layers + 1) if cuts(layers, pp * layout.vp)],
+            "vp": [vp for vp in range(1, layers + 1) if cuts(layers, layout.pp * vp)],
         }
         nearest = [f"{size} = {_around(getattr(layout, size), sizes)}" for size, sizes in fitting.items() if sizes]
         raise ConfigError(
@@ -268,7 +268,7 @@ def _chunk(layers: int, parts: int) -> tuple[int, int]:
     return size, size * parts - layers
 
 
-def _cuts(layers: int, parts: int) -> bool:
+def cuts(layers: int, parts: int) -> bool:
     """Evenly, or as Megatron accounts for embedding and loss (Llama 3's 126 in 16 or 128), or DeepSeek-V3's 61."""
     size, missing = _chunk(layers, parts)
     return missing == 0 or (missing <= 3 and parts > 1 and size >= (missing + 1) // 2)

@@ -14,7 +14,7 @@ from typing import Any
 
 from weft.errors import ConfigError, UnknownName
 from weft.training.memory import GB, Footprint, footprint
-from weft.training.parallel import RECOMPUTE, Layout, check
+from weft.training.parallel import RECOMPUTE, Layout, check, cuts
 from weft.training.site import Site
 from weft.training.step import Step, run_step
 from weft.training.transformer import Transformer
@@ -93,7 +93,8 @@ def _sizes(one: Transformer, site: Site, given: Mapping[str, Any]) -> Iterator[d
     for values in product(*([given[name]] if name in given else choices[name] for name in names)):
         fields = dict(zip(names, values, strict=True))
         stages, chunks = fields["pp"], fields["vp"]
-        if stages * chunks > one.layers or (chunks > 1 and stages == 1):
+        parts = stages * chunks
+        if parts > one.layers or not cuts(one.layers, parts) or (chunks > 1 and stages == 1):
             continue
         if fields["zero"] > 1 and stages > 1 and "zero" not in given:
             continue

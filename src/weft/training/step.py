@@ -15,6 +15,7 @@ all are at it (`communication`). What is not hidden behind compute is in the ste
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +92,7 @@ def run_step(
     optimizer_s = gpu.adam_s(
         float((owned.parameters / sharded.copies + owned.expert_parameters / sharded.expert_copies).sum(1).max())
     )
-    gathered_s = sharded.gather_s()
+    gathered_s = sharded.gather_s
     after_s = 0.0 if layout.overlap_param_gather else float(gathered_s.sum(1).max())
     step_s = float(summed_s.max()) + optimizer_s + after_s
     parts = _parts([*forward, *backward], layout, schedule, step_s, optimizer_s, slowest, gathers_s)
@@ -153,12 +154,12 @@ class _Sharded:
         """[stage, chunk] -> seconds for the parameters of a chunk, bucket after bucket."""
         made = np.zeros(self.owned.parameters.shape)
         for kind, many in (("dp-cp", self.owned.parameters), ("edp", self.owned.expert_parameters)):
-            for at, parameters in np.ndenumerate(many):
-                if parameters:
-                    buckets = float(self.buckets[at])
-                    made[at] += buckets * self.over.time_s(kind, collective, parameters / buckets * bytes_each)
+            sizes, which = np.unique(many / self.buckets * bytes_each, return_inverse=True)  # most chunks are alike
+            times_s = [self.over.time_s(kind, collective, size) if size else 0.0 for size in sizes.tolist()]
+            made += self.buckets * np.array(times_s)[which].reshape(made.shape)
         return made
 
+    @cached_property
     def gather_s(self) -> NDArray[np.float64]:
         """[stage, chunk] -> seconds to bring the changed parameters to all copies."""
         if self.layout.zero in (0, 3):
@@ -167,7 +168,7 @@ class _Sharded:
 
     def ready_s(self, forward_s: NDArray[np.float64]) -> NDArray[np.float64]:
         """[stage, chunk] -> when its first forward may begin: first layers are there, the last ones come in time."""
-        each_s = self.gather_s()
+        each_s = self.gather_s
         all_s = np.cumsum(each_s, axis=1)
         rest = 1 - 1 / self.buckets
         made: NDArray[np.float64] = np.maximum(all_s - each_s * rest, all_s - forward_s * rest)
