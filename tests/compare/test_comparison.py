@@ -18,7 +18,7 @@ from weft.compare.comparison import compare
 from weft.compare.job import Call, parse_job
 from weft.compare.outcome import Comparison, Outcome
 from weft.compare.published import published
-from weft.compare.words import show_parts, show_time, show_usd
+from weft.compare.words import show_band, show_parts, show_time, show_usd
 from weft.errors import ConfigError
 from weft.fabric import catalog, files
 from weft.fabric.prices import Price
@@ -92,6 +92,11 @@ def test_every_time_has_its_band(found: Comparison) -> None:
         assert one.report()["by_size"][0]["band_us"] == [one.by_size[0].band.low_us, one.by_size[0].band.high_us]
         (at_size,) = [point for point in one.by_size if point.at == 1 << 30]
         assert at_size.band == one.band
+
+
+def test_a_band_is_shown_in_the_units_of_its_ends() -> None:
+    assert show_band(4_660, 6_420) == "4.66 to 6.42 ms"
+    assert show_band(730, 1_200) == "730 µs to 1.20 ms"
 
 
 def test_a_transport_of_its_own_has_the_band_of_runs_over_it() -> None:

@@ -21,6 +21,7 @@ from weft.sim.figures import format_size
 from weft.units import format_size_bytes
 from weft.version import __version__
 
+_ROOM = 24  # letters behind a curve
 _PARTS = {
     "launch": "launch: kernels start",
     "steps": "steps: ranks wait for the message before",
@@ -175,7 +176,7 @@ def _chart(
 ) -> str:
     curves = [
         Curve(
-            name=one.wire.label,
+            name=one.wire.label if len(one.wire.label) <= _ROOM else one.wire.name,
             colour=_colour(one),
             points=tuple((float(point.at), value(point, point.time_us)) for point in points(one)),
             band=tuple((value(point, point.band.low_us), value(point, point.band.high_us)) for point in points(one)),

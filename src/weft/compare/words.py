@@ -16,10 +16,9 @@ def show_time(us: float) -> str:
 
 
 def show_band(low_us: float, high_us: float) -> str:
-    """`4.66 to 6.42 ms`: in the unit of the longer one."""
-    number, unit = show_time(high_us).split()
-    unit_us = {"s": 1e6, "ms": 1e3, "µs": 1.0}[unit]
-    return f"{three(low_us / unit_us)} to {number} {unit}"
+    """`4.66 to 6.42 ms`, `730 µs to 1.2 ms`."""
+    low, high = show_time(low_us), show_time(high_us)
+    return f"{low.split()[0] if low.split()[1] == high.split()[1] else low} to {high}"
 
 
 def show_usd(bill: Bill) -> str:
