@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from numba.core.dispatcher import Dispatcher
 
-from weft import jit
+from weft.jit import cache
 
-ROOT = Path(jit.__file__).parent
+ROOT = Path(cache.__file__).parent.parent
 KERNELS = sorted(
     ".".join(("weft", *path.relative_to(ROOT).with_suffix("").parts))
     for path in ROOT.rglob("*.py")
@@ -22,7 +22,7 @@ KERNELS = sorted(
 
 
 def folder(boundscheck: str) -> str:
-    code = "from weft import jit; print(jit.cache_folder('weft.wire.kernels'))"
+    code = "from weft.jit import cache_folder; print(cache_folder('weft.wire.kernels'))"
     environment = os.environ | {"NUMBA_BOUNDSCHECK": boundscheck}
     return subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
@@ -30,12 +30,12 @@ def folder(boundscheck: str) -> str:
 
 
 def folders() -> dict[str, Path]:
-    return {module: jit.cache_folder.__wrapped__(module) for module in KERNELS}
+    return {module: cache.cache_folder.__wrapped__(module) for module in KERNELS}
 
 
 def edit(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
-    read = jit._source.__wrapped__
-    monkeypatch.setattr(jit, "_source", lambda name: f"{read(name)}\n" if name == module else read(name))
+    read = cache._source.__wrapped__
+    monkeypatch.setattr(cache, "_source", lambda name: f"{read(name)}\n" if name == module else read(name))
 
 
 def changed_by_an_edit_of(monkeypatch: pytest.MonkeyPatch, module: str) -> set[str]:
@@ -65,14 +65,14 @@ def test_an_edit_in_what_a_kernel_calls_names_another_cache(monkeypatch):
     ],
 )
 def test_an_edit_that_no_kernel_can_see_compiles_nothing(monkeypatch, module):
-    assert jit._source(module) is not None
+    assert cache._source(module) is not None
     assert changed_by_an_edit_of(monkeypatch, module) == set()
 
 
 @pytest.mark.parametrize("module", KERNELS)
 def test_what_a_kernel_uses_is_in_the_name_of_its_cache(module):
     """Every name of weft that a kernel reads comes from a module whose source is hashed."""
-    names = jit.sources(module)
+    names = cache.sources(module)
     for thing in vars(importlib.import_module(module)).values():
         if isinstance(thing, Dispatcher) and thing.__module__ == module:
             used = (thing.py_func.__globals__.get(name) for name in thing.py_func.__code__.co_names)
@@ -86,7 +86,7 @@ def test_numba_keeps_the_kernels_of_weft_there():
     made = [thing for thing in vars(kernels).values() if isinstance(thing, Dispatcher)]
     cached = [one for one in made if one.stats.cache_path]
     assert cached
-    assert {one.stats.cache_path for one in cached} == {str(jit.cache_folder("weft.wire.kernels"))}
+    assert {one.stats.cache_path for one in cached} == {str(cache.cache_folder("weft.wire.kernels"))}
 
 
 # -- loading ----------------------------------------------------------------------------------------------------------
@@ -144,6 +144,32 @@ def test_of_two_processes_that_want_a_kernel_one_compiles_it(tmp_path):
     call = "import numpy, mine; mine.inner(numpy.arange(5)); print(sum(mine.inner.stats.cache_hits.values()))"
     with ThreadPoolExecutor() as pool:
         assert sorted(pool.map(lambda _: python(call, tmp_path), range(2))) == ["0\n", "1\n"]
+
+
+_TURNS = """
+import numpy, mine
+from numba.core.compiler_lock import global_compiler_lock
+from weft.jit.cache import KernelCache
+
+end = KernelCache.end_turn
+KernelCache.end_turn = lambda self: print(global_compiler_lock.is_locked()) or end(self)
+mine.inner(numpy.arange(5))
+"""
+
+
+def test_no_other_thread_begins_to_compile_before_a_turn_has_ended(tmp_path):
+    """It would take that turn for its own, and lose it in the middle."""
+    (tmp_path / "mine.py").write_text(_MODULE)
+    assert python(_TURNS, tmp_path) == "True\n"
+
+
+def test_kernels_that_were_not_used_for_long_go_when_others_come(tmp_path):
+    folders = [tmp_path / "weft" / "kernels" / f"{name}-{'0' * 16}" for name in ("wire.kernels", "sim.kernels")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        os.utime(folder, (1, 1))
+    python("from weft.wire import kernels; kernels.read_column._cache.cache_path", tmp_path)
+    assert [folder.is_dir() for folder in folders] == [False, True]
 
 
 _FAIL = """

@@ -29,7 +29,7 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
     runtime                        what other processes can reach: folders, unix sockets, memory; their owner's alone
     plugins                        doors: topologies, engines, formats and more that others add, by name
     web                            the console's page, as it was built; or how to get it
-    compiler                       the user's C compiler, for what is made on first use
+    compiler | kept                the user's C compiler | what is made on first use, and kept while somebody uses it
     units | ids | version
     errors                         you, the fabric, or us
 

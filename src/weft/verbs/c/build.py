@@ -6,14 +6,16 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from weft import compiler
+from weft import compiler, kept
 from weft.errors import ConfigError
 
 NAME, CM_NAME = "libibverbs.so.1", "librdmacm.so.1"
@@ -35,13 +37,14 @@ def folder(cache: Path | None = None) -> Path | None:
     digest = hashlib.sha256(repr((python, private, sys.platform)).encode())
     for file in _files():
         digest.update(file.read_bytes())
-    made = compiler.cache(cache) / f"verbs-{os.uname().machine}-{digest.hexdigest()[:16]}"
+    made = (cache or kept.home()) / f"verbs-{os.uname().machine}-{digest.hexdigest()[:16]}"
     if (made / NAME).is_file():
-        return made
+        return kept.use(made)
     found = compiler.find()
     if found is None:
         return None
     _compile(found, made, python, private)
+    kept.replace_old(made)
     return made
 
 
@@ -52,12 +55,25 @@ def _files() -> list[Path]:
 
 def _compile(cc: str, made: Path, python: str, private: tuple[str, tuple[str, ...]]) -> None:
     """In a folder that is renamed when it is whole: others may compile at the same time."""
-    from weft.verbs.c import header, start  # which need all of the adapter
+    from weft.verbs.c import start  # which needs all of the adapter
 
     start.load()
+    made.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f"{made.name}.", dir=made.parent))
+    try:
+        _compile_in(partial, cc, python, private)
+        partial.chmod(0o755)
+        partial.rename(made)
+    except OSError:  # somebody else was faster
+        if not (made / NAME).is_file():
+            raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
-    partial = made.with_name(f"{made.name}.{os.getpid()}")
-    partial.mkdir(parents=True, exist_ok=True)
+
+def _compile_in(partial: Path, cc: str, python: str, private: tuple[str, tuple[str, ...]]) -> None:
+    from weft.verbs.c import header
+
     source = Path(str(files("weft.verbs.c").joinpath("lib")))
     (partial / "weft_numbers.h").write_text(header.text(), encoding="utf-8")
     (partial / "weft_python.h").write_text(python, encoding="utf-8")
@@ -70,11 +86,6 @@ def _compile(cc: str, made: Path, python: str, private: tuple[str, tuple[str, ..
     _run(cc, partial / CM_NAME, [*headers, *_public(CM_NAME, source / "cm" / "exports.map"), *connecting])
     (partial / NAME.removesuffix(".1")).symlink_to(NAME)  # which NCCL looks for first
     _run(cc, partial / PRELOAD, [str(source.with_name("preload.c"))])
-    try:
-        partial.rename(made)
-    except OSError:  # somebody else was faster
-        if not (made / NAME).is_file():
-            raise
 
 
 def _run(cc: str, made: Path, words: Sequence[str]) -> None:

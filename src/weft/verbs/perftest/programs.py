@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 from shlex import join
 
+from weft import kept
 from weft.verbs.perftest.kinds import Test
 
 _EXAMPLES = ["ibv_devices", "ibv_devinfo", *(f"ibv_{kind}_pingpong" for kind in ("rc", "uc", "ud"))]
@@ -26,7 +26,7 @@ def program_folder(cache: Path | None = None) -> Path:
     """Where they are; written when it is not there yet, in one step, as others may do the same."""
     texts = {name: f'#!/bin/sh\nexec {join(command(*words))} "$@"\n' for name, words in PROGRAMS.items()}
     digest = hashlib.sha256("".join(texts.values()).encode()).hexdigest()[:16]
-    parent = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft"
+    parent = cache or kept.home()
     folder = parent / f"programs-{digest}"
     if not folder.is_dir():
         parent.mkdir(parents=True, exist_ok=True)
@@ -38,4 +38,5 @@ def program_folder(cache: Path | None = None) -> Path:
         with contextlib.suppress(OSError):  # somebody else was faster
             partial.rename(folder)
         shutil.rmtree(partial, ignore_errors=True)
-    return folder
+        kept.replace_old(folder)
+    return kept.use(folder)

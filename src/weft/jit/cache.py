@@ -1,4 +1,4 @@
-"""Numba kernels, compiled once and cached where the cache cannot go stale.
+"""Where compiled kernels are kept so that they cannot go stale, and how they come back.
 
 Numba's own file cache looks at the file of a kernel alone: it misses edits in what that file calls, and the
 bounds-check flag. So the kernels of a module are cached in a folder named after a hash of its source, of all that it
@@ -27,24 +27,19 @@ from typing import IO, Any
 
 import numba
 from llvmlite import binding as llvm
-from llvmlite import ir
-from numba.core import caching, cgutils, environment, types
-from numba.core.errors import NumbaError
-from numba.core.registry import CPUDispatcher
+from numba.core import caching, environment
 from numba.core.runtime import nrtdynmod
 from numba.core.runtime.nrt import rtsys
-from numba.extending import intrinsic
 
-from weft.errors import ConfigError
+from weft.kept import home, replace_old, use
 
-Kernel = Callable[..., Any]  # numba infers the types
-_ROOT = Path(__file__).parent
+_ROOT = Path(__file__).parent.parent
 # What a module imports as it is loaded: not in a function, and not for type checkers, which are both indented.
 _IMPORTS = re.compile(r"^from (weft[\w.]*) import (\([^)]*\)|.*)", re.M)
-_pointed: list[Any] = [None] * 16  # what has an address; interpreted it is the place here. No real one is so small
 BOUNDSCHECK = os.environ.get("NUMBA_BOUNDSCHECK") == "1"
 _LONGEST_TURN_S, _LOOKS_PER_S = 300, 20
 _OF_COMPILER = (b"_numba_hashsecret_", b"numba_parallel_for")  # symbols that are there once numba's compiler is
+of_plugins: list[Callable[..., Any]] = []  # functions of somebody else that are kept here as well
 
 
 @functools.cache
@@ -58,6 +53,11 @@ def _source(module: str) -> str | None:
         if file.is_file():
             return file.read_text(encoding="utf-8")
     return None
+
+
+def has_source(function: Callable[..., Any]) -> bool:
+    """Whether it is known what it is made of; what is not cannot be kept."""
+    return _source(function.__module__) is not None
 
 
 def _imports(module: str) -> Iterator[str]:
@@ -84,8 +84,7 @@ def cache_folder(module: str) -> Path:
     digest = hashlib.sha256(f"{numba.__version__} boundscheck={BOUNDSCHECK}".encode())
     for name, text in sorted(sources(module).items()):
         digest.update(f"{name}\n{text}".encode())
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "weft" / "kernels" / f"{module.removeprefix('weft.')}-{digest.hexdigest()[:16]}"
+    return home() / "kernels" / f"{module.removeprefix('weft.')}-{digest.hexdigest()[:16]}"
 
 
 @functools.cache
@@ -100,21 +99,26 @@ class _Locator(caching._CacheLocator):
     Numba's own file for a kernel knows neither the package that its module is in nor what of weft it calls.
     """
 
-    def __init__(self, function: Kernel) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         self._folder = cache_folder(function.__module__)
         self._line = function.__code__.co_firstlineno
 
     @classmethod
-    def from_function(cls, py_func: Kernel, py_file: str) -> _Locator | None:
-        if not Path(py_file).is_relative_to(_ROOT) and py_func not in _pointed:
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _Locator | None:
+        if not Path(py_file).is_relative_to(_ROOT) and py_func not in of_plugins:
             return None
         made = cls(py_func)
-        if not made._folder.exists():
+        is_new = not made._folder.exists()
+        if is_new:
             _say_that_it_takes_time()
         try:
             made.ensure_cache_path()  # type: ignore[no-untyped-call]
         except OSError:  # a home that cannot be written: numba looks for another place
             return None
+        if is_new:
+            replace_old(made._folder)
+        else:
+            use(made._folder)
         return made
 
     def get_cache_path(self) -> str:
@@ -177,12 +181,12 @@ def _no_bitcode() -> bytes:
     return bytes(llvm.parse_assembly("").as_bitcode())
 
 
-class _Cache(caching.FunctionCache):
+class KernelCache(caching.FunctionCache):
     """Of one kernel; other people's are numba's own."""
 
     _impl_class = _MachineCode
 
-    def __init__(self, function: Kernel) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
         self._turn: IO[bytes] | None = None
         stamp = self._impl.locator.get_source_stamp()
@@ -223,18 +227,18 @@ class _Cache(caching.FunctionCache):
             self._turn = None
 
 
-class _LaterCache:
+class LaterCache:
     """One that is looked for when the kernel is called: most of those that a program imports are not."""
 
-    def __init__(self, function: Kernel) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._found, name)
 
     @functools.cached_property
-    def _found(self) -> _Cache:
-        return _Cache(self._function)
+    def _found(self) -> KernelCache:
+        return KernelCache(self._function)
 
 
 class _RuntimeFile(caching.CodeLibraryCacheImpl):
@@ -266,154 +270,3 @@ def _start_runtime(target_context: Any) -> None:
         rtsys.initialize(target_context)
     finally:
         nrtdynmod.compile_nrt_functions = own
-
-
-class _Kernel(CPUDispatcher):
-    """A kernel whose first call finds its machine code."""
-
-    def __init__(self, function: Kernel, options: dict[str, Any]) -> None:
-        super().__init__(function, targetoptions={"nopython": True, **options})
-        self._cache = _LaterCache(function)
-
-    def compile(self, sig: Any) -> Any:
-        try:
-            return super().compile(sig)
-        finally:
-            self._cache.end_turn()
-
-    def _compilation_chain_init_hook(self) -> None:
-        """Kernels of weft use no extension of numba, which are looked for among all that is installed."""
-
-
-def _cached(function: Kernel, **options: Any) -> Kernel:
-    return function if numba.config.DISABLE_JIT else _Kernel(function, options)  # type: ignore[attr-defined]
-
-
-# Counting references to arrays costs 30 times what a simulation step does: kernels that make no array do without.
-_LEAN: dict[str, Any] = {"_nrt": False, "boundscheck": BOUNDSCHECK, "error_model": "numpy"}
-_INNER = _LEAN | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-
-
-def kernel(function: Kernel) -> Kernel:
-    """Compile on first call, or take it from the cache. Other threads run meanwhile."""
-    return _cached(function, nogil=True, boundscheck=BOUNDSCHECK)
-
-
-def lean_kernel(function: Kernel) -> Kernel:
-    """The same for a kernel that makes no array: it changes those that it is given. Other threads run meanwhile."""
-    return _cached(function, nogil=True, **_LEAN)
-
-
-def quick_kernel(function: Kernel) -> Kernel:
-    """The same for one that is over before another thread could run: to let them would cost more than it does.
-
-    Only such a kernel may let them run itself, for the part of it that takes long.
-    """
-    return _cached(function, **_LEAN)
-
-
-def handler(function: Kernel) -> Kernel:
-    """A part of a lean kernel that runs rarely, or is large."""
-    compiled: Kernel = numba.njit(**_INNER)(function)
-    return compiled
-
-
-def part(function: Kernel) -> Kernel:
-    """A small part of a lean kernel, inlined by LLVM, which takes a tenth of the time that numba's own way takes."""
-    compiled: Kernel = numba.njit(forceinline=True, **_INNER)(function)
-    return compiled
-
-
-def inlined(function: Kernel) -> Kernel:
-    """A small helper of kernels: inlined at the call, which a plain kernel is not."""
-    compiled: Kernel = numba.njit(inline="always", boundscheck=BOUNDSCHECK)(function)
-    return compiled
-
-
-def entry(function: Kernel, *arguments: Any) -> Kernel:
-    """What a kernel is compiled to for arguments like these: calling that is half the work of finding it each time."""
-    found: Kernel = function.compile(tuple(numba.typeof(one) for one in arguments))  # type: ignore[attr-defined, no-untyped-call]
-    return found
-
-
-def c_function(function: Kernel) -> int:
-    """Where C finds a kernel of one whole number that gives one; it runs without Python's lock."""
-    function.compile((types.int64,))  # type: ignore[attr-defined]
-    found: Any = function.overloads[(types.int64,)]  # type: ignore[attr-defined]
-    address: int = found.library.get_pointer_to_function(found.fndesc.llvm_cfunc_wrapper_name)
-    return address
-
-
-@functools.cache
-def address_of(function: Kernel, signature: Any, what: str) -> int:
-    """Where `call` and `ask` find a function of somebody else, compiled for these arguments or taken from the cache."""
-    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
-        _pointed.append(function)
-        return len(_pointed) - 1
-    bare = getattr(function, "py_func", function)
-    _pointed.append(bare)
-    compiled = numba.njit(**_LEAN)(bare) if _source(bare.__module__) is None else _Kernel(bare, _LEAN)
-    try:
-        compiled.compile(signature)
-    except NumbaError as error:
-        raise ConfigError(f"{what} is no kernel that numba can compile:\n{error}") from error
-    found: Any = compiled.overloads[signature.args]
-    address: int = found.library.get_pointer_to_function(found.fndesc.llvm_func_name)
-    _pointed.append(compiled)  # or its machine code would go
-    return address
-
-
-def _through(returns: Any) -> Kernel:
-    """Call the function at an address with three arguments: records, arrays or whole numbers."""
-
-    def typed(_context: Any, address: Any, a: Any, b: Any, c: Any) -> Any:
-        takes = tuple(types.int64 if isinstance(one, types.Integer) else one for one in (a, b, c))
-
-        def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            convention = context.call_conv
-            pointer = builder.inttoptr(args[0], convention.get_function_type(returns, takes).as_pointer())
-            status, found = convention.call_function(builder, pointer, returns, takes, args[1:])
-            with cgutils.if_unlikely(builder, status.is_error):  # type: ignore[no-untyped-call]
-                convention.return_status_propagate(builder, status)
-            return found
-
-        return returns(types.int64, *takes), emit
-
-    return intrinsic(typed)
-
-
-def _interpret(address: int, *arguments: Any) -> Any:
-    return _pointed[address](*arguments)
-
-
-if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
-    call = ask = _interpret
-else:
-    call, ask = _through(types.none), _through(types.int64)
-
-
-def _prefetch(_context: Any, array: Any, index: Any) -> Any:
-    """Ask for the cache line of `array[index]`, which will be needed soon; does nothing interpreted.
-
-    An index that is nowhere does no harm.
-    """
-    place = types.intp if array.ndim == 1 else types.UniTuple(types.intp, array.ndim)  # type: ignore[no-untyped-call]
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = signature.args[0]
-        made = context.make_array(kind)(context, builder, args[0])
-        indices = cgutils.unpack_tuple(builder, args[1]) if kind.ndim > 1 else [args[1]]  # type: ignore[no-untyped-call]
-        item = cgutils.get_item_pointer(  # type: ignore[no-untyped-call]
-            context, builder, kind, made, indices, wraparound=False
-        )
-        pointer = builder.bitcast(item, ir.IntType(8).as_pointer())
-        number = ir.IntType(32)
-        takes = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
-        function = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], takes)
-        builder.call(function, [pointer, number(0), number(3), number(1)])  # to read, keep, data
-        return context.get_dummy_value()
-
-    return types.void(array, place), emit
-
-
-prefetch: Kernel = (lambda _array, _index: None) if numba.config.DISABLE_JIT else intrinsic(_prefetch)  # type: ignore[attr-defined]
