@@ -20,6 +20,7 @@ from weft.ids import p_keys_match
 from weft.jit import Kernel, part, quick_kernel
 from weft.verbs import enums as e
 from weft.verbs.hca.copying import copy
+from weft.verbs.hca.elements import LOCAL_WRITE, copy_all, element, find_elements, found, opened_there, sge
 from weft.verbs.hca.opcodes import OPS
 from weft.verbs.hca.segment import MESSAGE_MAX_BYTES, OWN_Q_KEY, Service
 from weft.verbs.shm import layout
@@ -51,8 +52,7 @@ _NEEDED = (e.IBV_ACCESS_REMOTE_WRITE,) * 4 + (e.IBV_ACCESS_REMOTE_READ,) + (e.IB
 _ACCESS = tuple(int(access) for access in _NEEDED)
 _WC_RECV, _WC_RECV_IMM = int(e.IBV_WC_RECV), int(e.IBV_WC_RECV_RDMA_WITH_IMM)
 _WITH_IMM = int(e.IBV_WC_WITH_IMM)
-_SIGNALED, _SOLICITED, _INLINE = int(e.IBV_SEND_SIGNALED), int(e.IBV_SEND_SOLICITED), int(e.IBV_SEND_INLINE)
-_LOCAL_WRITE = int(e.IBV_ACCESS_LOCAL_WRITE)
+_SIGNALED, _SOLICITED = int(e.IBV_SEND_SIGNALED), int(e.IBV_SEND_SOLICITED)
 _RTR, _RTS, _SQD, _SQE = int(e.IBV_QPS_RTR), int(e.IBV_QPS_RTS), int(e.IBV_QPS_SQD), int(e.IBV_QPS_SQE)
 _RC, _UD = int(Service.RC), int(Service.UD)
 _GRH_BYTES, _IMM_BYTES, _DETH_BYTES = GRH.size, ImmDt.size, DETH.size
@@ -67,14 +67,9 @@ PATH_BYTES = layout.PathRecord.size + _REQUEST_MAX_BYTES + layout.SGE_MAX * _WOR
 _let_others: Kernel = types.ExternalFunction("PyEval_SaveThread", types.uint64())
 _go_on: Kernel = types.ExternalFunction("PyEval_RestoreThread", types.void(types.uint64))
 
-_fit, _region_at = part(p_keys_match), part(layout.region_at)
-path_at, request_at, _sge, _region = (
-    view(layout.PathRecord),
-    view(layout.SendRequest),
-    view(layout.SgeRecord),
-    view(layout.RegionRecord),
-)
-_receive_request, _scratch, _word = view(layout.ReceiveRequest), view(layout.Scratch), view(Word)
+_fit = part(p_keys_match)
+path_at, request_at = view(layout.PathRecord), view(layout.SendRequest)
+_receive_request, _scratch = view(layout.ReceiveRequest), view(layout.Scratch)
 _header, _meter = view(layout.Header), view(layout.MeterRecord)
 
 
@@ -88,85 +83,11 @@ def fill_in(words: npt.NDArray[np.int64]) -> layout.PathRecord:
 
 
 @part
-def _opened(memory: int, domain: int, qp: int, key: int, va: int, length: int, access: int, local: bool) -> int:
-    """Where the bytes are in the process that the key is of; -1 if it does not open them. ON_GPU is in it, or not."""
-    region = _region(memory + _region_at(key))
-    if region.key != key or region.domain != domain:
-        return -1
-    kind = region.kind & layout.KIND_MASK
-    if kind == 0 or (local and kind != layout.REGION) or region.access & access != access:
-        return -1
-    only = region.qp_num
-    offset, size = va - region.base, region.length
-    if (only != 0 and only != qp) or offset < 0 or offset > size or length > size - offset:  # sums could turn over
-        return -1
-    return region.address + offset + (layout.ON_GPU if region.kind != kind else 0)
-
-
-@part
-def _opened_there(path, domain: int, qp: int, key: int, va: int, length: int, access: int, local: bool) -> int:
-    """The same at the other end."""
-    path.far_reference = _region(path.far + _region_at(key)).kind & ~layout.KIND_MASK
-    return _opened(path.far, domain, qp, key, va, length, access, local)
-
-
-@part
-def _element(path, n: int):
-    """Of the request."""
-    return _sge(path.request + _REQUEST_BYTES + n * _SGE_BYTES)
-
-
-@part
-def _found(path, n: int):
-    """Where an element is in this process."""
-    return _word(path.found + n * _WORD_BYTES)
-
-
-@part
-def _find_elements(path, request, write: bool) -> int:
-    """Find all elements of the request; how many bytes they are, or -1."""
-    size, is_inline = 0, request.flags & _INLINE != 0
-    if request.num_sge > path.max_sge or (is_inline and write):
-        return -1
-    domain = queue_pair(path.own_qp).domain
-    access = _LOCAL_WRITE if write else 0
-    path.own_is_on_gpu = 0
-    for n in range(request.num_sge):
-        one = _element(path, n)
-        address, length = one.address, one.length
-        if length and not is_inline:
-            address = _opened(path.own, domain, 0, one.lkey, address, length, access, True)
-            if address == -1:
-                return -1
-            path.own_is_on_gpu |= address & layout.ON_GPU
-        _found(path, n).value = address
-        size += length
-    return -1 if is_inline and size > path.max_inline else size
-
-
-@part
-def _copy_all(path, far: int, size: int, skipped: int, outward: bool) -> bool:
-    """Bytes `skipped` to `skipped + size` of the elements here, and as many in one piece there."""
-    n = 0
-    while size > 0:
-        length = _element(path, n).length
-        if skipped < length:
-            here = min(length - skipped, size)
-            if not copy(path, _found(path, n).value + skipped, far, here, outward):
-                return False
-            far, size, skipped = far + here, size - here, 0
-        else:
-            skipped -= length
-        n += 1
-    return True
-
-
-@part
 def _put(path, far: int, size: int, skipped: int) -> bool:
-    """Bytes of the message, as `_copy_all`; a datagram lies together."""
+    """Bytes of the message, as `copy_all`; a datagram lies together."""
     if path.staged != 0:
         return copy(path, path.staged + skipped, far, size, True)
-    return _copy_all(path, far, size, skipped, True)
+    return copy_all(path, far, size, skipped, True)
 
 
 @part
@@ -174,8 +95,8 @@ def _stage(path, request, size: int) -> None:
     """Put a datagram together: its route, and its data."""
     to = path.staged + _GRH_BYTES
     for n in range(request.num_sge):
-        length = _element(path, n).length
-        move(to, _found(path, n).value, length)
+        length = element(path, n).length
+        move(to, found(path, n).value, length)
         to += length
     if path.wc_flags != 0:
         length = path.length + (size + 3) // 4 * 4 + (_IMM_BYTES if request.opcode == SEND_IMM else 0)
@@ -243,7 +164,7 @@ def _can_take(queue) -> bool:
 @part
 def _receive_element(work: int, n: int):
     """Of the receive request at an address."""
-    return _sge(work + _RECEIVE_BYTES + n * _SGE_BYTES)
+    return sge(work + _RECEIVE_BYTES + n * _SGE_BYTES)
 
 
 @part
@@ -251,7 +172,7 @@ def _place(path, work: int, n: int) -> int:
     """Where element n of a receive request is in the other process; -1 if its key does not open it."""
     one, domain = _receive_element(work, n), queue_pair(path.far_qp).receive_domain
     length = one.length
-    return _opened_there(path, domain, 0, one.lkey, one.address, length, _LOCAL_WRITE, True) if length else 0
+    return opened_there(path, domain, 0, one.lkey, one.address, length, LOCAL_WRITE, True) if length else 0
 
 
 @part
@@ -274,8 +195,8 @@ def _put_behind(path, request, address: int, queue, size: int) -> None:
         move(to, path.staged, size)
         return
     for n in range(request.num_sge):
-        length = _element(path, n).length
-        move(to, _found(path, n).value, length)
+        length = element(path, n).length
+        move(to, found(path, n).value, length)
         to += length
 
 
@@ -308,7 +229,7 @@ def _atomic(path, request, address: int) -> bool:
         values.after = before + request.compare if adds else request.swap
         if not copy(path, at + _WORD_BYTES, address, _WORD_BYTES, True):
             return False
-    move(_found(path, 0).value, at, _WORD_BYTES)
+    move(found(path, 0).value, at, _WORD_BYTES)
     return True
 
 
@@ -328,13 +249,13 @@ def _do(path, request, qp, size: int) -> bool:
         return False
     if size == 0:
         return True
-    address = _opened_there(path, qp.domain, qp.number, request.rkey, request.va, size, access, False)
+    address = opened_there(path, qp.domain, qp.number, request.rkey, request.va, size, access, False)
     if address == -1:
         return False
     if op in ATOMICS:
         is_on_gpu = (path.own_is_on_gpu | address) & layout.ON_GPU != 0
         return not is_on_gpu and request.va % _WORD_BYTES == 0 and _atomic(path, request, address)
-    return _copy_all(path, address, size, 0, op != READ)
+    return copy_all(path, address, size, 0, op != READ)
 
 
 @part
@@ -394,10 +315,10 @@ def carry_out(path) -> int:
     if request.number == 0 and own.posted - own.polled >= own.max_send_wr:  # what is polled orders nothing else
         return SLOW
     answered, is_datagram = op in ANSWERED, own.service == _UD
-    size = _find_elements(path, request, answered)
+    size = find_elements(path, request, answered)
     if size < 0 or size > MESSAGE_MAX_BYTES or (answered and (own.max_rd_atomic == 0 or own.service != _RC)):
         return SLOW
-    if op in ATOMICS and (size != _WORD_BYTES or _element(path, 0).length != _WORD_BYTES):
+    if op in ATOMICS and (size != _WORD_BYTES or element(path, 0).length != _WORD_BYTES):
         return SLOW
     if is_datagram:
         if size > own.mtu_bytes or (op != SEND and op != SEND_IMM) or path.own_is_on_gpu != 0:
@@ -429,7 +350,7 @@ def carry_out(path) -> int:
 def _takes_long(path) -> bool:
     size = 0
     for n in range(request_at(path.request).num_sge):
-        size += _element(path, n).length
+        size += element(path, n).length
     return size > _LONG_BYTES or takes_time(_meter(path.meter))
 
 
