@@ -8,7 +8,7 @@ build         the library, compiled and kept; what a program needs in its enviro
 start         inside a program: Python gets the library's address, the library what to call
 header        what C is told: records, operations, numbers
 operations    the list of all of them
-identifiers, connections      librdmacm.so.1 (lib/cm): who talks to whom, and events
+identifiers, connections      librdmacm.so.1 (lib/cm): who talks to whom, and events; `program_cmid` are the objects
 devices, regions, completions, pairs, sending, addresses      what each call of the library does, by subject
 objects       what a program made, by handle
 calls         how an operation is declared

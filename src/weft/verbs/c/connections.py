@@ -7,9 +7,9 @@ import errno
 
 from weft.verbs.c.addresses import write_address
 from weft.verbs.c.calls import operation
-from weft.verbs.c.identifiers import ProgramChannel, ProgramCMID, gid_at, put_gid
 from weft.verbs.c.objects import add, find
 from weft.verbs.c.pairs import tell_qp
+from weft.verbs.c.program_cmid import ProgramChannel, ProgramCMID, gid_at, put_gid
 from weft.verbs.cm.connection import Told
 from weft.verbs.enums.cm import rdma_cm_event_type
 from weft.verbs.errors import PyverbsRDMAError
