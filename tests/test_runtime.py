@@ -10,6 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,6 @@ MAKE_OTHER_FOLDERS = {
     "cli/sm_flags.py",
     "cli/tenant_drivers.py",
     "fabric/files/__init__.py",
-    "jit.py",
     "lab/doctor.py",
     "lab/preload.py",
     "lab/sysfs_mount.py",
@@ -129,6 +129,22 @@ def test_who_ends_late_takes_away_nothing_of_its_successor(place, kind):
     assert (place / "name").is_socket()
     successor.close()
     assert not (place / "name").exists()
+
+
+def test_who_comes_when_as_many_wait_as_may_waits_too(place, monkeypatch):
+    listener, waiting = runtime.Listener(place / "a"), []
+    with suppress(OSError):  # whichever it is
+        while True:
+            waiting.append(runtime.dial(place / "a", 0))
+    monkeypatch.setattr(runtime.time, "sleep", lambda _: waiting.append(listener.accept()))
+    with runtime.dial(place / "a", 600) as late:
+        assert late.gettimeout() == 600
+    monkeypatch.undo()
+    with pytest.raises(TimeoutError, match="wait to be let in"):
+        runtime.dial(place / "a", 0.01)
+    for one in waiting:
+        one.close()
+    listener.close()
 
 
 def test_what_killed_processes_left_is_cleared_and_what_lives_stays(place):

@@ -4,13 +4,16 @@
     {"do": "break", "name": "leef1/5"}   ->   {"error": "there is no port ...", "kind": "you"}
     {"do": "traffic"}                    ->   {"progress": [4, 16]}, as often as there is any, before that
 
-The kind is `you`, `fabric` or `us`, as in `errors`, or a word that a command has for its clients.
+The kind is `you`, `fabric` or `us`, as in `errors`, or a word that a command has for its clients. A connection may have
+many commands, one after the other; who says nothing for ten seconds is hung up on.
 Who goes away ends work that tells its progress; any other is done all the same.
 """
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import socket
 import socketserver
 import threading
@@ -39,13 +42,59 @@ def ask(
 ) -> dict[str, Any]:
     """The answer, `ok` or `error`; OSError or ValueError where nobody gives one."""
     with runtime.dial(path, patience_s) as line:
-        line.sendall(json.dumps({"do": do, **words}).encode() + b"\n")
+        line.sendall(_command(do, words))
         with line.makefile("rb") as answer:
             found: dict[str, Any] = msgspec.json.decode(answer.readline())
             while "progress" in found:
                 progress(*found["progress"])
                 found = msgspec.json.decode(answer.readline())
     return found
+
+
+def _command(do: str, words: Mapping[str, Any]) -> bytes:
+    return json.dumps({"do": do, **words}).encode() + b"\n"
+
+
+class Line:
+    """A connection for many commands, of one thread; a process that was forked has its own.
+
+    Where the other end has hung up it dials again: for commands that may as well be done twice.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._process = path, 0
+        self._socket: socket.socket | None = None
+
+    def ask(self, do: str, patience_s: float, /, **words: Any) -> dict[str, Any]:
+        """As the function of this name; no progress."""
+        if self._socket is not None and self._process == os.getpid():
+            with suppress(ConnectionError):
+                return self._ask(self._socket, _command(do, words), patience_s)
+        self.close()
+        self._socket, self._process = runtime.dial(self._path, patience_s), os.getpid()
+        return self._ask(self._socket, _command(do, words), patience_s)
+
+    def _ask(self, line: socket.socket, command: bytes, patience_s: float) -> dict[str, Any]:
+        try:
+            line.settimeout(patience_s)
+            line.sendall(command)
+            with line.makefile("rb") as answer:  # which reads no further: nothing follows before it is asked again
+                said = answer.readline()
+            if not said:
+                raise ConnectionResetError(errno.ECONNRESET, "it hung up")
+            found: dict[str, Any] = msgspec.json.decode(said)
+        except BaseException:  # an answer may still come: it would be taken for the next one
+            self.close()
+            raise
+        return found
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class Refusal(Exception):
@@ -73,6 +122,7 @@ class Commands(socketserver.ThreadingMixIn, socketserver.BaseServer):
         longest_bytes: int = _LONGEST_BYTES,
     ) -> None:
         self.commands, self.tells, self.longest_bytes = commands, tells, longest_bytes
+        self._conversations: set[socket.socket] = set()
         self._listener = runtime.Listener(path)
         super().__init__(str(path), _Conversation)
         threading.Thread(
@@ -86,14 +136,19 @@ class Commands(socketserver.ThreadingMixIn, socketserver.BaseServer):
         made = self._listener.accept()
         if made is None:
             raise OSError("nobody is let in")
+        self._conversations.add(made)
         return made, ""
 
     def close_request(self, request: socket.socket) -> None:  # type: ignore[override]
+        self._conversations.discard(request)
         request.close()
 
     def server_close(self) -> None:
         super().server_close()
         self._listener.close()
+        for one in tuple(self._conversations):
+            with suppress(OSError):  # it ended meanwhile
+                one.shutdown(socket.SHUT_RD)  # an answer that is under way still goes
 
 
 class _Conversation(socketserver.StreamRequestHandler):
@@ -101,10 +156,11 @@ class _Conversation(socketserver.StreamRequestHandler):
     timeout = _SILENT_S
 
     def handle(self) -> None:
-        with suppress(OSError):  # it went away
-            line = self.rfile.readline(self.server.longest_bytes)
-            if line.strip():
+        with suppress(OSError):  # it went away, or says nothing more
+            while (line := self.rfile.readline(self.server.longest_bytes)).strip():
                 self.wfile.write(self._answer(line) + b"\n")
+                if not line.endswith(b"\n"):
+                    return  # too long, and what follows is no command
 
     def _answer(self, line: bytes) -> bytes:
         try:

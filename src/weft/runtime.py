@@ -26,6 +26,7 @@ import socket
 import stat
 import struct
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -38,6 +39,7 @@ _STRUCT = struct.Struct("=iII")
 CREDENTIALS_BYTES = socket.CMSG_SPACE(_STRUCT.size)  # for recvmsg
 _UID = slice(4, 8)
 _BACKLOG = 128
+_TURN_S = 2e-3  # between two tries to be let in
 _PR_SET_PTRACER, _ANY_PROCESS = 0x59616D61, (1 << 64) - 1
 
 
@@ -203,13 +205,25 @@ def dial(path: Path, patience_s: float | None) -> socket.socket:
     made = _new(socket.SOCK_STREAM)
     try:
         made.settimeout(patience_s)
-        made.connect(_name(path))
+        _enter(made, path, patience_s)
         if not is_trusted(peer(made)):
             raise PermissionError(errno.EACCES, f"{path} belongs to user {peer(made).uid}")
     except BaseException:
         made.close()
         raise
     return made
+
+
+def _enter(made: socket.socket, path: Path, patience_s: float | None) -> None:
+    """Where as many wait as may, the kernel sends away who would wait for some time only: it comes again."""
+    until_s = time.monotonic() + (patience_s or 0.0)
+    while True:
+        try:
+            return made.connect(_name(path))
+        except BlockingIOError:
+            if time.monotonic() >= until_s:
+                raise TimeoutError(errno.ETIMEDOUT, f"{_BACKLOG} wait to be let in at {path}, and none is") from None
+            time.sleep(_TURN_S)
 
 
 def pair() -> tuple[socket.socket, socket.socket]:

@@ -18,6 +18,7 @@ import weft
 from weft import runtime
 from weft.cli.run import run
 from weft.errors import ConfigError, SubnetError
+from weft.jobs import processes
 from weft.lab import control, daemon, own_lab
 from weft.lab.registry import Entry
 
@@ -131,6 +132,16 @@ def test_the_first_that_dies_ends_all_and_is_named(lab, capfd, tmp_path):
     assert said.err.startswith("[1] why\n")
     assert said.err.endswith(f"{how}\n  why\n")
     assert left() == []
+
+
+def test_others_may_still_say_what_they_know_of_it(lab, capfd, tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "_LAST_WORDS_S", PATIENCE_S)
+    first = f"echo $$ > {tmp_path}/part; mv {tmp_path}/part {tmp_path}/first; exit 7"
+    other = f"{wait_for(tmp_path / 'first')} read first < {tmp_path}/first; while kill -0 $first; do sleep 0.01; done"
+    text = f"[ $RANK = 1 ] && {{ {first}; }}; {{ {other}; }} 2>&-; echo it has gone >&2; exit 8"
+    assert job(lab, 2, "--quiet", *SHELL, text) == 7
+    how = "weft: rank 1 on dgx1 ended with status 7, and so all ended"
+    assert capfd.readouterr().err == f"[0] it has gone\n{how}\n"
 
 
 def test_who_does_not_end_is_killed_with_what_it_has_started(lab, capfd):

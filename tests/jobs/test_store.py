@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import stat
 import threading
 from collections.abc import Iterator
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.patience import wait_until
 
 from weft import runtime
 from weft.collectives.live import store as client
@@ -63,10 +66,36 @@ def test_a_time_that_is_none_is_refused(address, timeout_s):
         JobStore(address).get("x", timeout_s)
 
 
+def test_many_commands_take_one_connection(address, monkeypatch):
+    """Of each thread, and of each process; and another where the store has hung up."""
+    dialled, dial, store = [], runtime.dial, JobStore(address)
+    monkeypatch.setattr(runtime, "dial", lambda *words: dialled.append(words) or dial(*words))
+    for n in range(3):
+        store.set("n", bytes([n]))
+        assert store.get("n", 0) == bytes([n])
+    assert len(dialled) == 1
+    child = os.fork()
+    if not child:
+        store.set("before", b"")
+        store.set("child", bytes([len(dialled)]))
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (store.get("child", 0), len(dialled)) == (b"\2", 1)
+    with pytest.raises(TimeoutError):
+        store.get("nobody", 0)
+    line = store._line
+    line._socket.shutdown(socket.SHUT_WR)  # as if it had been silent
+    wait_until(lambda: not line._socket.recv(1))
+    assert (store.get("n", 0), len(dialled)) == (b"\2", 2)
+
+
 def test_it_is_its_owners_alone_and_leaves_nothing():
     place = runtime.folder() / "gone.store"
+    known = JobStore(str(place))
     with Store(place) as store:
         assert stat.S_IMODE(Path(store.address).stat().st_mode) == 0o600
+        known.set("x", b"there")
     assert not place.exists()
-    with pytest.raises(Silent, match=r"the store of the job at .*gone.store does not answer"):
-        JobStore(str(place)).get("x", 1)
+    for one in (JobStore(str(place)), known):
+        with pytest.raises(Silent, match=r"the store of the job at .*gone.store does not answer"):
+            one.get("x", 1)

@@ -24,6 +24,7 @@ from weft.jobs.lines import Lines, Mark
 _READ_BYTES = 1 << 16
 _PIPE_BYTES = 1 << 20  # the most that one holds, unless root has said more
 _LOOK_S = 0.1
+_LAST_WORDS_S = 1.0  # a rank that waits for one that failed finds out in half of that, if it can
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -73,9 +74,12 @@ class Processes:
             self._events.register(pipe, selectors.EVENT_READ, partial(self._read, made, pipe))
 
     def wait(self) -> Process | None:
-        """Until all have ended well, or one has not: that one."""
+        """Until all have ended well, or one has not: that one. Others may still say what they know of it."""
         while self._running and self.first_failed is None:
             self._turn(None)
+        until_s = time.monotonic() + _LAST_WORDS_S
+        while self._running and time.monotonic() < until_s:
+            self._turn(_LOOK_S)
         return self.first_failed
 
     def end(self, grace_s: float, is_hurried: Callable[[], bool]) -> None:

@@ -10,11 +10,12 @@ The launcher serves it (`weft.jobs.store`), for as long as the job runs; a value
 from __future__ import annotations
 
 import base64
+import threading
 from pathlib import Path
 from typing import Any
 
-from weft import json_lines
 from weft.errors import ConfigError, Silent
+from weft.json_lines import Line
 
 VARIABLE = "WEFT_JOB"  # of every rank: the address
 LATE = "late"  # the kind of a refusal: nobody has set it in time
@@ -28,6 +29,7 @@ class JobStore:
 
     def __init__(self, address: str) -> None:
         self.address = address
+        self._of_thread = threading.local()  # each has a line of its own: one that waits for a value holds nobody up
 
     def set(self, key: str, value: bytes) -> None:
         if len(value) > LONGEST_BYTES:
@@ -40,9 +42,16 @@ class JobStore:
             raise ConfigError(f"timeout_s={timeout_s:g}: the job's store waits for {key!r} from 0 to {_LONGEST_S:,} s")
         return base64.b64decode(self._ask("get", timeout_s, key=key, timeout_s=timeout_s))
 
+    @property
+    def _line(self) -> Line:
+        found: Line | None = getattr(self._of_thread, "line", None)
+        if found is None:
+            found = self._of_thread.line = Line(Path(self.address))
+        return found
+
     def _ask(self, do: str, wait_s: float, **words: Any) -> Any:
         try:
-            found = json_lines.ask(Path(self.address), do, wait_s + _PATIENCE_S, **words)
+            found = self._line.ask(do, wait_s + _PATIENCE_S, **words)
         except (OSError, ValueError) as error:
             reason = str(error) or type(error).__name__
             raise Silent(
