@@ -9,6 +9,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,31 @@ def of_weft_alone(group: Any) -> None:
     sizes = [3 + rank for rank in range(SIZE)]
     dist.all_gather(uneven := [torch.empty(size) for size in sizes], mine(sizes[RANK], seed=2), group)
     assert torch.equal(uneven[RANK], mine(sizes[RANK], seed=2))
+    came, before, after = torch.empty(9), (RANK - 1) % SIZE, (RANK + 1) % SIZE
+    works = [dist.irecv(came, before, group), dist.isend(mine(9, seed=before), after, group)]
+    while not all(work.is_completed() for work in works):  # and nobody waits
+        pass
+
+
+def refused(group: Any) -> None:
+    """Before anything is sent: what follows goes on."""
+    alone = dist.new_group(backend="weft")
+    for call, why in (
+        (lambda: dist.all_reduce(mine(3), dist.ReduceOp.BAND, group), "does not reduce torch.float32 by band"),
+        (lambda: dist.isend(mine(3), (RANK + 1) % SIZE, group, tag=-1), "tag -1"),
+        (lambda: dist.recv(mine(3), (RANK + 1) % SIZE, alone, tag=1 << 63), f"tag {1 << 63}"),
+        (lambda: dist.all_to_all_single(mine(SIZE + 1), mine(SIZE), None, [1] * SIZE, group), "split"),
+        (lambda: dist.all_to_all_single(mine(SIZE), mine(SIZE), [1] * SIZE, [SIZE], group), "split"),
+        (lambda: dist.irecv(mine(3), (RANK + 1) % SIZE, alone).wait(timedelta(seconds=0.1)), "nothing within 0.1 s"),
+    ):
+        said = ""
+        try:
+            call()
+        except (RuntimeError, ValueError) as error:
+            said = str(error)
+        assert why in said, (why, said)
+    dist.all_reduce(ones := torch.ones(3), group=group)
+    assert torch.equal(ones, torch.full((3,), float(SIZE)))
 
 
 def on_streams(group: Any) -> None:
@@ -168,6 +194,7 @@ def calls() -> None:
         assert all(equal(one, other) for one, other in zip(wanted, found, strict=True)), call.__name__
     with torch.device(DEVICE):
         of_weft_alone(weft)
+        refused(weft)
     if DEVICE == "cuda":
         on_streams(weft)
     halves = [dist.new_group(list(ranks), backend="weft") for ranks in (range(0, SIZE, 2), range(1, SIZE, 2))]

@@ -183,6 +183,8 @@ def test_groups_of_ranks() -> None:
         (lambda comm, x: comm.Allreduce(x, np.empty(4, np.float32)), "recvbuf has room for 4 float32: they must be"),
         (lambda comm, x: comm.Allreduce(x, x.copy(), MPI.BAND), "MPI_BAND does not exist for float64"),
         (lambda comm, x: comm.Allreduce(x, x.copy(), MPI.MAXLOC), "MPI_MAXLOC is for objects"),
+        (lambda comm, x: comm.Scan(x, x.copy(), MPI.MAXLOC), "MPI_MAXLOC is for objects"),
+        (lambda comm, x: comm.Exscan(x, x.copy(), max), "<built-in function max> is for objects"),
         (lambda comm, x: comm.Allreduce([1.0], x), "sendbuf of Allreduce is a float, which is no memory"),
         (lambda comm, x: comm.Recv(b"abc", 0), "buf of Recv is read-only"),
         (lambda comm, x: comm.Bcast(np.array([None])), "buf of Bcast is an array of Python objects"),
@@ -195,6 +197,7 @@ def test_groups_of_ranks() -> None:
         (lambda comm, x: comm.scatter([1, 2]), "scatter of 2 objects: give one for each of 1 ranks"),
         (lambda comm, x: comm.Allgatherv(x, [x, [2, 2]]), "has 2 counts: give one for each of 1 ranks"),
         (lambda comm, x: comm.Split(-3), "color=-3"),
+        (lambda comm, x: (comm._process.close(), comm.Send(x, 0)), "nobody is there after Finalize"),
         (lambda comm, x: (comm.send("long", 0), comm.Recv(np.empty(1, "u1"), 0)), "came for a place of 1"),
     ],
 )

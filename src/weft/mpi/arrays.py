@@ -78,21 +78,23 @@ class Arrays(Messages):
     def Scan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
         """Of the ranks up to this one: each hands on what it has."""
         data = self._begin_reduction("Scan", sendbuf, recvbuf)
+        join = ufunc(op, data.dtype)
         self._agree(f"Scan by {op.name} of {described(data)}")
         before = self._before(data)
         if before is not None:
-            ufunc(op, data.dtype)(before, data, out=data)
+            join(before, data, out=data)
         self._hand_on(data)
 
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
         """Of the ranks before this one; rank 0 gets nothing."""
         data = items(recvbuf, "recvbuf of Exscan", is_written=True)
         mine = data if is_in_place(sendbuf) else same(items(sendbuf, "sendbuf of Exscan"), data, "Exscan")
+        join = ufunc(op, data.dtype)
         self._agree(f"Exscan by {op.name} of {described(data)}")
         before, mine = self._before(data), mine.copy()
         if before is not None:
             data[:] = before
-            ufunc(op, data.dtype)(before, mine, out=mine)
+            join(before, mine, out=mine)
         self._hand_on(mine)
 
     # -- the same from each -------------------------------------------------------------------------------------------

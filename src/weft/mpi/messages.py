@@ -43,6 +43,8 @@ class Messages:
     def _group(self) -> Group:
         if self._group_or_none is None:
             raise ConfigError("COMM_NULL has no ranks: this rank is in none of the groups that Split or Create made")
+        if self._process.is_closed:
+            raise ConfigError("nobody is there after Finalize: call it last, or leave it to the end of the program")
         return self._group_or_none
 
     @property

@@ -24,6 +24,7 @@ class Process:
         self._end, self._store, self._patience_s = end, store, patience_s
         self._mails: list[Mail] = []
         self._left: list[tuple[Mail, Sending]] = []  # copies that nobody waits for
+        self.is_closed = False
 
     def group(self, name: str, rank: int, size: int) -> Group:
         made = Group(self._end, self._store, name, rank, size, self._patience_s)
@@ -48,6 +49,7 @@ class Process:
         group.close()
 
     def close(self) -> None:
+        self.is_closed = True
         self._mails.clear()
         self._end.close()
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.collectives.live import ranks
 from tests.collectives.live.ranks import Board, as_ranks, together
 from tests.patience import PATIENCE_S
 
 from weft.collectives.check import begins_with
 from weft.collectives.kinds import Collective
-from weft.collectives.live.arrays import Array
+from weft.collectives.live import meeting
+from weft.collectives.live.arrays import Array, Bytes
 from weft.collectives.live.beside import Calls
 from weft.collectives.live.calls import choose
 from weft.collectives.live.group import Group
@@ -86,6 +88,11 @@ def expected(
 def test_a_program_for_switches_that_add_is_refused() -> None:
     with pytest.raises(ConfigError, match="only the simulators have them"):
         steps(program("all_reduce", "sharp", nodes=4), 0, 64, 4, 64)
+
+
+def test_an_item_that_is_longer_than_a_fragment_is_refused() -> None:
+    with pytest.raises(ConfigError, match="an item of 2,000 bytes: up to 1,024 go in one piece"):
+        steps(program("broadcast", "ring", nodes=2), 0, 4000, 2000, 1024)
 
 
 def test_a_round_that_overwrites_what_it_has_to_send_is_refused() -> None:
@@ -192,6 +199,44 @@ def test_who_gave_up_before_anybody_had_a_link_to_it_is_heard_of() -> None:
             group.run(program("all_reduce", "ring", nodes=3), Array(np.ones(4)), "all_reduce")
 
     together(3, rank)
+
+
+class _Refusing(Array):
+    def add(self, begin: int, data: Bytes) -> None:
+        raise RuntimeError("there is no such sum")
+
+
+def test_an_error_of_the_memory_of_one_ends_it_for_all() -> None:
+    """It has taken some of what came, and nobody knows how much: what follows would be taken for the rest."""
+
+    def rank(group: Group) -> None:
+        error, memory = (RuntimeError, _Refusing) if group.rank == 0 else (SubnetError, Array)
+        for kind in (error, SubnetError):
+            with pytest.raises(kind, match="there is no such sum"):
+                group.run(program("all_reduce", "ring", nodes=2), memory(np.ones(4)), "all_reduce")
+
+    together(2, rank)
+
+
+class _DyingBoard(Board):
+    def set(self, key: str, value: bytes) -> None:
+        if key.endswith("gave up"):
+            raise OSError("nobody is there")
+        super().set(key, value)
+
+
+def test_who_gives_up_when_the_store_is_gone_says_why_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "Board", _DyingBoard)
+    monkeypatch.setattr(meeting, "_HEAR_S", 0.1)
+
+    def rank(group: Group) -> None:
+        error, memory = (RuntimeError, _Refusing) if group.rank == 0 else (SubnetError, Array)
+        with pytest.raises(
+            error, match=r"there is no such sum|rank 0 gave up, and nobody knows why \(this is rank 1, in"
+        ):
+            group.run(program("all_reduce", "ring", nodes=2), memory(np.ones(4)), "all_reduce")
+
+    together(2, rank)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from tests.collectives.live.ranks import together
 
 from weft.collectives.live.group import Group
 from weft.collectives.live.mail import OWN_TAGS
-from weft.errors import ConfigError
+from weft.errors import ConfigError, SubnetError
 
 
 def message(seed: int, length: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
@@ -98,6 +98,15 @@ def test_who_takes_any_tag_gets_none_of_those_that_must_be_asked_for() -> None:
         mail.wait(receiving)
         assert receiving.tag == 7
         mail.wait(mail.receive(np.zeros(1, np.uint8), 0, OWN_TAGS + 3))
+
+    together(2, rank)
+
+
+def test_who_waits_for_a_message_says_how_long() -> None:
+    def rank(group: Group) -> None:
+        if group.rank == 0:
+            with pytest.raises(SubnetError, match=r"rank 1: nothing within 0\.1 s, in a receive from rank 1"):
+                group.mail.wait(group.mail.receive(None, 1), 0.1)
 
     together(2, rank)
 

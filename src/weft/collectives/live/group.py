@@ -56,14 +56,17 @@ class Group:
         if meeting.failed is not None:
             raise meeting.failed
         begin_s = self.record.begin() if self.record is not None else 0.0
+        sizes = memory.size_bytes, memory.item_bytes
+        made = _steps(program, self.rank, *sizes, meeting.end.fragment_bytes)
         if self._calls is not None:
             self._calls.begin(words)
-        sizes = memory.size_bytes, memory.item_bytes
         try:
-            made = _steps(program, self.rank, *sizes, meeting.end.fragment_bytes)
             Execution(meeting, memory, call, time.monotonic() + meeting.timeout_s).run(made)
-        except SubnetError as error:
-            meeting.give_up(error)
+        except BaseException as error:  # also one of the memory's, or Ctrl-C: it cannot go on from here
+            told = (
+                error if isinstance(error, SubnetError) else SubnetError(f"{type(error).__name__} in {call}: {error}")
+            )
+            meeting.give_up(told)
             raise
         finally:
             if self._calls is not None:

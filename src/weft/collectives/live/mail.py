@@ -143,7 +143,7 @@ class Mail:
     def look(self, source: int | None = None, tag: int | None = None) -> Receiving | None:
         """What a receive would get now, which stays here for one."""
         self._hear_from(source)
-        self._poll()
+        self.poll()
         for kept in self._kept:
             if (made := Receiving(None, source, tag)).takes(kept.source, kept.tag):
                 made.source, made.tag, made.length = kept.source, kept.tag, len(kept.place)
@@ -154,24 +154,27 @@ class Mail:
         """Whether it is done; never waits."""
         begin_s = self.record.begin() if self.record is not None else 0.0
         if not what.is_done:
-            self._poll()
+            self.poll()
         if what.is_done:
             self._end(what, begin_s)
         return what.is_done
 
-    def _poll(self) -> None:
+    def poll(self) -> None:
+        """Whatever can be done now; never waits."""
         try:
             self.meeting.look()
         except SubnetError as error:
             self.meeting.give_up(error)
             raise
 
-    def wait(self, what: Sending | Receiving) -> None:
+    def wait(self, what: Sending | Receiving, timeout_s: float | None = None) -> None:
+        """As long as that, or as the group's own timeout."""
         begin_s = self.record.begin() if self.record is not None else 0.0
         rank = self.meeting.rank
         peer = what.source if isinstance(what, Receiving) else what.link.rank if what.link else rank
         words = f"a {'send to' if isinstance(what, Sending) else 'receive from'} rank {'any' if peer is None else peer}"
-        self.wait_until(lambda: what.is_done, words, None if peer is None or peer == rank else self._link(peer))
+        link = None if peer is None or peer == rank else self._link(peer)
+        self.wait_until(lambda: what.is_done, words, link, timeout_s)
         self._end(what, begin_s)
 
     def _end(self, what: Sending | Receiving, begin_s: float) -> None:
@@ -184,13 +187,16 @@ class Mail:
         if self.record is not None and is_new and what.source is not None and what.tag is not None:
             self.record.message(begin_s, RECEIVE, what.source, what.tag, what.length)
 
-    def wait_until(self, is_ready: Callable[[], bool], words: str, link: Link | None = None) -> None:
+    def wait_until(
+        self, is_ready: Callable[[], bool], words: str, link: Link | None = None, timeout_s: float | None = None
+    ) -> None:
         """`words` say in errors what it is; `link` is the one that it comes over, if only one can be."""
         meeting = self.meeting
+        timeout_s = timeout_s or meeting.timeout_s
         if meeting.failed is not None:
             raise meeting.failed
         try:
-            meeting.wait(link, is_ready, time.monotonic() + meeting.timeout_s, words)
+            meeting.wait(link, is_ready, time.monotonic() + timeout_s, words, timeout_s)
         except SubnetError as error:
             meeting.give_up(error)
             raise

@@ -100,8 +100,15 @@ class Meeting:
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
-    def wait(self, link: Link | None, is_ready: Callable[[], bool], deadline_s: float, words: str) -> None:
-        """For something of a link, or of any; `words` say in errors what it is part of."""
+    def wait(
+        self,
+        link: Link | None,
+        is_ready: Callable[[], bool],
+        deadline_s: float,
+        words: str,
+        timeout_s: float | None = None,
+    ) -> None:
+        """For something of a link, or of any; `words` say in errors what it is part of, and how long that was given."""
         idle, probed_s, looked_s = 0, 0.0, 0.0
         while not is_ready():
             self._check(link, words)
@@ -117,7 +124,7 @@ class Meeting:
             now_s = time.monotonic()
             if now_s > deadline_s:
                 who, why = (link.who, link.why_lost()) if link is not None else ("any rank", "")
-                raise Broken(who, f"nothing within {self.timeout_s:g} s{why}, in {words}")
+                raise Broken(who, f"nothing within {timeout_s or self.timeout_s:g} s{why}, in {words}")
             if now_s > probed_s + _PROBE_S:
                 probed_s = now_s
                 for one in self._links.values():
@@ -150,12 +157,17 @@ class Meeting:
         self._check_others(words)
 
     def _check_others(self, words: str) -> None:
-        if any(one.aborted for one in self._links.values()):
-            self._hear_why(_HEAR_S, words)
+        gave_up = next((one for one in self._links.values() if one.aborted), None)
+        if gave_up is not None:
+            with suppress(TimeoutError):  # it could not say
+                self._hear_why(_HEAR_S, words)
+            raise self._told(f"{gave_up.who} gave up, and nobody knows why", words)
 
     def _hear_why(self, timeout_s: float, words: str = "") -> None:
-        said = self._hear("gave up", timeout_s).decode()
-        raise Told(f"{said} (this is rank {self.rank}{f', in {words}' if words else ''})")
+        raise self._told(self._hear("gave up", timeout_s).decode(), words)
+
+    def _told(self, said: str, words: str) -> Told:
+        return Told(f"{said} (this is rank {self.rank}{f', in {words}' if words else ''})")
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -163,7 +175,8 @@ class Meeting:
         """For good: nobody knows what the others have done meanwhile. They are told why."""
         self.failed = error
         if not isinstance(error, Told):
-            self._tell("gave up", f"rank {self.rank} gave up: {error}".encode())
+            with suppress(OSError, RuntimeError, SubnetError):  # without a store they hear that much from links
+                self._tell("gave up", f"rank {self.rank} gave up: {error}".encode())
         for link in self._links.values():
             link.abort()
 

@@ -62,6 +62,10 @@ def steps(program: Program, rank: int, size_bytes: int, item_bytes: int, fragmen
     """What this rank does. Chunks have whole items, the same number but for the last, which may lack some or all."""
     if program.n_reducers:
         raise ConfigError(f"{program.name} needs switches that add: only the simulators have them; use ring or tree")
+    if item_bytes > fragment_bytes:
+        raise ConfigError(
+            f"an item of {item_bytes:,} bytes: up to {fragment_bytes:,} go in one piece; give smaller ones"
+        )
     layout = Layout(program, size_bytes, item_bytes)
     fragment_bytes = fragment_bytes // item_bytes * item_bytes
     made: list[Step] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -22,13 +22,12 @@ from weft.collectives.live.beside import Calls
 from weft.collectives.live.calls import choose
 from weft.collectives.live.group import Group
 from weft.collectives.live.link import Endpoint
-from weft.collectives.live.mail import Receiving, Sending
 from weft.collectives.live.pytorch import gpu, sparse
 from weft.collectives.live.pytorch.tensors import SUM, Reduction, TensorMemory, as_bytes
-from weft.errors import ConfigError, SubnetError, WeftError
+from weft.collectives.live.pytorch.work import Tensors, Work, told
+from weft.errors import ConfigError, SubnetError
 
-Tensors = list[torch.Tensor]
-_EXCHANGE = 1 << 63  # a tag that no program has
+_EXCHANGE = 1 << 62  # a tag that no program has
 
 
 @cache
@@ -58,63 +57,6 @@ class TorchStore:
         return found
 
 
-class Work(dist._Work):  # type: ignore[misc]
-    """What a call returns: done already, or messages that are waited for."""
-
-    def __init__(self, group: Group, result: Tensors, message: Sending | Receiving | None = None) -> None:
-        super().__init__()
-        self._group, self._result, self._message = group, result, message
-        self.at_end: Callable[[], object] = lambda: None
-        if message is None:
-            self._finish_stream()
-
-    def _finish_stream(self) -> None:
-        """Whatever stream the program goes on with, the result is there."""
-        for device in {tensor.device for tensor in self._result if tensor.is_cuda}:
-            torch.cuda.current_stream(device).synchronize()
-
-    def wait(self, timeout: datetime.timedelta | None = None) -> bool:
-        if self._message is not None:
-            with _told():
-                self._group.mail.wait(self._message)
-            self.at_end()
-            self.at_end = lambda: None
-            self._finish_stream()
-        return True
-
-    def is_completed(self) -> bool:
-        if self._message is not None:
-            self._group.mail.go_on()
-        return self._message is None or self._message.is_done
-
-    def is_success(self) -> bool:
-        return self.is_completed()
-
-    def result(self) -> Tensors:
-        return self._result
-
-    def _source_rank(self) -> int:
-        """Of a message that was received, when it is here."""
-        source = self._message.source if isinstance(self._message, Receiving) else None
-        return -1 if source is None else source
-
-    def get_future(self) -> torch.futures.Future[Tensors]:
-        self.wait()
-        devices = list({tensor.device for tensor in self._result if tensor.is_cuda})
-        future: torch.futures.Future[Tensors] = torch.futures.Future(devices=devices)
-        future.set_result(self._result)
-        return future
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """weft's errors as PyTorch's programs expect them."""
-    try:
-        yield
-    except WeftError as error:
-        raise dist.DistBackendError(str(error)) from error
-
-
 def _name(store: TorchStore, rank: int, timeout_s: float) -> str:
     """Of a group, such as no other one of the job has: its first rank makes it. PyTorch names it when it is made."""
     if rank == 0:
@@ -123,6 +65,12 @@ def _name(store: TorchStore, rank: int, timeout_s: float) -> str:
         return store.get("name", timeout_s).decode()
     except TimeoutError:
         raise SubnetError(f"rank 0: it did not come within the timeout of {timeout_s:g} s") from None
+
+
+def _checked(tag: int) -> int:
+    if not 0 <= tag <= _EXCHANGE:
+        raise ConfigError(f"tag {tag}: tags of messages are from 0 to {_EXCHANGE - 1}")
+    return tag
 
 
 def _described(data: torch.Tensor, numel: int) -> str:
@@ -147,7 +95,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._rank, self._size, self._timeout_s = rank, size, timeout.total_seconds()
         self._keys = TorchStore(store)
         self._on_gpu: tuple[torch.device, Group] | None = None
-        with _told():
+        with told():
             name = _name(self._keys, rank, self._timeout_s)
             self._calls = Calls(self._keys, f"{name}-calls", rank)
             self._group = Group(endpoint(), self._keys, name, rank, size, self._timeout_s, self._calls)
@@ -225,14 +173,20 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     ) -> Work:
         with _together(output, tensor) as (into, data):
             if out_splits or in_splits:
-                outs = into.split(out_splits) if out_splits else into.chunk(self._size)
-                ins = data.split(in_splits) if in_splits else data.chunk(self._size)
-                self._exchange(list(outs), list(ins))
+                self._exchange(self._split("output", into, out_splits), self._split("input", data, in_splits))
             else:
                 self._check_blocks("all_to_all", data, into.view(-1).chunk(self._size)[0])
                 self._run(Collective.ALL_TO_ALL, data, into)
                 into.view(-1).chunk(self._size)[self._rank].copy_(data.view(-1).chunk(self._size)[self._rank])
         return Work(self._group, [output])
+
+    def _split(self, name: str, tensor: torch.Tensor, splits: list[int]) -> Tensors:
+        """By rank; without splits as many rows for each."""
+        rows = len(tensor)
+        sizes = splits or [rows // self._size] * self._size
+        if len(sizes) != self._size or sum(sizes) != rows:
+            raise ValueError(f"all_to_all of {self._size} ranks: {name} has {rows} rows, and splits {sizes}")
+        return list(tensor.split(sizes))
 
     def all_gather_single_coalesced(self, outputs: Tensors, tensors: Tensors, opts: Any = None) -> Work:
         for output, tensor in zip(outputs, tensors, strict=True):
@@ -326,10 +280,10 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     # -- messages -----------------------------------------------------------------------------------------------------
 
     def send(self, tensors: Tensors, to: int, tag: int = 0) -> Work:
-        with _told():
+        with told():
             data = tensors[0].contiguous()
             group = self._group_of(data)
-            work = Work(group, tensors, group.mail.send(to, as_bytes(data), tag))
+            work = Work(group, tensors, group.mail.send(to, as_bytes(data), _checked(tag)))
             work.at_end = lambda: data  # it stays until then
         return work
 
@@ -342,9 +296,9 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def _receive(self, tensors: Tensors, source: int | None, tag: int) -> Work:
         tensor = tensors[0]
         data = tensor if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
-        with _told():
+        with told():
             group = self._group_of(data)
-            work = Work(group, tensors, group.mail.receive(as_bytes(data), source, tag))
+            work = Work(group, tensors, group.mail.receive(as_bytes(data), source, _checked(tag)))
         if data is not tensor:
             work.at_end = lambda: tensor.copy_(data)
         return work
@@ -364,7 +318,9 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             return
         by = f" by {reduction.name}" if reduction is not None else ""
         words = f"{kind} of {_described(data, data.numel())}{by}, root {root}"
-        with _told():
+        with told():
+            if reduction is not None:
+                reduction.check(data)
             program = choose(kind, self._size, data.nbytes, root, direct=not data.is_cuda)
             memory = (gpu.GpuMemory if data.is_cuda else TensorMemory)(data, beside, reduction or SUM)
             self._group_of(data).run(program, memory, words)
@@ -375,7 +331,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             return
         n_blocks = 1 if self._rank == root else self._size
         words = f"{kind} of {_described(data, data.numel() * n_blocks)}, root {root}"
-        with _told():
+        with told():
             program = choose(kind, self._size, data.nbytes * n_blocks, root)
             block = self._rank * (n_blocks > 1)
             memory = (gpu.GpuMemory if data.is_cuda else TensorMemory)(data, block=block, n_blocks=n_blocks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -39,12 +40,25 @@ class Reduction:
         self.name = str(kind).rpartition(".")[2].lower()
         self.join, self._is_mean = _REDUCTIONS[kind], kind == _Kind.AVG
 
+    def check(self, data: torch.Tensor) -> None:
+        """Before anything is sent: what PyTorch does not reduce so it refuses in the middle, at some ranks."""
+        _check(self.join, self.name, data.dtype, data.device)
+
     def finish(self, result: torch.Tensor, size: int) -> None:
         if self._is_mean:
             result.div_(size, rounding_mode=None if result.is_floating_point() or result.is_complex() else "trunc")
 
 
 SUM = Reduction(ReduceOp.SUM)
+
+
+@cache
+def _check(join: Callable[..., torch.Tensor], name: str, kind: torch.dtype, device: torch.device) -> None:
+    one = torch.zeros(1, dtype=kind, device=device)
+    try:
+        join(one, one, out=one)
+    except RuntimeError as error:
+        raise ConfigError(f"backend weft does not reduce {kind} by {name}, as PyTorch does not: {error}") from None
 
 
 class TensorMemory(Array):
