@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 import select
 import signal
@@ -16,7 +17,11 @@ import sys
 
 lib = ctypes.CDLL("librdmacm.so.1", use_errno=True)
 lib.rsend.argtypes = lib.rrecv.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int]
-lib.rsend.restype = lib.rrecv.restype = ctypes.c_ssize_t
+lib.rsend.restype = lib.rrecv.restype = lib.riowrite.restype = ctypes.c_ssize_t
+lib.riomap.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int64]
+lib.riowrite.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int64, ctypes.c_int]
+lib.riounmap.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
+lib.riomap.restype = ctypes.c_int64
 MIB = 1 << 20
 
 
@@ -111,6 +116,21 @@ def one_direction_ends_before_the_other() -> None:
     assert lib.rclose(asks) == 0
 
 
+def memory_is_there_when_it_was_mapped_and_not_when_it_is_no_more() -> None:
+    """Whatever else was called meanwhile, and by whom: nothing was, here."""
+    asks, accepted = pair()
+    memory = ctypes.create_string_buffer(100)
+    assert lib.riomap(accepted, memory, 100, mmap.PROT_WRITE, 0, 7) == 7
+    assert lib.riowrite(asks, b"hello", 5, 7 + 95, 0) == 5
+    assert fails(lib.riowrite(asks, b"hello", 5, 7 + 96, 0), errno.EINVAL)
+    assert fails(lib.riowrite(asks, b"hello", 5, -1, 0), errno.EINVAL)
+    assert lib.riounmap(accepted, memory, 100) == 0
+    assert fails(lib.riowrite(asks, b"hello", 5, 7, 0), errno.EINVAL)
+    assert lib.rclose(asks) == 0
+    assert memory.raw == bytes(95) + b"hello"
+    assert lib.rclose(accepted) == 0
+
+
 def wait(port: int) -> None:
     listener = stream()
     assert lib.rbind(listener, address(port), 16) == 0
@@ -135,4 +155,5 @@ else:
     nobody_listens()
     who_does_not_read_stops_the_sender()
     one_direction_ends_before_the_other()
+    memory_is_there_when_it_was_mapped_and_not_when_it_is_no_more()
     print("well")

@@ -413,15 +413,17 @@ int riounmap(int fd, void *buffer, size_t length)
 
 static size_t write_into(struct rsocket *rs, const char *buffer, size_t count, uint64_t offset, int flags)
 {
-    const struct mapping *there = rs->others;
     progress(rs);
-    while (there && (offset < there->offset || offset + count > there->offset + there->length)) there = there->next;
-    if (!there) return in_errno(EINVAL);
+    const struct mapping *found = rs->others;
+    while (found && (offset < found->offset || count > found->length || offset - found->offset > found->length - count))
+        found = found->next;
+    if (!found) return in_errno(EINVAL);
+    struct mapping there = *found; /* the other end may take it back while this one waits for room */
     for (size_t at = 0; at < count;) {
         if (can_send(rs, flags, has_any_room)) return at ? at : (size_t)-1;
         size_t part = count - at < PLACE_BYTES ? count - at : PLACE_BYTES;
         struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE};
-        wr.wr.rdma.remote_addr = there->address + (offset - there->offset) + at, wr.wr.rdma.rkey = there->rkey;
+        wr.wr.rdma.remote_addr = there.address + (offset - there.offset) + at, wr.wr.rdma.rkey = there.rkey;
         memcpy(place_to_send(rs), buffer + at, part);
         post(rs, &wr, part);
         at += part;
