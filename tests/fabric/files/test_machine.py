@@ -129,6 +129,14 @@ def test_a_dump_of_nccl(tmp_path: Path) -> None:
     assert template(tmp_path, XML, Known(compute=["mlx5_5", "mlx5_4"])).compute == ("mlx5_5", "mlx5_4")
 
 
+def test_switches_below_switches_are_one_however_many(tmp_path: Path) -> None:
+    n = 5000  # deeper than Python calls itself
+    inside = '<gpu dev="0" sm="80"/><nic><net name="mlx5_0"/></nic>'
+    deep = f'<system version="1"><cpu>{"<pci>" * n}{inside}{"</pci>" * n}</cpu></system>'
+    found = template(tmp_path, deep, Known(gpu="A100", adapter="ConnectX-6"))
+    assert found.pcie_tree == {"cpu0": ("pcie0",), "pcie0": ("gpu0", "mlx5_0")}
+
+
 def test_rails_go_by_gpus_and_not_by_where_they_stand_in_the_file(tmp_path: Path) -> None:
     pair = '<pci busid="{bus}"><pci><gpu dev="{gpu}" sm="90"/></pci><pci><nic><net name="{nic}"/></nic></pci></pci>'
     pairs = [pair.format(bus=f"0000:{n}0:00.0", gpu=3 - n, nic=f"mlx5_{n}") for n in range(4)]

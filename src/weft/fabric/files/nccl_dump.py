@@ -76,7 +76,7 @@ class _Reader:
 
     def machine(self) -> Machine:
         cpus = self.root.findall("cpu")
-        sockets = [[group for below in cpu if (group := list(self._devices(below, None)))] for cpu in cpus]
+        sockets = [[group for below in cpu if (group := list(self._devices(below)))] for cpu in cpus]
         devices = [name for groups in sockets for group in groups for name in group]
         twice = next((name for name, count in Counter(devices).items() if count > 1), None)
         if twice is not None:
@@ -98,15 +98,17 @@ class _Reader:
             bus_id=self.bus_id | {f"nvswitch{n}": bus for n, bus in enumerate(switches) if _is_address(bus)},
         )
 
-    def _devices(self, one: ET.Element, pci: ET.Element | None) -> Iterator[str]:
-        """Names of what is at or below an element; `pci` is the one right around it."""
-        if one.tag == "gpu":
-            yield self._gpu(one, pci)
-        elif one.tag == "nic":
-            yield from self._nic(one, pci)
-        elif one.tag == "pci":
-            for below in one:
-                yield from self._devices(below, one)
+    def _devices(self, top: ET.Element) -> Iterator[str]:
+        """Names of what is at or below an element."""
+        left: list[tuple[ET.Element, ET.Element | None]] = [(top, None)]  # with the <pci> right around it
+        while left:
+            one, pci = left.pop()
+            if one.tag == "gpu":
+                yield self._gpu(one, pci)
+            elif one.tag == "nic":
+                yield from self._nic(one, pci)
+            elif one.tag == "pci":
+                left += [(below, one) for below in reversed(list(one))]
 
     def _gpu(self, one: ET.Element, pci: ET.Element | None) -> str:
         name = self.gpus[self._number(one, "dev")]
