@@ -44,3 +44,24 @@ def test_engines_go_by_opensms_names(opensm, ours):
 def test_the_catalog_has_words_for_kinds():
     done = run("catalog", "NDR-SR4", "--json")
     assert json.loads(done.stdout)["medium"] == "TRANSCEIVER"
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ("--NCCL_IB_HCA", "changes nothing here: adapters are those of the compute rails"),
+        ("--NCCL_IB_FIFO_TC", "changes nothing here: it is about queue pairs"),
+        ("--NCCL_FUTURE", "changes nothing here: this part of NCCL is not modelled"),
+        ("--NCCL_ALGOS", "there is no option --NCCL_ALGOS. Did you mean --NCCL_ALGO?"),
+    ],
+)
+def test_a_variable_of_nccls_that_has_no_effect_says_why(option, why):
+    done = run("nccl", "all_reduce", "star:hosts=1,server=dgx-h100", option, "1")
+    assert done.returncode == 2
+    assert why in done.stderr
+
+
+def test_other_commands_know_no_variables_of_nccls():
+    done = run("sim", "star:hosts=2", "--NCCL_ALGO", "Ring")
+    assert done.returncode == 2
+    assert "there is no option --NCCL_ALGO; `weft nccl` has those of NCCL" in done.stderr

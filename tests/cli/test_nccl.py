@@ -170,3 +170,27 @@ def test_a_command_line_of_nccl_tests_is_taken(capsys: pytest.CaptureFixture[str
 def test_what_nccl_cannot_do_is_refused_at_once(flags: tuple[str, ...], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         app(["nccl", "all_reduce", PAIR, *flags])
+
+
+def test_windows_go_by_nccl_tests_name_and_kernels_by_nccls(capsys: pytest.CaptureFixture[str]) -> None:
+    alone = "star:hosts=1,server=dgx-h100"
+    app(["nccl", "all_gather", alone, "-b", "64M", "-e", "64M", "-R", "2", "--explain"])
+    printed = capsys.readouterr().out
+    assert rows(printed)[0][13] == "AllGather_STMC/2"
+    assert "# Far from anything published: nobody published AllGather_STMC" in printed
+    flags = ["--local_register", "2", "--NCCL_SYM_KERNEL", "AllGather_ST", "--NCCL_SYM_CTAS", "3", "--nccl", "2.32"]
+    app(["nccl", "all_gather", alone, "-b", "64M", "-e", "64M", "--explain", *flags])
+    printed = capsys.readouterr().out
+    assert rows(printed)[0][13] == "AllGather_ST/3"
+    assert "NCCL_SYM_KERNEL=AllGather_ST NCCL_SYM_CTAS=3" in printed
+    app(["nccl", "all_gather", alone, "-e", "1M", "-R", "2", "--NCCL_WIN_ENABLE", "0", "--explain"])
+    assert all(row[13].startswith("Ring/") for row in rows(capsys.readouterr().out))
+    with pytest.raises(ConfigError, match="-R 1: NCCL's local registration"):
+        app(["nccl", "all_gather", alone, "-R", "1"])
+
+
+def test_channels_of_rings_go_by_nccls_older_names(capsys: pytest.CaptureFixture[str]) -> None:
+    app(["nccl", "all_gather", PAIR, "-b", "1G", "-e", "1G", "--explain", "--NCCL_MIN_NCHANNELS", "24"])
+    printed = capsys.readouterr().out
+    assert rows(printed)[0][13] == "Ring/Simple/24"
+    assert "NCCL_MIN_NCHANNELS=24" in printed

@@ -13,11 +13,12 @@ from weft.collectives.bench import Settings, Sizes, run
 from weft.collectives.check import WrongProgram
 from weft.collectives.estimate import estimate
 from weft.collectives.kinds import Algorithm, Collective, Protocol
+from weft.collectives.network import Pattern
 from weft.collectives.program import Program
 from weft.collectives.ranks import Ranks, place
 from weft.collectives.ring import ring_all_reduce
 from weft.errors import ConfigError
-from weft.sim.engine import Memory, Options
+from weft.sim.engine import Memory, Network, Options
 from weft.sim.perftest import prepare
 
 PAIR = "star:hosts=2,server=dgx-h100"
@@ -141,8 +142,8 @@ def test_json_has_nccl_tests_names_and_wefts_beside_them(table: bench.Table) -> 
     assert (one["size"], one["count"], one["type"], one["redop"], one["root"]) == (64, 16, "float", "sum", "    -1")
     assert one["out_of_place"] == one["in_place"]
     assert one["in_place"]["bus_bw"] == pytest.approx(one["in_place"]["alg_bw"] * 30 / 16)
-    told = {"algorithm", "protocol", "channels", "bound", "parts_us", "band_us", "band_kind", "band_clusters", "far"}
-    assert set(one["weft"]) == told
+    band = {"band_us", "band_kind", "band_clusters", "far"}
+    assert set(one["weft"]) == {"algorithm", "kernel", "protocol", "channels", "bound", "parts_us", *band}
     low_us, high_us = one["weft"]["band_us"]
     assert low_us < one["in_place"]["time"] < high_us
     assert len(said["config"]["devices"]) == 16
@@ -217,3 +218,45 @@ def test_the_tuner_plugin_can_read_its_file(table: bench.Table) -> None:
 def test_a_forced_algorithm_is_all_that_the_tuner_may_choose(ranks: Ranks) -> None:
     ring = run(ranks, Settings(collective=Collective.ALL_REDUCE, sizes=SMALL, algorithm=Algorithm.RING))
     assert {one.best.algorithm for one in tuner.ranges(ring)} == {Algorithm.RING}
+
+
+def test_buffers_in_windows_take_symmetric_kernels_and_the_switches_sum_is_proved() -> None:
+    alone = place(prepare(weft.load("star:hosts=1,server=dgx-h100")))
+    made = run(alone, Settings(collective=Collective.ALL_REDUCE, sizes=SMALL, windows=True))
+    first, last = made.rows[0], made.rows[-1]
+    assert (first.choice, first.wrong) == ("AllReduce_AGxLLMC_R/2", 0)
+    assert (last.choice, last.bound, last.wrong) == ("AllReduce_RSxLDMC_AGxSTMC/2", "NVLink", 0)
+    assert nccl_tests.report(made)["results"][-1]["weft"]["kernel"] == "AllReduce_RSxLDMC_AGxSTMC"
+    with pytest.raises(ConfigError, match="leave out -R 2, or --tuner"):
+        tuner.to_text(made)
+
+
+def test_smaller_buffers_make_smaller_chunks(ranks: Ranks) -> None:
+    """A broadcast with Simple waits for whole chunks at every hop: an eighth of the buffer."""
+    kind = Settings(collective=Collective.BROADCAST, sizes=Sizes(min_bytes=1 << 30, max_bytes=1 << 30))
+    whole, half = (run(ranks, replace(kind, buffer_bytes=size)).rows[0].estimate for size in (4 << 20, 2 << 20))
+    assert run(ranks, kind).rows[0].estimate.parts == whole.parts
+    assert half.parts["pipeline"] == pytest.approx(whole.parts["pipeline"] / 2, rel=0.01)
+    with pytest.raises(ConfigError, match="NCCL_BUFFSIZE=1: from 8192"):
+        replace(kind, buffer_bytes=1)
+
+
+def test_chunks_of_nvls_can_be_given() -> None:
+    alone = place(prepare(weft.load("star:hosts=1,server=dgx-h100")))
+    large = Sizes(min_bytes=8 << 30, max_bytes=8 << 30)
+    nvls = Settings(collective=Collective.ALL_REDUCE, sizes=large, algorithm=Algorithm.NVLS)
+    larger, own = (run(alone, replace(nvls, nvls_chunk_bytes=one)).rows[0].estimate for one in (512 << 10, None))
+    assert larger.time_us < own.time_us  # fewer meetings
+
+
+def test_more_queue_pairs_meet_fewer_full_links() -> None:
+    """Hashes that put two flows on one link put parts of four there."""
+    spec = "fat-tree:hosts=8,server=dgx-h100,radix=16,speed=400GbE"
+    wide = place(prepare(weft.load(spec)))
+    kind = Settings(collective=Collective.ALL_REDUCE, sizes=Sizes(min_bytes=1 << 30, max_bytes=1 << 30))
+    one, eight = (run(wide, replace(kind, qps=qps)) for qps in (1, 8))
+    assert eight.networks is not None
+    assert one.networks is not None
+    assert eight.networks[Pattern.RING].adapter_gbyte_s > one.networks[Pattern.RING].adapter_gbyte_s
+    with pytest.raises(ConfigError, match="TCP has no queue pairs"):
+        replace(kind, qps=2, options=Options(network=Network.TCP))

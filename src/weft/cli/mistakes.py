@@ -5,6 +5,7 @@ The command, the word, the rule and the way out: cyclopts' own messages lack the
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from cyclopts.exceptions import (
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from cyclopts.argument import Argument
 
 _OPTIONS_TOLD = 6
+_NCCL = "--NCCL_"
+_NEAR = 0.9
 _KINDS = {float: "number", int: "whole number"}
 
 
@@ -44,6 +47,8 @@ def _rule(error: CycloptsError, arguments: list[Argument]) -> str:
         case MissingArgumentError() if error.argument and not isinstance(error, ConsumeMultipleError):
             missing = f"{error.keyword} needs a value" if error.keyword else f"{_name(error.argument)} is missing"
             return missing + _help(error.argument)
+        case UnknownOptionError() if error.token and (error.token.keyword or "").startswith(_NCCL):
+            return _without_effect(error.token.keyword or "", arguments)
         case UnknownOptionError():
             return str(error).replace("Unknown option: ", "there is no option ", 1)
         case CoercionError() if error.msg is None and error.token and error.target_type in _KINDS and error.argument:
@@ -54,6 +59,20 @@ def _rule(error: CycloptsError, arguments: list[Argument]) -> str:
             return f"{token.keyword or _name(error.argument)} {token.value!r}: {error.exception_message}"
         case _:
             return str(error)
+
+
+def _without_effect(option: str, arguments: list[Argument]) -> str:
+    """A variable of NCCL's environment that is no option of `weft nccl`; others have none at all."""
+    from weft.collectives.environment import why_without_effect
+
+    name = option.partition("=")[0]
+    taken = sorted(one for argument in arguments for one in argument.names if one.startswith(_NCCL))
+    if not taken:
+        return f"there is no option {name}; `weft nccl` has those of NCCL"
+    near = get_close_matches(name, taken, n=1, cutoff=_NEAR)
+    if near:
+        return f"there is no option {name}. Did you mean {near[0]}?"
+    return f"{name} changes nothing here: {why_without_effect(name.removeprefix('--'))}"
 
 
 def _surplus(words: list[str], arguments: list[Argument]) -> str:

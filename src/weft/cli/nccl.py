@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from weft.collectives.kinds import Algorithm, Protocol
     from weft.collectives.ranks import Ranks
 
+_WINDOWS = 2
 _TITLE = "Published runs of nccl-tests, and how far weft is off"
 Switched = Literal[0, 1, 2]  # of NCCL's environment: no, yes, where it can
+Registered = Literal[0, 1, 2]  # of nccl-tests: not, by NCCL's local registration, as windows
 _Label = TypeVar("_Label", "Algorithm", "Protocol")
 
 
@@ -40,7 +42,18 @@ def nccl(
     nvls: Annotated[Switched | None, Parameter(name="--NCCL_NVLS_ENABLE")] = None,
     collnet: Annotated[Switched | None, Parameter(name="--NCCL_COLLNET_ENABLE")] = None,
     pat: Annotated[Switched | None, Parameter(name="--NCCL_PAT_ENABLE")] = None,
+    min_channels: Annotated[Whole | None, Parameter(name="--NCCL_MIN_NCHANNELS")] = None,
+    max_channels: Annotated[Whole | None, Parameter(name="--NCCL_MAX_NCHANNELS")] = None,
     p2p_chunk: Annotated[str, Parameter(name="--NCCL_P2P_NET_CHUNKSIZE")] = "",
+    buffer: Annotated[str, Parameter(name="--NCCL_BUFFSIZE")] = "",
+    nvls_chunk: Annotated[str, Parameter(name="--NCCL_NVLS_CHUNKSIZE")] = "",
+    qps: Annotated[Whole, Parameter(name="--NCCL_IB_QPS_PER_CONNECTION")] = 1,
+    register: Annotated[Registered, Parameter(name=["--local_register", "-R"])] = 0,
+    win: Annotated[Literal[0, 1] | None, Parameter(name="--NCCL_WIN_ENABLE")] = None,
+    sym_kernel: Annotated[str, Parameter(name="--NCCL_SYM_KERNEL")] = "",
+    sym_ctas: Annotated[Whole, Parameter(name="--NCCL_SYM_CTAS")] = 0,
+    sym_tma: Annotated[Literal[0, 1] | None, Parameter(name="--NCCL_SYM_TMA_ENABLE")] = None,
+    sym_gin: Annotated[Literal[0, 1] | None, Parameter(name="--NCCL_SYM_GIN_KERNELS_ENABLE")] = None,
     network: str | None = None,
     paths: str | None = None,
     gpudirect: bool = True,
@@ -79,7 +92,7 @@ def nccl(
     channels
         So many. Else what NCCL would choose.
     nccl
-        Whose choices: 2.24 to 2.30. Else the newest that weft knows.
+        Whose choices: 2.24 to 2.32. Else 2.30, the newest whose source is public.
     min_ctas
         Channels at least, as NCCL takes it from its environment.
     max_ctas
@@ -90,8 +103,30 @@ def nccl(
         1: SHARP, where the switches have it. Else 0.
     pat
         0: no PAT. Else 1 or 2.
+    min_channels
+        Channels of rings and trees at least.
+    max_channels
+        Channels of rings and trees at most.
     p2p_chunk
         Bytes of a chunk of sends between pairs over the network. Else 128K, or 256K on Grace Blackwell.
+    buffer
+        Bytes of a channel's buffer, which has eight chunks. Else 4M.
+    nvls_chunk
+        Bytes of a chunk of NVLS. Else 128K.
+    qps
+        Queue pairs of a channel between two adapters: where hashes choose links, more of them spread the load.
+    register
+        2: buffers are registered as windows, for NCCL's symmetric kernels. Else 0.
+    win
+        0: no windows. Else 1.
+    sym_kernel
+        Only this symmetric kernel: AllReduce_RSxLDMC_AGxSTMC.
+    sym_ctas
+        So many blocks of a symmetric kernel. Else what NCCL would choose.
+    sym_tma
+        1: symmetric kernels with the tensor memory accelerator, on Blackwell; since 2.31 unless 0.
+    sym_gin
+        0: no symmetric kernels between servers. Else 1.
     network
         infiniband, omni-path, roce, roce-v1 or tcp. Else as the links speak; Ethernet is roce.
     paths
@@ -130,6 +165,8 @@ def nccl(
     if collective == "calibration":
         _calibrate(spec, form)
         return
+    if register == 1:
+        raise ConfigError("-R 1: NCCL's local registration is not modelled. -R 2 has buffers in windows, -R 0 in none")
     if picture is not None:
         check_suffix(picture)  # before a long run
     # Sockets read host memory, to which NCCL's kernels write.
@@ -148,7 +185,18 @@ def nccl(
         pat=pat != 0,
         min_ctas=min_ctas,
         max_ctas=max_ctas,
+        min_channels=min_channels,
+        max_channels=max_channels,
         chunk_bytes=parse_size_bytes(p2p_chunk) if p2p_chunk else None,
+        buffer_bytes=parse_size_bytes(buffer) if buffer else None,
+        nvls_chunk_bytes=parse_size_bytes(nvls_chunk) if nvls_chunk else None,
+        qps=qps,
+        windows=register == _WINDOWS,
+        win_enable=win != 0,
+        sym_kernel=sym_kernel,
+        sym_ctas=sym_ctas,
+        sym_tma=None if sym_tma is None else sym_tma == 1,
+        sym_gin=sym_gin != 0,
         options=Options(**chosen, seed=seed),
     )
     if not spec:

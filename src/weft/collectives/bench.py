@@ -14,23 +14,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from weft.collectives.check import check
 from weft.collectives.cluster import Cluster, from_fabric
 from weft.collectives.estimate import PAIRWISE, Estimate, estimate
 from weft.collectives.kinds import PARTED, Algorithm, Collective, Protocol
-from weft.collectives.measure import measure
+from weft.collectives.measure import CONNECTIONS, measure
 from weft.collectives.network import Networks, Pattern
 from weft.collectives.ranks import Ranks
 from weft.collectives.spread import Spread, spread
+from weft.collectives.times import Times, times
 from weft.collectives.writers import ALGORITHMS, algorithms, program
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
-from weft.sim.engine import Memory, Options
+from weft.sim.engine import Memory, Network, Options
 
 MOST_CHANNELS = 64  # NCCL's MAXCHANNELS
+MOST_QPS = 128
+MOST_BUFFER = 1 << 30
 MOST_SIZES = 100_000  # a minute
 MOST_PROVED = 64  # ranks; the proof executes every send
+_STEPS = 8  # of a buffer: NCCL_STEPS
+_LEAST_CHUNK = 1 << 10
 _WORD_BYTES = 4  # of a float
 _ALIGNED_WORDS = 4  # where every rank has a part of its own, parts begin at multiples of 16 bytes
 
@@ -80,12 +87,33 @@ class Settings:
     pat: bool = True  # NCCL_PAT_ENABLE
     min_ctas: int | None = None  # NCCL_MIN_CTAS
     max_ctas: int | None = None  # NCCL_MAX_CTAS
+    min_channels: int | None = None  # NCCL_MIN_NCHANNELS
+    max_channels: int | None = None  # NCCL_MAX_NCHANNELS
     chunk_bytes: int | None = None  # NCCL_P2P_NET_CHUNKSIZE
+    buffer_bytes: int | None = None  # NCCL_BUFFSIZE
+    nvls_chunk_bytes: int | None = None  # NCCL_NVLS_CHUNKSIZE
+    qps: int = 1  # NCCL_IB_QPS_PER_CONNECTION
+    windows: bool = False  # -R 2
+    win_enable: bool = True  # NCCL_WIN_ENABLE
+    sym_kernel: str = ""  # NCCL_SYM_KERNEL
+    sym_ctas: int = 0  # NCCL_SYM_CTAS
+    sym_tma: bool | None = None  # NCCL_SYM_TMA_ENABLE
+    sym_gin: bool = True  # NCCL_SYM_GIN_KERNELS_ENABLE
     options: Options = field(default_factory=lambda: Options(memory=Memory.GPUDIRECT))
 
     def __post_init__(self) -> None:
         if self.channels is not None and not 1 <= self.channels <= MOST_CHANNELS:
             raise ConfigError(f"--channels {self.channels}: NCCL has from 1 to {MOST_CHANNELS}")
+        for name, value, least, most in (
+            ("NCCL_IB_QPS_PER_CONNECTION", self.qps, 1, MOST_QPS),
+            ("NCCL_SYM_CTAS", self.sym_ctas, 0, MOST_CHANNELS),
+            ("NCCL_BUFFSIZE", self.buffer_bytes, _STEPS * _LEAST_CHUNK, MOST_BUFFER),
+            ("NCCL_NVLS_CHUNKSIZE", self.nvls_chunk_bytes, _LEAST_CHUNK, MOST_BUFFER),
+        ):
+            if value is not None and not least <= value <= most:
+                raise ConfigError(f"{name}={value}: from {least} to {most}")
+        if self.qps > 1 and self.options.network is Network.TCP:
+            raise ConfigError(f"NCCL_IB_QPS_PER_CONNECTION={self.qps}: TCP has no queue pairs. Leave it out")
 
     @property
     def environment(self) -> dict[str, str]:
@@ -98,7 +126,17 @@ class Settings:
             "NCCL_NVLS_ENABLE": None if self.nvls else 0,
             "NCCL_COLLNET_ENABLE": 1 if self.sharp else None,
             "NCCL_PAT_ENABLE": None if self.pat else 0,
+            "NCCL_MIN_NCHANNELS": self.min_channels,
+            "NCCL_MAX_NCHANNELS": self.max_channels,
             "NCCL_P2P_NET_CHUNKSIZE": self.chunk_bytes,
+            "NCCL_BUFFSIZE": self.buffer_bytes,
+            "NCCL_NVLS_CHUNKSIZE": self.nvls_chunk_bytes,
+            "NCCL_IB_QPS_PER_CONNECTION": self.qps if self.qps > 1 else None,
+            "NCCL_WIN_ENABLE": None if self.win_enable else 0,
+            "NCCL_SYM_KERNEL": self.sym_kernel or None,
+            "NCCL_SYM_CTAS": self.sym_ctas or None,
+            "NCCL_SYM_TMA_ENABLE": None if self.sym_tma is None else int(self.sym_tma),
+            "NCCL_SYM_GIN_KERNELS_ENABLE": None if self.sym_gin else 0,
         }
         return {name: str(value) for name, value in said.items() if value is not None}
 
@@ -111,7 +149,25 @@ class Settings:
             nccl=self.nccl,
             min_ctas=self.min_ctas or whole.min_ctas,
             max_ctas=self.max_ctas or whole.max_ctas,
+            min_channels=self.min_channels or whole.min_channels,
+            max_channels=self.max_channels or whole.max_channels,
+            windows=self.windows,
+            win_enable=self.win_enable,
+            sym_kernel=self.sym_kernel,
+            sym_ctas=self.sym_ctas,
+            sym_tma=self.sym_tma,
+            sym_gin=self.sym_gin,
         )
+
+    @property
+    def times(self) -> Times:
+        """Those of nccl_times.toml, with chunks of these buffers: a buffer has room for eight of them."""
+        chunk = dict(times().chunk)
+        if self.buffer_bytes is not None:
+            chunk["ring"] = msgspec.structs.replace(chunk["ring"], most=self.buffer_bytes // _STEPS)
+        if self.nvls_chunk_bytes is not None:
+            chunk["nvls"] = msgspec.structs.replace(chunk["nvls"], most=self.nvls_chunk_bytes)
+        return msgspec.structs.replace(times(), chunk=chunk)
 
     @property
     def program(self) -> str:
@@ -178,9 +234,10 @@ def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] |
     networks = None
     if cluster.nodes > 1:
         patterns = (Pattern.PAIRS,) if kind in PAIRWISE else (Pattern.RING, Pattern.TREE)
-        networks = measure(ranks, settings.options, patterns=patterns).networks
-    proved: dict[Algorithm | None, int | None] = {}
-    rows = []
+        connections = CONNECTIONS * settings.qps
+        networks = measure(ranks, settings.options, patterns=patterns, connections=connections).networks
+    proved: dict[str, int | None] = {}
+    rows, fitted = [], settings.times
     for size_bytes, count in sizes:
         found = estimate(
             cluster,
@@ -191,10 +248,11 @@ def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] |
             protocol=settings.protocol,
             channels=settings.channels,
             chunk_bytes=settings.chunk_bytes,
+            fitted=fitted,
         )
-        if found.algorithm not in proved:
-            proved[found.algorithm] = _prove(cluster, kind, found.algorithm)
-        rows.append(Row(size_bytes=size_bytes, count=count, estimate=found, wrong=proved[found.algorithm]))
+        if found.name not in proved:
+            proved[found.name] = _prove(cluster, kind, found)
+        rows.append(Row(size_bytes=size_bytes, count=count, estimate=found, wrong=proved[found.name]))
         if progress is not None:
             progress(len(rows), len(sizes))
     return Table(ranks=ranks, settings=settings, cluster=cluster, networks=networks, rows=tuple(rows))
@@ -221,12 +279,15 @@ def _cut(kind: Collective, size_bytes: int, ranks: int) -> tuple[int, int]:
     return part * ranks * _WORD_BYTES, part
 
 
-def _prove(cluster: Cluster, kind: Collective, algorithm: Algorithm | None) -> int | None:
+def _prove(cluster: Cluster, kind: Collective, found: Estimate) -> int | None:
     """0: the program computes what it should; None where nobody wrote one, or there are too many ranks to execute it.
 
-    NCCL's sends and receives of an all-to-all have no name as an algorithm: the first that there is.
+    NCCL's sends and receives of an all-to-all have no name as an algorithm: the first that there is. Of symmetric
+    kernels those whose switches add are the program of NVLS.
     """
-    name = algorithm if algorithm is not None else next(algorithms(kind), "")
+    if found.kernel and (cluster.nodes > 1 or "MC" not in found.kernel):
+        return None
+    name: str = found.algorithm or (Algorithm.NVLS if found.kernel else next(algorithms(kind), ""))
     if kind not in ALGORITHMS.get(name, {}) or cluster.ranks > MOST_PROVED:
         return None
     check(program(kind, name, nodes=cluster.nodes, gpus=cluster.gpus))

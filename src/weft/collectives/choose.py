@@ -16,6 +16,7 @@ from weft.collectives.cluster import Cluster
 from weft.collectives.constants import constants
 from weft.collectives.graphs import Graphs, search
 from weft.collectives.kinds import Algorithm, Collective, Protocol
+from weft.collectives.symmetric import Kernel, kernels, pick
 from weft.collectives.tuning import Row, log2_down, table
 from weft.errors import ConfigError
 
@@ -40,6 +41,8 @@ class Choice:
     time_us: float
     channels: int  # at most
     threads: int  # of each
+    kernel: Kernel | None = None  # a symmetric one, which NCCL takes instead
+    kernels: tuple[Kernel, ...] = ()  # all symmetric ones for this collective, if buffers are in windows
 
     @property
     def algorithm(self) -> Algorithm:
@@ -62,14 +65,17 @@ class Choice:
     def explain(self) -> str:
         """In words: what, how long, what would have been next, and what is off."""
         version = constants(self.cluster.nccl).version
-        lines = [
-            f"{self.collective} of {self.size_bytes:,} bytes on {self.cluster} (NCCL {version})",
-            f"{self.row.name}: {_us(self.time_us)}, {self.channels} channels of {self.threads} threads",
-        ]
+        lines = [f"{self.collective} of {self.size_bytes:,} bytes on {self.cluster} (NCCL {version})"]
+        if self.kernel is not None:
+            one, threads = self.kernel, constants(self.cluster.nccl).symmetric.threads
+            lines.append(f"{one.name}: {_us(one.time_us)}, {one.blocks} blocks of {threads} threads; without windows")
+        lines.append(f"{self.row.name}: {_us(self.time_us)}, {self.channels} channels of {self.threads} threads")
         following = [f"{row.name}: {_us(time)}" for row, time in self.ranking()[1:4]]
         if following:
             lines.append(f"next {', '.join(following)}")
         lines += [f"{name} off: {why}" for name, why in self._off().items()]
+        lines += [f"{one.name}: {_us(one.time_us)}" for one in self.kernels if not one.off and one != self.kernel]
+        lines += [f"{one.name} off: {one.off}" for one in self.kernels if one.off]
         return "\n".join(lines)
 
     def _off(self) -> dict[str, str]:
@@ -101,6 +107,8 @@ def choose(cluster: Cluster, collective: Collective, size_bytes: int, *, graphs:
         time_us=time,
         channels=channels,
         threads=threads,
+        kernel=pick(cluster, collective, size_bytes) if cluster.windows else None,
+        kernels=kernels(cluster, collective, size_bytes) if cluster.windows else (),
     )
 
 
@@ -108,14 +116,27 @@ def time_us(cluster: Cluster, graphs: Graphs, collective: Collective, row: Row, 
     """What NCCL believes that this row takes for this size; None where it is off."""
     if row.off:
         return None
-    step, latency_us = constants().step, row.latency_us
-    ring = row.algorithm == Algorithm.RING and row.protocol == Protocol.SIMPLE
-    if ring and cluster.nodes > 1 and collective == Collective.ALL_REDUCE:
-        part_bytes = size_bytes // (graphs.channels(cluster) * cluster.ranks)
-        if part_bytes >= step.ring_plateau_bytes:
-            latency_us *= step.ring_plateau if cluster.sm >= _AMPERE else step.ring_plateau_before_ampere
+    latency_us = row.latency_us
+    if row.algorithm == Algorithm.RING and row.protocol == Protocol.SIMPLE:
+        latency_us *= _plateau(cluster, collective, size_bytes // (graphs.channels(cluster) * cluster.ranks))
     corrected_gbyte_s = row.algo_gbyte_s * _tree_correction(cluster, collective, row, size_bytes)
     return latency_us + size_bytes / (1000 * corrected_gbyte_s)
+
+
+def _plateau(cluster: Cluster, collective: Collective, part_bytes: int) -> float:
+    """How much longer a ring's latency is once it carries data; a part is a rank's of a channel."""
+    step, rules = constants(cluster.nccl).step, constants(cluster.nccl).rules
+    inside = cluster.sm >= _BLACKWELL and cluster.nodes == 1 and cluster.nvswitch
+    between = collective == Collective.ALL_REDUCE and cluster.nodes > 1
+    if not (collective in rules.ring_plateau_inside if inside else between) or part_bytes < step.ring_plateau_bytes:
+        return 1.0
+    whole = step.ring_plateau if cluster.sm >= _AMPERE else step.ring_plateau_before_ampere
+    if not (inside and rules.ring_plateau_shaped):
+        return whole
+    steps = (cluster.ranks - 1) * (2 if collective == Collective.ALL_REDUCE else 1)
+    grown = 1 - (step.ring_plateau_end / (whole - 1)) ** (steps - 1)
+    gone = step.ring_plateau_end * min(1.0, max(0.0, part_bytes / step.ring_plateau_end_bytes - 1))
+    return 1 + (whole - 1 - gone) * grown
 
 
 def _tree_correction(cluster: Cluster, collective: Collective, row: Row, size_bytes: int) -> float:
@@ -133,7 +154,7 @@ def _tree_correction(cluster: Cluster, collective: Collective, row: Row, size_by
 def width(cluster: Cluster, graphs: Graphs, row: Row, size_bytes: int) -> tuple[int, int]:
     """Channels, and threads of each: fewer where there are too few bytes for all."""
     limit, channels = constants().threads, graphs.channels(cluster)
-    threads, least_bytes = _most_threads(graphs, row), _thread_bytes(cluster, row)
+    threads, least_bytes = _most_threads(cluster, graphs, row), _thread_bytes(cluster, row)
     if row.algorithm == Algorithm.COLLNET_DIRECT:
         heads = min(cluster.gpus, cluster.nics)
         return _collnet_channels(channels, threads * heads * least_bytes, size_bytes), threads
@@ -153,8 +174,8 @@ def width(cluster: Cluster, graphs: Graphs, row: Row, size_bytes: int) -> tuple[
     return channels, max(threads, _LEAST_WARPS * limit.warp)
 
 
-def _most_threads(graphs: Graphs, row: Row) -> int:
-    limit = constants().threads
+def _most_threads(cluster: Cluster, graphs: Graphs, row: Row) -> int:
+    limit = constants(cluster.nccl).threads
     if row.algorithm not in (Algorithm.RING, Algorithm.TREE):
         return limit.most
     if row.protocol != Protocol.SIMPLE:

@@ -58,6 +58,14 @@ class Cluster:
     pat: bool = True  # PAT where there is one GPU in a node: NCCL_PAT_ENABLE
     min_ctas: int = 1  # channels at least: NCCL_MIN_CTAS
     max_ctas: int = 64  # and at most: NCCL_MAX_CTAS
+    min_channels: int = 1  # of rings and trees, at least: NCCL_MIN_NCHANNELS
+    max_channels: int = 64  # NCCL_MAX_NCHANNELS
+    windows: bool = False  # buffers are registered as windows, for symmetric kernels: -R 2 of nccl-tests
+    win_enable: bool = True  # NCCL_WIN_ENABLE
+    sym_kernel: str = ""  # only this one: NCCL_SYM_KERNEL
+    sym_ctas: int = 0  # blocks of symmetric kernels; 0: as NCCL chooses: NCCL_SYM_CTAS
+    sym_tma: bool | None = None  # NCCL_SYM_TMA_ENABLE; None: as the version has it
+    sym_gin: bool = True  # symmetric kernels between NVLink domains: NCCL_SYM_GIN_KERNELS_ENABLE
     nccl: str = ""  # its version, 2.28; the newest that weft knows if empty
 
     def __post_init__(self) -> None:
@@ -66,11 +74,13 @@ class Cluster:
                 raise ConfigError(f"a cluster with {what}={value}: the least is {least}")
         if self.ranks < 2:
             raise ConfigError("a cluster of one GPU has nobody to talk to: give it gpus=2 or nodes=2")
-        if not 1 <= self.min_ctas <= self.max_ctas <= constants().limits.channels:
-            most = constants().limits.channels
-            raise ConfigError(
-                f"NCCL_MIN_CTAS={self.min_ctas} NCCL_MAX_CTAS={self.max_ctas}: from 1 to {most}, the first no more"
-            )
+        most = constants().limits.channels
+        for name, few, many in (
+            ("CTAS", self.min_ctas, self.max_ctas),
+            ("NCHANNELS", self.min_channels, self.max_channels),
+        ):
+            if not 1 <= few <= many <= most:
+                raise ConfigError(f"NCCL_MIN_{name}={few} NCCL_MAX_{name}={many}: from 1 to {most}, the first no more")
         if self.sm >= _BLACKWELL and not constants(self.nccl).rules.blackwell:
             raise ConfigError(f"NCCL {self.nccl} knows no GPUs of sm_{self.sm}: 2.25 is the first that does")
         if self.nodes > 1 and (self.nics < 1 or self.nic_gbit_s <= 0):

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from weft.collectives.kinds import Algorithm, Protocol
+from weft.collectives.kinds import Algorithm, Collective, Protocol
 from weft.errors import ConfigError
 from weft.fabric.rates import read_catalog
 
@@ -35,6 +35,8 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     ring_plateau: float
     ring_plateau_before_ampere: float
     ring_plateau_bytes: int
+    ring_plateau_end: float
+    ring_plateau_end_bytes: int
 
 
 class Generation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -110,6 +112,87 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     nvls_tree_tuned: bool
     channels_with_nvls: bool
     blackwell: bool
+    rewritten: bool
+    ring_plateau_inside: tuple[Collective, ...]
+    ring_plateau_shaped: bool
+    algorithm_first: bool
+
+
+class Kinds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What symmetric kernels do on GPUs of a generation."""
+
+    all_reduce: KernelSpeeds
+    all_gather: KernelSpeeds
+    reduce_scatter: KernelSpeeds
+
+
+class KernelSpeeds(msgspec.Struct, frozen=True, array_like=True):
+    ll_us: float
+    us: float
+    block_gibyte_s: float
+    nvlink_gibyte_s: float
+    multicast_gibyte_s: float
+
+
+class OwnSpeeds(msgspec.Struct, frozen=True, array_like=True):
+    us: float
+    nvlink_gibyte_s: float
+    least_bytes: float  # for each block
+    least_part_bytes: float  # for each block and GPU
+
+
+class GatherSpeeds(msgspec.Struct, frozen=True, array_like=True):
+    us: float
+    rank_us: float
+    work_gbyte_s: float
+    block_gbyte_s: float
+    nvlink_gbyte_s: float
+    scale_8: float
+    scale_32: float
+    overlap_blocks: float
+    others_only: float
+    trough_us: float
+    trough_gbyte_s: float
+    few_gbyte_s: float
+
+
+class Rail(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Symmetric kernels between NVLink domains; lists are [without multicast, with it]."""
+
+    nvlink_gbyte_s: float
+    nvlink_blackwell_gbyte_s: float
+    block_gbyte_s: tuple[float, float]
+    block_blackwell_gbyte_s: tuple[float, float]
+    scatter_chunk_bytes: int
+    gather_chunk_bytes: int
+
+
+class Symmetric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    kernels: tuple[str, ...]
+    blocks: int
+    threads: int
+    cell_bytes: int
+    even: bool
+    block_penalty: float
+    gather_block_penalty: float
+    tolerance: float
+    multicast_gpus: int
+    multicast_blocks: int
+    multicast_blocks_blackwell: int
+    ll_factor: float
+    ll_most_bytes: int
+    most_bytes: int
+    multicast_ll: float
+    multicast_part: float
+    tma_multicast: float
+    tma_multicast_alone: float
+    tma: bool
+    last: bool
+    hopper: Kinds
+    blackwell: Kinds
+    own: dict[str, OwnSpeeds]
+    rail: Rail
+    gather: dict[str, GatherSpeeds]
 
 
 class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -125,6 +208,7 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     threads: Threads
     limits: Limits
     rules: Rules
+    symmetric: Symmetric
 
     def of_sm(self, sm: int) -> Generation:
         """The newest generation that a GPU of this compute capability belongs to."""
@@ -133,18 +217,19 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 @cache
 def constants(version: str = "") -> Constants:
-    """Of the newest NCCL that weft knows, or of an older one: `2.28`, `2.28.3`."""
+    """Of the NCCL that the tables are of, or of another one: `2.28`, `2.32.3`."""
     tables = read_catalog("nccl.toml")
-    older = tables.pop("older")
-    asked = _minor(version or tables["version"])
-    known = [_minor(tables["version"]), *map(_minor, older)]
+    older, newer = tables.pop("older"), tables.pop("newer")
+    base = _minor(tables["version"])
+    asked = _minor(version) if version else base
+    known = [base, *map(_minor, older), *map(_minor, newer)]
     if asked not in known:
         names = ", ".join(f"{major}.{minor}" for major, minor in sorted(known))
         raise ConfigError(f"NCCL {version}: weft has read the code of {names}. Take the nearest of them")
-    for name, changes in older.items():  # from the newest on
-        if _minor(name) >= asked:
+    for name, changes in (older | newer).items():  # each from the one next to the tables on
+        if base > _minor(name) >= asked or base < _minor(name) <= asked:
             tables = _changed(tables, changes)
-    if version and asked != known[0]:
+    if version and asked != base:
         tables["version"] = version
     return msgspec.convert(tables, Constants)
 

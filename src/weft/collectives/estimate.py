@@ -15,12 +15,15 @@ from functools import lru_cache
 
 from weft.collectives.choose import choose, time_us, width
 from weft.collectives.cluster import Cluster
+from weft.collectives.constants import constants
 from weft.collectives.graphs import Graphs, search
 from weft.collectives.ideal import ideal_networks
 from weft.collectives.kinds import Algorithm, Collective, Protocol
 from weft.collectives.network import Networks
 from weft.collectives.pairs import pairs_parts, pairs_protocol
 from weft.collectives.parts import Case, parts
+from weft.collectives.symmetric import Kernel, check_kernel, kernels, pick
+from weft.collectives.symmetric_times import symmetric_parts
 from weft.collectives.times import Times, times
 from weft.collectives.tuning import Row, table
 from weft.errors import ConfigError
@@ -36,12 +39,13 @@ class Estimate:
     cluster: Cluster
     collective: Collective
     size_bytes: int
-    algorithm: Algorithm | None  # None: sends between pairs
+    algorithm: Algorithm | None  # None: sends between pairs, or a symmetric kernel
     protocol: Protocol
     channels: int
     parts: dict[str, float]  # microseconds that add up to the time
     bound: str  # who limits the data part: adapters, NVLink or channels
     fabric: str = "NVLink"  # between nodes, or in the only one
+    kernel: str = ""  # a symmetric one, by NCCL's name
 
     @property
     def time_us(self) -> float:
@@ -58,13 +62,13 @@ class Estimate:
 
     @property
     def name(self) -> str:
-        """`Ring/Simple`."""
-        return f"{self.algorithm.label if self.algorithm else 'Pairs'}/{self.protocol.label}"
+        """`Ring/Simple`; a symmetric kernel by its own."""
+        return self.kernel or f"{self.algorithm.label if self.algorithm else 'Pairs'}/{self.protocol.label}"
 
     def explain(self) -> str:
         """In words: how long, of what, and who is the limit. How far off it may be: `weft.collectives.spread`."""
         made = ", ".join(f"{name} {value:,.1f} us" for name, value in self.parts.items())
-        channels = f" on {self.channels} channels" if self.channels else ""
+        channels = f" on {self.channels} {'blocks' if self.kernel else 'channels'}" if self.channels else ""
         return (
             f"{self.collective} of {self.size_bytes:,} bytes on {self.cluster}\n"
             f"{self.name}{channels}: {self.time_us:,.1f} us, bus bandwidth {self.bus_gbyte_s:,.2f} GB/s\n"
@@ -105,7 +109,11 @@ def estimate(
         networks = ideal_networks(cluster) if cluster.nodes > 1 else {}
     known = times() if fitted is None else fitted
     chosen: Algorithm | None = None
-    if collective in PAIRWISE:
+    kernel = _kernel(cluster, collective, size_bytes, algorithm)
+    if kernel is not None:
+        used, lanes = kernel.protocol, kernel.blocks
+        found = symmetric_parts(cluster, kernel, size_bytes, networks, known)
+    elif collective in PAIRWISE:
         used, lanes = _pairs_protocol(cluster, collective, size_bytes, algorithm, protocol), channels or 0
         found = pairs_parts(cluster, collective, size_bytes, used, networks, known, chunk_bytes)
     else:
@@ -133,7 +141,21 @@ def estimate(
         parts={name: getattr(found, f"{name}_us") for name in ("launch", "steps", "pipeline", "data")},
         bound=found.bound,
         fabric=next(iter(networks.values())).fabric if cluster.nodes > 1 else "NVLink",
+        kernel=kernel.name if kernel else "",
     )
+
+
+def _kernel(cluster: Cluster, collective: Collective, size_bytes: int, algorithm: Algorithm | None) -> Kernel | None:
+    """The symmetric kernel that NCCL would take; since 2.31 NCCL_ALGO goes before."""
+    check_kernel(cluster)
+    if not cluster.windows or (algorithm is not None and constants(cluster.nccl).rules.algorithm_first):
+        return None
+    found = pick(cluster, collective, size_bytes)
+    if found is None and cluster.sym_kernel:
+        why = {one.name: one.off for one in kernels(cluster, collective, size_bytes)}
+        reason = why.get(cluster.sym_kernel, f"it is not for {collective}")
+        raise ConfigError(f"NCCL_SYM_KERNEL={cluster.sym_kernel} on {cluster}: {reason}. Leave it out, NCCL chooses")
+    return found
 
 
 def _pairs_protocol(

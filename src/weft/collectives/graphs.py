@@ -31,6 +31,7 @@ from weft.errors import ConfigError
 _BLACKWELL = 100
 _HOPPER = 90
 _AMPERE = 80
+_NVLS_FEW_GPUS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +75,8 @@ class Graphs:
             count = min(limit, count + count // 2)
         many = constants(cluster.nccl).search
         fast = cluster.sm >= _HOPPER and cluster.nodes > 1 and self.ring.intra_gbyte_s > many.many_gbyte_s
-        count = max(
-            cluster.min_ctas, min(cluster.max_ctas, 2 * count if fast and count < many.many_channels else count)
-        )
+        most, least = min(cluster.max_ctas, cluster.max_channels), max(cluster.min_ctas, cluster.min_channels)
+        count = max(least, min(most, 2 * count if fast and count < many.many_channels else count))
         return max(count, self.nvls_channels(cluster)) if constants(cluster.nccl).rules.channels_with_nvls else count
 
     def nvls_channels(self, cluster: Cluster) -> int:
@@ -90,8 +90,10 @@ def _nvls_channels(cluster: Cluster) -> int:
     limits = constants(cluster.nccl).limits
     if cluster.sm < _BLACKWELL:
         return limits.nvls_channels
-    tuned = constants(cluster.nccl).rules.nvls_tree_tuned and cluster.nic_gbyte_s >= limits.nvls_fast_gbyte_s
-    few = cluster.nodes == 1 or (tuned and cluster.nodes > 2)
+    fast = limits.nvls_fast_gbyte_s
+    tuned = constants(cluster.nccl).rules.nvls_tree_tuned and cluster.nic_gbyte_s >= fast
+    wide = cluster.nic_gbyte_s >= 2 * fast and cluster.gpus > _NVLS_FEW_GPUS
+    few = cluster.nodes == 1 or (tuned and cluster.nodes > 2 and not wide)
     return limits.nvls_channels_blackwell if few else limits.nvls_channels_blackwell_network
 
 

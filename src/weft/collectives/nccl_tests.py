@@ -230,6 +230,7 @@ def _result(settings: Settings, row: Row) -> dict[str, Any]:
         "experiment_name": "",
         "weft": {
             "algorithm": found.algorithm.label if found.algorithm else None,
+            "kernel": found.kernel or None,
             "protocol": found.protocol.label,
             "channels": found.channels,
             "bound": found.bound,

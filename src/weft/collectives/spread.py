@@ -73,7 +73,7 @@ def _words(made: Estimate) -> tuple[str, ...]:
     scale = min(made.cluster.nodes, 3) if made.cluster.nodes > 1 else 0
     return (
         f"{size} messages {'between nodes' if scale else 'in one node'}",
-        made.algorithm.label if made.algorithm else "Pairs",
+        made.name.partition("/")[0],
         made.fabric,
         {0: "one node", 2: "two nodes", 3: "more than two nodes"}[scale],
     )

@@ -67,6 +67,7 @@ def _fastest(table: Table, row: Row) -> Estimate:
             protocol=other.protocol,
             channels=settings.channels,
             chunk_bytes=settings.chunk_bytes,
+            fitted=settings.times,
         )
         best = min(best, one, key=lambda candidate: candidate.time_us)
     return best
@@ -77,6 +78,8 @@ def to_text(table: Table) -> str:
     kind, cluster = table.settings.collective, table.cluster
     if kind not in ALGORITHMS:  # those that NCCL tunes are those that the plugin knows
         raise ConfigError(f"NCCL's tuner plugin knows no {kind}: it tunes {', '.join(ALGORITHMS)}")
+    if cluster.windows:
+        raise ConfigError("NCCL's tuner plugin is not asked about symmetric kernels: leave out -R 2, or --tuner")
     about = f"# weft {__version__}, simulated: {table.ranks.fabric.spec} seed={table.settings.options.seed}"
     lines = [
         about[:_LINE],

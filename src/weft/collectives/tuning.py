@@ -20,6 +20,7 @@ from weft.collectives.graphs import Graph, Graphs
 from weft.collectives.kinds import Algorithm, Collective, Protocol
 from weft.errors import ConfigError
 
+_BLACKWELL = 100
 _PROTOCOLS = list(Protocol)
 _NVLS_ONCE = 5 / 6  # of its channels, that NCCL expected before 2.28
 _SCATTERED = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
@@ -124,7 +125,7 @@ class _Model:
             return f"more than {limits.collnet_gpus} GPUs in a node"
         if algorithm == Algorithm.COLLNET_DIRECT and not self.cluster.nvswitch:
             return "no NVSwitch"
-        return self._heads_off()
+        return self._heads_off(always=self.constants.rules.rewritten)
 
     def _nvls_off(self, algorithm: Algorithm) -> str:
         if self.cluster.sm < 90:
@@ -145,9 +146,10 @@ class _Model:
             return f"more than {self.constants.limits.nvls_gpus} GPUs in a node"
         return self._heads_off()
 
-    def _heads_off(self) -> str:
+    def _heads_off(self, *, always: bool = False) -> str:
         """Gathering in the network wants an adapter for every GPU."""
-        short = self.collective in _SCATTERED and self.nodes > 1 and self.cluster.nics < self.per_node
+        wanted = always or self.collective in _SCATTERED
+        short = wanted and self.nodes > 1 and self.cluster.nics < self.per_node
         return "fewer adapters than GPUs" if short else ""
 
     def _ll128_off(self) -> str:
@@ -185,8 +187,7 @@ class _Model:
         graph = self._graph(algorithm)
         if algorithm in _NVLS:
             return graph.channels * self._nvls_channel_gbyte_s(algorithm)
-        inside = self.nodes <= 2 or algorithm in _COLLNET
-        total = graph.channels * (graph.intra_gbyte_s if inside else graph.inter_gbyte_s)
+        total = graph.channels * self._channel_gbyte_s(algorithm, graph)
         if algorithm == Algorithm.RING:
             return self._ring_gbyte_s(total, protocol)
         if algorithm == Algorithm.TREE:
@@ -194,6 +195,13 @@ class _Model:
         if algorithm == Algorithm.PAT:
             return total * self.constants.factor.pat
         return self._collnet_direct_gbyte_s(total) if algorithm == Algorithm.COLLNET_DIRECT else total
+
+    def _channel_gbyte_s(self, algorithm: Algorithm, graph: Graph) -> float:
+        """NCCL takes that inside nodes where there are two; since 2.31 not for PAT, nor for trees on Blackwell."""
+        slower = algorithm == Algorithm.PAT or (algorithm == Algorithm.TREE and self.cluster.sm >= _BLACKWELL)
+        if slower and self.constants.rules.rewritten:
+            return min(graph.intra_gbyte_s, graph.inter_gbyte_s)
+        return graph.intra_gbyte_s if self.nodes <= 2 or algorithm in _COLLNET else graph.inter_gbyte_s
 
     def _ring_gbyte_s(self, total: float, protocol: Protocol) -> float:
         factor, channels = self.constants.factor, self.graphs.ring.channels
@@ -266,7 +274,8 @@ class _Model:
     def _latency_us(self, algorithm: Algorithm, protocol: int) -> float:
         latency, step = self.constants.latency_us, self.constants.step
         # One GPU in a node has no NVLink to hide behind: all latency of the network shows, as in a tree.
-        between = latency.network[Algorithm.TREE if self.per_node == 1 else algorithm][protocol]
+        exposed = self.per_node == 1 and not (algorithm in _COLLNET and self.constants.rules.rewritten)
+        between = latency.network[Algorithm.TREE if exposed else algorithm][protocol]
         inside = self._inside[algorithm][protocol]
         base, others, depth = latency.base[algorithm][protocol], self.per_node - 1, log2_down(self.nodes)
         if algorithm == Algorithm.RING:

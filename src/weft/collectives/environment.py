@@ -1,0 +1,52 @@
+"""Variables of NCCL's environment that change nothing in `weft nccl`, and why; those that do are its options.
+
+By name, or by how names begin: the longest that fits counts.
+"""
+
+from __future__ import annotations
+
+_WHY = {
+    "NCCL_DEBUG": "nothing runs that could log. --explain says what was chosen and why",
+    "NCCL_SOCKET": "a simulated job is on one network. --network tcp takes sockets; a connection has one thread",
+    "NCCL_NSOCKS_PERTHREAD": "a connection over sockets has one thread here",
+    "NCCL_NET": "a simulated job is on one network. --network chooses it",
+    "NCCL_NET_GDR": "adapters reach GPU memory, or no adapter does. --no-gpudirect is the second",
+    "NCCL_NET_SHARED": "buffers of the proxy have no size in the model",
+    "NCCL_IB": "it is about queue pairs and packets, and those of a job that is alone lose nothing",
+    "NCCL_IB_DISABLE": "--network tcp takes sockets",
+    "NCCL_IB_HCA": "adapters are those of the compute rails that have a cable. Break a link in a lab to lose one",
+    "NCCL_IB_GID": "addresses cost nothing. --network roce or roce-v1 says which packets",
+    "NCCL_IB_ROCE_VERSION_NUM": "--network roce or roce-v1 says which packets",
+    "NCCL_IB_ADAPTIVE_ROUTING": "--paths adaptive has the fabric route so",
+    "NCCL_IB_AR_THRESHOLD": "--paths adaptive has the fabric route so, for messages of any size",
+    "NCCL_IB_SL": "a job that is alone shares its lanes with nobody. `weft sim` has lanes",
+    "NCCL_IB_TC": "a job that is alone shares its lanes with nobody. `weft sim` has lanes",
+    "NCCL_IB_TIMEOUT": "no packet is lost here. `weft train` has failures",
+    "NCCL_IB_RETRY_CNT": "no packet is lost here. `weft train` has failures",
+    "NCCL_CROSS_NIC": "rings stay on their rails, as NCCL's search finds them where every GPU has NVSwitches",
+    "NCCL_NCHANNELS_PER_NET_PEER": "sends between pairs are bound by NCCL's proxy thread, and no channels count there",
+    "NCCL_P2P": "GPUs of a server talk over what its template has. server=my-server.yaml is one of your own",
+    "NCCL_SHM": "GPUs of a server talk over what its template has. server=my-server.yaml is one of your own",
+    "NCCL_NTHREADS": "NCCL's figures are for as many threads as it takes by itself",
+    "NCCL_LL128_NTHREADS": "NCCL's figures are for as many threads as it takes by itself",
+    "NCCL_TOPO": "the server's template says it. `weft server import` makes one of NCCL_TOPO_DUMP_FILE's",
+    "NCCL_GRAPH_FILE": "`estimate(graphs=Graphs(...))` of Python takes channels that another search found",
+    "NCCL_TUNER": "--algo, --proto and --channels say what to take; --tuner writes a file for the plugin",
+    "NCCL_MNNVL": "a rack with NVLink between its trays is one server: server=gb200-nvl72",
+    "NCCL_LOCAL_REGISTER": "buffers are registered as windows (-R 2), or not at all",
+    "NCCL_GRAPH_REGISTER": "buffers are registered as windows (-R 2), or not at all",
+    "NCCL_CTA_POLICY": "the copy engine's collectives and NCCL's policies are not modelled",
+    "NCCL_CE": "the copy engine's collectives are not modelled",
+    "NCCL_SYM_NOWIN_ENABLE": "symmetric kernels are for buffers in windows here: -R 2",
+    "NCCL_LAUNCH_MODE": "every kernel is started as NCCL's figures have it",
+    "NCCL_COLLNET_NODE_THRESHOLD": "SHARP is taken from two nodes on. --NCCL_COLLNET_ENABLE 0 is without",
+    "NCCL_NVLSTREE_MAX_CHUNKSIZE": "chunks of NVLS trees are NCCL's own",
+    "NCCL_GIN": "symmetric kernels between servers take GPU-initiated networking as it is",
+    "NCCL_": "this part of NCCL is not modelled",
+}
+
+
+def why_without_effect(name: str) -> str:
+    """Of a variable of NCCL's, in words."""
+    found = max((one for one in _WHY if name.startswith(one)), key=len)
+    return _WHY[found]
