@@ -125,9 +125,10 @@ class Commands(socketserver.ThreadingMixIn, socketserver.BaseServer):
         self._conversations: set[socket.socket] = set()
         self._listener = runtime.Listener(path)
         super().__init__(str(path), _Conversation)
-        threading.Thread(
+        self._thread = threading.Thread(
             target=self.serve_forever, args=(_LISTEN_S,), name=f"commands at {path.name}", daemon=True
-        ).start()
+        )
+        self._thread.start()
 
     def fileno(self) -> int:
         return self._listener.fileno()
@@ -144,6 +145,10 @@ class Commands(socketserver.ThreadingMixIn, socketserver.BaseServer):
         request.close()
 
     def server_close(self) -> None:
+        """Its thread first, which a process that was forked has not: a closed socket would be ready for ever."""
+        if self._thread.is_alive():
+            self.shutdown()
+            self._thread.join()
         super().server_close()
         self._listener.close()
         for one in tuple(self._conversations):

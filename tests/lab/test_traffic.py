@@ -180,7 +180,6 @@ def test_a_client_that_goes_away_ends_its_traffic(lab, tmp_path, monkeypatch):
         wait_until(lambda: not lab.state()["traffic"], "the end of the traffic")
         assert sent_bytes(lab) < MADS_BYTES
     finally:
-        served.shutdown()
         served.server_close()
 
 

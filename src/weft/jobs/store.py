@@ -28,7 +28,6 @@ class Store:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._commands.shutdown()
         self._commands.server_close()
 
     def _set(self, key: str, value: str) -> None:

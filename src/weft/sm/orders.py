@@ -158,7 +158,6 @@ class Orders:
         with self._door:
             commands, self._commands = self._commands, None
         if commands is not None:
-            commands.shutdown()
             commands.server_close()
             os.close(self.bell)
             self.carry_out()
