@@ -8,12 +8,13 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import hypothesis
 import pytest
 from tests.janitor import hire
-from tests.warm import warm_weft
+from tests.warm import WARM, warm_weft
 
 os.environ.setdefault("NUMBA_BOUNDSCHECK", "1")  # before numba is imported
 # Workers meet neither each other's labs and adapters nor those of anybody else; short, as paths of sockets must be.
@@ -47,12 +48,27 @@ def find_dump(name: str) -> Path:
     return folder / name
 
 
+def start_warm_weft(until: ExitStack) -> None:
+    """A `weft` that has all imported; what it prints is the same in every country."""
+    folder = Path(until.enter_context(tempfile.TemporaryDirectory(prefix="weft-")))
+    environment = os.environ | {"COLUMNS": "120", "LC_ALL": "C.UTF-8"}
+    os.environ[WARM] = str(until.enter_context(warm_weft(folder, environment)))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One for all workers: it imports while they collect."""
+    if getattr(config.option, "numprocesses", None) and WARM not in os.environ:
+        until = ExitStack()
+        start_warm_weft(until)
+        config.add_cleanup(until.close)
+
+
 @pytest.fixture(scope="session")
 def warm() -> Iterator[Path]:
-    """A `weft` that has all imported; what it prints is the same in every country."""
-    environment = os.environ | {"COLUMNS": "120", "LC_ALL": "C.UTF-8"}
-    with tempfile.TemporaryDirectory(prefix="weft-") as folder, warm_weft(Path(folder), environment) as program:
-        yield program
+    with ExitStack() as until:
+        if WARM not in os.environ:
+            start_warm_weft(until)
+        yield Path(os.environ[WARM])
 
 
 @pytest.fixture(scope="session")

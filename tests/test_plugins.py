@@ -11,10 +11,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.warm import WARM
 
 from weft.errors import ConfigError
 from weft.sim.congestion import Control
 
+pytestmark = pytest.mark.usefixtures("warm")
 EXAMPLES = Path(__file__).parents[1] / "examples" / "plugins"
 
 
@@ -32,10 +34,11 @@ def install(folder: Path, project: dict) -> Path:
 
 def weft(*words: object, here: Path | None = None, site: Path | None = None, plugins: str = ""):
     """The command, as a user runs it."""
-    environment = {**os.environ, "WEFT_PLUGINS": plugins}
-    if site is not None:
+    environment, command = {**os.environ, "WEFT_PLUGINS": plugins}, [os.environ[WARM]]
+    if site is not None:  # one that is warm has looked for packages before
         environment["PYTHONPATH"] = str(site)
-    command = [sys.executable, "-P", "-m", "weft", *map(str, words)]
+        command = [sys.executable, "-P", "-m", "weft"]
+    command += map(str, words)
     return subprocess.run(command, env=environment, cwd=here, capture_output=True, text=True, check=False)
 
 

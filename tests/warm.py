@@ -1,7 +1,8 @@
 """A `weft` that starts at once: one process has imported all of it and loaded its kernels, and forks for each command.
 
-Starting Python and importing takes half a second, and the documents have 180 commands. What a command reads, writes,
-finds in its environment and returns is its own, as of any process. That `weft` also starts cold other tests see.
+Starting Python and importing takes half a second, a service three, and the documents have 300 commands. What a command
+reads, writes, finds in its environment and returns is its own, as of any process; signals to who started it are told
+to it, and if that is killed so is it. That `weft` also starts cold other tests see.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import importlib
 import io
 import json
 import os
-import select
+import selectors
 import shlex
 import signal
 import socket
@@ -22,11 +23,15 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
+
+from tests.patience import PATIENCE_S
 
 import weft
 
+WARM = "WEFT_WARM"  # in the environment: where it is
 # Programs, and what they run on; what plugins add to; what Neutron and PyTorch load, and needs them
 _LEFT_OUT = (
     "weft.__main__",
@@ -43,13 +48,21 @@ _REHEARSED = (
     "weft route torus:4x4 --picture load.png",
 )
 _CLIENT = """
-import json, os, socket, sys
+import json, os, signal, socket, sys
 with socket.socket(socket.AF_UNIX) as to:
     to.connect({address!r})
-    socket.send_fds(to, [b"x"], [0, 1, 2])
-    to.sendall(json.dumps([sys.argv, os.getcwd(), dict(os.environ)]).encode())
-    to.shutdown(socket.SHUT_WR)
-    sys.exit(to.recv(1)[0])
+    asked = json.dumps([sys.argv, os.getcwd(), dict(os.environ)]).encode()
+    socket.send_fds(to, [len(asked).to_bytes(4, "big")], [0, 1, 2])
+    to.sendall(asked)
+    told = {{one: one for one in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)}}
+    told[signal.SIGQUIT] = signal.SIGKILL  # which nobody can pass on
+    for number in told:
+        signal.signal(number, lambda number, frame: to.sendall(bytes([told[number]])))
+    status, ended_by = to.recv(2, socket.MSG_WAITALL)
+if ended_by:
+    signal.signal(ended_by, signal.SIG_DFL) if ended_by != signal.SIGKILL else None
+    os.kill(os.getpid(), ended_by)
+sys.exit(status)
 """
 
 
@@ -64,14 +77,22 @@ def warm_weft(folder: Path, environment: dict[str, str]) -> Iterator[Path]:
     house, pipe = Path(__file__).parents[1], subprocess.PIPE
     with subprocess.Popen(command, env=environment, cwd=house, stdin=pipe, stdout=pipe) as server:
         assert server.stdout is not None
-        assert server.stdout.readline() == b"ready\n"
+        assert server.stdout.readline() == b"listens\n"
         try:
             yield program
         finally:
             server.terminate()
 
 
+def kill(started: subprocess.Popen[Any]) -> None:
+    """As `started.kill()`, for a command of this program: it is gone when this returns."""
+    started.send_signal(signal.SIGQUIT)
+    started.wait(PATIENCE_S)
+
+
 def _serve(address: str) -> None:
+    """Who comes before all is imported waits."""
+    listener = listen(address)
     house = Path(weft.__file__).parents[1]
     files = [path.relative_to(house).with_suffix("").parts for path in sorted(house.glob("weft/**/*.py"))]
     for name in (*map(".".join, files), "matplotlib.backends.backend_agg"):
@@ -80,23 +101,39 @@ def _serve(address: str) -> None:
     for words in _REHEARSED:
         _rehearse(words)
     gc.freeze()
-    listen(address)
+    attend(listener)
 
 
-def listen(address: str) -> None:
+def listen(address: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen(64)
+    print("listens", flush=True)
+    return listener
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    client: socket.socket
+    process: int
+    ends: int  # a descriptor that can be read when it has
+
+
+def attend(listener: socket.socket) -> None:
     """Until whoever started us is gone: it may be killed, and then says nothing, but its end of the pipe is closed."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who attend
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(address)
-        listener.listen(64)
-        print("ready", flush=True)
-        while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
-            asked, _ = listener.accept()
-            if not os.fork():
-                listener.close()
-                _attend(asked)
-                os._exit(0)
-            asked.close()
+    with selectors.DefaultSelector() as events:
+        events.register(sys.stdin, selectors.EVENT_READ)
+        events.register(listener, selectors.EVENT_READ)
+        while True:
+            key = events.select()[0][0]  # one at a time: it may be the end of others
+            if key.fileobj is sys.stdin:
+                return
+            if key.fileobj is listener:
+                _begin(listener.accept()[0], events)
+            elif key.fd == key.data.ends:
+                _tell_end(key.data, events)
+            else:
+                _pass_on(key.data, events)
 
 
 def _rehearse(words: str) -> None:
@@ -131,20 +168,23 @@ def _end(status: int) -> NoReturn:
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):
+        try:
             stream.flush()
+        except OSError:
+            status = 120
     os._exit(status)
 
 
-def _attend(asked: socket.socket) -> None:
-    """Run the command in a process of its own, since it may end in any way, and tell its status."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    _, descriptors, _, _ = socket.recv_fds(asked, 1, 3)
-    with asked.makefile("rb") as told:
-        words, folder, environment = json.load(told)
-    command = os.fork()
-    if not command:
-        asked.close()
+def _begin(client: socket.socket, events: selectors.BaseSelector) -> None:
+    """Run the command in a process of its own, since it may end in any way."""
+    length, descriptors, _, _ = socket.recv_fds(client, 4, 3)
+    words, folder, environment = json.loads(client.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL))
+    process = os.fork()
+    if not process:
+        for key in [*events.get_map().values()]:
+            if key.fd:
+                os.close(key.fd)
+        client.close()
         for number, descriptor in enumerate(descriptors):
             os.dup2(descriptor, number)
             os.close(descriptor)
@@ -155,13 +195,29 @@ def _attend(asked: socket.socket) -> None:
         _end(_play(words))
     for descriptor in descriptors:
         os.close(descriptor)
-    ends, watched = select.poll(), os.pidfd_open(command)
-    ends.register(asked, 0)  # that the other end is closed is always told
-    ends.register(watched, select.POLLIN)
-    if watched not in dict(ends.poll()):
-        os.kill(command, signal.SIGTERM)  # whoever was started by that name was ended
-    status = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
-    asked.sendall(bytes([status % 256]))
+    command = _Command(client, process, os.pidfd_open(process))
+    events.register(client, selectors.EVENT_READ, command)
+    events.register(command.ends, selectors.EVENT_READ, command)
+
+
+def _pass_on(command: _Command, events: selectors.BaseSelector) -> None:
+    """A signal; who says nothing more was killed."""
+    with contextlib.suppress(ConnectionResetError):
+        if told := command.client.recv(1):
+            signal.pidfd_send_signal(command.ends, told[0])
+            return
+    events.unregister(command.client)
+    signal.pidfd_send_signal(command.ends, signal.SIGKILL)
+
+
+def _tell_end(command: _Command, events: selectors.BaseSelector) -> None:
+    status = os.waitstatus_to_exitcode(os.waitpid(command.process, 0)[1])
+    with contextlib.suppress(KeyError):
+        events.unregister(command.client)
+    events.unregister(command.ends)
+    os.close(command.ends)
+    with command.client, contextlib.suppress(BrokenPipeError):
+        command.client.sendall(bytes([max(status, 0), max(-status, 0)]))
 
 
 if __name__ == "__main__":

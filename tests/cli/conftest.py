@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,5 +9,4 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def _warm(warm: Path) -> None:
-    """For functions that are no fixtures."""
-    os.environ["WEFT_WARM"] = str(warm)
+    """For functions that are no fixtures, in the environment."""

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from tests.warm import WARM
 
 from weft.cli import app
 from weft.cli.output import _show, table
 
-WEFT = (sys.executable, "-m", "weft")
 PRINTS = [("links",), ("links", "--json"), ("topologies",), ("show", "star:hosts=4")]
 
 
 def weft(*arguments: str, **how) -> subprocess.CompletedProcess[str]:
     how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **how}
-    return subprocess.run((*WEFT, *arguments), text=True, check=False, **how)
+    return subprocess.run((os.environ[WARM], *arguments), text=True, check=False, **how)
 
 
 @pytest.mark.parametrize("arguments", [*PRINTS, ("--help",)])
@@ -43,7 +43,8 @@ def test_a_reader_that_has_seen_enough_is_no_error(arguments):
 
 
 def test_a_closed_standard_output_is_no_traceback():
-    done = subprocess.run(("sh", "-c", '"$@" >&-', "sh", *WEFT, "links"), capture_output=True, text=True, check=False)
+    words = (sys.executable, "-m", "weft", "links")
+    done = subprocess.run(("sh", "-c", '"$@" >&-', "sh", *words), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -6,12 +6,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from tests.patience import PATIENCE_S
+from tests.warm import WARM
 
 from weft.cli import app
 from weft.errors import ConfigError, FileError, UnknownName
@@ -21,7 +21,6 @@ from weft.sm.control import ManagerSocket, socket_of
 from weft.sm.status import read_status
 
 SPEC = "fat-tree:hosts=8,radix=4"
-WEFT = (sys.executable, "-m", "weft")
 XML = """<Config><Common>
 <DeviceGroups><DeviceGroup><Name>Everybody</Name><Select>All</Select></DeviceGroup></DeviceGroups>
 <VirtualFabrics><VirtualFabric><Name>Admin</Name><Enable>1</Enable><PKey>0x7fff</PKey><Member>Everybody</Member>
@@ -42,7 +41,9 @@ def runtime(tmp_path_factory):
 def lab(runtime):
     """A lab that runs."""
     name = f"s{os.getpid()}"
-    subprocess.run([*WEFT, "up", SPEC, "--daemon", "--name", name], check=True, capture_output=True, timeout=PATIENCE_S)
+    subprocess.run(
+        [os.environ[WARM], "up", SPEC, "--daemon", "--name", name], check=True, capture_output=True, timeout=PATIENCE_S
+    )
     entry = registry.find(name)
     yield entry
     control.end(entry)
@@ -72,7 +73,7 @@ def write(path: Path, text: str) -> Path:
 
 def test_without_a_lab_it_says_how_to_start_one(tmp_path):
     done = subprocess.run(
-        [*WEFT, "sm", "--once"],
+        [os.environ[WARM], "sm", "--once"],
         env=os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)},
         capture_output=True,
         text=True,
@@ -246,7 +247,7 @@ def test_sighup_reads_the_files_again_and_sigterm_ends_it_in_order(lab, tmp_path
     partitions = write(tmp_path / "partitions.conf", "Default=0x7fff: ALL;\n")
     state, log = tmp_path / "state.json", tmp_path / "log"
     with log.open("w") as stream:
-        words = [*WEFT, "sm", "-P", partitions, "--lab", lab.name, "--at", "h4", "--state", state]
+        words = [os.environ[WARM], "sm", "-P", partitions, "--lab", lab.name, "--at", "h4", "--state", state]
         process = subprocess.Popen(words, stdout=stream, stderr=stream)
     try:
         until(lambda: "SUBNET UP" in log.read_text(), "no SUBNET UP")
@@ -294,7 +295,9 @@ def up(name, *words):
 def test_the_manager_of_a_lab_takes_the_options_of_weft_sm_and_obeys_the_same_signals(own_lab, tmp_path):
     partitions = write(tmp_path / "partitions.conf", "Default=0x7fff: ALL;\nred=0x8: ALL;\n")
     words = ("--sm", "--at", "h3", "-P", partitions, "-R", "updn", "-p", "9", "-Q", "--dump", tmp_path / "dumps")
-    subprocess.run([*WEFT, "up", SPEC, "--daemon", "--name", own_lab, *map(str, words)], check=True, timeout=PATIENCE_S)
+    subprocess.run(
+        [os.environ[WARM], "up", SPEC, "--daemon", "--name", own_lab, *map(str, words)], check=True, timeout=PATIENCE_S
+    )
     entry = registry.find(own_lab)
     state = entry.cache / "sm-h3.json"
     status = read_status(state)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +17,7 @@ import pytest
 from tests.interop.chromium import SOFTWARE_GL, Page, chromium
 from tests.interop.conftest import do_without
 from tests.patience import PATIENCE_S, wait_until
+from tests.warm import WARM, kill
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
@@ -59,7 +60,7 @@ class Program:
     def start(self) -> None:
         port = urlsplit(self._url).port if self._url else 0
         words = ["serve", SPEC, "--name", LAB, "--port", str(port), "--database", self.database]
-        self.process = subprocess.Popen([sys.executable, "-m", "weft", *words], stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([os.environ[WARM], *words], stdout=subprocess.PIPE, text=True)
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -67,7 +68,7 @@ class Program:
 
 
 @pytest.fixture(scope="module")
-def program(peer: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+def program(peer: Callable[[str], str], warm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     peer("chromium")
     if not builder().is_fresh():
         do_without("a console of these sources (make web)")
@@ -316,14 +317,11 @@ def test_the_table_keeps_the_focus_of_who_reads_it(page: Page) -> None:
 def test_who_manages_the_subnet_is_said_and_who_takes_over(page: Page, tmp_path: Path) -> None:
     """One with a higher priority comes, and dies."""
     words = ["sm", "--lab", LAB, "--at", "h9", "--priority", "15", "--state", str(tmp_path / "state.json")]
-    other = subprocess.Popen(
-        [sys.executable, "-m", "weft", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    other = subprocess.Popen([os.environ[WARM], *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         page.wait("document.querySelector('header').innerText.includes('SM master h9')")
     finally:
-        other.kill()
-        other.wait()
+        kill(other)
     page.wait("document.querySelector('header').innerText.includes('SM master h1')")
 
 

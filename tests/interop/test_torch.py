@@ -123,7 +123,7 @@ def test_the_example_trains_on_a_lab(tmp_path: Path, device: str) -> None:
 
 
 @pytest.mark.slow
-def test_ddp_trains_on_while_its_fabric_is_broken(tmp_path: Path) -> None:
+def test_ddp_trains_on_while_its_fabric_is_broken(warm: Path, tmp_path: Path) -> None:
     """A bad cable, a pulled one, and the end of the subnet manager, with one that stands by; the sums are checked."""
     find_module("torch")
     with ExitStack() as opened:
@@ -151,8 +151,7 @@ def test_ddp_trains_on_while_its_fabric_is_broken(tmp_path: Path) -> None:
         go_on()
         site.manage("h2")
         wait_until(lambda: site.is_manager("h2", "standby"))
-        site.managers["h1"].kill()
-        site.managers["h1"].wait()
+        site.kill("h1")
         go_on()
         wait_until(lambda: site.is_manager("h2", "master") and "SUBNET UP" in site.log("h2"))
         site.lab.break_cable(uplink())

@@ -21,6 +21,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
+import weft.collectives.live.pytorch.backend  # noqa: F401, once and not by each fork
+
 warnings.simplefilter("ignore", FutureWarning)  # names that PyTorch has renamed: programs have the old ones
 RANK, SIZE = -1, int(os.environ["WORLD_SIZE"])  # each fork has a rank of its own
 DEVICE = os.environ.get("DEVICE", "cpu")

@@ -4,7 +4,7 @@
 
 The tests choose by the name of a backend which of them it can run, and know no other names than those of PyTorch's own:
 BACKEND says as whose they are chosen, gloo's or MPI's; the groups are weft's. PyTorch starts a new Python for each rank
-of each test. Here they are forks of one that has imported all, which takes a tenth of the time.
+of each test. Here they are forks of one that has imported all, weft too, which takes a tenth of the time.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ os.environ.setdefault("WORLD_SIZE", "3")
 import torch
 from torch.testing._internal.common_utils import run_tests
 from torch.testing._internal.distributed import distributed_test
+
+import weft.collectives.live.pytorch.backend  # noqa: F401, once and not by each fork
 
 distributed_test.BACKEND = "weft"
 

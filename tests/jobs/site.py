@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from contextlib import ExitStack
 from typing import Any
 
 from tests.lab.rdma import all_active
 from tests.patience import wait_until
+from tests.warm import WARM, kill
 
 import weft
 from weft.fabric.forwarding import Reason, walk
@@ -22,7 +22,7 @@ from weft.sm.status import read_status
 
 
 class Site:
-    """A lab with a subnet manager, and one that stands by when it is wanted."""
+    """A lab with a subnet manager, and one that stands by when it is wanted; for who has the fixture `warm`."""
 
     def __init__(self, opened: ExitStack) -> None:
         self.lab = Lab(weft.load("fat-tree:hosts=8,radix=4"), f"faults-{os.getpid()}")
@@ -36,10 +36,12 @@ class Site:
     def manage(self, host: str) -> None:
         place = self.entry.cache / f"{host}.log"
         with place.open("wb") as log:
-            words = [sys.executable, "-m", "weft", "sm", "--lab", self.lab.name, "--at", host]
-            made = self.managers[host] = subprocess.Popen(words, stdout=log, stderr=log)
-        self._opened.callback(made.wait)
-        self._opened.callback(made.kill)
+            words = [os.environ[WARM], "sm", "--lab", self.lab.name, "--at", host]
+            self.managers[host] = subprocess.Popen(words, stdout=log, stderr=log)
+        self._opened.callback(self.kill, host)
+
+    def kill(self, host: str) -> None:
+        kill(self.managers[host])
 
     def log(self, host: str) -> str:
         return (self.entry.cache / f"{host}.log").read_text()

@@ -75,7 +75,7 @@ class Job:
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
+def site(warm) -> Iterator[Site]:
     with ExitStack() as opened:
         yield Site(opened)
 
@@ -138,8 +138,7 @@ def routed_around(site: Site, job: Job) -> None:
 def another_manages(site: Site, job: Job) -> None:
     site.manage("h2")
     wait_until(lambda: site.is_manager("h2", "standby"), lambda: site.log("h2"))
-    site.managers["h1"].kill()
-    site.managers["h1"].wait()
+    site.kill("h1")
     job.go_on()
     wait_until(lambda: site.is_manager("h2", "master") and "SUBNET UP" in site.log("h2"), lambda: site.log("h2"))
     job.go_on()

@@ -5,26 +5,27 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import httpx
 from tests.patience import PATIENCE_S, wait_until
+from tests.warm import WARM, kill
 
 
 class Service:
-    """With a token of an admin."""
+    """With a token of an admin. Whoever starts one has the fixture `warm`."""
 
     def __init__(self, folder: Path, *where: str) -> None:
         self.log, self.where = folder / "serve.log", where
+        self.weft = [os.environ[WARM]]
         self.database = f"sqlite:///{folder}/ledger.db"
         add = ["serve", "token", "add", "me", "--role", "admin", "--database", self.database]
-        told = subprocess.run([sys.executable, "-m", "weft", *add], capture_output=True, text=True, check=True)
+        told = subprocess.run([os.environ[WARM], *add], capture_output=True, text=True, check=True)
         self.token = told.stdout.strip()
 
     def start(self, port: str = "0", **environment: str) -> None:
-        words = [sys.executable, "-m", "weft", "serve", *self.where, "--port", port, "--database", self.database]
+        words = [*self.weft, "serve", *self.where, "--port", port, "--database", self.database]
         with self.log.open("w") as out:
             self.process = subprocess.Popen(words, stdout=out, stderr=out, env={**os.environ, **environment})
         wait_until(lambda: "ledger" in self.log.read_text(), self.log.read_text, lambda: self.process.poll() is None)
@@ -37,5 +38,7 @@ class Service:
         )
 
     def end(self, how: signal.Signals) -> None:
+        if how == signal.SIGKILL:
+            kill(self.process)
         self.process.send_signal(how)
         self.process.wait(PATIENCE_S)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 from tests.patience import PATIENCE_S
+from tests.warm import WARM, kill
 
 from weft.cli import app
 from weft.errors import ConfigError, UnknownName
@@ -23,7 +24,7 @@ from weft.errors import ConfigError, UnknownName
 def served(*words: str, lines: int, ending: int) -> Iterator[tuple[str, httpx.Client]]:
     """What it said, and a client."""
     with subprocess.Popen(
-        [sys.executable, "-m", "weft", "serve", *words, "--port", "0"], stdout=subprocess.PIPE, text=True
+        [os.environ[WARM], "serve", *words, "--port", "0"], stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             said = "".join(process.stdout.readline() for _ in range(lines))
@@ -31,16 +32,19 @@ def served(*words: str, lines: int, ending: int) -> Iterator[tuple[str, httpx.Cl
             with httpx.Client(base_url=f"{url}/api/v1", timeout=PATIENCE_S, trust_env=False) as client:
                 yield said, client
         finally:
+            if ending == signal.SIGKILL:
+                kill(process)
             process.send_signal(ending)
             process.wait(PATIENCE_S)
 
 
 def tables(lab: str, host: str) -> str:
-    command = [sys.executable, "-m", "weft", "diag", "smpquery", "--lab", lab, "-D", "pkeys", "0", "1", "--at", host]
+    command = [os.environ[WARM], "diag", "smpquery", "--lab", lab, "-D", "pkeys", "0", "1", "--at", host]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S).stdout
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm")
 def test_a_service_that_is_killed_comes_back_with_all_it_acknowledged(tmp_path, monkeypatch):
     """Its lab dies with it; the new one's devices get what the database has."""
     folder = tmp_path / "run"
