@@ -113,7 +113,7 @@ def _all_reduce(kind: Kind, nodes: int, given: dict[str, Any]) -> Row:
 def _settings(given: dict[str, Any], **more: Any) -> Settings:
     size = given["size_bytes"]
     chosen = {"mpi": given["mpi"], "ppn": given["ppn"], "min_bytes": size, "max_bytes": size}
-    return Settings(test=Test.ALLREDUCE, **chosen, **more)
+    return Settings(test=Test.ALLREDUCE, together=True, **chosen, **more)
 
 
 def _factors(row: Row) -> str:

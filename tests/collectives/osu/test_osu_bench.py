@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from weft.collectives.kinds import Collective
+from weft.collectives.knomial import tree_barrier
 from weft.collectives.osu import clock
 from weft.collectives.osu.bench import Settings, Table, find_test, run
 from weft.collectives.osu.bench import Test as OsuTest
@@ -87,6 +88,18 @@ def test_a_barrier_of_doublings_takes_as_many_steps(placed):
     step_us = float(Wire(ranks, 1, Options()).lone_us(1.0)) + times().message.send_us + times().message.receive_us
     took = clock.run((Step(program=dissemination_barrier(8), size_bytes=0),), messages(ranks))
     assert took == pytest.approx(np.full(8, 3 * step_us), abs=0.01)
+
+
+def test_ranks_begin_as_they_leave_the_barrier_before(placed):
+    """Of 256 ranks Open MPI's barrier is a tree: its leaves leave last, and those who left first wait for them."""
+    ranks, tree = placed("star:hosts=16,server=host-hdr"), Step(program=tree_barrier(256), size_bytes=0)
+    left = clock.run((tree,), messages(ranks, 16))
+    again = clock.run((tree,), messages(ranks, 16), left) - left
+    (row,) = values(ranks, "barrier", ppn=16).rows
+    assert (row.value, row.least, row.most) == pytest.approx((again.mean(), again.min(), again.max()))
+    (after,) = values(ranks, "allreduce", ppn=16, only=(8,)).rows
+    (at_once,) = values(ranks, "allreduce", ppn=16, only=(8,), together=True).rows
+    assert 0 < after.value - at_once.value < left.max() - left.min()
 
 
 def test_rounds_that_repeat_are_counted_as_those_that_were_run(placed, monkeypatch):

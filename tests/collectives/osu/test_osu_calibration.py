@@ -21,13 +21,13 @@ MEAN_ERRORS = {
     "hdr-bw": 0.02,
     "hdr100-bibw": 0.13,
     "roce-bw": 0.02,
-    "hdr-barrier-2x96": 0.05,
-    "hdr-barrier-4x96": 0.18,
+    "hdr-barrier-2x96": 0.03,
+    "hdr-barrier-4x96": 0.00,
     "hdr-allreduce-2x96": 0.32,
-    "hdr-allreduce-4x96": 0.24,
-    "roce-allreduce-4x36": 0.16,
-    "tcp-allreduce-64": 0.18,
-    "tcp-allreduce-32": 0.45,
+    "hdr-allreduce-4x96": 0.16,
+    "roce-allreduce-4x36": 0.13,
+    "tcp-allreduce-64": 0.09,
+    "tcp-allreduce-32": 0.40,
 }
 
 

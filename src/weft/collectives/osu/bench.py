@@ -22,8 +22,8 @@ from weft.collectives.knomial import knomial_broadcast, knomial_reduce
 from weft.collectives.osu import clock
 from weft.collectives.osu.choose import choose, find_coll
 from weft.collectives.osu.clock import Step
-from weft.collectives.osu.libraries import Library, library
-from weft.collectives.osu.message import Messages, loopback
+from weft.collectives.osu.libraries import Choice, Library, library
+from weft.collectives.osu.message import Floats, Messages, loopback
 from weft.collectives.osu.spread import find_band, kind_of, remarks
 from weft.collectives.osu.times import Band, times
 from weft.collectives.osu.wire import Wire
@@ -94,6 +94,7 @@ class Settings:
     cached: bool = True  # registered memory is kept from message to message
     ucx_tls: str = ""  # as UCX_TLS; "": all that there are
     map_by: str = "slot"  # or node: how ranks are laid out
+    together: bool = False  # all ranks begin at once; else as they leave the barrier that OSU's programs call before
     options: Options = field(default_factory=Options)
 
     def __post_init__(self) -> None:
@@ -170,24 +171,36 @@ def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] |
         raise ConfigError(f"--UCX_TLS {settings.ucx_tls}: TCP inside a server is not known here: give sm too")
     messages = Messages(wire=wire, rules=chosen.message_rules(cached=settings.cached), loopback=alone)
     sizes, rows = list(settings.sizes), []
+    begun = _after_barrier(settings, chosen, messages)
     for size_bytes in sizes:
-        rows.append(_row(settings, chosen, messages, size_bytes))
+        rows.append(_row(settings, chosen, messages, size_bytes, begun))
         if progress is not None:
             progress(len(rows), len(sizes))
     network = wire.network if len(ranks.servers) > 1 else None
     return Table(settings=settings, ranks=ranks, library=chosen, network=network, rows=tuple(rows))
 
 
-def _row(settings: Settings, chosen: Library, messages: Messages, size_bytes: int) -> Row:
-    wire, kind = messages.wire, settings.test.collective
+def _after_barrier(settings: Settings, chosen: Library, messages: Messages) -> Floats:
+    """[rank] -> when it begins: OSU's programs call a barrier before each collective, and ranks leave it one by one."""
+    if settings.test.collective is None or settings.sharp or settings.together:
+        return np.zeros(messages.wire.n_ranks)
+    return clock.run(_choice(settings, chosen, messages, Collective.BARRIER, 0).steps, messages)
+
+
+def _choice(settings: Settings, chosen: Library, messages: Messages, kind: Collective, size_bytes: int) -> Choice:
+    wire, coll = messages.wire, find_coll(chosen, settings.coll)
+    return choose(chosen, kind, nodes=len(wire.ranks.servers), ppn=wire.ppn, size_bytes=size_bytes, coll=coll)
+
+
+def _row(settings: Settings, chosen: Library, messages: Messages, size_bytes: int, begun: Floats) -> Row:
+    kind = settings.test.collective
     if kind is None:
         return _point_to_point(settings, messages, size_bytes)
     if settings.sharp:
         took, how = _sharp_us(kind, messages, size_bytes), "SHARP"
     else:
-        coll = find_coll(chosen, settings.coll)
-        choice = choose(chosen, kind, nodes=len(wire.ranks.servers), ppn=wire.ppn, size_bytes=size_bytes, coll=coll)
-        took, how = clock.run(choice.steps, messages), choice.name
+        choice = _choice(settings, chosen, messages, kind, size_bytes)
+        took, how = clock.run(choice.steps, messages, begun) - begun, choice.name
     value = float(took.mean())
     alike, band, said = _band(settings.test, messages, size_bytes)
     return Row(

@@ -53,9 +53,9 @@ class Step:
     by_level: bool = False
 
 
-def run(steps: tuple[Step, ...], messages: Messages) -> Floats:
-    """[rank] -> microseconds until it has done all steps, one after the other; all begin together."""
-    clock = np.zeros(messages.wire.n_ranks)
+def run(steps: tuple[Step, ...], messages: Messages, begun: Floats | None = None) -> Floats:
+    """[rank] -> microseconds until it has done all steps, one after the other; all begin together, or when told."""
+    clock = np.zeros(messages.wire.n_ranks) if begun is None else begun
     for step in steps:
         way = _overlapped if step.overlapped else _in_segments if step.segments > 1 else _in_order
         clock = way(step, messages, clock)
