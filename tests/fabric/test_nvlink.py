@@ -8,7 +8,6 @@ import pytest
 import weft
 from weft.errors import ConfigError
 from weft.fabric import faults
-from weft.fabric.build import FabricBuilder
 from weft.fabric.kinds import NodeKind
 from weft.fabric.nvlink import join_nvlinks
 from weft.fabric.rates import Technology
@@ -90,15 +89,6 @@ def test_a_server_alone_needs_no_network():
 def test_without_gpus_nothing_changes():
     plain = weft.load("star:hosts=4")
     assert join_nvlinks(plain) is plain
-
-
-def test_gpus_on_one_cable_are_refused():
-    builder = FabricBuilder("pair")
-    server = builder.add_servers(["box"])
-    gpus = builder.add_nodes(NodeKind.GPU, ["box/gpu0", "box/gpu1"], n_ports=2, server=server)
-    builder.add_links(gpus[0], 1, gpus[1], 1, "2xNVLink4")
-    with pytest.raises(ConfigError, match="joins GPUs directly"):
-        join_nvlinks(builder.build())
 
 
 def test_gpus_of_two_trays_of_a_rack_talk_over_nvlink() -> None:

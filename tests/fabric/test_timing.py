@@ -38,7 +38,7 @@ def test_figures_are_possible() -> None:
         least_ns = 300 if name == Technology.NVLINK else 500
         assert adapter.post_ns + adapter.receive_ns >= least_ns, f"{name}: no adapter is that fast"
     for name, line in timings().line.items():
-        assert 0 <= line.overhead < (0.25 if name.startswith("NVLink") else 0.05), name
+        assert 0 <= line.overhead < (0.25 if name.startswith(("NVLink", "PCIe")) else 0.05), name
         assert 0 <= line.fec_ns < 200, name
     assert 0 < timings().pcie.lone < timings().pcie.stream < 1
 
@@ -48,3 +48,9 @@ def test_lines_with_four_levels_correct_errors(speed: str) -> None:
     """PAM4 does without on no cable (IEEE 802.3bs)."""
     assert timings().of_line(speed).fec_ns > 0
     assert timings().of_line("SDR").fec_ns == 0
+
+
+@pytest.mark.parametrize("server", ["dgx-h100", "dgx-h100+ConnectX-8", "dgx-h100+4rails"])
+def test_nvswitches_of_a_variant_are_as_fast_as_those_of_its_box(server: str) -> None:
+    for technology in (Technology.INFINIBAND, Technology.ETHERNET):
+        assert timings().switch_ns(server, technology) == timings().switch.nvlink_ns

@@ -72,7 +72,8 @@ def reasons(found: Advice) -> Iterator[str]:
     if case.work.name == "storage" and len(found.rows) > 3:
         yield _about_mixing(found)
     if case.servers == 1 or case.work.name == "single-node":
-        yield "No cable is used, so the time is the same on each: the GPUs of a server talk over NVLink."
+        inside = "NVLink" if case.template.nvlink_spread or case.template.nvlink_pairs else "PCIe"
+        yield f"No cable is used, so the time is the same on each: the GPUs of a server talk over {inside}."
     if case.team and _knows_not(best, case.team):
         yield f"Your team knows {case.team}: plan for learning, or weigh it against the difference."
 

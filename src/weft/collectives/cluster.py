@@ -8,16 +8,18 @@ from_fabric(fabric, ["dgx1", "dgx2"])                        servers of a fabric
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from weft.collectives.board import Board, board_of, pairs_of, pcie_gbyte_s, slot_gbyte_s
 from weft.collectives.constants import constants
 from weft.collectives.ranks import compute_servers
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
-from weft.fabric.rates import Technology, parse_label
+from weft.fabric.rates import Technology
 from weft.fabric.views import Node, Server
 from weft.units import gbyte_s
 
@@ -50,6 +52,7 @@ class Cluster:
     nics: int = 0  # of a node
     nic_gbit_s: float = 0.0  # each
     nvlinks: int | None = None  # from each GPU to NVSwitches, 0 where there are none; None: as the generation has them
+    board: Board | None = None  # of a node without NVSwitches: how PCIe and NVLinks between GPUs join them
     pcie_gbyte_s: float | None = None  # of a GPU's or adapter's slot by NCCL's count; None: as the generation has it
     processor: Processor = Processor.INTEL
     near: bool = True  # every adapter has a GPU below the same PCIe switch
@@ -93,21 +96,44 @@ class Cluster:
         return self.gpus * self.nodes
 
     @property
-    def nvswitch(self) -> bool:
+    def nvlink(self) -> bool:
+        """Are the GPUs of a node joined by NVLink, over NVSwitches or directly? Else they talk over PCIe."""
         return self.nvlink_gbyte_s > 0
+
+    @property
+    def nvswitch(self) -> bool:
+        return self.nvlink and self.board is None
+
+    @property
+    def joined_by(self) -> str:
+        """What is between the GPUs of a node."""
+        return "NVSwitches" if self.nvswitch else "NVLinks from GPU to GPU" if self.nvlink else "PCIe"
+
+    @property
+    def link_gbyte_s(self) -> float:
+        """Of one NVLink, by NCCL's count."""
+        return constants().of_sm(self.sm).nvlink_gbyte_s
 
     @property
     def nvlink_gbyte_s(self) -> float:
         """Of a GPU, by NCCL's count."""
-        kind = constants().of_sm(self.sm)
-        return (kind.nvlinks if self.nvlinks is None else self.nvlinks) * kind.nvlink_gbyte_s
+        if self.board is not None:
+            return self.board.links(self.gpus) * self.link_gbyte_s
+        return (constants().of_sm(self.sm).nvlinks if self.nvlinks is None else self.nvlinks) * self.link_gbyte_s
+
+    @property
+    def pair_gbyte_s(self) -> float:
+        """From a GPU to one other of its node, over NVLink: all of it through NVSwitches."""
+        if self.board is not None:
+            return self.board.pair_links(self.gpus) * self.link_gbyte_s
+        return self.nvlink_gbyte_s
 
     @property
     def slot_gbyte_s(self) -> float:
         """Of a PCIe slot, by NCCL's count."""
         if self.pcie_gbyte_s is not None:
             return self.pcie_gbyte_s
-        return _pcie_gbyte_s(6 if self.nic_gbit_s > 400 else constants().of_sm(self.sm).pcie)
+        return pcie_gbyte_s(6 if self.nic_gbit_s > 400 else constants().of_sm(self.sm).pcie)
 
     @property
     def nic_gbyte_s(self) -> float:
@@ -117,11 +143,6 @@ class Cluster:
     def __str__(self) -> str:
         network = f", {self.nics} × {self.nic_gbit_s:g} Gb/s each" if self.nodes > 1 else ""
         return f"{self.nodes} × {self.gpus} GPUs of sm_{self.sm}{network}"
-
-
-def _pcie_gbyte_s(generation: int, lanes: int = 16) -> float:
-    """NCCL counts 6 Gbit/s a lane of PCIe 3, twice as much for each generation since (src/graph/topo.cc)."""
-    return gbyte_s(lanes * 6 * 2 ** (generation - 3))
 
 
 def from_server(template: str, *, nodes: int, sharp: bool = False, nvls: bool = True) -> Cluster:
@@ -140,9 +161,10 @@ def from_server(template: str, *, nodes: int, sharp: bool = False, nvls: bool = 
         nics=kind.rails,
         nic_gbit_s=kind.adapter.rate_gbit_s,
         nvlinks=sum(kind.nvlink_spread),
-        pcie_gbyte_s=_slot(gpu.pcie),
+        board=None if kind.nvlink_spread or kind.gpus == 1 else board_of(kind, range(kind.gpus), pairs_of(kind)),
+        pcie_gbyte_s=slot_gbyte_s(gpu.pcie),
         processor=_VENDORS.get(kind.cpu.vendor, Processor.ARM) if kind.cpu else Processor.INTEL,
-        near=kind.coherent or {above[name] for name in kind.compute} <= switches,
+        near=bool(kind.c2c_links) or {above[name] for name in kind.compute} <= switches,
         sharp=sharp,
         nvls=nvls,
     )
@@ -173,7 +195,15 @@ def from_fabric(
         nics=min(len(box.rates_gbit_s) for box in boxes),
         nic_gbit_s=min(rates, default=0.0),
         nvlinks=min(box.nvlinks for box in boxes),
+        board=None if whole.board is None or len(boxes[0].gpus) == 1 else _board(boxes),
     )
+
+
+def _board(boxes: Sequence[_Box]) -> Board:
+    """Of servers without NVSwitches: each pair of GPUs as where it has the fewest NVLinks."""
+    first, *others = (box.pairs for box in boxes)
+    pairs = {pair: min([links, *(other[pair] for other in others)]) for pair, links in first.items()}
+    return board_of(catalog.server(boxes[0].template), [_number(gpu) for gpu in boxes[0].gpus], pairs)
 
 
 class _Box:
@@ -197,6 +227,14 @@ class _Box:
         self.nvlinks = min(len(_rates_gbit_s(gpu, (Technology.NVLINK,))) for gpu in self.gpus)
 
     @property
+    def pairs(self) -> Counter[tuple[int, int]]:
+        """NVLinks that join two GPUs directly."""
+        ports = (port for gpu in self.gpus for port in gpu.ports)
+        peers = ((port.node, port.peer.node) for port in ports if port.peer is not None)
+        joined = [(_number(a), _number(b)) for a, b in peers if a.kind == b.kind == NodeKind.GPU]
+        return Counter((a, b) for a, b in joined if a < b)
+
+    @property
     def shape(self) -> tuple[str, int]:
         return self.gpus[0].model, len(self.gpus)
 
@@ -210,6 +248,6 @@ def _rates_gbit_s(node: Node, technologies: Sequence[Technology]) -> list[float]
     return [link.rate_gbit_s for link in links if link is not None and link.technology in technologies]
 
 
-def _slot(label: str) -> float:
-    speed, lanes = parse_label(label)
-    return _pcie_gbyte_s(int(speed.name.removeprefix("PCIe")), lanes)
+def _number(gpu: Node) -> int:
+    """3 of `dgx1/gpu3`."""
+    return int(gpu.name.rpartition("gpu")[2])

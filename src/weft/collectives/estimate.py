@@ -21,7 +21,7 @@ from weft.collectives.ideal import ideal_networks
 from weft.collectives.kinds import Algorithm, Collective, Protocol
 from weft.collectives.network import Networks
 from weft.collectives.pairs import pairs_parts, pairs_protocol
-from weft.collectives.parts import Case, parts
+from weft.collectives.parts import Case, inside_name, parts
 from weft.collectives.symmetric import Kernel, check_kernel, kernels, pick
 from weft.collectives.symmetric_times import symmetric_parts
 from weft.collectives.times import Times, times
@@ -43,7 +43,7 @@ class Estimate:
     protocol: Protocol
     channels: int
     parts: dict[str, float]  # microseconds that add up to the time
-    bound: str  # who limits the data part: adapters, NVLink or channels
+    bound: str  # who limits the data part: adapters, NVLink, PCIe or channels
     fabric: str = "NVLink"  # between nodes, or in the only one
     kernel: str = ""  # a symmetric one, by NCCL's name
 
@@ -140,7 +140,7 @@ def estimate(
         channels=lanes,
         parts={name: getattr(found, f"{name}_us") for name in ("launch", "steps", "pipeline", "data")},
         bound=found.bound,
-        fabric=next(iter(networks.values())).fabric if cluster.nodes > 1 else "NVLink",
+        fabric=next(iter(networks.values())).fabric if cluster.nodes > 1 else inside_name(cluster),
         kernel=kernel.name if kernel else "",
     )
 

@@ -14,7 +14,14 @@ Against NCCL's own search on 201 machines (1 to 8 GPUs of three generations, 1 t
 SHARP and without) it finds the same in 192; it differs where NCCL runs out of time or goes crosswise: adapters of
 800 Gb/s on Hopper, two GPUs with two of 200 Gb/s, four Blackwells in one node.
 
-For machines without NVSwitches the answer hangs on every PCIe bridge: take it from NCCL's log (`NCCL_DEBUG=INFO
+Without NVSwitches the board decides (`weft.collectives.board`). Over PCIe a ring inside a node passes each lane of the
+tree once, and the slowest is shared by all channels. Between nodes every other channel enters at one processor's
+adapter and leaves at the other's, so that the link between these carries half of them each way; not through AMD's,
+where NCCL wants all channels alike. Where NVLinks join each GPU with each other one, rings are laid so that each
+pair's links are filled: of n GPUs, n-1 rings for each channel that fits between two of them; of four, of which rings in
+one direction do not fill all pairs (Tillson, 1980), one less where that number is odd.
+
+Of machines that nobody described, `Cluster(gpus=8, nvlinks=0)`, take it from NCCL's log (`NCCL_DEBUG=INFO
 NCCL_DEBUG_SUBSYS=GRAPH`, lines `Pattern 4, crossNic 0, nChannels 12, bw 30/30`) and give it as `Graphs`.
 """
 
@@ -24,10 +31,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from weft.collectives.cluster import Cluster
+from weft.collectives.cluster import Cluster, Processor
 from weft.collectives.constants import constants
 from weft.errors import ConfigError
 
+_NO_DIRECTED_RINGS = 4  # GPUs, each joined with each, whose links are not the sum of rings in one direction
 _BLACKWELL = 100
 _HOPPER = 90
 _AMPERE = 80
@@ -52,6 +60,9 @@ class Graph:
 
 
 NONE = Graph(channels=0, intra_gbyte_s=0.0, inter_gbyte_s=0.0)
+_SIMPLE_ORDER = Graph(
+    channels=1, intra_gbyte_s=0.1, inter_gbyte_s=0.1
+)  # what NCCL takes where its search finds nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,21 +110,28 @@ def _nvls_channels(cluster: Cluster) -> int:
 
 @cache
 def search(cluster: Cluster) -> Graphs:
-    """What NCCL would find on nodes with NVSwitches, or with one GPU."""
-    if cluster.gpus > 1 and not cluster.nvswitch:
+    """What NCCL would find on these nodes."""
+    if cluster.gpus > 1 and not cluster.nvlink and cluster.board is None:
         raise ConfigError(
-            f"{cluster}: without NVSwitches NCCL's channels hang on every PCIe bridge. Take them from the log of "
-            f"NCCL_DEBUG_SUBSYS=GRAPH, and give them as graphs=Graphs(ring=..., tree=...)"
+            f"{cluster}: without NVSwitches NCCL's channels hang on every PCIe bridge. Name the server, "
+            f"from_server('ovx-l40s', nodes=1), or take them from the log of NCCL_DEBUG_SUBSYS=GRAPH, and give them as "
+            f"graphs=Graphs(ring=..., tree=...)"
         )
     return _one_node(cluster) if cluster.nodes == 1 else _network(cluster)
 
 
 def _one_node(cluster: Cluster) -> Graphs:
-    total, speeds = cluster.nvlink_gbyte_s, constants(cluster.nccl).of_sm(cluster.sm).one_node
-    ring = _cut(cluster, _best(speeds, lambda speed: int(total / speed), total), _most())
+    total, speeds = inside_gbyte_s(cluster), constants(cluster.nccl).of_sm(cluster.sm).one_node
+    found = _best(speeds, lambda speed: _ring_channels(cluster, total, speed), _enough_gbyte_s(cluster))
+    if not found.channels:
+        return Graphs(ring=_SIMPLE_ORDER, tree=_SIMPLE_ORDER, same_channels=True)
+    ring = _cut(cluster, found, _most())
     # Two GPUs are a tree of one edge, which takes only half of each one's NVLink.
-    shared = 2 * total if cluster.gpus == 2 else total
-    tree = next((speed for speed in speeds if ring.channels * speed <= shared), speeds[-1])
+    shared = 2 * total if cluster.gpus == 2 and cluster.nvlink else total
+    if cluster.board is not None and not cluster.nvlink:
+        tree = next((one for one in speeds if _path_channels(cluster, one) >= ring.channels), speeds[-1])
+    else:
+        tree = next((speed for speed in speeds if ring.channels * speed <= shared), speeds[-1])
     nvls = NONE
     if _has_nvls(cluster):
         heads = min(cluster.gpus, constants().limits.nvls_gpus)
@@ -125,17 +143,23 @@ def _one_node(cluster: Cluster) -> Graphs:
 def _network(cluster: Cluster) -> Graphs:
     speeds = constants(cluster.nccl).of_sm(cluster.sm).network
     gpus, nic = cluster.gpus, cluster.nic_gbyte_s
-    inside = cluster.nvlink_gbyte_s * gpus / (gpus - 1) if gpus > 1 else float("inf")  # of all channels together
+    inside = inside_gbyte_s(cluster) if gpus > 1 else float("inf")  # of all channels together
     outside = min(cluster.nics * nic, gpus * cluster.slot_gbyte_s)
 
     def fitting(speed: float) -> int:
         if speed > nic:
             return 0
-        return int(min(cluster.nics * int(nic / speed), outside / speed, inside / speed))
+        rings = _path_channels(cluster, speed) if _alternates(cluster) else inside / speed
+        return int(min(cluster.nics * int(nic / speed), outside / speed, rings))
 
-    ring = _cut(cluster, _best(speeds, fitting, cluster.nvlink_gbyte_s), _most())
+    found = _best(speeds, fitting, _enough_gbyte_s(cluster))
+    if not found.channels:
+        raise ConfigError(f"adapters slower than {speeds[-1]:g} GB/s are too slow for NCCL's search")
+    ring = _cut(cluster, found, _most())
     between = ring.inter_gbyte_s
     tree = Graph(ring.channels, _raised(speeds, between, inside / ring.channels), between)
+    if cluster.board is not None and cluster.sm < _HOPPER and gpus > 1:
+        tree = _balanced(cluster, speeds, tree)
     return Graphs(
         ring=ring,
         tree=tree,
@@ -184,9 +208,61 @@ def _best(speeds: Sequence[float], fitting: Callable[[float], int], enough_gbyte
         channels = min(fitting(speed), _most())
         if channels * speed > best.total_gbyte_s:
             best = Graph(channels, speed, speed)
-    if not best.channels:
-        raise ConfigError(f"adapters slower than {speeds[-1]:g} GB/s are too slow for NCCL's search")
     return best
+
+
+def inside_gbyte_s(cluster: Cluster) -> float:
+    """Of all channels of a ring inside a node, by NCCL's count. Between nodes one hop of a ring is not on NVLink."""
+    if cluster.board is None or cluster.nvlink or cluster.gpus == 1:
+        around = cluster.gpus / (cluster.gpus - 1) if cluster.nodes > 1 and cluster.gpus > 1 else 1.0
+        return cluster.nvlink_gbyte_s * around
+    ring = cluster.board.path_gbyte_s if _alternates(cluster) else cluster.board.ring_gbyte_s
+    return ring(cluster.gpus, cluster.link_gbyte_s)
+
+
+def _alternates(cluster: Cluster) -> bool:
+    """Do channels over PCIe go through a node one way and the other in turn?"""
+    board = cluster.board
+    over_pcie = cluster.nodes > 1 and cluster.gpus > 1 and not cluster.nvlink
+    return over_pcie and board is not None and board.open and cluster.processor != Processor.AMD
+
+
+def _path_channels(cluster: Cluster, speed: float) -> int:
+    """Ways of that speed through the GPUs of a node, over PCIe, in turn in one direction and in the other."""
+    assert cluster.board is not None
+    given = cluster.gpus, cluster.link_gbyte_s
+    both, one = cluster.board.path_gbyte_s(*given), cluster.board.one_way_gbyte_s(*given)
+    return min(int(both / speed), 2 * int(one / speed))
+
+
+def _balanced(cluster: Cluster, speeds: Sequence[float], tree: Graph) -> Graph:
+    """Before Hopper two GPUs of a tree's channel share the adapter: the second one's half goes inside the node, too.
+
+    On a board of four these two hang below one processor: their links carry two channels.
+    """
+    if not cluster.nvlink:
+        most = cluster.slot_gbyte_s / (tree.channels + 0.5)
+        speed = next(one for one in speeds if one <= min(most, tree.inter_gbyte_s))
+        return Graph(tree.channels, speed, speed)
+    each = tree.channels // cluster.gpus
+    if not each:
+        return tree
+    most = (cluster.pair_gbyte_s - each * tree.inter_gbyte_s / 2) / (2 * each)
+    return Graph(tree.channels, _raised(speeds, tree.inter_gbyte_s, min(most, tree.intra_gbyte_s)), tree.inter_gbyte_s)
+
+
+def _ring_channels(cluster: Cluster, total_gbyte_s: float, speed: float) -> int:
+    """Rings of that speed that fit into one node."""
+    if cluster.board is None or not cluster.nvlink:
+        return int(total_gbyte_s / speed)
+    each = int(cluster.pair_gbyte_s / speed)
+    rings = each * round(cluster.nvlink_gbyte_s / cluster.pair_gbyte_s)
+    return rings - (each % 2 if cluster.gpus == _NO_DIRECTED_RINGS else 0)
+
+
+def _enough_gbyte_s(cluster: Cluster) -> float:
+    """Of channels together, at which NCCL stops to search: all of a GPU's NVLink, or its slot."""
+    return max(cluster.nvlink_gbyte_s, cluster.slot_gbyte_s)
 
 
 def _cut(cluster: Cluster, graph: Graph, most: int) -> Graph:

@@ -14,12 +14,12 @@ from weft.collectives.network import Networks, Pattern
 from weft.collectives.parts import (
     ADAPTERS,
     CHANNELS,
-    NVLINK,
     Parts,
     adapters_gbyte_s,
     copies_gbyte_s,
     crossing_us,
     find,
+    inside_name,
     post_ratio,
 )
 from weft.collectives.times import Times, times
@@ -45,10 +45,10 @@ def pairs_parts(
 ) -> Parts:
     """`chunk_bytes` of the network's, as NCCL_P2P_NET_CHUNKSIZE has it; None: as NCCL takes it."""
     latency, index = constants().latency_us, list(Protocol).index(protocol)
-    inside = latency.nvlink if cluster.gpus > 1 and cluster.nvswitch else latency.pcie
+    inside = latency.nvlink if cluster.gpus > 1 and cluster.nvlink else latency.pcie
     steps_us = inside[Algorithm.RING][index]
-    inside_gbyte_s = copies_gbyte_s(cluster, fitted) if cluster.nvswitch else cluster.slot_gbyte_s
-    times_us = {NVLINK: _wire_bytes(cluster, collective, size_bytes, protocol, _INSIDE) / inside_gbyte_s}
+    inside_bytes = _wire_bytes(cluster, collective, size_bytes, protocol, _INSIDE)
+    times_us = {inside_name(cluster): inside_bytes / _inside_gbyte_s(cluster, collective, fitted)}
     if cluster.nodes > 1:
         network = find(networks, Pattern.PAIRS)
         away = 1 if collective == Collective.SEND_RECV else cluster.ranks - cluster.gpus
@@ -71,12 +71,26 @@ def pairs_parts(
     )
 
 
+def _inside_gbyte_s(cluster: Cluster, collective: Collective, fitted: Times) -> float:
+    """What the busiest GPU sends or receives inside its node. On NVLinks between GPUs, one peer has those of a pair."""
+    if cluster.nvlink:
+        one_peer = collective == Collective.SEND_RECV and cluster.gpus > 1
+        return copies_gbyte_s(cluster, fitted) * (cluster.pair_gbyte_s / cluster.nvlink_gbyte_s if one_peer else 1.0)
+    if cluster.board is None or cluster.gpus == 1:
+        return cluster.slot_gbyte_s
+    board, link_gbyte_s = cluster.board, cluster.link_gbyte_s
+    rate = {Collective.SEND_RECV: board.ring_gbyte_s, Collective.ALL_TO_ALL: board.all_to_all_gbyte_s}
+    return rate.get(collective, board.gather_gbyte_s)(cluster.gpus, link_gbyte_s)
+
+
 def _wire_bytes(cluster: Cluster, collective: Collective, size_bytes: int, protocol: Protocol, where: int) -> float:
     """That the busiest GPU sends or receives, to all others or to other nodes; LL sends a flag with every word."""
     flags = 2 if protocol == Protocol.LL else 1
     if collective == Collective.SEND_RECV:
         return size_bytes * flags
     peers = cluster.ranks - (cluster.gpus if where == _OUTSIDE else 1)
+    if where == _INSIDE and not cluster.nvlink:
+        peers = cluster.gpus - 1  # over PCIe nothing goes to the adapter of another GPU
     return size_bytes * flags * peers / cluster.ranks
 
 

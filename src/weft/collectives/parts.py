@@ -19,7 +19,7 @@ import msgspec
 
 from weft.collectives.cluster import Cluster, Processor
 from weft.collectives.constants import constants
-from weft.collectives.graphs import Graphs
+from weft.collectives.graphs import Graphs, inside_gbyte_s
 from weft.collectives.ideal import TcpNetwork
 from weft.collectives.kinds import Algorithm, Collective, Protocol
 from weft.collectives.network import Network, Networks, Pattern
@@ -27,7 +27,7 @@ from weft.collectives.times import Chunk, Times, times
 from weft.collectives.tuning import Row, log2_down
 from weft.errors import ConfigError
 
-CHANNELS, NVLINK, ADAPTERS = "channels", "NVLink", "adapters"
+CHANNELS, NVLINK, PCIE, ADAPTERS = "channels", "NVLink", "PCIe", "adapters"
 _PROTOCOLS = list(Protocol)
 _BLACKWELL = 100
 _MANY_NODES = 4  # from which NVLS trees have small chunks
@@ -68,7 +68,7 @@ class Case:
     @property
     def inside_us(self) -> float:
         """Of a step inside a node."""
-        latency, alone = constants().latency_us, self.cluster.gpus == 1 or not self.cluster.nvswitch
+        latency, alone = constants().latency_us, self.cluster.gpus == 1 or not self.cluster.nvlink
         return (latency.pcie if alone else latency.nvlink)[self.row.algorithm][_PROTOCOLS.index(self.row.protocol)]
 
     def crossing_us(self, pattern: Pattern) -> float:
@@ -130,6 +130,10 @@ def copies_gbyte_s(cluster: Cluster, fitted: Times) -> float:
     return cluster.nvlink_gbyte_s * fitted.bandwidth.nvlink
 
 
+def inside_name(cluster: Cluster) -> str:
+    return NVLINK if cluster.nvlink else PCIE
+
+
 def parts(case: Case) -> Parts:
     return _OF[case.row.algorithm](case)
 
@@ -157,8 +161,8 @@ def _ring_limits(case: Case) -> dict[str, float]:
         limits[CHANNELS] = case.channels * _block_gbyte_s(cluster)
     if cluster.gpus > 1:
         # Between nodes a ring begins and ends at adapters: one hop of the GPUs' is not on NVLink.
-        around = 1.0 if cluster.nodes == 1 else cluster.gpus / (cluster.gpus - 1)
-        limits[NVLINK] = _inside_gbyte_s(case) * around * _WIRE[protocol]
+        around = 1.0 if cluster.nodes == 1 or not cluster.nvlink else cluster.gpus / (cluster.gpus - 1)
+        limits[inside_name(cluster)] = _inside_gbyte_s(case) * around * _WIRE[protocol]
     if cluster.nodes > 1:
         limits[ADAPTERS] = case.adapters_gbyte_s(Pattern.RING)
     factor = case.collective.bus_factor(cluster.ranks)
@@ -166,9 +170,11 @@ def _ring_limits(case: Case) -> dict[str, float]:
 
 
 def _inside_gbyte_s(case: Case) -> float:
-    """What a ring gets inside a node: NVLink, or whatever NCCL's search found where there is none."""
-    ring = case.graphs.ring
-    return copies_gbyte_s(case.cluster, case.fitted) if case.cluster.nvswitch else ring.channels * ring.intra_gbyte_s
+    """What a ring gets inside a node: NVLink, PCIe, or what NCCL's log says it found where nobody described it."""
+    cluster, ring = case.cluster, case.graphs.ring
+    if cluster.nvlink:
+        return copies_gbyte_s(cluster, case.fitted)
+    return inside_gbyte_s(cluster) if cluster.board is not None else ring.channels * ring.intra_gbyte_s
 
 
 def _block_gbyte_s(cluster: Cluster) -> float:
@@ -223,7 +229,7 @@ def _tree(case: Case) -> Parts:
     crossing_us = peers_us = 0.0
     if others:
         # Along the GPUs of a node each byte comes up and goes down again.
-        limits[NVLINK] = _inside_gbyte_s(case) * _WIRE[protocol] * cluster.gpus / (2 * others)
+        limits[inside_name(cluster)] = _inside_gbyte_s(case) * _WIRE[protocol] * cluster.gpus / (2 * others)
     if cluster.nodes > 1:
         crossing_us = case.crossing_us(Pattern.TREE)
         limits[ADAPTERS] = case.adapters_gbyte_s(Pattern.TREE) / _tree_loads(cluster)

@@ -119,9 +119,8 @@ def _kinds_of_servers(ranks: Ranks) -> Iterator[Ranks]:
     """One server of each kind, by the NVLinks that its GPUs have, as a fabric of its own."""
     fabric = ranks.fabric
     links = fabric.links_of(Technology.NVLINK)
-    a, b = (ends[links] for ends in fabric.link_nodes)
-    gpu = np.where(fabric.nodes.kind[a] == NodeKind.GPU, a, b)
-    rate_gbit_s = np.bincount(gpu, fabric.link_rate_gbit_s[links], minlength=len(fabric.nodes))
+    ends = np.concatenate([end[links] for end in fabric.link_nodes])  # of a GPU all, whoever is at the other end
+    rate_gbit_s = np.bincount(ends, np.tile(fabric.link_rate_gbit_s[links], 2), minlength=len(fabric.nodes))
     of = fabric.nodes.server
     seen: set[tuple[float, ...]] = set()
     gpus = np.flatnonzero(fabric.nodes.kind == NodeKind.GPU)

@@ -5,8 +5,8 @@
 
 Ranks are numbered as NCCL and MPI number them: all GPUs of the first server, then those of the second. A server without
 GPUs has one rank for each adapter. GPU g uses the adapter that the template names for it; where that has no cable, the
-rail is missing and its GPUs share what is left. Inside a server ranks talk over NVLink, if the fabric's NVLinks are
-joined (`weft.fabric.nvlink`).
+rail is missing and its GPUs share what is left. Inside a server ranks talk over NVLink, or PCIe where there is none, if
+the fabric's are joined (`weft.fabric.nvlink`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.furnish import match_servers
+from weft.fabric.joined import talks_over_pcie
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 
@@ -33,7 +34,7 @@ class Ranks:
     fabric: Fabric
     servers: tuple[str, ...]
     per_server: int
-    nvlink: NDArray[np.int32]  # [rank] -> slot of its GPU's port, NONE where no NVLinks are joined
+    nvlink: NDArray[np.int32]  # [rank] -> slot of its GPU's port inside the server, NONE where nobody joined them
     adapters: NDArray[np.int32]  # [server, rail] -> slot of the adapter's port
     rail_of: NDArray[np.int32]  # [rank of a server] -> rail
 
@@ -43,6 +44,11 @@ class Ranks:
     @property
     def rails(self) -> int:
         return int(self.adapters.shape[1])
+
+    @property
+    def pxn(self) -> bool:
+        """Has every GPU NVLink to all others of its server? Then it reaches another rail over the GPU of that rail."""
+        return bool((self.nvlink >= 0).all()) and not talks_over_pcie(self.fabric)
 
     @property
     def server(self) -> NDArray[np.int32]:

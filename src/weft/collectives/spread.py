@@ -104,6 +104,9 @@ def _far(made: Estimate, figures: Sequence[Figure]) -> list[str]:
         for words, of in asked
         if of(made) not in {of(one) for one in every}
     ]
+    joined_by = {one.cluster.joined_by for one in every if one.cluster.gpus > 1}
+    if made.cluster.gpus > 1 and made.cluster.joined_by not in joined_by:
+        far.append(f"nobody published GPUs joined by {made.cluster.joined_by}")
     for words, value, largest in (
         ("nodes", made.cluster.nodes, max(one.cluster.nodes for one in every)),
         ("GPUs in a node", made.cluster.gpus, max(one.cluster.gpus for one in every)),

@@ -139,9 +139,11 @@ class Model:
             return "buffers in no window" if cluster.win_enable else "switched off"
         if cluster.sym_kernel and cluster.sym_kernel != one.name:
             return f"NCCL_SYM_KERNEL={cluster.sym_kernel}"
-        if self.n > 1 and not cluster.nvswitch:
+        if self.n > 1 and not cluster.nvlink:
             return "GPUs joined by PCIe"
-        if one.multicast and not (cluster.nvls and cluster.sm >= _HOPPER and self.n >= known.multicast_gpus):
+        if one.multicast and not (
+            cluster.nvswitch and cluster.nvls and cluster.sm >= _HOPPER and self.n >= known.multicast_gpus
+        ):
             return "no multicast"
         if one.rail != (self.rails > 1):
             return "one node" if one.rail else "more than one node"

@@ -58,7 +58,7 @@ def program_traffic(
             f"use weft.fabric.nvlink.join_nvlinks(fabric), or servers with GPUs"
         )
     rail = [ranks.rail_of[np.asarray(end) % per_server] for end in (sends.src, sends.dst)]
-    hops = np.flatnonzero(~inside & (rail[0] != rail[1])) if pxn and (ranks.nvlink >= 0).all() else np.zeros(0, int)
+    hops = np.flatnonzero(~inside & (rail[0] != rail[1])) if pxn and ranks.pxn else np.zeros(0, int)
     leaves = rail[0].copy()
     leaves[hops] = rail[1][hops]
     adapters = ranks.adapters if ranks.rails else np.zeros((len(ranks.servers), 1), np.int32)

@@ -158,7 +158,7 @@ class _Model:
             return "GPUs before Volta"
         if self.nodes > 1 and not self.cluster.near:
             return "adapters behind the processor"
-        if self.per_node > 1 and not self.cluster.nvswitch:
+        if self.per_node > 1 and not self.cluster.nvlink:
             return "GPUs joined by PCIe"
         return ""
 
@@ -268,7 +268,7 @@ class _Model:
     @property
     def _inside(self) -> dict[Algorithm, tuple[float, float, float]]:
         """Latencies of the steps inside a node. NCCL counts a GPU that is alone there as one on PCIe."""
-        nvlink = self.per_node > 1 and self.cluster.nvswitch
+        nvlink = self.per_node > 1 and self.cluster.nvlink
         return self.constants.latency_us.nvlink if nvlink else self.constants.latency_us.pcie
 
     def _latency_us(self, algorithm: Algorithm, protocol: int) -> float:

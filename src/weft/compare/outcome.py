@@ -24,7 +24,7 @@ from weft.sim.result import Result
 from weft.units import gbyte_s
 from weft.version import __version__
 
-_INSIDE = {"NVLink": "NVLink", "channels": "what NCCL's channels copy"}
+_INSIDE = {"NVLink": "NVLink", "PCIe": "PCIe", "channels": "what NCCL's channels copy"}
 _FULL = 0.88  # of the line rate: an adapter that carries so much is not held up
 _TREES = (Algorithm.TREE, Algorithm.NVLS_TREE)
 

@@ -33,6 +33,14 @@ class _Columns:
                 picked[field.name] = column[rows]
         return type(self)(**picked)
 
+    def stacked(self, other: Self) -> Self:
+        """These rows, and those of the other behind them."""
+        columns = {}
+        for field in fields(self):  # type: ignore[arg-type]
+            one, more = getattr(self, field.name), getattr(other, field.name)
+            columns[field.name] = one + more if isinstance(one, tuple) else np.concatenate((one, more))
+        return type(self)(**columns)
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self)} rows of {', '.join(self._names)}>"  # type: ignore[arg-type]
 

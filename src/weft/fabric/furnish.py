@@ -15,7 +15,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from weft.errors import ConfigError, UnknownName
 from weft.fabric import catalog
 from weft.fabric.build import FabricBuilder, made_up_guids
-from weft.fabric.columns import LinkColumns, NodeColumns
+from weft.fabric.columns import NodeColumns
 from weft.fabric.files.lab import ranges
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
@@ -85,7 +84,7 @@ def _furnish(fabric: Fabric, template: str, servers: list[str]) -> Fabric:
     new = _fresh(fabric, inside.nodes.take(kept), inside)
     models = tuple(dict.fromkeys((*fabric.models, *inside.models)))
     new = replace(new, model=_renumber(new.model, inside.models, models))
-    nodes = _stacked(old, new)
+    nodes = old.stacked(new)
     if len(set(nodes.name)) < len(nodes):
         twice = next(name for name in new.name if name in fabric.node_index)
         raise ConfigError(f"{fabric.spec} has a node {twice} already: {template} would add another")
@@ -165,14 +164,6 @@ def _renumber(model: NDArray[np.int16], old: tuple[str, ...], new: tuple[str, ..
     return number[model]
 
 
-def _stacked(old: NodeColumns, new: NodeColumns) -> NodeColumns:
-    columns: dict[str, Any] = {}
-    for field in NodeColumns.__dataclass_fields__:
-        one, other = getattr(old, field), getattr(new, field)
-        columns[field] = one + other if isinstance(one, tuple) else np.concatenate((one, other))
-    return NodeColumns(**columns)
-
-
 def _assemble(
     fabric: Fabric,
     inside: Fabric,
@@ -197,12 +188,7 @@ def _assemble(
     slot = [(first_port[node] + number)[there].astype(np.int32) for node, number in ends]
     wires = replace(inside.links.take(there), a=slot[0], b=slot[1])
     cables = replace(fabric.links, a=now[fabric.links.a].astype(np.int32), b=now[fabric.links.b].astype(np.int32))
-    links = LinkColumns(
-        **{
-            name: np.concatenate((getattr(cables, name), getattr(wires, name)))
-            for name in LinkColumns.__dataclass_fields__
-        }
-    )
+    links = cables.stacked(wires)
     made = Fabric.assemble(fabric.spec, nodes, links, port_guid, models, fabric.servers, fabric.groups)
     made.counters[now] = fabric.counters
     return replace(made, tables=fabric.tables.grown(nodes.n_ports, now), changes=fabric.changes)

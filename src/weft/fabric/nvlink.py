@@ -4,6 +4,8 @@ r"""GPUs as hosts: the NVLinks of a server as one more network, which the engine
      |  \  |  \     |  \      |     |        |       a GPU's one link has the rate of all its NVLinks, and
     four NVSwitches              one switch            one switch stands for all: they spread evenly
 
+GPUs without NVSwitches, joined by PCIe or from GPU to GPU, are in `weft.fabric.boards`.
+
 Every server is a subnet of its own, with LIDs of its own from 1 on: GPUs of two servers may have the same one, and no
 packet of one comes to the other but through the adapters.
 """
@@ -15,27 +17,32 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.errors import ConfigError
+from weft.fabric.boards import join_boards
 from weft.fabric.columns import LinkColumns
+from weft.fabric.joined import carry_over
 from weft.fabric.kinds import Medium, NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology
-from weft.fabric.tables import NO_ROUTE, Tables
 
 
 def join_nvlinks(fabric: Fabric) -> Fabric:
-    """The same fabric, its GPUs hosts of their server's NVLink network; without NVLinks, the fabric itself."""
-    nvlinks = np.flatnonzero(fabric.links_of(Technology.NVLINK))
+    """The same fabric, its GPUs hosts of a network in their server; without GPUs, the fabric itself."""
+    return join_boards(_join_over_switches(fabric))
+
+
+def _join_over_switches(fabric: Fabric) -> Fabric:
+    gpu, switch, nvlinks = _ends(fabric)
     kind = fabric.nodes.kind
-    if not len(nvlinks) or not (kind == NodeKind.GPU).any():
+    if not len(nvlinks):
         return fabric
-    gpu, switch = _ends(fabric, nvlinks)
     gpus, first, whose = np.unique(gpu, return_index=True, return_inverse=True)
     servers, place = _places(fabric.nodes.server[gpus])
     heads = np.full(len(servers), len(kind))
     np.minimum.at(heads, np.searchsorted(servers, fabric.nodes.server[gpu]), switch)
     keep = (kind != NodeKind.NVSWITCH) | np.isin(np.arange(len(kind)), heads)
-    bare = fabric.subset(keep, ~fabric.links_of(Technology.NVLINK))
+    dropped = np.zeros(len(fabric.links), bool)
+    dropped[nvlinks] = True
+    bare = fabric.subset(keep, ~dropped)
     now = np.cumsum(keep) - 1  # [node] -> its number from here on
     gpus, heads = now[gpus], now[heads]
     at_head = heads[np.searchsorted(servers, bare.nodes.server[gpus])]
@@ -54,27 +61,25 @@ def join_nvlinks(fabric: Fabric) -> Fabric:
     made = Fabric.assemble(
         fabric.spec,
         replace(bare.nodes, kind=kinds),
-        _join(bare.links, one_each),
+        bare.links.stacked(one_each),
         bare.ports.guid,
         bare.models,
         bare.servers,
         bare.groups,
     )
-    _fill(made.tables, bare, one_each.a, at_head, place)
+    carry_over(made.tables, bare.tables, one_each.a, place)
+    made.tables.lft[made.tables.switch_row[at_head], place] = place
     return replace(made, counters=bare.counters, changes=(*fabric.changes, "joined the NVLinks of each GPU"))
 
 
-def _ends(fabric: Fabric, nvlinks: NDArray[np.intp]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """GPU and NVSwitch of each."""
+def _ends(fabric: Fabric) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.intp]]:
+    """GPU, NVSwitch and number of each NVLink that joins the two."""
+    nvlinks = np.flatnonzero(fabric.links_of(Technology.NVLINK))
     a, b = (ends[nvlinks] for ends in fabric.link_nodes)
     swapped = fabric.nodes.kind[a] != NodeKind.GPU
     gpu, switch = np.where(swapped, b, a), np.where(swapped, a, b)
-    direct = np.flatnonzero(fabric.nodes.kind[switch] != NodeKind.NVSWITCH)
-    if len(direct):
-        raise ConfigError(
-            f"{fabric.link(int(nvlinks[direct[0]]))} joins GPUs directly: only NVLinks over NVSwitches can be run"
-        )
-    return gpu, switch
+    there = (fabric.nodes.kind[gpu] == NodeKind.GPU) & (fabric.nodes.kind[switch] == NodeKind.NVSWITCH)
+    return gpu[there], switch[there], nvlinks[there]
 
 
 def _places(server: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
@@ -85,40 +90,3 @@ def _places(server: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.in
     place = np.empty(len(server), np.int64)
     place[order] = np.arange(len(server)) - begin[of[order]] + 1
     return servers, place
-
-
-def _join(one: LinkColumns, other: LinkColumns) -> LinkColumns:
-    names = LinkColumns.__dataclass_fields__
-    return LinkColumns(**{name: np.concatenate((getattr(one, name), getattr(other, name))) for name in names})
-
-
-def _fill(
-    tables: Tables, bare: Fabric, slots: NDArray[np.int32], heads: NDArray[np.int64], place: NDArray[np.int64]
-) -> None:
-    """The tables of the network as they were, and those of the new switches."""
-    old = bare.tables
-    awake = vars(old)
-    tables.port_info = old.port_info.copy()
-    tables.lid[slots] = place
-    was = np.flatnonzero(old.switch_row >= 0)
-    rows = tables.switch_row[was]
-    for name in ("lft", "path_sl", "ar_group"):
-        if name in awake or name == "lft":
-            filled = np.full_like(getattr(tables, name), NO_ROUTE if name == "lft" else 0 if name == "path_sl" else -1)
-            if name in awake:
-                filled[rows, : awake[name].shape[1]] = awake[name][old.switch_row[was]]
-            setattr(tables, name, filled)
-    tables.lft[tables.switch_row[heads], place] = place
-    for name in ("vl_arbitration", "pkey", "ar_ports"):
-        if name in awake:
-            setattr(tables, name, awake[name])
-    if "sl2vl" in awake:
-        kept = np.flatnonzero((tables.switch_row >= 0) == (old.switch_row >= 0))
-        n_rows = np.diff(np.append(old.first_pair, len(old.sl2vl)))[kept]
-        tables.sl2vl[_spans(tables.first_pair[kept], n_rows)] = old.sl2vl[_spans(old.first_pair[kept], n_rows)]
-
-
-def _spans(first: NDArray[np.int64], count: NDArray[np.int64]) -> NDArray[np.int64]:
-    """All numbers of ranges that begin at `first`."""
-    ends = np.cumsum(count)
-    return np.repeat(first - ends + count, count) + np.arange(int(ends[-1]))

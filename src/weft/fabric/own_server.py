@@ -4,6 +4,7 @@
     gpu: H100                         gpu0 to gpu7
     gpus: 8
     nvlink_spread: [4, 5, 5, 4]       links from each GPU to each NVSwitch; none: [], GPUs talk over PCIe
+    nvlink_pairs: [[gpu0, gpu1, 4]]   or links that join GPUs directly: how many between which two
     cpus: 2                           cpu0, cpu1
     pcie_switches: 4                  pcie0 to pcie3; pcie: 16xPCIe5 is what they speak to the processors
     compute_adapter: ConnectX-7
@@ -41,7 +42,15 @@ from weft.fabric.rates import Technology, parse_label
 
 _DEVICE = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 _BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", re.IGNORECASE)
-_MOST = {"gpus": 576, "cpus": 576, "pcie_switches": 576, "height_u": 60, "ports_per_cage": 8, "trays": 64}
+_MOST = {
+    "gpus": 576,
+    "cpus": 576,
+    "pcie_switches": 576,
+    "height_u": 60,
+    "ports_per_cage": 8,
+    "trays": 64,
+    "c2c_links": 64,
+}
 _FROM_ONE = ("height_u", "ports_per_cage", "trays")
 _PARTS = ("gpu", "cpu", "pcie", "nvswitch")
 
@@ -102,6 +111,7 @@ class _Check:
     def everything(self) -> None:
         self._numbers()
         self._products()
+        self._pairs_of_gpus()
         self._devices()
         if self.template.cpus:
             self._tree()
@@ -142,6 +152,30 @@ class _Check:
         if template.nvlink_spread and sum(template.nvlink_spread) > catalog.gpu(template.gpu).nvlinks:
             has = catalog.gpu(template.gpu).nvlinks
             self.doc.refuse(("nvlink_spread",), f"{has} links at most: as many has a {template.gpu}")
+
+    def _pairs_of_gpus(self) -> None:
+        """GPUs that NVLinks join directly: each with each, as many links, in groups that have none to others."""
+        template, key = self.template, "nvlink_pairs"
+        if not template.nvlink_pairs:
+            return
+        if template.nvlink_spread or template.trays > 1:
+            self.doc.refuse((key,), "nvlink_spread or nvlink_pairs: over NVSwitches, as in racks, or directly")
+        peers: dict[str, dict[str, int]] = {gpu: {} for gpu in self.gpus}
+        for place, (one, other, links) in enumerate(template.nvlink_pairs):
+            if one not in peers or other not in peers or one == other or other in peers[one] or not 1 <= links <= 64:
+                self.doc.refuse((key, place), "two GPUs of this server, once, and from 1 to 64 links: [gpu0, gpu1, 4]")
+            peers[one][other] = peers[other][one] = links
+        has = catalog.gpu(template.gpu).nvlinks
+        for gpu, links_to in peers.items():
+            if sum(links_to.values()) > has:
+                self.doc.refuse((key,), f"{has} links at most of {gpu}: as many has a {template.gpu}")
+            mesh = {gpu, *links_to}
+            if len(set(links_to.values())) > 1 or any({one, *peers[one]} != mesh for one in links_to):
+                self.doc.refuse(
+                    (key,),
+                    f"each joined with each, by as many links: {gpu} is joined with {', '.join(links_to)}. "
+                    f"Pairs and all-to-all boards can be run; rings of pairs and cube meshes (DGX-1) cannot",
+                )
 
     def _known(self, place: Place, name: str, find: Any) -> Any:
         try:

@@ -2,14 +2,15 @@
 
           cpu0                     cpu1            PCIe: a tree below each socket
          /  | \\                   /  | \\
-    pcie0   |  pcie1          pcie2   |  pcie3     NVLink: every GPU to every NVSwitch
+    pcie0   |  pcie1          pcie2   |  pcie3     NVLink: every GPU to every NVSwitch, or GPUs to each other
     / | \\   mlx5_1            ...     mlx5_7
 gpu0 gpu1 mlx5_0, ...                              network: port 1 of each mlx5
 
 The ports of a node are numbered: network first, NVLink next, PCIe last. So port 1 of an adapter is the one that every
 tool expects, and `Fabric.network_ports` says how many of a node's ports such a tool should see. The two sockets are not
-joined: GPUs talk over NVLink, and each adapter sits in the tree of the GPUs that it serves. A template that is a
-single adapter is a plain host: the node has the server's own name, and no PCIe side.
+joined here: each adapter sits in the tree of the GPUs that it serves, and GPUs that talk over PCIe are in
+`weft.fabric.boards`. A template that is a single adapter is a plain host: the node has the server's own name, and no
+PCIe side.
 """
 
 from __future__ import annotations
@@ -102,6 +103,9 @@ class _Drawing:
             for switch, links in enumerate(template.nvlink_spread):
                 for _ in range(links):
                     self._plug(f"gpu{gpu}", f"nvswitch{switch}", catalog.gpu(template.gpu).nvlink)
+        for one, other, links in template.nvlink_pairs:
+            for _ in range(links):
+                self._plug(one, other, catalog.gpu(template.gpu).nvlink)
         for above, below in template.pcie_tree.items():
             for name in below:
                 self._plug(above, name, self.parts[self._index[name]].pcie)

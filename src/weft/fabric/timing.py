@@ -9,6 +9,11 @@ import msgspec
 from weft.fabric import catalog
 from weft.fabric.rates import Sourced, Technology, read_catalog
 
+# What stands inside a server where GPUs talk over PCIe or from GPU to GPU, as `weft.fabric.boards` calls it.
+GPU_PORTS, PCIE_SWITCH, PROCESSOR = "GPU's NVLinks", "PCIe switch", "processor"
+INNER = {GPU_PORTS: "gpu_ns", PCIE_SWITCH: "pcie_ns", PROCESSOR: "processor_ns"}
+_INTEL_FAMILY = 6
+
 
 class AdapterTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One queue pair of an adapter. The fields are explained in timing.toml."""
@@ -56,6 +61,24 @@ class SwitchTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     ethernet_ns: float
     omni_path_ns: float
     nvlink_ns: float
+    gpu_ns: float
+    pcie_ns: float
+    processor_ns: float
+
+
+class SocketTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Between two processors of a server, for GPUs; Intel's by the least model number that has it."""
+
+    intel_gbyte_s: dict[str, float]
+    amd_gbyte_s: float
+    arm_gbyte_s: float
+    intel_peer: float  # times as much of a PCIe lane, for what a GPU sends through an Intel processor to another
+
+    def of(self, cpu: catalog.Cpu | None) -> float:
+        if cpu is None or cpu.vendor == "GenuineIntel":
+            model = cpu.model_id if cpu is not None and cpu.family_id == _INTEL_FAMILY else 0
+            return next(rate for least, rate in self.intel_gbyte_s.items() if model >= int(least, 16))
+        return self.amd_gbyte_s if cpu.vendor == "AuthenticAMD" else self.arm_gbyte_s
 
 
 class LineTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -71,6 +94,7 @@ class Timings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     tcp: TcpTiming
     memory: dict[str, MemoryTiming]
     switch: SwitchTiming
+    socket: SocketTiming
     line: dict[str, LineTiming]
 
     def of_adapter(self, model: str, technology: Technology, server: str = "") -> AdapterTiming:
@@ -85,10 +109,10 @@ class Timings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         known = next((one.latency_ns for one in catalog.switches() if one.name == model), None)
         if known is not None:
             return known
-        if catalog.is_own(model) or any(
-            one.name == model for one in catalog.servers()
-        ):  # an NVSwitch comes with the board
+        if catalog.is_server(model):  # an NVSwitch comes with the board
             return self.switch.nvlink_ns
+        if model in INNER:
+            return float(getattr(self.switch, INNER[model]))
         usual = {Technology.ETHERNET: self.switch.ethernet_ns, Technology.OMNI_PATH: self.switch.omni_path_ns}
         return usual.get(technology, self.switch.infiniband_ns)
 

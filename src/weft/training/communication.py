@@ -22,6 +22,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.collectives.board import Board
 from weft.collectives.cluster import Cluster, from_fabric
 from weft.collectives.estimate import Estimate, estimate
 from weft.collectives.ideal import ideal_networks
@@ -87,7 +88,9 @@ class Communication(ABC):
         if size == 1:
             return 0.0
         nics = max(1, per_server * self.cluster.nics // self.cluster.gpus)
-        part = replace(self.cluster, gpus=per_server, nodes=size // per_server, nics=nics)
+        part = replace(
+            self.cluster, gpus=per_server, nodes=size // per_server, nics=nics, board=self._board(kind, per_server)
+        )
         return self._seconds(estimate(part, collective, size_bytes, networks=self._networks_of(kind)))
 
     def send_s(self, size_bytes: float) -> float:
@@ -96,12 +99,21 @@ class Communication(ABC):
         if size == 1:
             return 0.0
         inside = size == per_server
-        pair = replace(self.cluster, gpus=2 if inside else 1, nodes=1 if inside else 2, nics=1)
+        gpus, nodes = (2, 1) if inside else (1, 2)
+        pair = replace(self.cluster, gpus=gpus, nodes=nodes, nics=1, board=self._board("pp", gpus))
         size_bytes = max(1, round(size_bytes))
         return self._seconds(estimate(pair, Collective.SEND_RECV, size_bytes, networks=self._networks_of("pp")))
 
     def _seconds(self, made: Estimate) -> float:
         return made.time_us / 1e6 * (1.0 if self._stretch is None else self._stretch(made))
+
+    def _board(self, kind: str, members: int) -> Board | None:
+        """Of a server without NVSwitches: the groups that share it, so many members of each."""
+        if self.cluster.board is None or members == 1:
+            return None
+        groups = self.layout.ranks(kind)
+        here = groups[groups[:, members - 1] < self.cluster.gpus, :members]
+        return self.cluster.board.shared(here.tolist())
 
     def _networks_of(self, kind: str) -> Networks:
         return self._networks.setdefault(kind, _Measured(partial(self._measure, kind)))

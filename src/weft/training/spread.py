@@ -20,7 +20,7 @@ from weft.training.step import Step, run_step
 from weft.training.validate import Row, validate
 
 _MODELS = 2  # that make a kind
-_PUBLISHED = {"NVLink", "InfiniBand"}  # what they ran over
+_PUBLISHED = {"NVLink", "PCIe", "InfiniBand"}  # what they ran over, or what no network is
 _BEYOND = 2  # times the most GPUs published: far
 
 
@@ -44,9 +44,12 @@ def step_spread(step: Step, over: Communication) -> Spread:
     """The band around a step, whose collectives were timed so."""
     kind, models, width = _width(_words(step))
     others: set[str] = set()  # networks that none of them ran over
+    inside: set[str] = set()  # what joins the GPUs of a server
 
     def stretch(made: Estimate) -> float:
         others.update({made.fabric} - _PUBLISHED)
+        if made.cluster.gpus > 1:
+            inside.add(made.cluster.joined_by)
         return spread(made).high_us / made.time_us
 
     def again_s(*, slow: bool) -> float:
@@ -57,6 +60,7 @@ def step_spread(step: Step, over: Communication) -> Spread:
 
     low_s, high_s = again_s(slow=False), again_s(slow=True)
     far = [*_far(step), *(f"published steps ran over InfiniBand, and this one over {one}" for one in others)]
+    far += [f"nobody published steps on GPUs joined by {one}" for one in inside - {"NVSwitches"}]
     return Spread(low_s=low_s, high_s=high_s, kind=kind, models=models, far=tuple(far))
 
 

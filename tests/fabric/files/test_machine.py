@@ -196,8 +196,6 @@ def test_the_tree_comes_back_from_its_matrix(
 ) -> None:
     tree = boxes(sockets)
     gpus = sum(one for switches in sockets for one, _ in switches)
-    if nvlinks and gpus > 2 and nvlinks * (gpus - 1) == 18:
-        nvlinks = 0  # GPUs that are joined directly
     found = template(tmp_path, matrix(tree, nvlinks, seed), H100)
     assert {key: set(names) for key, names in found.pcie_tree.items()} == {key: set(n) for key, n in tree.items()}
     assert found.compute == tuple(f"mlx5_{n}" for n in range(len(found.compute)))
@@ -249,7 +247,8 @@ def _file(folder: Path, text: str) -> Path:
         (XML.replace('dev="3"', 'dev="0"'), None, "GPUs, each with a dev of its own"),
         (XML.replace('dev="3"', 'dev="x"'), None, "expected dev, a number"),
         (XML.replace('count="6"', 'count="5"', 1), None, "as many as the others"),
-        (XML.replace("0x068000", "0x030200"), None, "join GPUs directly weft cannot run"),
+        (XML.replace("0x068000", "0x030200"), None, "another GPU of the file, with its NVLinks"),
+        (XML.replace("0x068000", "0x060400"), None, "NVSwitches, tclass 0x068000, or GPUs"),
         (XML.replace("mlx5_5", "mlx5_0"), None, "two devices mlx5_0"),
         (XML.replace("0x20b2", "0x9999"), None, "does not say which GPUs"),
     ],
@@ -259,10 +258,39 @@ def test_a_file_that_cannot_be_used_says_why(text: str, known: Known | None, say
         to_yaml(_file(tmp_path, text), known)
 
 
-def test_gpus_that_are_joined_directly_are_refused(tmp_path: Path) -> None:
+def test_gpus_that_nvlinks_join_directly(tmp_path: Path) -> None:
+    """All links of a GPU shared among the others: no NVSwitches. Or some pairs alone, by bridges."""
     tree = boxes([[(2, 1), (2, 1)]])
-    with pytest.raises(FileError, match=r"NV6 between 4 × H100.*join GPUs directly"):
-        to_yaml(_file(tmp_path, matrix(tree, 6, 1)), H100)
-    odd = matrix(tree, 18, 1).replace("NV18", "SYS", 1).splitlines()
-    with pytest.raises(FileError):
-        to_yaml(_file(tmp_path, "\n".join(odd)), H100)
+    board = template(tmp_path, matrix(tree, 6, 1), H100)
+    assert board.nvlink_spread == ()
+    assert board.nvlink_pairs == catalog.server("hgx-h100-4").nvlink_pairs
+    lines = matrix(tree, 0, 1).splitlines()
+    for one, other in ((0, 1), (2, 3)):
+        for row, column in ((one, other), (other, one)):
+            cells = lines[row + 1].split("\t")
+            cells[column + 1] = " NV12 "
+            lines[row + 1] = "\t".join(cells)
+    bridged = template(tmp_path, "\n".join(lines), Known(gpu="H100-NVL", adapter="ConnectX-7"))
+    assert bridged.nvlink_pairs == (("gpu0", "gpu1", 12), ("gpu2", "gpu3", 12))
+    assert {key: set(names) for key, names in bridged.pcie_tree.items()} == {key: set(n) for key, n in tree.items()}
+
+
+def test_a_board_comes_back_from_the_file_that_weft_writes_for_nccl(tmp_path: Path) -> None:
+    builder = FabricBuilder("one")
+    nodes = add_servers(builder, "quad-gh200", ["x"])
+    leaf = builder.add_nodes(NodeKind.SWITCH, ["leaf1"], n_ports=64)
+    builder.add_links(nodes.compute[0], 1, leaf[0], range(1, 5), "200GbE")
+    known = Known(gpu="GH200", adapter="Cassini")
+    again, first = template(tmp_path, nccl_topology.to_text(builder.build(), "x"), known), catalog.server("quad-gh200")
+    assert (again.nvlink_pairs, again.c2c_links, again.pcie_tree) == (
+        first.nvlink_pairs, first.c2c_links, first.pcie_tree,
+    )  # fmt: skip
+
+
+def test_a_cube_mesh_is_refused_with_what_is_odd(tmp_path: Path) -> None:
+    """DGX-1: four neighbours of each GPU, by one link or two."""
+    tree = boxes([[(2, 1), (2, 1)]])
+    lines = matrix(tree, 2, 1).replace("NV2", "SYS", 1).splitlines()
+    lines[2] = lines[2].replace("NV2", "SYS", 1)
+    with pytest.raises(FileError, match=r"each joined with each.*gpu0 is joined with gpu2, gpu3.*cube meshes"):
+        to_yaml(_file(tmp_path, "\n".join(lines)), H100)

@@ -24,7 +24,7 @@ def cluster(template: str, *, speed: str = "", storage: bool = True) -> Fabric:
     """Two servers, with all their adapters plugged into one switch each for compute and for storage."""
     builder = FabricBuilder(template)
     nodes = add_servers(builder, template, ["dgx1", "dgx2"])
-    leaves = builder.add_nodes(NodeKind.SWITCH, ["leaf1", "leaf2"], n_ports=64)
+    leaves = builder.add_nodes(NodeKind.SWITCH, ["leaf1", "leaf2"], n_ports=160)
     line = speed or nodes.template.adapter.label
     for adapters, leaf in ((nodes.compute, leaves[0]), (nodes.storage, leaves[1])):
         if storage or leaf == leaves[0]:
@@ -135,10 +135,27 @@ def test_a_plain_host_and_an_unknown_server_are_refused() -> None:
         nccl_topology.to_text(fabric, "h7")
 
 
-def test_a_rack_of_machines_has_no_one_file() -> None:
-    builder = FabricBuilder("racks")
-    add_servers(builder, "gb200-nvl72", ["nvl1"])
-    with pytest.raises(
-        ConfigError, match="nvl1 is a rack of machines, gb200-nvl72: NCCL reads a topology file for each"
-    ):
-        nccl_topology.to_text(builder.build(), "nvl1")
+def test_of_a_rack_it_is_the_first_tray_as_nccl_sees_it_on_that_machine() -> None:
+    """Four GPUs with all their links to one NVSwitch elsewhere, on two processors, with the four rails of a tray."""
+    root = topology(cluster("gb200-nvl72", storage=False))
+    assert len(root.findall("cpu")) == 2
+    assert [int(gpu.get("dev", "")) for gpu in root.iter("gpu")] == [0, 1, 2, 3]
+    for gpu in root.iter("gpu"):
+        nvlinks = [link.attrib for link in gpu.findall("nvlink")]
+        assert nvlinks == [{"target": "fffffff:ff:ff.0", "count": "18", "tclass": "0x068000"}]
+        assert [link.get("count") for link in gpu.findall("c2c")] == ["5"]
+    assert [net.get("name") for net in root.iter("net")] == ["mlx5_0", "mlx5_1", "mlx5_3", "mlx5_4"]
+
+
+@pytest.mark.parametrize(("template", "links"), [("hgx-a100-4", 4), ("hgx-h100-4", 6), ("mgx-h100-nvl", 12)])
+def test_nvlinks_from_gpu_to_gpu_name_the_other_gpu(template: str, links: int) -> None:
+    root, entry = topology(cluster(template, storage=False)), catalog.server(template)
+    gpu_at = {pci.get("busid"): gpu.get("dev") for pci in root.iter("pci") if (gpu := pci.find("gpu")) is not None}
+    told = {
+        (gpu.get("dev"), gpu_at[link.get("target")])
+        for gpu in root.iter("gpu")
+        for link in gpu.findall("nvlink")
+        if (link.get("count"), link.get("tclass")) == (str(links), "0x030200")
+    }
+    pairs = {(one.removeprefix("gpu"), other.removeprefix("gpu")) for one, other, _ in entry.nvlink_pairs}
+    assert told == pairs | {(other, one) for one, other in pairs}

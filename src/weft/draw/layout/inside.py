@@ -33,7 +33,14 @@ def size(parts: Parts, hosts: list[int]) -> tuple[float, float] | None:
         return None
     widest = max(len(row) for rows in layouts for row in rows)
     tallest = max(len(rows) for rows in layouts)
-    return widest * _PITCH + 16, tallest * _HEIGHT + (tallest - 1) * _GAP + 40
+    below = 0.6 * _GAP if any(_hangs(parts, host, rows) for host, rows in zip(hosts, layouts, strict=True)) else 0.0
+    return widest * _PITCH + 16, tallest * _HEIGHT + (tallest - 1) * _GAP + 40 + below
+
+
+def _hangs(parts: Parts, host: int, rows: list[list[int]]) -> bool:
+    """Do wires join devices of the lowest row, as NVLinks from GPU to GPU do? They hang below it."""
+    a, b = (end[list(parts.inner_links[host])] for end in parts.fabric.link_nodes)
+    return bool((np.isin(a, rows[-1]) & np.isin(b, rows[-1])).any()) if rows else False
 
 
 def draw_server(painter: Painter, host: int, x: float, y: float, width: float, height: float) -> None:
@@ -65,10 +72,15 @@ def _rows(parts: Parts, host: int) -> list[list[int]]:
     rows[0].sort(key=lambda node: natural(nodes.name[node]))
     adapters = {node: i for i, node in enumerate(rows[0])}
     served: dict[int, list[int]] = {node: [] for node in rows[1]}
+    beside: dict[int, list[int]] = {node: [] for node in rows[1]}
     for a, b in zip(*(end[list(parts.inner_links[host])].tolist() for end in parts.fabric.link_nodes), strict=True):
         for near, far in ((a, b), (b, a)):
             if near in served and far in adapters:
                 served[near].append(adapters[far])
+            elif near in served and far in served:
+                beside[near].append(far)
+    for node in [one for one in rows[1] if not served[one]]:  # stands among those that hang on it
+        served[node] = [adapter for other in beside[node] for adapter in served[other]]
     rows[1].sort(key=lambda node: sum(served[node]) / len(served[node]) if served[node] else 0.0)
     return [row for row in rows if row]
 
@@ -96,10 +108,16 @@ def _wires(painter: Painter, host: int, box: dict[int, int], place: dict[int, tu
     a, b = (end[links] for end in painter.parts.fabric.link_nodes)
     bundles = painter.wires.bundles(links, a, b)
     names = painter.parts.fabric.nodes.name
+    lowest = max(y for _, y in place.values())
+    width = max(x for x, _ in place.values()) - min(x for x, _ in place.values())
     for bundle in bundles:
         low, high = sorted((bundle.a, bundle.b), key=lambda node: -place[node][1])
         (x0, y0), (x1, y1) = place[low], place[high]
-        start, bow = (x0, y0 - _HEIGHT / 2), ((x0 + x1) / 2, y0 - _HEIGHT / 2 - _GAP * 0.7)
+        side = 1 if y0 == y1 == lowest else -1  # of its box that a wire leaves: below, or above
+        start, depth = (x0, y0 + side * _HEIGHT / 2), _GAP * 0.7
+        if side > 0:  # the farther, the deeper
+            depth = _GAP * (0.3 + 1.2 * abs(x1 - x0) / width)
+        bow = (x0 + x1) / 2, start[1] + side * depth
         points = (start, (x1, y1 + _HEIGHT / 2)) if y0 != y1 else (start, bow, (x1, start[1]))
         ends = (box[low], box[high])
         painter.line(bundle, points, 2 * len(bundles), ends, (names[low], names[high]))

@@ -118,9 +118,10 @@ class Gpu(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     memory_gbyte: float
     memory_gbyte_s: float
-    nvlink: str  # `NVLink4`
-    nvlinks: int
+    nvlink: str = ""  # `NVLink4`; empty where it has none
+    nvlinks: int = 0
     pcie: str
+    p2p: bool = True  # reads and writes other GPUs over PCIe; GeForce may not, and goes through host memory
     sm: int  # compute capability: 90 is 9.0
     sms: int  # streaming multiprocessors
     power_w: float
@@ -132,7 +133,8 @@ class Gpu(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def summary(self) -> str:
-        return f"{self.memory_gbyte:g} GB, {self.nvlinks} × {self.nvlink}, {self.peak_tflop_s['bf16']:g} TFLOP/s bf16"
+        joined = f"{self.nvlinks} × {self.nvlink}" if self.nvlinks else f"{self.pcie} alone"
+        return f"{self.memory_gbyte:g} GB, {joined}, {self.peak_tflop_s['bf16']:g} TFLOP/s bf16"
 
 
 class Cpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -160,6 +162,7 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     gpu: str = ""
     gpus: int = 0
     nvlink_spread: tuple[int, ...] = ()  # links from each GPU to each NVSwitch
+    nvlink_pairs: tuple[tuple[str, str, int], ...] = ()  # GPUs that NVLinks join directly, and how many of them
     cpus: int = 0
     cpu: Cpu | None = None
     pcie_switches: int = 0
@@ -168,7 +171,7 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     bus_id: dict[str, str] = {}  # PCI addresses of GPUs and adapters on the real machine
     power_w: float | None = None
     trays: int = 1  # machines of a rack that is one NVLink domain, and so one server here; else the box is one
-    coherent: bool = False  # GPUs hang on their processor by NVLink-C2C: an adapter below it is next to them
+    c2c_links: int = 0  # NVLink-C2C from a GPU to its processor: an adapter below that is next to the GPU
 
     @property
     def rails(self) -> int:

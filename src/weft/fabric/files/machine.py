@@ -13,6 +13,7 @@ import datetime
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +52,7 @@ def to_yaml(path: Path, known: Known | None = None) -> str:
 def _template(path: Path, machine: Machine, known: Known) -> dict[str, Any]:
     gpu = _gpu(path, machine, known)
     rails, others = _rails(path, machine, known)
-    told: dict[str, Any] = {"gpu": gpu.name, "gpus": len(machine.gpus), "nvlink_spread": list(machine.nvlink_spread)}
-    if machine.only_pairs and machine.nvlink_spread and len(machine.gpus) > 2:
-        pair = machine.nvlink_spread[0]
-        if pair * (len(machine.gpus) - 1) == gpu.nvlinks:
-            raise FileError(
-                path, None, f"NV{pair} between {len(machine.gpus)} × {gpu.name}",
-                "NVLinks over NVSwitches: these join GPUs directly, which weft cannot run. Write nvlink_spread by hand",
-            )  # fmt: skip
+    told: dict[str, Any] = {"gpu": gpu.name, "gpus": len(machine.gpus), **_nvlinks(machine, gpu)}
     told |= {"compute_adapter": _card(path, machine, rails, known.adapter, "--adapter"), "compute": rails}
     if others:
         card = known.storage_adapter or ("" if machine.cards else known.adapter)
@@ -68,8 +62,17 @@ def _template(path: Path, machine: Machine, known: Known) -> dict[str, Any]:
     if machine.cpu is not None:
         told["cpu"] = machine.cpu
     told |= {"pcie_switches": sum(name.startswith("pcie") for name in tree), "pcie": machine.pcie or gpu.pcie}
+    told |= {"c2c_links": machine.c2c_links} if machine.c2c_links else {}
     told |= {"height_u": known.height_u, "pcie_tree": tree}
     return told | ({"bus_id": machine.bus_id} if machine.bus_id else {})
+
+
+def _nvlinks(machine: Machine, gpu: catalog.Gpu) -> dict[str, Any]:
+    """Over NVSwitches, or directly: where as many for each other GPU as a pair has are all that a GPU has."""
+    pairs, others = list(map(list, machine.nvlink_pairs)), len(machine.gpus) - 1
+    if machine.only_pairs and machine.nvlink_spread and others > 1 and machine.nvlink_spread[0] * others == gpu.nvlinks:
+        pairs = [[*pair, machine.nvlink_spread[0]] for pair in combinations(machine.gpus, 2)]
+    return {"nvlink_pairs": pairs} if pairs else {"nvlink_spread": list(machine.nvlink_spread)}
 
 
 def _gpu(path: Path, machine: Machine, known: Known) -> catalog.Gpu:

@@ -28,10 +28,10 @@ from weft.fabric import catalog
 from weft.fabric.files.parts import Machine
 from weft.fabric.rates import Technology, speeds
 
-_TAGS = {"cpu", "pci", "gpu", "nic", "net", "nvlink", "c2c", "pcilink"}  # the last two weft has nothing for
-_NVSWITCH = "0x0680"
+_TAGS = {"cpu", "pci", "gpu", "nic", "net", "nvlink", "c2c", "pcilink"}  # the last weft has nothing for
+_NVSWITCH, _DISPLAY = "0x0680", "0x03"  # classes of PCI; a GPU is of the second
 _NODE_INFO = {0x15B3: 0x02C9}  # Mellanox on PCI -> as NodeInfo, and so the catalog, has it
-_MADE_UP = "ffff:ff"  # addresses that no machine has
+_MADE_UP = "ffff:f"  # addresses that no machine has
 
 
 def read(path: Path, text: str) -> Machine:
@@ -55,7 +55,10 @@ class _Reader:
         self.bus_id: dict[str, str] = {}
         self.cards: dict[str, str] = {}
         self.models: set[tuple[int, int, int]] = set()  # vendor, device, sm
-        self.spread: dict[str, Counter[str]] = {}  # GPU -> target -> links
+        self.spread: dict[str, Counter[str]] = {}  # GPU -> NVSwitch -> links
+        self.direct: dict[str, Counter[str]] = {}  # GPU -> address of another -> links
+        self.at: dict[str, str] = {}  # address -> GPU
+        self.c2c_links = 0
         numbers = [self._number(gpu, "dev") for gpu in root.iter("gpu")]
         if not numbers:
             self._refuse("no <gpu>", "what NCCL writes, NCCL_TOPO_DUMP_FILE: it has GPUs and adapters by name; a file "
@@ -91,6 +94,8 @@ class _Reader:
             adapters=[name for name in devices if name not in order],
             sockets=sockets,
             nvlink_spread=list(switches.values()),
+            nvlink_pairs=self._pairs(),
+            c2c_links=self.c2c_links,
             gpu_models=self._models(),
             cards=self.cards,
             pcie=self._pcie(cpus),
@@ -115,15 +120,31 @@ class _Reader:
         ids = (0, 0) if pci is None or pci.get("device") is None else self._ids(pci)
         self.models.add((*ids, self._number(one, "sm")))
         self._address(name, pci, 0)
-        self.spread[name] = Counter()
+        self.at["" if pci is None else pci.get("busid", "").lower()] = name
+        self.spread[name], self.direct[name] = Counter(), Counter()
+        self.c2c_links = max(self.c2c_links, *(self._number(link, "count") for link in one.findall("c2c")), 0)
         for link in one.findall("nvlink"):
-            if not link.get("tclass", "").startswith(_NVSWITCH):
+            target, kind = link.get("target", "").lower(), link.get("tclass", "")
+            if not kind.startswith((_NVSWITCH, _DISPLAY)):
                 self._refuse(
-                    f'<nvlink target="{link.get("target", "")}" tclass="{link.get("tclass", "")}">',
-                    f"NVSwitches, tclass {_NVSWITCH}00: NVLinks that join GPUs directly weft cannot run",
+                    f'<nvlink target="{target}" tclass="{kind}">', f"NVSwitches, tclass {_NVSWITCH}00, or GPUs"
                 )
-            self.spread[name][link.get("target", "")] += self._number(link, "count")
+            among = self.spread if kind.startswith(_NVSWITCH) else self.direct
+            among[name][target] += self._number(link, "count")
         return name
+
+    def _pairs(self) -> list[tuple[str, str, int]]:
+        """NVLinks from GPU to GPU, each told by both ends."""
+        found: dict[tuple[str, str], int] = {}
+        for name, links in self.direct.items():
+            for target, count in links.items():
+                peer = self.at.get(target, "")
+                if not peer or self.direct[peer].total() == 0:
+                    self._refuse(f'{name} with <nvlink target="{target}">', "another GPU of the file, with its NVLinks")
+                low, high = sorted((name, peer), key=lambda gpu: int(gpu.removeprefix("gpu")))
+                if found.setdefault((low, high), count) != count:
+                    self._refuse(f"{count} NVLinks from {name} to {peer}", f"{found[low, high]}, as {peer} says")
+        return [(low, high, count) for (low, high), count in sorted(found.items())]
 
     def _nic(self, one: ET.Element, pci: ET.Element | None) -> Iterator[str]:
         nets = one.findall("net")

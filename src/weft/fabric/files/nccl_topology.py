@@ -11,8 +11,10 @@
               <net name="mlx5_0" dev="0" speed="400000" port="1" ... gdr="1" rail="0"/>
 
 It says what the fabric says: GPUs and links that are gone are not in it, nor are adapters with no cable, which NCCL
-would find down. PCI addresses are those of the real machine where the catalog knows them, else `ffff:ff:NN.0`, as
-cloud providers write them. NCCL (src/graph/xml.cc) reads only a part of XML: no declaration, no blank before `/>`.
+would find down. Of a rack it is the first tray, for NCCL reads a file on each machine and puts the trays together
+itself: their NVSwitches, which no machine has, are one with an address that NCCL makes up. PCI addresses are those of
+the real machine where the catalog knows them, else `ffff:ff:NN.0`, as cloud providers write them. NCCL
+(src/graph/xml.cc) reads only a part of XML: no declaration, no blank before `/>`.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ _NIC_CLASS = {
     Technology.OMNI_PATH: "0x020800",
 }
 _MAX_CONNECTIONS = 131_072  # what NCCL reports for mlx5
+_C2C_MBYTE_S = 44_712  # and for a link of NVLink-C2C
+_RACK_SWITCH = "fffffff:ff:ff.0"
 
 
 def to_text(fabric: Fabric, server: str) -> str:
@@ -68,19 +72,17 @@ class _Box:
         self.server = server
         self.cpus = server.of_kind(NodeKind.CPU)
         if not self.cpus:
-            inside = [template.name for template in catalog.servers() if template.cpus and not template.is_rack]
+            inside = [template.name for template in catalog.servers() if template.cpus]
             raise ConfigError(
                 f"{server} is a plain host: NCCL's topology file describes GPUs and adapters below CPUs. "
                 f"Build the fabric with server={' or '.join(inside)}"
             )
         self.template = catalog.server(self.cpus[0].model)
-        if self.template.is_rack:
-            raise ConfigError(
-                f"{server} is a rack of machines, {self.template.box}: NCCL reads a topology file for each. "
-                "Take that of a tray from NCCL itself, NCCL_TOPO_DUMP_FILE"
-            )
+        trays = catalog.server(self.template.box).trays
+        self.in_rack = trays > 1
+        self.cpus = self.cpus[: self.template.cpus // trays]
         self.bus_id = {
-            node.index: self.template.bus_id.get(_device(node), f"ffff:ff:{number:02x}.0")
+            node.index: self.template.bus_id.get(_device(node), f"ffff:{0xFF - number // 256:02x}:{number % 256:02x}.0")
             for number, node in enumerate(server.nodes, start=1)
         }
         self.gpu_number = {gpu.index: number for number, gpu in enumerate(server.gpus)}
@@ -139,11 +141,13 @@ class _Box:
         number = self.gpu_number[node.index]
         attributes: dict[str, object] = {"dev": number, "sm": catalog.gpu(node.model).sm, "rank": number, "gdr": 1}
         peers = Counter(peer for peer, _ in _links(node, Technology.NVLINK))
-        nvlinks = [
-            _Element("nvlink", {"target": self.bus_id[peer.index], "count": count, "tclass": _CLASS[peer.kind]})
-            for peer, count in peers.items()
-        ]
-        return _Element("gpu", attributes, nvlinks)
+        ways: Counter[tuple[str, str]] = Counter()
+        for peer, count in peers.items():
+            ways[_RACK_SWITCH if self.in_rack else self.bus_id[peer.index], _CLASS[peer.kind]] += count
+        links = [_Element("nvlink", {"target": to, "count": n, "tclass": of}) for (to, of), n in ways.items()]
+        if self.template.c2c_links:
+            links.append(_Element("c2c", {"bw": _C2C_MBYTE_S, "count": self.template.c2c_links}))
+        return _Element("gpu", attributes, links)
 
     def _net(self, node: Node) -> _Element:
         cable = self.cable[node.index]

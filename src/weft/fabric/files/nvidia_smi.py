@@ -11,13 +11,15 @@
       NIC1: mlx5_1
 
 PIX and PXB are below one PCIe switch, or switches below it; PHB and NODE at one processor; SYS at two. NV# hides how
-far two GPUs are over PCIe: there, one NUMA domain is one processor. Older drivers have no legend: columns are mlx5_0.
+far two GPUs are over PCIe: there, one NUMA domain is one processor. It is the same for NVSwitches and for NVLinks from
+GPU to GPU: where some pairs have none, they are direct. Older drivers have no legend: columns are mlx5_0.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -46,6 +48,7 @@ def read(path: Path, text: str) -> Machine:
     names = _names(path, lines, columns)
     gpus = [names[column] for column in columns if _GPU.fullmatch(column)]
     order = [names[column] for column in columns]
+    spread, pairs = _nvlinks(rows, columns, names)
     near = _joined(order, rows, columns, _ONE_SWITCH)
     same = _joined(order, rows, columns, _ONE_CPU, numa=True)
     sockets = [[group for group in near if group[0] in socket] for socket in same]
@@ -54,7 +57,8 @@ def read(path: Path, text: str) -> Machine:
         adapters=[name for name in order if name not in gpus],
         sockets=sockets,
         only_pairs=True,
-        nvlink_spread=_nvlinks(path, lines, rows, [column for column in columns if _GPU.fullmatch(column)], columns),
+        nvlink_spread=spread,
+        nvlink_pairs=pairs,
     )
 
 
@@ -124,15 +128,12 @@ def _joined(
 
 
 def _nvlinks(
-    path: Path, lines: Sequence[str], rows: dict[str, _Row], gpus: Sequence[str], columns: Sequence[str]
-) -> list[int]:
-    """All pairs of GPUs have as many, over NVSwitches; or none has any."""
-    told = [(gpu, rows[gpu].cells[columns.index(peer)]) for gpu in gpus for peer in gpus if peer != gpu]
-    kinds = {cell if cell.startswith("NV") else "" for _, cell in told} or {""}
-    if len(kinds) > 1:
-        odd = next(gpu for gpu, cell in told if cell != told[0][1])
-        _refuse(
-            path, lines, rows[odd], "as many NVLinks between all GPUs: others join them directly, without NVSwitches"
-        )
-    links = int(kinds.pop().removeprefix("NV") or 0)
-    return [links] if links else []
+    rows: dict[str, _Row], columns: Sequence[str], names: dict[str, str]
+) -> tuple[list[int], list[tuple[str, str, int]]]:
+    """What all pairs of GPUs have, over NVSwitches or directly; or those that have some, where others have none."""
+    gpus = [column for column in columns if _GPU.fullmatch(column)]
+    told = [(one, other, rows[one].cells[columns.index(other)]) for one, other in combinations(gpus, 2)]
+    pairs = [(names[one], names[other], int(cell[2:])) for one, other, cell in told if cell.startswith("NV")]
+    if pairs and len(pairs) == len(told) and len({links for _, _, links in pairs}) == 1:
+        return [pairs[0][2]], []
+    return [], pairs

@@ -15,7 +15,9 @@ class Machine:
     adapters: Sequence[str]
     sockets: Sequence[Sequence[Sequence[str]]]  # processor -> groups of devices, each below one PCIe switch
     nvlink_spread: Sequence[int] = ()
+    nvlink_pairs: Sequence[tuple[str, str, int]] = ()  # that join two GPUs directly
     only_pairs: bool = False  # the spread is what a pair of GPUs has, over NVSwitches or directly
+    c2c_links: int = 0  # of a GPU to its processor
     gpu_models: Sequence[str] = ()  # those of the catalog that it can be
     cards: Mapping[str, str] = field(default_factory=dict)  # adapter -> model, where it is known
     pcie: str = ""  # of a switch, towards the processor

@@ -350,10 +350,13 @@ def _template_of_server(fabric: Fabric) -> NDArray[np.int64]:
 
 
 def _host_cost(model: str, template: str, options: Options, rules: Rules) -> dict[str, int]:
-    """Of one adapter model in one kind of server, or of a GPU on its NVLinks, in picoseconds."""
+    """Of one adapter model in one kind of server, or of a GPU on its NVLinks or PCIe, in picoseconds."""
     known = next((one for one in catalog.adapters() if one.name == model), None)
-    is_gpu = any(one.name == model for one in catalog.gpus())
-    timing = timings().of_adapter(model, Technology.NVLINK if is_gpu else rules.technology, template)
+    gpu = next((one for one in catalog.gpus() if one.name == model), None)
+    is_gpu, technology = gpu is not None, rules.technology
+    if gpu is not None:
+        technology = Technology.NVLINK if gpu.nvlinks else Technology.PCIE
+    timing = timings().of_adapter(model, technology, template)
     memory, pcie = timings().memory[Memory.HOST if is_gpu else options.memory], timings().pcie
     pcie_gbit_s = FASTEST
     if known is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from weft.errors import ConfigError
-from weft.fabric.kinds import NodeKind
+from weft.fabric.joined import joined_links
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology, speeds
 from weft.sim.congestion import CONTROLS, Control
@@ -117,9 +117,8 @@ def _usual_network(fabric: Fabric) -> Network:
 
 
 def _has_gpu_hosts(fabric: Fabric) -> bool:
-    """Are the NVLinks of its GPUs joined? Then an adapter is at the end of one."""
-    a, _ = fabric.link_nodes
-    return bool((fabric.nodes.kind[a[fabric.links_of(Technology.NVLINK)]] == NodeKind.HCA).any())
+    """Are its GPUs joined inside their servers?"""
+    return bool(joined_links(fabric).any())
 
 
 def control(name: str, network: Network) -> Control:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.fabric import catalog
+from weft.fabric.joined import joined_links
 from weft.fabric.kinds import Medium, NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology, speeds
@@ -54,9 +55,9 @@ class Wiring:
 
 
 def wire(fabric: Fabric, rules: Rules, switching: Switching) -> Wiring:
-    """Lay out the ports that speak the rules' technology, and those of GPUs whose NVLinks are joined."""
+    """Lay out the ports that speak the rules' technology, and those of GPUs that are joined inside their servers."""
     kind = fabric.nodes.kind
-    link_used = fabric.links_of(rules.technology, Technology.NVLINK)
+    link_used = fabric.links_of(rules.technology) | joined_links(fabric)
     slots = _slots(fabric, link_used)
     port_of_slot = np.full(len(fabric.ports), NONE, np.int64)
     port_of_slot[slots] = np.arange(len(slots))

@@ -1,0 +1,212 @@
+"""GPUs of a server without NVSwitches, by NCCL's count: who has which way to whom, and what rings get of it.
+
+    gpu0 ─┐                 ┌─ gpu2        a lane is one direction of a PCIe slot, of a PCIe switch's way up, or of
+    gpu1 ─┴─ pcie0 ─ cpu0 ─ pcie1 ─ gpu3   the link between two processors
+    board.ring_gbyte_s(4, ...)             a ring goes through the tree once: each lane carries it once
+    board.path_gbyte_s(4, ...)             from an adapter of one processor to one of the other, and back in turn
+
+NCCL takes the same lanes whether GPUs write to each other (below one PCIe switch, NCCL_P2P_LEVEL=PXB by default) or
+through host memory (above it). GPUs that may not write to each other go up to the processor even below one switch. What
+NVLinks join directly takes none of these lanes (src/graph/paths.cc, topo.cc and search.cc of NCCL).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, permutations
+
+from weft.errors import ConfigError
+from weft.fabric import catalog
+from weft.fabric.rates import parse_label
+from weft.fabric.timing import timings
+from weft.units import gbyte_s
+
+Edge = tuple[int, int, float]  # GPUs, and the part of a GPU's bytes that goes from one to the other
+_Way = tuple[tuple[int, float], ...]  # lanes, and how often the bytes count there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """`groups` work at the same time, each a ring of its own; GPUs are numbered as the job has them."""
+
+    lanes_gbyte_s: tuple[float, ...]
+    ways: tuple[tuple[_Way, ...], ...]  # [GPU][GPU]
+    nvlinks: tuple[tuple[int, ...], ...]  # [GPU][GPU], directly
+    slot_gbyte_s: float  # of a GPU
+    order: tuple[int, ...]  # GPUs as they hang in the tree
+    open: bool = False  # adapters at both ends of that order: channels may enter at one and leave at the other
+    groups: tuple[tuple[int, ...], ...] = ()
+
+    def shared(self, groups: Sequence[Sequence[int]]) -> Board:
+        """The same, as groups that work at once see it."""
+        return replace(self, groups=tuple(tuple(group) for group in groups))
+
+    def links(self, gpus: int) -> int:
+        """NVLinks of a GPU to the others of its group, of the weakest; 0 where a ring has to go over PCIe."""
+        group = self._groups(gpus)[0]
+        peers = [[self.nvlinks[one][other] for other in group if other != one] for one in group]
+        ring = min(gpus - 1, 2)  # so many neighbours
+        return min((sum(of) if sum(map(bool, of)) >= ring else 0 for of in peers), default=0)
+
+    def pair_links(self, gpus: int) -> int:
+        """NVLinks between two GPUs of a group, at least."""
+        group = self._groups(gpus)[0]
+        return min((self.nvlinks[one][other] or 1 << 30 for one, other in permutations(group, 2)), default=0)
+
+    def ring_gbyte_s(self, gpus: int, nvlink_gbyte_s: float) -> float:
+        """Of rings through all GPUs of each group; `nvlink_gbyte_s` is that of one link."""
+        return self.rate_gbyte_s([edge for group in self._groups(gpus) for edge in _ring(group)], nvlink_gbyte_s)
+
+    def path_gbyte_s(self, gpus: int, nvlink_gbyte_s: float) -> float:
+        """Of ways through all GPUs of each group that do not come back: as many in one direction as in the other."""
+        edges = [edge for group in self._groups(gpus) for edge in _path(group)]
+        return min(self.rate_gbyte_s(edges, nvlink_gbyte_s), self.slot_gbyte_s)
+
+    def one_way_gbyte_s(self, gpus: int, nvlink_gbyte_s: float) -> float:
+        """Of all such ways in one direction."""
+        groups = self._groups(gpus)
+        edges = [(*pair, 1.0) for group in groups for pair in pairwise(group)]
+        return min(self.rate_gbyte_s(edges, nvlink_gbyte_s), self.slot_gbyte_s)
+
+    def all_to_all_gbyte_s(self, gpus: int, nvlink_gbyte_s: float) -> float:
+        """Of each GPU, to all others of its group."""
+        share = 1 / (gpus - 1)
+        edges = [(*pair, share) for group in self._groups(gpus) for pair in permutations(group, 2)]
+        return self.rate_gbyte_s(edges, nvlink_gbyte_s)
+
+    def gather_gbyte_s(self, gpus: int, nvlink_gbyte_s: float) -> float:
+        """Of the first GPU of each group, from all others."""
+        share = 1 / (gpus - 1)
+        edges = [(one, group[0], share) for group in self._groups(gpus) for one in group[1:]]
+        return self.rate_gbyte_s(edges, nvlink_gbyte_s)
+
+    def rate_gbyte_s(self, edges: Sequence[Edge], nvlink_gbyte_s: float) -> float:
+        """What each GPU sends if all edges go at once: the fullest lane decides."""
+        load: dict[int, float] = {}
+        rates = []
+        for one, other, share in edges:
+            if self.nvlinks[one][other]:
+                rates.append(self.nvlinks[one][other] * nvlink_gbyte_s / share)
+                continue
+            for lane, weight in self.ways[one][other]:
+                load[lane] = load.get(lane, 0.0) + weight * share
+        return min(rates + [self.lanes_gbyte_s[lane] / total for lane, total in load.items()])
+
+    def _groups(self, gpus: int) -> tuple[tuple[int, ...], ...]:
+        """In the order of the tree; where nobody said who works at once, the first so many GPUs."""
+        told = self.groups if self.groups and len(self.groups[0]) == gpus else (self.order[:gpus],)
+        if gpus > len(self.order):
+            raise ConfigError(f"{gpus} GPUs of a node, and its board has {len(self.order)}")
+        return tuple(tuple(sorted(group, key=self.order.index)) for group in told)
+
+
+def _ring(group: Sequence[int]) -> Iterator[Edge]:
+    yield from ((one, other, 1.0) for one, other in zip(group, (*group[1:], group[0]), strict=True))
+
+
+def _path(group: Sequence[int]) -> Iterator[Edge]:
+    """Half of the bytes forwards, half backwards."""
+    for one, other in pairwise(group):
+        yield from ((one, other, 0.5), (other, one, 0.5))
+
+
+def board_of(template: catalog.Server, gpus: Sequence[int], nvlinks: Mapping[tuple[int, int], int]) -> Board:
+    """The board of a template: these of its GPUs, with so many NVLinks between each two."""
+    tree = _Tree(template)
+    names = [f"gpu{number}" for number in gpus]
+    between = [[nvlinks.get((min(a, b), max(a, b)), 0) if a != b else 0 for b in gpus] for a in gpus]
+    ways = tuple(tuple(tree.way(one, other) if one != other else () for other in names) for one in names)
+    hangs = {name: at for at, name in enumerate(tree.leaves())}
+    order = sorted(range(len(gpus)), key=lambda gpu: hangs[names[gpu]])
+    ends = {tree.root(names[order[0]]), tree.root(names[order[-1]])}
+    return Board(
+        lanes_gbyte_s=tuple(tree.lanes_gbyte_s),
+        ways=ways,
+        nvlinks=tuple(map(tuple, between)),
+        slot_gbyte_s=slot_gbyte_s(tree.gpu.pcie),
+        order=tuple(order),
+        open=len(ends) > 1 and ends <= {tree.root(name) for name in template.compute},
+    )
+
+
+def pairs_of(template: catalog.Server) -> dict[tuple[int, int], int]:
+    """NVLinks that join GPUs directly, by their numbers, the lower first."""
+    number = {f"gpu{gpu}": gpu for gpu in range(template.gpus)}
+    found: dict[tuple[int, int], int] = {}
+    for one, other, links in template.nvlink_pairs:
+        low, high = sorted((number[one], number[other]))
+        found[low, high] = links
+    return found
+
+
+class _Tree:
+    """PCIe of a template: for each device below another a lane up and a lane down; and lanes between processors."""
+
+    def __init__(self, template: catalog.Server) -> None:
+        self.template = template
+        self.gpu = catalog.gpu(template.gpu)
+        self.above = {name: parent for parent, names in template.pcie_tree.items() for name in names}
+        self.lanes_gbyte_s: list[float] = []
+        self._lane: dict[tuple[str, str], int] = {}
+
+    def leaves(self) -> Iterator[str]:
+        """GPUs as they hang."""
+        roots = [f"cpu{number}" for number in range(self.template.cpus)]
+        waiting = roots[::-1]
+        while waiting:
+            name = waiting.pop()
+            waiting += reversed(self.template.pcie_tree.get(name, ()))
+            if name.startswith("gpu"):
+                yield name
+
+    def way(self, one: str, other: str) -> _Way:
+        up, down = self._to_root(one), self._to_root(other)
+        meet = next((name for name in up if name in down), None)
+        if meet is not None and not self.gpu.p2p:
+            meet = up[-1]  # host memory is at the processor
+        if meet is not None:
+            hops = [*_hops(up[: up.index(meet) + 1]), *_hops(down[: down.index(meet) + 1][::-1])]
+            chip = self.template.cpu
+            intel = meet == up[-1] and (chip is None or chip.vendor == "GenuineIntel")
+            weight = timings().socket.intel_peer if intel else 1.0
+            return tuple((self._number(*hop), weight) for hop in hops)
+        across = [*_hops(up), (up[-1], down[-1]), *_hops(down[::-1])]
+        return tuple((self._number(*hop), 1.0) for hop in across)
+
+    def root(self, name: str) -> str:
+        """The processor that it hangs below."""
+        return self._to_root(name)[-1]
+
+    def _to_root(self, name: str) -> list[str]:
+        found = [name]
+        while found[-1] in self.above:
+            found.append(self.above[found[-1]])
+        return found
+
+    def _number(self, one: str, other: str) -> int:
+        if (one, other) not in self._lane:
+            self._lane[one, other] = len(self.lanes_gbyte_s)
+            self.lanes_gbyte_s.append(self._gbyte_s(one, other))
+        return self._lane[one, other]
+
+    def _gbyte_s(self, one: str, other: str) -> float:
+        if one.startswith("cpu") and other.startswith("cpu"):
+            return timings().socket.of(self.template.cpu)
+        below = one if self.above.get(one) == other else other
+        return slot_gbyte_s(self.gpu.pcie if below.startswith("gpu") else self.template.pcie)
+
+
+def _hops(names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    return pairwise(names)
+
+
+def slot_gbyte_s(label: str) -> float:
+    """Of lanes of PCIe as NCCL counts them."""
+    found, lanes = parse_label(label)
+    return pcie_gbyte_s(int(found.name.removeprefix("PCIe")), lanes)
+
+
+def pcie_gbyte_s(generation: int, lanes: int = 16) -> float:
+    """NCCL counts 6 Gbit/s a lane of PCIe 3, twice as much for each generation since (src/graph/topo.cc)."""
+    return gbyte_s(lanes * 6 * 2 ** (generation - 3))
