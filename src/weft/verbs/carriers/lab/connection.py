@@ -115,6 +115,7 @@ class Line:
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._answers: dict[int, tuple[dict[str, Any], int]] = {}
+        self._asked: set[int] = set()  # by who still waits
         self._files: list[int] = []
         self._numbers = itertools.count(1)
 
@@ -203,7 +204,10 @@ class Line:
                 (number,) = NUMBER.unpack_from(body)
                 answer = json.loads(body[NUMBER.size :])
                 file = self._files.pop(0) if answer.pop("has_file", False) and self._files else -1
-                self._answers[number] = answer, file
+                if number in self._asked:
+                    self._answers[number] = answer, file
+                elif file >= 0:
+                    os.close(file)
             else:
                 self._inbox.append((kind, body))
 
@@ -234,6 +238,14 @@ class Line:
     def ask_for_file(self, do: str, patience_s: float = _PATIENCE_S, **words: Any) -> tuple[dict[str, Any], int]:
         """The answer, and the file that came with it or -1; ConfigError if the lab refuses."""
         number = next(self._numbers)
+        self._asked.add(number)
+        try:
+            return self._ask(number, do, patience_s, words)
+        finally:
+            with self._lock:
+                self._asked.discard(number)
+
+    def _ask(self, number: int, do: str, patience_s: float, words: dict[str, Any]) -> tuple[dict[str, Any], int]:
         with self._lock:
             self._put(frame(Kind.QUESTION, NUMBER.pack(number), json.dumps({"do": do, **words}).encode()))
         until_s = time.monotonic() + patience_s
