@@ -69,6 +69,17 @@ def test_algorithm_and_protocol_can_be_forced_by_nccls_names(capsys: pytest.Capt
         app(["nccl", "all_reduce", PAIR, "--algo", "Rong"])
 
 
+def test_channels_of_pairs_are_nccls_p2p_channels(capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for channels in (("--channels", "1"), ()):
+        app(["nccl", "sendrecv", PAIR, "-b", "1G", "-e", "1G", *channels, "--json"])
+        said.append(json.loads(capsys.readouterr().out))
+    assert said[0]["env"] == ["NCCL_MIN_P2P_NCHANNELS=1", "NCCL_MAX_P2P_NCHANNELS=1"]
+    one, usual = (each["results"][0] for each in said)
+    assert (one["weft"]["channels"], usual["weft"]["channels"]) == (1, 16)
+    assert one["in_place"]["bus_bw"] < 14 < usual["in_place"]["bus_bw"]
+
+
 def test_json_is_nccl_tests_with_seed_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     app(["nccl", "all_reduce", PAIR, "-e", "64", "--seed", "7", "--algo", "Ring", "--json"])
     said = json.loads(capsys.readouterr().out)

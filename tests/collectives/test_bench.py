@@ -142,7 +142,7 @@ def test_json_has_nccl_tests_names_and_wefts_beside_them(table: bench.Table) -> 
     assert (one["size"], one["count"], one["type"], one["redop"], one["root"]) == (64, 16, "float", "sum", "    -1")
     assert one["out_of_place"] == one["in_place"]
     assert one["in_place"]["bus_bw"] == pytest.approx(one["in_place"]["alg_bw"] * 30 / 16)
-    band = {"band_us", "band_kind", "band_clusters", "far"}
+    band = {"band_us", "band_kind", "band_clusters", "far", "doubts"}
     assert set(one["weft"]) == {"algorithm", "kernel", "protocol", "channels", "bound", "parts_us", *band}
     low_us, high_us = one["weft"]["band_us"]
     assert low_us < one["in_place"]["time"] < high_us

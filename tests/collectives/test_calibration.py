@@ -27,11 +27,10 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "collectives.md"
 MISSES = {
     "h200-5": [8 << 30],
     "h100-ndr-2-ring": [1 << 20, 2 << 20, 4 << 20],
-    "h100-ndr-8": [1 << 30, 2 << 30, 4 << 30, 8 << 30],
+    "h100-ndr-8": [8 << 20, 1 << 30, 2 << 30, 4 << 30, 8 << 30],
     "h200-roce-2-gather": [1 << 30, 2 << 30, 4 << 30, 8 << 30],
     "b200-ndr-2-gather": [64 << 20],
-    "b200-ndr-2-send": [4 << 10, 64 << 10, 1 << 30, 16 << 30],
-    "gb200-nvl-8": [8 << power for power in range(14)] + [1 << 20],
+    "b200-ndr-2-send": [1 << 30, 16 << 30],
     "gb200-nvl-72": [1 << 30],
 }
 
@@ -43,8 +42,8 @@ def test_promises_are_kept_but_for_the_misses_listed(name: str):
 
 
 def test_the_mean_error_stays_where_it_is():
-    assert mean_error(compare_all()) < 0.13
-    assert mean_error(figure for figure in compare_all() if figure.size_bytes >= 256 << 20) < 0.055
+    assert mean_error(compare_all()) < 0.095
+    assert mean_error(figure for figure in compare_all() if figure.size_bytes >= 256 << 20) < 0.05
     for run in runs():
         assert mean_error(compare(run)) < (0.15 if run.promised and run.name not in MISSES else 0.35), run.name
 

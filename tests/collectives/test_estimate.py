@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from weft.collectives.ideal import TcpNetwork, ideal_networks
 from weft.collectives.kinds import Algorithm, Collective, Protocol
 from weft.collectives.measure import measure
 from weft.collectives.network import Network, Networks, Pattern
+from weft.collectives.pairs import channels_per_peer
 from weft.collectives.ranks import place
 from weft.collectives.times import times
 from weft.errors import ConfigError, UnknownName
@@ -43,7 +45,7 @@ def test_parts_add_up_and_none_is_negative(server: str, nodes: int, collective: 
     made = estimate(from_server(server, nodes=nodes), collective, size)
     assert made.time_us == pytest.approx(sum(made.parts.values()))
     assert min(made.parts.values()) >= 0
-    assert made.bound in ("adapters", "NVLink", "channels")
+    assert made.bound in ("adapters", "NVLink", "channels", "proxies")
     assert (made.algorithm is None) == (collective in PAIRWISE)
 
 
@@ -51,7 +53,8 @@ def test_parts_add_up_and_none_is_negative(server: str, nodes: int, collective: 
 @pytest.mark.parametrize("nodes", [1, 2, 4, 9])
 @pytest.mark.parametrize("server", SERVERS)
 def test_more_bytes_never_take_less_time(server: str, nodes: int, sharp: bool):
-    """On as many channels; NCCL's own choice of algorithm and channels may lose a little where it changes."""
+    """On as many channels; NCCL's own choice of algorithm and channels may lose a little where it changes, and more
+    where SHARP comes late: NCCL takes LL between nodes for faster than published runs show it."""
     cluster = from_server(server, nodes=nodes, sharp=sharp)
     for collective in (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.BROADCAST):
         for algorithm, protocol in rows_that_are_on(cluster, collective):
@@ -63,7 +66,8 @@ def test_more_bytes_never_take_less_time(server: str, nodes: int, sharp: bool):
             )
     for collective in Collective:
         assert_rising(
-            [estimate(cluster, collective, size) for size in SIZES], loss=0.0 if collective in PAIRWISE else 0.05
+            [estimate(cluster, collective, size) for size in SIZES],
+            loss=0.0 if collective in PAIRWISE else 0.3 if sharp else 0.05,
         )
 
 
@@ -108,6 +112,23 @@ def test_no_more_leaves_a_node_than_its_adapters_carry(nodes: int, size: int, co
         assert leaving <= all_gbyte_s, made.name
 
 
+@pytest.mark.parametrize("nodes", [2, 8])
+@pytest.mark.parametrize("collective", [one for one in Collective if one != Collective.BARRIER])
+def test_one_gpu_in_a_server_has_its_adapters_rate_and_latency(nodes: int, collective: Collective):
+    """No more than perftest has of the line, and near it at the end; no less than a small message takes."""
+    cluster = Cluster(sm=90, gpus=1, nodes=nodes, nics=1, nic_gbit_s=400)
+    found = ideal_networks(cluster)[Pattern.RING]
+    pairs = collective in PAIRWISE
+    for algorithm, protocol in [(None, None)] if pairs else rows_that_are_on(cluster, collective):
+        small, large = (
+            estimate(cluster, collective, size, algorithm=algorithm, protocol=protocol) for size in (8 * nodes, 8 << 30)
+        )
+        assert small.time_us > found.step_us
+        assert large.bus_gbyte_s < found.adapter_gbyte_s
+        if algorithm in (None, Algorithm.RING) and protocol != Protocol.LL:
+            assert large.bus_gbyte_s > 0.8 * found.adapter_gbyte_s
+
+
 def test_nvlink_bounds_a_node():
     made = estimate(from_server("dgx-h100", nodes=1, nvls=False), Collective.ALL_REDUCE, 16 << 30)
     assert made.bound == "NVLink"
@@ -115,12 +136,12 @@ def test_nvlink_bounds_a_node():
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 4, 16])
-@pytest.mark.parametrize(("nic_gbit_s", "bound"), [(100, "adapters"), (400, "channels")])
+@pytest.mark.parametrize(("nic_gbit_s", "bound"), [(100, "adapters"), (400, "proxies")])
 def test_all_to_all_has_n_over_n_minus_1_of_a_gpus_network(nodes: int, nic_gbit_s: float, bound: str):
     """An author of NCCL in nccl-tests issue 130; exactly, of g GPUs in a node, (g n - 1) / (g (n - 1))."""
     cluster = Cluster(sm=90, gpus=8, nodes=nodes, nics=8, nic_gbit_s=nic_gbit_s)
     each = nic_gbit_s / 8 * 0.985
-    proxy = times().pairs.chunk_bytes / times().pairs.chunk_us / 1000
+    proxy = times().pairs.chunk_bytes / 3 / 1000  # three posts of 1 us for each chunk
     made = estimate(cluster, Collective.ALL_TO_ALL, 64 << 30, networks=network(adapter_gbyte_s=nic_gbit_s / 8))
     assert made.bound == bound
     assert made.bus_gbyte_s == pytest.approx(nodes / (nodes - 1) * min(each, proxy), rel=0.07)
@@ -244,14 +265,100 @@ def test_ll_of_little_data_is_as_slow_as_the_few_channels_that_carry_it():
 
 
 @pytest.mark.parametrize("collective", [Collective.SEND_RECV, Collective.GATHER, Collective.SCATTER])
-def test_one_pair_is_as_slow_as_the_proxy_that_moves_its_chunks(collective: Collective):
-    pairs = times().pairs
-    made = estimate(from_server("dgx-h100", nodes=2), collective, 8 << 30)
-    assert made.bound == "channels"
+@pytest.mark.parametrize(("processor", "chunk_us"), [(Processor.INTEL, 3.0), (Processor.AMD, 6.0)])
+def test_one_pair_is_as_slow_as_the_proxy_that_posts_its_chunks(
+    collective: Collective, processor: Processor, chunk_us: float
+):
+    """A send, a receive and a flush for every 128 KiB."""
+    cluster = replace(from_server("dgx-h100", nodes=2), processor=processor)
+    made = estimate(cluster, collective, 8 << 30)
+    assert made.bound == "proxies"
     away = 1.0 if collective == Collective.SEND_RECV else 8 / 16
-    assert made.size_bytes * away / made.parts["data"] == pytest.approx(pairs.chunk_bytes / pairs.chunk_us)
-    larger = estimate(from_server("dgx-h100", nodes=2), collective, 8 << 30, chunk_bytes=512 << 10)
-    assert larger.bound == "adapters"
+    assert made.size_bytes * away / made.parts["data"] == pytest.approx(times().pairs.chunk_bytes / chunk_us)
+    assert estimate(cluster, collective, 8 << 30, chunk_bytes=512 << 10).bound == "adapters"
+
+
+def test_a_pair_has_the_channels_that_nccl_gives_it():
+    """By bandwidth since 2.29, 14 Gbyte/s each, as many as one round serves all peers with; two at most before."""
+    found = {
+        (nodes, version): channels_per_peer(replace(from_server("dgx-h100", nodes=nodes), nccl=version), 16)
+        for nodes in (2, 4, 8, 64)
+        for version in ("", "2.28")
+    }
+    assert [found[nodes, ""] for nodes in (2, 4, 8, 64)] == [4, 4, 2, 1]
+    assert [found[nodes, "2.28"] for nodes in (2, 4, 8, 64)] == [2, 2, 1, 1]
+    many = estimate(from_server("dgx-h100", nodes=64), Collective.SEND_RECV, 8 << 30)
+    assert (many.bound, many.bus_gbyte_s) == ("channels", pytest.approx(14, rel=0.01))
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_fewer_channels_slow_pairs(nodes: int):
+    cluster = from_server("dgx-h100", nodes=nodes)
+    for collective in (Collective.ALL_TO_ALL, Collective.SEND_RECV):
+        one, all_of_them = (estimate(cluster, collective, 1 << 30, channels=channels) for channels in (1, None))
+        assert (one.bound, one.channels) == ("channels", 1)
+        assert one.time_us > 1.5 * all_of_them.time_us
+        assert all_of_them.channels == (32 if nodes == 1 else 16)
+
+
+def test_a_step_over_nvlink_is_longer_on_blackwell():
+    hopper, blackwell = (
+        estimate(Cluster(sm=sm, gpus=8, nodes=1), Collective.ALL_REDUCE, 8, algorithm=Algorithm.RING).parts["steps"]
+        for sm in (90, 100)
+    )
+    assert blackwell == pytest.approx(times().pipeline.blackwell_hop * hopper)
+
+
+@pytest.mark.parametrize(("sm", "protocol", "longer_us"), [(80, "ll", 5.0), (90, "ll", 1.0), (90, "simple", 3.0)])
+def test_posts_of_amds_processors_are_longer(sm: int, protocol: str, longer_us: float):
+    """Up and down a tree of two nodes: with Ampere each step is twice as long, later each post 1 us; and it is said."""
+    intel, amd = (
+        estimate(
+            Cluster(sm=sm, gpus=8, nodes=2, nics=8, nic_gbit_s=200, processor=processor),
+            Collective.ALL_REDUCE,
+            8,
+            algorithm=Algorithm.TREE,
+            protocol=Protocol(protocol),
+        )
+        for processor in (Processor.INTEL, Processor.AMD)
+    )
+    assert amd.parts["steps"] - intel.parts["steps"] == pytest.approx(2 * longer_us)
+    assert "in doubt: AMD" in amd.explain()
+    assert not intel.doubts
+
+
+def test_a_processor_relays_ll_flag_by_flag():
+    """4 KiB through one of 16 channels, of which NCCL says 39 Gbyte/s together, at both crossings of two nodes."""
+    cluster = from_server("dgx-h100", nodes=2)
+    made = estimate(cluster, Collective.ALL_REDUCE, 4096, algorithm=Algorithm.TREE, protocol=Protocol.LL)
+    assert made.channels == 1
+    assert made.parts["pipeline"] == pytest.approx(2 * 4096 * 16 / 39_000, abs=0.1)
+
+
+def test_plugins_set_steps_chunks_and_protocols():
+    """EFA's step is what its plugin's tuner says, 20 us, and TCPXO's that of TCP; EFA with A100s is Simple only."""
+    cluster = from_server("dgx-h100", nodes=2)
+    found = {name: ideal_networks(cluster, network="roce", transport=name, cloud=True) for name in ("", "srd", "tcpxo")}
+    steps = {name: networks[Pattern.RING].step_us for name, networks in found.items()}
+    assert steps == {
+        "": pytest.approx(18, abs=0.3),
+        "srd": pytest.approx(20, abs=0.3),
+        "tcpxo": pytest.approx(35, abs=0.5),
+    }
+    own, efa = (
+        estimate(cluster, Collective.ALL_REDUCE, 16 << 30, networks=found[name], algorithm=Algorithm.NVLS_TREE)
+        for name in ("", "srd")
+    )
+    assert efa.parts["pipeline"] < own.parts["pipeline"] / 2
+    assert (efa.transport, own.transport) == ("srd", "")
+    assert estimate(cluster, Collective.SEND_RECV, 1 << 30, networks=found["srd"]).bound == "adapters"
+    old = from_server("dgx-a100", nodes=2)
+    networks = ideal_networks(old, network="roce", transport="srd")
+    for collective in (Collective.ALL_REDUCE, Collective.ALL_TO_ALL):
+        assert estimate(old, collective, 8, networks=networks).protocol == Protocol.SIMPLE
+        assert estimate(cluster, collective, 8, networks=found["srd"]).protocol == Protocol.LL
+    with pytest.raises(UnknownName, match="srd"):
+        ideal_networks(cluster, network="roce", transport="sdr")
 
 
 def test_a_slower_network_slows_what_it_carries():
@@ -267,7 +374,7 @@ def test_a_slower_network_slows_what_it_carries():
 def test_tcp_is_as_slow_as_the_threads_that_copy():
     cluster = from_server("dgx-h100", nodes=2)
     found = ideal_networks(cluster, network="tcp")[Pattern.RING]
-    assert found.adapter_gbyte_s == pytest.approx(2 * 15 / 8 * times().network.tcp_copy)
+    assert found.adapter_gbyte_s == pytest.approx(2 * 15 / 8 / 2)  # two connections, a thread for both directions
     assert found.step_us > 30
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from weft.collectives.calibration import compare, compare_all, find, runs
@@ -18,8 +20,8 @@ from weft.collectives.times import times
 
 def test_clusters_that_were_left_out_are_met_within_the_limits():
     every, large = means()
-    assert every <= 0.15
-    assert large <= 0.10
+    assert every <= 0.10
+    assert large <= 0.05
 
 
 def test_nine_of_ten_bands_hold_on_clusters_that_have_no_part_in_them():
@@ -42,6 +44,37 @@ def test_a_band_is_as_wide_as_the_worst_of_its_kind_and_a_part_more():
     assert found.clusters == 2
     assert found.high_us / made.time_us == pytest.approx(1.5**1.5)
     assert made.time_us / found.low_us == pytest.approx(1.5**1.5)
+
+
+def test_a_transport_that_nobody_published_has_all_algorithms_for_witnesses():
+    """As if they were one cluster: the worst of them squared."""
+    cluster = from_server("dgx-h100", nodes=2)
+    made = estimate(
+        cluster, Collective.ALL_REDUCE, 1 << 20, networks=ideal_networks(cluster, network="roce", transport="slingshot")
+    )
+    others = published(figure for figure in compare_all() if figure.estimate.transport != "slingshot")
+    found = spread(made, others)
+    alike = [one for one in others.figures if one.estimate.cluster.nodes > 1 and 64 << 10 < one.size_bytes < 256 << 20]
+    worst = max(max(one.error + 1, 1 / (one.error + 1)) for one in alike)
+    assert found.kind == "middle messages between nodes"
+    assert found.high_us / made.time_us == pytest.approx(worst**2)
+    assert "Slingshot" in made.doubts[0]
+
+
+def test_no_band_is_narrower_than_half_of_the_clusters_need():
+    exact = [
+        replace(figure, measured_us=figure.simulated_us * factor)
+        for name, factor in (("h100-1", 1.0), ("h100-1-cloud", 1.0), ("h100-ndr-2", 1.2))
+        for figure in compare(find(name))[-1:]
+    ]
+    made = estimate(from_server("dgx-h100", nodes=1), Collective.ALL_REDUCE, 16 << 30)
+    assert made.algorithm == exact[0].estimate.algorithm == Algorithm.NVLS
+    alone = spread(made, published(exact[:2]))
+    assert alone.high_us == made.time_us
+    usual = spread(made, published([*exact[:2], exact[2]]))
+    assert usual.high_us == made.time_us
+    most = spread(made, published([*exact[:2], exact[2], replace(exact[2], where="elsewhere")]))
+    assert most.high_us / made.time_us == pytest.approx(1.2**0.5)
 
 
 def test_a_kind_that_one_cluster_published_is_taken_wider():
@@ -69,7 +102,7 @@ def test_a_constant_is_fitted_again_without_a_cluster():
     now = times().bandwidth.nvls
     assert refitted("ml-engineering-h200").bandwidth.nvls == pytest.approx(now, rel=0.1)
     assert refitted("cscs-alps") == times()
-    assert refitted("vultr-b200").pairs.chunk_us == times().fit["pairs.chunk_us"].without
+    assert refitted("vultr-b200").pipeline.blackwell_hop == pytest.approx(times().pipeline.blackwell_hop, rel=0.3)
 
 
 def test_the_fit_finds_the_constant_that_made_the_times():
@@ -81,10 +114,20 @@ def test_the_fit_finds_the_constant_that_made_the_times():
 
 
 def test_no_constant_stands_on_one_cluster_alone():
-    """But for the proxy's, which an issue of NCCL confirms, and TCP's, which is near the half that reason gives."""
     for name, fit in times().fit.items():
-        clusters = {find(run).where for run in fit.runs}
-        assert len(clusters) > 1 or name in ("pairs.chunk_us", "network.tcp_copy"), name
+        assert len({find(run).where for run in fit.runs}) > 1, name
+
+
+def test_every_constant_of_ours_says_what_it_is_fitted_to():
+    """The others are NCCL's own, a plugin's or a network's, and their source says whose."""
+    known = times()
+    ours = {
+        f"{table}.{field}"
+        for table in ("bandwidth", "pipeline")
+        for field, value in msgspec.structs.asdict(getattr(known, table)).items()
+        if isinstance(value, float)
+    }
+    assert ours == set(known.fit)
 
 
 def test_the_table_has_every_cluster():

@@ -29,8 +29,8 @@ def test_jobs_go_from_none_to_more_than_ten_times(found):
     assert times["8B, a job in each server"] == 1
     assert times["inference, a replica on each GPU"] < 1.001
     assert 1.05 < times["70B, tensor and pipeline, 8 sequences a GPU"] < 1.3
-    assert 9 < times["8B data-parallel, 1 sequence a GPU"] < times["Fourier transform, 1 GiB a GPU"]
-    assert max(times.values()) < 49.05 / 1.725  # what an adapter gets on each: no job gains more
+    assert 8 < times["8B data-parallel, 1 sequence a GPU"] < times["Fourier transform, 1 GiB a GPU"]
+    assert max(times.values()) < 49.05 / 1.875  # what an adapter gets on each: no job gains more
 
 
 def test_less_compute_for_the_same_messages_gains_more(found):

@@ -78,7 +78,7 @@ def test_gradients_that_are_sharded_are_summed_for_every_micro_batch():
 def test_what_experts_exchange_hides_behind_another_micro_batch():
     given = {"model": "mixtral-8x7b", "tp": 2, "ep": 8}
     shown, hidden = step(**given), step(**given, overlap_moe=True)
-    assert shown.parts["ep"] > 0.2 * shown.step_s
+    assert shown.parts["ep"] > 0.15 * shown.step_s
     assert hidden.parts["ep"] < 0.1 * shown.parts["ep"]
     assert hidden.parts["products"] == shown.parts["products"]
 

@@ -95,7 +95,14 @@ def ideal_of(wire: Interconnect, case: Case) -> Networks:
         switches = 2 * tiers - 1
     carrier = _carrier(wire, case)
     one = cluster_of(carrier, case)
-    return ideal_networks(one, network=carrier.network, speed=carrier.speed, switches=switches, cloud=case.cloud)
+    return ideal_networks(
+        one,
+        network=carrier.network,
+        speed=carrier.speed,
+        transport=carrier.transport,
+        switches=switches,
+        cloud=case.cloud,
+    )
 
 
 def is_one_leaf(wire: Interconnect, case: Case) -> bool:
@@ -115,7 +122,7 @@ def measured(option: Option, case: Case) -> Networks:
     fabric = routed(replace(option, wire=wire), case)
     ranks = place(fabric, fabric.servers[: case.servers])
     found = measure(ranks, options_of(wire, case.seed), patterns=(Pattern.RING, Pattern.PAIRS))
-    if not case.cloud or wire.network == "infiniband":
+    if not case.cloud or wire.network == "infiniband" or wire.transport:  # whose adapters have it already
         return found.networks
     more_us = times().network.cloud_ethernet_us  # of virtual machines
     return {name: replace(one, step_us=one.step_us + more_us) for name, one in found.networks.items()}

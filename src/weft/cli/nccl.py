@@ -90,7 +90,8 @@ def nccl(
     proto
         LL, LL128 or Simple, as NCCL_PROTO. Else what NCCL would choose.
     channels
-        So many. Else what NCCL would choose.
+        So many; for sends between pairs, of all of them together: NCCL_MIN_P2P_NCHANNELS and NCCL_MAX_P2P_NCHANNELS.
+        Else what NCCL would choose.
     nccl
         Whose choices: 2.24 to 2.32. Else 2.30, the newest whose source is public.
     min_ctas

@@ -118,11 +118,14 @@ class Settings:
     @property
     def environment(self) -> dict[str, str]:
         """What of NCCL's environment is not as NCCL has it by itself, under its own names."""
+        lanes, paired = (None, self.channels) if self.collective in PAIRWISE else (self.channels, None)
         said = {
             "NCCL_ALGO": self.algorithm.label if self.algorithm else None,
             "NCCL_PROTO": self.protocol.label if self.protocol else None,
-            "NCCL_MIN_CTAS": self.channels or self.min_ctas,
-            "NCCL_MAX_CTAS": self.channels or self.max_ctas,
+            "NCCL_MIN_CTAS": lanes or self.min_ctas,
+            "NCCL_MAX_CTAS": lanes or self.max_ctas,
+            "NCCL_MIN_P2P_NCHANNELS": paired,
+            "NCCL_MAX_P2P_NCHANNELS": paired,
             "NCCL_NVLS_ENABLE": None if self.nvls else 0,
             "NCCL_COLLNET_ENABLE": 1 if self.sharp else None,
             "NCCL_PAT_ENABLE": None if self.pat else 0,
@@ -186,7 +189,7 @@ class Row:
 
     @property
     def choice(self) -> str:
-        """`Ring/LL128/16`; `Pairs/Simple`, which has as many channels as there are pairs."""
+        """`Ring/LL128/16`; `Pairs/Simple` where NCCL's channels are not known."""
         return f"{self.estimate.name}/{self.estimate.channels}" if self.estimate.channels else self.estimate.name
 
     @property

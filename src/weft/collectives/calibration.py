@@ -68,7 +68,11 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         networks = None
         if self.cluster.nodes > 1:
             networks = ideal_networks(
-                self.cluster, network=self.network, speed=self.speed, cloud=self.cloud, fitted=fitted
+                self.cluster,
+                network=self.network,
+                transport=self.transport,
+                speed=self.speed,
+                cloud=self.cloud,
             )
             if self.adapter_gbyte_s is not None:
                 measured = self.adapter_gbyte_s

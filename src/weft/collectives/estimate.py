@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from weft.collectives.choose import choose, time_us, width
-from weft.collectives.cluster import Cluster
+from weft.collectives.cluster import Cluster, Processor
 from weft.collectives.constants import constants
 from weft.collectives.graphs import Graphs, search
-from weft.collectives.ideal import ideal_networks
+from weft.collectives.ideal import TCP, ideal_networks
 from weft.collectives.kinds import Algorithm, Collective, Protocol
-from weft.collectives.network import Networks
-from weft.collectives.pairs import pairs_parts, pairs_protocol
-from weft.collectives.parts import Case, inside_name, parts
+from weft.collectives.network import Network, Networks
+from weft.collectives.pairs import pairs_channels, pairs_parts, pairs_protocol
+from weft.collectives.parts import Case, inside_name, parts, plugin_of
 from weft.collectives.symmetric import Kernel, check_kernel, kernels, pick
 from weft.collectives.symmetric_times import symmetric_parts
 from weft.collectives.times import Times, times
@@ -29,6 +29,13 @@ from weft.collectives.tuning import Row, table
 from weft.errors import ConfigError
 
 PAIRWISE = (Collective.ALL_TO_ALL, Collective.GATHER, Collective.SCATTER, Collective.SEND_RECV)
+_AMD = (
+    "AMD's processors: steps between nodes are twice as long with Ampere's GPUs, as two clusters have it; with later "
+    "GPUs only posts are, as one has it whose processors are inferred"
+)
+_SLINGSHOT = (
+    "Slingshot: libfabric's matching and rendezvous are not modelled; the one published run is up to 2.7 times as long"
+)
 _BARRIER_BYTES = 4  # PyTorch's barrier over NCCL: an all_reduce of one number
 
 
@@ -43,8 +50,9 @@ class Estimate:
     protocol: Protocol
     channels: int
     parts: dict[str, float]  # microseconds that add up to the time
-    bound: str  # who limits the data part: adapters, NVLink, PCIe or channels
+    bound: str  # who limits the data part: adapters, NVLink, PCIe, channels or proxies
     fabric: str = "NVLink"  # between nodes, or in the only one
+    transport: str = ""  # of a plugin of NCCL's, as fabrics.toml has it
     kernel: str = ""  # a symmetric one, by NCCL's name
 
     @property
@@ -61,6 +69,12 @@ class Estimate:
         return self.algo_gbyte_s * self.collective.bus_factor(self.cluster.ranks)
 
     @property
+    def doubts(self) -> tuple[str, ...]:
+        """What of it the published runs leave open, in words."""
+        amd = self.cluster.processor == Processor.AMD and self.cluster.nodes > 1 and self.fabric != TCP
+        return tuple(why for why, holds in ((_AMD, amd), (_SLINGSHOT, self.transport == "slingshot")) if holds)
+
+    @property
     def name(self) -> str:
         """`Ring/Simple`; a symmetric kernel by its own."""
         return self.kernel or f"{self.algorithm.label if self.algorithm else 'Pairs'}/{self.protocol.label}"
@@ -73,7 +87,7 @@ class Estimate:
             f"{self.collective} of {self.size_bytes:,} bytes on {self.cluster}\n"
             f"{self.name}{channels}: {self.time_us:,.1f} us, bus bandwidth {self.bus_gbyte_s:,.2f} GB/s\n"
             f"{made}; the data is bound by {self.bound}"
-        )
+        ) + "".join(f"\nin doubt: {why}" for why in self.doubts)
 
 
 def estimate(
@@ -91,9 +105,9 @@ def estimate(
 ) -> Estimate:
     """`networks` is what `measure` found between the servers; None: InfiniBand without flaws, one switch.
 
-    `algorithm`, `protocol` and `channels` overrule NCCL's choice, as NCCL_ALGO, NCCL_PROTO and NCCL_MIN_CTAS do, and
-    `chunk_bytes` that of sends between pairs over the network, as NCCL_P2P_NET_CHUNKSIZE does. `fitted` is constants
-    other than nccl_times.toml's.
+    `algorithm`, `protocol` and `channels` overrule NCCL's choice, as NCCL_ALGO, NCCL_PROTO and NCCL_MIN_CTAS do, for
+    sends between pairs NCCL_MIN_P2P_NCHANNELS and NCCL_MAX_P2P_NCHANNELS, and `chunk_bytes` that of such sends over the
+    network, as NCCL_P2P_NET_CHUNKSIZE does. `fitted` is constants other than nccl_times.toml's.
     """
     if collective == Collective.BARRIER:
         made = estimate(cluster, Collective.ALL_REDUCE, _BARRIER_BYTES, networks=networks, graphs=graphs)
@@ -108,14 +122,17 @@ def estimate(
     if networks is None:
         networks = ideal_networks(cluster) if cluster.nodes > 1 else {}
     known = times() if fitted is None else fitted
+    any_network = next(iter(networks.values())) if cluster.nodes > 1 else None
+    protocol = protocol or _forced(cluster, any_network, known)
     chosen: Algorithm | None = None
     kernel = _kernel(cluster, collective, size_bytes, algorithm)
     if kernel is not None:
         used, lanes = kernel.protocol, kernel.blocks
         found = symmetric_parts(cluster, kernel, size_bytes, networks, known)
     elif collective in PAIRWISE:
-        used, lanes = _pairs_protocol(cluster, collective, size_bytes, algorithm, protocol), channels or 0
-        found = pairs_parts(cluster, collective, size_bytes, used, networks, known, chunk_bytes)
+        used = _pairs_protocol(cluster, collective, size_bytes, algorithm, protocol)
+        lanes = pairs_channels(cluster, graphs, channels)
+        found = pairs_parts(cluster, collective, size_bytes, used, networks, known, lanes, chunk_bytes)
     else:
         whole = graphs if graphs is not None else search(cluster)
         row = _row(cluster, whole, collective, size_bytes, algorithm, protocol)
@@ -140,7 +157,8 @@ def estimate(
         channels=lanes,
         parts={name: getattr(found, f"{name}_us") for name in ("launch", "steps", "pipeline", "data")},
         bound=found.bound,
-        fabric=next(iter(networks.values())).fabric if cluster.nodes > 1 else inside_name(cluster),
+        fabric=any_network.fabric if any_network else inside_name(cluster),
+        transport=any_network.transport if any_network else "",
         kernel=kernel.name if kernel else "",
     )
 
@@ -169,6 +187,12 @@ def _pairs_protocol(
         asked = algorithm or protocol
         raise ConfigError(f"{collective} is sends between pairs, with LL or Simple: there is no {asked} for it")
     return protocol or pairs_protocol(cluster, collective, size_bytes)
+
+
+def _forced(cluster: Cluster, network: Network | None, known: Times) -> Protocol | None:
+    """Simple, where a network may put the bytes of a message into memory in any order: flags would come too early."""
+    plugin = plugin_of(network, known) if network else None
+    return Protocol.SIMPLE if plugin and cluster.sm < plugin.ordered_sm else None
 
 
 @lru_cache(maxsize=4096)  # of every network it is the same

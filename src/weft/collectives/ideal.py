@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from weft.collectives.cluster import Cluster
 from weft.collectives.graphs import search
 from weft.collectives.network import Network, Networks, Pattern
-from weft.collectives.times import Times, times
+from weft.collectives.times import times
 from weft.errors import ConfigError, find_named
+from weft.fabric import catalog
 from weft.fabric.rates import Technology, parse_label, speeds
 from weft.fabric.timing import LineTiming, timings
 from weft.sim import engine as sim
@@ -22,12 +23,13 @@ _CABLE_NS = 25  # 5 m, as the engines take it where nobody wrote a length down
 _SWITCHES = {Technology.INFINIBAND: "QM9700"}  # which stands for all; others by timing.toml
 
 
+TCP = "TCP"
 FABRICS = {
     sim.Network.INFINIBAND: "InfiniBand",
     sim.Network.OMNI_PATH: "Omni-Path",
     sim.Network.ROCE: "RoCE",
     sim.Network.ROCE_V1: "RoCE",
-    sim.Network.TCP: "TCP",
+    sim.Network.TCP: TCP,
 }
 
 
@@ -35,7 +37,7 @@ FABRICS = {
 class TcpNetwork(Network):
     """The kernel carries it: NCCL's threads copy, and post to no adapter."""
 
-    fabric: str = FABRICS[sim.Network.TCP]
+    fabric: str = TCP
 
 
 def ideal_networks(
@@ -44,15 +46,15 @@ def ideal_networks(
     network: str = "infiniband",
     speed: str = "",
     adapter: str = "",
+    transport: str = "",
     switches: int = 1,
     cloud: bool = False,
-    fitted: Times | None = None,
 ) -> Networks:
     """What such a network gives to every pattern: `infiniband`, `roce`, `tcp` or `omni-path`.
 
     `speed` is the line, `NDR` or `400GbE`, where it is not as fast as NCCL takes the adapters to be; `adapter` one that
-    timing.toml knows, where it is not as others of the network. `cloud` is for
-    virtual machines on Ethernet, whose steps are longer; on InfiniBand they cost nothing.
+    timing.toml knows, where it is not as others of the network, or else that of the `transport`, as fabrics.toml has
+    it. `cloud` is for virtual machines on Ethernet, whose steps are longer; on InfiniBand they cost nothing.
     """
     if cluster.nodes < 2:
         raise ConfigError(f"{cluster}: a network is between two nodes or more")
@@ -63,19 +65,20 @@ def ideal_networks(
     adapter_gbyte_s = gbyte_s(rate_gbit_s * (1 - line.overhead) * payload)
     switch_ns = timings().switch_ns(_SWITCHES.get(rules.technology, ""), rules.technology)
     between_us = (switches * switch_ns + (switches + 1) * (_CABLE_NS + line.fec_ns)) / 1000
-    if cloud and rules.technology is Technology.ETHERNET:
-        between_us += (fitted or times()).network.cloud_ethernet_us
+    carried = transport or transport_of(adapter)
+    if cloud and rules.technology is Technology.ETHERNET and not carried:
+        between_us += times().network.cloud_ethernet_us
     made: Network
     if kind is sim.Network.TCP:
         tcp, connections = timings().tcp, max(1, search(cluster).channels(cluster) // cluster.nics)
         made = TcpNetwork(
             step_us=between_us + (tcp.send_ns + tcp.receive_ns) / 1000,
-            adapter_gbyte_s=min(adapter_gbyte_s, tcp_gbyte_s(connections, fitted)),
+            adapter_gbyte_s=min(adapter_gbyte_s, tcp_gbyte_s(connections)),
         )
     else:
-        ends = timings().of_adapter(adapter, rules.technology)
+        ends = timings().of_adapter(adapter or _card_of(carried), rules.technology)
         step_us = between_us + (ends.post_ns + ends.receive_ns) / 1000
-        made = Network(step_us=step_us, adapter_gbyte_s=adapter_gbyte_s, fabric=FABRICS[kind])
+        made = Network(step_us=step_us, adapter_gbyte_s=adapter_gbyte_s, fabric=FABRICS[kind], transport=carried)
     return dict.fromkeys(Pattern, made)
 
 
@@ -92,6 +95,18 @@ def _line(cluster: Cluster, technology: Technology, speed: str) -> tuple[float, 
     return cluster.nic_gbit_s, timings().of_line(same[0] if same else "")
 
 
-def tcp_gbyte_s(connections: int, fitted: Times | None = None) -> float:
+def tcp_gbyte_s(connections: int) -> float:
     """In each direction, both in use: NCCL has one thread copy in and out for a connection."""
-    return connections * (fitted or times()).network.tcp_copy * gbyte_s(timings().tcp.copy_gbit_s)
+    return connections * gbyte_s(timings().tcp.copy_gbit_s) / times().network.tcp_directions
+
+
+def transport_of(adapter: str) -> str:
+    """What carries NCCL's messages over this adapter, where it is neither the card's RDMA nor sockets."""
+    return next((one.transport for one in catalog.interconnects() if adapter and one.adapter == adapter), "")
+
+
+def _card_of(transport: str) -> str:
+    if not transport:
+        return ""
+    cards = {one.transport: one.adapter for one in reversed(catalog.interconnects()) if one.transport}
+    return find_named("transport", transport, cards)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.collectives.ideal import FABRICS, TcpNetwork, tcp_gbyte_s
+from weft.collectives.ideal import FABRICS, TcpNetwork, tcp_gbyte_s, transport_of
 from weft.collectives.network import Network, Networks, Pattern
 from weft.collectives.ranks import Ranks
 from weft.collectives.tree import parents, twin_parents
@@ -76,11 +76,13 @@ def measure_traffic(
     step_ps = int(small.latency_ps.max())
     sent = np.bincount(traffic.src, traffic.size_bytes)
     adapter_gbyte_s = float(sent.max()) * 1000 / (result.last_arrival_ps - step_ps)
-    kind, rules = Network, result.options.network
+    rules, step_us = result.options.network, step_ps / 1e6
     assert rules is not None  # the engine knows by now which links it ran over
     if rules is sim.Network.TCP:
-        kind, adapter_gbyte_s = TcpNetwork, min(adapter_gbyte_s, tcp_gbyte_s(connections))
-    return kind(step_us=step_ps / 1e6, adapter_gbyte_s=adapter_gbyte_s, fabric=FABRICS[rules]), result
+        return TcpNetwork(step_us=step_us, adapter_gbyte_s=min(adapter_gbyte_s, tcp_gbyte_s(connections))), result
+    carried = transport_of(fabric.port(int(traffic.src[0])).node.model)
+    found = Network(step_us=step_us, adapter_gbyte_s=adapter_gbyte_s, fabric=FABRICS[rules], transport=carried)
+    return found, result
 
 
 def pattern_traffic(ranks: Ranks, pattern: Pattern, connections: int = CONNECTIONS) -> Traffic:

@@ -86,7 +86,9 @@ def bands(table: Table) -> list[str]:
         width = rows[0].spread.high_us / rows[0].estimate.time_us
         lines.append(f"Band of {sizes} bytes: 1/{width:.2f} to {width:.2f} times, by {clusters} clusters with {kind}")
     far = dict.fromkeys(why for row in table.rows for why in row.spread.far)
-    return lines + [f"Far from anything published: {why}" for why in far]
+    doubts = dict.fromkeys(why for row in table.rows for why in row.estimate.doubts)
+    lines += [f"Far from anything published: {why}" for why in far]
+    return lines + [f"In doubt: {why}" for why in doubts]
 
 
 def _band(row: Row) -> str:
@@ -239,6 +241,7 @@ def _result(settings: Settings, row: Row) -> dict[str, Any]:
             "band_kind": row.spread.kind,
             "band_clusters": row.spread.clusters,
             "far": list(row.spread.far),
+            "doubts": list(row.estimate.doubts),
         },
     }
 

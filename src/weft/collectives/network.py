@@ -22,6 +22,7 @@ class Network:
     step_us: float  # a small message between the memories of two servers, the worst pair of the pattern
     adapter_gbyte_s: float  # payload that the slowest adapter sends, all flows of the pattern running
     fabric: str = "InfiniBand"  # in words
+    transport: str = ""  # as in fabrics.toml: what carries the messages, where it is not the card's RDMA or sockets
 
 
 Networks = Mapping[Pattern, Network]

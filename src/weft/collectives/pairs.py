@@ -1,30 +1,44 @@
 """Collectives that NCCL does with sends and receives between pairs: all_to_all, gather, scatter, send_recv.
 
-A GPU's network traffic goes through the adapter of the peer's rail (PXN), so all adapters of a node share it. One
-proxy thread for each adapter moves it chunk by chunk, which is the limit of fast adapters. For N nodes, the bus
-bandwidth of an all_to_all is N/(N-1) times what the network gives to each GPU.
+    GPU -- channels of the pair --> adapter of the peer's rail --> GPU        14 Gbyte/s for each channel
+                 one proxy thread posts every chunk, in and out               3 posts for 128 KiB
+
+A GPU's network traffic goes through the adapter of the peer's rail (PXN), so all adapters of a node share it. NCCL
+gives a pair as many channels as its adapter needs at 14 Gbyte/s each, and fewer where there are so many peers that
+channels run out. One proxy thread for each adapter sends, receives and flushes chunk by chunk, which is the limit of
+fast adapters where posting is slow. For N nodes, the bus bandwidth of an all_to_all is N/(N-1) times what the network
+gives to each GPU.
 """
 
 from __future__ import annotations
 
+from math import ceil
+
 from weft.collectives.cluster import Cluster, Processor
 from weft.collectives.constants import constants
+from weft.collectives.graphs import Graphs, search
 from weft.collectives.kinds import Algorithm, Collective, Protocol
 from weft.collectives.network import Networks, Pattern
 from weft.collectives.parts import (
     ADAPTERS,
     CHANNELS,
+    PROXIES,
     Parts,
     adapters_gbyte_s,
+    block_gbyte_s,
     copies_gbyte_s,
     crossing_us,
     find,
+    hop_ratio,
     inside_name,
-    post_ratio,
+    plugin_of,
+    post_us,
+    posts,
 )
 from weft.collectives.times import Times, times
 
 _BLACKWELL = 100
+_BY_BANDWIDTH = (2, 29)  # the first NCCL that counts a pair's channels by bandwidth
 _INSIDE, _OUTSIDE = 0, 1
 
 
@@ -34,6 +48,36 @@ def pairs_protocol(cluster: Cluster, collective: Collective, size_bytes: int) ->
     return Protocol.LL if peer_bytes <= times().pairs.ll_bytes else Protocol.SIMPLE
 
 
+def pairs_channels(cluster: Cluster, graphs: Graphs | None = None, asked: int | None = None) -> int:
+    """For sends between all pairs together, a power of two: NCCL's log says `16 p2p channels`; 0: not known."""
+    if asked is None and graphs is None and cluster.gpus > 1 and not cluster.nvlink and cluster.board is None:
+        return 0
+    found = asked or (graphs or search(cluster)).channels(cluster)
+    return min(_power_up(found), constants(cluster.nccl).limits.channels)
+
+
+def channels_per_peer(cluster: Cluster, channels: int) -> int:
+    """Between nodes (ncclTopoComputeP2pChannels): as many as fill an adapter, fewer where peers are many."""
+    pairs, ranks = times().pairs, cluster.ranks
+    if _version(cluster) < _BY_BANDWIDTH:
+        few = 2
+        while few * ranks > 4 * channels and few > 1:
+            few //= 2
+        return min(few, channels)
+    each = _power_up(max(1, ceil(int(cluster.nic_gbyte_s) / pairs.channel_gbyte_s)))
+    while each > 1 and each * ceil(ranks / pairs.channel_peers) > channels:
+        each //= 2
+    return each
+
+
+def _version(cluster: Cluster) -> tuple[int, ...]:
+    return tuple(int(part) for part in constants(cluster.nccl).version.split(".")[:2])
+
+
+def _power_up(value: int) -> int:
+    return 1 << (value - 1).bit_length()
+
+
 def pairs_parts(
     cluster: Cluster,
     collective: Collective,
@@ -41,26 +85,37 @@ def pairs_parts(
     protocol: Protocol,
     networks: Networks,
     fitted: Times,
+    channels: int = 0,
     chunk_bytes: int | None = None,
 ) -> Parts:
     """`chunk_bytes` of the network's, as NCCL_P2P_NET_CHUNKSIZE has it; None: as NCCL takes it."""
     latency, index = constants().latency_us, list(Protocol).index(protocol)
     inside = latency.nvlink if cluster.gpus > 1 and cluster.nvlink else latency.pcie
-    steps_us = inside[Algorithm.RING][index]
+    steps_us = inside[Algorithm.RING][index] * hop_ratio(cluster, fitted)
     inside_bytes = _wire_bytes(cluster, collective, size_bytes, protocol, _INSIDE)
     times_us = {inside_name(cluster): inside_bytes / _inside_gbyte_s(cluster, collective, fitted)}
+    if channels:
+        times_us[CHANNELS] = inside_bytes / (channels * block_gbyte_s(cluster))
     if cluster.nodes > 1:
         network = find(networks, Pattern.PAIRS)
-        away = 1 if collective == Collective.SEND_RECV else cluster.ranks - cluster.gpus
-        post_us = constants().step.network_post_us * post_ratio(cluster, network)
-        steps_us = crossing_us(cluster, network, latency.network[Algorithm.TREE][index], fitted) + away * post_us
+        one_pair = collective == Collective.SEND_RECV
+        away = 1 if one_pair else cluster.ranks - cluster.gpus
+        own_us = post_us(cluster, network)
+        # A thread posts a send and a receive for each peer, of which the first is in the latency already.
+        crossing = crossing_us(cluster, network, latency.network[Algorithm.TREE][index], protocol, fitted)
+        steps_us = crossing + (2 * away - 1) * own_us
         out_bytes = _wire_bytes(cluster, collective, size_bytes, protocol, _OUTSIDE)
         # To one peer, or to and from the root: through the adapters of one rail, that of the GPU at the far end.
         rails = min(cluster.nics, cluster.gpus)
         sharing = cluster.gpus if collective == Collective.ALL_TO_ALL else rails
-        chunk_us = fitted.pairs.chunk_us * out_bytes / (chunk_bytes or _chunk_bytes(cluster))
         times_us[ADAPTERS] = out_bytes * sharing / adapters_gbyte_s(cluster, network, fitted)
-        times_us[CHANNELS] = chunk_us * 1000 * sharing / rails
+        plugin = plugin_of(network, fitted)
+        most = chunk_bytes or (plugin.chunk_bytes if plugin else _chunk_bytes(cluster))
+        times_us[PROXIES] = posts(protocol) * own_us * 1000 * out_bytes / most * sharing / rails
+        if channels:
+            carry = channels_per_peer(cluster, channels) if one_pair else channels
+            outside_us = out_bytes / (carry * fitted.pairs.channel_gbyte_s)
+            times_us[CHANNELS] = max(times_us[CHANNELS], outside_us)
     bound = max(times_us, key=lambda name: times_us[name])
     return Parts(
         launch_us=latency.base[Algorithm.RING][index],

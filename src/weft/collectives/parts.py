@@ -5,8 +5,9 @@
     pipeline    the first chunk on its way while nothing comes out yet, and chunks that wait for each other
     data        all bytes at the rate of whatever is slowest: channels, NVLink or adapters
 
-NCCL's latencies hold for InfiniBand with one switch and Intel's processors. A step over another network has what that
-one takes more; with AMD's processors it is twice as long, the ratio of NCCL's own constants for posting to an adapter.
+NCCL's latencies hold for InfiniBand with one switch, Intel's processors and GPUs up to Hopper. A step over another
+network has what that one takes more, AMD's processors post to adapters more slowly, and on Blackwell a step over NVLink
+is longer.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ from weft.collectives.graphs import Graphs, inside_gbyte_s
 from weft.collectives.ideal import TcpNetwork
 from weft.collectives.kinds import Algorithm, Collective, Protocol
 from weft.collectives.network import Network, Networks, Pattern
-from weft.collectives.times import Chunk, Times, times
+from weft.collectives.times import Chunk, Plugin, Times, times
 from weft.collectives.tuning import Row, log2_down
 from weft.errors import ConfigError
 
-CHANNELS, NVLINK, PCIE, ADAPTERS = "channels", "NVLink", "PCIe", "adapters"
+CHANNELS, NVLINK, PCIE, ADAPTERS, PROXIES = "channels", "NVLink", "PCIe", "adapters", "proxies"
 _PROTOCOLS = list(Protocol)
 _BLACKWELL = 100
+_HOPPER = 90
+_TWO_NODES = 1  # the column of lists
+_RELAYED_CHANNELS = 16  # of the nodes with eight GPUs and adapters that NCCL's figures for LL are of
 _MANY_NODES = 4  # from which NVLS trees have small chunks
 _WIRE = {Protocol.LL: 0.5, Protocol.LL128: 120 / 128, Protocol.SIMPLE: 1.0}  # of bytes on the wire, what is data
 
@@ -69,13 +73,15 @@ class Case:
     def inside_us(self) -> float:
         """Of a step inside a node."""
         latency, alone = constants().latency_us, self.cluster.gpus == 1 or not self.cluster.nvlink
-        return (latency.pcie if alone else latency.nvlink)[self.row.algorithm][_PROTOCOLS.index(self.row.protocol)]
+        us = (latency.pcie if alone else latency.nvlink)[self.row.algorithm][_PROTOCOLS.index(self.row.protocol)]
+        multicast = self.row.algorithm in (Algorithm.NVLS, Algorithm.NVLS_TREE)
+        return us if multicast else us * hop_ratio(self.cluster, self.fitted)
 
     def crossing_us(self, pattern: Pattern) -> float:
         """Of a step between nodes. NCCL hides some of a ring's, which measurements do not show: a tree's counts."""
         like = Algorithm.TREE if self.row.algorithm == Algorithm.RING else self.row.algorithm
         latency_us = constants().latency_us.network[like][_PROTOCOLS.index(self.row.protocol)]
-        return crossing_us(self.cluster, find(self.networks, pattern), latency_us, self.fitted)
+        return crossing_us(self.cluster, find(self.networks, pattern), latency_us, self.row.protocol, self.fitted)
 
     def adapters_gbyte_s(self, pattern: Pattern) -> float:
         """Data that all adapters of a node send."""
@@ -86,7 +92,8 @@ class Case:
         """That each chunk waits for a neighbour in another node."""
         pipeline = self.fitted.pipeline
         simple = pipeline.simple_peer if self.row.protocol == Protocol.SIMPLE else 1.0
-        return pipeline.peer_us * simple * post_ratio(self.cluster, find(self.networks, Pattern.TREE))
+        slower = post_us(self.cluster, find(self.networks, Pattern.TREE)) / constants().step.network_post_us
+        return pipeline.peer_us * simple * slower
 
     @property
     def search_channels(self) -> float:
@@ -109,16 +116,38 @@ def find(networks: Networks, pattern: Pattern) -> Network:
     return networks[pattern]
 
 
-def post_ratio(cluster: Cluster, network: Network) -> float:
-    """How much longer this processor takes to post to an adapter; to the kernel, all take the same."""
+def plugin_of(network: Network, fitted: Times) -> Plugin | None:
+    """What carries NCCL's messages and sets sizes of its own."""
+    return fitted.plugin.get(network.transport)
+
+
+def post_us(cluster: Cluster, network: Network) -> float:
+    """Of this processor to post to an adapter; to the kernel, all take the same."""
     step = constants().step
     slow = cluster.processor == Processor.AMD and not isinstance(network, TcpNetwork)
-    return step.network_post_amd_us / step.network_post_us if slow else 1.0
+    return step.network_post_amd_us if slow else step.network_post_us
 
 
-def crossing_us(cluster: Cluster, network: Network, latency_us: float, fitted: Times) -> float:
-    """NCCL's latency of a step between nodes, and what this network takes more than the one that it was measured on."""
-    return latency_us * post_ratio(cluster, network) + network.step_us - fitted.network.reference_step_us
+def posts(protocol: Protocol) -> int:
+    """To adapters, of a proxy thread for what it sends and receives: with Simple also one that flushes."""
+    return constants().step.simple_posts if protocol == Protocol.SIMPLE else 1
+
+
+def hop_ratio(cluster: Cluster, fitted: Times) -> float:
+    """How many times NCCL's latency a step inside a node has: over NVLink, on Blackwell."""
+    over_nvlink = cluster.gpus > 1 and cluster.nvlink
+    return fitted.pipeline.blackwell_hop if over_nvlink and cluster.sm >= _BLACKWELL else 1.0
+
+
+def crossing_us(cluster: Cluster, network: Network, latency_us: float, protocol: Protocol, fitted: Times) -> float:
+    """NCCL's latency of a step between nodes, and what this network takes more than the one that it was measured on.
+
+    Where AMD's processors post, all of it is as many times as long with Ampere's GPUs, and only the posts with later
+    ones: so the published clusters say, and no reason is known.
+    """
+    base_us, own_us = constants().step.network_post_us, post_us(cluster, network)
+    longer_us = latency_us * (own_us / base_us - 1) if cluster.sm < _HOPPER else posts(protocol) * (own_us - base_us)
+    return latency_us + longer_us + network.step_us - fitted.network.reference_step_us
 
 
 def adapters_gbyte_s(cluster: Cluster, network: Network, fitted: Times) -> float:
@@ -146,7 +175,8 @@ def _ring(case: Case) -> Parts:
     crossings = ceil(steps / cluster.gpus) if cluster.nodes > 1 else 0
     crossing_us = case.crossing_us(Pattern.RING) if crossings else 0.0
     data = case.data(_ring_limits(case))
-    return case.parts(data, (steps - crossings) * case.inside_us + crossings * crossing_us)
+    relay_us = crossings * _relay_us(case, case.size_bytes / cluster.ranks)
+    return case.parts(data, (steps - crossings) * case.inside_us + crossings * crossing_us, relay_us)
 
 
 def _ring_limits(case: Case) -> dict[str, float]:
@@ -158,7 +188,7 @@ def _ring_limits(case: Case) -> dict[str, float]:
         channel_gbyte_s = constants().of_sm(cluster.sm).ring_ll128_channel_gbyte_s[_scale(cluster)]
         limits[CHANNELS] = case.search_channels * channel_gbyte_s
     elif cluster.nodes > 1:
-        limits[CHANNELS] = case.channels * _block_gbyte_s(cluster)
+        limits[CHANNELS] = case.channels * block_gbyte_s(cluster)
     if cluster.gpus > 1:
         # Between nodes a ring begins and ends at adapters: one hop of the GPUs' is not on NVLink.
         around = 1.0 if cluster.nodes == 1 or not cluster.nvlink else cluster.gpus / (cluster.gpus - 1)
@@ -177,7 +207,7 @@ def _inside_gbyte_s(case: Case) -> float:
     return inside_gbyte_s(cluster) if cluster.board is not None else ring.channels * ring.intra_gbyte_s
 
 
-def _block_gbyte_s(cluster: Cluster) -> float:
+def block_gbyte_s(cluster: Cluster) -> float:
     """What one thread block takes in and passes on with Simple: NCCL's own figure for a channel of a tree."""
     return max(constants().of_sm(cluster.sm).tree_channel_gbyte_s)
 
@@ -196,8 +226,20 @@ def _ll_gbyte_s(case: Case) -> float:
     if cluster.nodes == 1:
         every_gbyte_s = constants().of_sm(cluster.sm).ll_gbyte_s[0]
         return every_gbyte_s * min(1.0, case.channels / case.graphs.ring.channels)
-    between = constants().generation["ampere" if cluster.processor == Processor.AMD else "volta"]
-    return between.ll_gbyte_s[_scale(cluster)]
+    return _relayed_gbyte_s(cluster)[_scale(cluster)]
+
+
+def _relay_us(case: Case, step_bytes: float) -> float:
+    """Of a processor that looks at every flag of LL in what a step sends before it passes it on, channel by channel."""
+    if case.row.protocol != Protocol.LL:
+        return 0.0
+    chunk_bytes = min(step_bytes / case.channels, case.fitted.chunk["ll"].most)
+    return chunk_bytes * _RELAYED_CHANNELS / _relayed_gbyte_s(case.cluster)[_TWO_NODES] / 1000
+
+
+def _relayed_gbyte_s(cluster: Cluster) -> tuple[float, float, float]:
+    """LL through all channels of this processor, for one node, two, more."""
+    return constants().generation["ampere" if cluster.processor == Processor.AMD else "volta"].ll_gbyte_s
 
 
 def _line(case: Case) -> Parts:
@@ -239,12 +281,13 @@ def _tree(case: Case) -> Parts:
     if protocol == Protocol.LL128:
         chunk, scale = case.fitted.chunk["tree-ll128"], (1 + levels + 0.1 * cluster.gpus) / cluster.gpus
     rounds = _rounds(case, chunk, case.channels, scale)
-    pipeline_us = rounds * _waiting_us(case, limits, rounds, peers_us)
+    pipeline_us = (rounds - 1) * _waiting_us(case, limits, rounds, peers_us)
     if protocol == Protocol.SIMPLE:
-        copy_us = case.size_bytes / rounds / case.channels / _block_gbyte_s(cluster) / 1000
+        copy_us = case.size_bytes / rounds / case.channels / block_gbyte_s(cluster) / 1000
         pipeline_us += 2 * others * copy_us
     if levels:
         pipeline_us += (2 * levels - 1) * case.size_bytes / rounds / limits[ADAPTERS] / 1000
+        pipeline_us += 2 * levels * _relay_us(case, case.size_bytes)
     return case.parts(data, 2 * (others * case.inside_us + levels * crossing_us), pipeline_us)
 
 
@@ -311,7 +354,9 @@ def _nvls_tree(case: Case) -> Parts:
         ADAPTERS: case.adapters_gbyte_s(Pattern.TREE) / _tree_loads(cluster),
     }
     steps_us = case.inside_us + 2 * case.levels * case.crossing_us(Pattern.TREE)
-    chunk = msgspec.structs.replace(case.fitted.chunk["nvls-tree"], most=_nvls_tree_bytes(cluster))
+    plugin = plugin_of(find(case.networks, Pattern.TREE), case.fitted)
+    most = plugin.chunk_bytes if plugin else _nvls_tree_bytes(cluster)
+    chunk = msgspec.structs.replace(case.fitted.chunk["nvls-tree"], most=most)
     return _heads(case, chunk, steps_us, limits, levels=case.levels)
 
 
@@ -355,7 +400,7 @@ def _collnet_chain(case: Case) -> Parts:
     hops = 2 * (cluster.gpus - 1)
     data = case.data(_collnet_limits(case))
     rounds = _rounds(case, case.fitted.chunk["collnet-chain"], case.channels, cluster.gpus)
-    copy_us = case.size_bytes / rounds / case.channels / _block_gbyte_s(cluster) / 1000
+    copy_us = case.size_bytes / rounds / case.channels / block_gbyte_s(cluster) / 1000
     return case.parts(data, hops * case.inside_us + case.crossing_us(Pattern.TREE), hops * copy_us + data[1] / rounds)
 
 

@@ -2,8 +2,10 @@
 
 A kind is sizes, an algorithm, a fabric and a scale. Where fewer than two clusters published times of a kind, it is
 taken wider: all scales, then all fabrics, then all algorithms. The band is as wide as the worst of them is off, to both
-sides, and a k-th more where they are from k clusters: another one may always be worse. What nobody published at all is
-said in words. How often such bands hold on a cluster that has no part in them: `weft nccl calibration`.
+sides, and a k-th more where they are from k clusters: another one may always be worse. It is no narrower than what
+half of all clusters would have needed for such sizes. Of a symmetric kernel, a transport, a rack, or in one node a
+generation of GPUs that nobody published, all algorithms count, as if they were from one cluster. What nobody published
+at all is said in words. How often such bands hold on a cluster that has no part in them: `weft nccl calibration`.
 """
 
 from __future__ import annotations
@@ -12,12 +14,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import exp, log
+from statistics import median
 
 from weft.collectives.calibration import Figure, compare_all
 from weft.collectives.estimate import Estimate
 
 CLUSTERS = 2  # that make a kind
 _LATENCY_BYTES, _LARGE_BYTES = 64 << 10, 256 << 20
+_SERVER_GPUS = 8  # more are a rack
 _BEYOND = 2  # times the largest published: far
 
 
@@ -57,7 +61,7 @@ def everything() -> Published:
 def spread(made: Estimate, by: Published | None = None) -> Spread:
     """The band around a prediction, by everything that is published or by some of it."""
     known = everything() if by is None else by
-    kind, clusters, width = _width(_words(made), known)
+    kind, clusters, width = _width(_words(made), _rare(made), known)
     return Spread(
         low_us=made.time_us / width,
         high_us=made.time_us * width,
@@ -79,16 +83,38 @@ def _words(made: Estimate) -> tuple[str, ...]:
     )
 
 
+def _rare(made: Estimate) -> str:
+    """What few have published, and weft may know little of: a kernel, a transport, a rack, in one node the GPUs."""
+    inside = f"sm_{made.cluster.sm}" if made.cluster.nodes == 1 else ""
+    return made.kernel or made.transport or ("rack" if made.cluster.gpus > _SERVER_GPUS else inside)
+
+
 @lru_cache(maxsize=256)
-def _width(words: tuple[str, ...], by: Published) -> tuple[str, int, float]:
+def _width(words: tuple[str, ...], rare: str, by: Published) -> tuple[str, int, float]:
     """The kind, how many clusters, and how many times as much or as little the time may be."""
-    for length in range(len(words), -1, -1):
+    unseen = bool(rare) and rare not in {_rare(one.estimate) for one in by.figures}
+    for length in range(1 if unseen else len(words), -1, -1):
         alike = [one for one, its in zip(by.figures, by.words, strict=True) if its[:length] == words[:length]]
         clusters = len({one.where for one in alike})
         if clusters >= CLUSTERS or not length:
             break
-    worst = max(abs(log(one.measured_us / one.simulated_us)) for one in alike)
-    return ", ".join(words[:length]) or "any kind", clusters, exp(worst * (1 + 1 / clusters))
+    worst = max(map(_off, alike))
+    wide = max(worst * (1 + 1 / (1 if unseen else clusters)), _usual(words[0].partition(" ")[0], by))
+    return ", ".join(words[:length]) or "any kind", clusters, exp(wide)
+
+
+def _off(one: Figure) -> float:
+    return abs(log(one.measured_us / one.simulated_us))
+
+
+@lru_cache(maxsize=256)
+def _usual(size: str, by: Published) -> float:
+    """Of the clusters that published such sizes, half are nowhere further off."""
+    worst: dict[str, float] = {}
+    for one, words in zip(by.figures, by.words, strict=True):
+        if words[0].startswith(size):
+            worst[one.where] = max(worst.get(one.where, 0.0), _off(one))
+    return median(worst.values()) if worst else 0.0
 
 
 def _far(made: Estimate, figures: Sequence[Figure]) -> list[str]:

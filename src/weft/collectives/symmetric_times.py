@@ -38,7 +38,7 @@ def symmetric_parts(cluster: Cluster, kernel: Kernel, size_bytes: int, networks:
     network = find(networks, Pattern.RING)
     adapter = adapters_gbyte_s(cluster, network, fitted) / cluster.gpus
     latency_us = constants(cluster.nccl).latency_us.network[Algorithm.RING][_SIMPLE]
-    step_us = crossing_us(cluster, network, latency_us, fitted)
+    step_us = crossing_us(cluster, network, latency_us, Protocol.SIMPLE, fitted)
     others, rail = cluster.nodes - 1, model.known.rail
     if kernel.collective == Collective.ALL_GATHER:
         on_nvlink, on_adapters, blocks_us = nvlink / cluster.ranks, adapter / others, 0.0

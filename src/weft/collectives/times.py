@@ -22,19 +22,28 @@ class Pipeline(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     meeting_us: float
     peer_us: float
     simple_peer: float
+    blackwell_hop: float
 
 
 class Pairs(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    chunk_us: float
     chunk_bytes: int
     chunk_bytes_grace: int
     ll_bytes: int
+    channel_gbyte_s: float
+    channel_peers: int
 
 
 class NetworkTimes(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     reference_step_us: float
     cloud_ethernet_us: float
-    tcp_copy: float
+    tcp_directions: int
+
+
+class Plugin(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a plugin of NCCL's sets."""
+
+    chunk_bytes: int
+    ordered_sm: int
 
 
 class Chunk(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -66,6 +75,7 @@ class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     pipeline: Pipeline
     pairs: Pairs
     network: NetworkTimes
+    plugin: dict[str, Plugin]  # by transport
     chunk: dict[str, Chunk]
     fit: dict[str, Fit]
 

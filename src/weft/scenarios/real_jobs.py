@@ -145,7 +145,7 @@ def run(
         finding=_sentence(found, stored),
         trust="What adapters get is counted over the routes of each fabric, compute comes from a model of the GPU "
         "that is held to published steps. TCP is the weakest part: NCCL on two connections for each adapter, "
-        "1.7 GB/s by the one published run; more sockets or faster cores make Ethernet better than it is "
+        "1.9 GB/s, and 1.7 in the one published run; more sockets or faster cores make Ethernet better than it is "
         "here, and RoCE is another matter (weft scenario ib-vs-ethernet). How a checkpoint blocks a ring depends on "
         "buffers and on congestion control, which is off here.",
         options={"servers": servers, "seed": seed},

@@ -78,8 +78,11 @@ class Site:
         if self.wire is None:
             return measure(self.ranks, self.options).networks
         network = str(self.options.network or self.wire.network)
-        card = self.wire.adapter if self.wire.transport else ""
-        return ideal_networks(self.cluster, network=network, speed=self.wire.speed, adapter=card, switches=_TIERS)
+        wire = self.wire
+        card = wire.adapter if wire.transport else ""
+        return ideal_networks(
+            self.cluster, network=network, speed=wire.speed, adapter=card, transport=wire.transport, switches=_TIERS
+        )
 
     def over(self, layout: Layout, engine: Engine | None = None) -> Communication:
         """By an engine over the fabric's routes; without one in closed form."""
