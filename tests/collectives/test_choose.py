@@ -225,6 +225,8 @@ def test_what_cannot_be_chosen_is_refused() -> None:
         Cluster(sm=90, gpus=1, nodes=1)
     with pytest.raises(ConfigError, match="nodes talk over adapters"):
         Cluster(sm=90, gpus=8, nodes=2)
+    with pytest.raises(ConfigError, match="sm_107 are Rubin"):
+        Cluster(sm=107, gpus=8, nodes=1)
     with pytest.raises(ConfigError, match="has no GPUs"):
         from_server("host", nodes=2)
     with pytest.raises(ConfigError, match="has no GPUs"):

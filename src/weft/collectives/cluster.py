@@ -24,6 +24,7 @@ from weft.fabric.views import Node, Server
 from weft.units import gbyte_s
 
 _BLACKWELL = 100
+_RUBIN = range(107, 110)
 _NETWORKS = (Technology.INFINIBAND, Technology.ETHERNET, Technology.OMNI_PATH)
 
 
@@ -86,6 +87,8 @@ class Cluster:
                 raise ConfigError(f"NCCL_MIN_{name}={few} NCCL_MAX_{name}={many}: from 1 to {most}, the first no more")
         if self.sm >= _BLACKWELL and not constants(self.nccl).rules.blackwell:
             raise ConfigError(f"NCCL {self.nccl} knows no GPUs of sm_{self.sm}: 2.25 is the first that does")
+        if self.sm in _RUBIN:
+            raise ConfigError(f"GPUs of sm_{self.sm} are Rubin, of which only NCCL 2.32 has figures, and weft has none")
         if self.nodes > 1 and (self.nics < 1 or self.nic_gbit_s <= 0):
             raise ConfigError(
                 f"{self.nodes} nodes with nics={self.nics} of nic_gbit_s={self.nic_gbit_s:g}: nodes talk over adapters"
