@@ -129,6 +129,11 @@ def test_what_is_not_hidden_takes_longer(capsys):
         (("llama3-8b", "--gpus", "16", "--engine", "flaw"), UnknownName, "did you mean flow"),
         (("llama3-8b", "--gpus", "16", "--precision", "fp4"), UnknownName, "no precision 'fp4'; did you mean fp8"),
         (("llama3-8b", "--gpus", "16", "--dp", "4"), ConfigError, "leave out --dp"),
+        (
+            ("llama3-8b", "--gpus", "16", "--fabric", "ndr", "--as", "x=dgx-a100"),
+            ConfigError,
+            "servers of a file: give",
+        ),
         (("llama3-8b", "--gpus", "16", "--tokens", "15X"), ConfigError, "write 500M, 300B or 15T"),
     ],
 )

@@ -149,6 +149,7 @@ def test_servers_of_one_kind_are_compared_beside_others(tmp_path) -> None:
         compare(mixed, parse_job("all_reduce:1M"))
     made = compare(mixed, parse_job("all_reduce:1M"), servers="dgx3..5")
     assert (made.servers, made.gpus, made.picked) == (3, 24, "dgx3..5")
+    assert "USD for the fabric of all 5 servers" in made.finding
 
 
 def test_fabrics_are_named_once_and_at_least_one() -> None:

@@ -47,6 +47,7 @@ Servers = Annotated[
         "'luna-*'. Else all.",
     ),
 ]
+Picture = Annotated[File, Parameter(name=["--picture", "--plot"])]
 LabName = Annotated[str, Parameter(help="The lab, if more than one runs.")]
 
 

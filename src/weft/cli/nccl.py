@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Kinds, Servers, Whole
+from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Kinds, Picture, Servers, Whole
 from weft.cli.output import console, print_data, progress_bar, say_written, table
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def nccl(
     paths: str | None = None,
     gpudirect: bool = True,
     tuner: File = None,
-    picture: File = None,
+    picture: Picture = None,
     explain: bool = False,
     seed: Whole = 1,
     gpus: Annotated[Whole | None, Parameter(name=["--ngpus", "-g"])] = None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Whole
+from weft.cli.arguments import NAMES_FILE, TABLES, Form, Picture, Servers, Whole
 from weft.cli.output import console, print_data, progress_bar, say_written, table
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def osu(
     ucx_tls: Annotated[str, Parameter(name="--UCX_TLS")] = "",
     map_by: str = "slot",
     message_size: Annotated[str, Parameter(name=["--message-size", "-m"])] = "",
-    servers: str = "",
+    servers: Servers = "",
     sharp: Annotated[bool, Parameter(negative="")] = False,
     registration_cache: bool = True,
     window: Annotated[Whole, Parameter(name=["--window-size", "-W"])] = 64,
@@ -37,7 +37,7 @@ def osu(
     full: Annotated[bool, Parameter(name=["--full", "-f"], negative="")] = False,
     band: bool = True,
     explain: bool = False,
-    picture: File = None,
+    picture: Picture = None,
     seed: Whole = 1,
     iterations: Annotated[Whole, Parameter(name=["--iterations", "-i"])] = 1,
     warmup: Annotated[Whole, Parameter(name=["--warmup", "-x"])] = 0,
@@ -49,7 +49,7 @@ def osu(
     ----------
     test
         latency, bw, bibw, allreduce, alltoall, bcast, allgather, reduce or barrier, with osu_ before it or without; or
-        `calibration`, alone or with the name of a published run.
+        `calibration`, alone or with the name of a published run. Latency and bandwidth are of the first two servers.
     spec
         A topology, `fat-tree:hosts=64`, or the path of a file.
     ppn
@@ -64,9 +64,6 @@ def osu(
         Ranks go server by server, slot, or to one server after the other, node.
     message_size
         The largest, or the smallest and the largest: 1M, 4:1M. Else as the test has them.
-    servers
-        The first so many servers of the fabric, or these by name: h1,h9. Else all; latency and bandwidth are of the
-        first two.
     sharp
         The switches add: allreduce, reduce, bcast and barrier.
     registration_cache

@@ -119,6 +119,7 @@ def _sites(where: Where, cut: Cut, outputs: Outputs) -> list[list[Site]]:
 
 def _site(where: Where, cut: Cut) -> Site:
     from weft.errors import ConfigError
+    from weft.fabric import catalog
     from weft.fabric.spec import as_kinds
     from weft.training.site import find_site
 
@@ -126,8 +127,10 @@ def _site(where: Where, cut: Cut) -> Site:
     unsaid = where.gpus is None and not where.servers
     gpus = cut.dp * each if unsaid and cut.dp is not None else where.gpus
     rules = {"network": where.network, "paths": where.paths}
-    if where.kinds and where.fabric is None:
-        raise ConfigError(f"--as {where.kinds} is about the servers of a file: add --fabric FILE")
+    if where.kinds and (where.fabric is None or where.fabric in {one.name for one in catalog.interconnects()}):
+        raise ConfigError(
+            f"--as {where.kinds} is about the servers of a file: give --fabric FILE; else --server says it"
+        )
     fabric = as_kinds(where.fabric, where.kinds) if where.fabric else None
     site = find_site(fabric, gpus=gpus, servers=where.servers, server=where.server, seed=where.seed, **rules)
     if cut.dp is not None and cut.dp * each != site.gpus:

@@ -10,6 +10,7 @@ from weft.collectives.cluster import Cluster
 from weft.collectives.estimate import Estimate
 from weft.collectives.kinds import Algorithm, Collective
 from weft.collectives.network import Networks, Pattern
+from weft.collectives.ranks import compute_servers
 from weft.compare.band import Band, band_of
 from weft.compare.crowd import Crowd, find_crowd
 from weft.compare.job import Call, Job
@@ -253,7 +254,9 @@ def _money(found: Comparison) -> str:
         return "The catalog has no price for any of them." if len(found.outcomes) > 1 else "The catalog has no price."
     best = min(priced, key=lambda one: one.time_us)
     whose = best.wire.label if best is found.fastest else f"{best.wire.label} ({_longer(best, found.fastest)})"
-    said = f"{whose} costs {show_usd(best.bill)} USD for the fabric"
+    there = len(compute_servers(best.fabric))
+    whole = f" of all {there:,} servers" if there > found.servers else ""
+    said = f"{whose} costs {show_usd(best.bill)} USD for the fabric{whole}"
     cheaper = [one for one in priced if one.bill.high_usd < best.bill.high_usd]
     if not cheaper:
         return f"{said}{', the least of all that have a price' if len(priced) > 1 else ''}."
