@@ -61,7 +61,7 @@ def osu(
     ucx_tls
         Transports that UCX may take: without sm, as in `ib,self`, the processes of a server talk through its adapter.
     map_by
-        Ranks go server by server, slot, or to one server after the other, node.
+        Ranks go server by server, slot or core, or to one server after the other, node.
     message_size
         The largest, or the smallest and the largest: 1M, 4:1M. Else as the test has them.
     sharp

@@ -211,7 +211,9 @@ def test_without_shared_memory_a_server_talks_to_itself_through_its_adapter(plac
     assert all(through.value > 1.5 * shared.value for shared, through in zip(usual, other, strict=True))
     (alone,), (two,) = (values(ranks, "latency", only=(8,), ucx_tls=tls).rows for tls in ("", "ib"))
     assert alone.value == two.value  # between servers nothing changes
-    with pytest.raises(ConfigError, match="TCP inside a server is not known"):
+    with pytest.raises(ConfigError, match="h1, which is alone, talks to itself is not known"):
+        values(placed("star:hosts=1"), "latency", ppn=2, ucx_tls="ib")
+    with pytest.raises(ConfigError, match="how a server with TCP talks to itself is not known"):
         values(placed("star:hosts=2,speed=100GbE"), "bcast", ppn=2, ucx_tls="tcp", options=Options(network="tcp"))
 
 
@@ -263,7 +265,7 @@ def test_sizes_are_osus(placed):
         ({"min_bytes": 8, "max_bytes": 4}, "-m 8:4: osu_latency has sizes from 1"),
         ({"max_bytes": 1 << 40}, "to 1 GiB"),
         ({"sharp": True}, "allreduce, bcast, reduce, barrier, not for latency"),
-        ({"map_by": "socket"}, "slot"),
+        ({"map_by": "rank"}, "slot"),
         ({"ucx_tls": "ib,shmem"}, "shmem"),
         ({"ucx_tls": "ib", "mpi": "mvapich2"}, "mvapich2 does not run over UCX"),
         ({"coll": "ucc"}, "--coll ucc"),

@@ -32,9 +32,10 @@ def test_of_a_cluster_the_outermost_tenth_does_not_count():
 
 
 def test_no_band_is_narrower_than_constants_are_known():
-    kind = kind_of("latency", 8, "RDMA", 2)
-    band = draw([published("a", kind, 1.0)])[", ".join(kind)]
-    assert (band.low, band.high) == pytest.approx((exp(-0.15), exp(0.15)))
+    for test, size, least in (("latency", 8, 0.15), ("bandwidth", 8, 0.3), ("bandwidth", 4096, 0.15)):
+        kind = kind_of(test, size, "RDMA", 2)
+        band = draw([published("a", kind, 1.0)])[", ".join(kind)]
+        assert (band.low, band.high) == pytest.approx((exp(-least), exp(least)))
 
 
 def test_a_kind_of_one_cluster_is_taken_wider_but_not_over_other_carriers():

@@ -34,7 +34,8 @@ from weft.sim.engine import Network, Options
 
 MOST_RANKS = 131_072
 MOST_BYTES = 1 << 30
-MAP_BY = ("slot", "node")
+_BY_SERVER = ("slot", "hwthread", "core", "l1cache", "l2cache", "l3cache", "numa", "package", "socket")
+MAP_BY = {**dict.fromkeys(_BY_SERVER, "slot"), "node": "node"}  # as mpirun's: what is in a server has no place here
 _REPLY_BYTES = 4  # of osu_bw's answer to a window
 _SHARP = (Collective.ALL_REDUCE, Collective.REDUCE, Collective.BROADCAST, Collective.BARRIER)
 
@@ -99,7 +100,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         find_coll(library(self.mpi), self.coll)
-        find_named("--map-by", self.map_by, {one: one for one in MAP_BY})
+        find_named("--map-by", self.map_by, MAP_BY)
         if self.ucx_tls and self.mpi != "openmpi":
             raise ConfigError(f"--UCX_TLS {self.ucx_tls}: {self.mpi} does not run over UCX: leave it out")
         loopback(self.ucx_tls)
@@ -118,6 +119,11 @@ class Settings:
     def _limits(self) -> tuple[int, int]:
         low = self.test.min_bytes if self.min_bytes is None else self.min_bytes
         return low, self.test.max_bytes if self.max_bytes is None else self.max_bytes
+
+    @property
+    def by_node(self) -> bool:
+        """Ranks are dealt out to the servers in turn."""
+        return find_named("--map-by", self.map_by, MAP_BY) == "node"
 
     @property
     def sizes(self) -> Iterator[int]:
@@ -159,7 +165,7 @@ class Table:
 def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] | None = None) -> Table:
     """Every size; the fabric must be routed."""
     chosen = library(settings.mpi)
-    wire = Wire(ranks, settings.ppn, settings.options, by_node=settings.map_by.lower() == "node")
+    wire = Wire(ranks, settings.ppn, settings.options, by_node=settings.by_node)
     if wire.n_ranks > MOST_RANKS:
         raise ConfigError(f"{wire.n_ranks:,} processes are more than {MOST_RANKS:,}: give fewer --servers or --ppn")
     if wire.n_ranks < 2:
@@ -167,8 +173,9 @@ def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] |
     if settings.sharp:
         wire.refuse_sharp()
     alone = loopback(settings.ucx_tls)
-    if alone and len(ranks.servers) > 1 and wire.network is Network.TCP:
-        raise ConfigError(f"--UCX_TLS {settings.ucx_tls}: TCP inside a server is not known here: give sm too")
+    if alone and (len(ranks.servers) < 2 or wire.network is Network.TCP):
+        what = f"{ranks.servers[0]}, which is alone," if len(ranks.servers) < 2 else "a server with TCP"
+        raise ConfigError(f"--UCX_TLS {settings.ucx_tls}: how {what} talks to itself is not known: give sm too")
     messages = Messages(wire=wire, rules=chosen.message_rules(cached=settings.cached), loopback=alone)
     sizes, rows = list(settings.sizes), []
     begun = _after_barrier(settings, chosen, messages)

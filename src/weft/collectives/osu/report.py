@@ -57,7 +57,7 @@ def where(table: Table) -> str:
     each = f"{processes} on each of {servers} servers" if servers > 1 else f"{processes} on one server"
     told = [settings.mpi, *([settings.coll] if settings.coll else []), each]
     more = [f"UCX_TLS={settings.ucx_tls}"] if settings.ucx_tls else []
-    more += ["mapped by node"] if settings.map_by == "node" else []
+    more += ["mapped by node"] if settings.by_node else []
     more += ["SHARP"] if settings.sharp else []
     return f"{', '.join(told)} of {table.ranks.fabric.spec}{network}{''.join(f', {one}' for one in more)}"
 

@@ -21,7 +21,12 @@ from weft.collectives.osu.times import Band
 
 SMALL_BYTES = 2048  # up to which latency is what counts
 MANY_RANKS = 2048
-_LEAST = {"latency": 0.15, "bandwidth": 0.3, "collectives": 0.35}  # of a band, to both sides, as logarithms
+_SMALL, _LARGE = "up to 2 KiB", "from 4 KiB on"
+_LEAST = {  # of a band, to both sides, as logarithms; of small messages bandwidth is the rate of calls
+    **dict.fromkeys((f"latency {_SMALL}", f"latency {_LARGE}", f"bandwidth {_LARGE}"), 0.15),
+    f"bandwidth {_SMALL}": 0.3,
+    **dict.fromkeys((f"collectives {_SMALL}", f"collectives {_LARGE}"), 0.35),
+}
 _WIDE = 10.0
 _BEYOND = 2  # times the most that were published: far
 _QUANTILES = (0.05, 0.95)
@@ -39,7 +44,7 @@ class Published:
 
 def kind_of(test: str, size_bytes: int, carrier: str, n_ranks: int) -> tuple[str, ...]:
     """In words, from what counts most to what counts least."""
-    sizes = f"{test} {'up to 2 KiB' if size_bytes <= SMALL_BYTES else 'from 4 KiB on'}"
+    sizes = f"{test} {_SMALL if size_bytes <= SMALL_BYTES else _LARGE}"
     if test != "collectives":
         return sizes, carrier
     return sizes, carrier, f"{'up to' if n_ranks <= MANY_RANKS else 'more than'} {MANY_RANKS:,} ranks"
@@ -60,7 +65,7 @@ def _around(figures: Sequence[Published]) -> Band:
         np.quantile([log(one.slower) for one in figures if one.where == where], _QUANTILES).tolist()
         for where in sorted(clusters)
     ]
-    more, least = 1 + 1 / len(clusters), _LEAST[figures[0].kind[0].partition(" ")[0]]
+    more, least = 1 + 1 / len(clusters), _LEAST[figures[0].kind[0]]
     return Band(
         low=exp(min(more * min(low for low, _ in ends), -least)),
         high=exp(max(more * max(high for _, high in ends), least)),
