@@ -246,6 +246,7 @@ def _file(folder: Path, text: str) -> Path:
         ("<system><cpu numaid='0'><pci/></cpu></system>", None, "no <gpu>.*NCCL_TOPO_DUMP_FILE"),
         (XML.replace('dev="3"', 'dev="0"'), None, "GPUs, each with a dev of its own"),
         (XML.replace('dev="3"', 'dev="x"'), None, "expected dev, a number"),
+        ("<system><cpu host_hash='0x1'/><cpu host_hash='0x2'/></system>", None, "processors of 2 machines .*one tray"),
         (XML.replace('count="6"', 'count="5"', 1), None, "as many as the others"),
         (XML.replace("0x068000", "0x030200"), None, "another GPU of the file, with its NVLinks"),
         (XML.replace("0x068000", "0x060400"), None, "NVSwitches, tclass 0x068000, or GPUs"),

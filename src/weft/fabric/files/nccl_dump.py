@@ -59,6 +59,12 @@ class _Reader:
         self.direct: dict[str, Counter[str]] = {}  # GPU -> address of another -> links
         self.at: dict[str, str] = {}  # address -> GPU
         self.c2c_links = 0
+        hosts = {cpu.get("host_hash") for cpu in root.findall("cpu")}
+        if len(hosts) > 1:
+            self._refuse(
+                f"processors of {len(hosts)} machines (host_hash)",
+                "one: of a rack, keep the <cpu> elements of one tray, and take gb200-nvl72 or its like for the whole",
+            )
         numbers = [self._number(gpu, "dev") for gpu in root.iter("gpu")]
         if not numbers:
             self._refuse("no <gpu>", "what NCCL writes, NCCL_TOPO_DUMP_FILE: it has GPUs and adapters by name; a file "
