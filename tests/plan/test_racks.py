@@ -177,5 +177,7 @@ def test_what_comes_as_a_rack_stands_alone_and_brings_its_power(switches: str) -
         own = [int(racks.rack[racks.boxes.index(name)]) for name in racks.fabric.servers]
         assert [shared[rack] for rack in own] == [1, 1, 1]
         assert racks.rack_power_w[own].tolist() == [120_000] * 3
+        assert not (racks.rack_power_w > racks.limit_w).any()  # and none is drawn as if it had too little
+        assert set(np.delete(racks.limit_w, own).tolist()) == {room.rack_power_w}
     with pytest.raises(ConfigError, match=r"leaf1 .*rack_power_w = "):
         place(weft.load("superpod:su=2,server=gb200-nvl72"), Room(rack_power_w=500))

@@ -135,3 +135,9 @@ def test_names_are_escaped(plan: Plan) -> None:
     told = to_html(replace(plan, cabling=replace(plan.cabling, racks=racks), size=odd))
     assert "<b>&" not in told
     assert told.count("</iframe>") == told.count("<iframe")
+
+
+def test_a_power_that_nobody_knows_is_not_nothing() -> None:
+    """A Q3400 stands in no catalog with its watts."""
+    plan = make_plan(size(Request(servers=2, server="dgx-b300")))
+    assert "What the fabric draws is not known." in words(to_html(plan))

@@ -65,8 +65,9 @@ def _draw_racks(canvas: Canvas, racks: Racks, here: list[int]) -> None:
         middle = left + width / 2
         canvas.box(Box(x=middle, y=-height / 2, width=width, height=height, role=Role.FRAME))
         canvas.text(middle, -height - 12, racks.names[rack], 12, voice=Voice.TITLE)
-        over = powers[rack].watts > limit.watts
-        told = f"{powers[rack].figure} kW of {limit}"
+        over = powers[rack].watts > racks.limit_w[rack]
+        own = np.isinf(racks.limit_w[rack])
+        told = f"{powers[rack].figure} kW, its own" if own else f"{powers[rack].figure} kW of {limit}"
         canvas.text(middle, 14, told, _SIZE, voice=Voice.ALARM if over else Voice.LABEL)
         if unknown := powers[rack].unknown:
             canvas.text(middle, 28, f"{count(unknown, 'box')} of unknown power", _SIZE, voice=Voice.FAINT)

@@ -137,7 +137,7 @@ class _Floor:
             front -= facing * part
         if not stacks:
             self.canvas.box(whole)
-        size, over = 0.28 * width, power.watts > room.rack_power_w
+        size, over = 0.28 * width, power.watts > racks.limit_w[rack]
         voice = Voice.ALARM if over else Voice.LABEL
         self.canvas.text(x, middle + facing * depth * 0.25, fit(name, size, width), size)
         self.canvas.text(x, middle - facing * depth * 0.25, power.figure, size, voice=voice)

@@ -194,6 +194,7 @@ def _only(racks: Racks, fabric: Fabric) -> Racks:
         u=racks.u[kept],
         height_u=racks.height_u[kept],
         power_w=np.array([power_w[name] for name in boxes]),
+        is_rack=racks.is_rack[kept],
         assumed=today.assumed,
     )
 

@@ -97,6 +97,8 @@ def _cost(bill: Bill) -> str:
 
 
 def _draws(bill: Bill) -> str:
+    if any(item.kind == "switch" for item in bill.powerless):  # which is most of it
+        return "What the fabric draws is not known."
     alone = f"The fabric draws {Power(watts=bill.power_w)}"
     if bill.gpus:
         alone += f", {bill.power_w / bill.gpus:,.0f} W for each GPU"

@@ -42,6 +42,7 @@ class Racks:
     u: NDArray[np.int16]  # [box] lowest unit that it fills, 1 at the floor
     height_u: NDArray[np.int16]  # [box]
     power_w: NDArray[np.float64]  # [box] what it may draw, a switch with its plugs; nan where the catalog does not know
+    is_rack: NDArray[np.bool_]  # [box] it comes as a rack, with power of its own
     assumed: tuple[str, ...] = ()  # in whole sentences
 
     def position(self, box: int) -> str:
@@ -60,6 +61,13 @@ class Racks:
         drawn_w = np.zeros(len(self.names))
         np.add.at(drawn_w, self.rack, np.nan_to_num(self.power_w))
         return drawn_w
+
+    @property
+    def limit_w(self) -> NDArray[np.float64]:
+        """[rack] -> what it gets: of the room, or of its own where what stands there came as a rack."""
+        given_w = np.full(len(self.names), float(self.room.rack_power_w))
+        given_w[self.rack[self.is_rack]] = np.inf
+        return given_w
 
 
 def row_name(row: int) -> str:
@@ -101,6 +109,7 @@ def place(fabric: Fabric, room: Room = Room()) -> Racks:  # noqa: B008 - it is f
         u=u,
         height_u=boxes.height_u,
         power_w=boxes.power_w,
+        is_rack=boxes.is_rack,
         assumed=boxes.assumed,
     )
 
