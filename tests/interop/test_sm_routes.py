@@ -154,21 +154,25 @@ def keep_some_adapters(dumps: Path, one_in: int) -> int:
 
 @pytest.mark.slow
 def test_selene_comes_up_in_ibsim(sweep, ibdmsh, selene_dump, tmp_path):
-    """666 switches, 4,341 adapters: ibdmchk finds all paths and no loop, ibnetdiscover and ibroute see the same.
+    """666 switches and every fifth server: ibdmchk finds all paths and no loop, ibnetdiscover and ibroute see the same.
 
-    ibdmchk walks every pair, which takes it a minute: it is shown all switches and every fortieth adapter. weft's
-    `check` sees all.
+    With all 4,341 adapters OpenSM brings it up (test_lab_opensm.py), and ibsim shows it as it is
+    (test_ibsim_roundtrip.py). ibdmchk walks every pair: it is shown every seventh adapter. weft's `check` sees all.
     """
-    fabric = weft.load(str(selene_dump))
+    selene = weft.load(str(selene_dump))
+    fabric = selene.subset((selene.nodes.kind == NodeKind.SWITCH) | (selene.nodes.server % 5 == 0))
     done = sweep(fabric)
     swept = done.fabric()
-    assert keep_some_adapters(done.dumps, 40) == 109
+    assert len(swept.switches) == 666
+    shown = keep_some_adapters(done.dumps, 7)
+    assert shown > 100
     said = ibdmsh(done.dumps)
-    assert f"-I- Scanned:{109 * 108} CA to CA paths" in said
+    assert f"-I- Scanned:{shown * (shown - 1)} CA to CA paths" in said
     assert "-I- no credit loops found" in said
     verdict = check(swept)
     assert verdict.ok
-    assert verdict.pairs == 25_065_042
+    ends = len(swept.switches) + len(swept.hcas)
+    assert verdict.pairs == ends * (ends - 1)
     path = tmp_path / "seen.txt"
     path.write_text(done.tool("ibnetdiscover"), encoding="utf-8")
     seen = ibnetdiscover.read(path)

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.interop
 CLUSTER = """
 import sys
 from ray.cluster_utils import Cluster
-here = {"num_cpus": 1, "node_ip_address": "127.0.0.1"}
-cluster = Cluster(initialize_head=True, head_node_args=here | {"include_dashboard": False})
+here = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "include_log_monitor": False}
+cluster = Cluster(initialize_head=True, head_node_args=here | {"include_dashboard": False, "no_monitor": True})
 cluster.add_node(**here)
 print("at", cluster.address, flush=True)
 sys.stdin.read()

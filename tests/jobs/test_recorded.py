@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.training.traces.made import program_bytes, routed, sent_bytes, talk
 from tests.training.traces.made import trace as trace_of
+from tests.warm import WARM
 
 from weft.collectives.kinds import Collective
 from weft.collectives.live.record import lines_of
@@ -20,6 +21,7 @@ from weft.training.traces.read import read
 from weft.training.traces.replay import replay
 from weft.training.traces.trace import Kind, Trace
 
+pytestmark = pytest.mark.usefixtures("warm")
 PROGRAM = """
 import numpy as np
 from weft import mpi as MPI
@@ -40,9 +42,7 @@ def test_a_job_is_recorded_and_replayed(tmp_path: Path) -> None:
     program, folder = tmp_path / "program.py", tmp_path / "job"
     program.write_text(PROGRAM)
     words = ["run", "-n", "3", "--lab", "star:hosts=3", "--record", str(folder), "--predict", str(program)]
-    done = subprocess.run(
-        [sys.executable, "-m", "weft", *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    done = subprocess.run([os.environ[WARM], *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     assert "star:hosts=3" in done.stderr
     assert "on real hardware" in done.stderr
@@ -103,9 +103,7 @@ def test_a_job_of_which_nothing_was_recorded_is_told(tmp_path: Path) -> None:
 
 def test_a_job_that_fails_has_its_own_status(tmp_path: Path) -> None:
     words = ["run", "-n", "1", "--lab", "star:hosts=2", "--record", str(tmp_path), "sh", "-c", "exit 3"]
-    done = subprocess.run(
-        [sys.executable, "-m", "weft", *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    done = subprocess.run([os.environ[WARM], *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 3
     assert "nothing was recorded" in done.stderr
     assert "ended with status 3" in done.stderr

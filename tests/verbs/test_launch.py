@@ -10,17 +10,24 @@ from pathlib import Path
 
 import pytest
 from tests.patience import PATIENCE_S
+from tests.warm import WARM
 
 from weft import compiler
 
-LAUNCH = [sys.executable, "-m", "weft", "verbs"]
+pytestmark = pytest.mark.usefixtures("warm")
+LAUNCH = [sys.executable, "-m", "weft", "verbs"]  # with a number and signals of its own
 SAYS_WHOSE = "import pyverbs.wr; print(pyverbs.wr.__spec__.name)"
 WEFTS = "weft.verbs.pyverbs.wr\n"
 
 
 def run(*words: object, **more) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*LAUNCH, *map(str, words)], capture_output=True, text=True, timeout=PATIENCE_S, check=False, **more
+        [os.environ[WARM], "verbs", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+        **more,
     )
 
 
@@ -93,7 +100,8 @@ def test_a_signal_ends_it():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_no_signal_is_ignored_that_the_caller_did_not_ignore():
-    mask = next(line for line in run("cat", "/proc/self/status").stdout.splitlines() if line.startswith("SigIgn"))
+    said = subprocess.check_output([*LAUNCH, "cat", "/proc/self/status"], text=True)
+    mask = next(line for line in said.splitlines() if line.startswith("SigIgn"))
     mine = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("SigIgn"))
     pythons = 1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1
     assert int(mask.split()[1], 16) == int(mine.split()[1], 16) & ~pythons

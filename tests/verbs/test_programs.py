@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from tests.patience import wait_until
+from tests.warm import WARM
 
+pytestmark = pytest.mark.usefixtures("warm")
 PROGRAMS = Path(__file__).parent / "programs"
 SERVICE = "18517"  # a number of the connection manager: no socket has it
 LINK_LOCAL, IPV4 = "fe80:0000:0000:0000:0077:65ff:fe66:7401", "0000:0000:0000:0000:0000:ffff:7f00:0001"
@@ -16,7 +19,7 @@ LINK_LOCAL, IPV4 = "fe80:0000:0000:0000:0077:65ff:fe66:7401", "0000:0000:0000:00
 
 def launch(program: str, *words: str, roce: str = "") -> subprocess.Popen[str]:
     before = ["--roce", roce] if roce else []
-    command = [sys.executable, "-m", "weft", "verbs", *before, sys.executable, str(PROGRAMS / program), *words]
+    command = [os.environ[WARM], "verbs", *before, sys.executable, str(PROGRAMS / program), *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
