@@ -146,6 +146,10 @@ def test_the_fabric_follows_from_the_server_or_the_switch():
         ({"gpus": 16_384, "fabric": "hdr", "topology": "fat-tree"}, r"a fat-tree of QM8700.*\n  take 16,000 GPUs"),
         ({"servers": 10**6, "server": "host"}, r"1,000,000 servers do not fit.*take 65,536 servers"),
         ({"gpus": 4, "topology": "dragonfly+"}, r"it joins 2 to 131,200"),
+        (
+            {"servers": 2, "server": "gb200-nvl72", "topology": "dragonfly+"},
+            r"72 rails, all on one leaf, which has 32 ports",
+        ),
         ({"gpus": 16, "topology": "fat-tree", "ufm": True}, r"leave out --ufm"),
         ({"gpus": 16, "topology": "dragonfly+", "oversubscription": 2.0}, r"superpod and fat-tree can be"),
         ({"servers": 4, "server": "host-fdr"}, r"no fabric of the catalog has the ConnectX-3"),

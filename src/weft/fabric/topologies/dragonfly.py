@@ -101,6 +101,11 @@ def fit_dragonfly_plus(servers: int, *, rails: int, radix: int) -> dict[str, int
         if g - 1 <= spines * leaves:
             bare = g * leaves > servers  # a leaf without servers is no place for a dragonfly's routing
             found.append((bare, g * (leaves + spines), g, p, leaves, spines))
+    if rails > half:
+        raise ConfigError(
+            f"dragonfly+: a server has {rails} rails, all on one leaf, which has {half} ports for hosts: take a "
+            f"superpod or a fat tree, or {half} rails at most"
+        )
     if not found or servers < 2:
         most = half // rails * half * (half // rails * rails * half + 1)
         raise ConfigError(
