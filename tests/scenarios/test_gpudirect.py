@@ -40,3 +40,7 @@ def test_an_all_reduce_is_slower_without_it_at_every_size(found):
 def test_one_server_is_refused():
     with pytest.raises(ConfigError, match="below 2"):
         gpudirect.run(servers=1)
+
+
+def test_gpus_are_counted_by_the_template():
+    assert "all-reduces of all 144 GPUs" in gpudirect.run(server="gb200-nvl72").ran

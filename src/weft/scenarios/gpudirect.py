@@ -20,6 +20,7 @@ from weft.collectives.network import Pattern
 from weft.collectives.ranks import place
 from weft.draw.chart import titled_chart
 from weft.errors import ConfigError
+from weft.fabric import catalog
 from weft.fabric.model import Fabric
 from weft.fabric.spec import load
 from weft.fabric.timing import timings
@@ -45,7 +46,7 @@ NAMES = {Memory.HOST: "host memory", Memory.GPUDIRECT: "GPUDirect", Memory.STAGE
 def run(
     *,
     servers: Annotated[int, "How many all-reduce together."] = 2,
-    server: Annotated[str, "Their template in the catalog: dgx-a100, dgx-h100, dgx-b200."] = "dgx-h100",
+    server: Annotated[str, "Their template: dgx-a100, dgx-h100, gb200-nvl72 or my-server.yaml."] = "dgx-h100",
     seed: Annotated[int, "Of the run."] = 1,
 ) -> Finding:
     """Messages between the first two servers, and all-reduces of all of them."""
@@ -68,7 +69,8 @@ def run(
         scenario="gpudirect",
         claim=CLAIM,
         source=SOURCE,
-        ran=f"{fabric.spec}: messages between GPUs of two servers, all-reduces of all {servers * 8} GPUs",
+        ran=f"{fabric.spec}: messages between GPUs of two servers, all-reduces of all "
+        f"{servers * catalog.server(server).gpus} GPUs",
         columns=("data in", "8 bytes µs", "16 MiB Gbit/s", "all-reduce 8 bytes µs", "all-reduce 1 GiB bus GB/s"),
         rows=rows,
         finding=_sentence(figures, servers),
