@@ -49,7 +49,7 @@ def test_compare_and_train_take_it_too(dump: Path, capsys: pytest.CaptureFixture
     one = said(capsys, *job, "--fabric", str(dump), "--as", "dgx1..3=dgx-a100")
     other = said(capsys, *job, "--fabric", "star:hosts=3,server=dgx-a100")
     assert one["step_s"] == pytest.approx(other["step_s"], rel=1e-3)
-    with pytest.raises(ConfigError, match="add --fabric FILE"):
+    with pytest.raises(ConfigError, match="give --fabric FILE"):
         app([*job, "--as", "dgx*=dgx-a100"])
 
 
