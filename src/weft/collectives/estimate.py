@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from weft.collectives.case import Case, inside_name, plugin_of
 from weft.collectives.choose import choose, time_us, width
 from weft.collectives.cluster import Cluster, Processor
 from weft.collectives.constants import constants
@@ -21,7 +22,7 @@ from weft.collectives.ideal import TCP, ideal_networks
 from weft.collectives.kinds import Algorithm, Collective, Protocol
 from weft.collectives.network import Network, Networks
 from weft.collectives.pairs import pairs_channels, pairs_parts, pairs_protocol
-from weft.collectives.parts import Case, inside_name, parts, plugin_of
+from weft.collectives.parts import parts
 from weft.collectives.symmetric import Kernel, check_kernel, kernels, pick
 from weft.collectives.symmetric_times import symmetric_parts
 from weft.collectives.times import Times, times

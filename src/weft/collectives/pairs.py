@@ -14,12 +14,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from weft.collectives.cluster import Cluster, Processor
-from weft.collectives.constants import constants
-from weft.collectives.graphs import Graphs, search
-from weft.collectives.kinds import Algorithm, Collective, Protocol
-from weft.collectives.network import Networks, Pattern
-from weft.collectives.parts import (
+from weft.collectives.case import (
     ADAPTERS,
     CHANNELS,
     PROXIES,
@@ -35,6 +30,11 @@ from weft.collectives.parts import (
     post_us,
     posts,
 )
+from weft.collectives.cluster import Cluster, Processor
+from weft.collectives.constants import constants
+from weft.collectives.graphs import Graphs, search
+from weft.collectives.kinds import Algorithm, Collective, Protocol
+from weft.collectives.network import Networks, Pattern
 from weft.collectives.times import Times, times
 
 _BLACKWELL = 100

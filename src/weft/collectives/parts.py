@@ -1,166 +1,42 @@
 """The parts of a collective's time, algorithm by algorithm.
 
-    launch      until the kernel runs
-    steps       of the longest way through GPUs and nodes, by NCCL's latencies (nccl.toml), longer where the network is
-    pipeline    the first chunk on its way while nothing comes out yet, and chunks that wait for each other
-    data        all bytes at the rate of whatever is slowest: channels, NVLink or adapters
-
-NCCL's latencies hold for InfiniBand with one switch, Intel's processors and GPUs up to Hopper. A step over another
-network has what that one takes more, AMD's processors post to adapters more slowly, and on Blackwell a step over NVLink
-is longer.
+launch      until the kernel runs
+steps       of the longest way through GPUs and nodes, by NCCL's latencies (nccl.toml), longer where the network is
+pipeline    the first chunk on its way while nothing comes out yet, and chunks that wait for each other
+data        all bytes at the rate of whatever is slowest: channels, NVLink or adapters
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from math import ceil
 
 import msgspec
 
+from weft.collectives.case import (
+    ADAPTERS,
+    CHANNELS,
+    NVLINK,
+    WIRE,
+    Case,
+    Parts,
+    block_gbyte_s,
+    copies_gbyte_s,
+    find,
+    inside_name,
+    plugin_of,
+)
 from weft.collectives.cluster import Cluster, Processor
 from weft.collectives.constants import constants
-from weft.collectives.graphs import Graphs, inside_gbyte_s
-from weft.collectives.ideal import TcpNetwork
+from weft.collectives.graphs import inside_gbyte_s
 from weft.collectives.kinds import Algorithm, Collective, Protocol
-from weft.collectives.network import Network, Networks, Pattern
-from weft.collectives.times import Chunk, Plugin, Times, times
-from weft.collectives.tuning import Row, log2_down
-from weft.errors import ConfigError
+from weft.collectives.network import Pattern
+from weft.collectives.times import Chunk
 
-CHANNELS, NVLINK, PCIE, ADAPTERS, PROXIES = "channels", "NVLink", "PCIe", "adapters", "proxies"
-_PROTOCOLS = list(Protocol)
 _BLACKWELL = 100
-_HOPPER = 90
 _TWO_NODES = 1  # the column of lists
 _RELAYED_CHANNELS = 16  # of the nodes with eight GPUs and adapters that NCCL's figures for LL are of
 _MANY_NODES = 4  # from which NVLS trees have small chunks
-_WIRE = {Protocol.LL: 0.5, Protocol.LL128: 120 / 128, Protocol.SIMPLE: 1.0}  # of bytes on the wire, what is data
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    launch_us: float
-    steps_us: float
-    pipeline_us: float
-    data_us: float
-    bound: str  # who limits the data part
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """One collective on one cluster, done as one row of NCCL's table."""
-
-    cluster: Cluster
-    graphs: Graphs
-    collective: Collective
-    size_bytes: int
-    row: Row
-    channels: int
-    networks: Networks
-    fitted: Times = field(default_factory=times)
-
-    @property
-    def levels(self) -> int:
-        """Of a tree between nodes."""
-        return log2_down(self.cluster.nodes)
-
-    @property
-    def base_us(self) -> float:
-        return constants().latency_us.base[self.row.algorithm][_PROTOCOLS.index(self.row.protocol)]
-
-    @property
-    def inside_us(self) -> float:
-        """Of a step inside a node."""
-        latency, alone = constants().latency_us, self.cluster.gpus == 1 or not self.cluster.nvlink
-        us = (latency.pcie if alone else latency.nvlink)[self.row.algorithm][_PROTOCOLS.index(self.row.protocol)]
-        multicast = self.row.algorithm in (Algorithm.NVLS, Algorithm.NVLS_TREE)
-        return us if multicast else us * hop_ratio(self.cluster, self.fitted)
-
-    def crossing_us(self, pattern: Pattern) -> float:
-        """Of a step between nodes. NCCL hides some of a ring's, which measurements do not show: a tree's counts."""
-        like = Algorithm.TREE if self.row.algorithm == Algorithm.RING else self.row.algorithm
-        latency_us = constants().latency_us.network[like][_PROTOCOLS.index(self.row.protocol)]
-        return crossing_us(self.cluster, find(self.networks, pattern), latency_us, self.row.protocol, self.fitted)
-
-    def adapters_gbyte_s(self, pattern: Pattern) -> float:
-        """Data that all adapters of a node send."""
-        return adapters_gbyte_s(self.cluster, find(self.networks, pattern), self.fitted) * _WIRE[self.row.protocol]
-
-    @property
-    def peer_us(self) -> float:
-        """That each chunk waits for a neighbour in another node."""
-        pipeline = self.fitted.pipeline
-        simple = pipeline.simple_peer if self.row.protocol == Protocol.SIMPLE else 1.0
-        slower = post_us(self.cluster, find(self.networks, Pattern.TREE)) / constants().step.network_post_us
-        return pipeline.peer_us * simple * slower
-
-    @property
-    def search_channels(self) -> float:
-        """Of those that the search found and NCCL's figures count, as many as the channels in use are copies of."""
-        return self.channels * self.graphs.ring.channels / self.graphs.channels(self.cluster)
-
-    def data(self, limits: dict[str, float]) -> tuple[str, float]:
-        """Who is slowest, and how long all bytes take at its algorithm bandwidth."""
-        bound = min(limits, key=lambda name: limits[name])
-        return bound, self.size_bytes / limits[bound] / 1000
-
-    def parts(self, data: tuple[str, float], steps_us: float, pipeline_us: float = 0.0) -> Parts:
-        bound, data_us = data
-        return Parts(launch_us=self.base_us, steps_us=steps_us, pipeline_us=pipeline_us, data_us=data_us, bound=bound)
-
-
-def find(networks: Networks, pattern: Pattern) -> Network:
-    if pattern not in networks:
-        raise ConfigError(f"networks has {', '.join(networks) or 'nothing'}, and this algorithm needs {pattern}")
-    return networks[pattern]
-
-
-def plugin_of(network: Network, fitted: Times) -> Plugin | None:
-    """What carries NCCL's messages and sets sizes of its own."""
-    return fitted.plugin.get(network.transport)
-
-
-def post_us(cluster: Cluster, network: Network) -> float:
-    """Of this processor to post to an adapter; to the kernel, all take the same."""
-    step = constants().step
-    slow = cluster.processor == Processor.AMD and not isinstance(network, TcpNetwork)
-    return step.network_post_amd_us if slow else step.network_post_us
-
-
-def posts(protocol: Protocol) -> int:
-    """To adapters, of a proxy thread for what it sends and receives: with Simple also one that flushes."""
-    return constants().step.simple_posts if protocol == Protocol.SIMPLE else 1
-
-
-def hop_ratio(cluster: Cluster, fitted: Times) -> float:
-    """How many times NCCL's latency a step inside a node has: over NVLink, on Blackwell."""
-    over_nvlink = cluster.gpus > 1 and cluster.nvlink
-    return fitted.pipeline.blackwell_hop if over_nvlink and cluster.sm >= _BLACKWELL else 1.0
-
-
-def crossing_us(cluster: Cluster, network: Network, latency_us: float, protocol: Protocol, fitted: Times) -> float:
-    """NCCL's latency of a step between nodes, and what this network takes more than the one that it was measured on.
-
-    Where AMD's processors post, all of it is as many times as long with Ampere's GPUs, and only the posts with later
-    ones: so the published clusters say, and no reason is known.
-    """
-    base_us, own_us = constants().step.network_post_us, post_us(cluster, network)
-    longer_us = latency_us * (own_us / base_us - 1) if cluster.sm < _HOPPER else posts(protocol) * (own_us - base_us)
-    return latency_us + longer_us + network.step_us - fitted.network.reference_step_us
-
-
-def adapters_gbyte_s(cluster: Cluster, network: Network, fitted: Times) -> float:
-    return cluster.nics * network.adapter_gbyte_s * fitted.bandwidth.adapter
-
-
-def copies_gbyte_s(cluster: Cluster, fitted: Times) -> float:
-    """Of a GPU's NVLink, for copies."""
-    return cluster.nvlink_gbyte_s * fitted.bandwidth.nvlink
-
-
-def inside_name(cluster: Cluster) -> str:
-    return NVLINK if cluster.nvlink else PCIE
 
 
 def parts(case: Case) -> Parts:
@@ -192,7 +68,7 @@ def _ring_limits(case: Case) -> dict[str, float]:
     if cluster.gpus > 1:
         # Between nodes a ring begins and ends at adapters: one hop of the GPUs' is not on NVLink.
         around = 1.0 if cluster.nodes == 1 or not cluster.nvlink else cluster.gpus / (cluster.gpus - 1)
-        limits[inside_name(cluster)] = _inside_gbyte_s(case) * around * _WIRE[protocol]
+        limits[inside_name(cluster)] = _inside_gbyte_s(case) * around * WIRE[protocol]
     if cluster.nodes > 1:
         limits[ADAPTERS] = case.adapters_gbyte_s(Pattern.RING)
     factor = case.collective.bus_factor(cluster.ranks)
@@ -205,11 +81,6 @@ def _inside_gbyte_s(case: Case) -> float:
     if cluster.nvlink:
         return copies_gbyte_s(cluster, case.fitted)
     return inside_gbyte_s(cluster) if cluster.board is not None else ring.channels * ring.intra_gbyte_s
-
-
-def block_gbyte_s(cluster: Cluster) -> float:
-    """What one thread block takes in and passes on with Simple: NCCL's own figure for a channel of a tree."""
-    return max(constants().of_sm(cluster.sm).tree_channel_gbyte_s)
 
 
 def _scale(cluster: Cluster) -> int:
@@ -271,7 +142,7 @@ def _tree(case: Case) -> Parts:
     crossing_us = peers_us = 0.0
     if others:
         # Along the GPUs of a node each byte comes up and goes down again.
-        limits[inside_name(cluster)] = _inside_gbyte_s(case) * _WIRE[protocol] * cluster.gpus / (2 * others)
+        limits[inside_name(cluster)] = _inside_gbyte_s(case) * WIRE[protocol] * cluster.gpus / (2 * others)
     if cluster.nodes > 1:
         crossing_us = case.crossing_us(Pattern.TREE)
         limits[ADAPTERS] = case.adapters_gbyte_s(Pattern.TREE) / _tree_loads(cluster)

@@ -78,7 +78,7 @@ def _words(made: Estimate) -> tuple[str, ...]:
     return (
         f"{size} messages {'between nodes' if scale else 'in one node'}",
         made.name.partition("/")[0],
-        made.fabric,
+        made.transport or made.fabric,
         {0: "one node", 2: "two nodes", 3: "more than two nodes"}[scale],
     )
 

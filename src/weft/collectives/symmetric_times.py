@@ -7,11 +7,7 @@ to carry it: copies where GPUs store and load, NVLS where switches add; and no f
 
 from __future__ import annotations
 
-from weft.collectives.cluster import Cluster
-from weft.collectives.constants import constants
-from weft.collectives.kinds import Algorithm, Collective, Protocol
-from weft.collectives.network import Networks, Pattern
-from weft.collectives.parts import (
+from weft.collectives.case import (
     ADAPTERS,
     CHANNELS,
     NVLINK,
@@ -21,6 +17,10 @@ from weft.collectives.parts import (
     crossing_us,
     find,
 )
+from weft.collectives.cluster import Cluster
+from weft.collectives.constants import constants
+from weft.collectives.kinds import Algorithm, Collective, Protocol
+from weft.collectives.network import Networks, Pattern
 from weft.collectives.symmetric import Kernel, Model
 from weft.collectives.times import Times
 

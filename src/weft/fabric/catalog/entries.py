@@ -1,0 +1,198 @@
+"""Kinds of what can be bought, by itself: switches, adapters, GPUs, processors, cables, fabrics by name."""
+
+from __future__ import annotations
+
+import datetime
+from typing import ClassVar, Literal
+
+import msgspec
+
+from weft.fabric.kinds import Medium
+from weft.fabric.rates import Speed, Technology, parse_label
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What every entry says of itself. `note` tells where the source is weak."""
+
+    kind: ClassVar[str] = "entry"
+
+    name: str
+    source: str
+    date: datetime.date
+    note: str = ""
+
+    @property
+    def summary(self) -> str:
+        """What it is, in a few words."""
+        return self.name
+
+
+class _Line(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An entry whose ports all speak at one speed."""
+
+    speed: str
+    ports: int
+    power_w: float | None = None
+    vendor_id: int = 0  # as NodeInfo says it; 0 where unknown
+    device_id: int = 0
+
+    @property
+    def line(self) -> tuple[Speed, int]:
+        """Speed and width of a port, as `FabricBuilder.add_links` takes them."""
+        return parse_label(self.speed)
+
+    @property
+    def technology(self) -> Technology:
+        return self.line[0].technology
+
+    @property
+    def rate_gbit_s(self) -> float:
+        """Data rate of a port in one direction."""
+        return Speed.rate_gbit_s(*self.line)
+
+    @property
+    def label(self) -> str:
+        """`4xNDR`, `400GbE`."""
+        return Speed.label(*self.line)
+
+
+class Switch(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A switch of one chip or one box. A cage may hold more than one port."""
+
+    kind: ClassVar[str] = "switch"
+
+    vendor: str
+    cages: int
+    cage: str  # the connector: QSFP56, OSFP
+    height_u: int  # of a rack
+    latency_ns: float | None = None  # port to port, as the vendor claims
+    sharp: bool = False  # reduces in the network
+
+    @property
+    def summary(self) -> str:
+        return f"{self.ports} × {self.label} in {self.cages} {self.cage} cages"
+
+
+class Adapter(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A card. Each of its ports shows as a node of its own, `mlx5_0`, `mlx5_1`, with one network port."""
+
+    kind: ClassVar[str] = "adapter"
+
+    vendor: str
+    pcie: str  # of the whole card: `16xPCIe5`
+
+    @property
+    def pcie_per_port(self) -> str:
+        """A port's share of the card's lanes: `8xPCIe5` of a card with two ports."""
+        found, width = parse_label(self.pcie)
+        return found.label(width // self.ports)
+
+    @property
+    def card(self) -> tuple[int | str, int, float]:
+        """The same for both entries of a VPI card, which speaks InfiniBand or Ethernet."""
+        return self.device_id or self.name, self.ports, self.rate_gbit_s
+
+    @property
+    def summary(self) -> str:
+        return f"{self.ports} × {self.label}, {self.pcie}"
+
+
+class Gpu(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An accelerator. Peaks are dense: no sparsity counted."""
+
+    kind: ClassVar[str] = "gpu"
+
+    memory_gbyte: float
+    memory_gbyte_s: float
+    nvlink: str = ""  # `NVLink4`; empty where it has none
+    nvlinks: int = 0
+    pcie: str
+    p2p: bool = True  # reads and writes other GPUs over PCIe; GeForce may not, and goes through host memory
+    sm: int  # compute capability: 90 is 9.0
+    sms: int  # streaming multiprocessors
+    power_w: float
+    vendor_id: int  # of PCI
+    device_id: int
+    peak_tflop_s: dict[str, float]  # by number format: bf16, fp16, fp8
+    sustained: float  # share of the peak that a long job has
+    sustained_source: str
+
+    @property
+    def summary(self) -> str:
+        joined = f"{self.nvlinks} × {self.nvlink}" if self.nvlinks else f"{self.pcie} alone"
+        return f"{self.memory_gbyte:g} GB, {joined}, {self.peak_tflop_s['bf16']:g} TFLOP/s bf16"
+
+
+class Cpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A socket, as NCCL wants to know it."""
+
+    model: str
+    arch: str
+    vendor: str
+    family_id: int
+    model_id: int
+
+
+Joins = Literal["any", "switches", "adapters"]
+Ends = Literal["any", "switches", "adapters", "twin adapters"]  # the last share a cage of a server
+_ENDS = {"switches": "switches", "adapters": "switch and adapters"}
+
+
+class Cable(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A cable, or two transceivers and a fibre: what one link takes."""
+
+    kind: ClassVar[str] = "cable"
+
+    speeds: tuple[str, ...]
+    medium: Medium
+    part: str  # what to order: the cable or, of transceivers, the fibre
+    lengths_m: tuple[float, ...]  # those sold, the shortest first
+    delay_ns_per_m: float
+    power_w: float | None = None  # at each end
+    joins: Joins = "any"  # a switch and adapters, two switches, or whatever
+    links: int = 1  # that one of it carries, where cages have as many ports
+    transceivers: tuple[str, str] | None = None  # what to order for a cage of a switch, and for an adapter
+    flat_transceiver: str = ""  # and for a cage of a server that holds two ports
+
+    @property
+    def reach_m(self) -> float:
+        return self.lengths_m[-1]
+
+    def fits(self, ends: Ends) -> bool:
+        """A server's cage of two ports takes transceivers for adapters, and plugs of switches that carry two links."""
+        if ends == "twin adapters":
+            twin_plug = self.links > 1 if self.joins == "switches" else self.transceivers is not None
+            return self.joins == "any" or twin_plug
+        return ends == "any" or self.joins in ("any", ends)
+
+    @property
+    def shared(self) -> bool:
+        """Have the links of a cage one plug?"""
+        return self.links > 1 or self.transceivers is not None
+
+    @property
+    def optical(self) -> bool:
+        return self.medium in (Medium.AOC, Medium.TRANSCEIVER)
+
+    @property
+    def summary(self) -> str:
+        between = "" if self.joins == "any" else f" between {_ENDS[self.joins]}"
+        return f"{', '.join(self.speeds)}: {self.medium.name}{between} up to {self.reach_m:g} m"
+
+
+class Interconnect(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A fabric by name: which links, switches and adapters, run by whose rules."""
+
+    kind: ClassVar[str] = "fabric"
+
+    label: str
+    speed: str
+    switch: str
+    adapter: str
+    network: str  # as `weft.sim` calls the rules: infiniband, roce, tcp, omni-path
+    paths: str  # as `weft.sim` calls them: table, adaptive, ecmp, spray
+    transport: str = ""  # what carries NCCL's messages, where it is neither the card's RDMA nor the kernel's sockets
+
+    @property
+    def summary(self) -> str:
+        return f"{self.label}: {self.switch}, {self.adapter}, paths {self.paths}"
