@@ -18,14 +18,13 @@ class Service:
 
     def __init__(self, folder: Path, *where: str) -> None:
         self.log, self.where = folder / "serve.log", where
-        self.weft = [os.environ[WARM]]
         self.database = f"sqlite:///{folder}/ledger.db"
         add = ["serve", "token", "add", "me", "--role", "admin", "--database", self.database]
         told = subprocess.run([os.environ[WARM], *add], capture_output=True, text=True, check=True)
         self.token = told.stdout.strip()
 
     def start(self, port: str = "0", **environment: str) -> None:
-        words = [*self.weft, "serve", *self.where, "--port", port, "--database", self.database]
+        words = [os.environ[WARM], "serve", *self.where, "--port", port, "--database", self.database]
         with self.log.open("w") as out:
             self.process = subprocess.Popen(words, stdout=out, stderr=out, env={**os.environ, **environment})
         wait_until(lambda: "ledger" in self.log.read_text(), self.log.read_text, lambda: self.process.poll() is None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import shutil
 import signal
-import sys
 from contextlib import closing
 
 import pytest
@@ -56,7 +55,6 @@ def test_partitions_arrive_in_the_fabric_behind_and_come_back_with_it(tmp_path, 
         for path in (tmp_path / "inner").glob("ledger.db*"):
             path.unlink()
         shutil.copy(backup, tmp_path / "inner/ledger.db")  # of before there was any partition
-        inner.weft = [sys.executable, "-m", "weft"]  # it is away for as long as it is for others
         inner.start(port=inner.url.rpartition(":")[2])
         wait_until(lambda: 0x8101 in keys("inner", "h2"))
         assert [one["p_key"] for one in inner.call("GET", "/api/v1/partitions").json()] == ["0x0101"]

@@ -12,6 +12,7 @@ from tests.patience import wait_until
 from tests.serve.memory_fabric import MemoryFabric
 
 from weft.errors import ConfigError, Silent, SubnetError
+from weft.serve import ledger as ledger_module
 from weft.serve.desired import DIRECT, INTENT, Clash, Draft
 from weft.serve.ledger import Ledger
 from weft.serve.store import Page, Store, StoreError
@@ -376,3 +377,15 @@ def test_an_order_that_is_carried_out_after_it_was_refused_is_found_and_taken_ba
     wait_until(lambda: settled in audit(ledger))
     assert fabric.late is None
     assert fabric.observed.allocation == ledger.desired().allocation() == Allocation()
+
+
+def test_a_fabric_that_did_not_say_what_it_has_is_made_what_the_database_says(ledger, fabric, monkeypatch):
+    """It may have been restored from a backup, while nobody wrote to it."""
+    ledger.change("ci", "make acme", put(ACME))
+    monkeypatch.setattr(ledger_module, "_FRESH_S", 0.0)
+    fabric.is_dead = True
+    with pytest.raises(SubnetError, match="does not answer"):
+        ledger.inventory()
+    fabric.observed = replace(fabric.observed, allocation=Allocation(), revision="restored")
+    fabric.is_dead = False
+    wait_until(lambda: fabric.observed.allocation.slices == {0x0101: ACME})

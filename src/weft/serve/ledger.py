@@ -107,6 +107,9 @@ class Ledger:
             try:
                 if time.monotonic() - self._seen_at_s >= _FRESH_S:
                     self._see(self.driver.inventory())
+            except SubnetError:
+                self._is_unsure = True  # who was away may come back without what it had
+                raise
             finally:
                 self._at_fabric.release()
         return self._inventory
@@ -275,7 +278,7 @@ class Ledger:
                 except Conflict:
                     if tried == _TRIES:
                         raise
-        self._is_unsure = False
+            self._is_unsure = False
 
     def _settle(self) -> None:
         """Make the fabric be what the database says."""
