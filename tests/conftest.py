@@ -99,8 +99,8 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are processors: a test that waits, for a timer or for another process, leaves one idle."""
-    return len(os.sched_getaffinity(0)) + 1
+    """Two more than there are processors: tests that wait, for a timer or for another process, leave them idle."""
+    return len(os.sched_getaffinity(0)) + 2
 
 
 def pytest_unconfigure() -> None:

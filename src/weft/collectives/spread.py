@@ -3,9 +3,10 @@
 A kind is sizes, an algorithm, a fabric and a scale. Where fewer than two clusters published times of a kind, it is
 taken wider: all scales, then all fabrics, then all algorithms. The band is as wide as the worst of them is off, to both
 sides, and a k-th more where they are from k clusters: another one may always be worse. It is no narrower than what
-half of all clusters would have needed for such sizes. Of a symmetric kernel, a transport, a rack, or in one node a
-generation of GPUs that nobody published, all algorithms count, as if they were from one cluster. What nobody published
-at all is said in words. How often such bands hold on a cluster that has no part in them: `weft nccl calibration`.
+half of all clusters would have needed for such sizes. Of a symmetric kernel, a transport, a rack, GPUs without
+NVSwitches, or in one node a generation of GPUs that nobody published, all algorithms count, as if they were from one
+cluster. What nobody published at all is said in words. How often such bands hold on a cluster that has no part in them:
+`weft nccl calibration`.
 """
 
 from __future__ import annotations
@@ -84,9 +85,12 @@ def _words(made: Estimate) -> tuple[str, ...]:
 
 
 def _rare(made: Estimate) -> str:
-    """What few have published, and weft may know little of: a kernel, a transport, a rack, in one node the GPUs."""
-    inside = f"sm_{made.cluster.sm}" if made.cluster.nodes == 1 else ""
-    return made.kernel or made.transport or ("rack" if made.cluster.gpus > _SERVER_GPUS else inside)
+    """What few have published, and weft may know little of: a kernel, a transport, a board, in one node the GPUs."""
+    cluster = made.cluster
+    board = (
+        "rack" if cluster.gpus > _SERVER_GPUS else "" if cluster.nvswitch or cluster.gpus == 1 else cluster.joined_by
+    )
+    return made.kernel or made.transport or board or (f"sm_{cluster.sm}" if cluster.nodes == 1 else "")
 
 
 @lru_cache(maxsize=256)
