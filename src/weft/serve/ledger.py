@@ -61,6 +61,7 @@ class Ledger:
         self._known = self._saved = store.known_ports()
         self._at_fabric = threading.RLock()  # one at a time speaks with it
         self._is_unsure = False  # whether the fabric is as the database says
+        self._was_away = False  # it did not answer a question, and may come back without what it had
         self._taken: frozenset[int] = frozenset()
         self._waiting: queue.SimpleQueue[_Change[Any] | None] = queue.SimpleQueue()
         self._notes: deque[AuditLine] = deque()  # any thread adds
@@ -106,10 +107,7 @@ class Ledger:
         if self._at_fabric.acquire(blocking=not self._inventory.ports):
             try:
                 if time.monotonic() - self._seen_at_s >= _FRESH_S:
-                    self._see(self.driver.inventory())
-            except SubnetError:
-                self._is_unsure = True  # who was away may come back without what it had
-                raise
+                    self._see(self._ask(self.driver.inventory))
             finally:
                 self._at_fabric.release()
         return self._inventory
@@ -151,7 +149,7 @@ class Ledger:
             try:
                 if batch or self._notes:
                     self._carry_out(batch)
-                elif self._is_unsure:
+                elif self._is_unsure or self._was_away:
                     self._settle()
                     self.note("weft", "make the fabric what the ledger says, after doubt", DONE)
                 else:
@@ -262,15 +260,22 @@ class Ledger:
 
     # -- the fabric ---------------------------------------------------------------------------------------------------
 
+    def _ask(self, question: Callable[[], T]) -> T:
+        try:
+            return question()
+        except SubnetError:
+            self._was_away = True
+            raise
+
     def _program(self, wanted: Allocation) -> None:
         """The database is right: what others have changed meanwhile is changed back."""
         if self.driver is None:
             raise SubnetError("this ledger has no fabric to write to: start it with weft serve")
-        self._is_unsure = True  # until it has answered
         with self._at_fabric:
             for tried in range(1, _TRIES + 1):
-                observed = self.driver.read()
+                observed = self._ask(self.driver.read)
                 self._taken = observed.taken
+                self._is_unsure = True  # until it has answered
                 try:
                     # Also if there is nothing to change: an order that nobody waited for any more may come only now.
                     self.driver.write(wanted, over=observed)
@@ -278,7 +283,7 @@ class Ledger:
                 except Conflict:
                     if tried == _TRIES:
                         raise
-            self._is_unsure = False
+            self._is_unsure = self._was_away = False
 
     def _settle(self) -> None:
         """Make the fabric be what the database says."""
