@@ -166,12 +166,12 @@ class _Tree:
         if meet is not None and not self.gpu.p2p:
             meet = up[-1]  # host memory is at the processor
         if meet is not None:
-            hops = [*_hops(up[: up.index(meet) + 1]), *_hops(down[: down.index(meet) + 1][::-1])]
+            hops = [*pairwise(up[: up.index(meet) + 1]), *pairwise(down[: down.index(meet) + 1][::-1])]
             chip = self.template.cpu
             intel = meet == up[-1] and (chip is None or chip.vendor == "GenuineIntel")
             weight = timings().socket.intel_peer if intel else 1.0
             return tuple((self._number(*hop), weight) for hop in hops)
-        across = [*_hops(up), (up[-1], down[-1]), *_hops(down[::-1])]
+        across = [*pairwise(up), (up[-1], down[-1]), *pairwise(down[::-1])]
         return tuple((self._number(*hop), 1.0) for hop in across)
 
     def root(self, name: str) -> str:
@@ -195,10 +195,6 @@ class _Tree:
             return timings().socket.of(self.template.cpu)
         below = one if self.above.get(one) == other else other
         return slot_gbyte_s(self.gpu.pcie if below.startswith("gpu") else self.template.pcie)
-
-
-def _hops(names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    return pairwise(names)
 
 
 def slot_gbyte_s(label: str) -> float:
