@@ -174,7 +174,9 @@ def _calibrate(name: str, form: Form) -> None:
         out.print(table(_TITLE, calibration.COLUMNS, rows))
         out.print(note, markup=False)
         figures = [figure for _, of in compared for figure in of]
-        out.print(table(_LEFT_OUT, calibration.LEFT_OUT_COLUMNS, calibration.left_out(figures)))
+        rows, note = calibration.left_out(figures)
+        out.print(table(_LEFT_OUT, calibration.LEFT_OUT_COLUMNS, rows))
+        out.print(note, markup=False)
 
 
 def _print_figures(one: Run, figures: tuple[Figure, ...]) -> None:

@@ -49,7 +49,9 @@ def test_the_document_has_their_rows(compared):
     text = (Path(__file__).parents[3] / "docs" / "osu.md").read_text()
     for row in summary((run, compared[run.name]) for run in runs())[0]:
         assert f"| {' | '.join(row[:5])} |" in text
-    for row in left_out([figure for figures in compared.values() for figure in figures]):
+    rows, note = left_out([figure for figures in compared.values() for figure in figures])
+    assert note in text
+    for row in rows:
         assert f"| {' | '.join(row)} |" in text
 
 
@@ -77,10 +79,10 @@ def test_nine_of_ten_figures_lie_in_their_band(compared, promised):
     assert sum(figure.kept for figure in counted) >= 0.9 * len(counted)
 
 
-def test_most_figures_lie_in_bands_that_their_cluster_had_no_part_in(compared):
-    rows = left_out([figure for figures in compared.values() for figure in figures])
+def test_nine_of_ten_figures_lie_in_bands_that_their_cluster_had_no_part_in(compared):
+    rows, _ = left_out([figure for figures in compared.values() for figure in figures])
     held, of = (sum(int(row[3].split(" of ")[end]) for row in rows) for end in (0, 1))
-    assert held >= 0.85 * of
+    assert held >= 0.9 * of
 
 
 def _kind(test: OsuTest) -> str:

@@ -118,15 +118,17 @@ def bands(figures: Iterable[Figure], without: str = "") -> dict[str, Band]:
     return draw(one.published for one in figures if one.run.counted and one.run.where != without)
 
 
-def left_out(figures: Sequence[Figure]) -> list[tuple[str, ...]]:
-    """A row for each cluster whose runs count: how many of its figures lie in bands that it had no part in."""
+def left_out(figures: Sequence[Figure]) -> tuple[list[tuple[str, ...]], str]:
+    """A row for each cluster whose runs count: how many figures lie in bands that it had no part in. And a note."""
     rows: list[tuple[str, ...]] = []
+    every, inside = 0, 0
     for where in dict.fromkeys(one.run.where for one in figures if one.run.counted):
         others = bands(figures, without=where)
         own = [one for one in figures if one.run.where == where and one.run.counted]
         held = sum(_held(one, others) for one in own)
         rows.append((where, str(len(own)), f"{mean_error(own):.1%}", f"{held} of {len(own)}"))
-    return rows
+        every, inside = every + len(own), inside + held
+    return rows, f"{inside} of {every} figures lie in bands that their cluster had no part in, {inside / every:.0%}"
 
 
 def _held(figure: Figure, others: dict[str, Band]) -> bool:

@@ -2,8 +2,8 @@
 
 A kind is a test, sizes, what carries the messages, and how many ranks. Of each cluster that published such figures
 nine of ten are taken; the band goes as far as the farthest cluster's, and a k-th more where they are from k clusters:
-another one may always be worse. A kind that one cluster alone published is taken wider: any number of ranks. The bands
-are drawn once, into mpi_times.toml, and a test draws them again.
+another one may always be worse. A kind that one cluster alone published is taken wider: any number of ranks, then any
+carrier. The bands are drawn once, into mpi_times.toml, and a test draws them again.
 
 Beyond the ranks of anything published the upper end grows with them: what holds up one of n ranks holds up all.
 """
@@ -76,17 +76,23 @@ def _around(figures: Sequence[Published]) -> Band:
 
 
 def find_band(kind: tuple[str, ...], n_ranks: int, bands: dict[str, Band]) -> Band:
-    """Of the narrowest kind with the same carrier that two clusters published, or one; else of any carrier."""
-    alike = [bands[key] for length in range(len(kind), 1, -1) if (key := ", ".join(kind[:length])) in bands]
-    found = next((band for band in alike if band.clusters > 1), alike[-1] if alike else bands[kind[0]])
+    """Of the narrowest kind that two clusters published."""
+    found = bands[_witnessed(kind, bands)]
     return msgspec.structs.replace(found, high=found.high * max(n_ranks / found.ranks, 1.0))
+
+
+def _witnessed(kind: tuple[str, ...], bands: dict[str, Band]) -> str:
+    """One cluster is no witness of how far another may be off: then any number of ranks, then any carrier."""
+    names = (", ".join(kind[:length]) for length in range(len(kind), 1, -1))
+    return next((name for name in names if name in bands and bands[name].clusters > 1), kind[0])
 
 
 def remarks(kind: tuple[str, ...], n_ranks: int, bands: dict[str, Band]) -> Iterable[str]:
     """What must be said of a figure whose band is wide, or that is far from anything published."""
     band, alike = find_band(kind, n_ranks, bands), bands.get(", ".join(kind[:2]))
     if band.high >= _WIDE:
-        yield f"Published {kind[0]} over {kind[1]} took up to {band.worst:.0f} times as long: the band is wide"
+        over = "" if _witnessed(kind, bands) == kind[0] else f" over {kind[1]}"
+        yield f"Published {kind[0]}{over} took up to {band.worst:.0f} times as long: the band is wide"
     if alike is None:
         yield f"Far from anything published: nobody has {kind[0]} over {kind[1]}"
     elif n_ranks > _BEYOND * alike.ranks:
