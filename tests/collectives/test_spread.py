@@ -61,6 +61,18 @@ def test_a_transport_that_nobody_published_has_all_algorithms_for_witnesses():
     assert "Slingshot" in made.doubts[0]
 
 
+def test_what_ran_over_a_transport_counts_by_whatever_algorithm():
+    """NCCL over Slingshot takes up to 2.4 times as long at some sizes, by trees and rings; an NVLS tree would, too."""
+    cluster = from_server("dgx-h100", nodes=2)
+    networks = ideal_networks(cluster, network="roce", transport="slingshot")
+    over, bare = (
+        spread(estimate(cluster, Collective.ALL_REDUCE, 16 << 20, algorithm=Algorithm.NVLS_TREE, networks=between))
+        for between in (networks, None)
+    )
+    assert over.high_us / over.low_us > 2**2 > bare.high_us / bare.low_us
+    assert over.kind == "middle messages between nodes, slingshot"
+
+
 def test_no_band_is_narrower_than_half_of_the_clusters_need():
     exact = [
         replace(figure, measured_us=figure.simulated_us * factor)

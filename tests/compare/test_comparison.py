@@ -9,13 +9,10 @@ import pytest
 
 from weft.collectives.calibration import compare as against
 from weft.collectives.calibration import runs
-from weft.collectives.cluster import from_server
 from weft.collectives.estimate import estimate
-from weft.collectives.kinds import Collective
 from weft.collectives.network import Pattern
-from weft.compare.band import band_of
 from weft.compare.comparison import compare
-from weft.compare.job import Call, parse_job
+from weft.compare.job import parse_job
 from weft.compare.outcome import Comparison, Outcome
 from weft.compare.published import published
 from weft.compare.words import show_band, show_parts, show_time, show_usd
@@ -97,15 +94,6 @@ def test_every_time_has_its_band(found: Comparison) -> None:
 def test_a_band_is_shown_in_the_units_of_its_ends() -> None:
     assert show_band(4_660, 6_420) == "4.66 to 6.42 ms"
     assert show_band(730, 1_200) == "730 µs to 1.20 ms"
-
-
-def test_a_transport_of_its_own_has_the_band_of_runs_over_it() -> None:
-    """NCCL over Slingshot takes up to 2.4 times as long at some sizes: RoCE's band would be too narrow."""
-    call = Call(collective=Collective.ALL_REDUCE, size_bytes=1 << 20)
-    made = estimate(from_server("dgx-h100", nodes=2), call.collective, call.size_bytes)
-    bare, over = band_of([(call, made)]), band_of([(call, made)], "slingshot")
-    assert over.high_us > 2 * made.time_us > bare.high_us
-    assert over.kinds == ("runs over slingshot",)
 
 
 def test_a_trace_takes_as_long_as_its_calls_together(tmp_path) -> None:

@@ -3,10 +3,10 @@
 A kind is sizes, an algorithm, a fabric and a scale. Where fewer than two clusters published times of a kind, it is
 taken wider: all scales, then all fabrics, then all algorithms. The band is as wide as the worst of them is off, to both
 sides, and a k-th more where they are from k clusters: another one may always be worse. It is no narrower than what
-half of all clusters would have needed for such sizes. Of a symmetric kernel, a transport, a rack, GPUs without
-NVSwitches, or in one node a generation of GPUs that nobody published, all algorithms count, as if they were from one
-cluster. What nobody published at all is said in words. How often such bands hold on a cluster that has no part in them:
-`weft nccl calibration`.
+half of all clusters would have needed for such sizes, nor than runs over the same transport of a cloud. Of a symmetric
+kernel, a transport, a rack, GPUs without NVSwitches, or in one node a generation of GPUs that nobody published, all
+algorithms count, as if they were from one cluster. What nobody published at all is said in words. How often such bands
+hold on a cluster that has no part in them: `weft nccl calibration`.
 """
 
 from __future__ import annotations
@@ -102,9 +102,18 @@ def _width(words: tuple[str, ...], rare: str, by: Published) -> tuple[str, int, 
         clusters = len({one.where for one in alike})
         if clusters >= CLUSTERS or not length:
             break
-    worst = max(map(_off, alike))
-    wide = max(worst * (1 + 1 / (1 if unseen else clusters)), _usual(words[0].partition(" ")[0], by))
-    return ", ".join(words[:length]) or "any kind", clusters, exp(wide)
+    wide = _worst(alike, 1 if unseen else clusters)
+    kind = ", ".join(words[:length]) or "any kind"
+    if rare == words[2]:  # a transport: what ran over it counts, by whatever algorithm
+        over = [one for one, its in zip(by.figures, by.words, strict=True) if (its[0], its[2]) == (words[0], words[2])]
+        witnesses = len({one.where for one in over})
+        if over and (own := _worst(over, witnesses)) > wide:
+            kind, clusters, wide = f"{words[0]}, {words[2]}", witnesses, own
+    return kind, clusters, exp(max(wide, _usual(words[0].partition(" ")[0], by)))
+
+
+def _worst(alike: Sequence[Figure], clusters: int) -> float:
+    return max(map(_off, alike)) * (1 + 1 / clusters)
 
 
 def _off(one: Figure) -> float:

@@ -106,8 +106,8 @@ def _run(wire: Interconnect, fabric: Fabric, job: Job, servers: str, seed: int, 
         bill=bill,
         job=job,
         estimates=_estimates(cluster, job, measured.networks),
-        by_size=_by_size(cluster, job.leading.collective, measured.networks, wire.transport),
-        by_servers=_by_servers(cluster, job, measured.networks, wire.transport),
+        by_size=_by_size(cluster, job.leading.collective, measured.networks),
+        by_servers=_by_servers(cluster, job, measured.networks),
         published=published(wire, cluster.nic_gbit_s, job.leading.size_bytes),
     )
 
@@ -133,23 +133,23 @@ def _estimates(cluster: Cluster, job: Job, networks: Networks) -> tuple[Estimate
     return tuple(estimate(cluster, call.collective, call.size_bytes, networks=networks) for call in job.calls)
 
 
-def _by_size(cluster: Cluster, collective: Collective, networks: Networks, transport: str) -> tuple[Point, ...]:
+def _by_size(cluster: Cluster, collective: Collective, networks: Networks) -> tuple[Point, ...]:
     points = []
     for size in SIZES_BYTES:
         job = Job(name="", calls=(Call(collective=collective, size_bytes=size),))
-        points.append(_point(size, cluster, job, networks, transport))
+        points.append(_point(size, cluster, job, networks))
     return tuple(points)
 
 
-def _by_servers(cluster: Cluster, job: Job, networks: Networks, transport: str) -> tuple[Point, ...]:
+def _by_servers(cluster: Cluster, job: Job, networks: Networks) -> tuple[Point, ...]:
     """As if more servers, or fewer, got the same of the network."""
     most = cluster.nodes * _MORE_SERVERS
     counts = {1 << power for power in range(1, most.bit_length())} | {cluster.nodes}
-    return tuple(_point(count, replace(cluster, nodes=count), job, networks, transport) for count in sorted(counts))
+    return tuple(_point(count, replace(cluster, nodes=count), job, networks) for count in sorted(counts))
 
 
-def _point(at: int, cluster: Cluster, job: Job, networks: Networks, transport: str) -> Point:
+def _point(at: int, cluster: Cluster, job: Job, networks: Networks) -> Point:
     calls = list(zip(job.calls, _estimates(cluster, job, networks), strict=True))
     time_us = sum(call.count * one.time_us for call, one in calls)
     bus_gbyte_s = job.bus_gbyte_s(cluster.ranks, time_us)
-    return Point(at=at, time_us=time_us, band=band_of(calls, transport), bus_gbyte_s=bus_gbyte_s)
+    return Point(at=at, time_us=time_us, band=band_of(calls), bus_gbyte_s=bus_gbyte_s)

@@ -68,7 +68,7 @@ class Outcome:
     @property
     def band(self) -> Band:
         """Around the time."""
-        return band_of(self._each, self.wire.transport)
+        return band_of(self._each)
 
     @property
     def bus_gbyte_s(self) -> float:
