@@ -21,7 +21,6 @@ import weft
 from weft.errors import SubnetError
 from weft.ids import Gid
 from weft.lab.lab import Lab
-from weft.mad.carrier import Address
 from weft.mad.host_paths import ask_paths
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.tenants.drivers.opensm import OpenSmDriver
@@ -107,12 +106,11 @@ def test_paths_within_a_slice_have_its_service_level_and_ports_its_lanes(bench, 
     """Without a file of policies; and who is not within has no path."""
     bench.put(bench.allocation(slice_of(bench, "fast", 0x101, "h2 h3", sl=1), lanes=LANES))
     fabric = opensm.lab.fabric
-    sm = Address(int(fabric.find_node("h1").lid))
     gid = {host: Gid.LINK_LOCAL_PREFIX << 64 | guid for host, guid in bench.guids.items()}
     carrier = IbsimCarrier("h2", opensm.lab.sockname)
-    rows = ask_paths(carrier, sm, gid["h2"], gid["h3"])
+    rows = ask_paths(carrier, gid["h2"], gid["h3"])
     assert [(PathRecord.p_key.get(row.tobytes()), PathRecord.sl.get(row.tobytes())) for row in rows] == [(0x8101, 1)]
-    assert len(ask_paths(carrier, sm, gid["h2"], gid["h4"])) == 0
+    assert len(ask_paths(carrier, gid["h2"], gid["h4"])) == 0
     carrier.close()
     row = int(fabric.tables.first_pair[fabric.find_node("h2").index]) + 1
     wait_until(lambda: fabric.tables.sl2vl[row].tolist() == list(LANES.sl2vl), "lanes at h2")  # the end of its sweep

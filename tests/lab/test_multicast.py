@@ -10,7 +10,7 @@ from weft.errors import ConfigError, SubnetError
 from weft.fabric.counters import Counter
 from weft.lab import traffic
 from weft.lab.lab import Lab
-from weft.mad.host_paths import NoAnswer
+from weft.mad.administrator import NoAnswer
 
 SENT, CAME = Counter.PORT_MULTICAST_XMIT_PKTS, Counter.PORT_MULTICAST_RCV_PKTS
 

@@ -25,8 +25,8 @@ from weft.fabric.model import Fabric
 from weft.fabric.paths import HostPaths
 from weft.ids import PKey
 from weft.lab.ibsim import Server
-from weft.mad.carrier import Address
-from weft.mad.host_paths import NoAnswer, Rows, ask_paths, data_gbit_s, join_group, known, leave_group
+from weft.mad.administrator import NoAnswer
+from weft.mad.host_paths import Rows, ask_paths, data_gbit_s, join_group, known, leave_group
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.routing.patterns import host_ports
 from weft.sim.engine import Options, Progress
@@ -134,8 +134,8 @@ class LabTraffic:
             self.now = f"multicast, {len(members):,} of {len(hosts):,} hosts have joined"
             mgid = next(iter(members.values())).mgid if members else 0
             p_key = self._server.subnet.devices.keys(slot)[0] | PKey.FULL_MEMBER
-            with self._as_host(slot) as (carrier, sm, gid):
-                member = join_group(carrier, sm, gid, p_key, mgid)
+            with self._as_host(slot) as (carrier, gid):
+                member = join_group(carrier, gid, p_key, mgid)
             if member is not None:
                 members[slot] = member
         if not members:
@@ -143,8 +143,8 @@ class LabTraffic:
 
     def _leave(self, members: dict[int, MCMemberRecord]) -> None:
         for slot, member in members.items():
-            with self._as_host(slot) as (carrier, sm, gid):
-                leave_group(carrier, sm, gid, member.mgid)
+            with self._as_host(slot) as (carrier, gid):
+                leave_group(carrier, gid, member.mgid)
 
     def _planted(self, members: dict[int, MCMemberRecord]) -> Fabric:
         """The fabric when switches lead to all members: an administrator answers before it has written their tables."""
@@ -166,17 +166,16 @@ class LabTraffic:
         return fabric
 
     @contextmanager
-    def _as_host(self, slot: int) -> Iterator[tuple[IbsimCarrier, Address, int]]:
-        """To ask the subnet administrator: a carrier, where it is, and the GID of the port."""
+    def _as_host(self, slot: int) -> Iterator[tuple[IbsimCarrier, int]]:
+        """To ask the subnet administrator: a carrier, and the GID of the port."""
         devices = self._server.subnet.devices
         info = devices.info(slot)
-        sm = Address(PortInfo.master_sm_lid.get(info))
-        if not sm.lid or not devices.is_active(slot):
+        if not PortInfo.master_sm_lid.get(info) or not devices.is_active(slot):
             raise SubnetError(f"no subnet manager has configured {devices.name(slot)}: `weft up --sm` starts one")
         gid = PortInfo.gid_prefix.get(info) << 64 | int(devices.fabric.ports.guid[slot])
         with closing(IbsimCarrier(self._server.places.sim_host(slot), self._server.base)) as carrier:
             try:
-                yield carrier, sm, gid
+                yield carrier, gid
             except NoAnswer as error:
                 raise SubnetError(f"{devices.name(slot)} has {error}") from None
 
@@ -190,10 +189,10 @@ class LabTraffic:
         for done, slot in enumerate(asking):
             self.now = f"{traffic.description}, {done:,} of {len(asking):,} hosts have asked for their paths"
             to = np.unique(ends[ends[:, 0] == slot, 1])
-            with self._as_host(slot) as (carrier, sm, gid):
+            with self._as_host(slot) as (carrier, gid):
                 gids = [gid & ~_GUID_BITS | int(guid) for guid in fabric.ports.guid[to]]
                 many = len(to) > _ONE_BY_ONE
-                rows = [ask_paths(carrier, sm, gid, to_gid) for to_gid in ([None] if many else gids)]
+                rows = [ask_paths(carrier, gid, to_gid) for to_gid in ([None] if many else gids)]
             found += rows
             slots += [slot] * sum(map(len, rows))
         return known(np.array(slots, np.int64), np.concatenate(found))

@@ -1,14 +1,13 @@
 """How a host learns its paths, as the kernel of a real one does: by a question to the subnet administrator.
 
-rows = ask_paths(carrier, Address(sm_lid), sgid)              all that lead from a port
-rows = ask_paths(carrier, Address(sm_lid), sgid, dgid)        those to another
-HostPaths.of(...) of `known(slot, rows)`                      for the engines of `sim`
-member = join_group(carrier, Address(sm_lid), gid, p_key)     and the group that it made, whose MGID others join by
+rows = ask_paths(carrier, sgid)                 all that lead from a port
+rows = ask_paths(carrier, sgid, dgid)           those to another
+HostPaths.of(...) of `known(slot, rows)`        for the engines of `sim`
+member = join_group(carrier, gid, p_key)        and the group that it made, whose MGID others join by
 """
 
 from __future__ import annotations
 
-import time
 from functools import cache
 from itertools import product
 
@@ -18,58 +17,40 @@ from numpy.typing import NDArray
 from weft.errors import SubnetError
 from weft.fabric.paths import HostPaths
 from weft.fabric.rates import Technology, speeds
-from weft.mad.carrier import Address, Carrier, ask
+from weft.mad.administrator import ask_administrator
+from weft.mad.carrier import Carrier
 from weft.wire.bulk import column
-from weft.wire.mad import Method, Status
+from weft.wire.mad import Method
 from weft.wire.port_info import LANES
 from weft.wire.sa import SA_HEADER_BYTES, JoinState, MCMemberRecord, PathRecord, Rate, SaAttribute, SaMad, SaStatus
 from weft.wire.sa_query import component_mask
 
-
-class NoAnswer(SubnetError):
-    """From the subnet administrator."""
-
-
 Rows = NDArray[np.uint8]  # [path, byte]: PathRecords as MADs carry them
-_TIMEOUT_MS, _RETRIES = 2000, 3
 GROUP_Q_KEY = 0x0B1B  # of groups that are made here, as of IPoIB's
-_WAIT_S = 0.05
-_BUSY_S = 120.0  # a manager that sweeps on a starved machine
 
 
-def ask_paths(carrier: Carrier, sm: Address, sgid: int, dgid: int | None = None) -> Rows:
+def ask_paths(carrier: Carrier, sgid: int, dgid: int | None = None) -> Rows:
     """The records that the administrator has."""
-    return path_rows(_ask(carrier, sm, path_request(sgid, dgid)))
+    return path_rows(ask_administrator(carrier, path_request(sgid, dgid)))
 
 
-def join_group(carrier: Carrier, sm: Address, gid: int, p_key: int, mgid: int = 0) -> MCMemberRecord | None:
+def join_group(carrier: Carrier, gid: int, p_key: int, mgid: int = 0) -> MCMemberRecord | None:
     """A port becomes a full member, without an MGID of a group that is made for it; None if it may not."""
     given = {"mgid": mgid, "port_gid": gid, "join_state": JoinState.FULL_MEMBER}
     if not mgid:
         given |= {"q_key": GROUP_Q_KEY, "p_key": p_key, "t_class": 0, "sl": 0, "flow_label": 0}
-    answer = _ask(carrier, sm, _member_request(Method.SET, given))
+    answer = ask_administrator(carrier, _member_request(Method.SET, given))
     return None if SaMad.status.get(answer) else MCMemberRecord.unpack(SaMad.unpack(answer).data)
 
 
-def leave_group(carrier: Carrier, sm: Address, gid: int, mgid: int) -> None:
+def leave_group(carrier: Carrier, gid: int, mgid: int) -> None:
     given = {"mgid": mgid, "port_gid": gid, "join_state": JoinState.FULL_MEMBER}
-    _ask(carrier, sm, _member_request(Method.DELETE, given))
+    ask_administrator(carrier, _member_request(Method.DELETE, given))
 
 
 def _member_request(method: Method, given: dict[str, int]) -> bytes:
     mask, record = component_mask(MCMemberRecord, *given), MCMemberRecord(**given)
     return SaMad.pack(method=method, attribute_id=SaAttribute.MC_MEMBER_RECORD, component_mask=mask, data=record.raw)
-
-
-def _ask(carrier: Carrier, sm: Address, request: bytes) -> bytes:
-    until_s = time.monotonic() + _BUSY_S
-    while True:
-        answer = ask(carrier, request, sm, timeout_ms=_TIMEOUT_MS, retries=_RETRIES)
-        if answer is None:
-            raise NoAnswer(f"no answer from the subnet administrator at LID {sm.lid}: is it running, and within reach?")
-        if SaMad.status.get(answer) != Status.BUSY or time.monotonic() > until_s:
-            return answer
-        time.sleep(_WAIT_S)  # as the standard wants: it is to be asked again
 
 
 def path_request(sgid: int, dgid: int | None = None) -> bytes:

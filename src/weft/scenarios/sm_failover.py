@@ -30,7 +30,8 @@ from weft.fabric.model import Fabric
 from weft.fabric.spec import load
 from weft.ids import Gid
 from weft.lab.lab import Lab
-from weft.mad.carrier import Address, ask
+from weft.mad.administrator import administrator, ask_administrator
+from weft.mad.carrier import Address
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.routing.check import check
 from weft.scenarios.finding import COLOURS, Finding
@@ -39,10 +40,9 @@ from weft.sm.status import Status, read_status
 from weft.wire.format import Format
 from weft.wire.mad import MadHeader, Method, MgmtClass, PlainMad
 from weft.wire.perf import PerfAttribute, PortSelect
-from weft.wire.port_info import PortInfo
 from weft.wire.sa import JoinState, MCMemberRecord, PathRecord, SaAttribute, SaMad, ServiceRecord
 from weft.wire.sa_query import component_mask
-from weft.wire.smp import DirectedSmp, SMInfo, Smp, SmpAttribute, SMState
+from weft.wire.smp import SMInfo, Smp, SmpAttribute, SMState
 
 CLAIM = (
     "If the SM goes down, traffic continues on existing routes but no new connections can be established. You always "
@@ -220,7 +220,7 @@ def _paths(carrier: IbsimCarrier, fabric: Fabric) -> Probe:
     """To whatever LID the port was told that the subnet manager has."""
     path = PathRecord(sgid=_gid(fabric, NEWCOMER), dgid=_gid(fabric, SENDERS[0]), numb_path=1)
     mad = _sa_mad(Method.GET, SaAttribute.PATH_RECORD, path, "sgid", "dgid", "numb_path")
-    return Probe(carrier, lambda: (mad, Address(lid=_sm_lid(carrier))), _is_well, every=PATH_TICKS)
+    return Probe(carrier, lambda: (mad, administrator(carrier)), _is_well, every=PATH_TICKS)
 
 
 def _sm_info(carrier: IbsimCarrier, lid: int) -> Probe:
@@ -247,18 +247,10 @@ def _sa_mad(method: Method, attribute: SaAttribute, record: Format, *names: str)
 
 def _ask_sa(carrier: IbsimCarrier, method: Method, attribute: SaAttribute, record: Format, *names: str) -> None:
     """SubnetError if it is refused."""
-    answer = ask(carrier, _sa_mad(method, attribute, record, *names), Address(lid=_sm_lid(carrier)))
-    if answer is None or not _is_well(answer):
-        status = "not answered" if answer is None else f"status {MadHeader.status.get(answer):#06x}"
-        raise SubnetError(f"{method.name} of a {attribute.name} from {carrier.host}: {status}")
-
-
-def _sm_lid(carrier: IbsimCarrier) -> int:
-    """As the port was told."""
-    answer = ask(carrier, DirectedSmp.pack(method=Method.GET, attribute_id=SmpAttribute.PORT_INFO))
-    if answer is None:
-        raise SubnetError(f"the port of {carrier.host} does not answer")
-    return int(PortInfo.master_sm_lid.get(answer, 64))
+    answer = ask_administrator(carrier, _sa_mad(method, attribute, record, *names))
+    if not _is_well(answer):
+        status = MadHeader.status.get(answer)
+        raise SubnetError(f"{method.name} of a {attribute.name} from {carrier.host}: status {status:#06x}")
 
 
 def _kept(carrier: IbsimCarrier) -> dict[str, bool]:

@@ -26,6 +26,7 @@ from weft.errors import SubnetError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.ids import PKey
+from weft.mad.administrator import NoAnswer, ask_administrator
 from weft.mad.carrier import Address, Carrier, ask
 from weft.mad.discover import directed_get
 from weft.routing.lids import ports_with_lids
@@ -41,7 +42,6 @@ from weft.wire.smp import DirectedSmp, PKeyTable, SmpAttribute
 SA_KEY = 1
 KEY_TRAPS = (Trap.BAD_P_KEY, Trap.BAD_Q_KEY, Trap.BAD_SWITCH_P_KEY)
 _ALL, _ALL_PRODUCERS = 0xFFFF, 0xFF_FFFF
-_TIMEOUT_MS = 1_000
 _DATA = 64  # where an attribute of performance management begins
 
 
@@ -128,15 +128,13 @@ class Watch:
     def __init__(self, carrier: Carrier, sa_key: int = SA_KEY, traps: Sequence[Trap] = KEY_TRAPS) -> None:
         self._carrier, self._sa_key, self._traps = carrier, sa_key, traps
         info, keys = (_own(carrier, attribute) for attribute in (SmpAttribute.PORT_INFO, SmpAttribute.P_KEY_TABLE))
-        lid = PortInfo.master_sm_lid.get(info)
-        if not lid:
+        if not PortInfo.master_sm_lid.get(info):
             raise SubnetError("no subnet manager has configured this port: nobody would tell of violations")
         if PKey.DEFAULT not in PKeyTable.unpack(keys).p_key:
             raise SubnetError(
                 "this port is no full member of Default, so reports from other ports do not reach it"
                 "\n  Watch from the port of the subnet manager, which is."
             )
-        self._administrator = Address(lid)
         carrier.register(MgmtClass.SUBN_ADM, [Method.REPORT], class_version=2)
 
     def __enter__(self) -> Self:
@@ -159,7 +157,7 @@ class Watch:
             subscribe=on,
             type=_ALL,
             trap_number=trap,
-            qpn=self._administrator.qp,
+            qpn=Address().qp,
             producer_type=_ALL_PRODUCERS,
         )
         mad = SaMad.pack(
@@ -168,14 +166,19 @@ class Watch:
             sm_key=self._sa_key,
             data=wish.ljust(SaMad.fields["data"].width // 8, b"\0"),
         )
-        answer = ask(self._carrier, mad, self._administrator, timeout_ms=_TIMEOUT_MS)
-        if on and (answer is None or SaMad.status.get(answer)):
-            why = "no answer" if answer is None else f"status {SaMad.status.get(answer):#06x}"
+        try:
+            status = SaMad.status.get(ask_administrator(self._carrier, mad))
+            refusal = f"status {status:#06x}" if status else ""
+        except NoAnswer:
+            if not on:
+                return False
+            refusal = "no answer"
+        if on and refusal:
             raise SubnetError(
-                f"the subnet administrator at LID {self._administrator.lid} does not tell of trap {int(trap)}: {why}"
+                f"the subnet administrator does not tell of trap {int(trap)}: {refusal}"
                 "\n  It tells whom it trusts: give the sa_key of its options."
             )
-        return answer is not None
+        return True
 
     def notices(self, wait_s: float = 0.0) -> Iterator[GmpNotice]:
         """What was reported since, and what is within so many seconds, as it comes."""

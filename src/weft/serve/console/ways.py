@@ -11,8 +11,9 @@ from weft.diags.ask import HERE, Target, get_smp
 from weft.diags.ibtracert import Hop, trace
 from weft.errors import SubnetError
 from weft.fabric.model import Fabric
-from weft.mad.carrier import Address, Carrier
-from weft.mad.host_paths import NoAnswer, ask_paths
+from weft.mad.administrator import NoAnswer
+from weft.mad.carrier import Carrier
+from weft.mad.host_paths import ask_paths
 from weft.monitor.ports import Ports
 from weft.sim.traffic import find_host_port
 from weft.wire.port_info import PortInfo
@@ -61,7 +62,7 @@ def find_way(carrier: Carrier, ports: Ports, source: str, target: str) -> Way:
 def _record(carrier: Carrier, here: PortInfo, guids: list[int]) -> PathRecord | None:
     gids = [here.gid_prefix << 64 | guid for guid in guids]
     with suppress(NoAnswer):
-        for row in ask_paths(carrier, Address(here.master_sm_lid), *gids):
+        for row in ask_paths(carrier, *gids):
             return PathRecord.unpack(row.tobytes())
     return None
 

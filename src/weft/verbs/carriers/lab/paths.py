@@ -14,11 +14,12 @@ from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.connection import Line
 from weft.verbs.carriers.lab.port_facts import Facts
 from weft.wire.format import Format, Malformed
-from weft.wire.mad import Method
+from weft.wire.mad import Method, Status
 from weft.wire.sa import MCMemberRecord, PathRecord, SaAttribute, SaMad
 from weft.wire.sa_query import component_mask
 
 _PATIENCE_S = 2.0
+_BUSY_S = 0.05  # until it is asked again
 _ASK_AGAIN_S = 1.0  # about what the administrator did not know, or when it did not answer
 _MULTICAST = 0xFF  # the first byte of a GID
 _IPV4 = 0xFFFF  # before the last 32 bits of a GID that is an IPv4 address
@@ -102,9 +103,13 @@ class Paths:
     def _ask(self, method: Method, attribute: SaAttribute, query: Format, mask: int) -> bytes | None:
         """The first record of the answer."""
         mad = SaMad(method=method, attribute_id=attribute, component_mask=mask, data=query.raw)
-        try:
-            answer = self._line.ask("sa", _PATIENCE_S, mad=mad.raw.hex())
-            found = SaMad.unpack(bytes.fromhex(answer["mad"]))
-        except (ConfigError, SubnetError, Malformed):
-            return None
-        return None if found.status else found.data
+        until_s = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                answer = self._line.ask("sa", _PATIENCE_S, mad=mad.raw.hex())
+                found = SaMad.unpack(bytes.fromhex(answer["mad"]))
+            except (ConfigError, SubnetError, Malformed):
+                return None
+            if found.status != Status.BUSY or time.monotonic() > until_s:
+                return None if found.status else found.data
+            time.sleep(_BUSY_S)

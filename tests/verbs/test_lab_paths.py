@@ -1,0 +1,31 @@
+"""What an adapter in a lab asks the subnet administrator."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.verbs.carriers.lab.paths import Paths
+from weft.verbs.carriers.lab.port_facts import Facts
+from weft.wire.mad import Status
+from weft.wire.port_info import PortInfo
+from weft.wire.sa import PathRecord, SaMad, SaStatus
+
+FACTS = Facts(PortInfo(lid=4), (1,), (0xFFFF,))
+
+
+class Administrator:
+    """A line to a lab in which one answers in turn as it is told."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.statuses = list(statuses)
+
+    def ask(self, what, patience_s, *, mad):
+        status = self.statuses.pop(0)
+        return {"mad": SaMad.pack(status=status, data=PathRecord(slid=4, dlid=7).raw).hex()}
+
+
+@pytest.mark.parametrize(("statuses", "lid"), [((Status.BUSY, Status.BUSY, 0), 7), ((SaStatus.NO_RECORDS,), None)])
+def test_who_is_busy_is_asked_again_and_who_knows_no_path_is_not(statuses, lid):
+    administrator = Administrator(*statuses)
+    found = Paths(administrator, lambda: FACTS).to((2, 1))
+    assert (found and found.lid, administrator.statuses) == (lid, [])
