@@ -76,6 +76,13 @@ def test_a_file_that_changes_is_read_anew(own: Path) -> None:
     assert catalog.server(str(own)).height_u == 10
 
 
+def test_fewer_devices_than_those_of_like_take_their_addresses_with_them(own: Path) -> None:
+    own.write_text("like: dgx-h100\nnvlink_spread: [9, 9]\n")
+    found = catalog.server(str(own))
+    assert "nvswitch1" in found.bus_id
+    assert "nvswitch2" not in found.bus_id
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
@@ -103,7 +110,7 @@ def test_a_file_that_changes_is_read_anew(own: Path) -> None:
         ("pcie0: [gpu0", "pcie0: [pcie0, gpu0", "pcie0 once"),
         ('gpu0: "0000', 'gpu7: "0000', "read 'gpu7', expected .*gpu0"),
         ("0000:1b:00.0", "1b", "a PCI address such as"),
-        ("height_u: 4\n", "", "a mapping with height_u"),
+        ("height_u: 4\n", "", "expected height_u beside it; or like: dgx-h100"),
         ("height_u: 4", "height_u: 4\nname: mine", "read 'name', expected the keys like"),
         (SMALL, "like: dgx-h10", "did you mean dgx-h100"),
         (SMALL, "like: other.yaml", "may not be like another of your own"),

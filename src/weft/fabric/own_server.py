@@ -83,9 +83,23 @@ def template_of(doc: Document, name: str, day: datetime.date) -> catalog.Server:
         doc.refuse_key((strange,), known)
     like = _like(doc, told.pop("like", None))
     whole = {"source": f"{name}, a file of one's own", "date": day, **like, **told, "name": name}
+    fields = msgspec.structs.fields(catalog.Server)
+    missing = [one.name for one in fields if one.required and one.name not in whole]
+    if missing:
+        doc.refuse((), f"{' and '.join(missing)} beside it; or like: dgx-h100, and only what differs")
     template = replace(doc, data=whole).convert((), catalog.Server)
+    if "bus_id" not in told:  # of devices that there are: those of `like` may be fewer here
+        there = {key: address for key, address in template.bus_id.items() if key in _devices(template)}
+        template = msgspec.structs.replace(template, bus_id=there)
     _Check(doc, template).everything()
     return template
+
+
+def _devices(template: catalog.Server) -> list[str]:
+    """All that have a PCI address."""
+    gpus = [f"gpu{number}" for number in range(min(template.gpus, _MOST["gpus"]))]
+    switches = [f"nvswitch{number}" for number in range(len(template.nvlink_spread))]
+    return [*gpus, *template.compute, *template.storage, *template.spare, *switches]
 
 
 def _like(doc: Document, name: Any) -> dict[str, Any]:
@@ -232,8 +246,7 @@ class _Check:
             )
 
     def _bus_ids(self) -> None:
-        switches = [f"nvswitch{number}" for number in range(len(self.template.nvlink_spread))]
-        known = (*self.gpus, *self.adapters, *switches)
+        known = _devices(self.template)
         for name, address in self.template.bus_id.items():
             if name not in known:
                 self.doc.refuse_key(("bus_id", name), known)

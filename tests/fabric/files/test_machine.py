@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -295,3 +296,52 @@ def test_a_cube_mesh_is_refused_with_what_is_odd(tmp_path: Path) -> None:
     lines[2] = lines[2].replace("NV2", "SYS", 1)
     with pytest.raises(FileError, match=r"each joined with each.*gpu0 is joined with gpu2, gpu3.*cube meshes"):
         to_yaml(_file(tmp_path, "\n".join(lines)), H100)
+
+
+def rails_of(gpus: int, nics: int, near: Callable[[int, int], bool], device: str = "mlx5_{}") -> str:
+    """GPUs behind NVSwitches; adapters that share a PCIe switch with some of them."""
+    names = [f"GPU{n}" for n in range(gpus)] + [f"NIC{n}" for n in range(nics)]
+
+    def cell(one: int, other: int) -> str:
+        low, high = sorted((one, other))
+        if low == high:
+            return "X"
+        return "NV18" if high < gpus else "PIX" if low < gpus and near(low, high - gpus) else "NODE"
+
+    rows = ["\t".join([name, *(cell(n, other) for other in range(len(names)))]) for n, name in enumerate(names)]
+    legend = [f"  NIC{n}: {device.format(n)}" for n in range(nics)]
+    return "\n".join(["\t" + "\t".join(names), *rows, "", "NIC Legend:", *legend, ""])
+
+
+def test_efa_devices_of_a_gpu_are_one_rail(tmp_path: Path) -> None:
+    """A P5 shows 32 of 100 Gb/s, four for each GPU; a P4d one for two."""
+    p5 = rails_of(8, 32, lambda gpu, nic: nic // 4 == gpu, "rdmap{}s0")
+    found = template(tmp_path, p5, Known(gpu="H100", adapter="EFA-4x100"))
+    assert found.compute == tuple(f"rdmap{4 * n}s0" for n in range(8))
+    assert found.pcie_tree["pcie7"] == ("gpu7", "rdmap28s0")
+    flat = rails_of(8, 32, lambda gpu, nic: False, "rdmap{}s0")  # as where a hypervisor hides PCIe switches
+    assert template(tmp_path, flat, Known(gpu="H100", adapter="EFA-4x100")).compute == found.compute
+    with pytest.raises(ConfigError, match=r"4 EFA devices for each GPU.*--adapter EFA-4x100"):
+        template(tmp_path, p5, Known(gpu="H100", adapter="EFA-1x100"))
+    p4d = rails_of(8, 4, lambda gpu, nic: nic == gpu // 2, "rdmap{}s0").replace("NV18", "NV12")
+    assert len(template(tmp_path, p4d, Known(gpu="A100", adapter="EFA-1x100")).compute) == 4
+
+
+def test_a_tray_is_no_server(tmp_path: Path) -> None:
+    tray = rails_of(4, 4, lambda gpu, nic: False)
+    with pytest.raises(ConfigError, match=r"a tray: .*server=gb200-nvl72"):
+        template(tmp_path, tray, Known(gpu="GB200", adapter="ConnectX-7"))
+    assert template(tmp_path, tray, Known(gpu="B200", adapter="ConnectX-7")).gpus == 4
+
+
+def test_what_cannot_be_a_server_says_why(tmp_path: Path) -> None:
+    """Lines that a terminal broke, in a word or between two; AMD's; adapters that nvidia-smi does not know."""
+    whole = MATRIX.expandtabs(8)
+    for width in (24, 28):
+        broken = "\n".join(line[:width] + "\n" + line[width:] if line[width:] else line for line in whole.splitlines())
+        with pytest.raises(FileError, match="lines that no terminal broke"):
+            template(tmp_path, broken, H100)
+    with pytest.raises(FileError, match="none of AMD"):
+        template(tmp_path, "  GPU0  GPU1\nGPU0  0  XGMI\nGPU1  XGMI  0\n", H100)
+    with pytest.raises(FileError, match="compute_adapter: gVNIC-200"):
+        template(tmp_path, rails_of(8, 0, lambda gpu, nic: False), H100)

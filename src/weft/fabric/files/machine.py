@@ -4,14 +4,14 @@
 
 Adapters that share a PCIe switch with a GPU are the compute rails, in the order of those GPUs; the others are for
 storage. Where none shares one, all are rails. Switches below switches are one switch, as in the catalog; a processor is
-a NUMA domain, since neither file knows sockets.
+a NUMA domain, since neither file knows sockets. Several EFA devices of a GPU are one rail, as AWS's plugin joins them.
 """
 
 from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -25,6 +25,9 @@ from weft.fabric.files.lab.document import Document
 from weft.fabric.files.parts import Machine
 from weft.fabric.files.text import first_look, read_text
 from weft.fabric.own_server import template_of
+from weft.fabric.rates import parse_label
+
+_EFA_GBIT_S = 100  # of one device, or more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +54,16 @@ def to_yaml(path: Path, known: Known | None = None) -> str:
 
 def _template(path: Path, machine: Machine, known: Known) -> dict[str, Any]:
     gpu = _gpu(path, machine, known)
-    rails, others = _rails(path, machine, known)
+    _refuse_tray(path, machine, gpu)
+    near, others = _rails(path, machine, known)
+    card = _card(path, machine, near, known.adapter, "--adapter")
+    rails = _joined(path, machine, near, card)
     told: dict[str, Any] = {"gpu": gpu.name, "gpus": len(machine.gpus), **_nvlinks(machine, gpu)}
-    told |= {"compute_adapter": _card(path, machine, rails, known.adapter, "--adapter"), "compute": rails}
+    told |= {"compute_adapter": card, "compute": rails}
     if others:
-        card = known.storage_adapter or ("" if machine.cards else known.adapter)
-        told |= {"storage_adapter": _card(path, machine, others, card, "--storage-adapter"), "storage": others}
-    tree = _tree(machine)
+        other = known.storage_adapter or ("" if machine.cards else known.adapter)
+        told |= {"storage_adapter": _card(path, machine, others, other, "--storage-adapter"), "storage": others}
+    tree = _tree(machine, [*machine.gpus, *rails, *others])
     told["cpus"] = len(machine.sockets)
     if machine.cpu is not None:
         told["cpu"] = machine.cpu
@@ -84,11 +90,28 @@ def _gpu(path: Path, machine: Machine, known: Known) -> catalog.Gpu:
     raise ConfigError(f"{path} does not say which GPUs it has: say so, --gpu with one of {among}")
 
 
+def _refuse_tray(path: Path, machine: Machine, gpu: catalog.Gpu) -> None:
+    """A rack that is one NVLink domain is one server; a machine of it sees its own GPUs."""
+    racks = [one for one in catalog.servers() if one.gpu == gpu.name and one.trays > 1]
+    if machine.nvlink_spread and any(len(machine.gpus) <= one.gpus // one.trays for one in racks):
+        names = " or ".join(one.name for one in racks)
+        raise ConfigError(
+            f"{path} has {len(machine.gpus)} {gpu.name}, a tray: its NVLinks go to the switches of a rack, of which it "
+            f"does not tell. Take the rack, server={names}, or a template that is like it"
+        )
+
+
 def _rails(path: Path, machine: Machine, known: Known) -> tuple[list[str], list[str]]:
     """Compute adapters in the order of their GPUs, and the others."""
     adapters = sorted(machine.adapters, key=natural)
     if not adapters:
-        raise FileError(path, None, "no adapter", "adapters beside the GPUs: NIC columns, or <net> elements")
+        raise FileError(
+            path,
+            None,
+            "no adapter",
+            "adapters beside the GPUs: NIC columns, or <net> elements. Those without RDMA, as Google's gVNIC, are not "
+            "told: write them into a template, like: hgx-h100 and compute_adapter: gVNIC-200",
+        )
     strange = next((name for name in known.compute if name not in adapters), None)
     if strange is not None:
         raise ConfigError(f"--compute {strange}: {path} has {', '.join(adapters)}")
@@ -111,12 +134,26 @@ def _card(path: Path, machine: Machine, adapters: Sequence[str], given: str, fla
     )
 
 
-def _tree(machine: Machine) -> dict[str, list[str]]:
+def _joined(path: Path, machine: Machine, rails: list[str], card: str) -> list[str]:
+    """The first of each GPU's EFA devices, which AWS's plugin of NCCL makes one network."""
+    adapter, many = catalog.adapter(card), len(rails) // len(machine.gpus)
+    if adapter.vendor != "AWS" or many <= 1:
+        return rails
+    if parse_label(adapter.speed)[0].rate_gbit_s() < _EFA_GBIT_S * many:
+        raise ConfigError(
+            f"{path} has {many} EFA devices for each GPU, which AWS's plugin of NCCL joins: {card} is one of them. Say "
+            f"what they are together, --adapter EFA-4x100"
+        )
+    return rails[::many]
+
+
+def _tree(machine: Machine, devices: Collection[str]) -> dict[str, list[str]]:
     """Processors, then PCIe switches; a device alone below a switch hangs below the processor itself."""
     below: dict[str, list[str]] = {f"cpu{number}": [] for number in range(len(machine.sockets))}
     switches = 0
     for number, groups in enumerate(machine.sockets):
-        for group in groups:
+        for whole in groups:
+            group: Sequence[str] = [name for name in whole if name in devices]
             if len(group) > 1:
                 below[f"pcie{switches}"] = list(group)
                 group = (f"pcie{switches}",)

@@ -32,6 +32,8 @@ _LEGEND = re.compile(r"\s*(NIC[0-9]{1,3}):\s*(\S+)\s*")
 _CELL = re.compile(r"X|SYS|NODE|PHB|PXB|PIX|NV[0-9]{1,3}")
 _ONE_SWITCH, _ONE_CPU = ("PIX", "PXB"), ("PIX", "PXB", "PHB", "NODE")
 _EXPECTED = "a row of `nvidia-smi topo -m`: GPU0 X NV18 PIX ..."
+_WHOLE = "lines that no terminal broke: nvidia-smi topo -m > topo.txt"
+_AMD = re.compile(r"\bXGMI\b|\bROCm\b")
 _MOST = 256  # GPUs and adapters of a server
 
 
@@ -43,6 +45,9 @@ class _Row(NamedTuple):
 
 def read(path: Path, text: str) -> Machine:
     lines = [_COLOUR.sub("", line) for line in text.splitlines()]
+    strange = next((number for number, line in enumerate(lines, 1) if _AMD.search(line)), None)
+    if strange is not None:
+        raise FileError(path, strange, lines[strange - 1].strip(), "GPUs of NVIDIA: weft has none of AMD, and no RCCL")
     at, columns, has_numa = _heads(path, lines)
     rows = _rows(path, lines, at, columns, has_numa)
     names = _names(path, lines, columns)
@@ -78,6 +83,8 @@ def _rows(path: Path, lines: Sequence[str], at: int, columns: Sequence[str], has
     rows: dict[str, _Row] = {}
     for number in range(at + 1, len(lines)):
         words = lines[number].split()
+        if words and _CELL.fullmatch(words[0]) and "=" not in words:  # which a legend has
+            raise FileError(path, number + 1, lines[number].strip(), _WHOLE)
         if not words or words[0] not in columns:
             continue
         cells, rest = words[1 : len(columns) + 1], words[len(columns) + 1 :]
@@ -108,6 +115,9 @@ def _names(path: Path, lines: Iterable[str], columns: Sequence[str]) -> dict[str
     nameless = next((one for one in columns if _NIC.fullmatch(one) and one not in legend), None)
     if nameless is not None:
         raise FileError(path, None, f"a column {nameless}", f"its name in the NIC legend below: {nameless}: mlx5_0")
+    lost = next((one for one in legend if one not in columns), None)
+    if lost is not None:
+        raise FileError(path, None, f"{lost}: {legend[lost]} in the legend", f"a column {lost}, and {_WHOLE}")
     gpus = [column for column in columns if _GPU.fullmatch(column)]
     numbered = {column: f"gpu{number}" for number, column in enumerate(gpus)}
     return {column: numbered.get(column) or legend.get(column, column) for column in columns}
