@@ -19,7 +19,6 @@ from weft.fabric.model import Fabric
 from weft.fabric.paths import HostPaths
 from weft.ids import Lid
 from weft.mad import faults
-from weft.mad.carrier import Address
 from weft.mad.devices import NONE
 from weft.mad.host_paths import join_group
 from weft.mad.local import LocalCarrier
@@ -99,8 +98,7 @@ class Running:
                 continue
             gid = PortInfo.gid_prefix.get(info) << 64 | int(self.fabric.ports.guid[slot])
             carrier = Host(self.net, slot)
-            sm = Address(PortInfo.master_sm_lid.get(info))
-            member = join_group(carrier, sm, gid, 0xFFFF, mgid)
+            member = join_group(carrier, gid, 0xFFFF, mgid)
             carrier.close()
             if member is not None:
                 self.members[slot] = member

@@ -24,7 +24,6 @@ from weft.diags.ibtracert import ibtracert
 from weft.fabric.kinds import NodeKind
 from weft.fabric.views import Port
 from weft.lab import control, registry
-from weft.mad.carrier import Address
 from weft.mad.host_paths import ask_paths
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.verbs import enums as e
@@ -69,7 +68,7 @@ class Lab:
         for host, carrier in self.carriers.items():
             info = PortInfo.unpack(get_smp(carrier, HERE, SmpAttribute.PORT_INFO))
             guid = NodeInfo.unpack(get_smp(carrier, HERE, SmpAttribute.NODE_INFO)).port_guid
-            rows = ask_paths(carrier, Address(info.master_sm_lid), info.gid_prefix << 64 | guid)
+            rows = ask_paths(carrier, info.gid_prefix << 64 | guid)
             fields = (column(rows, one).tolist() for one in (PathRecord.dlid, PathRecord.sl, PathRecord.p_key))
             for dlid, sl, p_key in zip(*fields, strict=True):
                 if name_of.get(dlid, host) != host:
