@@ -19,6 +19,7 @@ from weft.fabric.faults import remove_link
 from weft.fabric.rates import read_catalog
 
 JUDGED = sorted(Path(__file__).parent.glob("nccl_2_*.txt"))
+OLDER = Path(__file__).with_name("nccl_older.txt")
 PATTERNS = {"chain": "collnet_chain", "direct": "collnet_direct"}
 
 
@@ -38,15 +39,17 @@ class Case:
 def judged() -> list[Case]:
     cases: list[Case] = []
     for path in JUDGED:
-        _read(path.read_text(encoding="utf-8"), path.stem.removeprefix("nccl_").replace("_", "."), cases)
+        _read(path, path.stem.removeprefix("nccl_").replace("_", "."), cases)
     return cases
 
 
-def _read(text: str, version: str, cases: list[Case]) -> None:
-    for line in text.splitlines():
+def _read(path: Path, version: str, cases: list[Case]) -> None:
+    """Where no version is given, it is the first word of a case."""
+    for line in path.read_text(encoding="utf-8").splitlines():
         kind, *words = line.split()
         if kind == "case":
-            cases.append(Case(" ".join(words), version, replace(_cluster(*words), nccl=version)))
+            its, *about = (version, *words) if version else words
+            cases.append(Case(" ".join(about), its, replace(_cluster(*about), nccl=its)))
         elif kind == "graph":
             channels, intra, inter = int(words[1]), float(words[2]), float(words[3])
             found = Graph(channels=channels, intra_gbyte_s=intra, inter_gbyte_s=inter)
@@ -80,7 +83,7 @@ each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.vers
 
 
 def test_the_constants_have_a_judge_and_so_has_every_newer_version() -> None:
-    """Older ones were read, not run."""
+    """Of older ones tables were run (below), up to 2.25; later ones were read."""
     versions = {case.version for case in CASES}
     assert constants().version in versions
     newer = read_catalog("nccl.toml")["newer"]
@@ -102,13 +105,27 @@ def test_the_search_finds_the_channels_that_nccl_finds(case: Case) -> None:
 
 @each_case
 def test_the_table_is_nccls(case: Case) -> None:
+    _check_table(case)
+
+
+def test_tables_of_older_versions_are_nccls() -> None:
+    cases: list[Case] = []
+    _read(OLDER, "", cases)
+    minors = {case.version.rpartition(".")[0] for case in cases}
+    assert minors == {f"2.{minor}" for minor in range(18, 26)} <= read_catalog("nccl.toml")["older"].keys()
+    assert all(case.table for case in cases)
+    for case in cases:
+        _check_table(case)
+
+
+def _check_table(case: Case) -> None:
     for name in ("AllReduce", "AllGather", "Broadcast"):
         rows = table(case.cluster, search(case.cluster), collective(name))
         ours = {(name, row.name): (row.latency_us, row.algo_gbyte_s) for row in rows if not row.off}
         theirs = {key: value for key, value in case.table.items() if key[0] == name}
-        assert ours.keys() == theirs.keys()
+        assert ours.keys() == theirs.keys(), (case.version, case.name)
         for key, value in theirs.items():
-            assert ours[key] == pytest.approx(value, rel=2e-5), key
+            assert ours[key] == pytest.approx(value, rel=2e-5), (case.version, case.name, key)
 
 
 @each_case
@@ -308,7 +325,7 @@ def test_blackwell_had_as_many_channels_as_nvls_before_2_28() -> None:
 
 def test_versions_that_nobody_read_are_refused() -> None:
     cluster = from_server("dgx-b200", nodes=4)
-    with pytest.raises(ConfigError, match=r"has read the code of 2\.24, .*, 2\.32"):
+    with pytest.raises(ConfigError, match=r"has read the code of 2\.18, .*, 2\.32"):
         choose(replace(cluster, sm=90, nccl="2.99"), Collective.ALL_REDUCE, 8)
     with pytest.raises(ConfigError, match=r"a version is 2\.28"):
         constants("newest")

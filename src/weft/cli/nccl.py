@@ -93,7 +93,7 @@ def nccl(
         So many; for sends between pairs, of all of them together: NCCL_MIN_P2P_NCHANNELS and NCCL_MAX_P2P_NCHANNELS.
         Else what NCCL would choose.
     nccl
-        Whose choices: 2.24 to 2.32. Else 2.30, the newest whose source is public.
+        Whose choices: 2.18 to 2.32. Else 2.30, the newest whose source is public.
     min_ctas
         Channels at least, as NCCL takes it from its environment.
     max_ctas

@@ -67,11 +67,16 @@ class Case:
         multicast = self.row.algorithm in (Algorithm.NVLS, Algorithm.NVLS_TREE)
         return us if multicast else us * hop_ratio(self.cluster, self.fitted)
 
-    def crossing_us(self, pattern: Pattern) -> float:
-        """Of a step between nodes. NCCL hides some of a ring's, which measurements do not show: a tree's counts."""
+    @property
+    def network_us(self) -> float:
+        """Of a step between nodes, by NCCL, which hides some of a ring's. Measurements do not: a tree's counts."""
         like = Algorithm.TREE if self.row.algorithm == Algorithm.RING else self.row.algorithm
-        latency_us = constants().latency_us.network[like][_PROTOCOLS.index(self.row.protocol)]
-        return crossing_us(self.cluster, find(self.networks, pattern), latency_us, self.row.protocol, self.fitted)
+        return constants().latency_us.network[like][_PROTOCOLS.index(self.row.protocol)]
+
+    def crossing_us(self, pattern: Pattern) -> float:
+        """Of a step between nodes."""
+        network = find(self.networks, pattern)
+        return crossing_us(self.cluster, network, self.network_us, self.row.protocol, self.fitted)
 
     def adapters_gbyte_s(self, pattern: Pattern) -> float:
         """Data that all adapters of a node send."""

@@ -67,7 +67,9 @@ class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 class Factors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     ring_ll: float
+    ring_ll_copied: float
     ring_ll128: float
+    ring_ll128_alone: float
     tree: float
     tree_ll: float
     tree_ll128_one_node: float
@@ -111,6 +113,11 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     nvls_corrected: bool
     nvls_tree_tuned: bool
     channels_with_nvls: bool
+    nvls_tree_log: bool
+    scattered: tuple[Algorithm, ...]
+    scattered_bus: tuple[Algorithm, ...]
+    exposed: bool
+    ring_crossings_less: int
     blackwell: bool
     rewritten: bool
     ring_plateau_inside: tuple[Collective, ...]

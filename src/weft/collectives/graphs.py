@@ -122,10 +122,10 @@ def search(cluster: Cluster) -> Graphs:
 
 def _one_node(cluster: Cluster) -> Graphs:
     total, speeds = inside_gbyte_s(cluster), constants(cluster.nccl).of_sm(cluster.sm).one_node
-    found = _best(speeds, lambda speed: _ring_channels(cluster, total, speed), _enough_gbyte_s(cluster))
+    found = _best(speeds, lambda speed: _ring_channels(cluster, total, speed), _enough_gbyte_s(cluster), _most(cluster))
     if not found.channels:
         return Graphs(ring=_SIMPLE_ORDER, tree=_SIMPLE_ORDER, same_channels=True)
-    ring = _cut(cluster, found, _most())
+    ring = _cut(cluster, found, _most(cluster))
     # Two GPUs are a tree of one edge, which takes only half of each one's NVLink.
     shared = 2 * total if cluster.gpus == 2 and cluster.nvlink else total
     if cluster.board is not None and not cluster.nvlink:
@@ -152,10 +152,10 @@ def _network(cluster: Cluster) -> Graphs:
         rings = _path_channels(cluster, speed) if _alternates(cluster) else inside / speed
         return int(min(cluster.nics * int(nic / speed), outside / speed, rings))
 
-    found = _best(speeds, fitting, _enough_gbyte_s(cluster))
+    found = _best(speeds, fitting, _enough_gbyte_s(cluster), _most(cluster))
     if not found.channels:
         raise ConfigError(f"adapters slower than {speeds[-1]:g} GB/s are too slow for NCCL's search")
-    ring = _cut(cluster, found, _most())
+    ring = _cut(cluster, found, _most(cluster))
     between = ring.inter_gbyte_s
     tree = Graph(ring.channels, _raised(speeds, between, inside / ring.channels), between)
     if cluster.board is not None and cluster.sm < _HOPPER and gpus > 1:
@@ -184,7 +184,9 @@ def _nvls(cluster: Cluster, speeds: Sequence[float]) -> Graph:
     """One channel for each head; the head's own NVLink carries it twice."""
     heads = min(cluster.gpus, cluster.nics, constants().limits.nvls_gpus)
     total, nic = cluster.nvlink_gbyte_s, cluster.nic_gbyte_s
-    found = _best(speeds, lambda speed: min(heads, int(total / speed) - 1) if speed <= nic else 0, total)
+    found = _best(
+        speeds, lambda speed: min(heads, int(total / speed) - 1) if speed <= nic else 0, total, _most(cluster)
+    )
     return Graph(found.channels, found.intra_gbyte_s, _raised(speeds, found.inter_gbyte_s, nic))
 
 
@@ -192,12 +194,12 @@ def _has_nvls(cluster: Cluster) -> bool:
     return cluster.nvls and cluster.nvswitch and cluster.sm >= _HOPPER and cluster.gpus > 1
 
 
-def _most() -> int:
+def _most(cluster: Cluster) -> int:
     """Channels that the search may find: the communicator has two for each."""
-    return constants().limits.channels // 2
+    return constants(cluster.nccl).limits.channels // 2
 
 
-def _best(speeds: Sequence[float], fitting: Callable[[float], int], enough_gbyte_s: float) -> Graph:
+def _best(speeds: Sequence[float], fitting: Callable[[float], int], enough_gbyte_s: float, most: int) -> Graph:
     """The speed at which the channels that fit are fastest in all, or the first that is fast enough."""
     best = NONE
     for speed in speeds:
@@ -205,7 +207,7 @@ def _best(speeds: Sequence[float], fitting: Callable[[float], int], enough_gbyte
             speed < constants().search.again * best.inter_gbyte_s or best.total_gbyte_s >= enough_gbyte_s
         ):
             break
-        channels = min(fitting(speed), _most())
+        channels = min(fitting(speed), most)
         if channels * speed > best.total_gbyte_s:
             best = Graph(channels, speed, speed)
     return best

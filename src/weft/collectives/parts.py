@@ -114,15 +114,21 @@ def _relayed_gbyte_s(cluster: Cluster) -> tuple[float, float, float]:
 
 
 def _line(case: Case) -> Parts:
-    """Broadcast and reduce: a ring cut open, through which chunks follow each other."""
+    """Broadcast and reduce: a ring cut open, through which chunks follow each other.
+
+    The first chunk is stored at every stage: with Simple by every GPU that sends, with LL and LL128 by the one that
+    sends to another node, since inside a node these pass on what has come of a chunk; and on every wire between nodes.
+    """
     cluster, crossings = case.cluster, case.cluster.nodes - 1
     hops = cluster.ranks - 1
     crossing_us = case.crossing_us(Pattern.RING) if crossings else 0.0
-    data = case.data(_ring_limits(case))
-    # LL and LL128 pass on inside a node what has come of a chunk; the network and Simple wait for the whole.
-    waits = hops if case.row.protocol == Protocol.SIMPLE else crossings
-    pipeline_us = max(0, waits - 1) * data[1] / _rounds(case, _chunk_of(case), case.channels)
-    return case.parts(data, (hops - crossings) * case.inside_us + crossings * crossing_us, pipeline_us)
+    limits = _ring_limits(case)
+    chunk_bytes = case.size_bytes / _rounds(case, _chunk_of(case), case.channels)
+    stage_us = {name: chunk_bytes / limit / 1000 for name, limit in limits.items()}
+    wire_us, gpu_us = stage_us.pop(ADAPTERS, 0.0), max(stage_us.values())
+    stages = hops if case.row.protocol == Protocol.SIMPLE else max(1, crossings)
+    pipeline_us = stages * gpu_us + crossings * wire_us - max(gpu_us, wire_us)
+    return case.parts(case.data(limits), (hops - crossings) * case.inside_us + crossings * crossing_us, pipeline_us)
 
 
 def _chunk_of(case: Case) -> Chunk:
@@ -281,11 +287,12 @@ def _collnet_limits(case: Case) -> dict[str, float]:
 
 
 def _pat(case: Case) -> Parts:
-    """One GPU in each node; network steps overlap."""
+    """One GPU in each node. Steps of the network overlap; what a network takes more does not, for levels wait."""
     step, ranks = constants().step, case.cluster.ranks
     factor = case.collective.bus_factor(ranks)
     data = case.data({CHANNELS: case.row.algo_gbyte_s, ADAPTERS: case.adapters_gbyte_s(Pattern.RING) / factor})
-    return case.parts(data, case.levels * case.crossing_us(Pattern.RING) / step.pat_overlap + ranks * step.pat_us)
+    level_us = case.crossing_us(Pattern.RING) - case.network_us * (1 - 1 / step.pat_overlap)
+    return case.parts(data, case.levels * level_us + ranks * step.pat_us)
 
 
 _OF: dict[Algorithm, Callable[[Case], Parts]] = {

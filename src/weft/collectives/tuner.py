@@ -14,7 +14,7 @@ from itertools import groupby
 from weft.collectives.bench import Row, Table
 from weft.collectives.choose import choose
 from weft.collectives.estimate import Estimate, estimate
-from weft.collectives.tuning import ALGORITHMS
+from weft.collectives.tuning import TUNED
 from weft.errors import ConfigError
 from weft.version import __version__
 
@@ -76,8 +76,8 @@ def _fastest(table: Table, row: Row) -> Estimate:
 def to_text(table: Table) -> str:
     """The file. Channels are always said: with -1 the plugin leaves NCCL one channel, not its own choice."""
     kind, cluster = table.settings.collective, table.cluster
-    if kind not in ALGORITHMS:  # those that NCCL tunes are those that the plugin knows
-        raise ConfigError(f"NCCL's tuner plugin knows no {kind}: it tunes {', '.join(ALGORITHMS)}")
+    if kind not in TUNED:  # those that NCCL tunes are those that the plugin knows
+        raise ConfigError(f"NCCL's tuner plugin knows no {kind}: it tunes {', '.join(TUNED)}")
     if cluster.windows:
         raise ConfigError("NCCL's tuner plugin is not asked about symmetric kernels: leave out -R 2, or --tuner")
     about = f"# weft {__version__}, simulated: {table.ranks.fabric.spec} seed={table.settings.options.seed}"

@@ -23,18 +23,13 @@ from weft.errors import ConfigError
 _BLACKWELL = 100
 _PROTOCOLS = list(Protocol)
 _NVLS_ONCE = 5 / 6  # of its channels, that NCCL expected before 2.28
+_NVLS_TREE_ONCE = 0.7  # and of NVLS trees in 2.18
 _SCATTERED = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
 _ROOTED = (Collective.BROADCAST, Collective.REDUCE)
+_ADDING = (Collective.ALL_REDUCE, Collective.REDUCE)  # by NCCL's count before 2.21, which forgot reduce_scatter
 _COLLNET = (Algorithm.COLLNET_DIRECT, Algorithm.COLLNET_CHAIN)
 _NVLS = (Algorithm.NVLS, Algorithm.NVLS_TREE)
-_SCATTERING = (Algorithm.RING, Algorithm.COLLNET_DIRECT, Algorithm.NVLS, Algorithm.PAT)
-ALGORITHMS: dict[Collective, tuple[Algorithm, ...]] = {
-    Collective.ALL_REDUCE: tuple(one for one in Algorithm if one != Algorithm.PAT),
-    Collective.ALL_GATHER: _SCATTERING,
-    Collective.REDUCE_SCATTER: _SCATTERING,
-    Collective.BROADCAST: (Algorithm.RING,),
-    Collective.REDUCE: (Algorithm.RING,),
-}
+TUNED = (Collective.ALL_REDUCE, *_SCATTERED, *_ROOTED)  # for which NCCL chooses among algorithms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +52,9 @@ class Row:
 @lru_cache(maxsize=1024)  # of every size it is the same, and a search asks for thousands
 def table(cluster: Cluster, graphs: Graphs, collective: Collective) -> tuple[Row, ...]:
     """All rows, in the order in which NCCL compares them: of equal ones, the first wins."""
-    if collective not in ALGORITHMS:
+    if collective not in TUNED:
         raise ConfigError(
-            f"NCCL has no choice of algorithms for {collective}: its model is for {', '.join(ALGORITHMS)}. "
+            f"NCCL has no choice of algorithms for {collective}: its model is for {', '.join(TUNED)}. "
             f"Everything else is sends and receives between pairs"
         )
     model = _Model(cluster, graphs, collective)
@@ -97,9 +92,15 @@ class _Model:
 
     # Which there are.
 
+    @property
+    def _algorithms(self) -> tuple[Algorithm, ...]:
+        if self.collective == Collective.ALL_REDUCE:
+            return tuple(one for one in Algorithm if one != Algorithm.PAT)
+        return self.constants.rules.scattered if self.collective in _SCATTERED else (Algorithm.RING,)
+
     def _off(self, algorithm: Algorithm, protocol: Protocol) -> str:
         """Why NCCL would not take it, or nothing."""
-        if algorithm not in ALGORITHMS[self.collective]:
+        if algorithm not in self._algorithms:
             return f"not for {self.collective}"
         if protocol != Protocol.SIMPLE and algorithm not in (Algorithm.RING, Algorithm.TREE):
             return "with Simple only"
@@ -176,10 +177,12 @@ class _Model:
 
     def _algo_gbyte_s(self, algorithm: Algorithm, protocol: Protocol) -> float:
         """Size over time. NCCL takes the bus bandwidth itself for all_gather and reduce_scatter other than on rings."""
-        bus = self._bus_gbyte_s(algorithm, protocol)
-        if algorithm != Algorithm.RING and self.collective in _SCATTERED:
+        bus, rules = self._bus_gbyte_s(algorithm, protocol), self.constants.rules
+        if algorithm in rules.scattered_bus and self.collective in _SCATTERED:
             return bus
-        if algorithm in _NVLS and not self.constants.rules.nvls_bus:
+        if algorithm == Algorithm.NVLS_TREE and not rules.nvls_tree_log:
+            return bus * _NVLS_TREE_ONCE * self.nodes / (2 * (self.nodes - 1))
+        if algorithm in _NVLS and not rules.nvls_bus:
             return bus * _NVLS_ONCE
         return bus * (self.ranks / self.steps if algorithm in (Algorithm.RING, *_NVLS) else 0.5)
 
@@ -206,10 +209,12 @@ class _Model:
     def _ring_gbyte_s(self, total: float, protocol: Protocol) -> float:
         factor, channels = self.constants.factor, self.graphs.ring.channels
         if protocol == Protocol.LL:
-            return min(self._ll_gbyte_s(), total * factor.ring_ll)
+            copied = self.nodes == 1 and self.collective not in _ADDING
+            return min(self._ll_gbyte_s(), total * (factor.ring_ll_copied if copied else factor.ring_ll))
         if protocol == Protocol.LL128:
             limit = self.generation.ring_ll128_channel_gbyte_s[self.scale]
-            return min(total * factor.ring_ll128, channels * limit)
+            part = factor.ring_ll128_alone if self.per_node == 1 else factor.ring_ll128
+            return min(total * part, channels * limit)
         return total
 
     def _tree_gbyte_s(self, total: float, protocol: Protocol) -> float:
@@ -246,6 +251,8 @@ class _Model:
     def _nvls_channel_once_gbyte_s(self, algorithm: Algorithm) -> float:
         """Before 2.28: the speeds as the search found them."""
         graph = self.graphs.nvls
+        if not self.constants.rules.nvls_tree_log:
+            return graph.intra_gbyte_s if self.nodes <= 2 else graph.inter_gbyte_s
         if algorithm == Algorithm.NVLS_TREE:
             return min(graph.intra_gbyte_s, graph.inter_gbyte_s / (1 if self.nodes <= 2 else 2))
         if self.collective == Collective.ALL_REDUCE or not self.constants.rules.nvls_gather:
@@ -274,7 +281,8 @@ class _Model:
     def _latency_us(self, algorithm: Algorithm, protocol: int) -> float:
         latency, step = self.constants.latency_us, self.constants.step
         # One GPU in a node has no NVLink to hide behind: all latency of the network shows, as in a tree.
-        exposed = self.per_node == 1 and not (algorithm in _COLLNET and self.constants.rules.rewritten)
+        rules = self.constants.rules
+        exposed = rules.exposed and self.per_node == 1 and not (algorithm in _COLLNET and rules.rewritten)
         between = latency.network[Algorithm.TREE if exposed else algorithm][protocol]
         inside = self._inside[algorithm][protocol]
         base, others, depth = latency.base[algorithm][protocol], self.per_node - 1, log2_down(self.nodes)
@@ -287,9 +295,9 @@ class _Model:
         if algorithm == Algorithm.COLLNET_CHAIN:
             return base + 2 * others * inside + between
         if algorithm == Algorithm.NVLS:
-            return inside + (between if self.nodes > 1 else 0.0)
+            return base + inside + (between if self.nodes > 1 else 0.0)
         if algorithm == Algorithm.NVLS_TREE:
-            return base + inside + 2 * depth * between
+            return base + inside + 2 * (depth if rules.nvls_tree_log else self.nodes - 1) * between
         return base + depth * between / step.pat_overlap + self.ranks * step.pat_us
 
     def _ring_steps_us(self, protocol: int, inside: float, between: float) -> float:
@@ -300,7 +308,9 @@ class _Model:
             like = Algorithm.TREE if simple and not self.graphs.same_channels else Algorithm.RING
             one = (latency.network if self.nodes > 1 else self._inside)[like][protocol]
             return one if self.graphs.same_channels else self.steps * one
-        crossings = (self.nodes - 1) * (2 if self.collective == Collective.ALL_REDUCE else 1)
+        crossings = self.nodes - 1
+        if self.collective == Collective.ALL_REDUCE and self.nodes > 1:
+            crossings = 2 * self.nodes - self.constants.rules.ring_crossings_less
         if self.nodes > 1:
             amd = self.cluster.processor == Processor.AMD
             post = step.network_post_amd_us if amd else step.network_post_us
