@@ -279,14 +279,15 @@ def test_one_pair_is_as_slow_as_the_proxy_that_posts_its_chunks(
 
 
 def test_a_pair_has_the_channels_that_nccl_gives_it():
-    """By bandwidth since 2.29, 14 Gbyte/s each, as many as one round serves all peers with; two at most before."""
+    """By bandwidth since 2.29, 14 Gbyte/s each, as many as one round serves all peers with; two before, at most."""
     found = {
         (nodes, version): channels_per_peer(replace(from_server("dgx-h100", nodes=nodes), nccl=version), 16)
         for nodes in (2, 4, 8, 64)
-        for version in ("", "2.28")
+        for version in ("", "2.28", "2.19")
     }
     assert [found[nodes, ""] for nodes in (2, 4, 8, 64)] == [4, 4, 2, 1]
     assert [found[nodes, "2.28"] for nodes in (2, 4, 8, 64)] == [2, 2, 1, 1]
+    assert [found[nodes, "2.19"] for nodes in (2, 4, 8, 64)] == [2, 2, 2, 2]
     many = estimate(from_server("dgx-h100", nodes=64), Collective.SEND_RECV, 8 << 30)
     assert (many.bound, many.bus_gbyte_s) == ("channels", pytest.approx(14, rel=0.01))
 

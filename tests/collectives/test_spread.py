@@ -99,6 +99,17 @@ def test_a_kind_that_one_cluster_published_is_taken_wider():
     assert spread(chain).clusters > spread(ring).clusters
 
 
+@pytest.mark.parametrize("collective", [Collective.ALL_TO_ALL, Collective.BROADCAST])
+def test_what_is_off_in_rings_says_little_of_pairs_and_lines(collective):
+    """One cluster published pairs between nodes and none a broadcast: all algorithms, squared, but those of clouds."""
+    made = estimate(from_server("dgx-h100", nodes=4), collective, 1 << 20)
+    found, alike = spread(made), [one for one in compare_all() if one.estimate.cluster.nodes > 1]
+    middle = [one for one in alike if 64 << 10 < one.size_bytes < 256 << 20 and not one.estimate.transport]
+    worst = max(max(one.error + 1, 1 / (one.error + 1)) for one in middle)
+    assert found.kind == "middle messages between nodes"
+    assert found.high_us / made.time_us == pytest.approx(worst**2)
+
+
 def test_what_nobody_published_is_said():
     cluster = from_server("dgx-h100", nodes=32)
     near = estimate(from_server("dgx-h100", nodes=2), Collective.ALL_REDUCE, 1 << 30)

@@ -39,6 +39,7 @@ from weft.collectives.times import Times, times
 
 _BLACKWELL = 100
 _BY_BANDWIDTH = (2, 29)  # the first NCCL that counts a pair's channels by bandwidth
+_BY_PEERS = (2, 20)  # and the first that takes fewer where peers are many
 _INSIDE, _OUTSIDE = 0, 1
 
 
@@ -61,7 +62,7 @@ def channels_per_peer(cluster: Cluster, channels: int) -> int:
     pairs, ranks = times().pairs, cluster.ranks
     if _version(cluster) < _BY_BANDWIDTH:
         few = 2
-        while few * ranks > 4 * channels and few > 1:
+        while _version(cluster) >= _BY_PEERS and few * ranks > 4 * channels and few > 1:
             few //= 2
         return min(few, channels)
     each = _power_up(max(1, ceil(int(cluster.nic_gbyte_s) / pairs.channel_gbyte_s)))

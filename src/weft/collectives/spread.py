@@ -4,9 +4,10 @@ A kind is sizes, an algorithm, a fabric and a scale. Where fewer than two cluste
 taken wider: all scales, then all fabrics, then all algorithms. The band is as wide as the worst of them is off, to both
 sides, and a k-th more where they are from k clusters: another one may always be worse. It is no narrower than what
 half of all clusters would have needed for such sizes, nor than runs over the same transport of a cloud. Of a symmetric
-kernel, a transport, a rack, GPUs without NVSwitches, or in one node a generation of GPUs that nobody published, all
-algorithms count, as if they were from one cluster. What nobody published at all is said in words. How often such bands
-hold on a cluster that has no part in them: `weft nccl calibration`.
+kernel, a transport, a rack, GPUs without NVSwitches, or in one node a generation of GPUs that nobody published, and of
+an algorithm that fewer than two clusters did, all algorithms count, as if they were from one cluster: what is off in
+rings says little of pairs. What nobody published at all is said in words. How often such bands hold on a cluster that
+has no part in them: `weft nccl calibration`.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from statistics import median
 
 from weft.collectives.calibration import Figure, compare_all
 from weft.collectives.estimate import Estimate
+from weft.collectives.kinds import Collective
 
 CLUSTERS = 2  # that make a kind
 _LATENCY_BYTES, _LARGE_BYTES = 64 << 10, 256 << 20
 _SERVER_GPUS = 8  # more are a rack
 _BEYOND = 2  # times the largest published: far
+_WITH_ALGORITHM = 2  # words of a kind, at least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +81,15 @@ def _words(made: Estimate) -> tuple[str, ...]:
     scale = min(made.cluster.nodes, 3) if made.cluster.nodes > 1 else 0
     return (
         f"{size} messages {'between nodes' if scale else 'in one node'}",
-        made.name.partition("/")[0],
+        _algorithm(made),
         made.transport or made.fabric,
         {0: "one node", 2: "two nodes", 3: "more than two nodes"}[scale],
     )
+
+
+def _algorithm(made: Estimate) -> str:
+    """A ring that is cut open is another one: chunks pass through it, and nothing goes round."""
+    return "Line" if made.collective in (Collective.BROADCAST, Collective.REDUCE) else made.name.partition("/")[0]
 
 
 def _rare(made: Estimate) -> str:
@@ -97,15 +105,18 @@ def _rare(made: Estimate) -> str:
 def _width(words: tuple[str, ...], rare: str, by: Published) -> tuple[str, int, float]:
     """The kind, how many clusters, and how many times as much or as little the time may be."""
     unseen = bool(rare) and rare not in {_rare(one.estimate) for one in by.figures}
+    carried = rare == words[2]  # by a transport of a cloud's: such runs say nothing of networks that are known
+    both = zip(by.figures, by.words, strict=True)
+    every = [pair for pair in both if carried or unseen or not pair[0].estimate.transport]
     for length in range(1 if unseen else len(words), -1, -1):
-        alike = [one for one, its in zip(by.figures, by.words, strict=True) if its[:length] == words[:length]]
+        alike = [one for one, its in every if its[:length] == words[:length]]
         clusters = len({one.where for one in alike})
         if clusters >= CLUSTERS or not length:
             break
-    wide = _worst(alike, 1 if unseen else clusters)
+    wide = _worst(alike, 1 if length < _WITH_ALGORITHM else clusters)
     kind = ", ".join(words[:length]) or "any kind"
-    if rare == words[2]:  # a transport: what ran over it counts, by whatever algorithm
-        over = [one for one, its in zip(by.figures, by.words, strict=True) if (its[0], its[2]) == (words[0], words[2])]
+    if carried:  # what ran over it counts, by whatever algorithm
+        over = [one for one, its in every if (its[0], its[2]) == (words[0], words[2])]
         witnesses = len({one.where for one in over})
         if over and (own := _worst(over, witnesses)) > wide:
             kind, clusters, wide = f"{words[0]}, {words[2]}", witnesses, own
