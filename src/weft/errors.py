@@ -34,7 +34,9 @@ class UnknownName(ConfigError):
 
     def __init__(self, what: str, name: str, known: Iterable[str], hint: str = "") -> None:
         known = list(known)
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or (known if len(known) <= 12 else [])
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or (
+            known if len(known) <= (12 if hint else 40) else []
+        )
         message = f"there is no {what} {name!r}"
         if near:
             message += f"; did you mean {_either(near)}?" if len(near) < 4 else f"; there are {', '.join(near)}"

@@ -24,6 +24,8 @@ from tests.cli.test_commands import weft
         ("show -z", "show: SPEC '-z': there is no such option\n"),
         ("tenants plan a b", "tenants plan: 'b' is one word too many; a value stands behind its option (--lab, "),
         ("scenario qos --nosuch", "scenario qos: there is no option --nosuch."),
+        ("nccl all_reduce star:2 -G 4", "nccl: -G is no option here: no launch is captured"),
+        ("osu latency star:2 -np 4", "osu: -np is no option here: there are --ppn processes on each of --servers"),
         ("shwo", 'Unknown command "shwo". Did you mean "show"?'),
     ],
 )

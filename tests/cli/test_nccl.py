@@ -205,3 +205,56 @@ def test_channels_of_rings_go_by_nccls_older_names(capsys: pytest.CaptureFixture
     printed = capsys.readouterr().out
     assert rows(printed)[0][13] == "Ring/Simple/24"
     assert "NCCL_MIN_NCHANNELS=24" in printed
+
+
+def test_variables_of_nccl_are_taken_from_its_environment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command line goes before; what is without effect is named."""
+    monkeypatch.setenv("NCCL_ALGO", "ring")
+    monkeypatch.setenv("NCCL_MAX_CTAS", "4")
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    command = ["nccl", "all_reduce", PAIR, "-b", "1G", "-e", "1G", "--explain"]
+    app(command)
+    printed = capsys.readouterr().out
+    assert "memory=gpudirect NCCL_ALGO=Ring NCCL_MAX_CTAS=4\n" in printed
+    assert "Ring/Simple/4 " in printed
+    assert "# Of the environment, without effect here: NCCL_DEBUG\n" in printed
+    app([*command, "--NCCL_ALGO", "Tree"])
+    assert "Tree/Simple/4 " in capsys.readouterr().out
+    monkeypatch.setenv("NCCL_ALGO", "Ring,Tree")
+    with pytest.raises(UnknownName, match="One can be said"):
+        app(command)
+
+
+def test_elements_of_another_type_are_counted_and_take_as_long(capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for flags in ([], ["-d", "bfloat16"]):
+        app(["nccl", "all_gather", PAIR, "-b", "1000", "-e", "1000", *flags])
+        found += rows(capsys.readouterr().out)
+    assert [row[:3] for row in found] == [["768", "12", "float"], ["768", "24", "bfloat16"]]
+    assert found[0][5] == found[1][5]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["all_reduce", PAIR, "-d", "fp8"], "there is no datatype 'fp8'; there are float"),
+        (["all_reduce", PAIR, "-o", "max"], "-o max: reductions are sums"),
+        (["all_reduce", PAIR, "-g", "4"], "give -g 8 or -g 1, or a server that has fewer"),
+        (["all_reduce", PAIR, "--NCCL_MAX_CTAS", "0"], "NCCL_MAX_CTAS=0: from 1 to 64"),
+        (["all_reduce", PAIR, "--NCCL_SYM_KERNEL", "foo"], "there are AllReduce_AGxLL_R"),
+        ([PAIR, "all_reduce"], f"is a fabric, which comes second: weft nccl all_reduce {PAIR}"),
+        (["all_reduce", "star:hosts=2"], "h1 has no GPUs: NCCL needs a fabric with server=dgx-h100"),
+    ],
+)
+def test_what_a_hurried_person_writes_is_told_the_way_out(words: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        app(["nccl", *words])
+
+
+def test_nobody_starts_it_by_mpirun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "16")
+    for command in (["nccl", "all_reduce", PAIR], ["osu", "latency", "star:hosts=2"]):
+        with pytest.raises(ConfigError, match=r"16 processes of weft .* without mpirun"):
+            app(command)

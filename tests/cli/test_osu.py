@@ -100,6 +100,9 @@ def test_a_published_run_is_shown_with_its_source(capsys: pytest.CaptureFixture[
         (["latency", PAIR, "-m", "0:4"], "sizes from 1 B"),
         (["allreduce", "star:hosts=2", "--ppn", "100000"], "--ppn 100000"),
         (["alltoall", "star:hosts=4", "--sharp"], "--sharp"),
+        (["latency", PAIR, "--UCX_TLS", "foo"], "there is no transport of UCX_TLS 'foo'; there are all, sm"),
+        (["latency", PAIR, "--UCX_TLS", "sm,self"], "nothing carries messages between servers"),
+        (["latency", PAIR, "--map-by", "ppr:8:node"], "ppr:8:node is --ppn 8"),
         (["calibration", "nothing"], "there is no run 'nothing'"),
     ],
 )

@@ -19,6 +19,8 @@ from cyclopts.exceptions import (
     ValidationError,
 )
 
+from weft.cli.elsewhere import way_out
+
 if TYPE_CHECKING:
     from cyclopts import App
     from cyclopts.argument import Argument
@@ -49,6 +51,8 @@ def _rule(error: CycloptsError, arguments: list[Argument]) -> str:
             return missing + _help(error.argument)
         case UnknownOptionError() if error.token and (error.token.keyword or "").startswith(_NCCL):
             return _without_effect(error.token.keyword or "", arguments)
+        case UnknownOptionError() if error.token and (way := _way_out(error)):
+            return f"{error.token.keyword} is no option here: {way}"
         case UnknownOptionError():
             return str(error).replace("Unknown option: ", "there is no option ", 1)
         case CoercionError() if error.msg is None and error.token and error.target_type in _KINDS and error.argument:
@@ -59,6 +63,11 @@ def _rule(error: CycloptsError, arguments: list[Argument]) -> str:
             return f"{token.keyword or _name(error.argument)} {token.value!r}: {error.exception_message}"
         case _:
             return str(error)
+
+
+def _way_out(error: UnknownOptionError) -> str | None:
+    command = (error.command_chain or ("",))[-1]
+    return way_out(command, error.token.keyword or "") if error.token else None
 
 
 def _without_effect(option: str, arguments: list[Argument]) -> str:

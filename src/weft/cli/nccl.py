@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from cyclopts import Parameter
 
 from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Kinds, Picture, Servers, Whole
+from weft.cli.elsewhere import check_words
 from weft.cli.output import console, print_data, progress_bar, say_written, table
 
 if TYPE_CHECKING:
@@ -22,6 +24,11 @@ Registered = Literal[0, 1, 2]  # of nccl-tests: not, by NCCL's local registratio
 _Label = TypeVar("_Label", "Algorithm", "Protocol")
 
 
+def _variable(name: str, *others: str) -> Parameter:
+    """An option that NCCL takes from its environment, and so does `weft nccl`; the command line goes before."""
+    return Parameter(name=[*others, f"--{name}"], env_var=name, show_env_var=False)
+
+
 def nccl(
     collective: str,
     spec: Annotated[str, NAMES_FILE] = "",
@@ -33,27 +40,29 @@ def nccl(
     step: Annotated[str, Parameter(name=["--stepbytes", "-i"])] = "",
     kinds: Kinds = "",
     servers: Servers = "",
-    algo: Annotated[str, Parameter(name=["--algo", "--NCCL_ALGO"])] = "",
-    proto: Annotated[str, Parameter(name=["--proto", "--NCCL_PROTO"])] = "",
+    algo: Annotated[str, _variable("NCCL_ALGO", "--algo")] = "",
+    proto: Annotated[str, _variable("NCCL_PROTO", "--proto")] = "",
     channels: Whole | None = None,
     nccl: str = "",
-    min_ctas: Annotated[Whole | None, Parameter(name="--NCCL_MIN_CTAS")] = None,
-    max_ctas: Annotated[Whole | None, Parameter(name="--NCCL_MAX_CTAS")] = None,
-    nvls: Annotated[Switched | None, Parameter(name="--NCCL_NVLS_ENABLE")] = None,
-    collnet: Annotated[Switched | None, Parameter(name="--NCCL_COLLNET_ENABLE")] = None,
-    pat: Annotated[Switched | None, Parameter(name="--NCCL_PAT_ENABLE")] = None,
-    min_channels: Annotated[Whole | None, Parameter(name="--NCCL_MIN_NCHANNELS")] = None,
-    max_channels: Annotated[Whole | None, Parameter(name="--NCCL_MAX_NCHANNELS")] = None,
-    p2p_chunk: Annotated[str, Parameter(name="--NCCL_P2P_NET_CHUNKSIZE")] = "",
-    buffer: Annotated[str, Parameter(name="--NCCL_BUFFSIZE")] = "",
-    nvls_chunk: Annotated[str, Parameter(name="--NCCL_NVLS_CHUNKSIZE")] = "",
-    qps: Annotated[Whole, Parameter(name="--NCCL_IB_QPS_PER_CONNECTION")] = 1,
+    min_ctas: Annotated[Whole | None, _variable("NCCL_MIN_CTAS")] = None,
+    max_ctas: Annotated[Whole | None, _variable("NCCL_MAX_CTAS")] = None,
+    nvls: Annotated[Switched | None, _variable("NCCL_NVLS_ENABLE")] = None,
+    collnet: Annotated[Switched | None, _variable("NCCL_COLLNET_ENABLE")] = None,
+    pat: Annotated[Switched | None, _variable("NCCL_PAT_ENABLE")] = None,
+    min_channels: Annotated[Whole | None, _variable("NCCL_MIN_NCHANNELS")] = None,
+    max_channels: Annotated[Whole | None, _variable("NCCL_MAX_NCHANNELS")] = None,
+    p2p_chunk: Annotated[str, _variable("NCCL_P2P_NET_CHUNKSIZE")] = "",
+    buffer: Annotated[str, _variable("NCCL_BUFFSIZE")] = "",
+    nvls_chunk: Annotated[str, _variable("NCCL_NVLS_CHUNKSIZE")] = "",
+    qps: Annotated[Whole, _variable("NCCL_IB_QPS_PER_CONNECTION")] = 1,
+    datatype: Annotated[str, Parameter(name=["--datatype", "-d"])] = "float",
+    op: Annotated[str, Parameter(name=["--op", "-o"])] = "sum",
     register: Annotated[Registered, Parameter(name=["--local_register", "-R"])] = 0,
-    win: Annotated[Literal[0, 1] | None, Parameter(name="--NCCL_WIN_ENABLE")] = None,
-    sym_kernel: Annotated[str, Parameter(name="--NCCL_SYM_KERNEL")] = "",
-    sym_ctas: Annotated[Whole, Parameter(name="--NCCL_SYM_CTAS")] = 0,
-    sym_tma: Annotated[Literal[0, 1] | None, Parameter(name="--NCCL_SYM_TMA_ENABLE")] = None,
-    sym_gin: Annotated[Literal[0, 1] | None, Parameter(name="--NCCL_SYM_GIN_KERNELS_ENABLE")] = None,
+    win: Annotated[Literal[0, 1] | None, _variable("NCCL_WIN_ENABLE")] = None,
+    sym_kernel: Annotated[str, _variable("NCCL_SYM_KERNEL")] = "",
+    sym_ctas: Annotated[Whole, _variable("NCCL_SYM_CTAS")] = 0,
+    sym_tma: Annotated[Literal[0, 1] | None, _variable("NCCL_SYM_TMA_ENABLE")] = None,
+    sym_gin: Annotated[Literal[0, 1] | None, _variable("NCCL_SYM_GIN_KERNELS_ENABLE")] = None,
     network: str | None = None,
     paths: str | None = None,
     gpudirect: bool = True,
@@ -116,6 +125,10 @@ def nccl(
         Bytes of a chunk of NVLS. Else 128K.
     qps
         Queue pairs of a channel between two adapters: where hashes choose links, more of them spread the load.
+    datatype
+        Of an element: float, half, bfloat16, double, int32, uint32, int64 or uint64. Times are of bytes.
+    op
+        sum: others are not modelled.
     register
         2: buffers are registered as windows, for NCCL's symmetric kernels. Else 0.
     win
@@ -163,11 +176,17 @@ def nccl(
     from weft.sim.engine import Memory, Network, Options
     from weft.units import parse_size_bytes
 
+    check_words("nccl", collective, spec)
     if collective == "calibration":
         _calibrate(spec, form)
         return
     if register == 1:
         raise ConfigError("-R 1: NCCL's local registration is not modelled. -R 2 has buffers in windows, -R 0 in none")
+    if op != "sum":
+        raise ConfigError(
+            f"-o {op}: reductions are sums here. NCCL has no NVLS for most others of floats, whose times "
+            f"--NCCL_NVLS_ENABLE 0 has. A table goes into a file by > FILE"
+        )
     if picture is not None:
         check_suffix(picture)  # before a long run
     # Sockets read host memory, to which NCCL's kernels write.
@@ -180,6 +199,7 @@ def nccl(
         algorithm=_pick("algorithm", algo, Algorithm),
         protocol=_pick("protocol", proto, Protocol),
         channels=channels,
+        datatype=datatype,
         nccl=nccl,
         nvls=nvls != 0,
         sharp=collnet == 1,
@@ -205,7 +225,10 @@ def nccl(
     with progress_bar(f"reading {spec}"):
         ranks = _place(as_kinds(spec, kinds), servers)
     if gpus is not None and gpus * threads not in (1, ranks.per_server):
-        raise ConfigError(f"-g {gpus} -t {threads}: all {ranks.per_server} GPUs of a server of {spec} take part")
+        raise ConfigError(
+            f"-g {gpus} -t {threads}: all {ranks.per_server} GPUs of a server of {spec} take part: give "
+            f"-g {ranks.per_server} or -g 1, or a server that has fewer, server=hgx-h100-4"
+        )
     with progress_bar("sizes") as change:
         found = run(ranks, settings, lambda done, of: change(completed=done, total=of))
     if tuner is not None:
@@ -222,7 +245,18 @@ def nccl(
         return
     for line in nccl_tests.text(found, explain=explain):
         print(line)
+    idle = _without_effect()
+    if idle:
+        print(f"# Of the environment, without effect here: {', '.join(idle)}")
     say_written(tuner, picture, before="# ")
+
+
+def _without_effect() -> list[str]:
+    """Variables of NCCL's that are set and are no option."""
+    from weft.cli import app
+
+    taken = {name for one in app["nccl"].assemble_argument_collection() for name in one.names}
+    return sorted(name for name in os.environ if name.startswith("NCCL_") and f"--{name}" not in taken)
 
 
 def _sizes(min_bytes: str, max_bytes: str, factor: int | None, step: str) -> Sizes:
@@ -244,16 +278,20 @@ def _pick(what: str, name: str, known: type[_Label]) -> _Label | None:
     """By NCCL's label, in any case."""
     from weft.errors import find_named
 
-    return find_named(what, name, {one.label: one for one in known}) if name else None
+    hint = "One can be said, and else NCCL chooses among all." if set(name) & set(",^:;") else ""
+    return find_named(what, name, {one.label: one for one in known}, hint) if name else None
 
 
 def _place(spec: str, servers: str) -> Ranks:
+    from weft.collectives.cluster import check_gpus
     from weft.collectives.ranks import pick_servers, place
     from weft.fabric.spec import load
     from weft.sim.perftest import prepare
 
-    fabric = prepare(load(spec))
-    return place(fabric, pick_servers(fabric, servers))
+    fabric = load(spec)
+    chosen = pick_servers(fabric, servers)
+    check_gpus(fabric, chosen)
+    return place(prepare(fabric), chosen)
 
 
 # -- published runs ---------------------------------------------------------------------------------------------------

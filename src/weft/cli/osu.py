@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import NAMES_FILE, TABLES, Form, Picture, Servers, Whole
+from weft.cli.arguments import NAMES_FILE, TABLES, Form, Kinds, Picture, Servers, Whole
+from weft.cli.elsewhere import check_words
 from weft.cli.output import console, print_data, progress_bar, say_written, table
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def osu(
     ucx_tls: Annotated[str, Parameter(name="--UCX_TLS")] = "",
     map_by: str = "slot",
     message_size: Annotated[str, Parameter(name=["--message-size", "-m"])] = "",
+    kinds: Kinds = "",
     servers: Servers = "",
     sharp: Annotated[bool, Parameter(negative="")] = False,
     registration_cache: bool = True,
@@ -93,8 +95,10 @@ def osu(
     from weft.collectives.osu.bench import Settings, find_test, run
     from weft.draw.chart import check_suffix
     from weft.errors import ConfigError
+    from weft.fabric.spec import as_kinds
     from weft.sim.engine import Options
 
+    check_words("osu", test, spec)
     if test == "calibration":
         _calibrate(spec, form)
         return
@@ -120,7 +124,7 @@ def osu(
         check_suffix(picture)
         curve.check_picture(settings.test)
     with progress_bar(f"reading {spec}"):
-        ranks = _place(spec, servers)
+        ranks = _place(as_kinds(spec, kinds), servers)
     with progress_bar("sizes") as change:
         found = run(ranks, settings, lambda done, of: change(completed=done, total=of))
     if picture is not None:

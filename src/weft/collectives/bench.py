@@ -26,7 +26,7 @@ from weft.collectives.ranks import Ranks
 from weft.collectives.spread import Spread, spread
 from weft.collectives.times import Times, times
 from weft.collectives.writers import ALGORITHMS, algorithms, program
-from weft.errors import ConfigError
+from weft.errors import ConfigError, find_named
 from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
 from weft.sim.engine import Memory, Network, Options
@@ -38,8 +38,17 @@ MOST_SIZES = 100_000  # a minute
 MOST_PROVED = 64  # ranks; the proof executes every send
 _STEPS = 8  # of a buffer: NCCL_STEPS
 _LEAST_CHUNK = 1 << 10
-_WORD_BYTES = 4  # of a float
-_ALIGNED_WORDS = 4  # where every rank has a part of its own, parts begin at multiples of 16 bytes
+_WORD_BYTES = {  # of an element, as nccl-tests calls them; of others NCCL has no sum by NVLS
+    "float": 4,
+    "half": 2,
+    "bfloat16": 2,
+    "double": 8,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+    "uint64": 8,
+}
+_ALIGNED_BYTES = 16  # where every rank has a part of its own, parts begin at multiples of so many
 
 _PROGRAMS = {
     Collective.ALL_TO_ALL: "alltoall_perf",
@@ -81,6 +90,7 @@ class Settings:
     algorithm: Algorithm | None = None
     protocol: Protocol | None = None
     channels: int | None = None
+    datatype: str = "float"  # -d of nccl-tests: times are of bytes, and counts of these
     nccl: str = ""  # its version; empty: the newest that weft knows
     nvls: bool = True  # NCCL_NVLS_ENABLE
     sharp: bool = False  # NCCL_COLLNET_ENABLE
@@ -102,10 +112,15 @@ class Settings:
     options: Options = field(default_factory=lambda: Options(memory=Memory.GPUDIRECT))
 
     def __post_init__(self) -> None:
+        find_named("datatype", self.datatype, _WORD_BYTES)
         if self.channels is not None and not 1 <= self.channels <= MOST_CHANNELS:
             raise ConfigError(f"--channels {self.channels}: NCCL has from 1 to {MOST_CHANNELS}")
         for name, value, least, most in (
             ("NCCL_IB_QPS_PER_CONNECTION", self.qps, 1, MOST_QPS),
+            ("NCCL_MIN_CTAS", self.min_ctas, 1, MOST_CHANNELS),
+            ("NCCL_MAX_CTAS", self.max_ctas, 1, MOST_CHANNELS),
+            ("NCCL_MIN_NCHANNELS", self.min_channels, 1, MOST_CHANNELS),
+            ("NCCL_MAX_NCHANNELS", self.max_channels, 1, MOST_CHANNELS),
             ("NCCL_SYM_CTAS", self.sym_ctas, 0, MOST_CHANNELS),
             ("NCCL_BUFFSIZE", self.buffer_bytes, _STEPS * _LEAST_CHUNK, MOST_BUFFER),
             ("NCCL_NVLS_CHUNKSIZE", self.nvls_chunk_bytes, _LEAST_CHUNK, MOST_BUFFER),
@@ -114,6 +129,10 @@ class Settings:
                 raise ConfigError(f"{name}={value}: from {least} to {most}")
         if self.qps > 1 and self.options.network is Network.TCP:
             raise ConfigError(f"NCCL_IB_QPS_PER_CONNECTION={self.qps}: TCP has no queue pairs. Leave it out")
+
+    @property
+    def word_bytes(self) -> int:
+        return _WORD_BYTES[self.datatype]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -227,12 +246,12 @@ def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] |
         raise ConfigError(f"NCCL has no {kind}: PyTorch makes one of an all_reduce of one element")
     if settings.sharp:
         _check_sharp(ranks)
-    cluster = settings.cluster(ranks)
-    sizes = [(cut, count) for cut, count in (_cut(kind, size, cluster.ranks) for size in settings.sizes) if count]
+    cluster, word = settings.cluster(ranks), settings.word_bytes
+    sizes = [(cut, count) for cut, count in (_cut(kind, size, cluster.ranks, word) for size in settings.sizes) if count]
     if not sizes:
         raise ConfigError(
             f"{kind} of {settings.sizes.max_bytes} bytes leaves nothing for each of {cluster.ranks} ranks: "
-            f"-e {_WORD_BYTES * (_ALIGNED_WORDS if kind in PARTED else 1) * cluster.ranks} is the least"
+            f"-e {(_ALIGNED_BYTES if kind in PARTED else word) * cluster.ranks} is the least"
         )
     networks = None
     if cluster.nodes > 1:
@@ -273,13 +292,13 @@ def _check_sharp(ranks: Ranks) -> None:
             )
 
 
-def _cut(kind: Collective, size_bytes: int, ranks: int) -> tuple[int, int]:
+def _cut(kind: Collective, size_bytes: int, ranks: int, word_bytes: int) -> tuple[int, int]:
     """Bytes and elements that nccl-tests makes of a size (getCollByteCount of each test)."""
-    words = size_bytes // _WORD_BYTES
+    words, aligned = size_bytes // word_bytes, _ALIGNED_BYTES // word_bytes
     if kind not in PARTED:
-        return words * _WORD_BYTES, words
-    part = words // ranks // _ALIGNED_WORDS * _ALIGNED_WORDS
-    return part * ranks * _WORD_BYTES, part
+        return words * word_bytes, words
+    part = words // ranks // aligned * aligned
+    return part * ranks * word_bytes, part
 
 
 def _prove(cluster: Cluster, kind: Collective, found: Estimate) -> int | None:

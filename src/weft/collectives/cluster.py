@@ -209,6 +209,20 @@ def _board(boxes: Sequence[_Box]) -> Board:
     return board_of(catalog.server(boxes[0].template), [_number(gpu) for gpu in boxes[0].gpus], pairs)
 
 
+def check_gpus(fabric: Fabric, servers: Sequence[str] | None = None) -> None:
+    """The first of these servers, or of all, has some; before much is asked of the others."""
+    first = next(iter(fabric.servers if servers is None else servers), None)
+    if first is not None and not len(fabric.of_kind(NodeKind.GPU)):
+        raise _no_gpus(fabric.find_server(first))
+
+
+def _no_gpus(server: Server) -> ConfigError:
+    return ConfigError(
+        f"{server} has no GPUs: NCCL needs a fabric with server=dgx-h100, or another that `weft catalog` has; "
+        f"of a file, say what its servers are: --as '{server.name}=dgx-h100'"
+    )
+
+
 class _Box:
     """What of a server a job can use."""
 
@@ -218,11 +232,7 @@ class _Box:
         self.gpus = [node for node in nodes if node.kind == NodeKind.GPU]
         cpus = [node for node in nodes if node.kind == NodeKind.CPU]
         if not self.gpus or not cpus:
-            known = [one.name for one in catalog.servers() if one.gpus]
-            raise ConfigError(
-                f"{server} has no GPUs: NCCL needs a fabric with server={' or '.join(known)}; "
-                f"of a file, say what its servers are: --as '{server.name}={known[0]}'"
-            )
+            raise _no_gpus(server)
         self.template = cpus[0].model
         rails = catalog.server(self.template).compute
         adapters = [n for n in nodes if n.kind == NodeKind.HCA and n.name.rpartition("/")[2] in rails]

@@ -113,9 +113,8 @@ def _line(settings: Settings, row: Row) -> str:
     wrong = f"  {row.wrong:6g}" if row.wrong is not None else "    N/A"
     time, algo, bus = _fit(found.time_us, 7), _fit(found.algo_gbyte_s, 6), _fit(found.bus_gbyte_s, 6)
     body = f"  {time}  {algo}  {bus}{wrong}"
-    return (
-        f"{row.size_bytes:12d}  {row.count:12d}  {'float':>8}  {_redop(settings):>6}  {_root(settings):6d}{body}{body}"
-    )
+    what = f"{settings.datatype:>8}  {_redop(settings):>6}  {_root(settings):6d}"
+    return f"{row.size_bytes:12d}  {row.count:12d}  {what}{body}{body}"
 
 
 def _fit(value: float, width: int) -> str:
@@ -223,7 +222,7 @@ def _result(settings: Settings, row: Row) -> dict[str, Any]:
     return {
         "size": row.size_bytes,
         "count": row.count,
-        "type": "float",
+        "type": settings.datatype,
         "redop": _redop(settings),
         "root": f"{_root(settings):6d}",
         "out_of_place": body,

@@ -23,7 +23,7 @@ from weft.collectives.osu import clock
 from weft.collectives.osu.choose import choose, find_coll
 from weft.collectives.osu.clock import Step
 from weft.collectives.osu.libraries import Choice, Library, library
-from weft.collectives.osu.message import Floats, Messages, loopback
+from weft.collectives.osu.message import Floats, Messages, loopback, reaches_others
 from weft.collectives.osu.spread import find_band, kind_of, remarks
 from weft.collectives.osu.times import Band, times
 from weft.collectives.osu.wire import Wire
@@ -75,7 +75,7 @@ class Test(enum.StrEnum):
 def find_test(name: str, *others: str) -> Test:
     """By OSU's name, with or without osu_."""
     known = {str(one): one for one in Test}
-    hint = f"Or one of {', '.join(others)}." if others else ""
+    hint = f"Or {', '.join(others)}." if others else ""
     return find_named("test", name.lower().removeprefix("osu_"), known, hint)
 
 
@@ -100,7 +100,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         find_coll(library(self.mpi), self.coll)
-        find_named("--map-by", self.map_by, MAP_BY)
+        find_named("--map-by", self.map_by, MAP_BY, "ppr:8:node is --ppn 8.")
         if self.ucx_tls and self.mpi != "openmpi":
             raise ConfigError(f"--UCX_TLS {self.ucx_tls}: {self.mpi} does not run over UCX: leave it out")
         loopback(self.ucx_tls)
@@ -172,6 +172,8 @@ def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] |
         raise ConfigError(f"osu_{settings.test} needs two processes: give two servers, or --ppn 2")
     if settings.sharp:
         wire.refuse_sharp()
+    if len(ranks.servers) > 1 and not reaches_others(settings.ucx_tls):
+        raise ConfigError(f"--UCX_TLS {settings.ucx_tls}: nothing carries messages between servers: give ib or tcp too")
     alone = loopback(settings.ucx_tls)
     if alone and (len(ranks.servers) < 2 or wire.network is Network.TCP):
         what = f"{ranks.servers[0]}, which is alone," if len(ranks.servers) < 2 else "a server with TCP"

@@ -25,11 +25,26 @@ from weft.sim.engine import Network
 
 Floats = NDArray[np.float64]
 _MAPPED = frozenset(("posix", "sysv", "xpmem"))  # shared memory that carries any message; cma and knem only long ones
-_OTHERS = "self ib rc rc_x rc_v rc_mlx5 rc_verbs ud ud_x ud_v ud_mlx5 ud_verbs dc dc_x dc_mlx5 tcp cma knem rdmacm"
+_RDMA = (
+    "rc",
+    "rc_x",
+    "rc_v",
+    "rc_mlx5",
+    "rc_verbs",
+    "ud",
+    "ud_x",
+    "ud_v",
+    "ud_mlx5",
+    "ud_verbs",
+    "dc",
+    "dc_x",
+    "dc_mlx5",
+)
+_NETWORKS = ("ib", *_RDMA, "tcp")
 _TLS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("all", "sm", "shm", "mm"), _MAPPED),
-    **{one: frozenset((one,)) for one in _MAPPED},
-    **dict.fromkeys(_OTHERS.split(), frozenset[str]()),
+    **{one: frozenset((one,)) for one in sorted(_MAPPED)},
+    **dict.fromkeys((*_NETWORKS, "self", "cma", "knem", "rdmacm"), frozenset[str]()),
 }
 
 
@@ -40,6 +55,11 @@ def loopback(ucx_tls: str) -> bool:
     names = ucx_tls.removeprefix("^").split(",")
     named = frozenset[str]().union(*(find_named("transport of UCX_TLS", one, _TLS) for one in names))
     return named == _MAPPED if ucx_tls.startswith("^") else not named
+
+
+def reaches_others(ucx_tls: str) -> bool:
+    """Is there one among these transports that leaves the node?"""
+    return not ucx_tls or ucx_tls.startswith("^") or bool({"all", *_NETWORKS} & {*ucx_tls.lower().split(",")})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
