@@ -1,14 +1,18 @@
-"""A rank of two that trains by DDP until there is a file `stop` in the folder that it is given.
+"""A rank of two that runs a program, and then trains by DDP until there is a file `stop` in the folder.
 
-Beside it each rank trains a twin, with the gradients of both ranks calculated here: after each step both must be equal
-bit for bit, however the gradients came. A sum of two is the same in either order.
+    torch_faults_program.py FOLDER PROGRAM
+
+Beside the training each rank trains a twin, with the gradients of both ranks calculated here: after each step both must
+be equal bit for bit, however the gradients came. A sum of two is the same in either order.
 """
 
 from __future__ import annotations
 
 import copy
 import itertools
+import runpy
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -54,6 +58,7 @@ def main(folder: Path) -> None:
             assert torch.equal(mine, wanted), f"step {step}"
         with (folder / f"steps.{dist.get_rank()}").open("a") as steps:
             steps.write("x")
+        time.sleep(0.01)  # others need the processor
         dist.all_reduce(over := torch.tensor(int((folder / "stop").exists())))
         if over:
             break
@@ -62,4 +67,5 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    runpy.run_path(sys.argv[2], run_name="__main__")  # here: to import PyTorch takes longer than both
     main(Path(sys.argv[1]))

@@ -26,7 +26,7 @@ import weft.collectives.live.pytorch.backend  # noqa: F401, once and not by each
 warnings.simplefilter("ignore", FutureWarning)  # names that PyTorch has renamed: programs have the old ones
 RANK, SIZE = -1, int(os.environ["WORLD_SIZE"])  # each fork has a rank of its own
 DEVICE = os.environ.get("DEVICE", "cpu")
-STEPS = 50
+STEPS = 50 if DEVICE == "cuda" else 10
 TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.uint8)
 
 
@@ -327,5 +327,6 @@ if __name__ == "__main__":
         if not forks[-1]:
             RANK = rank
             main()
-            sys.exit()
+            sys.stdout.flush()
+            os._exit(0)  # Python would take apart all that PyTorch has, in every rank
     sys.exit(max(os.waitpid(fork, 0)[1] for fork in forks) != 0)

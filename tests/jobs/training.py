@@ -12,6 +12,7 @@ import itertools
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import TextIO
 
@@ -23,6 +24,7 @@ from weft.collectives.live import link
 from weft.mpi.communicator import Communicator
 
 _ITEMS = 4000
+_PAUSE_S = 0.01  # after a step: others need the processor, and those who look wait for steps, not for many
 
 
 def gradient(step: int, rank: int) -> NDArray[np.float32]:
@@ -45,6 +47,7 @@ def _train(comm: Communicator, folder: Path, steps: TextIO) -> None:
         gradients = gradient(step, comm.rank)
         comm.Allreduce(MPI.IN_PLACE, gradients)
         print(model.learn(gradients), file=steps)
+        time.sleep(_PAUSE_S)
         goes_on[0] = not (folder / "stop").exists()
         comm.Bcast(goes_on)
         if not goes_on[0]:

@@ -348,8 +348,11 @@ def test_links_that_take_time_delay_what_is_done(node):
     assert path is not None
     meter = path._peer.meter
     meter.latency_ns, meter.byte_ps = 2_000_000, 1_000_000  # 2 ms, and 1 µs for a byte
-    work = SendWR(1, e.IBV_WR_RDMA_WRITE, 1, 0, [node.sge(0, 1000)], e.IBV_SEND_SIGNALED)
-    work.set_wr_rdma(node.mr.rkey, node.mr.buf + MIDDLE)
-    began_ns = time.monotonic_ns()
-    a.post_send(work)
-    assert time.monotonic_ns() - began_ns >= 3_000_000
+    try:
+        work = SendWR(1, e.IBV_WR_RDMA_WRITE, 1, 0, [node.sge(0, 1000)], e.IBV_SEND_SIGNALED)
+        work.set_wr_rdma(node.mr.rkey, node.mr.buf + MIDDLE)
+        began_ns = time.monotonic_ns()
+        a.post_send(work)
+        assert time.monotonic_ns() - began_ns >= 3_000_000
+    finally:
+        meter.latency_ns = meter.byte_ps = 0  # it is of all paths in this process, those of later tests too
