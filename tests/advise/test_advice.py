@@ -42,7 +42,7 @@ def trained() -> tuple[Advice, Bench]:
     """1,024 GPUs: no flips, which take longer than the runs."""
     benches = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(advice, "find_flips", lambda bench, verdict: benches.append(bench) or ())
+        patch.setattr(advice, "find_flips", lambda bench, *_: benches.append(bench) or ())
         return advise(Case(servers=128, model="gpt-7.5b")), benches[0]
 
 

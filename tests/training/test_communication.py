@@ -7,6 +7,7 @@ import pytest
 import weft
 from weft.collectives.cluster import from_server
 from weft.collectives.estimate import estimate
+from weft.collectives.ideal import ideal_networks
 from weft.collectives.kinds import Collective
 from weft.collectives.measure import CONNECTIONS
 from weft.collectives.ranks import place
@@ -91,3 +92,12 @@ def test_where_nothing_tells_connections_apart_one_stands_for_all(fabric, monkey
         times.append(over.time_s("dp-cp", Collective.ALL_GATHER, 1 << 28))
         monkeypatch.setattr(OverFabric, "_connections", CONNECTIONS)
     assert times[0] == pytest.approx(times[1], rel=1e-3)
+
+
+def test_what_is_remembered_of_one_network_is_not_said_of_another():
+    cluster, made = from_server("dgx-h100", nodes=8), layout()
+    times_s = [
+        Ideal(cluster, made, ideal_networks(cluster, network=name)).time_s("dp", Collective.ALL_GATHER, 1 << 20)
+        for name in ("infiniband", "tcp", "infiniband")
+    ]
+    assert times_s[0] == times_s[2] < times_s[1] / 2

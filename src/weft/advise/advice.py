@@ -48,14 +48,12 @@ def advise(case: Case, progress: Progress | None = None) -> Advice:
     bench = Bench(case, progress)
     rows = bench.rows()
     verdict = decide(rows, case)
-    if progress is not None:
-        progress("looking where the answer changes")
     return Advice(
         case=case,
         rows=rows,
         left_out={option.label: why for option, why in bench.left_out.items()},
         verdict=verdict,
-        flips=tuple(find_flips(bench, verdict)),
+        flips=tuple(find_flips(bench, verdict, progress)),
         said=tuple(_said(case, verdict)),
         counted=_counted(case),
     )

@@ -15,6 +15,7 @@ from typing import Any
 from weft.advise.case import LARGEST_GPUS, Case
 from weft.advise.rows import Bench, Point
 from weft.advise.rule import Verdict, decide
+from weft.advise.works import Progress
 from weft.errors import ConfigError
 from weft.sim.figures import format_size
 
@@ -58,7 +59,8 @@ class _Knob:
         return self.to > self.start
 
 
-def find_flips(bench: Bench, verdict: Verdict) -> Iterator[Flip]:
+def find_flips(bench: Bench, verdict: Verdict, progress: Progress | None = None) -> Iterator[Flip]:
+    """`progress` is told what is looked at."""
     case = bench.case
     knobs = [*_sizes(case), *_sends(case), *_sequences(case)]
     buys = not case.cloud and case.servers > 1
@@ -66,6 +68,8 @@ def find_flips(bench: Bench, verdict: Verdict) -> Iterator[Flip]:
         knobs += [*_prices(case, _beside(bench, verdict)), _risk(case)]
     for knob in knobs:
         if knob.to != knob.start:
+            if progress is not None:
+                progress(f"looking where the answer changes: {knob.by}")
             yield _search(bench, knob, verdict.answer)
     if buys:
         yield from _budget(bench, verdict)

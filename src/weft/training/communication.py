@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Self
 
 import numpy as np
@@ -64,6 +64,7 @@ class Communication(ABC):
         self._times_s: dict[tuple[str, Collective, int], float] = {}
         self._networks: dict[str, Networks] = {}
         self._shapes: dict[str, tuple[int, int]] = {}
+        self._parts: dict[str, Cluster] = {}
         self._stretch: Callable[[Estimate], float] | None = None
 
     def stretched(self, stretch: Callable[[Estimate], float]) -> Self:
@@ -84,14 +85,19 @@ class Communication(ABC):
         return self._times_s[key]
 
     def _time_s(self, kind: str, collective: Collective, size_bytes: int) -> float:
-        size, per_server = self._shape(kind)
-        if size == 1:
+        if self._shape(kind)[0] == 1:
             return 0.0
-        nics = max(1, per_server * self.cluster.nics // self.cluster.gpus)
-        part = replace(
-            self.cluster, gpus=per_server, nodes=size // per_server, nics=nics, board=self._board(kind, per_server)
-        )
-        return self._seconds(estimate(part, collective, size_bytes, networks=self._networks_of(kind)))
+        return self._seconds(self._estimate(kind, self._part(kind), collective, size_bytes))
+
+    def _part(self, kind: str) -> Cluster:
+        """What a group of that kind has of the cluster."""
+        if kind not in self._parts:
+            size, per_server = self._shape(kind)
+            nics = max(1, per_server * self.cluster.nics // self.cluster.gpus)
+            self._parts[kind] = replace(
+                self.cluster, gpus=per_server, nodes=size // per_server, nics=nics, board=self._board(kind, per_server)
+            )
+        return self._parts[kind]
 
     def send_s(self, size_bytes: float) -> float:
         """From a stage of the pipeline to the next, all of them at once."""
@@ -101,8 +107,10 @@ class Communication(ABC):
         inside = size == per_server
         gpus, nodes = (2, 1) if inside else (1, 2)
         pair = replace(self.cluster, gpus=gpus, nodes=nodes, nics=1, board=self._board("pp", gpus))
-        size_bytes = max(1, round(size_bytes))
-        return self._seconds(estimate(pair, Collective.SEND_RECV, size_bytes, networks=self._networks_of("pp")))
+        return self._seconds(self._estimate("pp", pair, Collective.SEND_RECV, max(1, round(size_bytes))))
+
+    def _estimate(self, kind: str, part: Cluster, collective: Collective, size_bytes: int) -> Estimate:
+        return estimate(part, collective, size_bytes, networks=self._networks_of(kind))
 
     def _seconds(self, made: Estimate) -> float:
         return made.time_us / 1e6 * (1.0 if self._stretch is None else self._stretch(made))
@@ -151,6 +159,16 @@ class Ideal(Communication):
 
     def _measure(self, kind: str, pattern: Pattern) -> Network:
         return self._ideal[pattern]
+
+    def _estimate(self, kind: str, part: Cluster, collective: Collective, size_bytes: int) -> Estimate:
+        return _remembered(part, collective, size_bytes, tuple(self._ideal.items()) if part.nodes > 1 else ())
+
+
+@lru_cache(maxsize=1 << 14)  # a search asks for the same groups and sizes in many layouts
+def _remembered(
+    part: Cluster, collective: Collective, size_bytes: int, networks: tuple[tuple[Pattern, Network], ...]
+) -> Estimate:
+    return estimate(part, collective, size_bytes, networks=dict(networks))
 
 
 class OverFabric(Communication):

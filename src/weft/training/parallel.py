@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,11 +154,7 @@ class Layout:
 
         The first and the last chunk also hold the embeddings: where layers do not divide, they have up to three fewer.
         """
-        size, missing = _chunk(layers, self.pp * self.vp)
-        counts = np.full((self.vp, self.pp), size)
-        counts[-1, -1] -= (missing + 1) // 2
-        counts[0, 0] -= missing // 2
-        return tuple(tuple(int(count) for count in stage) for stage in counts.T)
+        return _chunks(layers, self.pp, self.vp)
 
     def ranks(self, kind: str) -> NDArray[np.int64]:
         """[group, member] of all groups of that kind, in the order of their first ranks."""
@@ -175,6 +172,15 @@ class Layout:
         return np.moveaxis(grid, members, range(-len(members), 0)).reshape(-1, size)
 
 
+@lru_cache(maxsize=1024)
+def _chunks(layers: int, pp: int, vp: int) -> tuple[tuple[int, ...], ...]:
+    size, missing = _chunk(layers, pp * vp)
+    counts = np.full((vp, pp), size)
+    counts[-1, -1] -= (missing + 1) // 2
+    counts[0, 0] -= missing // 2
+    return tuple(tuple(int(count) for count in stage) for stage in counts.T)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Shares:
     """What one rank holds, by [stage, chunk]. Experts apart: their copies are in other groups (edp, not dp-cp)."""
@@ -187,8 +193,12 @@ class Shares:
 
 def shares(layout: Layout, transformer: Transformer) -> Shares:
     """The input embedding is in the first chunk, the output one in the last: a copy of it, where they are tied."""
-    model, tp = transformer, layout.tp
-    sizes = np.array(layout.chunks(model.layers))
+    return _shares(transformer, layout.tp, layout.pp, layout.vp, layout.ep, layout.expert_tp)
+
+
+@lru_cache(maxsize=1024)  # a search asks for the same in many layouts
+def _shares(model: Transformer, tp: int, pp: int, vp: int, ep: int, expert_tp: int) -> Shares:
+    sizes = np.array(_chunks(model.layers, pp, vp))
     in_order = sizes.T.ravel()
     first = (np.cumsum(in_order) - in_order).reshape(sizes.T.shape).T  # number of a chunk's first layer
     dense_layers = np.clip(model.layers - model.moe_layers - first, 0, sizes)
@@ -199,8 +209,8 @@ def shares(layout: Layout, transformer: Transformer) -> Shares:
     parameters = dense_layers * (shell + model.count(model.dense_matrices(tp))) + moe_layers * (shell + mixture)
     rows = -(-model.vocab // tp) * model.hidden
     parameters[0, 0] += rows + model.embedding_parameters - model.vocab * model.hidden
-    parameters[-1, -1] += model.final_norm_parameters + (0 if model.tied and layout.pp == 1 else rows)
-    experts = (model.experts // layout.ep) * model.count(model.expert_matrices(layout.expert_tp))
+    parameters[-1, -1] += model.final_norm_parameters + (0 if model.tied and pp == 1 else rows)
+    experts = (model.experts // ep) * model.count(model.expert_matrices(expert_tp))
     return Shares(
         dense_layers=dense_layers, moe_layers=moe_layers, parameters=parameters, expert_parameters=moe_layers * experts
     )
