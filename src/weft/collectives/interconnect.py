@@ -27,11 +27,11 @@ def template_of(fabric: Fabric, servers: Sequence[str] | None = None) -> catalog
         with_gpus = with_gpus[np.isin(with_gpus, [fabric.find_server(name).index for name in servers])]
     found = fabric.of_kind(NodeKind.CPU)
     cpus = {fabric.node(cpu).model for cpu in found[np.isin(fabric.nodes.server[found], with_gpus)].tolist()}
-    known = [one.name for one in catalog.servers() if one.gpus]
     if not cpus:
         raise ConfigError(
             f"{fabric.spec} has no servers with GPUs, and a job runs on GPUs: "
-            f"give server={' or '.join(known)}, fat-tree:hosts=16,server=dgx-h100; of a file, --as 'PATTERN={known[0]}'"
+            f"give server=, as in fat-tree:hosts=16,server=dgx-h100; of a file, --as 'PATTERN=dgx-h100'. "
+            f"`weft catalog` has them all"
         )
     if len(cpus) > 1:
         raise ConfigError(

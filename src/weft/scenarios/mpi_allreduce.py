@@ -81,7 +81,7 @@ def run(
         columns=(
             "network",
             "all-reduce µs",
-            "published runs µs",
+            "band µs",
             "calls/s at most",
             "of the runtime at 1,000/s",
             f"at {calls:,}/s",

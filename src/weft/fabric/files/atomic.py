@@ -30,6 +30,8 @@ def write_atomically(path: Path | str, content: str | bytes) -> None:
         if to is not None:  # its reader has seen enough, as with all that is printed
             raise
         raise ConfigError(f"cannot write {path}: its reader went away") from None
+    except FileNotFoundError:
+        raise ConfigError(f"cannot write {path}: there is no folder {Path(path).parent}, make it first") from None
     except OSError as error:
         shown = "standard output" if to == 1 else path
         raise ConfigError(f"cannot write {shown}: {error.strerror or error}") from error
