@@ -229,6 +229,16 @@ def test_a_metric_colours_links_from_pale_to_strong_and_widens_them(small: Fabri
     assert any("errors 42" in line.title for line in scene.lines)
 
 
+def test_what_all_links_carry_widens_none_of_them(small: Fabric) -> None:
+    """An even load was one dark mass; a single busy link stands out as before."""
+    metric = np.ones(len(small.links))
+    even = {line.links[0]: line for line in lay_out(small, metric=metric).lines if line.links}
+    metric[7] = 2.0
+    odd = {line.links[0]: line for line in lay_out(small, metric=metric).lines if line.links}
+    assert odd[7].width > 5 * even[7].width
+    assert odd[8].width == even[8].width
+
+
 def test_the_legend_tells_how_many_links_a_stroke_stands_for() -> None:
     """Leaves of 1,024 hosts have 2 links to each spine and 32 to hosts."""
     several = lay_out(weft.load("fat-tree:hosts=1024"))

@@ -40,7 +40,7 @@ def draw(
         fabric, metric, label = load(spec), None, ""
         if by == "load":
             change(description="routing")
-            metric, label = _load(fabric), "load, all-to-all"
+            metric, label = _load(fabric), "flows, all to all"
         elif by == "length":
             metric, label = fabric.links.length_m.astype(float), "metres"
         change(description="drawing")

@@ -83,8 +83,20 @@ class Wires:
         clear = min(max(10 / math.sqrt(crowd + 1), 0.18), 0.9)
         if self.inking.metric is None:
             return fine * math.sqrt(min(len(bundle.links), THICKEST)), clear
-        strength = max(self.inking.strength(self.peak(bundle.links)), 0.0)
+        peak = self.peak(bundle.links)
+        strength = max(self.inking.strength(peak), 0.0) * (1 - self._share(peak)) ** 2
         return fine * (0.6 + 3.0 * strength), clear + (1 - clear) * strength
+
+    def _share(self, value: float) -> float:
+        """Of all links, those with as much or more: what all have stands out nowhere."""
+        known = self._known
+        return 1 - np.searchsorted(known, value) / len(known) if len(known) else 0.0
+
+    @cached_property
+    def _known(self) -> NDArray[np.float64]:
+        """The metric where it is known, sorted."""
+        metric = np.zeros(0) if self.inking.metric is None else self.inking.metric
+        return np.sort(metric[np.isfinite(metric)])
 
     def peak(self, links: Sequence[int]) -> float:
         """The highest metric of these; minus infinity where none is known, so that a sort puts them first."""
