@@ -117,7 +117,7 @@ def test_explaining_adds_columns_only_on_the_right(table: bench.Table) -> None:
 
 
 def test_nothing_is_said_to_be_right_that_was_not_proved(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
-    ring = Settings(collective=Collective.ALL_REDUCE, sizes=Sizes(max_bytes=8), algorithm=Algorithm.RING)
+    ring = Settings(collective=Collective.ALL_REDUCE, sizes=Sizes(max_bytes=8), algorithms=(Algorithm.RING,))
     assert run(ranks, ring).rows[0].wrong == 0
     monkeypatch.setattr(bench, "MOST_PROVED", 15)
     unproved = run(ranks, ring)
@@ -216,7 +216,7 @@ def test_the_tuner_plugin_can_read_its_file(table: bench.Table) -> None:
 
 
 def test_a_forced_algorithm_is_all_that_the_tuner_may_choose(ranks: Ranks) -> None:
-    ring = run(ranks, Settings(collective=Collective.ALL_REDUCE, sizes=SMALL, algorithm=Algorithm.RING))
+    ring = run(ranks, Settings(collective=Collective.ALL_REDUCE, sizes=SMALL, algorithms=(Algorithm.RING,)))
     assert {one.best.algorithm for one in tuner.ranges(ring)} == {Algorithm.RING}
 
 
@@ -244,7 +244,7 @@ def test_smaller_buffers_make_smaller_chunks(ranks: Ranks) -> None:
 def test_chunks_of_nvls_can_be_given() -> None:
     alone = place(prepare(weft.load("star:hosts=1,server=dgx-h100")))
     large = Sizes(min_bytes=8 << 30, max_bytes=8 << 30)
-    nvls = Settings(collective=Collective.ALL_REDUCE, sizes=large, algorithm=Algorithm.NVLS)
+    nvls = Settings(collective=Collective.ALL_REDUCE, sizes=large, algorithms=(Algorithm.NVLS,))
     larger, own = (run(alone, replace(nvls, nvls_chunk_bytes=one)).rows[0].estimate for one in (512 << 10, None))
     assert larger.time_us < own.time_us  # fewer meetings
 

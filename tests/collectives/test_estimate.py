@@ -412,7 +412,7 @@ def test_a_barrier_is_an_all_reduce_of_one_number():
 def test_an_algorithm_that_is_off_names_those_that_are_on():
     with pytest.raises(ConfigError, match=r"NVLSTree is off .* on are Tree/LL, .*Ring/Simple"):
         estimate(from_server("dgx-a100", nodes=2), Collective.ALL_REDUCE, 8, algorithm=Algorithm.NVLS_TREE)
-    with pytest.raises(ConfigError, match=r"all_to_all is sends between pairs.* no ring"):
+    with pytest.raises(ConfigError, match=r"all_to_all is sends between pairs.* no Ring"):
         estimate(from_server("dgx-a100", nodes=2), Collective.ALL_TO_ALL, 8, algorithm=Algorithm.RING)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -14,14 +14,12 @@ from weft.cli.output import console, print_data, progress_bar, say_written, tabl
 if TYPE_CHECKING:
     from weft.collectives.bench import Sizes
     from weft.collectives.calibration import Run
-    from weft.collectives.kinds import Algorithm, Protocol
     from weft.collectives.ranks import Ranks
 
 _WINDOWS = 2
 _TITLE = "Published runs of nccl-tests, and how far weft is off"
 Switched = Literal[0, 1, 2]  # of NCCL's environment: no, yes, where it can
 Registered = Literal[0, 1, 2]  # of nccl-tests: not, by NCCL's local registration, as windows
-_Label = TypeVar("_Label", "Algorithm", "Protocol")
 
 
 def _variable(name: str, *others: str) -> Parameter:
@@ -95,9 +93,10 @@ def nccl(
     step
         Bytes from one size to the next; not with a factor.
     algo
-        Ring, Tree, NVLS, NVLSTree, CollNetDirect, CollNetChain or PAT, as NCCL_ALGO. Else what NCCL would choose.
+        Among which NCCL chooses: Ring, Tree, NVLS, NVLSTree, CollNetDirect, CollNetChain, PAT. Ring,Tree are two, ^NVLS
+        all others, ^NVLS;allreduce:Ring with a list for one collective. Else all.
     proto
-        LL, LL128 or Simple, as NCCL_PROTO. Else what NCCL would choose.
+        LL, LL128 or Simple, in the same way. Else all.
     channels
         So many; for sends between pairs, of all of them together: NCCL_MIN_P2P_NCHANNELS and NCCL_MAX_P2P_NCHANNELS.
         Else what NCCL would choose.
@@ -168,6 +167,7 @@ def nccl(
     """
     from weft.collectives import nccl_tests
     from weft.collectives.bench import Settings, run
+    from weft.collectives.environment import permitted
     from weft.collectives.kinds import Algorithm, Protocol
     from weft.collectives.kinds import collective as find_collective
     from weft.draw.chart import check_suffix
@@ -193,11 +193,12 @@ def nccl(
     direct = Memory.HOST if network == Network.TCP else Memory.GPUDIRECT
     chosen: dict[str, Any] = {"network": network, "paths": paths}  # by name: Options knows which there are
     chosen["memory"] = direct if gpudirect else Memory.STAGED
+    kind = find_collective(collective)
     settings = Settings(
-        collective=find_collective(collective),
+        collective=kind,
         sizes=_sizes(min_bytes, max_bytes, factor, step),
-        algorithm=_pick("algorithm", algo, Algorithm),
-        protocol=_pick("protocol", proto, Protocol),
+        algorithms=permitted("NCCL_ALGO", algo, kind, Algorithm),
+        protocols=permitted("NCCL_PROTO", proto, kind, Protocol),
         channels=channels,
         datatype=datatype,
         nccl=nccl,
@@ -272,14 +273,6 @@ def _sizes(min_bytes: str, max_bytes: str, factor: int | None, step: str) -> Siz
         factor=factor if factor is not None else 1 if step else 2,
         step_bytes=parse_size_bytes(step) if step else 1 << 20,
     )
-
-
-def _pick(what: str, name: str, known: type[_Label]) -> _Label | None:
-    """By NCCL's label, in any case."""
-    from weft.errors import find_named
-
-    hint = "One can be said, and else NCCL chooses among all." if set(name) & set(",^:;") else ""
-    return find_named(what, name, {one.label: one for one in known}, hint) if name else None
 
 
 def _place(spec: str, servers: str) -> Ranks:

@@ -87,8 +87,8 @@ class Settings:
 
     collective: Collective
     sizes: Sizes = field(default_factory=Sizes)
-    algorithm: Algorithm | None = None
-    protocol: Protocol | None = None
+    algorithms: tuple[Algorithm, ...] = ()  # NCCL_ALGO; none: all
+    protocols: tuple[Protocol, ...] = ()  # NCCL_PROTO
     channels: int | None = None
     datatype: str = "float"  # -d of nccl-tests: times are of bytes, and counts of these
     nccl: str = ""  # its version; empty: the newest that weft knows
@@ -139,8 +139,8 @@ class Settings:
         """What of NCCL's environment is not as NCCL has it by itself, under its own names."""
         lanes, paired = (None, self.channels) if self.collective in PAIRWISE else (self.channels, None)
         said = {
-            "NCCL_ALGO": self.algorithm.label if self.algorithm else None,
-            "NCCL_PROTO": self.protocol.label if self.protocol else None,
+            "NCCL_ALGO": ",".join(one.label for one in self.algorithms) or None,
+            "NCCL_PROTO": ",".join(one.label for one in self.protocols) or None,
             "NCCL_MIN_CTAS": lanes or self.min_ctas,
             "NCCL_MAX_CTAS": lanes or self.max_ctas,
             "NCCL_MIN_P2P_NCHANNELS": paired,
@@ -168,6 +168,8 @@ class Settings:
         return replace(
             whole,
             pat=self.pat,
+            algorithms=self.algorithms,
+            protocols=self.protocols,
             nccl=self.nccl,
             min_ctas=self.min_ctas or whole.min_ctas,
             max_ctas=self.max_ctas or whole.max_ctas,
@@ -266,8 +268,6 @@ def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] |
             kind,
             size_bytes,
             networks=networks,
-            algorithm=settings.algorithm,
-            protocol=settings.protocol,
             channels=settings.channels,
             chunk_bytes=settings.chunk_bytes,
             fitted=fitted,

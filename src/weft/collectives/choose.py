@@ -17,7 +17,7 @@ from weft.collectives.constants import constants
 from weft.collectives.graphs import Graphs, search
 from weft.collectives.kinds import Algorithm, Collective, Protocol
 from weft.collectives.symmetric import Kernel, kernels, pick
-from weft.collectives.tuning import Row, log2_down, table
+from weft.collectives.tuning import VARIABLES, Row, log2_down, table
 from weft.errors import ConfigError
 
 _BLACKWELL = 100
@@ -25,6 +25,7 @@ _AMPERE = 80
 _CORRECTION_BYTES = 64  # where the corrections of trees begin
 _COLLNET_FIRST_SWITCH = 16
 _LEAST_WARPS = 3
+_NEVER = ("not for ", "with ")  # whatever the cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +81,8 @@ class Choice:
 
     def _off(self) -> dict[str, str]:
         """Algorithms, and protocols of those that are on, which something about this cluster forbids."""
-        never = ("not for ", "with ")
         on = {row.algorithm for row in self.rows if not row.off}
-        off = [row for row in self.rows if row.off and not row.off.startswith(never)]
+        off = [row for row in self.rows if row.off and not row.off.startswith(_NEVER)]
         return {row.name if row.algorithm in on else row.algorithm.label: row.off for row in off}
 
 
@@ -94,6 +94,8 @@ def choose(cluster: Cluster, collective: Collective, size_bytes: int, *, graphs:
     rows = table(cluster, found, collective)
     times_us = tuple(time_us(cluster, found, collective, row, size_bytes) for row in rows)
     on = [(time, row) for time, row in zip(times_us, rows, strict=True) if time is not None]
+    if not on:
+        raise ConfigError(_nothing_left(cluster, collective, rows))
     time, row = min(on, key=lambda pair: pair[0])
     channels, threads = width(cluster, found, row, size_bytes)
     return Choice(
@@ -109,6 +111,15 @@ def choose(cluster: Cluster, collective: Collective, size_bytes: int, *, graphs:
         threads=threads,
         kernel=pick(cluster, collective, size_bytes) if cluster.windows else None,
         kernels=kernels(cluster, collective, size_bytes) if cluster.windows else (),
+    )
+
+
+def _nothing_left(cluster: Cluster, collective: Collective, rows: tuple[Row, ...]) -> str:
+    asked = [row for row in rows if not row.off.startswith(VARIABLES)]
+    why = {row.algorithm.label: row.off for row in asked}  # the last of each is Simple, if that may be taken
+    return (
+        f"NCCL_ALGO and NCCL_PROTO leave nothing for {collective} on {cluster}, where NCCL ends too: "
+        f"{'; '.join(f'{name} is off, {off}' for name, off in why.items())}. Allow more"
     )
 
 

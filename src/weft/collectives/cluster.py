@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from weft.collectives.board import Board, board_of, pairs_of, pcie_gbyte_s, slot_gbyte_s
 from weft.collectives.constants import constants
+from weft.collectives.kinds import Algorithm, Protocol
 from weft.collectives.ranks import compute_servers
 from weft.errors import ConfigError
 from weft.fabric import catalog
@@ -60,6 +61,8 @@ class Cluster:
     sharp: bool = False  # switches reduce, and NCCL has the plugin for it
     nvls: bool = True  # NVLink multicast where GPUs and NVSwitches have it: NCCL_NVLS_ENABLE
     pat: bool = True  # PAT where there is one GPU in a node: NCCL_PAT_ENABLE
+    algorithms: tuple[Algorithm, ...] = ()  # that NCCL_ALGO allows; none: all
+    protocols: tuple[Protocol, ...] = ()  # NCCL_PROTO
     min_ctas: int = 1  # channels at least: NCCL_MIN_CTAS
     max_ctas: int = 64  # and at most: NCCL_MAX_CTAS
     min_channels: int = 1  # of rings and trees, at least: NCCL_MIN_NCHANNELS

@@ -1,10 +1,40 @@
-"""Variables of NCCL's environment that change nothing in `weft nccl`, and why; those that do are its options.
+"""NCCL's environment: what NCCL_ALGO and NCCL_PROTO allow, and which variables change nothing in `weft nccl`, and why.
 
-By name, or by how names begin: the longest that fits counts.
+    permitted("NCCL_ALGO", "^NVLS,NVLSTree;broadcast:Ring", Collective.ALL_REDUCE, Algorithm)
+
+Those that change something are options of `weft nccl`.
 """
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+from weft.collectives.kinds import Algorithm, Collective, Protocol, collective
+from weft.errors import ConfigError, find_named
+
+_Label = TypeVar("_Label", Algorithm, Protocol)
+
+
+def permitted(variable: str, text: str, kind: Collective, known: type[_Label]) -> tuple[_Label, ...]:
+    """Which a list allows for a collective, as NCCL reads it (parseList, src/graph/tuning.cc); none: it says nothing.
+
+    `^` allows all others. Lists are parted by `;`, and all but the first begin with the collective that they are for.
+    """
+    allowed: tuple[_Label, ...] = ()
+    for place, entry in enumerate(one for one in text.split(";") if one):
+        whose, colon, names = entry.rpartition(":")
+        if place and not colon:
+            raise ConfigError(f"{variable}={text}: {entry!r} must begin with its collective, allreduce:{entry}")
+        labels = {one.label: one for one in known}
+        named = [find_named(variable, one, labels) for one in names.removeprefix("^").split(",") if one]
+        if not colon or collective(whose) == kind:
+            allowed = tuple(one for one in known if (one in named) != names.startswith("^"))
+            if not allowed:
+                raise ConfigError(f"{variable}={text} allows nothing for {kind}: it takes {', '.join(labels)}")
+    return allowed
+
+
+# By name, or by how names begin: the longest that fits counts.
 _WHY = {
     "NCCL_DEBUG": "nothing runs that could log. --explain says what was chosen and why",
     "NCCL_SOCKET": "a simulated job is on one network. --network tcp takes sockets; a connection has one thread",

@@ -124,7 +124,8 @@ def estimate(
         networks = ideal_networks(cluster) if cluster.nodes > 1 else {}
     known = times() if fitted is None else fitted
     any_network = next(iter(networks.values())) if cluster.nodes > 1 else None
-    protocol = protocol or _forced(cluster, any_network, known)
+    if not cluster.protocols:
+        protocol = protocol or _forced(cluster, any_network, known)
     chosen: Algorithm | None = None
     kernel = _kernel(cluster, collective, size_bytes, algorithm)
     if kernel is not None:
@@ -167,7 +168,7 @@ def estimate(
 def _kernel(cluster: Cluster, collective: Collective, size_bytes: int, algorithm: Algorithm | None) -> Kernel | None:
     """The symmetric kernel that NCCL would take; since 2.31 NCCL_ALGO goes before."""
     check_kernel(cluster)
-    if not cluster.windows or (algorithm is not None and constants(cluster.nccl).rules.algorithm_first):
+    if not cluster.windows or ((algorithm or cluster.algorithms) and constants(cluster.nccl).rules.algorithm_first):
         return None
     found = pick(cluster, collective, size_bytes)
     if found is None and cluster.sym_kernel:
@@ -184,10 +185,14 @@ def _pairs_protocol(
     algorithm: Algorithm | None,
     protocol: Protocol | None,
 ) -> Protocol:
-    if algorithm is not None or protocol == Protocol.LL128:
-        asked = algorithm or protocol
+    algorithms = cluster.algorithms if algorithm is None else (algorithm,)
+    protocols = cluster.protocols if protocol is None else (protocol,)
+    found = pairs_protocol(cluster, collective, size_bytes)
+    allowed = [one for one in (found, Protocol.SIMPLE, Protocol.LL) if not protocols or one in protocols]
+    if algorithms or not allowed:
+        asked = ", ".join(one.label for one in algorithms or protocols)
         raise ConfigError(f"{collective} is sends between pairs, with LL or Simple: there is no {asked} for it")
-    return protocol or pairs_protocol(cluster, collective, size_bytes)
+    return allowed[0]
 
 
 def _forced(cluster: Cluster, network: Network | None, known: Times) -> Protocol | None:

@@ -55,8 +55,7 @@ def _fastest(table: Table, row: Row) -> Estimate:
     settings, cluster, kind = table.settings, table.cluster, table.settings.collective
     best = row.estimate
     for other in choose(cluster, kind, row.size_bytes).rows:
-        forced = settings.algorithm not in (None, other.algorithm) or settings.protocol not in (None, other.protocol)
-        if other.off or forced:
+        if other.off:
             continue
         one = estimate(
             cluster,

@@ -24,6 +24,7 @@ _BLACKWELL = 100
 _PROTOCOLS = list(Protocol)
 _NVLS_ONCE = 5 / 6  # of its channels, that NCCL expected before 2.28
 _NVLS_TREE_ONCE = 0.7  # and of NVLS trees in 2.18
+VARIABLES = ("NCCL_ALGO", "NCCL_PROTO")  # that allow rows
 _SCATTERED = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
 _ROOTED = (Collective.BROADCAST, Collective.REDUCE)
 _ADDING = (Collective.ALL_REDUCE, Collective.REDUCE)  # by NCCL's count before 2.21, which forgot reduce_scatter
@@ -100,6 +101,12 @@ class _Model:
 
     def _off(self, algorithm: Algorithm, protocol: Protocol) -> str:
         """Why NCCL would not take it, or nothing."""
+        for variable, one, allowed in (
+            (VARIABLES[0], algorithm.label, [each.label for each in self.cluster.algorithms]),
+            (VARIABLES[1], protocol.label, [each.label for each in self.cluster.protocols]),
+        ):
+            if allowed and one not in allowed:
+                return f"{variable} is {','.join(allowed)}"
         if algorithm not in self._algorithms:
             return f"not for {self.collective}"
         if protocol != Protocol.SIMPLE and algorithm not in (Algorithm.RING, Algorithm.TREE):
@@ -112,7 +119,7 @@ class _Model:
             return "switched off"
         if algorithm == Algorithm.PAT and self.per_node > 1:
             return "more than one GPU in a node"
-        if protocol == Protocol.LL128:
+        if protocol == Protocol.LL128 and not self.cluster.protocols:  # else NCCL takes it wherever it is
             return self._ll128_off()
         return ""
 
