@@ -19,6 +19,8 @@ from tests.warm import WARM, warm_weft
 os.environ.setdefault("NUMBA_BOUNDSCHECK", "1")  # before numba is imported
 # Workers meet neither each other's labs and adapters nor those of anybody else; short, as paths of sockets must be.
 os.environ["WEFT_DEFAULTS"] = ""  # those of whoever runs the tests
+for variable in [name for name in os.environ if name.startswith(("NCCL_", "OMPI_", "PMI_"))]:
+    del os.environ[variable]  # his too: `weft nccl` reads them
 os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="weft-", dir="/tmp")
 
 import weft
