@@ -19,13 +19,13 @@ from tests.warm import WARM, warm_weft
 os.environ.setdefault("NUMBA_BOUNDSCHECK", "1")  # before numba is imported
 # Workers meet neither each other's labs and adapters nor those of anybody else; short, as paths of sockets must be.
 os.environ["WEFT_DEFAULTS"] = ""  # those of whoever runs the tests
-for variable in [name for name in os.environ if name.startswith(("NCCL_", "OMPI_", "PMI_"))]:
-    del os.environ[variable]  # his too: `weft nccl` reads them
 os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="weft-", dir="/tmp")
 
 import weft
 from weft.fabric.model import Fabric
 
+for variable in [name for name in os.environ if name.startswith(("NCCL_", "OMPI_", "PMI_"))]:
+    del os.environ[variable]  # of whoever runs the tests: `weft nccl` reads them
 # nohup ignores the one and a shell's `&` the other, and what is ignored no program that is started can trap.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
