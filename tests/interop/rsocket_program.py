@@ -116,6 +116,24 @@ def one_direction_ends_before_the_other() -> None:
     assert lib.rclose(asks) == 0
 
 
+def what_is_no_file_is_told_by_select_too() -> None:
+    asks, accepted = pair()
+    count, never = max(asks, accepted) + 1, struct.pack("=qq", 0, 0)
+    reads = ctypes.create_string_buffer((1 << accepted).to_bytes(128, "little"), 128)
+    assert lib.rselect(count, reads, None, None, never) == 0
+    assert reads.raw == bytes(128)
+    reads.raw = asked = (1 << accepted | 1 << asks).to_bytes(128, "little")
+    assert lib.rsend(asks, b"hello", 5, 0) == 5
+    assert lib.rselect(count, reads, None, None, None) == 1
+    assert reads.raw == (1 << accepted).to_bytes(128, "little")
+    assert lib.rclose(asks) == 0
+    reads.raw = asked
+    assert fails(lib.rselect(count, reads, None, None, never), errno.EBADF)
+    assert reads.raw == asked
+    assert fails(lib.rselect(-1, reads, None, None, never), errno.EINVAL)
+    assert lib.rclose(accepted) == 0
+
+
 def memory_is_there_when_it_was_mapped_and_not_when_it_is_no_more() -> None:
     """Whatever else was called meanwhile, and by whom: nothing was, here."""
     asks, accepted = pair()
@@ -155,5 +173,6 @@ else:
     nobody_listens()
     who_does_not_read_stops_the_sender()
     one_direction_ends_before_the_other()
+    what_is_no_file_is_told_by_select_too()
     memory_is_there_when_it_was_mapped_and_not_when_it_is_no_more()
     print("well")

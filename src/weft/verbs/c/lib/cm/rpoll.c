@@ -93,6 +93,8 @@ int rpoll(struct pollfd *files, nfds_t count, int timeout_ms)
 
 int rselect(int count, fd_set *reads, fd_set *writes, fd_set *others, struct timeval *timeout)
 {
+    if (count < 0 || count > FD_SETSIZE) return in_errno(EINVAL);
+    if (timeout && (timeout->tv_sec < 0 || timeout->tv_usec < 0)) return in_errno(EINVAL);
     struct pollfd *files = calloc(count + 1, sizeof(*files));
     if (!files) return in_errno(ENOMEM);
     int used = 0, found = 0;
@@ -102,6 +104,8 @@ int rselect(int count, fd_set *reads, fd_set *writes, fd_set *others, struct tim
         if (events) files[used++] = (struct pollfd){fd, events, 0};
     }
     int failed = rpoll(files, used, timeout ? timeout->tv_sec * 1000 + (timeout->tv_usec + 999) / 1000 : -1) < 0;
+    for (int n = 0; n < used && !failed; n++) /* whose sets stay as they were, as those of select do */
+        if (files[n].revents & POLLNVAL) failed = in_errno(EBADF);
     for (int n = 0; n < used && !failed; n++) {
         short events = files[n].events, came = files[n].revents;
         int is[] = {events & POLLIN && came & (POLLIN | POLLHUP | POLLERR), events & POLLOUT && came & (POLLOUT | POLLERR),
