@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from weft.lab.lab import Lab
     from weft.lab.registry import Entry
 
+CONSOLE_S = 120.0  # until it is up, on a machine that has much else to do
+
 
 def up(
     spec: Spec,
@@ -117,7 +119,15 @@ def _show(entry: Entry, web: bool) -> None:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+    until = time.monotonic() + CONSOLE_S
     while service.poll() is None:
+        if time.monotonic() > until:
+            service.kill()
+            service.wait()
+            raise SubnetError(
+                f"the console says nothing for {CONSOLE_S:g} s, and was ended: see {place}. The lab runs: "
+                f"`weft serve --lab {entry.name}` is another, `weft down` ends it"
+            )
         said = [line for line in place.read_text().splitlines() if line.startswith("console ")]
         if said:
             print(said[0])
