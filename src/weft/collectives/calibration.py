@@ -14,11 +14,10 @@ from functools import cache
 
 import msgspec
 
-from weft.collectives.choose import choose
 from weft.collectives.cluster import Cluster
 from weft.collectives.estimate import Estimate, estimate
 from weft.collectives.ideal import ideal_networks
-from weft.collectives.kinds import Algorithm, Collective
+from weft.collectives.kinds import Collective
 from weft.collectives.times import Times
 from weft.errors import find_named
 from weft.fabric.rates import read_data
@@ -57,8 +56,6 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     speed: str = ""
     cloud: bool = False
     adapter_gbyte_s: float | None = None  # what the slowest adapter had in ib_write_bw, where the source says it
-    algorithm: Algorithm | None = None
-    absent: tuple[Algorithm, ...] = ()  # that its NCCL did not have yet
     channels: int | None = None
     call_us: float = 0.0
     promised: bool = True
@@ -77,18 +74,11 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             if self.adapter_gbyte_s is not None:
                 measured = self.adapter_gbyte_s
                 networks = {pattern: replace(one, adapter_gbyte_s=measured) for pattern, one in networks.items()}
-        algorithm, protocol = self.algorithm, None
-        if self.absent:
-            ranking = choose(self.cluster, self.collective, size_bytes).ranking()
-            row = next(row for row, _ in ranking if row.algorithm not in self.absent)
-            algorithm, protocol = row.algorithm, row.protocol
         return estimate(
             self.cluster,
             self.collective,
             size_bytes,
             networks=networks,
-            algorithm=algorithm,
-            protocol=protocol,
             channels=self.channels,
             fitted=fitted,
         )
