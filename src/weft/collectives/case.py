@@ -154,6 +154,22 @@ def copies_gbyte_s(cluster: Cluster, fitted: Times) -> float:
     return cluster.nvlink_gbyte_s * fitted.bandwidth.nvlink
 
 
+def nvls_gbyte_s(cluster: Cluster, fitted: Times) -> float:
+    """All_reduce in the switches, size over time: each GPU sends all bytes once to be added, and its part of the sum
+    once: g + 1 parts of g.
+
+    So bus bandwidth would rise with every GPU; in racks it stays where eight have it.
+    """
+    shared = min(cluster.gpus, fitted.bandwidth.nvls_gpus)
+    bus_gbyte_s = adding_gbyte_s(cluster, fitted) * 2 * (shared - 1) / (shared + 1)
+    return bus_gbyte_s * cluster.gpus / (2 * (cluster.gpus - 1))
+
+
+def adding_gbyte_s(cluster: Cluster, fitted: Times) -> float:
+    """Of a GPU's NVLink, where switches add."""
+    return cluster.nvlink_gbyte_s * constants().of_sm(cluster.sm).nvls * fitted.bandwidth.nvls
+
+
 def inside_name(cluster: Cluster) -> str:
     return NVLINK if cluster.nvlink else PCIE
 

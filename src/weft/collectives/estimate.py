@@ -18,7 +18,7 @@ from weft.collectives.choose import choose, time_us, width
 from weft.collectives.cluster import Cluster, Processor
 from weft.collectives.constants import constants
 from weft.collectives.graphs import Graphs, search
-from weft.collectives.ideal import TCP, ideal_networks
+from weft.collectives.ideal import TCP, TcpNetwork, ideal_networks
 from weft.collectives.kinds import Algorithm, Collective, Protocol
 from weft.collectives.network import Network, Networks
 from weft.collectives.pairs import pairs_channels, pairs_parts, pairs_protocol
@@ -127,7 +127,7 @@ def estimate(
     if not cluster.protocols:
         protocol = protocol or _forced(cluster, any_network, known)
     chosen: Algorithm | None = None
-    kernel = _kernel(cluster, collective, size_bytes, algorithm)
+    kernel = _kernel(cluster, collective, size_bytes, algorithm, over_tcp=isinstance(any_network, TcpNetwork))
     if kernel is not None:
         used, lanes = kernel.protocol, kernel.blocks
         found = symmetric_parts(cluster, kernel, size_bytes, networks, known)
@@ -165,15 +165,20 @@ def estimate(
     )
 
 
-def _kernel(cluster: Cluster, collective: Collective, size_bytes: int, algorithm: Algorithm | None) -> Kernel | None:
-    """The symmetric kernel that NCCL would take; since 2.31 NCCL_ALGO goes before."""
+def _kernel(
+    cluster: Cluster, collective: Collective, size_bytes: int, algorithm: Algorithm | None, *, over_tcp: bool
+) -> Kernel | None:
+    """The symmetric kernel that NCCL would take; since 2.31 NCCL_ALGO goes before.
+
+    Between nodes GPUs talk to adapters themselves, which sockets are not.
+    """
     check_kernel(cluster)
     if not cluster.windows or ((algorithm or cluster.algorithms) and constants(cluster.nccl).rules.algorithm_first):
         return None
-    found = pick(cluster, collective, size_bytes)
+    found = None if over_tcp else pick(cluster, collective, size_bytes)
     if found is None and cluster.sym_kernel:
         why = {one.name: one.off for one in kernels(cluster, collective, size_bytes)}
-        reason = why.get(cluster.sym_kernel, f"it is not for {collective}")
+        reason = why.get(cluster.sym_kernel, f"it is not for {collective}") or "GPUs cannot talk to adapters over TCP"
         raise ConfigError(f"NCCL_SYM_KERNEL={cluster.sym_kernel} on {cluster}: {reason}. Leave it out, NCCL chooses")
     return found
 

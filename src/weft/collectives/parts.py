@@ -24,6 +24,7 @@ from weft.collectives.case import (
     copies_gbyte_s,
     find,
     inside_name,
+    nvls_gbyte_s,
     plugin_of,
 )
 from weft.collectives.cluster import Cluster, Processor
@@ -204,17 +205,8 @@ def _nvls(case: Case) -> Parts:
 
 
 def _nvls_gbyte_s(case: Case) -> float:
-    """Each GPU sends all bytes once to be added, and its part of the sum once: g + 1 parts of g.
-
-    So bus bandwidth would rise with every GPU; in racks it stays where eight have it.
-    """
-    cluster = case.cluster
-    if case.collective != Collective.ALL_REDUCE:
-        return case.row.algo_gbyte_s
-    nvls = constants().of_sm(cluster.sm).nvls * case.fitted.bandwidth.nvls
-    shared = min(cluster.gpus, case.fitted.bandwidth.nvls_gpus)
-    bus_gbyte_s = cluster.nvlink_gbyte_s * nvls * 2 * (shared - 1) / (shared + 1)
-    return bus_gbyte_s * cluster.gpus / (2 * (cluster.gpus - 1))
+    all_reduce = case.collective == Collective.ALL_REDUCE
+    return nvls_gbyte_s(case.cluster, case.fitted) if all_reduce else case.row.algo_gbyte_s
 
 
 def _sharp_limit(case: Case) -> dict[str, float]:

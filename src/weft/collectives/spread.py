@@ -71,7 +71,7 @@ def spread(made: Estimate, by: Published | None = None) -> Spread:
         high_us=made.time_us * width,
         kind=kind,
         clusters=clusters,
-        far=tuple(_far(made, known.figures)),
+        far=tuple(_far(made, known)),
     )
 
 
@@ -141,27 +141,35 @@ def _usual(size: str, by: Published) -> float:
     return median(worst.values()) if worst else 0.0
 
 
-def _far(made: Estimate, figures: Sequence[Figure]) -> list[str]:
-    every = [one.estimate for one in figures]
-    asked: tuple[tuple[str, Callable[[Estimate], object]], ...] = (
-        ("{}", lambda one: one.collective),
-        ("{}", lambda one: one.name.partition("/")[0]),
-        ("{}", lambda one: one.fabric),
-        ("GPUs of sm_{}", lambda one: one.cluster.sm),
-    )
+_ASKED: tuple[tuple[str, Callable[[Estimate], object]], ...] = (
+    ("{}", lambda one: one.collective),
+    ("{}", lambda one: one.name.partition("/")[0]),
+    ("{}", lambda one: one.fabric),
+    ("GPUs of sm_{}", lambda one: one.cluster.sm),
+    ("GPUs joined by {}", lambda one: one.cluster.joined_by if one.cluster.gpus > 1 else ""),
+)
+_COUNTED: tuple[tuple[str, Callable[[Estimate], int]], ...] = (
+    ("nodes", lambda one: one.cluster.nodes),
+    ("GPUs in a node", lambda one: one.cluster.gpus),
+    ("bytes", lambda one: one.size_bytes),
+)
+
+
+def _far(made: Estimate, by: Published) -> list[str]:
+    seen, most = _bounds(by)
     far = [
         f"nobody published {words.format(of(made))}"
-        for words, of in asked
-        if of(made) not in {of(one) for one in every}
+        for (words, of), known in zip(_ASKED, seen, strict=True)
+        if of(made) and of(made) not in known
     ]
-    joined_by = {one.cluster.joined_by for one in every if one.cluster.gpus > 1}
-    if made.cluster.gpus > 1 and made.cluster.joined_by not in joined_by:
-        far.append(f"nobody published GPUs joined by {made.cluster.joined_by}")
-    for words, value, largest in (
-        ("nodes", made.cluster.nodes, max(one.cluster.nodes for one in every)),
-        ("GPUs in a node", made.cluster.gpus, max(one.cluster.gpus for one in every)),
-        ("bytes", made.size_bytes, max(one.size_bytes for one in every)),
-    ):
-        if value > _BEYOND * largest:
-            far.append(f"{value:,} {words}, and the most that is published is {largest:,}")
+    for (words, of), largest in zip(_COUNTED, most, strict=True):
+        if of(made) > _BEYOND * largest:
+            far.append(f"{of(made):,} {words}, and the most that is published is {largest:,}")
     return far
+
+
+@lru_cache(maxsize=256)
+def _bounds(by: Published) -> tuple[tuple[set[object], ...], tuple[int, ...]]:
+    """All that there is of each thing that is asked for, and the most of each that is counted."""
+    every = [one.estimate for one in by.figures]
+    return tuple(set(map(of, every)) for _, of in _ASKED), tuple(max(map(of, every)) for _, of in _COUNTED)

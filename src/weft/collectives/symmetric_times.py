@@ -13,9 +13,11 @@ from weft.collectives.case import (
     NVLINK,
     Parts,
     adapters_gbyte_s,
+    adding_gbyte_s,
     copies_gbyte_s,
     crossing_us,
     find,
+    nvls_gbyte_s,
 )
 from weft.collectives.cluster import Cluster
 from weft.collectives.constants import constants
@@ -29,12 +31,13 @@ _SIMPLE = list(Protocol).index(Protocol.SIMPLE)
 
 def symmetric_parts(cluster: Cluster, kernel: Kernel, size_bytes: int, networks: Networks, fitted: Times) -> Parts:
     model = Model(cluster, kernel.collective, size_bytes)
-    nvlink = copies_gbyte_s(cluster, fitted)
-    if kernel.adds:
-        nvlink = cluster.nvlink_gbyte_s * constants().of_sm(cluster.sm).nvls * fitted.bandwidth.nvls
+    nvlink = adding_gbyte_s(cluster, fitted) if kernel.adds else copies_gbyte_s(cluster, fitted)
     if not kernel.rail:
         latency_us, believed_us = model.believed_us(kernel, kernel.blocks)
-        return _parts(latency_us, {CHANNELS: believed_us, NVLINK: model.carried_bytes(kernel) / nvlink / 1000})
+        carried_us = model.carried_bytes(kernel) / nvlink / 1000
+        if kernel.adds and kernel.collective == Collective.ALL_REDUCE:
+            carried_us = size_bytes / nvls_gbyte_s(cluster, fitted) / 1000
+        return _parts(latency_us, {CHANNELS: believed_us, NVLINK: carried_us})
     network = find(networks, Pattern.RING)
     adapter = adapters_gbyte_s(cluster, network, fitted) / cluster.gpus
     latency_us = constants(cluster.nccl).latency_us.network[Algorithm.RING][_SIMPLE]
@@ -45,7 +48,9 @@ def symmetric_parts(cluster: Cluster, kernel: Kernel, size_bytes: int, networks:
         first_bytes, steps_us = min(model.bytes, rail.gather_chunk_bytes), others * step_us
     else:
         block, by_nccl, _ = model.scatter_gbyte_s(kernel.multicast)
-        on_nvlink, on_adapters = by_nccl * nvlink / model.rail_nvlink_gbyte_s, adapter / others
+        alone = cluster.gpus == 1  # nothing goes over NVLink, which there may not be
+        on_nvlink = by_nccl if alone else by_nccl * nvlink / model.rail_nvlink_gbyte_s
+        on_adapters = adapter / others
         blocks_us = model.bytes / (kernel.blocks * block) / 1000
         first_bytes, steps_us = min(model.bytes, rail.scatter_chunk_bytes * kernel.blocks), step_us
     data_us = {NVLINK: model.bytes / on_nvlink / 1000, ADAPTERS: model.bytes / on_adapters / 1000, CHANNELS: blocks_us}
