@@ -24,6 +24,7 @@ os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="weft-", dir="/tmp")
 import weft
 from weft.fabric.model import Fabric
 
+gc.disable()  # until all is collected: nothing of it goes
 for variable in [name for name in os.environ if name.startswith(("NCCL_", "OMPI_", "PMI_"))]:
     del os.environ[variable]  # of whoever runs the tests: `weft nccl` reads them
 # nohup ignores the one and a shell's `&` the other, and what is ignored no program that is started can trap.
@@ -98,6 +99,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """What was imported and collected stays: no collection of garbage need walk over its million objects again."""
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)  # as often as Python has it takes one second of thirty
+    gc.enable()
 
 
 def pytest_xdist_auto_num_workers() -> int:

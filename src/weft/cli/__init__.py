@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import sys
 from contextlib import suppress
@@ -114,7 +115,9 @@ def main() -> None:
     """
     if sys.stdout is None:  # closed by the caller, >&-
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (to the end)
-    sys.exit(_print_out(_run()))
+    status = _print_out(_run())
+    gc.freeze()  # Python looks for garbage twice as it ends, in all that was imported
+    sys.exit(status)
 
 
 def _run() -> int:

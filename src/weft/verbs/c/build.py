@@ -107,7 +107,8 @@ def _python() -> str:
     paths = [path for path in sys.path if path and Path(path).exists()]
     begin = (
         f"sys = __import__('sys'); sys.path.extend([path for path in {paths!r} if path not in sys.path]); "
-        "__import__('weft.verbs.c.start', fromlist=['start']).start("
+        "gc = __import__('gc'); enabled = gc.isenabled(); gc.disable(); "  # what is imported stays
+        "start = __import__('weft.verbs.c.start', fromlist=['start']).start; enabled and gc.enable(); start("
     )
     begin = f"exec({begin + 'ADDRESS)'!r}, {{}})".replace("%", "%%").replace("ADDRESS", "%lu")
     defined = {
