@@ -23,6 +23,7 @@ WAITS = [
     (("route", "star:hosts=4"), "measuring"),
     (("sim", "star:hosts=4"), "permutation"),
     (("nccl", "all_reduce", "superpod:su=1", "--servers", "2", "-b", "1M", "-e", "1M"), "reading superpod:su=1"),
+    (("nccl", "calibration", "h100-1"), "running h100-1 again"),
     (("perf", "calibration", "hdr100-send-lat"), "hdr100-send-lat"),
 ]
 

@@ -297,12 +297,14 @@ def _calibrate(name: str, form: Form) -> None:
     if form.is_data:
         print_data(form, [_run_facts(one) for one in chosen], "figures")
         return
-    columns, rows, note = calibration.figure_table(chosen[0]) if name else calibration.calibration_table()
+    with progress_bar(f"running {name or 'all'} again"):
+        columns, rows, note = calibration.figure_table(chosen[0]) if name else calibration.calibration_table()
     out = console()
     out.print(table(f"{name}, measured and simulated" if name else _TITLE, columns, rows))
     out.print(note, markup=False)
     if not name:
-        columns, rows, note = left_out.left_out_table()
+        with progress_bar("leaving out each cluster"):
+            columns, rows, note = left_out.left_out_table()
         out.print(table("Each cluster left out: constants fitted without it, bands by the others", columns, rows))
         out.print(note, markup=False)
 
