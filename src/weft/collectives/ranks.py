@@ -103,7 +103,7 @@ def pick_servers(fabric: Fabric, text: str) -> tuple[str, ...] | None:
         return tuple(name for part in text.split(",") for name in match_servers(fabric, part.strip()))
     there = compute_servers(fabric)
     if not 1 <= int(text) <= len(there):
-        raise ConfigError(f"--servers {text}: {fabric.spec} has {len(there)}")
+        raise ConfigError(f"--servers {text}: {fabric.spec} has {len(there)}: give from 1 to {len(there)}, or names")
     return there[: int(text)]
 
 

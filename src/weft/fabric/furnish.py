@@ -61,7 +61,12 @@ def _by_template(fabric: Fabric, kinds: Mapping[str, str]) -> dict[str, list[str
 def match_servers(fabric: Fabric, pattern: str) -> list[str]:
     """Those that a pattern of a shell matches, `luna-*`, or a name or a range, `luna-0001..32`; never none."""
     if not set(pattern) & set("*?["):
-        return [fabric.find_server(name).name for name in ranges.expand(pattern)]
+        names = ranges.expand(pattern)
+        missing = [name for name in names if name not in fabric.server_index]
+        if missing and len(names) > 1:
+            hint = f"{len(missing)} of {pattern} are not in {fabric.spec}: a pattern, '*', takes those that are there."
+            raise UnknownName("server", missing[0], fabric.servers, hint)
+        return [fabric.find_server(name).name for name in names]
     found = [server for server in fabric.servers if fnmatchcase(server, pattern)]
     if not found:
         raise UnknownName("server of", pattern, fabric.servers, f"In {fabric.spec}: `weft show` tells its servers.")
