@@ -159,6 +159,13 @@ def test_the_finding_has_the_fastest_the_slowest_and_the_prices(found: Compariso
     assert longer < 10  # a slot of PCIe 5 slows XDR down
 
 
+def test_what_no_band_could_tell_apart_is_as_long() -> None:
+    """They differ by the latency of a few switches."""
+    made = compare(SMALL, parse_job("all_reduce:8G"), ["ndr", "roce-400"])
+    assert 1 < made.slowest.time_us / made.fastest.time_us < 1.005
+    assert "with NDR InfiniBand, and as long with RoCE on 400G Ethernet." in made.finding
+
+
 def test_few_servers_are_billed_the_few_switches_that_they_need() -> None:
     """Four DGX H100 have 32 ports: one QM9700, not the 12 switches of a whole unit."""
     (one,) = compare("superpod:su=1,servers=4", parse_job("all_reduce:1M"), ["ndr"]).outcomes

@@ -11,6 +11,8 @@ from weft.advise.rule import TIE
 from weft.compare.words import show_time
 from weft.sim.figures import format_size
 
+_ALIKE = 0.005  # no band is so narrow
+
 
 def asked(found: Advice) -> str:
     """`1,024 GPUs (128 × dgx-h100), training of llama3-70b`."""
@@ -63,7 +65,7 @@ def reasons(found: Advice) -> Iterator[str]:
         yield _about_money(found, best)
     fastest = found.verdict.fastest
     gain = best.seconds / fastest.seconds - 1
-    if fastest not in found.verdict.chosen and gain > 0.0005:
+    if fastest not in found.verdict.chosen and gain > _ALIKE:
         yield f"If only time counts: {fastest.option.label}, {_percent(gain)} faster."
     for row in found.verdict.too_dear:
         yield f"{row.option.label} is over the budget: {row.price.short} USD."
@@ -95,7 +97,7 @@ def _lost(row: Row) -> str:
 
 
 def _difference(times: float) -> str:
-    if abs(times - 1) < 0.0005:
+    if abs(times - 1) < _ALIKE:
         return "as long"
     if times >= 2:
         return f"{times:.1f} times as long"

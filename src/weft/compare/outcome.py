@@ -267,7 +267,7 @@ def _money(found: Comparison) -> str:
 def _longer(one: Outcome, best: Outcome) -> str:
     """`as long`, `2.4 % longer`, `12 times as long`."""
     ratio = one.time_us / best.time_us
-    if ratio < 1.0005:
+    if ratio < 1.005:  # no band is so narrow
         return "as long"
     if ratio < 1.995:
         return f"{100 * (ratio - 1):.2g} % longer"
