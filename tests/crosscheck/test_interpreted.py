@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-SPECS = ("fat-tree:hosts=40,radix=8", "superpod:su=1,servers=2", "torus:5x3", "dragonfly:p=1,a=4,h=1", "hyperx:3x3")
-_PROGRAM = """
-import hashlib, sys, weft
+_ROUTING = """
+import hashlib, weft
 from weft.fabric import faults
 from weft.fabric.prices import read_prices
 from weft.plan.optimise import optimise
@@ -22,8 +22,9 @@ from weft.routing.quality import measure
 from weft.routing import ENGINES
 from weft.routing.route import reroute, route
 
+SPECS = ("fat-tree:hosts=40,radix=8", "superpod:su=1,servers=2", "torus:5x3", "dragonfly:p=1,a=4,h=1", "hyperx:3x3")
 said = hashlib.sha256()
-for spec in sys.argv[1:]:
+for spec in SPECS:
     fabric = weft.load(spec)
     for name in ENGINES:
         try:
@@ -104,26 +105,22 @@ for bad_cable, vls in (("", 1), ("leaf1/1", 1), ("", 2)):
 """
 
 
-def run_program(program: str, disable_jit: str, *arguments: str) -> str:
-    environment = os.environ | {"NUMBA_DISABLE_JIT": disable_jit}
-    command = [sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+_ALL = (_ROUTING, _PACKETS, _COPIES)
+_DIGESTS = (1, 12, 3)
 
 
 @pytest.mark.slow
-def test_routing_compiled_and_interpreted_give_the_same_digest():
-    assert run_program(_PROGRAM, "0", *SPECS) == run_program(_PROGRAM, "1", *SPECS)
+def test_compiled_and_interpreted_kernels_give_the_same_digests(warm):
+    """Of routing, of packets, and of copies for groups."""
+    compiled = [run_program(warm, "-c", program, NUMBA_DISABLE_JIT="0") for program in _ALL]
+    assert tuple(map(len, compiled)) == _DIGESTS
+    together = "\n".join(f"exec({program!r}, {{}})" for program in _ALL)
+    interpreted = run_program(sys.executable, "-c", together, NUMBA_DISABLE_JIT="1")
+    assert interpreted == [line for lines in compiled for line in lines]
 
 
-@pytest.mark.slow
-def test_packets_compiled_and_interpreted_give_the_same_digests():
-    compiled, interpreted = (run_program(_PACKETS, jit).split() for jit in "01")
-    assert len(compiled) == 12
-    assert compiled == interpreted
-
-
-@pytest.mark.slow
-def test_copies_for_groups_compiled_and_interpreted_give_the_same_digests():
-    compiled, interpreted = (run_program(_COPIES, jit).splitlines() for jit in "01")
-    assert len(compiled) == 3
-    assert compiled == interpreted
+def run_program(*command: str | Path, **more: str) -> list[str]:
+    """The lines that it prints."""
+    done = subprocess.run(command, env=os.environ | more, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [line for line in done.stdout.splitlines() if line]

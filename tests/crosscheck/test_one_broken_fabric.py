@@ -61,8 +61,7 @@ class Breaker:
                 faults.mend(devices, slot)
 
 
-@pytest.mark.parametrize("seed", range(40, 42))
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize(("seed", "spec"), list(enumerate(SPECS, 40)))
 def test_what_breaks_and_what_a_sweep_mends_is_the_same_for_all(spec, seed, tmp_path) -> None:
     running = Running(views.fabric_called(spec), Random(seed), tmp_path, most_pairs=PAIRS)
     running.look()

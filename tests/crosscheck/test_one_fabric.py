@@ -26,7 +26,7 @@ SPECS = [
     "hyperx:3x3,hosts=2",
     "star:hosts=5",
 ]
-CASES = [(spec, seed, {}) for spec in SPECS for seed in range(2)]
+CASES = [(spec, seed, {}) for seed, spec in enumerate(SPECS)]
 CASES += [
     ("dragonfly+:p=2,leaves=2,spines=2,h=1,g=3", 0, {}),
     ("mesh:3x4", 1, {"routing_engine": ("dfsssp",)}),

@@ -22,41 +22,55 @@ from weft.collectives.writers import ALGORITHMS, program
 from weft.errors import ConfigError, SubnetError
 
 
-def programs() -> list[Program]:
-    """All that switches are not needed for: on one rank of a node, and on several."""
+def programs(nodes: int, gpus: int) -> list[Program]:
+    """All that switches are not needed for."""
     made = []
     for name in ALGORITHMS:
         for kind in ALGORITHMS[name]:
-            for nodes, gpus in ((4, 1), (2, 2), (3, 1)):
-                try:
-                    one = program(kind, name, nodes=nodes, gpus=gpus)
-                except ConfigError:  # not for so many
-                    continue
-                if not one.n_reducers:
-                    made.append(one)
+            try:
+                one = program(kind, name, nodes=nodes, gpus=gpus)
+            except ConfigError:  # not for so many
+                continue
+            if not one.n_reducers:
+                made.append(one)
     return made
 
 
-@pytest.mark.parametrize("one", programs(), ids=lambda one: f"{one.name}-{one.n_ranks}-{one.gpus}")
+@pytest.mark.parametrize(("nodes", "gpus"), [(4, 1), (2, 2), (3, 1)])
 @pytest.mark.parametrize("told_bytes", [1 << 16, 1 << 9], ids=["sent", "read"])
-def test_a_program_computes_on_bytes_what_is_proved_of_it(one: Program, told_bytes: int) -> None:
+def test_programs_compute_on_bytes_what_is_proved_of_them(nodes: int, gpus: int, told_bytes: int) -> None:
     """By fragments that are sent, and where they are long by such that are read where they are."""
+    all_of_them = programs(nodes, gpus)
+    assert len(all_of_them) > 25
+    data = [draw(one) for one in all_of_them]
+
+    def rank(group: Group) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
+        return [run_with_barrier(group, one, own) for one, own in zip(all_of_them, data, strict=True)]
+
+    for number, found in enumerate(together(nodes * gpus, rank, told_bytes=told_bytes)):
+        for one, own, held in zip(all_of_them, data, found, strict=True):
+            wanted, where = expected(one, own, number)
+            np.testing.assert_array_equal(held[where], wanted, one.name)
+
+
+def draw(one: Program) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """What ranks may begin with: chunks of more than one fragment, the last one short."""
     uneven = 0 if one.n_beside else 3
-    n_items = one.n_parts * 150 - uneven  # chunks of more than one fragment, the last one short
+    return np.random.default_rng(7).integers(0, 1 << 40, (one.n_ranks, one.n_parts * 150 - uneven))
+
+
+def run_with_barrier(
+    group: Group, one: Program, data: np.ndarray[tuple[int, int], np.dtype[np.int64]]
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """What this rank ends with."""
+    n_items = data.shape[1]
     chunk = -(-n_items // one.n_parts)
-    data = np.random.default_rng(7).integers(0, 1 << 40, (one.n_ranks, n_items))
     mine = np.repeat(begins_with(one)[:, : one.n_parts], chunk, axis=1)[:, :n_items]
-
-    def rank(group: Group) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        held = np.where(mine[group.rank], data[group.rank], -1)
-        beside = np.full(one.n_beside * chunk, -1)
-        group.run(one, Array(held, beside), one.name)
-        group.run(program(Collective.BARRIER, "dissemination", nodes=one.n_ranks), Array(held[:0]), "barrier")
-        return np.concatenate((held, beside))
-
-    for number, found in enumerate(together(one.n_ranks, rank, told_bytes=told_bytes)):
-        wanted, where = expected(one, data, number)
-        np.testing.assert_array_equal(found[where], wanted)
+    held = np.where(mine[group.rank], data[group.rank], -1)
+    beside = np.full(one.n_beside * chunk, -1)
+    group.run(one, Array(held, beside), one.name)
+    group.run(program(Collective.BARRIER, "dissemination", nodes=one.n_ranks), Array(held[:0]), "barrier")
+    return np.concatenate((held, beside))
 
 
 def expected(
