@@ -104,7 +104,7 @@ def test_the_picture_says_that_it_is_simulated_of_what_and_with_which_options(
     app(["nccl", "all_reduce", PAIR, "-b", "1M", "-e", "4M", "--algo", "ring", "--seed", "7", "--picture", str(path)])
     assert f"# {path}: written" in capsys.readouterr().out
     told = set(re.findall("<!-- (.*?) -->", path.read_text()))  # what the outlines of letters spell
-    assert f"all_reduce_perf on {PAIR}, 16 GPUs" in told
+    assert f"all_reduce_perf, 16 GPUs of {PAIR}" in told
     assert {"bus bandwidth (GB/s, simulated)", "1M", "4M", "Ring/LL128"} <= told
     note = next(one for one in told if one.startswith(f"Simulated by weft {weft.__version__}, not measured"))
     assert "seed=7" in note

@@ -223,6 +223,8 @@ def test_a_forced_algorithm_is_all_that_the_tuner_may_choose(ranks: Ranks) -> No
 def test_buffers_in_windows_take_symmetric_kernels_and_the_switches_sum_is_proved() -> None:
     alone = place(prepare(weft.load("star:hosts=1,server=dgx-h100")))
     made = run(alone, Settings(collective=Collective.ALL_REDUCE, sizes=SMALL, windows=True))
+    assert nccl_tests.about(made)[0].endswith(" -R 2")
+    assert nccl_tests.report(made)["args"][-2:] == ["-R", "2"]
     first, last = made.rows[0], made.rows[-1]
     assert (first.choice, first.wrong) == ("AllReduce_AGxLLMC_R/2", 0)
     assert (last.choice, last.bound, last.wrong) == ("AllReduce_RSxLDMC_AGxSTMC/2", "NVLink", 0)

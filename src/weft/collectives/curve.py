@@ -14,7 +14,7 @@ def draw_curve(path: Path | str, table: Table) -> None:
     draw_sizes(
         path,
         [_point(row) for row in table.rows],
-        title=f"{table.settings.program} on {table.ranks.fabric.spec}, {table.cluster.ranks:,} GPUs",
+        title=f"{table.settings.program}, {table.cluster.ranks:,} GPUs of {table.ranks.fabric.spec}",
         note="; ".join(line.strip() for line in about(table)),
         y_label="bus bandwidth (GB/s, simulated)",
         choices="algorithm/protocol",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from weft.collectives.bench import Row, Settings, Sizes, Table
+from weft.collectives.bench import Row, Settings, Table
 from weft.collectives.constants import constants
 from weft.collectives.kinds import Collective
 from weft.collectives.ranks import Ranks
@@ -65,7 +65,7 @@ def about(table: Table) -> list[str]:
     """That it is simulated, with what, and how to have the same again."""
     settings, options = table.settings, table.settings.options
     forced = settings.environment | {"network": options.network or "", "paths": options.paths or ""}
-    said = "".join(f" {name}={value}" for name, value in forced.items() if value)
+    said = "".join(f" {name}={value}" for name, value in forced.items() if value) + " -R 2" * settings.windows
     lines = [
         f"Simulated by weft {__version__}, not measured: {table.ranks.fabric.spec} seed={options.seed} "
         f"memory={options.memory}{said}",
@@ -166,12 +166,12 @@ def _devices(ranks: Ranks) -> Iterator[dict[str, Any]]:
 
 def report(table: Table) -> dict[str, Any]:
     """What nccl-tests writes with `-J`, version 3; what weft has to add is under `weft`."""
-    settings, sizes = table.settings, table.settings.sizes
+    settings = table.settings
     now = datetime.datetime.now().strftime(_TIME)
     return {
         "version": JSON_VERSION,
         "start_time": now,
-        "args": [settings.program, "-b", str(sizes.min_bytes), "-e", str(sizes.max_bytes), *_step_args(sizes)],
+        "args": [settings.program, *_args(settings)],
         "env": _env(settings),
         "nccl_version": _nccl_code(table),
         "config": _config(table),
@@ -206,8 +206,13 @@ def _config(table: Table) -> dict[str, Any]:
     }
 
 
-def _step_args(sizes: Sizes) -> list[str]:
-    return ["-f", str(sizes.factor)] if sizes.factor > 1 else ["-i", str(sizes.step_bytes)]
+def _args(settings: Settings) -> list[str]:
+    """What would make nccl-tests do the same."""
+    sizes = settings.sizes
+    args = ["-b", str(sizes.min_bytes), "-e", str(sizes.max_bytes)]
+    args += ["-f", str(sizes.factor)] if sizes.factor > 1 else ["-i", str(sizes.step_bytes)]
+    args += ["-d", settings.datatype] if settings.datatype != "float" else []
+    return args + (["-R", "2"] if settings.windows else [])
 
 
 def _env(settings: Settings) -> list[str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.draw.figure import FONT, to_bytes
+from weft.draw.scene import BOLD, fit
 from weft.errors import ConfigError
 from weft.fabric.files.atomic import write_atomically
 from weft.fabric.files.streams import suffix_of
@@ -84,10 +85,5 @@ def titled_chart(path: Path | str, title: str, note: str, *, panels: int = 1) ->
         lines = textwrap.wrap(note, 140, max_lines=3, placeholder=" …")
         figure.set_layout_engine("tight", rect=(0, 0, 1, 0.925 - 0.035 * len(lines)))
         look: dict[str, Any] = {"va": "top", "parse_math": False}  # a dollar in a name is a dollar
-        figure.text(0.02, 0.975, _shortened(title, 95), fontsize=13, fontweight="bold", **look)
+        figure.text(0.02, 0.975, fit(title, 13 * BOLD, 0.96 * 10 * 72), fontsize=13, fontweight="bold", **look)
         figure.text(0.02, 0.92, "\n".join(lines), fontsize=9, color=FAINT, **look)
-
-
-def _shortened(text: str, most: int) -> str:
-    """Its beginning and its end."""
-    return text if len(text) <= most else f"{text[: most // 2 - 1]} … {text[-most // 2 + 2 :]}"

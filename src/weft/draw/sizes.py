@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 from weft.draw.chart import COLOURS, FAINT, titled_chart
 from weft.units import format_size_bytes
@@ -37,7 +38,11 @@ def draw_sizes(
         sizes = [point.size_bytes for point in points]
         axes.plot(sizes, [point.value for point in points], color=FAINT, linewidth=1.2, zorder=1)
         low, high = [point.low for point in points], [point.high for point in points]
-        axes.fill_between(sizes, low, high, color=FAINT, alpha=0.25, linewidth=0, zorder=0, label="band")
+        pale: dict[str, Any] = {"color": FAINT, "alpha": 0.25, "zorder": 0, "label": "band"}
+        if len(points) > 1:
+            axes.fill_between(sizes, low, high, linewidth=0, **pale)
+        else:  # which has no area
+            axes.vlines(sizes, low, high, linewidth=12, **pale)
         for choice, colour in zip(dict.fromkeys(point.choice for point in points), cycle(COLOURS), strict=False):
             there = [point for point in points if point.choice == choice]
             x, y = [point.size_bytes for point in there], [point.value for point in there]
