@@ -21,6 +21,7 @@ NIXL_SETTINGS = {"UCX_TLS": "rc_v,self", "UCX_NET_DEVICES": "mlx5_0:1"}
 class Nixl:
     def __init__(self, memory: numpy.ndarray, role: str) -> None:
         os.environ |= NIXL_SETTINGS  # not sockets, nor UCX's own shared memory
+        sys.modules["torch"] = None  # type: ignore[assignment]  # NIXL would import all of it to ask for which CUDA it is
         from nixl import nixl_agent, nixl_agent_config
 
         self.agent, self.memory = nixl_agent(role, nixl_agent_config(backends=["UCX"])), memory
