@@ -8,6 +8,7 @@ from math import isfinite
 import pytest
 
 from weft.collectives.cluster import Cluster, from_server
+from weft.collectives.constants import constants
 from weft.collectives.estimate import estimate
 from weft.collectives.ideal import ideal_networks
 from weft.collectives.kinds import Algorithm, Collective, Protocol
@@ -89,3 +90,13 @@ def test_symmetric_kernels_between_nodes_are_for_adapters_that_gpus_talk_to() ->
     assert not estimate(cluster, Collective.REDUCE_SCATTER, MIB, networks=over_tcp).kernel
     with pytest.raises(ConfigError, match=f"NCCL_SYM_KERNEL={RAIL}.*adapters over TCP"):
         estimate(replace(cluster, sym_kernel=RAIL), Collective.REDUCE_SCATTER, MIB, networks=over_tcp)
+
+
+def test_a_processor_reads_the_flags_of_a_ring_once() -> None:
+    """With LL it relays what it reads: in a ring where every step crosses, that is all the time that data takes."""
+    cluster = Cluster(sm=90, gpus=1, nodes=8, nics=1, nic_gbit_s=400)
+    asked = {"algorithm": Algorithm.RING, "protocol": Protocol.LL, "channels": 4}
+    made = estimate(cluster, Collective.ALL_REDUCE, MIB, **asked)
+    channel_gbyte_s = constants().generation["volta"].ll_gbyte_s[1] / 16
+    read_us = 14 * MIB / 8 / 4 / channel_gbyte_s / 1000
+    assert made.parts["pipeline"] + made.parts["data"] == pytest.approx(read_us)

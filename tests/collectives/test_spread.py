@@ -62,7 +62,7 @@ def test_a_transport_that_nobody_published_has_all_algorithms_for_witnesses():
 
 
 def test_what_ran_over_a_transport_counts_by_whatever_algorithm():
-    """NCCL over Slingshot takes up to 2.4 times as long at some sizes, by trees and rings; an NVLS tree would, too."""
+    """NCCL over Slingshot takes up to 2.9 times as long at some sizes, by trees and rings; an NVLS tree would, too."""
     cluster = from_server("dgx-h100", nodes=2)
     networks = ideal_networks(cluster, network="roce", transport="slingshot")
     over, bare = (

@@ -35,7 +35,7 @@ _AMD = (
     "GPUs only posts are, as one has it whose processors are inferred"
 )
 _SLINGSHOT = (
-    "Slingshot: libfabric's matching and rendezvous are not modelled; the one published run is up to 2.4 times as long"
+    "Slingshot: libfabric's matching and rendezvous are not modelled; the one published run is up to 2.9 times as long"
 )
 _BARRIER_BYTES = 4  # PyTorch's barrier over NCCL: an all_reduce of one number
 

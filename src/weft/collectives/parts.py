@@ -52,8 +52,10 @@ def _ring(case: Case) -> Parts:
     crossings = ceil(steps / cluster.gpus) if cluster.nodes > 1 else 0
     crossing_us = case.crossing_us(Pattern.RING) if crossings else 0.0
     data = case.data(_ring_limits(case))
+    # The processor that relays is also what limits the data of LL: the longer of the two counts.
     relay_us = crossings * _relay_us(case, case.size_bytes / cluster.ranks)
-    return case.parts(data, (steps - crossings) * case.inside_us + crossings * crossing_us, relay_us)
+    pipeline_us = max(0.0, relay_us - data[1]) if data[0] == CHANNELS else relay_us
+    return case.parts(data, (steps - crossings) * case.inside_us + crossings * crossing_us, pipeline_us)
 
 
 def _ring_limits(case: Case) -> dict[str, float]:
