@@ -34,6 +34,7 @@ from weft.verbs.c import build
 
 pytestmark = [pytest.mark.interop, pytest.mark.skipif(compiler.find() is None, reason="no C compiler")]
 ABI = Path(weft.verbs.c.__file__).parent / "lib" / "abi.h"
+QUICK = tuple("-O0" if flag == "-O2" else flag for flag in build._FLAGS)  # to compile
 NEWER = {"wr_flush", "active_speed_ex"}  # than the verbs.h that Debian 12 has
 
 
@@ -154,6 +155,7 @@ def run_with(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_python_without_a_shared_library_is_said_so(monkeypatch, tmp_path):
     monkeypatch.setattr(build, "_libpython", lambda: "")
+    monkeypatch.setattr(build, "_FLAGS", QUICK)
     folder = build.folder(tmp_path)
     assert folder is not None
     done = run_with(folder, program("ibv_devices"))
@@ -164,6 +166,7 @@ def test_a_python_without_a_shared_library_is_said_so(monkeypatch, tmp_path):
 
 def test_a_program_that_is_another_python_is_said_so(monkeypatch, tmp_path):
     real = build._python()
+    monkeypatch.setattr(build, "_FLAGS", QUICK)
     ours = f'"{sys.version_info.major}.{sys.version_info.minor}."'
     monkeypatch.setattr(build, "_python", lambda: real.replace(ours, '"2.7."'))
     folder = build.folder(tmp_path)
