@@ -9,6 +9,25 @@ from tests.cli.test_commands import weft
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        ("all_reduce_perf -b 8", "there is no command 'all_reduce_perf': `weft nccl all_reduce SPEC` says what it"),
+        ("osu_bw star:2", "there is no command 'osu_bw': `weft osu osu_bw SPEC` says what it would print\n"),
+        ("ibstat", "there is no command 'ibstat': `weft diag ibstat` is it\n"),
+        ("show dgx-h100", "dgx-h100 is a server, and a fabric has some: star:hosts=2,server=dgx-h100\n"),
+        (
+            "catalog p5",
+            "there is no entry in the catalog 'p5'\n  `weft catalog` lists them all. Of p5 speak EFA-4x100, efa-400.\n",
+        ),
+    ],
+)
+def test_a_word_of_elsewhere_is_told_where_it_is_here(words, said):
+    done = weft(*words.split())
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"weft: {said}")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
         (
             "degrade leaf2/6 1e-9",
             "degrade: '1e-9' is one word too many; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 from weft.errors import ConfigError
 
@@ -18,12 +19,14 @@ _WHY = {
         "-r --root": "all roots are alike, and the first rank is it: leave it out",
         "-J --output_file": "--json prints it: --json > FILE",
         "-np --np --npernode": "there is a rank on each GPU: --servers 4 takes so many servers",
+        "--nodes --gpus": "there is a rank on each GPU of --servers: --servers 4, or dgx1,dgx3",
         "-H --host --hostfile": "--servers names them: dgx1,dgx2",
         "--genv --mca": "variables of NCCL are options, --NCCL_ALGO Ring, or stand in the environment",
     },
     "osu": {
         "-np --np -n": "there are --ppn processes on each of --servers: --servers 4 --ppn 8 are 32",
         "-c --validation": "what algorithms compute is proved: leave it out",
+        "--nodes": "--servers says how many, or which",
         "-N --npernode -npernode -ppn --ntasks-per-node": "--ppn says how many processes a server has",
         "-H --host --hostfile -hostfile": "--servers names them: h1,h2",
         "-d --accelerator": "memory is the host's; `weft nccl` has GPUs",
@@ -32,6 +35,15 @@ _WHY = {
         "--bind-to -bind-to --rank-by": "what is in a server has no place here: leave it out",
         "--mca -mca --genv -genv": "--coll and --mpi say who chooses, --UCX_TLS what carries messages",
     },
+}
+
+
+_PROGRAMS = {
+    r"\w+_perf|nccl-tests": "`weft nccl all_reduce SPEC` says what it would print",
+    r"osu_\w+": "`weft osu {} SPEC` says what it would print",
+    r"ib_\w+_(bw|lat)": "`weft perf {} HOST HOST SPEC` says what it would print, `weft perftest {}` runs it",
+    r"mpirun|mpiexec|torchrun": "`weft run` starts programs as ranks",
+    r"opensm": "`weft sm` is a subnet manager, and `weft exec h1 opensm` runs yours in a lab",
 }
 
 
@@ -44,6 +56,15 @@ def check_words(command: str, what: str, spec: str) -> None:
         )
     if ":" in what:
         raise ConfigError(f"{what!r} is a fabric, which comes second: weft {command} {spec or 'all_reduce'} {what}")
+
+
+def way_to(program: str) -> str | None:
+    """To what is a program elsewhere, and here a word of a command."""
+    from weft.diags import TOOLS
+
+    if program in TOOLS:
+        return f"`weft diag {program}` is it"
+    return next((way.format(program, program) for name, way in _PROGRAMS.items() if re.fullmatch(name, program)), None)
 
 
 def way_out(command: str, option: str) -> str | None:

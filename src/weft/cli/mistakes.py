@@ -19,7 +19,7 @@ from cyclopts.exceptions import (
     ValidationError,
 )
 
-from weft.cli.elsewhere import way_out
+from weft.cli.elsewhere import way_out, way_to
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -36,7 +36,13 @@ def explain(error: CycloptsError, app: App) -> str:
     command = " ".join(["weft", *chain])
     error.verbose = False
     if isinstance(error, UnknownCommandError):
-        return f"{_rule(error, [])}\n  `{command} --help` lists them."
+        word = next(iter(error.unused_tokens or ()), "")
+        known = way_to(word) if not chain else None
+        return (
+            f"there is no command {word!r}: {known}"
+            if known
+            else f"{_rule(error, [])}\n  `{command} --help` lists them."
+        )
     arguments = _arguments(app, chain)
     usage = " ".join([command, *(_shown(one) for one in arguments if _is_word(one)), "[OPTIONS]"])
     return f"{' '.join(chain) or command}: {_rule(error, arguments)}\n  It is `{usage}`; `{command} --help` says more."

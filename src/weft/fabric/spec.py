@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import ConfigError, UnknownName
+from weft.fabric import catalog
 from weft.fabric.files.streams import STANDARD
 from weft.fabric.model import Fabric
 from weft.fabric.topologies.registry import TOPOLOGIES, Parameter, parameters, usage, write_spec
@@ -53,6 +54,8 @@ def load(spec: str) -> Fabric:
     hint = "`weft topologies` lists them; for a file, give its path."
     if "/" in name or "." in name:
         raise ConfigError(f"there is no file {spec!r}, and no topology of that name either\n  {hint}")
+    if name in {one.name for one in catalog.servers()}:
+        raise ConfigError(f"{name} is a server, and a fabric has some: star:hosts=2,server={name}\n  {hint}")
     raise UnknownName("topology", name, sorted(TOPOLOGIES), hint)
 
 

@@ -240,12 +240,24 @@ def interconnect(name: str) -> Interconnect:
 
 def find(name: str) -> Entry:
     """The entry of that name, of any kind, in any case; or a server template by its path."""
-    return _own(name) if is_own(name) else _pick(entries(), "entry", name)
+    if is_own(name):
+        return _own(name)
+    is_there = name.lower() in {one.name.lower() for one in entries()}
+    return _pick(entries(), "entry", name, "" if is_there else _speaking_of(name))
 
 
-def _pick(among: Sequence[_Kind], what: str, name: str) -> _Kind:
+def _speaking_of(name: str) -> str:
+    """Entries that say something of it, as those for a cloud's machine, which is none."""
+    if not re.search(r"\w", name):
+        return ""
+    words = re.compile(rf"\b{re.escape(name.replace('-', ' '))}\b", re.IGNORECASE)
+    found = [one.name for one in entries() if words.search(repr(one))][:8]
+    return f" Of {name} speak {', '.join(found)}." if found else ""
+
+
+def _pick(among: Sequence[_Kind], what: str, name: str, more: str = "") -> _Kind:
     known = {entry.name: entry for entry in among}
-    return find_named(f"{what} in the catalog", name, known, "`weft catalog` lists them all.")
+    return find_named(f"{what} in the catalog", name, known, f"`weft catalog` lists them all.{more}")
 
 
 def by_device_id(vendor_id: int, device_id: int, system: str = "") -> Switch | Adapter | None:
