@@ -42,6 +42,17 @@ def test_a_slow_wire_holds_the_first_chunk_of_a_line_once_for_each_crossing(coll
     assert tenth.time_us - whole.time_us == pytest.approx(9 * 7 * wire_us, rel=1e-6)
 
 
+def test_a_line_of_ll128_passes_on_what_comes_over_a_wire() -> None:
+    """The slower of GPU and wire counts for each crossing, and before the first one the GPU."""
+    cluster = from_server("dgx-a100", nodes=8)
+    networks, asked = ideal_networks(cluster), {"protocol": Protocol.LL128, "channels": 16}
+    slow = slower(networks, rate=0.1)
+    parts = estimate(cluster, Collective.BROADCAST, 4 * MIB, networks=slow, **asked).parts
+    wire_us = parts["data"]  # one chunk for each channel
+    first_us = estimate(cluster, Collective.BROADCAST, 4 * MIB, networks=networks, **asked).parts["data"]
+    assert parts["pipeline"] == pytest.approx(first_us + 6 * wire_us, rel=1e-6)
+
+
 @pytest.mark.parametrize("collective", [Collective.ALL_GATHER, Collective.REDUCE_SCATTER])
 def test_each_level_of_pat_waits_for_all_that_a_network_takes_more(collective: Collective) -> None:
     cluster = Cluster(sm=90, gpus=1, nodes=16, nics=1, nic_gbit_s=200)

@@ -119,8 +119,8 @@ def _relayed_gbyte_s(cluster: Cluster) -> tuple[float, float, float]:
 def _line(case: Case) -> Parts:
     """Broadcast and reduce: a ring cut open, through which chunks follow each other.
 
-    The first chunk is stored at every stage: with Simple by every GPU that sends, with LL and LL128 by the one that
-    sends to another node, since inside a node these pass on what has come of a chunk; and on every wire between nodes.
+    With Simple the first chunk is stored by every GPU that sends, and on every wire between nodes. LL and LL128 pass on
+    what has come of a chunk, over NVLink as well as from a wire; only before a wire a chunk is whole.
     """
     cluster, crossings = case.cluster, case.cluster.nodes - 1
     hops = cluster.ranks - 1
@@ -129,8 +129,11 @@ def _line(case: Case) -> Parts:
     chunk_bytes = case.size_bytes / _rounds(case, _chunk_of(case), case.channels)
     stage_us = {name: chunk_bytes / limit / 1000 for name, limit in limits.items()}
     wire_us, gpu_us = stage_us.pop(ADAPTERS, 0.0), max(stage_us.values())
-    stages = hops if case.row.protocol == Protocol.SIMPLE else max(1, crossings)
-    pipeline_us = stages * gpu_us + crossings * wire_us - max(gpu_us, wire_us)
+    slowest_us = max(gpu_us, wire_us)
+    if case.row.protocol == Protocol.SIMPLE:
+        pipeline_us = hops * gpu_us + crossings * wire_us - slowest_us
+    else:
+        pipeline_us = gpu_us + (crossings - 1) * slowest_us if crossings else 0.0
     return case.parts(case.data(limits), (hops - crossings) * case.inside_us + crossings * crossing_us, pipeline_us)
 
 
