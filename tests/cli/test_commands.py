@@ -146,7 +146,7 @@ def test_draw_by_load_knows_the_cables_of_hosts(tmp_path):
     assert weft("draw", "fat-tree:hosts=16,radix=8", "-o", str(path), "--by", "load").returncode == 0
     text = path.read_text()
     assert "h1/1 - leaf1/1\n4xNDR, 400 Gbit/s" in text
-    assert text.count("load, all-to-all 15<") == 2 * 16  # of a line and of its end at the host
+    assert text.count("flows, all to all 15<") == 2 * 16  # of a line and of its end at the host
     assert "unknown" not in text
 
 
