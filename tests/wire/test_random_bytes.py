@@ -8,8 +8,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-import pytest
-
 from weft.wire.attributes import CLASSES, parse_mad
 from weft.wire.format import Malformed
 from weft.wire.headers import BTH, GRH, LRH, Opcode
@@ -19,14 +17,13 @@ from weft.wire.packet import Link, Packet
 from weft.wire.roce import UDP, Ethernet, IPv4, IPv6
 
 
-@pytest.mark.parametrize("count", [20_000, pytest.param(300_000, marks=pytest.mark.slow)])
-def test_random_mads_are_read(count):
+def test_random_mads_are_read():
     """Of all classes and attributes that weft knows, and of some that it does not."""
     source, pool = random.Random(1), random.Random(2).randbytes(1 << 16)
     kinds = [(mgmt_class, number) for mgmt_class, (_, known) in CLASSES.items() for number in (*known, 0x13, 0x7777)]
     kinds.append((0x55, 0x01))
     found: Counter[str] = Counter()
-    for i in range(count):
+    for i in range(100_000):
         mgmt_class, number = kinds[i % len(kinds)]
         at = source.randrange(len(pool) - MAD_BYTES)
         mad = pool[at : at + 1] + bytes((mgmt_class,)) + pool[at + 2 : at + 16] + number.to_bytes(2, "big")
@@ -49,12 +46,11 @@ def valid_frames() -> list[tuple[bytes, Link]]:
     return frames
 
 
-@pytest.mark.parametrize("count", [20_000, pytest.param(200_000, marks=pytest.mark.slow)])
-def test_damaged_packets_are_read_or_malformed(count):
+def test_damaged_packets_are_read_or_malformed():
     """Some bytes changed, some cut off, and now and then nothing but noise."""
     source, frames = random.Random(3), valid_frames()
     read = malformed = 0
-    for i in range(count):
+    for i in range(100_000):
         frame, link = frames[i % len(frames)]
         damaged = bytearray(frame)
         for _ in range(i % 4):
@@ -68,4 +64,4 @@ def test_damaged_packets_are_read_or_malformed(count):
             read += 1
         except Malformed:
             malformed += 1
-    assert min(read, malformed) > count // 10
+    assert min(read, malformed) > 10_000
