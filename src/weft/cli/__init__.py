@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import gc
 import os
@@ -115,9 +116,8 @@ def main() -> None:
     """
     if sys.stdout is None:  # closed by the caller, >&-
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (to the end)
-    status = _print_out(_run())
-    gc.freeze()  # Python looks for garbage twice as it ends, in all that was imported
-    sys.exit(status)
+    atexit.register(gc.freeze)  # or Python looks for garbage twice as it ends, in all that was imported
+    sys.exit(_print_out(_run()))
 
 
 def _run() -> int:
