@@ -169,7 +169,9 @@ def main() -> int:
     options.add_argument("names", nargs="*", help="run only cases that have one of these in their names")
     options.add_argument("-v", "--verbose", action="store_true", help="print every case")
     options.add_argument("--real", action="store_true", help="with the pyverbs of rdma-core, on weft's libibverbs")
-    options.add_argument("--shm", action="store_true", help="use shared memory from the first request on")
+    options.add_argument(
+        "--shm", action="store_true", help="use shared memory from the first request on; XRC never does"
+    )
     chosen = options.parse_args()
     source = find_tests()
     if source is None:
@@ -193,6 +195,7 @@ def main() -> int:
             case
             for case in cases(unittest.defaultTestLoader.loadTestsFromModule(package))
             if not case.id().split(".")[1].startswith(VENDORS)
+            and not (chosen.shm and "xrc" in case.id())
             and (not chosen.names or any(name in case.id() for name in chosen.names))
         ]
         outcomes = Outcomes(is_verbose=chosen.verbose)
