@@ -51,6 +51,7 @@ class Generation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     nvls: float
     nvlinks: int
     nvlink_gbyte_s: float
+    nvlink_line_gbyte_s: float
     pcie: int
     one_node: tuple[float, ...]
     network: tuple[float, ...]

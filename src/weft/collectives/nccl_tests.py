@@ -84,7 +84,11 @@ def bands(table: Table) -> list[str]:
         rows = list(group)
         sizes = " to ".join(dict.fromkeys((f"{rows[0].size_bytes:,}", f"{rows[-1].size_bytes:,}")))
         width = rows[0].spread.high_us / rows[0].estimate.time_us
-        lines.append(f"Band of {sizes} bytes: 1/{width:.2f} to {width:.2f} times, by {clusters} clusters with {kind}")
+        cut = any(row.spread.low_us > 1.001 * row.estimate.time_us / width for row in rows)
+        least = ", cut where NVLinks are full" if cut else ""
+        lines.append(
+            f"Band of {sizes} bytes: 1/{width:.2f} to {width:.2f} times{least}, by {clusters} clusters with {kind}"
+        )
     far = dict.fromkeys(why for row in table.rows for why in row.spread.far)
     doubts = dict.fromkeys(why for row in table.rows for why in row.estimate.doubts)
     lines += [f"Far from anything published: {why}" for why in far]

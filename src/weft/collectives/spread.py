@@ -6,8 +6,8 @@ sides, and a k-th more where they are from k clusters: another one may always be
 half of all clusters would have needed for such sizes, nor than runs over the same transport of a cloud. Of a symmetric
 kernel, a transport, a rack, GPUs without NVSwitches, or in one node a generation of GPUs that nobody published, and of
 an algorithm that fewer than two clusters did, all algorithms count, as if they were from one cluster: what is off in
-rings says little of pairs. What nobody published at all is said in words. How often such bands hold on a cluster that
-has no part in them: `weft nccl calibration`.
+rings says little of pairs. What nobody published at all is said in words. No time is shorter than what every GPU has to
+receive takes on its NVLinks. How often such bands hold on a cluster that has no part in them: `weft nccl calibration`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from math import exp, log
 from statistics import median
 
 from weft.collectives.calibration import Figure, compare_all
+from weft.collectives.constants import constants
 from weft.collectives.estimate import Estimate
 from weft.collectives.kinds import Collective
 
@@ -67,12 +68,21 @@ def spread(made: Estimate, by: Published | None = None) -> Spread:
     known = everything() if by is None else by
     kind, clusters, width = _width(_words(made), _rare(made), known)
     return Spread(
-        low_us=made.time_us / width,
+        low_us=min(max(made.time_us / width, _least_us(made)), made.time_us),
         high_us=made.time_us * width,
         kind=kind,
         clusters=clusters,
         far=tuple(_far(made, known)),
     )
+
+
+def _least_us(made: Estimate) -> float:
+    """In one node, what a GPU has to receive at least, on the lines of its NVLinks; switches may have added it up."""
+    cluster = made.cluster
+    if cluster.nodes > 1 or not cluster.nvswitch:
+        return 0.0
+    line = cluster.nvlink_gbyte_s / cluster.link_gbyte_s * constants().of_sm(cluster.sm).nvlink_line_gbyte_s
+    return min(1.0, made.collective.bus_factor(cluster.ranks)) * made.size_bytes / line / 1000
 
 
 def _words(made: Estimate) -> tuple[str, ...]:

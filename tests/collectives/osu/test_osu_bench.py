@@ -52,6 +52,12 @@ def test_a_small_message_is_the_networks_and_two_calls(placed):
     assert row.how == "eager"
 
 
+@pytest.mark.parametrize(("test", "most"), [("bw", 25_000.0), ("bibw", 50_000.0)])
+def test_no_bandwidth_is_more_than_the_cable_carries(placed, test, most):
+    (row,) = values(placed("star:hosts=2,server=host-hdr"), test, only=(4 << 20,)).rows
+    assert row.low < row.value < row.high == most
+
+
 def test_a_rendezvous_is_one_more_small_message_and_its_own_work(placed):
     ranks, known = placed("star:hosts=2,server=host-hdr"), times().message
     (get,) = values(ranks, "latency", only=(1 << 20,)).rows

@@ -259,6 +259,8 @@ def _point_to_point(settings: Settings, messages: Messages, size_bytes: int) -> 
         window_us = settings.window * gap_us + took_us + float(cost.total[1])
         value = both_ways * settings.window * size_bytes / window_us
         low, high = value / band.high, value / band.low
+        if not inside:
+            high = max(value, min(high, both_ways * messages.wire.line_mbyte_s))
     return Row(
         size_bytes=size_bytes,
         value=value,

@@ -24,6 +24,7 @@ from weft.sim.analytic import AnalyticEngine
 from weft.sim.engine import Network, Options, Paths
 from weft.sim.layout.rules import fill_in
 from weft.sim.traffic import Operation, Traffic
+from weft.units import gbyte_s
 
 LARGE_BYTES = 1 << 20
 _SMALL = (1, 16, 32, 64, 128, 192, 220, 221, 256)
@@ -74,6 +75,13 @@ class Wire:
     def adapter(self) -> str:
         fabric = self.ranks.fabric
         return fabric.node(int(fabric.ports.node[self.ranks.adapters[0, 0]])).model
+
+    @cached_property
+    def line_mbyte_s(self) -> float:
+        """Of the first adapter's cable, one way."""
+        ports = self.ranks.fabric.ports
+        rate_gbit_s = self.ranks.fabric.link_rate_gbit_s[ports.link[self.ranks.adapters[0, 0]]]
+        return 1000 * gbyte_s(float(rate_gbit_s))
 
     @cached_property
     def crowd_us(self) -> float:
