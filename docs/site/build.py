@@ -24,6 +24,7 @@ MODULES = (
 )  # fmt: skip
 _OUTSIDE = re.compile(r"\[([^]]+)\]\((?:\.\./)+((?:SECURITY|CONTRIBUTING|README)\.md|src/[\w./]+)\)")
 
+_IMPORTS = re.compile(r"^from (weft\.[\w.]+) import ", re.M)
 _OPTIONAL = re.compile(r"\[([^]`]+)\](?!\()")
 
 
@@ -36,8 +37,24 @@ def main(folder: Path) -> int:
     (pages / "reference").mkdir()
     (pages / "reference" / "commands.md").write_text(commands(), encoding="utf-8")
     (pages / "reference" / "python.md").write_text(python(), encoding="utf-8")
+    for module in MODULES:
+        copy_source(module, folder / "src")
     shutil.copy(ROOT / "docs/site/zensical.toml", folder)
     return subprocess.run([sys.executable, "-m", "zensical", "build", "--strict"], cwd=folder, check=False).returncode
+
+
+def copy_source(module: str, target: Path) -> None:
+    """With the packages that it is in, and what it imports: else all of weft would be read to describe some of it."""
+    parts = module.split(".")
+    for depth in range(1, len(parts) + 1):
+        name = Path(*parts[:depth])
+        file = name / "__init__.py" if (ROOT / "src" / name).is_dir() else name.with_suffix(".py")
+        if (target / file).exists():
+            continue
+        (target / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "src" / file, target / file)
+        for other in _IMPORTS.findall((target / file).read_text(encoding="utf-8")):
+            copy_source(other, target)
 
 
 def commands() -> str:
