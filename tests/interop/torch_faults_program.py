@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
 import runpy
 import sys
 import time
@@ -44,7 +45,8 @@ def train_twin(twin: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> 
 
 def main(folder: Path) -> None:
     torch.manual_seed(1)
-    dist.init_process_group("weft")
+    meeting = (folder / "meeting").as_uri()  # by a file: the store of the program before may still be going
+    dist.init_process_group("weft", init_method=meeting, rank=int(os.environ["RANK"]), world_size=RANKS)
     model = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 8))
     twin = copy.deepcopy(model)
     both = DistributedDataParallel(model)
