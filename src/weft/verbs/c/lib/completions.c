@@ -87,11 +87,9 @@ static void copy(const struct weft_CompletionRecord *done, struct ibv_wc *wc)
     wc->slid = done->slid, wc->sl = done->sl, wc->dlid_path_bits = done->dlid_path_bits;
 }
 
-int weft_poll_cq(struct ibv_cq *given, int count, struct ibv_wc *wc)
+static int take(struct weft_cq *cq, int count, struct ibv_wc *wc)
 {
-    struct weft_cq *cq = (struct weft_cq *)given;
     int found = 0;
-    lock(&cq->lock);
     uint64_t tail = cq->queue->tail, head = LOAD(cq->queue->head);
     for (; found < count && tail != head; found++, tail++) {
         struct weft_CompletionRecord *done = entry(cq, tail);
@@ -102,8 +100,21 @@ int weft_poll_cq(struct ibv_cq *given, int count, struct ibv_wc *wc)
     if (found) {
         STORE(cq->queue->tail, tail);
         cq->in_vain = 0;
-    } else
+    }
+    return found;
+}
+
+/* Who finds nothing lets others work, and looks again: else a program that looks for events next would hear that a
+   connection has ended before it sees what came over it (libfabric then takes down the queue pair, and waits). */
+int weft_poll_cq(struct ibv_cq *given, int count, struct ibv_wc *wc)
+{
+    struct weft_cq *cq = (struct weft_cq *)given;
+    lock(&cq->lock);
+    int found = take(cq, count, wc);
+    if (!found) {
         find_nothing(cq);
+        found = take(cq, count, wc);
+    }
     unlock(&cq->lock);
     return found;
 }
@@ -134,8 +145,9 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
     int error = next_poll(ex);
     if (error) {
         find_nothing(cq);
-        unlock(&cq->lock);
+        error = next_poll(ex);
     }
+    if (error) unlock(&cq->lock);
     return error;
 }
 static void end_poll(struct ibv_cq_ex *ex)
