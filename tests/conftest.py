@@ -33,10 +33,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 janitor = hire()
 ROOT = Path(__file__).parents[1]
-# 35 examples of 100: all tests take under ten minutes together. Nothing is judged by the clock of a busy machine.
+# 25 examples of 100: all tests take under ten minutes together. Nothing is judged by the clock of a busy machine.
 hypothesis.settings.register_profile(
     "weft",
-    max_examples=35,
+    max_examples=25,
     deadline=None,
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
 )

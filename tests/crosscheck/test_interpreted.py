@@ -63,7 +63,7 @@ def run(spec, rows, *, columns={}, bad_cable="", **options):
 
 tree, ring, star, lossy = "fat-tree:hosts=12,radix=8", "torus:4x4", "star:hosts=5", "star:hosts=12,speed=100GbE"
 shift = [(f"h{i + 1}", f"h{(i + 5) % 12 + 1}", 12_000 + 1000 * i) for i in range(12)]
-incast = [(f"h{i}", "h1", 60_000) for i in range(2, 6)]
+incast = [(f"h{i}", "h1", 30_000) for i in range(2, 6)]
 run(tree, shift)
 run(tree, shift, paths="adaptive")
 run(tree, shift, paths="spray", bad_cable="h3/1", ack_timeout_exponent=4)
@@ -73,9 +73,9 @@ run(ring, shift)
 run(star, incast, congestion_control="ib", buffer_bytes=200_000)
 run(star, incast, columns={"operation": 2, "outstanding": 1}, memory="staged")
 run(star, incast, columns={"operation": 1, "transport": 1, "after": [[], [0], [0], [1, 2]], "delay_ps": 5})
-run(lossy, [(f"h{i}", "h1", 250_000) for i in range(2, 6)], network="roce")
-run(lossy, [(f"h{i}", "h1", 300_000) for i in range(2, 6)], network="roce", paths="table", buffer_bytes=40_000)
-run(lossy, [(f"h{i}", "h1", 90_000) for i in range(2, 13)], network="tcp", paths="table", buffer_bytes=40_000)
+run(lossy, [(f"h{i}", "h1", 120_000) for i in range(2, 6)], network="roce")
+run(lossy, [(f"h{i}", "h1", 120_000) for i in range(2, 6)], network="roce", paths="table", buffer_bytes=40_000)
+run(lossy, [(f"h{i}", "h1", 50_000) for i in range(2, 13)], network="tcp", paths="table", buffer_bytes=40_000)
 """
 
 _COPIES = """

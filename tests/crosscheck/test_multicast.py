@@ -169,7 +169,7 @@ def assert_the_same(running: Running, slot: int) -> None:
         assert vl == vl_at.get(end, vl)
 
 
-@pytest.fixture(params=[(spec, seed) for spec in SPECS for seed in range(2)], ids=lambda one: f"{one[0]}-{one[1]}")
+@pytest.fixture(params=[(spec, seed) for seed, spec in enumerate(SPECS)], ids=lambda one: f"{one[0]}-{one[1]}")
 def running(request, tmp_path) -> Running:
     return Running(*request.param, tmp_path)
 

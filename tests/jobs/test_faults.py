@@ -163,7 +163,7 @@ def test_what_has_no_way_any_more_is_named_with_its_rank_and_why(site, tmp_path,
             job.go_on()
         site.lab.degrade("h5", 1e-15)  # what was a copy is packets now
         os.kill(blue.rank_process(1), signal.SIGSTOP)
-        wait_until(lambda: len(asked) > 20, blue.said, lambda: not blue.errors())
+        wait_until(lambda: len(asked) > 8, blue.said, lambda: not blue.errors())
         os.kill(blue.rank_process(1), signal.SIGCONT)
         blue.go_on()
         site.lab.break_cable("h5")
