@@ -240,6 +240,7 @@ def test_elements_of_another_type_are_counted_and_take_as_long(capsys: pytest.Ca
     ("words", "said"),
     [
         (["all_reduce", PAIR, "-d", "fp8"], "there is no datatype 'fp8'; there are float"),
+        (["all_reduce", PAIR, "-d", "FLOAT"], "there is no datatype 'FLOAT'; there are float"),
         (["all_reduce", PAIR, "-o", "max"], "-o max: reductions are sums"),
         (["all_reduce", PAIR, "-g", "4"], "give -g 8 or -g 1, or a server that has fewer"),
         (["all_reduce", PAIR, "--NCCL_MAX_CTAS", "0"], "NCCL_MAX_CTAS=0: from 1 to 64"),

@@ -8,10 +8,8 @@ from weft.advise.advice import Advice, Said
 from weft.advise.facts import facts
 from weft.advise.rows import Row, middle
 from weft.advise.rule import TIE
-from weft.compare.words import show_time
+from weft.compare.words import ALIKE, show_time
 from weft.sim.figures import format_size
-
-_ALIKE = 0.005  # no band is so narrow
 
 
 def asked(found: Advice) -> str:
@@ -65,7 +63,7 @@ def reasons(found: Advice) -> Iterator[str]:
         yield _about_money(found, best)
     fastest = found.verdict.fastest
     gain = best.seconds / fastest.seconds - 1
-    if fastest not in found.verdict.chosen and gain > _ALIKE:
+    if fastest not in found.verdict.chosen and gain > ALIKE:
         yield f"If only time counts: {fastest.option.label}, {_percent(gain)} faster."
     for row in found.verdict.too_dear:
         yield f"{row.option.label} is over the budget: {row.price.short} USD."
@@ -97,7 +95,7 @@ def _lost(row: Row) -> str:
 
 
 def _difference(times: float) -> str:
-    if abs(times - 1) < _ALIKE:
+    if abs(times - 1) < ALIKE:
         return "as long"
     if times >= 2:
         return f"{times:.1f} times as long"

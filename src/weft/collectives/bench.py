@@ -26,7 +26,7 @@ from weft.collectives.ranks import Ranks
 from weft.collectives.spread import Spread, spread
 from weft.collectives.times import Times, times
 from weft.collectives.writers import ALGORITHMS, algorithms, program
-from weft.errors import ConfigError, find_named
+from weft.errors import ConfigError, UnknownName
 from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
 from weft.sim.engine import Memory, Network, Options
@@ -112,7 +112,8 @@ class Settings:
     options: Options = field(default_factory=lambda: Options(memory=Memory.GPUDIRECT))
 
     def __post_init__(self) -> None:
-        find_named("datatype", self.datatype, _WORD_BYTES)
+        if self.datatype not in _WORD_BYTES:
+            raise UnknownName("datatype", self.datatype, _WORD_BYTES)
         if self.channels is not None and not 1 <= self.channels <= MOST_CHANNELS:
             raise ConfigError(f"--channels {self.channels}: NCCL has from 1 to {MOST_CHANNELS}")
         for name, value, least, most in (

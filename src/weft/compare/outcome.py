@@ -15,7 +15,7 @@ from weft.compare.band import Band, band_of
 from weft.compare.crowd import Crowd, find_crowd
 from weft.compare.job import Call, Job
 from weft.compare.published import Published
-from weft.compare.words import show_time, show_usd, three, weakness
+from weft.compare.words import ALIKE, show_time, show_usd, three, weakness
 from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
 from weft.fabric.model import Fabric
@@ -267,7 +267,7 @@ def _money(found: Comparison) -> str:
 def _longer(one: Outcome, best: Outcome) -> str:
     """`as long`, `2.4 % longer`, `12 times as long`."""
     ratio = one.time_us / best.time_us
-    if ratio < 1.005:  # no band is so narrow
+    if ratio - 1 < ALIKE:
         return "as long"
     if ratio < 1.995:
         return f"{100 * (ratio - 1):.2g} % longer"

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from weft.plan.bill import Bill
 
+ALIKE = 0.005  # no band is so narrow: two times are the same
+
 
 def show_time(us: float) -> str:
     """`812 µs`, `5.47 ms`, `1.2 s`: three digits."""

@@ -26,7 +26,7 @@ from weft.errors import SubnetError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.ids import PKey
-from weft.mad.administrator import NoAnswer, ask_administrator
+from weft.mad.administrator import NoAnswer, administrator, ask_administrator
 from weft.mad.carrier import Address, Carrier, ask
 from weft.mad.discover import directed_get
 from weft.routing.lids import ports_with_lids
@@ -127,10 +127,9 @@ class Watch:
 
     def __init__(self, carrier: Carrier, sa_key: int = SA_KEY, traps: Sequence[Trap] = KEY_TRAPS) -> None:
         self._carrier, self._sa_key, self._traps = carrier, sa_key, traps
-        info, keys = (_own(carrier, attribute) for attribute in (SmpAttribute.PORT_INFO, SmpAttribute.P_KEY_TABLE))
-        if not PortInfo.master_sm_lid.get(info):
+        if not administrator(carrier).lid:
             raise SubnetError("no subnet manager has configured this port: nobody would tell of violations")
-        if PKey.DEFAULT not in PKeyTable.unpack(keys).p_key:
+        if PKey.DEFAULT not in PKeyTable.unpack(_own(carrier, SmpAttribute.P_KEY_TABLE)).p_key:
             raise SubnetError(
                 "this port is no full member of Default, so reports from other ports do not reach it"
                 "\n  Watch from the port of the subnet manager, which is."
