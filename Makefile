@@ -47,13 +47,13 @@ docs: $(VENV)/.tested
 web: $(VENV)/bin/python
 	@$(BIN)/python web/build.py
 
-# What `pip install weft` gives, in an environment that has nothing else: the main job runs from it.
+# What `pip install weft-fabric` gives, in an environment that has nothing else: the main job runs from it.
 wheel: $(VENV)/bin/python
 	@rm -rf out/wheel
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir out/wheel .
 	@$(PYTHON) -m venv out/wheel/venv
-	@out/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check out/wheel/weft-*.whl
-	@cd out/wheel && venv/bin/weft compare superpod:su=1 --report compare.html && ls weft-*.whl
+	@out/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check out/wheel/weft_fabric-*.whl
+	@cd out/wheel && venv/bin/weft compare superpod:su=1 --report compare.html && ls weft_fabric-*.whl
 
 # The outside judges: Ray, Arrow, Neutron, PyTorch, NIXL and Mooncake, which are too large for `make test` to fetch, and
 # programs of Debian. PyTorch without CUDA, if pip is shown an index that has it: the other is gigabytes.

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -42,6 +43,16 @@ def test_the_site_fetches_nothing(site):
         assert not re.search(r'<(?:script|link|img)[^>]+(?:src|href)="https?:', page.read_text(encoding="utf-8")), page
 
 
+def test_every_link_of_the_site_leads_to_a_file(site):
+    dead = [
+        f"{page.relative_to(site)}: {link}"
+        for page in site.rglob("*.html")
+        for link in re.findall(r'(?:href|src)="([^"#?]+)', page.read_text(encoding="utf-8"))
+        if not re.match(r"\w+:", link) and page.name != "404.html" and not (page.parent / unquote(link)).exists()
+    ]
+    assert dead == []
+
+
 @pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/glossary.md"])
 def test_what_a_newcomer_is_sent_to_exists(name):
     """Folders and files of the source, from its root or from the top of the house."""
@@ -52,3 +63,17 @@ def test_what_a_newcomer_is_sent_to_exists(name):
         path for path in named if not any(set(base.glob(path.rstrip("/"))) for base in (root, root / "src/weft"))
     ]
     assert missing == []
+
+
+def test_no_text_installs_the_other_project_named_weft():
+    """The name `weft` on the package index belongs to another project; ours is `weft-fabric`."""
+    root = DOCS.parent
+    files = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True).stdout
+    wrong = []
+    for name in filter(None, files.split("\0")):
+        if Path(name).suffix in (".md", ".py", ".toml", ".sh", ".yml", "") and name != "tests/test_site.py":
+            text = (root / name).read_text(encoding="utf-8", errors="replace")
+            wrong += [
+                f"{name}: {words}" for words in re.findall(r"pip install(?:\s+-\S+)*\s+['\"]?weft(?![\w-]).*", text)
+            ]
+    assert wrong == []

@@ -22,7 +22,7 @@ MODULES = (
     "weft.compare", "weft.lab.lab", "weft.mad.carrier", "weft.verbs.pyverbs.device", "weft.verbs.pyverbs.qp",
     "weft.verbs.pyverbs.wr",
 )  # fmt: skip
-_OUTSIDE = re.compile(r"\[([^]]+)\]\((?:\.\./)+((?:SECURITY|CONTRIBUTING|README)\.md|src/[\w./]+)\)")
+_OUTSIDE = re.compile(r"\[([^]]+)\]\((?:\.\./)+([A-Z]+\.md|(?:src|tests|examples)/[\w./-]+)\)")
 
 _IMPORTS = re.compile(r"^from (weft\.[\w.]+) import ", re.M)
 _OPTIONAL = re.compile(r"\[([^]`]+)\](?!\()")

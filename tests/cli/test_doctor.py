@@ -38,6 +38,17 @@ def test_a_program_that_is_not_installed_is_missing_and_nothing_is_bad(run, monk
     assert "make peers" in findings()[-1].words
 
 
+def test_another_project_named_weft_in_the_environment_is_bad(run, tmp_path):
+    assert "another weft" not in run()[1]
+    metadata = tmp_path / "weft-0.9.118.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: weft\nVersion: 0.9.118\n")
+    status, found = run(PYTHONPATH=str(tmp_path))
+    assert (status, found["another weft"]["state"]) == (1, "bad")
+    assert "weft 0.9.118" in found["another weft"]["words"]
+    assert "pip uninstall weft" in found["another weft"]["words"]
+
+
 def test_a_cache_that_cannot_be_written_is_bad(run):
     status, found = run(XDG_CACHE_HOME="/proc")
     assert (status, found["kernel cache"]["state"]) == (1, "bad")

@@ -182,8 +182,8 @@ def test_what_could_not_be_written_is_refused_before_anything_runs(name, workers
 @pytest.mark.parametrize(
     ("module", "name", "ray", "said"),
     [
-        ("ray", "out.csv", "auto", "--ray needs Ray: pip install 'weft[ray]'"),
-        ("pyarrow", "out.parquet", None, "Parquet needs pyarrow: pip install 'weft[parquet]'; or write .csv"),
+        ("ray", "out.csv", "auto", "--ray needs Ray: pip install 'weft-fabric[ray]'"),
+        ("pyarrow", "out.parquet", None, "Parquet needs pyarrow: pip install 'weft-fabric[parquet]'; or write .csv"),
     ],
 )
 def test_what_an_extra_brings_is_asked_for_by_its_name(module, name, ray, said, folder, monkeypatch):

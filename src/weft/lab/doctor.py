@@ -44,13 +44,21 @@ class Finding:
 
 
 def findings() -> list[Finding]:
-    return [*_versions(), _kernels(), _runtime_folder(), *_labs(), _other_memory(), _own_sysfs(), *_peers()]
+    machine = [_kernels(), _runtime_folder(), *_labs(), _other_memory(), _own_sysfs()]
+    return [*_versions(), *_other_weft(), *machine, *_peers()]
 
 
 def _versions() -> Iterator[Finding]:
     yield Finding("Python", "good", f"{platform.python_version()} on {platform.machine()}, {os.cpu_count()} cores")
     for name in LIBRARIES:
         yield Finding(name, "good", metadata.version(name))
+
+
+def _other_weft() -> Iterator[Finding]:
+    """Report the unrelated project `weft`, whose module and command have the same names as ours."""
+    for other in metadata.distributions(name="weft"):
+        way_out = "`pip uninstall weft`, then install weft-fabric again"
+        yield Finding("another weft", "bad", f"weft {other.version} is another project with the same files: {way_out}")
 
 
 def _kernels() -> Finding:

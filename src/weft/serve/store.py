@@ -291,7 +291,7 @@ def _engine(url: str) -> Engine:
     try:
         return create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
     except ModuleNotFoundError:
-        raise ConfigError("PostgreSQL needs one more package: pip install 'weft[postgres]'") from None
+        raise ConfigError("PostgreSQL needs one more package: pip install 'weft-fabric[postgres]'") from None
 
 
 def _sqlite(url: URL) -> Engine:

@@ -41,7 +41,7 @@ def _connect(address: str) -> Any:
     try:
         import ray
     except ImportError:
-        raise ConfigError("--ray needs Ray: pip install 'weft[ray]'; or leave out --ray to run here") from None
+        raise ConfigError("--ray needs Ray: pip install 'weft-fabric[ray]'; or leave out --ray to run here") from None
     try:
         _knock(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)

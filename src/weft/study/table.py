@@ -98,7 +98,7 @@ def _arrow() -> Any:
     try:
         import pyarrow
     except ImportError:
-        raise ConfigError("Parquet needs pyarrow: pip install 'weft[parquet]'; or write .csv") from None
+        raise ConfigError("Parquet needs pyarrow: pip install 'weft-fabric[parquet]'; or write .csv") from None
     return pyarrow
 
 
