@@ -25,6 +25,8 @@ from weft.serve.settings import Settings
         ({"tls_cert": "c"}, "go together"),
         ({"tls_client_ca": "c"}, "needs --tls-cert"),
         ({"rate_per_s": 0}, "lets nobody in"),
+        ({"port": 99999}, "--port must be from 0 to 65535, got 99999"),
+        ({"port": -1}, "--port must be from 0 to 65535, got -1"),
     ],
 )
 def test_what_would_be_unsafe_is_refused(settings, words):

@@ -393,7 +393,14 @@ class Server:
         slots += [slot for service in self._services for slot in service.slots()]
         devices = self.subnet.devices
         return {
-            "clients": [{"at": self.places.name(slot), "is_sm": devices.has_manager(slot)} for slot in slots],
+            "clients": [
+                {
+                    "at": self.places.name(slot),
+                    "port_guid": int.from_bytes(devices.port_guid(slot), "big"),
+                    "is_sm": devices.has_manager(slot),
+                }
+                for slot in slots
+            ],
             "mads": self.subnet.mads,
             "errors": dict(self.errors.counts),
         }

@@ -27,6 +27,8 @@ class Settings:
     trusts_remote_user: bool = False
 
     def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"--port must be from 0 to 65535, got {self.port}; 0 takes a free one")
         if self.rate_per_s <= 0:
             raise ConfigError(f"--rate {self.rate_per_s:g} lets nobody in: give requests per second, 1000 say")
         if (self.tls_cert is None) != (self.tls_key is None):

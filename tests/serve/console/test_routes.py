@@ -99,6 +99,22 @@ def test_states_are_in_the_order_of_what_is_drawn(console):
     assert console("GET", "fabric", headers={"If-None-Match": answer.headers["etag"]}).status_code == 304
 
 
+def test_a_manager_on_an_adapter_of_a_server_is_not_its_own_standby(tmp_path):
+    with own_lab(weft.load("star:hosts=2,server=dgx-h100"), f"standby-{tmp_path.parent.name}") as lab:
+        sockname = control.ask(lab.entry, "state")["sockname"]
+        behind = Behind(lambda: closing(IbsimCarrier("", sockname)), lab.entry)
+        with Sight(behind) as sight:
+            alone = sight.state().sm
+            assert alone is not None
+            assert (alone.host, alone.standby) == ("dgx1/mlx5_0", [])
+            second = IbsimCarrier("dgx2/mlx5_0", sockname)
+            with closing(second):
+                second.set_is_sm(True)
+                both = sight.state().sm
+            assert both is not None
+            assert (both.host, both.standby) == ("dgx1/mlx5_0", ["dgx2/mlx5_0"])
+
+
 def test_a_cable_that_is_pulled_stays_in_the_picture_and_is_told_of(console):
     shown = console.get("fabric")
     link = _link(shown, "leaf1/5")

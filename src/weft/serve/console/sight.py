@@ -220,14 +220,16 @@ class Sight:
     def _manager(self, master: Manager | None) -> SmShown | None:
         if master is None:
             return None
-        others = sorted({one for one in self._managers() if one.partition("/")[0] != master.node})
+        standby = sorted({at for at, guid in self._managers() if guid != master.guid})
         state = SMState(master.state).name.lower().replace("_", " ")
-        return SmShown(state=state, host=master.node or f"LID {master.lid}", standby=others, sweeps=master.activity)
+        return SmShown(state=state, host=master.node or f"LID {master.lid}", standby=standby, sweeps=master.activity)
 
-    def _managers(self) -> list[str]:
+    def _managers(self) -> list[tuple[str, int]]:
+        """Return the name and the GUID of each port of the lab where a subnet manager runs."""
         if self.behind.lab is None:
             return []
-        return [one["at"] for one in control.ask(self.behind.lab, "state")["clients"] if one["is_sm"]]
+        clients = control.ask(self.behind.lab, "state")["clients"]
+        return [(one["at"], one["port_guid"]) for one in clients if one["is_sm"]]
 
     # -- telling ------------------------------------------------------------------------------------------------------
 
