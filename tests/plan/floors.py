@@ -11,7 +11,7 @@ def check_racks(racks: Racks, *, empty: bool = False) -> None:
     """Every box whole, in a rack that has the power; every rack in a place of its own, and not `empty`."""
     room = racks.room
     assert empty or (np.bincount(racks.rack, minlength=len(racks.names)) > 0).all()
-    assert (racks.rack_power_w <= room.rack_power_w).all()
+    assert (racks.rack_power_w <= room.filled_w).all()
     filled = np.zeros((len(racks.names), room.rack_u + 1), int)
     for rack, u, height in zip(racks.rack, racks.u, racks.height_u, strict=True):
         assert 1 <= u <= room.rack_u - height + 1

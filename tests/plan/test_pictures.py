@@ -111,7 +111,7 @@ def test_a_rack_over_its_power_is_outlined_and_counted(hall: Cabling, scene: Sce
     outline, legend = [box for box in seen.boxes if box.role is Role.OUTLINE]
     assert outline.x == racks_in(seen)[hall.racks.names[3]][0].x
     alarms = [text.text for text in seen.texts if text.voice is Voice.ALARM]
-    assert alarms == ["80.0", f"1 rack over {hall.racks.room.rack_power_w / 1000:.1f} kW"]
+    assert alarms == ["80.0", f"1 rack over {hall.racks.room.filled_w / 1000:.1f} kW"]
     assert legend.y > outline.y
 
 

@@ -178,6 +178,17 @@ def test_what_comes_as_a_rack_stands_alone_and_brings_its_power(switches: str) -
         assert [shared[rack] for rack in own] == [1, 1, 1]
         assert racks.rack_power_w[own].tolist() == [120_000] * 3
         assert not (racks.rack_power_w > racks.limit_w).any()  # and none is drawn as if it had too little
-        assert set(np.delete(racks.limit_w, own).tolist()) == {room.rack_power_w}
-    with pytest.raises(ConfigError, match=r"leaf1 .*rack_power_w = "):
-        place(weft.load("superpod:su=2,server=gb200-nvl72"), Room(rack_power_w=500))
+        assert set(np.delete(racks.limit_w, own).tolist()) == {room.filled_w}
+    with pytest.raises(ConfigError, match=r"nvl1 .*rack_power_w = "):
+        place(weft.load("superpod:su=2,server=gb200-nvl72"), Room(rack_power_w=500, switches=switches))  # type: ignore[arg-type]
+
+
+def test_power_limit_given_for_the_room_holds_for_delivered_racks() -> None:
+    """Without one a rack of 120 kW is exempt from the default limit, and a note says so."""
+    fabric = weft.load("superpod:su=2,server=gb200-nvl72")
+    with pytest.raises(ConfigError, match=r"nvl1 \(gb200-nvl72\) draws 120,000 W and a rack has 60,000 W.*= 120000"):
+        place(fabric, Room(rack_power_w=60_000))
+    racks = place(fabric, Room(rack_power_w=130_000))
+    assert set(racks.limit_w.tolist()) == {130_000}
+    assert not racks.assumed
+    assert "each gb200-nvl72 is a rack that draws 120 kW" in place(fabric).assumed[0]

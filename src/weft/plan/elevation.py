@@ -56,7 +56,7 @@ def lay_out_row(racks: Racks, row: int) -> Scene:
 def _draw_racks(canvas: Canvas, racks: Racks, here: list[int]) -> None:
     """Empty: a frame, its name above, the numbers of its units beside it, its power below."""
     width, height = _width(racks), racks.room.rack_u * _UNIT
-    limit, powers = Power(watts=racks.room.rack_power_w), rack_powers(racks)
+    limit, powers = Power(watts=racks.room.filled_w), rack_powers(racks)
     edges = [_left(racks, rack) for rack in here]
     for unit in range(1, racks.room.rack_u):  # ruled from the first rack to the last: a unit is read off its own number
         points = ((min(edges), -_UNIT * unit), (max(edges) + width, -_UNIT * unit))

@@ -88,5 +88,5 @@ def _kilo(watts: float) -> str:
 def add_over_power(legend: Legend, racks: Racks, shown: NDArray[np.bool_]) -> None:
     """How many of the racks that are shown draw more than the room gives them."""
     if over := int(np.count_nonzero(racks.rack_power_w[shown] > racks.limit_w[shown])):
-        limit = Power(watts=racks.room.rack_power_w)
+        limit = Power(watts=racks.room.filled_w)
         legend.swatch(f"{count(over, 'rack')} over {limit}", Role.OUTLINE, voice=Voice.ALARM)

@@ -142,7 +142,7 @@ def _floor(racks: Racks, runs: Runs, prices: Prices) -> Floor:
         rack=racks.rack.astype(np.int64),
         u=racks.u.astype(np.int64),
         taken=taken,
-        free_w=room.rack_power_w - racks.rack_power_w,
+        free_w=room.filled_w - racks.rack_power_w,
         switches=np.flatnonzero(is_switch).astype(np.int64),
         height_u=racks.height_u.astype(np.int64),
         needs_u=needs_u,

@@ -61,7 +61,7 @@ def lay_out_floor(cabling: Cabling) -> Scene:
     legend = add_title(floor.canvas, title, f"{contents(racks, everywhere)}, {count(len(cabling), 'cable')}")
     floor.add_scale(legend)
     add_tiers(legend, looks_of(racks), floor.first)
-    legend.note(f"in each rack: the most that it draws, of {Power(watts=racks.room.rack_power_w)}")
+    legend.note(f"in each rack: the most that it draws, of {Power(watts=racks.room.filled_w)}")
     add_over_power(legend, racks, everywhere)
     if inking.high:
         legend.new_row()

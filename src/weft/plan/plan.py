@@ -23,7 +23,7 @@ from weft.fabric.prices import Prices, read_prices
 from weft.plan.bill import Bill, make_bill
 from weft.plan.floor.boxes import find_boxes
 from weft.plan.floor.cables import Cabling, cable
-from weft.plan.floor.racks import Racks, place
+from weft.plan.floor.racks import Racks, note_own_power, place
 from weft.plan.floor.room import Room
 from weft.plan.floor.schedule import tier_names
 from weft.plan.optimise import Saving, optimise
@@ -195,7 +195,7 @@ def _only(racks: Racks, fabric: Fabric) -> Racks:
         height_u=racks.height_u[kept],
         power_w=np.array([power_w[name] for name in boxes]),
         is_rack=racks.is_rack[kept],
-        assumed=today.assumed,
+        assumed=(*today.assumed, *note_own_power(today, racks.room)),
     )
 
 

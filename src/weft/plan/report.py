@@ -260,7 +260,7 @@ def _racks(racks: Racks) -> str:
 
 
 def _assumptions(plan: Plan) -> str:
-    room = ", ".join(f"{name} = {value}" for name, value in asdict(plan.racks.room).items())
+    room = ", ".join(f"{name} = {value}" for name, value in asdict(plan.racks.room).items() if value is not None)
     items = "".join(f"<li>{prose(one)}</li>" for one in plan.assumed)
     return f"<ul>{items}<li>The room, as a file for it would say: <code>{clean(room)}</code></li></ul>"
 

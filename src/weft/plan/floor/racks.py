@@ -12,7 +12,7 @@ hall.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -64,9 +64,10 @@ class Racks:
 
     @property
     def limit_w(self) -> NDArray[np.float64]:
-        """[rack] -> what it gets: of the room, or of its own where what stands there came as a rack."""
-        given_w = np.full(len(self.names), float(self.room.rack_power_w))
-        given_w[self.rack[self.is_rack]] = np.inf
+        """[rack] -> its power limit; a rack delivered whole has none unless the room sets `rack_power_w`."""
+        given_w = np.full(len(self.names), float(self.room.filled_w))
+        if self.room.rack_power_w is None:
+            given_w[self.rack[self.is_rack]] = np.inf
         return given_w
 
 
@@ -84,8 +85,8 @@ def place(fabric: Fabric, room: Room = Room()) -> Racks:  # noqa: B008 - it is f
     """Stand everything in racks; a box that no rack can hold is an error."""
     boxes = find_boxes(fabric)
     _check(boxes, room)
-    drawn_w = np.where(boxes.is_rack, room.rack_power_w, boxes.power_w)
-    least = max(boxes.height_u.sum() / room.rack_u, np.nansum(drawn_w) / room.rack_power_w)
+    drawn_w = np.where(boxes.is_rack, room.filled_w, boxes.power_w)
+    least = max(boxes.height_u.sum() / room.rack_u, np.nansum(drawn_w) / room.filled_w)
     hall = msgspec.structs.replace(room, racks_per_row=room.row_for(least))
     rows = _lay_rows(_make_blocks(boxes, hall), hall)
     rack, u = np.zeros(len(boxes.names), np.int32), np.zeros(len(boxes.names), np.int16)
@@ -110,7 +111,7 @@ def place(fabric: Fabric, room: Room = Room()) -> Racks:  # noqa: B008 - it is f
         height_u=boxes.height_u,
         power_w=boxes.power_w,
         is_rack=boxes.is_rack,
-        assumed=boxes.assumed,
+        assumed=(*boxes.assumed, *note_own_power(boxes, room)),
     )
 
 
@@ -123,12 +124,24 @@ def _check(boxes: Boxes, room: Room) -> None:
             f"{_spell(boxes, box)} is {boxes.height_u[box]}U high and a rack has {room.rack_u}U: "
             f"rack_u = {boxes.height_u[box]} or more is needed"
         )
-    box = int(np.where(boxes.is_rack, 0, np.nan_to_num(boxes.power_w)).argmax())
-    if not boxes.is_rack[box] and boxes.power_w[box] > room.rack_power_w:
+    limited = ~boxes.is_rack if room.rack_power_w is None else np.ones(len(boxes.names), bool)
+    box = int(np.where(limited, np.nan_to_num(boxes.power_w), 0).argmax())
+    if limited[box] and boxes.power_w[box] > room.filled_w:
         raise ConfigError(
-            f"{_spell(boxes, box)} draws {boxes.power_w[box]:,.0f} W and a rack has {room.rack_power_w:,.0f} W: one in "
+            f"{_spell(boxes, box)} draws {boxes.power_w[box]:,.0f} W and a rack has {room.filled_w:,.0f} W: one in "
             f"each rack needs rack_power_w = {boxes.power_w[box]:.0f}"
         )
+
+
+def note_own_power(boxes: Boxes, room: Room) -> Iterator[str]:
+    """Yield a note for racks that are delivered whole and draw more than other racks may."""
+    if room.rack_power_w is None:
+        for model in dict.fromkeys(np.array(boxes.models)[boxes.is_rack & (boxes.power_w > room.filled_w)].tolist()):
+            each_w = boxes.power_w[boxes.models.index(model)]
+            yield (
+                f"each {model} is a rack that draws {each_w / 1000:,.0f} kW and needs a feed of its own: the "
+                f"{room.filled_w / 1000:,.0f} kW of other racks do not limit it; rack_power_w in the room's file does"
+            )
 
 
 def _spell(boxes: Boxes, box: int) -> str:
@@ -178,7 +191,7 @@ class _Stack:
 
     def _need_w(self, some: list[int]) -> float:
         """What comes as a rack takes all of the place, and brings power of its own."""
-        drawn_w = np.where(self.boxes.is_rack[some], self.room.rack_power_w, self.boxes.power_w[some])
+        drawn_w = np.where(self.boxes.is_rack[some], self.room.filled_w, self.boxes.power_w[some])
         return float(np.nansum(drawn_w))
 
 
@@ -199,7 +212,7 @@ class _Block:
 
 
 def _new(boxes: Boxes, room: Room) -> _Stack:
-    return _Stack(boxes=boxes, room=room, free_u=room.rack_u, free_w=room.rack_power_w)
+    return _Stack(boxes=boxes, room=room, free_u=room.rack_u, free_w=room.filled_w)
 
 
 def _fill(stacks: list[_Stack], some: Iterable[int], boxes: Boxes, room: Room) -> list[_Stack]:

@@ -20,6 +20,7 @@ from weft.fabric.files.lab.document import Document
 PLACES = ("middle", "end", "top")  # for leaves
 _PLACES_IN_WORDS = "middle, end or top"
 _SHORT_ROW = 20  # two scalable units of 8 racks with a network rack each, and racks for spines
+_FILLED_W = 47_000  # four DGX H100 at 10.2 kW and four leaves at 1.3 kW with their optics
 UNIT_M = 0.04445  # a rack unit: 1.75 inches (EIA-310)
 
 
@@ -28,7 +29,7 @@ class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     racks_per_row: int = 0  # 0: 20, or of many racks so many that the hall is about square (`row_for`)
     rack_u: int = 48  # four DGX H100 of 8U fill 32; the rest is for switches, patch panels and power
-    rack_power_w: float = 47_000  # four DGX H100 at 10.2 kW and four leaves at 1.3 kW with their optics
+    rack_power_w: float | None = None  # the limit of every rack; None: `_FILLED_W`, and delivered racks have their own
     rack_width_m: float = 0.6  # the usual 19-inch cabinet, one tile of a raised floor
     rack_depth_m: float = 1.2  # a DGX H100 is 0.9 m deep; behind it are cables and power strips
     aisle_m: float = 1.2  # a server on a lift needs so much in the cold aisle; hot aisles are taken to be as wide
@@ -43,7 +44,7 @@ class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             value, least = getattr(self, name), _LEAST.get(name, 0)
             if name in _WHOLE and not (isinstance(value, int) and least <= value < 10_000):
                 raise ConfigError(f"{name} = {value}: a whole number from {least} to 9,999")
-            if name not in _WHOLE and name != "switches" and not least <= value < 1e9:
+            if name not in _WHOLE and name != "switches" and value is not None and not least <= value < 1e9:
                 raise ConfigError(f"{name} = {value}: a number from {least:g} up")
         if self.switches not in PLACES:
             raise ConfigError(f"switches = {self.switches!r}: {_PLACES_IN_WORDS}")
@@ -53,6 +54,11 @@ class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
                 f"tray_m = {self.tray_m:g}: racks of {self.rack_u}U are {least_m:.2f} m high, and trays hang above "
                 f"them: tray_m = {least_m + 0.3:.1f}, or rack_u = {int(self.tray_m / UNIT_M)}"
             )
+
+    @property
+    def filled_w(self) -> float:
+        """Return the power limit of a rack that is filled in the room, as opposed to one delivered whole."""
+        return _FILLED_W if self.rack_power_w is None else self.rack_power_w
 
     def row_for(self, racks: float) -> int:
         """Racks in a row, of so many in all: as asked for, or so that the hall is about as long as it is wide."""
