@@ -13,8 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SIZE = 4096, GID = 3, LARGE = 8 << 20 };
+enum { SIZE = 4096, LARGE = 8 << 20, THREADS = 8 };
 static const int mr_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+static int gid_index; /* of RoCE v2 over IPv4; of the port itself in a lab */
 static struct ibv_context *context;
 static struct ibv_pd *pd;
 static struct ibv_comp_channel *channel;
@@ -37,8 +38,8 @@ static void connect_to(struct ibv_qp *qp, uint32_t number)
     must(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
     memset(&attr, 0, sizeof(attr));
     attr.qp_state = IBV_QPS_RTR, attr.path_mtu = IBV_MTU_1024, attr.dest_qp_num = number, attr.max_dest_rd_atomic = 1;
-    attr.min_rnr_timer = 12, attr.ah_attr.is_global = 1, attr.ah_attr.port_num = 1, attr.ah_attr.grh.sgid_index = GID;
-    must(!ibv_query_gid(context, 1, GID, &attr.ah_attr.grh.dgid), "ibv_query_gid");
+    attr.min_rnr_timer = 12, attr.ah_attr.is_global = 1, attr.ah_attr.port_num = 1, attr.ah_attr.grh.sgid_index = gid_index;
+    must(!ibv_query_gid(context, 1, gid_index, &attr.ah_attr.grh.dgid), "ibv_query_gid");
     must(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                                        IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "RTR");
     attr.qp_state = IBV_QPS_RTS, attr.timeout = 14, attr.retry_cnt = attr.rnr_retry = 7, attr.max_rd_atomic = 1;
@@ -52,6 +53,9 @@ static void open_all(void)
     must(list && list[0], "ibv_get_device_list");
     must((context = ibv_open_device(list[0])) != NULL, "ibv_open_device");
     ibv_free_device_list(list);
+    struct ibv_port_attr port;
+    must(!ibv_query_port(context, 1, &port), "ibv_query_port");
+    gid_index = port.link_layer == IBV_LINK_LAYER_ETHERNET ? 3 : 0;
     must((pd = ibv_alloc_pd(context)) != NULL, "ibv_alloc_pd");
     must((channel = ibv_create_comp_channel(context)) != NULL, "ibv_create_comp_channel");
     must((cq = ibv_create_cq(context, 64, &memory, channel, 0)) != NULL, "ibv_create_cq");
@@ -136,6 +140,29 @@ static void threads(void)
     printf("%d done, %d failed\n", done, failed);
 }
 
+static pthread_barrier_t all_threads;
+
+static void *connect_one(void *qp)
+{
+    pthread_barrier_wait(&all_threads);
+    connect_to(qp, ((struct ibv_qp *)qp)->qp_num);
+    return NULL;
+}
+
+static void connecting_threads(void)
+{
+    pthread_t others[THREADS];
+    struct ibv_qp *made[THREADS];
+    struct ibv_qp_init_attr attr = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {8, 8, 2, 2, 0}};
+    pthread_barrier_init(&all_threads, NULL, THREADS);
+    for (int n = 0; n < THREADS; n++) must((made[n] = ibv_create_qp(pd, &attr)) != NULL, "ibv_create_qp");
+    for (int n = 0; n < THREADS; n++) pthread_create(&others[n], NULL, connect_one, made[n]);
+    for (int n = 0; n < THREADS; n++) pthread_join(others[n], NULL);
+    for (int n = 0; n < THREADS; n++) must(!ibv_destroy_qp(made[n]), "ibv_destroy_qp");
+    connect_both();
+    printf("%d connected\n", THREADS);
+}
+
 static void forked(void)
 {
     pid_t child = fork();
@@ -177,8 +204,8 @@ static struct ibv_qp *unreliable(int type)
     must(!ibv_modify_qp(qp, &to, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
                                      (type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)), "INIT");
     to.qp_state = IBV_QPS_RTR, to.path_mtu = IBV_MTU_1024, to.dest_qp_num = qp->qp_num; /* of UC: its own other end */
-    to.ah_attr.is_global = 1, to.ah_attr.port_num = 1, to.ah_attr.grh.sgid_index = GID;
-    must(!ibv_query_gid(context, 1, GID, &to.ah_attr.grh.dgid), "ibv_query_gid");
+    to.ah_attr.is_global = 1, to.ah_attr.port_num = 1, to.ah_attr.grh.sgid_index = gid_index;
+    must(!ibv_query_gid(context, 1, gid_index, &to.ah_attr.grh.dgid), "ibv_query_gid");
     int connects = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
     must(!ibv_modify_qp(qp, &to, IBV_QP_STATE | (type == IBV_QPT_UD ? 0 : connects)), "RTR");
     to.qp_state = IBV_QPS_RTS;
@@ -206,8 +233,8 @@ static int send_to_itself(struct ibv_qp *qp, struct ibv_ah *ah, int count, int s
 
 static void without_python(void)
 {
-    struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1, .grh = {.sgid_index = GID}};
-    must(!ibv_query_gid(context, 1, GID, &attr.grh.dgid), "ibv_query_gid");
+    struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1, .grh = {.sgid_index = gid_index}};
+    must(!ibv_query_gid(context, 1, gid_index, &attr.grh.dgid), "ibv_query_gid");
     struct ibv_ah *ah = ibv_create_ah(pd, &attr);
     struct ibv_qp *ud = unreliable(IBV_QPT_UD), *uc = unreliable(IBV_QPT_UC);
     pthread_t other;
@@ -250,7 +277,8 @@ int main(int count, char **words)
     setbuf(stdout, NULL);
     open_all();
     if (!strcmp(what, "wait in vain")) wait_in_vain();
-    connect_both();
+    if (!strcmp(what, "connecting threads")) connecting_threads();
+    else connect_both();
     if (!strcmp(what, "wrong rkey")) post(IBV_WR_RDMA_WRITE, mr->lkey, 0xBAD), say_status();
     else if (!strcmp(what, "wrong lkey")) post(IBV_WR_RDMA_WRITE, 0xBAD, mr->rkey), say_status();
     else if (!strcmp(what, "events")) events();

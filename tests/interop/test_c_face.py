@@ -129,6 +129,12 @@ def test_what_a_program_does_has_the_end_that_the_standard_says(compiled, what, 
     assert ("ibv_create_wq: weft's adapter does not have this verb" in done.stderr) == (what == "lacking")
 
 
+def test_threads_connect_queue_pairs_at_the_same_time_in_a_lab(compiled, lab):
+    words = [compiled, "connecting threads"]
+    done = subprocess.run(words, env=on(lab, "h1"), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["8 connected", "busy 1"]), done.stdout + done.stderr
+
+
 def test_a_peer_that_is_killed_is_an_error_and_not_the_end_of_the_library():
     """Of who writes all the time: who only waits for an answer never hears of it, as on real adapters."""
     port = free_port()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import mmap
 import os
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -54,4 +56,37 @@ def test_a_way_ends_with_the_program_whose_number_was_another_s_before(tmp_path)
         assert own.meters[0].is_open == 1
         peer.carrier.close()
         wait_until(lambda: own.meters[0].is_open == 0, "that the way is closed")
+    own.carrier.close()
+
+
+def test_threads_that_ask_for_the_same_path_at_the_same_time_get_the_same_grant(tmp_path):
+    """The second asks after the lab has opened the meter and before the first has the answer."""
+    own, asks = Program(tmp_path / "lab", 1), 0
+    grants, is_open, second_is_done = own.carrier.grants, threading.Event(), threading.Event()
+    assert grants is not None
+
+    def ask(do: str, patience_s: float, *, meter: int, **way: object) -> dict[str, int]:
+        nonlocal asks
+        asks += 1
+        own.meters[meter].is_open = 1
+        is_open.set()
+        second_is_done.wait(0.2)  # it waits for this answer
+        return {"guid": GUID}
+
+    def handover() -> Path | None:
+        granted = grants.to(AddressVector(1), 0xFFFF, 4096, PEER << QUEUE_PAIR_BITS)
+        return granted and granted.handover
+
+    def second() -> Path | None:
+        is_open.wait()
+        try:
+            return handover()
+        finally:
+            second_is_done.set()
+
+    own.carrier.line.ask = ask  # type: ignore[method-assign,assignment]
+    with ThreadPoolExecutor() as threads:
+        asked = threads.submit(second)
+        assert handover() == asked.result() is not None
+    assert asks == 1
     own.carrier.close()

@@ -172,7 +172,9 @@ int weft_call(int operation, void *words)
             save_thread();
         }
     }
-    return door.call(operation, words);
+    int error = door.call(operation, words);
+    if (error) errno = error; /* verbs that give the error number set it too, and programs print it */
+    return error;
 }
 
 int weft_close(uint32_t handle)

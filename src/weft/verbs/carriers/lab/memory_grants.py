@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,7 @@ class MemoryGrants:
         self._known: dict[tuple[object, ...], int] = {}  # the meter of a path: always the same, as others may hold it
         self._guids: dict[int, int] = {}  # by meter: of the port at the other end
         self._refused: dict[int, float] = {}  # by meter: until when
+        self._lock = threading.Lock()  # the lab opens a meter before the thread that asked has the GUID
 
     def _handover(self, guid: int, program: int) -> Path:
         return self._place / f"{guid:016x}-{program}"
@@ -52,24 +54,31 @@ class MemoryGrants:
         self._refused.clear()
 
     def to(self, av: AddressVector, p_key: int, mtu_bytes: int, dest_qp: int) -> MemoryGrant | None:
-        """All queue pairs with the same path share one."""
+        """Return the grant for a path, or None if the lab refuses. All queue pairs with the same path share a meter."""
         key = av.lid, av.sl, av.path_bits, av.gids is not None, p_key, mtu_bytes
-        meter = self._known.setdefault(key, len(self._known))
-        if meter >= METERS:
+        with self._lock:
+            meter = self._known.setdefault(key, len(self._known))
+            guid = self._open(key, meter) if meter < METERS else None
+        if guid is None:
             return None
-        if not self._meters[meter].is_open:
-            if self._refused.get(meter, 0) > time.monotonic():
-                return None
-            guid = self._ask(key, meter)
-            if guid is None:
-                self._refused[meter] = time.monotonic() + _ASK_AGAIN_S
-                return None
-            self._guids[meter] = guid
-        guid, program = self._guids[meter], dest_qp >> QUEUE_PAIR_BITS
+        program = dest_qp >> QUEUE_PAIR_BITS
         return MemoryGrant(self._handover(guid, program), self._meters[meter], guid, program)
 
+    def _open(self, key: tuple[object, ...], meter: int) -> int | None:
+        """Return the GUID of the port at the other end if the meter is open, or the lab opens it now."""
+        if self._meters[meter].is_open:
+            return self._guids[meter]
+        if self._refused.get(meter, 0) > time.monotonic():
+            return None
+        guid = self._ask(key, meter)
+        if guid is None:
+            self._refused[meter] = time.monotonic() + _ASK_AGAIN_S
+        else:
+            self._guids[meter] = guid
+        return guid
+
     def _ask(self, key: tuple[object, ...], meter: int) -> int | None:
-        """The GUID of the port at the other end, if the lab opens the meter."""
+        """Ask the lab to open the meter; return the GUID of the port at the other end if it did."""
         path = dict(zip(("lid", "sl", "path_bits", "gids", "p_key", "mtu_bytes"), key, strict=True))
         try:
             found = self._line.ask("metered_path", _PATIENCE_S, meter=meter, **path)["guid"]

@@ -69,6 +69,7 @@ class PeerMemories:
         self._listener = runtime.Listener(path)
         self._takers: list[socket.socket] = []  # of who has this one's
         self._known: dict[Path, PeerMemory] = {}
+        self._taking = threading.Lock()  # threads that connect at the same time map a peer's memory once
         self._uncounted = MeterRecord(is_open=1)
         self._meters: dict[Path, dict[int, MeterRecord]] = {}  # by address; closed when it is gone
         self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # there is one more to watch, or it is over
@@ -149,15 +150,16 @@ class PeerMemories:
         self._ring_here()
 
     def far(self, path: Path) -> PeerMemory | None:
-        if path in self._known and not self._known[path].is_alive:  # another process may have its name already
-            self._forget(path)
-        if path not in self._known:
-            made = take_memory(path)
-            if made is None:
-                return None
-            self._known[path] = made
-            os.eventfd_write(self._news, 1)
-        return self._known[path]
+        """Return the memory of the process at a socket, mapped now if it is not; None if no process answers there."""
+        with self._taking:
+            known = self._known.get(path)
+            if known is not None and not known.is_alive:  # another process may have its name already
+                self._forget(path)
+                known = None
+            if known is None and (known := take_memory(path)) is not None:
+                self._known[path] = known
+                os.eventfd_write(self._news, 1)
+            return known
 
     def _forget(self, path: Path) -> None:
         for meter in self._meters.pop(path, {}).values():
