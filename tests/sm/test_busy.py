@@ -150,3 +150,14 @@ def test_the_limit_has_opensms_name(tmp_path):
     path = tmp_path / "opensm.conf"
     path.write_text("max_msg_fifo_timeout 1234\n")
     assert read_options(path).max_msg_fifo_timeout_ms == 1234
+
+
+def test_stopped_manager_beside_the_master_causes_no_further_heavy_sweeps():
+    """Its port still says IsSM, and nobody answers there: it is asked by single MADs."""
+    net = Net("fat-tree:hosts=16,radix=8")
+    net.at("h6/1").set_is_sm(True)
+    manager = SubnetManager(net.carrier, Options(), log=Log(io.StringIO(), clock=net.clock), clock=net.clock)
+    manager.open()
+    while net.clock() < 60:
+        manager.step()
+    assert manager.sweeps == 1

@@ -337,6 +337,25 @@ def test_a_master_looks_at_the_others_and_sweeps_if_one_is_above_it_by_now() -> 
     assert bench.poll(other(**HIGHER)) == Action.SWEEP
 
 
+def test_master_asks_a_silent_manager_again_soon_then_seldom_and_sweeps_when_it_answers() -> None:
+    bench = Bench(MASTER)
+    bench.election.found_others([], silent=[other()])
+    times = []
+    while len(times) < 6:
+        bench.clock.now_s = bench.election.next_due_s()
+        for question in bench.ask():
+            times.append(bench.clock())
+            assert question.heard is not None
+            assert question.heard(None) == Action.NOTHING
+    assert times == [1, 3, 7, 12, 17, 22]
+    bench.election.found_others([], silent=[other()])  # a sweep that something else caused
+    (question,) = bench.ask(5)
+    assert question.heard is not None
+    assert question.heard(says(question.mad, other())) == Action.SWEEP
+    bench.election.found_others([other(**LOWER)])
+    assert bench.election.next_due_s() > bench.clock()
+
+
 def test_a_master_does_not_sweep_for_one_with_another_sm_key() -> None:
     bench = Bench(MASTER, sm_key=1)
     bench.election.found_others([other(sm_key=1, **LOWER)])

@@ -22,6 +22,7 @@ from weft.sm.events import Log
 from weft.sm.orders import Order
 from weft.sm.pkey.partitions import broadcast_mgid
 from weft.sm.run import SubnetManager
+from weft.sm.sminfo.sm_info import Action
 from weft.wire.smp import SMState
 
 T = TypeVar("T")
@@ -247,20 +248,34 @@ def test_a_standby_names_its_master(managed):
         managed.allocate(define="red=0x0101: ALL;")
 
 
-def test_a_standby_that_takes_over_knows_what_the_master_was_told(managed):
-    """By the keys in the ports; names and groups are lost, but those that it was told itself once."""
-    blue = f"blue=0x0102,ipoib: {managed.guid('h4')}=full;\n"
-    managed.allocate(define=f"{blue}red=0x0101: {managed.guid('h2')}=full;", default_is_full=False)
-    managed.net.fabric.tables.pkey[managed.net.fabric["h3/1"].slot, 1] = 0x8101  # as another master was told
-    manager = managed.manager
-    manager.state.known, manager._taking_over = None, True
+def become_master_again(manager: SubnetManager) -> None:
+    """As when the other manager, which was master meanwhile, is gone."""
+    manager._obey(Action.STAND_BY)
     manager.election.state = SMState.DISCOVERING
     manager._sweep()
+
+
+def test_standby_that_was_given_nothing_adopts_the_partitions_of_the_ports(managed):
+    tables = managed.net.fabric.tables.pkey
+    for host in ("h2", "h3"):
+        tables[managed.net.fabric[f"{host}/1"].slot, 1] = 0x8101  # as the other master was told
+    become_master_again(managed.manager)
     there = managed.client.allocation()
-    assert there.partitions == (f"adopted-0x0101=0x0101: {managed.guid('h2')}=full, {managed.guid('h3')}=full;\n{blue}")
-    assert (there.default_is_full, there.taken) == (False, ())
+    assert there.partitions == f"adopted-0x0101=0x0101: {managed.guid('h2')}=full, {managed.guid('h3')}=full;\n"
     managed.allocate(there.revision, remove=[0x0101])
-    assert managed.keys("h3/1") == [0x7FFF]
+    assert managed.keys("h3/1") == [0xFFFF]
+
+
+def test_manager_that_becomes_master_again_keeps_its_partitions_and_repairs_the_ports(managed):
+    blue = f"blue=0x0102,ipoib: {managed.guid('h4')}=full;"
+    managed.allocate(define=f"{blue}red=0x0101: {managed.guid('h2')}=full;", default_is_full=False)
+    there, file = managed.client.allocation(), managed.place / "sm.allocation"
+    kept, keys = file.read_bytes(), managed.net.fabric.tables.pkey.copy()
+    managed.net.fabric.tables.pkey[:, 0], managed.net.fabric.tables.pkey[:, 1:] = 0xFFFF, 0  # as OpenSM leaves them
+    become_master_again(managed.manager)
+    assert managed.client.allocation() == there
+    assert file.read_bytes() == kept
+    assert (managed.net.fabric.tables.pkey == keys).all()
 
 
 def test_a_manager_that_starts_again_knows_what_it_was_told(managed):

@@ -172,23 +172,12 @@ def _parse(p_key: int, definition: str, *, lanes: bool) -> Partition:
     return parse_definition(definition, _SOURCE, qos=lanes, rank=(p_key + 1) * _RULES)
 
 
-def adopted(found: Partitions, told: Told, filed: Filed) -> tuple[Filed, Told]:
-    """The partitions of a subnet whose master is gone, as if this manager had been told of them.
-
-    `found` in the ports. What it was told itself, once, has names and groups that no port knows: that stays where the
-    members are the same.
-    """
-    others = {one.p_key: one for one in found.partitions if one.p_key != DEFAULT_P_KEY}
-    mine = told.partitions
-    same = {p_key for p_key, one in others.items() if p_key in mine and _rules(one) == _rules(mine[p_key])}
-    texts = {p_key: told.definitions[p_key] if p_key in same else _definition(one) for p_key, one in others.items()}
+def adopted(found: Partitions, filed: Filed) -> tuple[Filed, Told]:
+    """Return the partitions `found` in the ports as if a manager that was given none had been told of them."""
+    others = [one for one in found.partitions if one.p_key != DEFAULT_P_KEY]
     base = replace(filed, partitions=Partitions(partitions=(_default(found.partitions),)))
-    empty = Told(qos=told.qos)
-    return base, changed(empty, base, define=";".join(texts.values()), qos=told.qos, default_is_full=None)
-
-
-def _rules(partition: Partition) -> set[tuple[object, Membership, bool]]:
-    return {(one.who, one.membership, one.index0) for one in partition.members}
+    define = ";".join(map(_definition, others))
+    return base, changed(NOTHING, base, define=define, qos=None, default_is_full=None)
 
 
 def _definition(partition: Partition) -> str:

@@ -23,6 +23,7 @@ import numpy as np
 from weft.errors import ConfigError, WeftError
 from weft.mad.carrier import Address, Arrived, Carrier
 from weft.mad.walk import DATA
+from weft.sm.allocation import NOTHING
 from weft.sm.attachment import attach, get_own
 from weft.sm.conf.options import Options, named_file
 from weft.sm.configuration import load_configuration
@@ -212,9 +213,9 @@ class SubnetManager:
         self._is_sweeping = True
         try:
             view = discover(state)
-            others, n_silent = find_others(state.sender, view, state.log.say)
+            others, silent = find_others(state.sender, view, state.log.say)
             before = self.election.state
-            if self._obey(self.election.found_others(others, own_port(view))) is not Action.CONFIGURE:
+            if self._obey(self.election.found_others(others, own_port(view), silent)) is not Action.CONFIGURE:
                 return
             if before != SMState.MASTER or self._taking_over:
                 self._take_over(view)
@@ -226,7 +227,7 @@ class SubnetManager:
             return
         finally:
             self._configuring = self._is_sweeping = False
-        self._swept(report, others, n_silent, state.clock() - began_s, state.sender.mads - mads)
+        self._swept(report, others, state.clock() - began_s, state.sender.mads - mads)
 
     def _sweep_now(self) -> Report | None:
         """In the middle of an order."""
@@ -237,14 +238,18 @@ class SubnetManager:
         return self.report if self.report is not before else None
 
     def _take_over(self, view: View) -> None:
-        """What the master of before knew: asked of it while it lived, and read from the ports."""
+        """Load the tables that were copied from the previous master.
+
+        The partitions of the ports are adopted only by a manager that was given none, by file or over its socket: the
+        previous master may have been a stranger that erased them.
+        """
         load_replica(self.state, view, self.replication.take())
         options = self.options
         from_file = named_file(options.partition_config_file) or options.virtual_fabrics_file
-        self.state.adopts_partitions = self._taking_over and not from_file
+        is_given = bool(from_file) or self.state.told != NOTHING
+        self.state.adopts_partitions = self._taking_over and not is_given
 
-    def _swept(self, report: Report, others: list[OtherSm], n_silent: int, seconds: float, mads: int) -> None:
-        """`n_silent` managers did not answer: they may have been as busy as we were, and be masters too."""
+    def _swept(self, report: Report, others: list[OtherSm], seconds: float, mads: int) -> None:
         state = self.state
         self.report, self.sweeps, self._taking_over = report, self.sweeps + 1, False
         self.seconds, self.mads = seconds, mads
@@ -255,7 +260,7 @@ class SubnetManager:
             another = type(self.administrator)(state)
             another.is_master = True
             state.sender.aside(another.prepare)
-        if n_silent or report.refused or any(oddity.startswith(("silent", "changed")) for oddity in report.oddities):
+        if report.refused or any(oddity.startswith(("silent", "changed")) for oddity in report.oddities):
             self._sweep_s = min(self._sweep_s, state.clock() + max(_TRY_AGAIN_S, self.options.sweep_interval_s))
         self._sweep_s = min(self._sweep_s, state.flaps.next_due_s())
         self._light_s = self._next_look_s()

@@ -192,11 +192,11 @@ def _has_more_links(view: View, before: View) -> bool:
 
 
 def give_pkeys(state: State, view: View, known: Known) -> PKeyTables:
-    """By the partitions of a file, or by those that the ports are in already."""
+    """Choose the P_Key tables of all ports; a standby that was given no partitions adopts those of the ports first."""
     ends = view.end_ports
     read_pkeys(state.sender, view, known, ends[~known.keys[ends]])
     if state.adopts_partitions:
-        state.merge(*adopted(adopt_partitions(known.tables.pkey, view), state.told, state.filed))
+        state.merge(*adopted(adopt_partitions(known.tables.pkey, view), state.filed))
         state.adopts_partitions = False
         if state.options.state_file is not None:
             write_told(allocation_file(state.options.state_file), state.told)

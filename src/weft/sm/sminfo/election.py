@@ -41,6 +41,7 @@ from weft.wire.mad import Method, Status
 from weft.wire.smp import SMControl, SMInfo, Smp, SMState
 
 _LOOK_ROUND = 10  # poll intervals between two looks of a master at the others
+_ASK_SILENT_S = 1.0  # until a manager that did not answer is asked again; doubled up to a look round
 _REMIND_S = 5.0  # between two traps to a master that should hand over
 _PATIENCE_S = 30.0  # with a lower master that does not; and how long one that refused is left alone
 _HANDOVER_RETRIES = 2
@@ -84,6 +85,8 @@ class Election:
         self._handing: OtherSm | None = None  # it was told to take over, and has not answered yet
         self._shunned: dict[int, float] = {}  # GUIDs that did not do as they should, and until when they are no one
         self._look_round_s = self._remind_s = -math.inf
+        self._silent: tuple[OtherSm, ...] = ()  # ports with the IsSM bit whose manager did not answer the last sweep
+        self._ask_silent_s, self._silent_wait_s = math.inf, 0.0
 
     @property
     def state_word(self) -> str:
@@ -121,9 +124,15 @@ class Election:
 
     # -- after a discovery ------------------------------------------------------------------------------------------
 
-    def found_others(self, others: Sequence[OtherSm], here: Here | None = None) -> Action:
-        """CONFIGURE if the subnet is ours to set up; anything else: leave it as it is."""
+    def found_others(
+        self, others: Sequence[OtherSm], here: Here | None = None, silent: Sequence[OtherSm] = ()
+    ) -> Action:
+        """CONFIGURE if the subnet is ours to set up; anything else: leave it as it is.
+
+        `silent` managers may have been as busy as we were, and be masters too: each is asked again, soon at first.
+        """
         self._here = here or self._here
+        self._set_silent(tuple(silent))
         if self.state not in (SMState.DISCOVERING, SMState.MASTER):
             return Action.NOTHING
         self.others = () if self.options.ignore_other_sm else tuple(other for other in others if self._admits(other))
@@ -135,6 +144,12 @@ class Election:
             return self._stand_behind(max(above, key=_rank))
         self._enter(SMState.MASTER, "there is no other master, and nobody is above us")
         return Action.CONFIGURE
+
+    def _set_silent(self, silent: tuple[OtherSm, ...]) -> None:
+        if {one.guid for one in silent} - {one.guid for one in self._silent}:
+            self._silent_wait_s = _ASK_SILENT_S
+            self._ask_silent_s = self._clock() + _ASK_SILENT_S
+        self._silent = silent
 
     def _found_as_master(self, masters: list[OtherSm]) -> Action:
         if self._handing is not None:
@@ -228,6 +243,12 @@ class Election:
             for other in self.others:
                 mad, to = ask_sm(other, by_path=other.path is not None, m_key=self.m_key)
                 self._ask(mad, to, partial(self._on_look_round, other))
+        if self.state == SMState.MASTER and self._silent and now_s >= self._ask_silent_s:
+            self._silent_wait_s = min(2 * self._silent_wait_s, _LOOK_ROUND * self.poll_interval_s)
+            self._ask_silent_s = now_s + self._silent_wait_s
+            for other in self._silent:
+                mad, to = ask_sm(other, by_path=True, m_key=self.m_key)
+                self._ask(mad, to, self._on_silent)
         asked, self._waiting = self._waiting, []
         self._questions += len(asked)
         return asked
@@ -236,7 +257,8 @@ class Election:
         """When `due` has something again; `math.inf` if only an answer or an arrival can bring it."""
         watched_s = self._watch.next_s if self._watch is not None else math.inf
         looks_s = self._look_round_s if self.state == SMState.MASTER and self.others else math.inf
-        return -math.inf if self._waiting else min(watched_s, looks_s)
+        silent_s = self._ask_silent_s if self.state == SMState.MASTER and self._silent else math.inf
+        return -math.inf if self._waiting else min(watched_s, looks_s, silent_s)
 
     def _ask(self, mad: bytes, to: Address, heard: Callable[[bytes | None], Action], retries: int = 0) -> None:
         timeout_ms = round(1000 * self.poll_interval_s)
@@ -261,6 +283,10 @@ class Election:
             return Action.NOTHING
         two_masters = now.state == SMState.MASTER and not self._shuns(now)
         return Action.SWEEP if two_masters or self._should_take_over(now) else Action.NOTHING
+
+    def _on_silent(self, answer: bytes | None) -> Action:
+        """Sweep if a manager that did not answer the last sweep answers now: it may be a master too."""
+        return Action.NOTHING if answer is None else Action.SWEEP
 
     def _on_watched(self, watch: _Watch, answer: bytes | None) -> Action:
         if watch is not self._watch:

@@ -22,7 +22,7 @@ from weft.wire.mad import RESPONSE, Method, MgmtClass, Status
 from weft.wire.notice import LocalChangesDetails, Notice, NoticeType, Trap
 from weft.wire.port_info import Capability, PortInfo
 from weft.wire.sa import SMInfoRecord
-from weft.wire.smp import PERMISSIVE_LID, DirectedSmp, NodeInfo, SMControl, SMInfo, Smp, SmpAttribute
+from weft.wire.smp import PERMISSIVE_LID, DirectedSmp, NodeInfo, SMControl, SMInfo, Smp, SmpAttribute, SMState
 
 _DIRECTED = int(MgmtClass.SUBN_DIRECTED_ROUTE)
 _RETURN_PATH = 192
@@ -98,8 +98,8 @@ def own_port(view: View) -> Here:
     )
 
 
-def find_others(sender: Sender, view: View, say: Callable[[Event, str], None]) -> tuple[list[OtherSm], int]:
-    """Ask every other port that says IsSM who is there. Those that do not answer are named and counted."""
+def find_others(sender: Sender, view: View, say: Callable[[Event, str], None]) -> tuple[list[OtherSm], list[OtherSm]]:
+    """Ask every other port that says IsSM for its SMInfo; return the managers that answer, and those that do not."""
     is_sm = column(view.port_info, PortInfo.capability_mask) & np.uint64(Capability.IS_SM) > 0
     slots = view.end_ports[is_sm[view.end_ports] & (view.end_ports != view.own_slot)]
     path, hops = view.to_ports(slots)
@@ -110,15 +110,15 @@ def find_others(sender: Sender, view: View, say: Callable[[Event, str], None]) -
         if len(rows):
             answers[rows], answered[rows] = sender.exchange(smps[rows], timeout_ms=wait_ms, retries=0)
     answered &= statuses(answers) == 0
-    found = []
+    found, silent = [], []
     for row, slot in enumerate(slots.tolist()):
-        if answered[row]:
-            info = SMInfo.unpack(answers[row].tobytes(), DATA)
-            way, lid = path[row, 1 : int(hops[row]) + 1].tobytes(), PortInfo.lid.get(view.port_info[slot])
-            found.append(described(info, path=way, lid=lid, name=view.name(slot)))
-        else:
+        info = SMInfo.unpack(answers[row].tobytes(), DATA)
+        if not answered[row]:
+            info = SMInfo(guid=int(view.fabric.ports.guid[slot]), sm_state=SMState.NOT_ACTIVE)
             say(Event.OTHER_SM, f"{view.name(slot)} says that a subnet manager is there, but none answers")
-    return found, len(slots) - len(found)
+        way, lid = path[row, 1 : int(hops[row]) + 1].tobytes(), PortInfo.lid.get(view.port_info[slot])
+        (found if answered[row] else silent).append(described(info, path=way, lid=lid, name=view.name(slot)))
+    return found, silent
 
 
 def described(info: SMInfo, *, path: bytes | None = None, lid: int = 0, name: str = "") -> OtherSm:
