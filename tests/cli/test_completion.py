@@ -20,6 +20,7 @@ _weft; echo "${{COMPREPLY[@]}}"
 def test_commands_and_options_are_completed(tmp_path):
     env = os.environ | {"HOME": str(tmp_path), "SHELL": "/bin/bash"}
     subprocess.run([sys.executable, "-m", "weft", "--install-completion"], env=env, check=True, capture_output=True)
+    assert not (tmp_path / ".bashrc").exists()  # bash-completion loads the script without a line there
     for words, expected in (
         ("weft topo", "topologies"),
         ("weft sim --traf", "--traffic"),

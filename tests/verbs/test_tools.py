@@ -523,6 +523,15 @@ def test_all_tools_are_in_the_folder_for_a_path(tmp_path):
     assert done.stdout.rstrip("\n") == devinfo.devices()
 
 
+@pytest.mark.parametrize("name", VERBS_COMMANDS)
+def test_every_tool_has_a_help_page(name, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["weft", name, "--help"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0
+    assert name in capsys.readouterr().out or name == "perftest"
+
+
 def test_the_help_of_a_tool_is_the_first_line_of_its_docstring():
     for name, line in VERBS_COMMANDS.items():
         assert (app[name].default_command.__doc__ or "").splitlines()[0] == line

@@ -88,7 +88,7 @@ VERBS_COMMANDS = {
     "ibv_ud_pingpong": "Run one end of rdma-core's ping-pong over datagrams: ibv_ud_pingpong [HOST].",
 }
 _OF_WRITING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-_RUNNERS = {"exec", "join", "run", *VERBS_COMMANDS}
+_RUNNERS = {"exec", "join", "run", *VERBS_COMMANDS} - {"ibv_devices"}  # it takes no words
 # Of a program that is run: its flags, its `--`. No word has a NUL, so none ends our options.
 _OWN_FLAGS: dict[str, Any] = {"help_flags": [], "version_flags": [], "end_of_options_delimiter": "\0"}
 _ALL = COMMANDS | LAB_COMMANDS | VERBS_COMMANDS
