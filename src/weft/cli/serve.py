@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -46,6 +47,7 @@ def serve(
     ends_with_lab: Annotated[bool, Parameter(negative=())] = False,
     role: _Role = "read-only",
     tenant: str = "",
+    days: float = 365,
     form: Form = TABLES,
 ) -> None:
     """Serve tenants over REST, our own and UFM's, with roles and an audit log: of a lab, an OpenSM, a UFM.
@@ -84,9 +86,11 @@ def serve(
         Of a new token or user.
     tenant
         Whose, with --role tenant.
+    days
+        Until a new token expires.
     """
     if spec in ("token", "user"):
-        _manage(spec, action, who, database or _usual(where), role, tenant, form)
+        _manage(spec, action, who, database or _usual(where), _Rights(role, tenant, days), form)
         return
     from weft.serve.settings import Settings
 
@@ -223,7 +227,14 @@ def _usual(where: Where) -> str:
 # -- tokens and users -------------------------------------------------------------------------------------------------
 
 
-def _manage(kind: str, action: str, name: str, database: str, role: _Role, tenant: str, form: Form) -> None:
+@dataclass(frozen=True)
+class _Rights:
+    role: _Role
+    tenant: str
+    days: float
+
+
+def _manage(kind: str, action: str, name: str, database: str, rights: _Rights, form: Form) -> None:
     from weft.errors import ConfigError, UnknownName
     from weft.serve.ledger import Ledger
     from weft.serve.store import Store
@@ -239,25 +250,32 @@ def _manage(kind: str, action: str, name: str, database: str, role: _Role, tenan
         elif action == "revoke":
             _revoke(ledger, kind, name)
         else:
-            _add(ledger, kind, name, role, tenant)
+            _add(ledger, kind, name, rights)
 
 
 def _list(ledger: Ledger, kind: str, form: Form) -> None:
-    from datetime import UTC, datetime
-
     from weft.cli.output import console, print_data, table
     from weft.serve import access
 
-    type_ = access.Token if kind == access.TOKEN else access.User
-    found = [
-        (one.name, str(one.role), one.tenant, datetime.fromtimestamp(one.made_at_s, UTC).isoformat(timespec="seconds"))
-        for one in access.listed(ledger.desired().documents, type_)
-    ]
-    columns = ("name", "role", "tenant", "made at")
+    documents = ledger.desired().documents
+    names = ["name", "role", "tenant", "made_at"]
+    rows = [[one.name, one.role, one.tenant, _date(one.made_at_s)] for one in access.listed(documents, access.User)]
+    if kind == access.TOKEN:
+        names += ["expires_at", "owner"]
+        rows = [
+            [one.name, one.role, one.tenant, _date(one.made_at_s), _date(one.expires_at_s), " ".join(one.owner or ())]
+            for one in access.listed(documents, access.Token)
+        ]
     if form.is_data:
-        print_data(form, [dict(zip(("name", "role", "tenant", "made_at"), row, strict=True)) for row in found])
+        print_data(form, [dict(zip(names, row, strict=True)) for row in rows])
     else:
-        console().print(table(f"{kind}s", columns, found))
+        console().print(table(f"{kind}s", [name.replace("_", " ") for name in names], rows))
+
+
+def _date(at_s: float | None) -> str:
+    from datetime import UTC, datetime
+
+    return "never" if at_s is None else datetime.fromtimestamp(at_s, UTC).isoformat(timespec="seconds")
 
 
 def _revoke(ledger: Ledger, kind: str, name: str) -> None:
@@ -267,14 +285,18 @@ def _revoke(ledger: Ledger, kind: str, name: str) -> None:
     print(f"{kind} {name} is revoked")
 
 
-def _add(ledger: Ledger, kind: str, name: str, role: _Role, tenant: str) -> None:
+def _add(ledger: Ledger, kind: str, name: str, rights: _Rights) -> None:
     from weft.serve import access
 
-    what, rights = f"weft serve {kind} add {name} --role {role}", (access.Role(role), tenant)
+    what, role = f"weft serve {kind} add {name} --role {rights.role}", access.Role(rights.role)
     if kind == access.TOKEN:
-        print(ledger.change(_me(), what, lambda draft: access.add_token(draft, name, *rights)))
+        print(
+            ledger.change(
+                _me(), what, lambda draft: access.add_token(draft, name, role, rights.tenant, days=rights.days)
+            )
+        )
         return
-    user = access.new_user(name, _password(name), *rights)
+    user = access.new_user(name, _password(name), role, rights.tenant)
     ledger.change(_me(), what, lambda draft: access.put_user(draft, user))
     print(f"user {name} is {role}")
 

@@ -1,12 +1,15 @@
-"""Who may do what: tokens and users, their roles, and what is kept of their secrets.
+"""Tokens and users, their roles, and what is kept of their secrets.
 
     admin        everything, tokens and users too
     operator     changes intent and partitions, reads the audit log
     tenant       sees its own tenant; changes its ports within the quota that it was given
     read-only    sees everything but the audit log and tokens
 
-A token has 256 random bits: SHA-256 of it is kept, which nobody turns back. A password has few: scrypt, which is slow
-on purpose, so one that was right is remembered by a keyed hash whose key lives as long as the process.
+A token has 256 random bits: its SHA-256 is kept, which cannot be inverted. A password has few: scrypt, which is slow
+on purpose, so a correct one is remembered by a keyed hash whose key lives as long as the process.
+
+A token that a caller makes for itself has an owner, the user or the token that it logged in with: it has the owner's
+role of the moment, and is removed with it.
 """
 
 from __future__ import annotations
@@ -16,12 +19,13 @@ import base64
 import binascii
 import hashlib
 import hmac
+import re
 import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -30,7 +34,12 @@ from weft.serve.desired import Absent, Clash, Draft
 from weft.serve.ledger import Ledger
 
 TOKEN, USER = "token", "user"  # kinds of documents
-_PREFIX = "weft_"  # by which those who look for secrets in the wrong place find one
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}$"  # of a token or a user
+LIFETIME_DAYS = 365.0  # of a token, unless its maker says otherwise
+DAY_S = 24 * 3600.0
+_PREFIX = "weft_"  # lets secret scanners recognise one
+_MOST_OWNED = 1000  # valid tokens of one owner
+_OWNER_PART = 54  # characters of the owner's name in that of its token: both fit into NAME
 _MOST_REMEMBERED = 1000
 _COST = {"n": 1 << 14, "r": 8, "p": 1, "maxmem": 64 << 20}
 _LEAST_PASSWORD = 8
@@ -57,6 +66,11 @@ class _Rights(msgspec.Struct, frozen=True, kw_only=True):
 
 class Token(_Rights, frozen=True, kw_only=True):
     sha256: str
+    expires_at_s: float | None = None  # since 1970; None: never
+    owner: tuple[str, str] | None = None  # kind and name of the document that it was made with, and ends with
+
+    def is_valid(self, now_s: float) -> bool:
+        return self.expires_at_s is None or now_s < self.expires_at_s
 
 
 class User(_Rights, frozen=True, kw_only=True):
@@ -66,11 +80,12 @@ class User(_Rights, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who makes a request."""
+    """An authenticated client."""
 
     name: str
     role: Role
     tenant: str = ""
+    owner: tuple[str, str] = ("", "")  # the user or token that answers for it: itself, or the owner of its token
 
     @property
     def may_change(self) -> bool:
@@ -80,41 +95,94 @@ class Caller:
 # -- giving and taking ------------------------------------------------------------------------------------------------
 
 
-def add_token(draft: Draft, name: str, role: Role, tenant: str = "") -> str:
-    """The token, which is nowhere else: it is seen this once."""
+def add_token(draft: Draft, name: str, role: Role, tenant: str = "", *, days: float = LIFETIME_DAYS) -> str:
+    """Make a token. Returns its secret, which is kept nowhere."""
+    _check_name(TOKEN, name)
+    if not 0 < days <= 10 * LIFETIME_DAYS:
+        raise ConfigError(f"a token cannot live {days:g} days: give more than 0 and at most {10 * LIFETIME_DAYS:g}")
+    _drop_expired(draft)
     if (TOKEN, name) in draft.documents:
         raise Clash(f"there is a token {name} already: revoke it first, or choose another name")
+    now_s = time.time()
+    return _keep(draft, name=name, role=role, tenant=tenant, made_at_s=now_s, expires_at_s=now_s + days * DAY_S)
+
+
+def add_own_token(draft: Draft, caller: Caller) -> tuple[str, Token]:
+    """Make a token for a caller, which ends with the user or token that it logged in with. Returns its secret too."""
+    _drop_expired(draft)
+    kind, owner = caller.owner
+    tokens = {one.name: one for one in listed(draft.documents, Token)}
+    if caller.owner not in draft.documents:
+        raise Absent(f"the {kind} {owner} has been removed")
+    if sum(one.owner == caller.owner for one in tokens.values()) >= _MOST_OWNED:
+        raise Clash(f"{owner} has {_MOST_OWNED:,} tokens of its own already: revoke some")
+    now_s = time.time()
+    expires_at_s = now_s + LIFETIME_DAYS * DAY_S
+    if kind == TOKEN:
+        expires_at_s = min(expires_at_s, tokens[owner].expires_at_s or expires_at_s)
+    name = f"{owner[:_OWNER_PART]}-{secrets.token_hex(4)}"
+    secret = _keep(
+        draft,
+        name=name,
+        role=caller.role,
+        tenant=caller.tenant,
+        made_at_s=now_s,
+        expires_at_s=expires_at_s,
+        owner=caller.owner,
+    )
+    return secret, msgspec.json.decode(draft.documents[TOKEN, name], type=Token)
+
+
+def _keep(draft: Draft, **rights: Any) -> str:
     secret = _PREFIX + secrets.token_urlsafe(32)
-    kept = Token(name=name, role=role, tenant=tenant, made_at_s=time.time(), sha256=_digest(secret))
-    draft.documents[TOKEN, name] = msgspec.json.encode(kept).decode()
+    kept = Token(sha256=_digest(secret), **rights)
+    draft.documents[TOKEN, kept.name] = msgspec.json.encode(kept).decode()
     return secret
 
 
+def _drop_expired(draft: Draft) -> None:
+    now_s = time.time()
+    for one in listed(draft.documents, Token):
+        if not one.is_valid(now_s) and (TOKEN, one.name) in draft.documents:  # else it went with its owner
+            remove(draft, TOKEN, one.name)
+
+
+def _check_name(kind: str, name: str) -> None:
+    if not re.fullmatch(NAME, name):
+        raise ConfigError(
+            f"a {kind} cannot be named {name!r}: give up to 63 letters, digits, `.`, `_`, `@` and `-`, the first a "
+            "letter or a digit"
+        )
+
+
 def new_user(name: str, password: str, role: Role, tenant: str = "") -> User:
-    """It takes a while, on purpose: not for an edit."""
-    if ":" in name:
-        raise ConfigError(f"the user {name!r} is refused: in HTTP's Basic form a name ends at the first colon")
+    """Return a user. It takes a while, on purpose: call it outside an edit."""
+    _check_name(USER, name)
     if len(password) < _LEAST_PASSWORD:
-        raise ConfigError(f"the password of {name} is refused: it must have {_LEAST_PASSWORD} characters and more")
+        raise ConfigError(f"the password of {name} is too short: give at least {_LEAST_PASSWORD} characters")
     salt = secrets.token_hex(16)
     scrypt = _stretch(password, salt)
     return User(name=name, role=role, tenant=tenant, made_at_s=time.time(), salt=salt, scrypt=scrypt)
 
 
 def put_user(draft: Draft, user: User) -> None:
-    """Made, or given another password and role."""
+    """Make a user, or give it another password and role; its tokens follow."""
     draft.documents[USER, user.name] = msgspec.json.encode(user).decode()
 
 
 def remove(draft: Draft, kind: str, name: str) -> None:
+    """Remove a token or a user, and the tokens that it owns."""
     if (kind, name) not in draft.documents:
         raise Absent(f"there is no {kind} {name}")
     del draft.documents[kind, name]
+    for one in listed(draft.documents, Token):
+        if one.owner == (kind, name):
+            del draft.documents[TOKEN, one.name]
 
 
 def listed(documents: Mapping[tuple[str, str], str], type_: type[_Kept]) -> list[_Kept]:
-    kind = TOKEN if type_ is Token else USER
-    return [msgspec.json.decode(body, type=type_) for (one, _), body in sorted(documents.items()) if one == kind]
+    wanted = TOKEN if type_ is Token else USER
+    return [msgspec.json.decode(body, type=type_) for (kind, _), body in sorted(documents.items()) if kind == wanted]
 
 
 def _digest(secret: str) -> str:
@@ -129,12 +197,12 @@ def _stretch(password: str, salt: str) -> str:
 
 
 class Access:
-    """Says who calls, by what the ledger knows now."""
+    """The credentials that the ledger has now."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._read: Mapping[tuple[str, str], str] | None = None
-        self._tokens: dict[str, Caller] = {}  # by digest
+        self._tokens: dict[str, tuple[Token, Caller]] = {}  # by digest
         self._users: dict[str, User] = {}
         self._key = secrets.token_bytes(32)
         self._right: set[bytes] = set()  # keyed hashes of what was right
@@ -147,14 +215,16 @@ class Access:
         word = word.strip()
         if form.lower() not in ("bearer", "basic") or not word:
             return None
-        known = self._tokens.get(_digest(word))
-        return known if known is not None or form.lower() == "bearer" else await self._user(word)
+        token, caller = self._tokens.get(_digest(word), (None, None))
+        if token is not None:
+            return caller if token.is_valid(time.time()) else None
+        return None if form.lower() == "bearer" else await self._user(word)
 
     def named(self, user: str) -> Caller | None:
         """A user whose word is taken for it."""
         self._refresh()
         found = self._users.get(user)
-        return None if found is None else _caller(found)
+        return None if found is None else _user_caller(found)
 
     async def _user(self, encoded: str) -> Caller | None:
         try:
@@ -173,15 +243,26 @@ class Access:
             if len(self._right) >= _MOST_REMEMBERED:
                 self._right.clear()
             self._right.add(shown)
-        return _caller(user)
+        return _user_caller(user)
 
     def _refresh(self) -> None:
         documents = self._ledger.desired().documents
         if documents is not self._read:
-            self._tokens = {one.sha256: _caller(one) for one in listed(documents, Token)}
-            self._users = {one.name: one for one in listed(documents, User)}
+            self._users = {user.name: user for user in listed(documents, User)}
+            tokens = {token.name: token for token in listed(documents, Token)}
+            callers = {name: _token_caller(token, tokens, self._users) for name, token in tokens.items()}
+            self._tokens = {tokens[name].sha256: (tokens[name], caller) for name, caller in callers.items() if caller}
             self._read = documents
 
 
-def _caller(one: _Rights) -> Caller:
-    return Caller(one.name, one.role, one.tenant)
+def _user_caller(user: User) -> Caller:
+    return Caller(user.name, user.role, user.tenant, (USER, user.name))
+
+
+def _token_caller(token: Token, tokens: Mapping[str, Token], users: Mapping[str, User]) -> Caller | None:
+    """Return the caller that a token stands for, with its owner's rights; None if the owner is gone."""
+    if token.owner is None:
+        return Caller(token.name, token.role, token.tenant, (TOKEN, token.name))
+    kind, name = token.owner
+    rights = users.get(name) if kind == USER else tokens.get(name)
+    return None if rights is None else Caller(token.name, rights.role, rights.tenant, token.owner)

@@ -15,12 +15,16 @@ from weft.serve.api.exchange import answer, caller_of, change, encoded, gives, l
 from weft.serve.desired import Draft
 
 router = APIRouter(tags=["access"])
-_Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}$", examples=["ci"])]
+_Name = Annotated[str, Path(pattern=access.NAME, examples=["ci"])]
 
 
 class Rights(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     role: Role
     tenant: str = ""  # with the role tenant
+
+
+class NewToken(Rights, kw_only=True, forbid_unknown_fields=True):
+    days: float = access.LIFETIME_DAYS  # until it expires
 
 
 class NewUser(Rights, kw_only=True, forbid_unknown_fields=True):
@@ -32,6 +36,11 @@ class Known(msgspec.Struct, kw_only=True):
     role: Role
     tenant: str
     made_at_s: float  # since 1970
+
+
+class KnownToken(Known, kw_only=True):
+    expires_at_s: float | None  # None: never
+    owner: str  # the user or token that it ends with, as "user bob"; or empty
 
 
 class Secret(msgspec.Struct, kw_only=True):
@@ -54,30 +63,45 @@ def _admins_only(request: Request) -> None:
         raise refuse(request, "tokens and users are for admins")
 
 
-def _known(one: Token | User) -> Known:
-    return Known(name=one.name, role=one.role, tenant=one.tenant, made_at_s=one.made_at_s)
+def _known(user: User) -> Known:
+    return Known(name=user.name, role=user.role, tenant=user.tenant, made_at_s=user.made_at_s)
 
 
-@router.get("/tokens", **gives(list[Known], 403))
+def _known_token(token: Token) -> KnownToken:
+    return KnownToken(
+        name=token.name,
+        role=token.role,
+        tenant=token.tenant,
+        made_at_s=token.made_at_s,
+        expires_at_s=token.expires_at_s,
+        owner=" ".join(token.owner or ()),
+    )
+
+
+@router.get("/tokens", **gives(list[KnownToken], 403))
 async def list_tokens(request: Request) -> Response:
-    """Without their secrets, which are nowhere."""
+    """Without their secrets, which are kept nowhere."""
     _admins_only(request)
     documents = ledger_of(request).desired().documents
-    return answer(request, encoded([_known(one) for one in access.listed(documents, Token)]))
+    return answer(request, encoded([_known_token(one) for one in access.listed(documents, Token)]))
 
 
-@router.put("/tokens/{name}", **gives(Secret, 400, 403, 409, 422, status=201, takes=Rights))
+@router.put("/tokens/{name}", **gives(Secret, 400, 403, 409, 422, status=201, takes=NewToken))
 async def put_token(request: Request, name: _Name) -> Response:
     """Make a token, which is shown this once."""
     _admins_only(request)
-    wanted = msgspec.json.decode(await request.body(), type=Rights)
-    token = await change(request, lambda draft: access.add_token(draft, name, wanted.role, wanted.tenant))
+    wanted = msgspec.json.decode(await request.body(), type=NewToken)
+
+    def edit(draft: Draft) -> str:
+        return access.add_token(draft, name, wanted.role, wanted.tenant, days=wanted.days)
+
+    token = await change(request, edit)
     return Response(encoded(Secret(token=token)), HTTPStatus.CREATED, media_type="application/json")
 
 
 @router.delete("/tokens/{name}", **gives(None, 403, 404, 422, status=204))
 async def delete_token(request: Request, name: _Name) -> Response:
-    """Revoke it: the next request with it is refused."""
+    """Revoke a token, and those that were made with it: the next request with one is refused."""
     _admins_only(request)
     await change(request, lambda draft: access.remove(draft, access.TOKEN, name))
     return Response(status_code=HTTPStatus.NO_CONTENT)
@@ -107,6 +131,7 @@ async def put_user(request: Request, name: _Name) -> Response:
 
 @router.delete("/users/{name}", **gives(None, 403, 404, 422, status=204))
 async def delete_user(request: Request, name: _Name) -> Response:
+    """Remove a user, and the tokens that it made for itself."""
     _admins_only(request)
     await change(request, lambda draft: access.remove(draft, access.USER, name))
     return Response(status_code=HTTPStatus.NO_CONTENT)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from functools import partial
 from typing import Annotated, Any
 
@@ -11,7 +10,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from weft.errors import find_named
-from weft.serve.access import add_token
+from weft.serve.access import add_own_token
 from weft.serve.api.exchange import caller_of, change, gives, ledger_of
 from weft.serve.ufm import health, jobs
 from weft.serve.ufm.routes.face import Route, answer_json, body_of, face_of
@@ -36,12 +35,13 @@ async def smconf() -> Response:
     return answer_json({**{name: f"{getattr(options, name):#018x}" for name in names}, "m_key_per_port": False})
 
 
-@router.post("/app/tokens", **gives(dict[str, str], 403))
+@router.post("/app/tokens", **gives(dict[str, str | int], 403))
 async def make_token(request: Request) -> Response:
+    """Make a token with the caller's role, which ends with the user or token that the caller logged in with."""
     caller = caller_of(request)
-    name = f"{caller.name}-{secrets.token_hex(4)}"
-    made = await change(request, lambda draft: add_token(draft, name, caller.role), is_secret=True)
-    return answer_json({"access_token": made, "name": name})
+    secret, token = await change(request, lambda draft: add_own_token(draft, caller), is_secret=True)
+    expires_in = int((token.expires_at_s or 0) - token.made_at_s)
+    return answer_json({"access_token": secret, "name": token.name, "expires_in": expires_in})
 
 
 @router.get("/app/events", **gives(list[dict[str, Any]]))

@@ -1,0 +1,125 @@
+"""Tokens and users: how long they are good for, and with which rights."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.serve.service import Service
+
+from weft.errors import ConfigError
+from weft.serve.access import Role, Token, add_token, listed, new_user, put_user
+
+
+@pytest.fixture
+def service(database) -> Iterator[Service]:
+    made = Service(database)
+    yield made
+    made.close()
+
+
+def basic(name: str, password: str) -> dict[str, str]:
+    return {"Authorization": f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}"}
+
+
+def own_token(service: Service, headers: dict[str, str]) -> dict[str, Any]:
+    answer = service.client.post("/ufmRest/app/tokens", headers=headers)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def status(service: Service, token: str, path: str = "/api/v1/partitions", method: str = "GET") -> int:
+    return service.client.request(method, path, headers={"Authorization": f"Bearer {token}"}).status_code
+
+
+def put_bob(service: Service, role: str) -> None:
+    body = {"role": role, "password": "correct horse"}
+    assert service.call("root", "PUT", "/users/bob", json=body).status_code == 200
+
+
+def test_a_users_own_tokens_follow_its_role_and_end_with_it(service):
+    put_bob(service, "admin")
+    first = own_token(service, basic("bob", "correct horse"))["access_token"]
+    second = own_token(service, {"Authorization": f"Bearer {first}"})["access_token"]
+    assert status(service, second, "/api/v1/tokens") == 200
+    put_bob(service, "read-only")
+    assert [status(service, one, "/api/v1/tokens") for one in (first, second)] == [403, 403]
+    assert status(service, first, "/ufmRest/app/tokens", "POST") == 403
+    assert service.call("root", "DELETE", "/users/bob").status_code == 204
+    assert [status(service, one) for one in (first, second)] == [401, 401]
+    put_bob(service, "admin")  # another user of the same name
+    assert [status(service, one) for one in (first, second)] == [401, 401]
+
+
+def test_tokens_made_with_a_token_end_with_it_and_their_names_do_not_grow(service):
+    secret, names = service.tokens["ops"], []
+    for _ in range(10):
+        made = own_token(service, {"Authorization": f"Bearer {secret}"})
+        secret = made["access_token"]
+        names.append(made["name"])
+    assert {len(name) for name in names} == {len("ops-12345678")}
+    shown = {one["name"]: one for one in service.call("root", "GET", "/tokens").json()}
+    assert shown[names[-1]]["owner"] == "token ops"
+    assert shown[names[-1]]["expires_at_s"] <= shown["ops"]["expires_at_s"]
+    assert service.call("root", "DELETE", f"/tokens/{names[0]}").status_code == 204
+    assert status(service, secret) == 200  # another token of the same owner
+    assert service.call("root", "DELETE", "/tokens/ops").status_code == 204
+    assert status(service, secret) == 401
+
+
+def test_the_longest_name_leaves_space_for_the_names_of_its_tokens(service):
+    name = "x" * 63
+    service.tokens[name] = service.call("root", "PUT", f"/tokens/{name}", json={"role": "operator"}).json()["token"]
+    made = own_token(service, {"Authorization": f"Bearer {service.tokens[name]}"})
+    assert service.call("root", "DELETE", f"/tokens/{made['name']}").status_code == 204
+
+
+def test_a_token_that_has_expired_is_refused_and_its_name_is_free(service):
+    made = service.call("root", "PUT", "/tokens/brief", json={"role": "read-only", "days": 1e-12}).json()["token"]
+    assert status(service, made) == 401
+    assert service.call("root", "PUT", "/tokens/brief", json={"role": "read-only"}).status_code == 201
+    (shown,) = (one for one in service.call("root", "GET", "/tokens").json() if one["name"] == "brief")
+    assert shown["expires_at_s"] - shown["made_at_s"] == pytest.approx(365 * 24 * 3600)
+
+
+def test_a_token_that_expires_takes_its_own_tokens_with_it(service, monkeypatch):
+    for _ in range(2):
+        own_token(service, {"Authorization": f"Bearer {service.tokens['ops']}"})
+    later_s = time.time() + 366 * 24 * 3600
+    monkeypatch.setattr("weft.serve.access.time", SimpleNamespace(time=lambda: later_s))
+    service.ledger.change("test", "token", lambda draft: add_token(draft, "new", Role.ADMIN))
+    assert [one.name for one in listed(service.ledger.desired().documents, Token)] == ["new"]
+
+
+@pytest.mark.parametrize("days", [0, -1, 1e9])
+def test_a_token_lives_more_than_no_time_and_less_than_for_ever(service, days):
+    refused = service.call("root", "PUT", "/tokens/odd", json={"role": "read-only", "days": days})
+    assert (refused.status_code, "days" in refused.json()["detail"]) == (422, True)
+
+
+def test_an_owner_has_a_thousand_tokens_at_most(service, monkeypatch):
+    monkeypatch.setattr("weft.serve.access._MOST_OWNED", 2)
+    headers = {"Authorization": f"Bearer {service.tokens['ops']}"}
+    for _ in range(2):
+        own_token(service, headers)
+    assert service.client.post("/ufmRest/app/tokens", headers=headers).status_code == 409
+
+
+@pytest.mark.parametrize(("role", "tenant"), [(Role.ADMIN, "blue"), (Role.READ_ONLY, "blue"), (Role.TENANT, "")])
+def test_a_tenants_name_goes_with_the_role_tenant_alone(service, role, tenant):
+    with pytest.raises(ConfigError, match="tenant's name"):
+        service.ledger.change("test", "token", lambda draft: add_token(draft, "odd", role, tenant))
+    with pytest.raises(ConfigError, match="tenant's name"):
+        service.ledger.change("test", "user", lambda draft: put_user(draft, new_user("odd", "12345678", role, tenant)))
+
+
+@pytest.mark.parametrize("name", ["", "a b", "-a", "a:b", "x" * 64, "a\nb"])
+def test_names_that_no_path_can_hold_are_refused(service, name):
+    with pytest.raises(ConfigError, match="cannot be named"):
+        service.ledger.change("test", "token", lambda draft: add_token(draft, name, Role.READ_ONLY))
+    with pytest.raises(ConfigError, match="cannot be named"):
+        new_user(name, "correct horse", Role.READ_ONLY)
