@@ -27,6 +27,11 @@ def test_the_best_is_no_worse_than_any_that_fits(model, given):
         assert {getattr(one.layout, kept) for one in found} == {value}
 
 
+def test_zero_2_is_tried_where_there_is_no_pipeline():
+    tried = {(layout.zero, layout.pp > 1) for layout, _ in layouts(find("llama3-8b"), SITE, BATCH)}
+    assert tried == {(1, False), (1, True), (2, False), (3, False)}
+
+
 def test_all_of_them_fit_and_run():
     one = find("llama3-8b")
     for layout, held in layouts(one, SITE, BATCH | {"micro_batch": 1, "cp": 1}):

@@ -89,15 +89,44 @@ def test_a_pipeline_has_its_bubble_and_virtual_stages_cut_it():
     assert cut.parts["bubble"] < plain.parts["bubble"] / 2
 
 
-def test_gradients_are_summed_for_as_long_as_their_collective_takes():
-    """Bucket after bucket, where none waits for its layers."""
-    layout = Layout(gpus=64, tp=2, global_batch=128, seq=4096, overlap_grad_reduce=False)
+@pytest.mark.parametrize("zero", [1, 2, 3])
+@pytest.mark.parametrize("option", ["overlap_grad_reduce", "overlap_param_gather"])
+def test_each_overlap_hides_its_own_collective_at_every_stage_of_zero(zero, option):
+    """Without it the step is longer, and all that it is longer by is exposed communication."""
+    hidden, shown = step(zero=zero), step(zero=zero, **{option: False})
+    assert shown.step_s > 1.01 * hidden.step_s
+    assert shown.step_s - hidden.step_s == pytest.approx(shown.parts["dp"] - hidden.parts["dp"])
+
+
+def test_zero_3_without_overlap_adds_its_collectives_to_each_pass():
+    """Two gathers and one scatter of every layer, in each micro-batch."""
+    given = {"tp": 1, "zero": 3, "global_batch": 128, "overlap_grad_reduce": False, "overlap_param_gather": False}
+    layout = Layout(gpus=64, seq=4096, **given)
     over = Ideal(from_server("dgx-h100", nodes=8), layout)
-    begin_s, end_s = run_step(find("llama3-8b"), layout, H100, over).summed_s[0, 0]
+    made = run_step(find("llama3-8b"), layout, H100, over, slowest=1.0)
+    layer = float(shares(layout, find("llama3-8b")).parameters.sum()) / 32
+    gather_s = over.time_s("dp-cp", Collective.ALL_GATHER, 2 * layer)
+    scatter_s = over.time_s("dp-cp", Collective.REDUCE_SCATTER, 4 * layer)
+    assert made.parts["dp"] == pytest.approx(layout.micro_batches * 32 * (2 * gather_s + scatter_s))
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_gradients_are_cut_into_buckets_only_to_overlap_them(overlap):
+    """As Megatron does: without overlap one collective has all of them."""
+    layout = Layout(gpus=64, tp=2, global_batch=128, seq=4096, overlap_grad_reduce=overlap)
+    over = Ideal(from_server("dgx-h100", nodes=8), layout)
+    made = run_step(find("llama3-8b"), layout, H100, over)
     parameters = float(shares(layout, find("llama3-8b")).parameters.sum())
-    buckets = math.ceil(parameters / BUCKET_PARAMETERS)
+    buckets = math.ceil(parameters / BUCKET_PARAMETERS) if overlap else 1
     bucket_s = over.time_s("dp-cp", Collective.REDUCE_SCATTER, 4 * parameters / buckets)
-    assert end_s - begin_s == pytest.approx(buckets * bucket_s)
+    begin_s, end_s = made.summed_s[0, 0]
+    assert end_s - max(begin_s, made.schedule.end_s.max()) == pytest.approx(bucket_s)
+
+
+def test_the_bubble_is_never_below_zero():
+    """In these the sum of the other parts is larger than the step by its last digit."""
+    for zero, batch in ((0, 128), (1, 64), (2, 64), (2, 128), (3, 256)):
+        assert step(tp=4, zero=zero, global_batch=batch).parts["bubble"] >= 0.0
 
 
 def test_without_a_pipeline_there_is_no_bubble():
@@ -111,6 +140,11 @@ def test_all_wait_for_the_slowest_gpu():
     assert step(slowest=1.1).step_s / step().step_s == pytest.approx(1.1, abs=0.02)
     piped = [step(tp=4, pp=4, global_batch=256, slowest=slowest).step_s for slowest in (1.0, 1.1)]
     assert 1.05 < piped[1] / piped[0] < 1.1
+
+
+def test_one_stage_has_the_slowest_gpu_and_the_others_compute_as_before():
+    plain, held_up = (step(tp=4, pp=4, slowest=slowest).schedule.busy_s for slowest in (1.0, 1.1))
+    assert sorted(held_up / plain) == pytest.approx([1.0, 1.0, 1.0, 1.1])
 
 
 def test_the_slowest_of_more_gpus_is_slower():

@@ -1,8 +1,8 @@
 """The best layout: every one that divides and fits, each by a step in closed form.
 
 Sizes that nobody trains with are left out: a tensor group beyond a server, a piece of a sequence or an interleaved
-chunk too small to compute on, ZeRO 3 with a pipeline (each micro-batch would gather all parameters again), ZeRO 0 and
-2. Of recomputing only the least that fits is tried: with all else the same it takes longer and changes nothing.
+chunk too small to compute on, ZeRO 2 and 3 with a pipeline (each micro-batch would scatter all gradients, or gather all
+parameters, again), ZeRO 0. Of recomputing only the least that fits is tried: with all else the same, more takes longer.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _sizes(one: Transformer, site: Site, given: Mapping[str, Any]) -> Iterator[d
     cp = _powers(max(1, given["seq"] // _PIECE_TOKENS))
     ep = [parts for parts in range(1, one.experts + 1) if one.experts % parts == 0] or [1]
     choices = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep}
-    choices |= {"micro_batch": _powers(_MOST_MICRO_BATCH), "zero": (1, 3)}
+    choices |= {"micro_batch": _powers(_MOST_MICRO_BATCH), "zero": (1, 2, 3)}
     names = list(choices)
     for values in product(*([given[name]] if name in given else choices[name] for name in names)):
         fields = dict(zip(names, values, strict=True))

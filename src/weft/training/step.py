@@ -30,6 +30,7 @@ from weft.training.parallel import Layout, Shares, check, shares
 from weft.training.transformer import Transformer
 
 BUCKET_PARAMETERS = 40_000_000  # Megatron's: gradients are summed in pieces, each when its layers are done
+Floats = NDArray[np.float64]
 _PARTS = ("products", "attention", "memory", "tp", "cp", "ep", "slowest", "bubble", "dp", "optimizer")
 
 
@@ -44,8 +45,8 @@ class Step:
     parts: dict[str, float]
     slowest: float  # how many times longer than the mean the slowest GPU takes
     schedule: pipeline.Schedule
-    gathered_s: NDArray[np.float64]  # [stage, chunk] -> how long its parameters are gathered, beside compute or after
-    summed_s: NDArray[np.float64]  # [stage, chunk, begin or end] of the sum of its gradients over all copies
+    gathered_s: Floats  # [stage, chunk] -> how long its parameters are gathered, beside compute or after
+    summed_s: Floats  # [stage, chunk, begin or end] of the sum of its gradients over all copies
     optimizer_s: float
 
     @property
@@ -73,10 +74,14 @@ def run_step(
     forward, backward = _chunk_times(layers, counts)
     owned = shares(layout, transformer)
     sharded = _Sharded(layout, over, owned, counts)
-    forward_s, backward_s = (_seconds(times, slowest) for times in (forward, backward))
+    forward_s, backward_s = _seconds(forward), _seconds(backward)
+    held_up = int((forward_s + backward_s).sum(1).argmax())  # the stage of the slowest GPU: where it costs most
+    forward_s[held_up] *= slowest
+    backward_s[held_up] *= slowest
     computed_s = forward_s + backward_s
     if layout.zero >= 2:
-        forward_s, backward_s = sharded.hidden(forward_s, backward=False), sharded.hidden(backward_s, backward=True)
+        forward_s = sharded.in_passes(forward_s, backward=False)
+        backward_s = sharded.in_passes(backward_s, backward=True)
     gathers_s = float((forward_s + backward_s - computed_s).sum()) * layout.micro_batches / layout.pp
     sent = layout.tokens * transformer.hidden * BF16_BYTES / layout.tp
     ready_s = sharded.ready_s(forward_s) if layout.overlap_param_gather else None
@@ -133,48 +138,55 @@ def _chunk_times(layers: Layers, counts: tuple[tuple[int, ...], ...]) -> tuple[l
     return made[0], made[1]
 
 
-def _seconds(times: list[list[Time]], slowest: float) -> NDArray[np.float64]:
-    made = np.array([[time.total_s for time in stage] for stage in times])
-    made[int(made.sum(1).argmax())] *= slowest
-    return made
+def _seconds(times: list[list[Time]]) -> Floats:
+    return np.array([[time.total_s for time in stage] for stage in times])
 
 
 class _Sharded:
-    """What data-parallel copies do together: sum gradients, and gather parameters where each keeps a part (ZeRO)."""
+    """The collectives of data-parallel copies: the sum of gradients, and the gather of sharded parameters (ZeRO)."""
 
     def __init__(self, layout: Layout, over: Communication, owned: Shares, counts: tuple[tuple[int, ...], ...]) -> None:
         self.layout, self.over, self.owned = layout, over, owned
         self.copies = layout.dp * layout.cp if layout.zero else 1
         self.expert_copies = layout.edp if layout.zero else 1
-        least = max(BUCKET_PARAMETERS, 1_000_000 * layout.dp)
-        by_size = np.maximum(1, np.ceil((owned.parameters + owned.expert_parameters) / least))
-        self.buckets: NDArray[np.float64] = np.maximum(counts, 1.0) if layout.zero == 3 else by_size
+        self._layers = np.maximum(counts, 1.0)
+        self.gradient_buckets = self._buckets(layout.overlap_grad_reduce)
+        self.parameter_buckets = self._buckets(layout.overlap_param_gather)
 
-    def _each_s(self, collective: Collective, bytes_each: int) -> NDArray[np.float64]:
+    def _buckets(self, overlap: bool) -> Floats:
+        """Return the collectives of a chunk: with ZeRO 3 each layer; else pieces to overlap, or as Megatron one."""
+        if self.layout.zero == 3:
+            return self._layers
+        many = self.owned.parameters + self.owned.expert_parameters
+        if not overlap:
+            return np.ones(many.shape)
+        return np.maximum(1, np.ceil(many / max(BUCKET_PARAMETERS, 1_000_000 * self.layout.dp)))
+
+    def _each_s(self, collective: Collective, bytes_each: int, buckets: Floats) -> Floats:
         """[stage, chunk] -> seconds for the parameters of a chunk, bucket after bucket."""
-        made = np.zeros(self.owned.parameters.shape)
+        total_s = np.zeros(self.owned.parameters.shape)
         for kind, many in (("dp-cp", self.owned.parameters), ("edp", self.owned.expert_parameters)):
-            sizes, which = np.unique(many / self.buckets * bytes_each, return_inverse=True)  # most chunks are alike
+            sizes, which = np.unique(many / buckets * bytes_each, return_inverse=True)  # most chunks are alike
             times_s = [self.over.time_s(kind, collective, size) if size else 0.0 for size in sizes.tolist()]
-            made += self.buckets * np.array(times_s)[which].reshape(made.shape)
-        return made
+            total_s += buckets * np.array(times_s)[which].reshape(total_s.shape)
+        return total_s
 
     @cached_property
-    def gather_s(self) -> NDArray[np.float64]:
-        """[stage, chunk] -> seconds to bring the changed parameters to all copies."""
+    def gather_s(self) -> Floats:
+        """[stage, chunk] -> seconds to bring the changed parameters to all copies, once in a step."""
         if self.layout.zero in (0, 3):
             return np.zeros(self.owned.parameters.shape)
-        return self._each_s(Collective.ALL_GATHER, BF16_BYTES)
+        return self._each_s(Collective.ALL_GATHER, BF16_BYTES, self.parameter_buckets)
 
-    def ready_s(self, forward_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    def ready_s(self, forward_s: Floats) -> Floats:
         """[stage, chunk] -> when its first forward may begin: first layers are there, the last ones come in time."""
         each_s = self.gather_s
         all_s = np.cumsum(each_s, axis=1)
-        rest = 1 - 1 / self.buckets
-        made: NDArray[np.float64] = np.maximum(all_s - each_s * rest, all_s - forward_s * rest)
-        return made
+        rest = 1 - 1 / self.parameter_buckets
+        ready_s: Floats = np.maximum(all_s - each_s * rest, all_s - forward_s * rest)
+        return ready_s
 
-    def summed_s(self, schedule: pipeline.Schedule, backward_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    def summed_s(self, schedule: pipeline.Schedule, backward_s: Floats) -> Floats:
         """[stage, chunk] -> when the sum of its gradients begins and ends: each bucket after its layers, one after the
         other. With ZeRO 2 and 3 it is inside of every backward."""
         last_s = schedule.end_s[:, :, :, 1].max(axis=2)  # [stage, chunk]
@@ -182,28 +194,37 @@ class _Sharded:
         if self.layout.zero >= 2:
             return made
         kind = Collective.REDUCE_SCATTER if self.layout.zero else Collective.ALL_REDUCE
-        each_s = self._each_s(kind, self.layout.gradient_bytes)
+        buckets = self.gradient_buckets
+        each_s = self._each_s(kind, self.layout.gradient_bytes, buckets)
         overlap = self.layout.overlap_grad_reduce
         done_s = np.zeros(len(last_s)) if overlap else last_s.max(axis=1)
         for chunk in range(last_s.shape[1] - 1, -1, -1):
-            bucket_s = each_s[:, chunk] / self.buckets[:, chunk]
-            early_s = backward_s[:, chunk] * (1 - 1 / self.buckets[:, chunk]) if overlap else 0.0
+            bucket_s = each_s[:, chunk] / buckets[:, chunk]
+            early_s = backward_s[:, chunk] * (1 - 1 / buckets[:, chunk]) if overlap else 0.0
             made[:, chunk, 0] = np.maximum(done_s, last_s[:, chunk] - early_s)
             done_s = np.maximum(made[:, chunk, 0] + each_s[:, chunk], last_s[:, chunk] + bucket_s)
             made[:, chunk, 1] = done_s
         return made
 
-    def hidden(self, compute_s: NDArray[np.float64], *, backward: bool) -> NDArray[np.float64]:
-        """ZeRO 2 and 3: backward of each micro-batch scatters its gradients. ZeRO 3: both passes gather a layer's
-        parameters while the one before computes, the first with nothing before it."""
-        gathered_s = np.zeros_like(compute_s)
-        if self.layout.zero == 3:
-            gathered_s = self._each_s(Collective.ALL_GATHER, BF16_BYTES)
-        moved_s = gathered_s
+    def in_passes(self, compute_s: Floats, *, backward: bool) -> Floats:
+        """[stage, chunk] -> seconds of a pass of a micro-batch with the collectives of ZeRO 2 and 3 in it.
+
+        Both scatter gradients in each backward pass, and ZeRO 3 gathers the parameters of a layer before both passes.
+        With overlap a collective hides behind the compute of the layer beside it, which the first gather has not;
+        without, it is added to the pass.
+        """
+        layout = self.layout
+        hidden_s, shown_s = np.zeros_like(compute_s), np.zeros_like(compute_s)
+        if layout.zero == 3:
+            gathered_s = self._each_s(Collective.ALL_GATHER, BF16_BYTES, self._layers)
+            hidden_s += gathered_s * layout.overlap_param_gather
+            shown_s += gathered_s / self._layers if layout.overlap_param_gather else gathered_s
         if backward:
-            moved_s = gathered_s + self._each_s(Collective.REDUCE_SCATTER, self.layout.gradient_bytes)
-        made: NDArray[np.float64] = np.maximum(compute_s, moved_s) + gathered_s / self.buckets
-        return made
+            scattered_s = self._each_s(Collective.REDUCE_SCATTER, layout.gradient_bytes, self.gradient_buckets)
+            hidden_s += scattered_s * layout.overlap_grad_reduce
+            shown_s += scattered_s * (not layout.overlap_grad_reduce)
+        passed_s: Floats = np.maximum(compute_s, hidden_s) + shown_s
+        return passed_s
 
 
 def _parts(
@@ -227,5 +248,5 @@ def _parts(
     made["slowest"] = (slowest - 1) * made.total_s
     made["optimizer"] = optimizer_s
     made["dp"] = gathers_s + float(schedule.begin_s.min() + step_s - optimizer_s - schedule.end_s.max())
-    made["bubble"] = step_s - made.total_s
+    made["bubble"] = max(0.0, step_s - made.total_s)  # a sum of floats may be off by its last digit
     return made
