@@ -7,6 +7,7 @@ with Peer() as peer:
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import multiprocessing
 import os
@@ -21,11 +22,12 @@ from tests.verbs.hosts import REMOTE, Node, poll
 
 from weft.verbs.enums import IBV_ACCESS_LOCAL_WRITE, IBV_QPT_RC, IBV_SEND_SIGNALED, ibv_wc_status, ibv_wr_opcode
 from weft.verbs.hca import execute
+from weft.verbs.pyverbs import mem_alloc
 from weft.verbs.pyverbs.mr import MR
 from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 from weft.verbs.shm import atomic
 
-MEMORY_BYTES = 8 << 20
+MEMORY_BYTES, LOST_BYTES = 8 << 20, 1 << 16
 
 W, OK = ibv_wr_opcode, ibv_wc_status.IBV_WC_SUCCESS
 for compiled, takes in (
@@ -125,6 +127,18 @@ class _Life:
 
     def receive(self, number: int, length: int) -> None:
         self.qps[number].post_recv(RecvWR(num_sge=1, sg=[SGE(self.mr.buf, length, self.mr.lkey)]))
+
+    def lost_memory(self, protection: int | None) -> tuple[int, int]:
+        """Registered memory whose pages then got another protection, or were unmapped (None)."""
+        self.lost = MR(self.node.pd, LOST_BYTES, IBV_ACCESS_LOCAL_WRITE | REMOTE, mem_alloc.mmap(length=LOST_BYTES))
+        if protection is None:
+            mem_alloc.munmap(self.lost.buf, LOST_BYTES)
+        else:
+            assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(self.lost.buf), LOST_BYTES, protection) == 0
+        return self.lost.buf, self.lost.rkey
+
+    def receive_into_lost(self, number: int) -> None:
+        self.qps[number].post_recv(RecvWR(num_sge=1, sg=[SGE(self.lost.buf, LOST_BYTES, self.lost.lkey)]))
 
     def statuses(self) -> list[int]:
         return [int(wc.status) for wc in self.node.cq.poll(100)[1]]

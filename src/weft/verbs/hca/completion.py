@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 from weft.verbs.enums import ibv_wc_status
 from weft.verbs.shm import layout
 from weft.verbs.shm.layout import ARMED_FOR_ALL, ARMED_FOR_SOLICITED, CompletionQueueRecord, CompletionRecord
-from weft.verbs.shm.memory import write
+from weft.verbs.shm.memory import MemoryFault, write
 from weft.verbs.shm.queue_memory import Block, QueueMemory, of_process, publish, published
 
 Numbers = tuple[int, ...]  # of a CompletionRecord
@@ -150,7 +151,8 @@ class CompletionQueue:
             done = CompletionRecord.from_buffer(self._memory.bytes, at)
             if done.place and done.qp_num != but:
                 begin = at + CompletionRecord.size
-                write(done.place, self._memory.bytes[begin : begin + done.byte_len])
+                with contextlib.suppress(MemoryFault):  # the program has unmapped its buffer: nobody misses them
+                    write(done.place, self._memory.bytes[begin : begin + done.byte_len])
                 done.place = 0
 
     def _refill(self, completions: list[Numbers]) -> None:

@@ -52,6 +52,8 @@ class Datagrams:
             return ibv_wc_status.IBV_WC_SUCCESS
         try:
             data = work.inline if work.inline is not None else bytes(memory.gather(places, 0, work.size))
+        except memory.MemoryFault:
+            return ibv_wc_status.IBV_WC_LOC_PROT_ERR
         except CudaError:
             return ibv_wc_status.IBV_WC_LOC_QP_OP_ERR
         segment = Segment(
@@ -90,6 +92,9 @@ class Datagrams:
         try:
             memory.scatter(places, 0, grh)
             memory.scatter(places, GRH.size, segment.payload)
+        except memory.MemoryFault:
+            qp.receive_error(work, ibv_wc_status.IBV_WC_LOC_PROT_ERR)
+            return
         except CudaError:
             qp.receive_error(work, ibv_wc_status.IBV_WC_LOC_QP_OP_ERR)
             return

@@ -16,12 +16,11 @@ from weft.verbs.gpudirect import gpu
 from weft.verbs.gpudirect.cuda import Allocation, CudaError
 from weft.verbs.shm import layout
 from weft.verbs.shm.layout import RegionRecord
-from weft.verbs.shm.memory import Place, is_there
+from weft.verbs.shm.memory import Place
 from weft.verbs.shm.queue_memory import Block, Lock, QueueMemory
 
 WHOLE_SPACE = 1 << 64
 _LENGTH_MAX = 1 << 62  # of those that others find in the table
-_WRITES = e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_ATOMIC
 _IN_TABLE = {"key", "pd", "address", "length", "access", "base", "is_open", "qp_num", "parent", "device"}
 
 
@@ -57,11 +56,6 @@ class Region:
     def part(self, va: int, length: int) -> Place:
         """Some bytes of it, where they are."""
         return Place(self.place(va), length, self.key, self.device)
-
-    def is_there(self, va: int, length: int, *, write: bool) -> bool:
-        """What is registered on demand may not be mapped, or not writable: using it would end the process."""
-        is_sure = not length or not self.access & e.IBV_ACCESS_ON_DEMAND
-        return is_sure or is_there(self.place(va), length, write=write)
 
     def holds(self, va: int, length: int) -> bool:
         return self.base <= va and va + length <= self.base + self.length
@@ -157,9 +151,7 @@ class Regions:
             return None
         if region.parent is not None:  # a window is for others only
             return None
-        if write and not region.access & e.IBV_ACCESS_LOCAL_WRITE:
-            return None
-        return region if region.is_there(place.address, place.length, write=write) else None
+        return None if write and not region.access & e.IBV_ACCESS_LOCAL_WRITE else region
 
     def located(self, pd: object, places: Sequence[Place], *, write: bool) -> list[Place] | None:
         """Where in this process the elements of a list are now; None if one of them may not be used so."""
@@ -178,9 +170,7 @@ class Regions:
         region = self._by_key.get(key)
         if region is None or region.pd is not pd or not region.is_open or not region.holds(va, length):
             return None
-        if region.qp_num not in (0, qp_num) or region.access & access != access:
-            return None
-        return region if region.is_there(va, length, write=bool(access & _WRITES)) else None
+        return region if region.qp_num in (0, qp_num) and region.access & access == access else None
 
     def invalidate(self, pd: object, qp_num: int, key: int) -> bool:
         """By a request from elsewhere or from here: the key opens nothing any more.

@@ -74,6 +74,9 @@ class Requester:
             try:
                 if not self._send(work):
                     break
+            except memory.MemoryFault:
+                self._fail(work, ibv_wc_status.IBV_WC_LOC_PROT_ERR)
+                break
             except CudaError:
                 self._fail(work, ibv_wc_status.IBV_WC_LOC_QP_OP_ERR)
                 break
@@ -255,6 +258,9 @@ class Requester:
             return False
         try:
             memory.scatter(places, offset, data)
+        except memory.MemoryFault:
+            self._fail(work, ibv_wc_status.IBV_WC_LOC_PROT_ERR)
+            return False
         except CudaError:
             self._fail(work, ibv_wc_status.IBV_WC_LOC_QP_OP_ERR)
             return False

@@ -111,20 +111,23 @@ class Responder:
                 self._asked_again = True
                 self._answer(self.qp.record.expected_psn, NAK | Nak.PSN_SEQUENCE_ERROR)
             return
-        if ahead < 0:
-            if segment.op not in DATA or segment.count <= -ahead:
-                self._on_duplicate(segment)
-                return
-            segment = segment.cut(-ahead, self.qp.settings.mtu_bytes)[1]
-        self._asked_again = False
+        is_new = ahead == 0
+        if segment.op in DATA and 0 < -ahead < segment.count:
+            segment, is_new = segment.cut(-ahead, self.qp.settings.mtu_bytes)[1], True
         try:
-            self._execute(segment)
+            if is_new:
+                self._asked_again = False
+                self._execute(segment)
+            else:
+                self._on_duplicate(segment)
         except _NotReady:
             self._answer(self.qp.record.expected_psn, RNR_NAK | self.qp.settings.min_rnr_timer)
         except _Failed as failed:
             self._fail(failed)
+        except memory.MemoryFault:  # of a READ or an atomic
+            self._fail(_Failed(Nak.REMOTE_ACCESS_ERROR))
         except CudaError:
-            self._fail(_Failed(Nak.REMOTE_OPERATIONAL_ERROR))  # of a READ or an atomic
+            self._fail(_Failed(Nak.REMOTE_OPERATIONAL_ERROR))
 
     def _turn_to(self, number: int) -> bool:
         """To the shared receive queue that a request names, with its memory and completions, if it is of our domain."""
@@ -238,6 +241,9 @@ class Responder:
     def _place(self, message: _Message, places: Sequence[memory.Place], offset: int, data: memory.Payload) -> None:
         try:
             memory.scatter(places, offset, data)
+        except memory.MemoryFault:
+            nak = Nak.REMOTE_ACCESS_ERROR if message.work is None else Nak.REMOTE_OPERATIONAL_ERROR
+            raise _Failed(nak, ibv_wc_status.IBV_WC_LOC_PROT_ERR, message.work) from None
         except CudaError:
             status = ibv_wc_status.IBV_WC_LOC_QP_OP_ERR
             raise _Failed(Nak.REMOTE_OPERATIONAL_ERROR, status, message.work) from None
@@ -282,15 +288,16 @@ class Responder:
         elif not self.qp.settings.access & _A.IBV_ACCESS_REMOTE_READ:
             raise _Failed(Nak.INVALID_REQUEST)
         count = packets_of(segment.length, self.qp.settings.mtu_bytes)
+        data = self._read(segment)
         self._advance(segment, count, None)
-        self._send_data(segment, count)
-
-    def _send_data(self, segment: Segment, count: int) -> None:
-        region = self.qp.adapter.regions.find(segment.rkey)
-        data: memory.Payload = b""
-        if region and segment.length:
-            data = memory.kept(memory.gather((region.part(segment.va, segment.length),), 0, segment.length))
         self._respond(Op.READ_RESPONSE, segment.psn, count=count, payload=data, syndrome=ACK_UNLIMITED)
+
+    def _read(self, segment: Segment) -> memory.Payload:
+        """Return a copy of the bytes that a READ asks for."""
+        region = self.qp.adapter.regions.find(segment.rkey)
+        if region is None or not segment.length:
+            return b""
+        return memory.kept(memory.gather((region.part(segment.va, segment.length),), 0, segment.length))
 
     def _on_atomic(self, segment: Segment) -> None:
         segment.length = _WORD.size
@@ -358,7 +365,9 @@ class Responder:
             inside = segment.va - before.va == at and at + segment.length <= before.length
             same = segment.rkey == before.rkey and inside
             if same and (region := self.qp.adapter.regions.find(segment.rkey)) is not None and region.is_open:
-                self._send_data(segment, packets_of(segment.length, self.qp.settings.mtu_bytes))
+                count = packets_of(segment.length, self.qp.settings.mtu_bytes)
+                data = self._read(segment)
+                self._respond(Op.READ_RESPONSE, segment.psn, count=count, payload=data, syndrome=ACK_UNLIMITED)
 
     # -- answers ----------------------------------------------------------------------------------------------------
 

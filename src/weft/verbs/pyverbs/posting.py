@@ -90,4 +90,7 @@ def prepare(work: SendWork, kind: ibv_qp_type, inline_max_bytes: int) -> None:
             raise Refused(errno.EINVAL, f"{work.size} bytes are too many for inline: {inline_max_bytes} at most")
         if (gpus := in_use()) is not None and any(gpus.has(place.address) for place in work.places):
             raise Refused(errno.EINVAL, "the processor reads what is inline, and cannot read the memory of a GPU")
-        work.inline = bytes(memory.gather(work.places, 0, work.size))
+        try:
+            work.inline = bytes(memory.gather(work.places, 0, work.size))
+        except memory.MemoryFault:
+            raise Refused(errno.EFAULT, "the memory of what is inline is not mapped") from None

@@ -1,6 +1,7 @@
 """Bytes at addresses of this process, and lists of such places.
 
-Addresses are numbers, as in verbs. Whoever uses them has looked into `regions` first: a wrong one ends the process.
+Addresses are numbers, as in verbs. Callers look into `regions` first. Hardware pins the pages of a region; here the
+program may have unmapped them since, so each copy checks them: MemoryFault, where the processor would end the process.
 Memory of a GPU has addresses too, but only the GPU's driver copies from and to them: see `gpu`.
 """
 
@@ -19,6 +20,10 @@ from weft.verbs.gpudirect.gpu import DeviceBytes, Part
 Payload = bytes | memoryview | DeviceBytes
 _POPULATE_READ, _POPULATE_WRITE = 22, 23  # of madvise, since Linux 5.14
 _MS_ASYNC = 1
+
+
+class MemoryFault(Exception):
+    """An access to memory of this process that is not mapped, or is read-only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +49,18 @@ def write(address: int, data: Payload, device: Allocation | None = None) -> None
     elif device is not None:
         device.put(address, data)
     elif len(data):
+        require(address, len(data), write=True)
         view(address, len(data))[:] = data
 
 
+def require(address: int, length: int, *, write: bool) -> None:
+    """Raise MemoryFault if a copy from or to there would end the process."""
+    if not is_there(address, length, write=write):
+        raise MemoryFault
+
+
 def is_there(address: int, length: int, *, write: bool) -> bool:
-    """Whether memory can be used so; pages that come when they are asked for come now."""
+    """Return whether memory is mapped, and writable for `write`; pages that come on demand come now."""
     first = address // mmap.PAGESIZE * mmap.PAGESIZE
     begin, size = ctypes.c_void_p(first), ctypes.c_size_t(address + length - first)
     if address + length > 1 << 64:
@@ -77,6 +89,9 @@ def total(places: Sequence[Place]) -> int:
 def gather(places: Sequence[Place], offset: int, length: int) -> Payload:
     """Bytes `offset` to `offset + length` of a list; without a copy where one place has them all, or GPUs have."""
     parts = _parts(places, offset, length)
+    for address, size, device in parts:
+        if device is None:
+            require(address, size, write=False)
     on_devices = tuple(Part(device, address, size) for address, size, device in parts if device is not None)
     if on_devices and len(on_devices) == len(parts):
         return DeviceBytes(on_devices)
