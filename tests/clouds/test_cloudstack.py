@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.documents import find_block
 
 from weft.clouds.cloudstack import main
 
@@ -37,6 +42,30 @@ def run(server, tmp_path, monkeypatch, capsys) -> Callable[..., tuple[int, str, 
         return status, said.out, said.err
 
     return command
+
+
+def test_the_documented_setup_installs_a_script_that_cloudstack_can_call(server, tmp_path, monkeypatch):
+    if shutil.which("jq") is None:
+        pytest.skip("jq is not installed")
+    server.hosts = {"h1": [f"{FIRST:016x}"]}
+    folder, token = tmp_path / "extensions" / "weft", tmp_path / "token"
+    token.write_text("secret\n")
+    (tmp_path / "cmk").symlink_to(Path(__file__).with_name("cmk.py"))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("CMK_FOLDER", str(folder))
+    monkeypatch.setenv("CMK_LOG", str(tmp_path / "log"))
+    program = f'{sys.executable} -c "from weft.clouds.cloudstack import main; main()"'
+    for word in ("createExtension", "registerExtension"):
+        script = find_block("docs/cloudstack.md", word).replace("/opt/weft/bin/weft-cloudstack", program)
+        subprocess.run(["bash", "-eu", "-o", "pipefail", "-c", script], check=True)
+    called = dict(json.loads(line) for line in (tmp_path / "log").read_text().splitlines())
+    assert called["registerExtension"]["extensionid"] == "ext-1"
+    assert called["registerExtension"]["resourceid"] == "net-1"
+    assert called["updateNetworkServiceProvider"] == {"id": "nsp-1", "state": "Enabled"}
+    details = {"ufm_url": server.url, "ufm_token_file": str(token)}
+    (tmp_path / "payload").write_text(json.dumps({"physical-network-extension-details": details, "payload": NETWORK}))
+    subprocess.run([folder / "weft.sh", "implement-network", tmp_path / "payload", "60"], check=True)
+    assert server.partitions[100]["partition"] == "cloudstack-42"
 
 
 def test_a_network_s_life(server, run):

@@ -1,10 +1,11 @@
-"""Every block of README and docs runs, and prints what the document shows.
+"""Every `console` and `python` block of README and docs runs, and prints what the document shows.
 
     ```console     lines after `$ ` are run by the shell; what follows is what they print; a line `...` is any lines.
     ```python      is run as it stands, by a Python that has imported weft.
 
 Blocks of one document share a folder, in order; those that need the real fabrics run by themselves, as they are skipped
-where there are none. A document's labs are nobody else's, and none is left when it fails.
+where there are none. A document's labs are nobody else's, and none is left when it fails. Blocks in other languages:
+test_configuration.py.
 """
 
 from __future__ import annotations
@@ -19,21 +20,19 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import find_dump
+from tests.documents import DOCUMENTS, ROOT, read_blocks
 from tests.lab.mounts import need_mounts
 
 import weft
 from weft.draw import draw
 from weft.lab import control, registry
 
-ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-_BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.M | re.S)
 _DUMP = re.compile(r"\$WEFT_DUMPS/([\w.-]+)")
 
 
 def blocks(document: Path, *, on_dumps: bool) -> list[tuple[str, str]]:
     """Language and text of those that need real fabrics, or of those that do not."""
-    found = _BLOCK.findall(document.read_text(encoding="utf-8"))
+    found = [(block.language, block.text) for block in read_blocks(document) if block.language in ("console", "python")]
     return [(language, text) for language, text in found if bool(_DUMP.search(text)) is on_dumps]
 
 

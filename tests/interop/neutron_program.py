@@ -1,6 +1,8 @@
 """Neutron itself, with its REST API and a database in memory, over a UFM: runs in the environment that has Neutron.
 
-    python neutron_program.py URL TOKEN GUID GUID
+    python neutron_program.py URL TOKEN CONFIGURATION GUID GUID
+
+CONFIGURATION is the path of an ml2_conf.ini.
 
 What it has done is a line of JSON on standard output, {"step": ..., "p_key": ..., "guids": [...]}: whoever started it
 looks at the fabric then, and answers with a line. The last one is {"step": "done"}.
@@ -32,7 +34,7 @@ from weft.clouds.openstack import resync as resync_module
 from weft.clouds.openstack.resync import resync
 from weft.tenants.drivers.ufm_rest import UfmClient, UfmError
 
-URL, TOKEN, *GUIDS = sys.argv[1:]
+URL, TOKEN, CONFIGURATION, *GUIDS = sys.argv[1:]
 FIRST, SECOND = (int(guid, 16) for guid in GUIDS)
 
 
@@ -193,6 +195,32 @@ class WeftsDriver(Cloud):
         self.delete("ports", unknown)
         self.delete("networks", network)
         self.weft.ufm.delete_pkey(0x30)
+
+
+class DocumentedConfiguration(Cloud):
+    """ML2 as the documentation configures it: the file alone says which drivers, types and ranges there are."""
+
+    @staticmethod
+    def config_parse(conf: Any = None, args: list[str] | None = None) -> None:
+        Ml2PluginV2TestCase.config_parse(conf, [*(args or []), "--config-file", CONFIGURATION])
+
+    def setup_parent(self) -> None:
+        cfg.CONF.clear_override("mechanism_drivers", group="ml2")
+        cfg.CONF.clear_override("network_vlan_ranges", group="ml2_type_vlan")
+        super().setup_parent()
+
+    def test_a_users_network_is_a_partition(self) -> None:
+        body = {"network": {"name": "ib"}}
+        network = self.call(self.new_create_request("networks", body), 201)
+        shown = self.call(self.new_show_request("networks", network["id"], as_admin=True), 200)
+        p_key = shown["provider:segmentation_id"]
+        assert (shown["provider:physical_network"], 256 <= p_key <= 4000) == ("ib0", True)
+        port = self.create_port(
+            network, binding_vnic_type="baremetal", binding_host_id="node1", extra_dhcp_opts=client_id(FIRST)
+        )
+        say("the documented configuration binds a port", p_key, FIRST)
+        self.delete("ports", port)
+        self.delete("networks", network)
 
 
 class NvidiasDriver(Cloud):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import ROOT
+from tests.documents import find_block
 from tests.interop.conftest import do_without
 
 from weft.lab import control, registry
@@ -20,7 +21,7 @@ from weft.tenants.drivers.ufm_rest import UfmClient
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 PYTHON = ROOT / ".venv" / "neutron" / "bin" / "python"  # of `make peers`
 PROGRAM = Path(__file__).with_name("neutron_program.py")
-STEPS = 19
+STEPS = 20
 
 
 def holders(ufm: Ufm, p_key: int) -> set[int]:
@@ -45,7 +46,11 @@ def test_partitions_follow_networks_and_ports(tmp_path):
         do_without("Neutron")
     with Ufm("star:4") as ufm, (tmp_path / "log").open("w+") as log:
         guids = [f"{int(ufm.fabric[f'{host}/1'].guid):#x}" for host in ("h2", "h3")]
-        command = [str(PYTHON), str(PROGRAM), ufm.url, ufm.token, *guids]
+        documented = find_block("docs/openstack.md", "[ml2_weft]")
+        (tmp_path / "ml2_conf.ini").write_text(
+            documented.replace("https://ufm.example", ufm.url).replace("...", ufm.token)
+        )
+        command = [str(PYTHON), str(PROGRAM), ufm.url, ufm.token, str(tmp_path / "ml2_conf.ini"), *guids]
         steps = []
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True) as neutron:
             assert neutron.stdin

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from tests.documents import find_block
 from tests.lab.mounts import need_mounts
 from tests.patience import PATIENCE_S, wait_until
 
@@ -92,6 +93,12 @@ def test_promtool_takes_the_metrics(peer, poller):
     told = render(watch.tick(), now_s=time.monotonic()).decode()
     assert "weft_suspects" in told
     assert promtool(peer, "check", "metrics", text=told) == ""
+
+
+def test_promtool_takes_the_configuration_of_the_documentation(peer, tmp_path):
+    (tmp_path / "weft.rules.yml").write_text(read(RULES))  # as the block before it does
+    (tmp_path / "prometheus.yml").write_text(find_block("docs/monitor.md", "scrape_configs:"))
+    assert "SUCCESS: 1 rule files found" in promtool(peer, "check", "config", str(tmp_path / "prometheus.yml"))
 
 
 def test_promtool_takes_the_rules_and_they_do_what_they_say(peer, tmp_path):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.clouds.ufm_server import UfmServer, running_ufm
+from tests.documents import find_block
 from tests.patience import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
@@ -33,8 +34,7 @@ TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 SelectType=select/linear
 MpiDefault=none
-PrologSlurmctld={folder}/prolog
-EpilogSlurmctld={folder}/epilog
+{documented}
 SchedulerParameters=sched_min_interval=0
 NodeName=h1 NodeAddr=127.0.0.1 Port={ports[1]}
 PartitionName=all Nodes=ALL Default=YES
@@ -51,17 +51,33 @@ class Cluster:
             for one in free:
                 one.bind(("127.0.0.1", 0))
             ports = [one.getsockname()[1] for one in free]
+        documented = find_block("docs/slurm.md", "PrologSlurmctld=").replace("/etc/slurm", str(folder))
         facts = {"host": socket.gethostname(), "user": getpass.getuser(), "folder": folder, "ports": ports}
+        facts["documented"] = documented
         (folder / "slurm.conf").write_text(CONFIGURATION.format(**facts))
         # slurmd wants a kind of cgroups, though nothing here uses any.
         (folder / "cgroup.conf").write_text(f"CgroupPlugin=cgroup/v1\nCgroupMountpoint={folder}/cgroup\n")
         for name in ("state", "spool", "cgroup"):
             (folder / name).mkdir()
-        weft = f"{sys.executable} -m weft slurm"  # slurmctld gives its scripts no PATH
-        for name in ("prolog", "epilog"):
-            text = f"export WEFT_UFM_TOKEN=t\nexec {weft} {name} --ufm {ufm.url} >>{folder}/log 2>&1\n"
-            (folder / name).write_text(f"#!/bin/sh\n{text}")
-            (folder / name).chmod(0o755)
+        self._install(ufm)
+
+    def _install(self, ufm: UfmServer) -> None:
+        """Do what the documentation says, in this folder instead of /etc and /var/log."""
+        (self.folder / "token").write_text("t\n")
+        places = {
+            "/etc/weft": str(self.folder),
+            "/etc/slurm": str(self.folder),
+            "/var/log/slurm": str(self.folder),
+            "chown slurm": f"chown {getpass.getuser()}",
+            "/opt/weft/bin/weft": f"{sys.executable} -m weft",  # slurmctld gives its scripts no PATH
+            "https://ufm.example": ufm.url,
+        }
+        script, modes = (find_block("docs/slurm.md", word) for word in ("weft slurm prolog", "chmod 755"))
+        for old, new in places.items():
+            script, modes = script.replace(old, new), modes.replace(old, new)
+        (self.folder / "weft-prolog").write_text(script)
+        (self.folder / "weft-epilog").write_text(script.replace("slurm prolog", "slurm epilog"))
+        subprocess.run(["sh", "-ec", modes], check=True)
 
     def ask(self, program: str, *words: str) -> str:
         environment = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf")}
@@ -126,7 +142,7 @@ def test_a_job_has_its_partition_while_it_runs_and_a_ufm_that_is_away_drains_no_
 
     ufm.status = 503
     second = cluster.submit(f"touch {tmp_path}/ran")
-    wait_until(lambda: "answers 503" in (tmp_path / "log").read_text(), cluster.logs)
+    wait_until(lambda: "answers 503" in (tmp_path / "weft.log").read_text(), cluster.logs)
     wait_until(lambda: cluster.ask("squeue", "-h", "-j", str(second), "-o", "%T") == "PENDING", cluster.logs)
     wait_until(lambda: cluster.ask("sinfo", "-h", "-o", "%T") == "idle", cluster.logs)
     assert not (tmp_path / "ran").exists()
