@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.fabric.duplicates import with_port_guid
 
 import weft
 from weft.fabric import faults
@@ -124,3 +125,14 @@ def test_lids_claimed_twice_and_lids_missing_are_found():
     found = oddities(fabric)
     assert found["LIDs that several ports claim"] == ("h1/1 (2)", "h2/1 (2)")
     assert found["ports without a LID"] == ("h3/1", "h4/1")
+
+
+def test_a_port_guid_of_two_adapters_is_named_with_the_winner_by_lowest_node_guid():
+    fabric = with_port_guid(weft.load("star:hosts=4"), "h4/1", of="h2/1")
+    guid = fabric.find_port("h2/1").guid
+    assert oddities(fabric) == {"duplicate port GUIDs": (f"h4/1 has the port GUID {guid} of h2/1",)}
+
+
+def test_a_port_without_a_cable_competes_for_no_guid():
+    fabric = with_port_guid(weft.load("star:hosts=4"), "h4/1", of="h2/1")
+    assert "duplicate port GUIDs" not in oddities(faults.remove_link(fabric, "h2/1"))

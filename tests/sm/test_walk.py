@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.fabric.duplicates import with_port_guid
 from tests.sm.conftest import Net
 
+import weft
 from weft.errors import SubnetError
 from weft.fabric.build import FabricBuilder
 from weft.fabric.kinds import NodeKind
@@ -183,3 +185,34 @@ def test_without_links_what_is_cut_off_goes_too(net):
     assert left.oddities[0] == "flapping: leaf4"
     assert left.name(left.own_slot) == view.name(view.own_slot)
     assert (left.port_info[left.plugged][:, 32] & 15 > 0).all()
+
+
+@pytest.mark.parametrize(("at", "winner", "loser"), [("h1", "h5/1", "h9/1"), ("h9", "h9/1", "h5/1")])
+def test_of_two_ports_with_one_guid_the_lower_node_guid_is_served_unless_the_manager_runs_at_the_other(
+    at, winner, loser
+):
+    net = Net(with_port_guid(weft.load("fat-tree:hosts=16,radix=8"), "h9/1", of="h5/1"), f"{at}/1")
+    view = make_view(walk(net))
+    guid = net.fabric.find_port("h5/1").guid
+    assert view.oddities[0] == (
+        f"duplicate-guid: {loser} has the port GUID {guid} of {winner}, which is served; {loser} is not"
+    )
+    assert [one.loser for one in view.duplicates] == [loser]
+    assert winner.partition("/")[0] in view.fabric.nodes.name
+    assert loser.partition("/")[0] not in view.fabric.nodes.name
+
+
+def test_a_switch_that_has_the_port_guid_of_another_is_left_out(net):
+    one, other = (net.fabric.nodes.guid[net.fabric.node_index[name]] for name in ("spine1", "spine2"))
+
+    def twin(mads, answers, answered):
+        rows = np.flatnonzero(node_infos(mads) & (column(answers, NodeInfo.node_guid, DATA) == other))
+        part = answers[rows]
+        fill(part, NodeInfo.port_guid, one, DATA)
+        answers[rows] = part
+
+    net.tampers.append(twin)
+    view = make_view(walk(net))
+    assert "spine1" in view.fabric.nodes.name
+    assert "spine2" not in view.fabric.nodes.name
+    assert "has the port GUID" in view.oddities[0]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import islands
 from weft.fabric.model import Fabric
+from weft.fabric.port_guids import duplicate_guids
 
 MAJORITY = 0.8  # so many of its likes must agree before a thing that differs is called odd
 FEW = 4  # fewer likes than this prove nothing
@@ -52,6 +53,7 @@ def find_oddities(fabric: Fabric, level: Levels) -> tuple[Oddity, ...]:
         _swapped_rails,
         _nameless,
         _lids,
+        _port_guids,
     )
     found = (pair for check in checks for pair in check(fabric, level))
     return tuple(Oddity(what=what, names=names) for what, names in found if names)
@@ -219,6 +221,11 @@ def _lids(fabric: Fabric, level: Levels) -> Iterator[_Found]:
     twice = slots[np.isin(lid, values[counts > 1])]
     yield "LIDs that several ports claim", tuple(f"{fabric.port(int(s))} ({fabric.tables.lid[s]})" for s in twice)
     yield "ports without a LID", tuple(str(fabric.port(int(s))) for s in slots[lid == 0])
+
+
+def _port_guids(fabric: Fabric, level: Levels) -> Iterator[_Found]:
+    """Yield ports whose GUID another port has too: a subnet manager serves only one of them."""
+    yield "duplicate port GUIDs", tuple(str(duplicate) for _, duplicate in duplicate_guids(fabric))
 
 
 _T = TypeVar("_T")

@@ -21,6 +21,7 @@ from weft.fabric.files.naming import adapter_kind, name_nodes, node_id
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import components
 from weft.fabric.model import Fabric
+from weft.fabric.port_guids import DuplicateGuid, duplicate_guids
 from weft.fabric.rates import lanes_by_code, speed_by_bits
 from weft.mad.walk import Oddity, Rows, Walk
 from weft.sm.sender import Route
@@ -41,6 +42,7 @@ class View:
     hops: NDArray[np.uint8]  # [node]
     own_slot: int  # the port that the subnet manager speaks through; on a switch its port 0
     oddities: tuple[str, ...]
+    duplicates: tuple[DuplicateGuid, ...] = ()  # ports that are left out because another port has their GUID
 
     @cached_property
     def is_switch(self) -> NDArray[np.bool_]:
@@ -106,7 +108,7 @@ def make_view(walk: Walk) -> View:
         own_slot=int(walk.first[start]) + (0 if nodes.kind[start] == NodeKind.SWITCH else walk.start_port),
         oddities=tuple(_say(oddity, nodes.name) for oddity in walk.oddities),
     )
-    return _without_strangers(view)
+    return _without_duplicates(_without_strangers(view))
 
 
 def _in_order(walk: Walk) -> tuple[Walk, int]:
@@ -163,6 +165,21 @@ def _without_strangers(view: View) -> View:
     return _subset(view, reached, np.ones(len(view.fabric.links), bool), (*view.oddities, cut_off))
 
 
+def _without_duplicates(view: View) -> View:
+    """Leave out the cables of ports whose GUID belongs to another port: see `fabric.port_guids`."""
+    found, ports = duplicate_guids(view.fabric, view.own_slot), view.fabric.ports
+    if not found:
+        return view
+    losers = np.array([slot for slot, _ in found])
+    of_switch = view.is_switch[ports.node] & np.isin(ports.node, ports.node[losers])
+    slots = np.flatnonzero((of_switch | np.isin(np.arange(len(ports)), losers)) & (ports.link >= 0))
+    duplicates = tuple(duplicate for _, duplicate in found)
+    kept = without_links(
+        view, slots, tuple(f"duplicate-guid: {one}, which is served; {one.loser} is not" for one in duplicates)
+    )
+    return replace(kept, duplicates=duplicates)
+
+
 def _subset(view: View, nodes: NDArray[np.bool_], links: NDArray[np.bool_], oddities: tuple[str, ...]) -> View:
     slots = nodes[view.fabric.ports.node]
     return View(
@@ -174,6 +191,7 @@ def _subset(view: View, nodes: NDArray[np.bool_], links: NDArray[np.bool_], oddi
         hops=view.hops[nodes],
         own_slot=int(slots[: view.own_slot].sum()),
         oddities=oddities,
+        duplicates=view.duplicates,
     )
 
 
