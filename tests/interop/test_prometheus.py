@@ -120,17 +120,22 @@ def test_promtool_takes_the_rules_and_they_do_what_they_say(peer, tmp_path):
         f"weft_port_width_supported_lanes{one}": "4x60",
         f"weft_port_state{one}": "4x60",
         f"infiniband_switch_port_link_downed_total{one}": "0x5 1x5 2x50",
+        'weft_suspect_confidence{port="leaf4",peer="",kind="switch down"}': "1x20",
         "weft_monitor_up": "1x30 0x30",
         "weft_sm_up": "1x60",
     }
     bad = [{"exp_labels": {"guid": "0x1", "port": "1", "severity": "warning"}}]
     both = [*bad, {"exp_labels": good | {"severity": "warning"}}]
+    down = [{"exp_labels": {"port": "leaf4", "kind": "switch down", "severity": "critical"}}]
     blind = [{"exp_labels": {"severity": "critical"}}]
     cases = [
         ("10m", "BadCable", both),
         ("40m", "BadCable", []),
         ("10m", "LinkDegraded", bad),
         ("30m", "LinkFlaps", bad),
+        ("10m", "Down", down),
+        ("10m", "Suspect", []),
+        ("40m", "Down", []),
     ]
     cases += [("20m", "MonitorBlind", []), ("40m", "MonitorBlind", blind), ("40m", "NoSubnetManager", [])]
     tests = {
@@ -238,7 +243,8 @@ def test_prometheus_tells_of_a_bad_cable_and_is_content_after_the_fix(peer, tmp_
         lab.load("train=all-to-all:h[1-8]@50%")
         port = lab.fabric.find_port(SICK)
         ends = {f"0x{end.node.guid:016x} {end.number}": end for end in (port, port.peer)}
-        sick = {("InfinibandBadCable", name.split()[0]) for name in ends}
+        alerts = {("InfinibandBadCable", name.split()[0]) for name in ends}
+        alerts |= {("InfinibandSuspect", ""), ("InfinibandDown", "")}
         carrier = IbsimCarrier("h2", lab.sockname)
         watch = Watch(Poller(carrier), every_s=0.5, diagnose=diagnose)
         now = time.monotonic
@@ -253,7 +259,7 @@ def test_prometheus_tells_of_a_bad_cable_and_is_content_after_the_fix(peer, tmp_
                 lab.degrade("h8", flaps=1200)  # what goes there is discarded until the manager knows, again and again
                 empty = expressions()
                 wait_until(lambda: all_have_series(prometheus, empty), lambda: f"series for {empty}")
-                wait_until(lambda: sick | {("InfinibandSuspect", "")} <= prometheus.firing(), "the alert")
+                wait_until(lambda: alerts <= prometheus.firing(), "the alert")
                 lab.fix()
                 wait_until(lambda: not prometheus.firing(), lambda: f"{prometheus.firing()}: that nothing is told of")
                 told = prometheus.values("infiniband_switch_port_symbol_error_total")

@@ -9,10 +9,11 @@ import numpy as np
 
 from weft.fabric.model import Fabric
 from weft.fabric.spec import load
+from weft.monitor.cabling import cabling_of
 from weft.monitor.change import Change
 from weft.monitor.columns import Column
 from weft.monitor.ports import Ports
-from weft.wire.port_info import LinkSpeed, PortState
+from weft.wire.port_info import LinkSpeed, PortPhysicalState, PortState
 
 HOSTS = "fat-tree:hosts=256,switch=QM9700"
 
@@ -35,6 +36,8 @@ def ports_of(fabric: Fabric) -> Ports:
         speed_active=np.where(plugged, int(LinkSpeed.NDR), 0),
         speed_supported=np.full(n, LinkSpeed.NDR.up_to),
         state=np.where(plugged, int(PortState.ACTIVE), int(PortState.DOWN)),
+        physical=np.where(plugged, int(PortPhysicalState.LINK_UP), int(PortPhysicalState.POLLING)),
+        expected=cabling_of(fabric),
         is_long=yes,
         is_longest=yes,
         has_wait=yes,

@@ -39,6 +39,7 @@ def make_ports(fabric=FABRIC, *, is_long: bool = True, rate_gbit_s: float = 400.
         speed_active=ints,
         speed_supported=ints,
         state=ints,
+        physical=ints,
         is_long=yes & is_long,
         is_longest=yes & is_long,
         has_wait=yes,

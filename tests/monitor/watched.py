@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 import weft
+from weft.fabric.model import Fabric
+from weft.lab.places import cables
+from weft.mad import faults
 from weft.mad.local import LocalCarrier
 from weft.monitor.columns import Column
 from weft.monitor.poll import Poller
@@ -39,8 +42,8 @@ class Listener:
 class Watched:
     """A small subnet under a poller. Time stands unless a test moves it."""
 
-    def __init__(self, spec: str = SPEC) -> None:
-        self.net = ManagedSubnet(weft.load(spec), Options())
+    def __init__(self, spec: str | Fabric = SPEC) -> None:
+        self.net = ManagedSubnet(weft.load(spec) if isinstance(spec, str) else spec, Options())
         self.devices, self.fabric = self.net.devices, self.net.fabric
         self.carrier = Listener(LocalCarrier(self.net.subnet, self.net.carrier.slot, sleep=self.net.clock.sleep))
         self.now_s = self.wall_s = 1000.0
@@ -52,6 +55,11 @@ class Watched:
 
     def count(self, port: str, column: Column, by: int) -> None:
         self.fabric.counters[self.slot(port), column] += by
+
+    def break_(self, name: str) -> None:
+        """Pull the cable of a port, or all cables of a node or server."""
+        for slot in cables(self.devices, name):
+            faults.pull_cable(self.devices, slot)
 
     def poll(self, after_s: float = 10.0):
         self.now_s += after_s

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from weft.cli.arguments import TABLES, Form, Whole
+from weft.cli.arguments import NAMES_FILE, TABLES, Form, Whole
 from weft.cli.output import console, print_data, progress_bar
 from weft.cli.subnets import THE_LAB, Subnet
 
@@ -22,10 +22,11 @@ def diagnose(
     *,
     polls: Whole = 3,
     every: float = 10.0,
+    plan: Annotated[str, NAMES_FILE] = "",
     subnet: Subnet = THE_LAB,
     form: Form = TABLES,
 ) -> None:
-    """Find the bad cable of a fabric: suspects, evidence, what to do, whom it concerns. Status 1 if any.
+    """Find what is down or bad in a fabric: suspects, evidence, what to do, whom it concerns. Status 1 if any.
 
     Parameters
     ----------
@@ -33,6 +34,9 @@ def diagnose(
         How often the counters of all ports are read, 2 or more: the first time is what others are compared with.
     every
         Seconds from poll to poll, by the clock of the subnet: a lab's may be faster. Longer finds rarer errors.
+    plan
+        The cabling that should be there: a folder of weft plan, a cables.csv, an NDT, a dump, any SPEC. A lab's plan is
+        the fabric that it was started with.
     """
     from weft.errors import ConfigError
     from weft.monitor.diagnose import diagnose as find
@@ -42,7 +46,7 @@ def diagnose(
         raise ConfigError(f"--polls {polls}: counts may be old, so 2 polls are the fewest that say something")
     if not 0.1 <= every <= 86_400:
         raise ConfigError(f"--every {every:g}: give seconds from poll to poll, 0.1 to 86,400")
-    poller = subnet.new_poller()
+    poller = subnet.new_poller(plan)
     try:
         found = find(_poll(poller, polls, every))
         if found.suspects:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from weft.cli.arguments import NAMES_FILE
 from weft.cli.subnets import THE_LAB, Subnet
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ def monitor(
     subnet: Subnet = THE_LAB,
     listen: str = "127.0.0.1:9315",
     every: float = 10.0,
+    plan: Annotated[str, NAMES_FILE] = "",
     once: Annotated[bool, Parameter(negative=())] = False,
     rules: Annotated[bool, Parameter(negative=())] = False,
     dashboard: Annotated[bool, Parameter(negative=())] = False,
@@ -32,6 +34,8 @@ def monitor(
         Where `/metrics` is: address and port.
     every
         Seconds from poll to poll, by our clock: a lab's may be faster.
+    plan
+        The cabling that should be there, as of `weft diagnose`; cables that were up once are expected in any case.
     once
         Print the metrics of one poll, and end.
     rules
@@ -52,7 +56,7 @@ def monitor(
 
     from weft.monitor.exporter import render
 
-    watch = new_watch(subnet, every, _log)
+    watch = new_watch(subnet, every, plan=plan, tell=_log)
     if once:
         latest = watch.tick()
         if latest.failure:
@@ -72,7 +76,7 @@ def _log(failure: str) -> None:
     print(f"a poll failed: {failure}" if failure else "the fabric answers again", file=sys.stderr, flush=True)
 
 
-def new_watch(subnet: Subnet, every_s: float, tell: Callable[[str], None] | None = None) -> Watch:
+def new_watch(subnet: Subnet, every_s: float, *, plan: str = "", tell: Callable[[str], None] | None = None) -> Watch:
     from weft.errors import ConfigError
     from weft.monitor.diagnose import diagnose
     from weft.monitor.watch import Watch
@@ -85,7 +89,7 @@ def new_watch(subnet: Subnet, every_s: float, tell: Callable[[str], None] | None
     def new_poller() -> Poller:
         while held:  # that of a lab that is gone
             held.pop().close()
-        made = subnet.new_poller()
+        made = subnet.new_poller(plan)
         held.append(made.carrier)
         return made
 

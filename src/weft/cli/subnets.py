@@ -12,6 +12,7 @@ from weft.errors import ConfigError
 
 if TYPE_CHECKING:
     from weft.mad.carrier import Carrier
+    from weft.monitor.cabling import Cabling
     from weft.monitor.poll import Poller
 
 
@@ -49,16 +50,24 @@ class Subnet:
         there = control.ask(registry.find(self.lab), "host", name=self.at)  # near names are the lab's to tell
         return IbsimCarrier(self.at, there["sockname"])
 
-    def new_poller(self) -> Poller:
-        """Of all counters, from a port of it and by its clock: a lab's may be faster than ours."""
+    def new_poller(self, plan: str = "") -> Poller:
+        """Return a poller of all counters. The clock of a lab may be faster than ours, and its cabling is its plan."""
         from weft.monitor.poll import Poller
 
+        expected = _read_cabling(plan) if plan else None
         if self.ibsim or self.umad:
-            return Poller(self.attach())
-        from weft.lab import control, registry
+            return Poller(self.attach(), expected=expected)
+        from weft.lab import registry
+        from weft.lab.monitoring import new_poller
 
-        entry = registry.find(self.lab)
-        return Poller(self.attach(), clock=lambda: float(control.ask(entry, "now_s")))
+        return new_poller(registry.find(self.lab), self.attach(), expected)
+
+
+def _read_cabling(plan: str) -> Cabling:
+    from weft.monitor.cabling import cabling_of
+    from weft.plan.audit.positions import read_plan
+
+    return cabling_of(read_plan(plan).fabric)
 
 
 THE_LAB = Subnet()

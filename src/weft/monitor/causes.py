@@ -30,9 +30,7 @@ _MOST_SURE = 1 - 1e-9  # nothing is certain
 
 def suspects_of_links(signs: Signs) -> list[Suspect]:
     bad = np.flatnonzero(signs.is_bad | signs.is_flapping | signs.is_degraded).tolist()
-    at_once = thresholds().at_once
-    alone = len(bad) <= max(at_once.least, at_once.limit * len(signs.well.links))  # of very many, neighbours are chance
-    groups = _together(signs, bad) if alone else [[link] for link in bad]
+    groups = _together(signs, bad)
     damaged = signs.well.at_ends(signs.well.damaged).sum(axis=1)
     worst = max(
         bad, key=lambda link: damaged[link], default=NONE
@@ -41,9 +39,12 @@ def suspects_of_links(signs: Signs) -> list[Suspect]:
 
 
 def _together(signs: Signs, bad: Sequence[int]) -> list[list[int]]:
-    """Links with one cause, the worst first; all others alone."""
+    """Group links that have one cause, the worst first; each other link is a group of its own."""
     left, groups = set(bad), []
-    for places in (_switches, _cages):
+    at_once = thresholds().at_once
+    # Of very many bad links some share a cage by chance.
+    is_few = len(bad) <= max(at_once.least, at_once.limit * len(signs.well.links))
+    for places in (_switches, _cages) if is_few else (_switches,):
         at: dict[_Place, list[int]] = {}
         for link in bad:
             for place in places(signs, link):
@@ -75,7 +76,7 @@ def _cages(signs: Signs, link: int) -> set[_Place]:
 
 
 def _is_odd(signs: Signs, switch: int, here: int, bad: int) -> bool:
-    """Does chance put so many of the bad links at one switch less than once in a hundred fabrics?"""
+    """Return whether chance puts so many of the bad links at one switch in less than one of a hundred fabrics."""
     well = signs.well
     slots = well.links.ends[well.links.ends >= 0]
     nodes = well.ports.fabric.ports.node[slots]
@@ -156,7 +157,6 @@ def _action(kind: Kind, ends: tuple[str, str], port: str) -> str:
 
 def _of_group(signs: Signs, group: Sequence[int], worst: Suspect) -> Suspect:
     well, nodes = signs.well, signs.well.ports.fabric.nodes
-    others = ", ".join(evidence.link_name(well, link) for link in group[1:])
     cages = set.intersection(*(_cages(signs, link) for link in group))
     if cages:
         node, cage = min(cages)
@@ -165,17 +165,21 @@ def _of_group(signs: Signs, group: Sequence[int], worst: Suspect) -> Suspect:
         return replace(
             worst,
             kind="bad cable" if is_twin else "bad transceiver",
-            evidence=(*worst.evidence, f"{others} in the same {where} stands out too: {shared} both."),
+            evidence=(
+                *worst.evidence,
+                f"{evidence.some_links(well, np.array(group[1:]))} in the same {where} stands out too: {shared} both.",
+            ),
             action=f"Swap the {what} in {where}; if the errors stay, the cage is bad.",
         )
     ((node, _),) = set.intersection(*(_switches(signs, link) for link in group))
     so_many = (
-        f"{len(group) - 1} other links of {nodes.name[node]} stand out too: {others}. Chance seldom puts so many bad "
-        "cables at one switch."
+        f"{len(group)} links of {nodes.name[node]} stand out, more than chance puts at one switch; the worst is "
+        f"{evidence.link_name(well, group[0])}."
     )
     return replace(
         worst,
-        kind="bad port",
-        evidence=(*worst.evidence, so_many),
+        ends=(nodes.name[node],),
+        kind="bad switch",
+        evidence=(so_many, *worst.evidence, f"The others: {evidence.some_links(well, np.array(group[1:]))}."),
         action=f"Look at {nodes.name[node]} first: its power, fans, temperature and firmware. Cables come after that.",
     )

@@ -11,6 +11,7 @@ they wait for, links that went down with a node to that node. Where very many li
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,9 +19,10 @@ from weft.monitor import evidence, traffic_trouble
 from weft.monitor.causes import suspects_of_links
 from weft.monitor.chance import is_chance
 from weft.monitor.change import Change
-from weft.monitor.health import NONE, Health, health
+from weft.monitor.down import Down, suspects_down
+from weft.monitor.health import health
 from weft.monitor.signs import Signs, look
-from weft.monitor.suspects import Diagnosis
+from weft.monitor.suspects import Diagnosis, Suspect
 from weft.monitor.thresholds import thresholds
 
 
@@ -30,12 +32,12 @@ def diagnose(changes: Sequence[Change], *, looks: int = 1) -> Diagnosis:
     signs = look(well, looks)
     links = sorted(suspects_of_links(signs), key=lambda one: -one.strength)
     slow, explained = traffic_trouble.overloaded_receivers(well)
+    down, links = _merge(suspects_down(well.ports), links)
     return Diagnosis(
-        suspects=(*links, *traffic_trouble.senders_of_marked(well), *slow, *traffic_trouble.misrouted(well)),
+        suspects=(*down, *links, *traffic_trouble.senders_of_marked(well), *slow, *traffic_trouble.misrouted(well)),
         notes=(
             *_whole_fabric(signs, len(links)),
             *_restarts(signs),
-            *_down(well),
             *traffic_trouble.note_congestion(well, explained),
         ),
         seconds=well.seconds,
@@ -45,6 +47,17 @@ def diagnose(changes: Sequence[Change], *, looks: int = 1) -> Diagnosis:
         tests=signs.tests,
         symbol_ber=signs.symbol_ber,
     )
+
+
+def _merge(down: list[Down], links: list[Suspect]) -> tuple[list[Suspect], list[Suspect]]:
+    """Add what a link that is down counted before to its evidence; links of what is down are no suspects themselves."""
+    explained = {port for one in down for port in one.ports}
+    suspects = []
+    for one in down:
+        before = [line for link in links if one.ports & set(link.ends) for line in link.evidence]
+        more = before if one.suspect.kind == "link down" else []
+        suspects.append(replace(one.suspect, evidence=(*one.suspect.evidence, *more)))
+    return suspects, [link for link in links if not explained.intersection(link.ends)]
 
 
 def _whole_fabric(signs: Signs, suspects: int) -> list[str]:
@@ -77,12 +90,3 @@ def _restarts(signs: Signs) -> list[str]:
         f"{evidence.some_links(signs.well, links)}. A host that restarts looks so, also at its switch; with a bad "
         "cable both ends go on counting."
     ]
-
-
-def _down(well: Health) -> list[str]:
-    ends = well.links.ends
-    down = np.flatnonzero((ends[:, 1] == NONE) | (well.ports.peer[ends[:, 0]] == NONE))
-    if not len(down):
-        return []
-    names = evidence.some_links(well, down)
-    return [f"{evidence.number(len(down), 'link is', 'links are')} down, or nobody answers behind: {names}."]

@@ -119,12 +119,11 @@ def of_flaps(signs: Signs, link: int) -> list[str]:
     limit = thresholds().flaps_of_cable if between_switches else thresholds().flaps_of_host
     usual = limit.limit * well.seconds / _DAY_S * len(well.links)
     who = " and ".join(well.ports.name(slot) for slot in ends[well.link_known[link]].tolist())
-    said = [
+    return [
         f"The link went down {times(int(well.flaps[link]))} in {seconds_in_words(well.seconds)}, counted by {who}; "
         f"neither end restarted. At the rate of {limit.name}, {limit.limit:g} a day, all {len(well.links):,} links "
         f"together would do so {usual:.1g} times."
     ]
-    return [*said, "It is down now."] if well.ports.peer[ends[0]] == NONE else said
 
 
 def of_marked(well: Health) -> list[str]:

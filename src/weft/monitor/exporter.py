@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.kinds import NodeKind
+from weft.monitor.down import missing_cables
 from weft.monitor.metrics import PORT_METRICS, WEFT_METRICS, Family, PortMetric, escaped, labels, text
 from weft.monitor.poll import Reading
 from weft.monitor.ports import Ports
@@ -54,11 +55,13 @@ def _monitor(latest: Latest, now_s: float) -> list[Family]:
 def _poll(latest: Latest, reading: Reading) -> list[Family]:
     known = reading.known.any(axis=1)
     silent = int((reading.ports.is_polled & ~known).sum())
+    down = len(missing_cables(reading.ports))
     clock = "On the fabric's clock, at the last poll: a lab's may be faster than ours."
     return [
         Family("weft_monitor_clock_seconds_total", clock, "counter", _one(reading.at_s)),
         Family("weft_monitor_poll_seconds", "How long the last poll took.", "gauge", _one(latest.poll_s)),
         Family("weft_monitor_ports", "Ports whose counters were read.", "gauge", _one(int(known.sum()))),
+        Family("weft_links_down", "Cables that a plan or an earlier poll has, and are not up.", "gauge", _one(down)),
         Family("weft_monitor_silent_ports", "Ports that were asked and did not answer.", "gauge", _one(silent)),
     ]
 
@@ -83,7 +86,7 @@ def _suspects(latest: Latest) -> list[Family]:
     if latest.diagnosis is None:
         return []
     found = latest.diagnosis.suspects
-    rows = {labels(port=one.ends[0], peer=one.ends[1], kind=one.kind): one.confidence for one in found}
+    rows = {labels(port=one.ends[0], peer="".join(one.ends[1:]), kind=one.kind): one.confidence for one in found}
     return [
         Family("weft_suspects", "Links and hosts that a diagnosis suspects.", "gauge", _one(len(found))),
         Family("weft_suspect_confidence", "How sure it is of each, from 0 to 1.", "gauge", [*rows.items()]),

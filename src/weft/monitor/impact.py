@@ -53,16 +53,16 @@ def read_routed(carrier: Carrier) -> Fabric:
 
 
 def read_jobs(fabric: Fabric, told: Sequence[Mapping[str, Any]]) -> list[Job]:
-    """Jobs as a lab tells them: name, pattern, hosts, and Gbit/s that they want."""
-    jobs = [
-        Job(
-            name=one["name"], pattern=one["pattern"], hosts=np.array([_port(fabric, h) for h in one["hosts"]], np.int64)
-        )
-        for one in told
-    ]
+    """Return a lab's jobs (name, pattern, hosts, and Gbit/s that they want) without hosts that are down."""
+    jobs, wanted_gbit_s = [], []
+    for one in told:
+        hosts = [_port(fabric, host) for host in one["hosts"] if host in fabric]
+        if len(hosts) > 1:
+            jobs.append(Job(name=one["name"], pattern=one["pattern"], hosts=np.array(hosts, np.int64)))
+            wanted_gbit_s.append(one["wanted_gbit_s"] * len(hosts) / len(one["hosts"]))
     most = settle(fabric, jobs).job_wanted_gbit_s.tolist() if jobs else []
-    wanted = (one["wanted_gbit_s"] / full for one, full in zip(told, most, strict=True))
-    return [replace(job, share=min(share, 1.0)) for job, share in zip(jobs, wanted, strict=True)]
+    shares = (wanted / full for wanted, full in zip(wanted_gbit_s, most, strict=True))
+    return [replace(job, share=min(share, 1.0)) for job, share in zip(jobs, shares, strict=True)]
 
 
 def _port(fabric: Fabric, name: str) -> int:
@@ -77,7 +77,9 @@ def add_impact(diagnosis: Diagnosis, fabric: Fabric, jobs: Sequence[Job] = ()) -
 
 
 def _weigh(fabric: Fabric, suspect: Suspect, jobs: Sequence[Job]) -> Impact | None:
-    ends = [fabric.find_port(end).slot for end in suspect.ends if end in fabric]
+    if suspect.kind in ("link down", "duplicate GUID"):  # nothing is routed over it any more
+        return None
+    ends = [fabric.find_port(end).slot for end in suspect.ends if end in fabric and len(suspect.ends) > 1]
     if len(ends) < 2:
         return None
     by = np.array(ends)

@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.errors import SubnetError
+from weft.errors import ConfigError, SubnetError
 from weft.mad.carrier import RETRIES, TIMEOUT_MS, Carrier
 from weft.mad.walk import DATA, directed, statuses, walk
+from weft.monitor.cabling import Cabling, cabling_of
 from weft.monitor.columns import CAUSES, PHYSICAL, TRAFFIC, Column, Counts, Flags, columns_of, read, read_fec, rows_with
 from weft.monitor.ports import Ports, ports_of
 from weft.sm.discovery.view import View, make_view
@@ -69,7 +70,10 @@ class Reading:
 
 
 class Poller:
-    """A monitor at one port of a fabric. `clock` goes on as its ports count, `wall` is the time of day."""
+    """A monitor at one port of a fabric. `clock` goes on as its ports count, `wall` is the time of day.
+
+    `expected` is the planned cabling; cables that a poll has seen are expected from then on.
+    """
 
     def __init__(
         self,
@@ -77,11 +81,13 @@ class Poller:
         *,
         timeout_ms: int = TIMEOUT_MS,
         retries: int = RETRIES,
+        expected: Cabling | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.carrier, self._timeout_ms, self._retries = carrier, timeout_ms, retries
         self.clock, self._wall = clock, wall
+        self._expected = expected or Cabling()
         self._view: View | None = None
         self._ports: Ports | None = None
         self._masks: dict[int, int] = {}  # GUID of a node -> what its performance agent can do
@@ -111,7 +117,17 @@ class Poller:
                 f"none of {len(names):,} nodes has a LID, so nobody can be asked for counters: "
                 "run a subnet manager first, `weft sm` or OpenSM"
             )
-        self._view, self._ports = view, bare.with_cables_of(self._ports)
+        self._expected = self._expect(cabling_of(view.fabric))
+        self._view, self._ports = view, replace(bare.with_cables_of(self._ports), expected=self._expected)
+
+    def _expect(self, seen: Cabling) -> Cabling:
+        """Add what a walk saw to what should be there; ConfigError if a plan is one of another fabric."""
+        if self._expected.cables and not self._expected.nodes & seen.nodes:
+            raise ConfigError(
+                f"the plan is one of another fabric: it has {min(self._expected.nodes)}, this fabric has "
+                f"{min(seen.nodes)}, and no name is in both"
+            )
+        return self._expected.updated(seen)
 
     def _able(self, view: View) -> dict[str, Flags]:
         """By node, what its performance agent says of itself; a node is asked once."""

@@ -6,7 +6,7 @@ while that is down, or what is behind it is silent, `far_guid` and `far_number` 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
+from weft.fabric.port_guids import DuplicateGuid
 from weft.fabric.rates import lanes_by_code
+from weft.monitor.cabling import Cabling
 from weft.sm.discovery.view import View
 from weft.wire.bulk import column
 from weft.wire.port_info import LANES, Capability, PortInfo, join_speeds
@@ -39,12 +41,15 @@ class Ports:
     speed_active: Ints
     speed_supported: Ints
     state: Ints  # PortState
+    physical: Ints  # PortPhysicalState
     is_long: Flags  # data and packets have 64 bits: PortCountersExtended
     is_longest: Flags  # and so have errors and waits
     has_wait: Flags
     has_qp1_dropped: Flags
     has_fec: Flags  # counts what forward error correction does
     has_rs_fec: Flags
+    expected: Cabling = field(default_factory=Cabling)  # cables that should be there
+    duplicates: tuple[DuplicateGuid, ...] = ()
 
     def __len__(self) -> int:
         return len(self.lid)
@@ -108,6 +113,9 @@ def ports_of(view: View, able: dict[str, Flags]) -> Ports:
         speed_active=_speeds(info, "active"),
         speed_supported=_speeds(info, "supported"),
         state=_field(info, "port_state"),
+        physical=_field(info, "port_physical_state"),
+        expected=Cabling(),  # that the poller knows
+        duplicates=view.duplicates,
         has_fec=_field(info, "capability_mask")[own] & Capability.IS_EXTENDED_SPEEDS_SUPPORTED > 0,
         **{name: flags[node] for name, flags in able.items()},
     )

@@ -6,7 +6,18 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Kind = Literal[
-    "bad cable", "bad port", "bad transceiver", "overloaded receiver", "misrouted", "degraded link", "flapping"
+    "link down",
+    "switch down",
+    "host down",
+    "duplicate GUID",
+    "bad cable",
+    "bad port",
+    "bad switch",
+    "bad transceiver",
+    "overloaded receiver",
+    "misrouted",
+    "degraded link",
+    "flapping",
 ]
 
 
@@ -31,9 +42,12 @@ class Impact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """`ends` are the ports of a cable; the first is where it shows most. Of what is silent, what is known of it."""
+    """`ends` are the ports of a cable, the worse one first; or the name of a switch or a server.
 
-    ends: tuple[str, str]
+    A port that does not answer is described by what the other end knew of it.
+    """
+
+    ends: tuple[str, ...]
     kind: Kind
     confidence: float  # that it is no chance, over all that was looked at
     evidence: tuple[str, ...]

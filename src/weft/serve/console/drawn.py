@@ -57,8 +57,9 @@ class Drawn:
     def links_now(self, now: Ports, well: Health | None, suspects: Sequence[Suspect]) -> LinksNow:
         rows = self.ports.rows_in(now)[self.ends]  # [link, end] -> slot now
         is_up = (rows >= 0).all(axis=1) & (now.peer[rows[:, 0]] == rows[:, 1])
-        bad = {name for one in suspects for name in one.ends}
-        slots = [slot for slot in np.unique(rows[rows >= 0]).tolist() if now.name(slot) in bad] if bad else []
+        bad = {name for one in suspects for name in one.ends}  # of ports, or of a whole switch
+        ports = (now.fabric.port(slot) for slot in np.unique(rows[rows >= 0]).tolist()) if bad else ()
+        slots = [port.slot for port in ports if port.name in bad or port.node.name in bad]
         state = np.where(is_up, np.where(np.isin(rows, slots).any(axis=1), "bad", "up"), "down").tolist()
         if well is None:
             none: list[Any] = [None] * len(rows)

@@ -19,6 +19,7 @@ import numpy as np
 
 from weft.errors import SubnetError, WeftError
 from weft.lab import control, registry
+from weft.lab.monitoring import new_poller
 from weft.mad.carrier import Carrier
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.monitor.change import Change
@@ -125,7 +126,7 @@ class Sight:
         carrier, lab = self._polling.enter_context(self.behind.attach()), self.behind.lab
         if lab is None:
             return Poller(carrier)
-        return Poller(carrier, clock=lambda: float(control.ask(lab, "now_s")))
+        return new_poller(lab, carrier)
 
     # -- what there is ------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,137 @@
+"""Suspects that are no matter of counters: cables, switches and hosts that are down, and GUIDs that are not unique.
+
+a switch does not answer, and a cable of it leads to a node that does    the switch, not each of its cables
+all adapters of a server are gone                                       the server
+else                                                                    the cable
+nodes that only a switch that is down leads to                          nothing: they are a consequence
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from weft.fabric.port_guids import DuplicateGuid
+from weft.monitor.cabling import Cable, cabling_of, node_of
+from weft.monitor.ports import Ports
+from weft.monitor.suspects import Kind, Suspect
+from weft.wire.port_info import PortPhysicalState, PortState
+
+_SURE = 1.0  # a port's state is no estimate
+_FEW = 3  # names in a sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Down:
+    """A suspect, and the ports at cables that it explains."""
+
+    suspect: Suspect
+    ports: frozenset[str]
+
+
+def suspects_down(ports: Ports) -> list[Down]:
+    """Return what should be there and is not, and ports that are left out for their GUIDs."""
+    duplicates = [Down(_duplicate(one), frozenset()) for one in ports.duplicates]
+    left_out = {one.loser for one in ports.duplicates}
+    missing = [
+        cable
+        for cable in missing_cables(ports)
+        if not left_out.intersection((*cable, node_of(cable[0]), node_of(cable[1])))
+    ]
+    return [*duplicates, *_down(ports, missing)] if missing else duplicates
+
+
+def missing_cables(ports: Ports) -> list[Cable]:
+    """Return the cables that the fabric should have and a walk did not see."""
+    return ports.expected.missing(cabling_of(ports.fabric))
+
+
+def _down(ports: Ports, missing: list[Cable]) -> Iterator[Down]:
+    here = set(ports.fabric.nodes.name)
+    cables: dict[str, list[Cable]] = defaultdict(list)  # missing ones, by node that is gone
+    for cable in missing:
+        for node in {node_of(end) for end in cable} - here:
+            cables[node].append(cable)
+    switches = [node for node in cables if node in ports.expected.switches]
+    explained = {cable for node in switches for cable in cables[node]}
+    for node in switches:
+        if any(node_of(end) in here for cable in cables[node] for end in cable):
+            yield Down(_switch(ports, node, cables[node], here), _ends(cables[node]))
+    for server, adapters in _servers(cables, here, explained).items():
+        lost = [cable for node in adapters for cable in cables[node]]
+        explained.update(lost)
+        yield Down(_server(server, lost), _ends(lost))
+    yield from (Down(_link(ports, cable, here), frozenset(cable)) for cable in missing if cable not in explained)
+
+
+def _ends(cables: list[Cable]) -> frozenset[str]:
+    return frozenset(end for cable in cables for end in cable)
+
+
+def _servers(cables: dict[str, list[Cable]], here: set[str], explained: set[Cable]) -> dict[str, list[str]]:
+    """Return the servers of which two adapters or more are gone, and none is left."""
+    adapters: dict[str, list[str]] = defaultdict(list)
+    for node, lost in cables.items():
+        if "/" in node and not explained.intersection(lost):
+            adapters[node_of(node)].append(node)
+    alive = {node_of(node) for node in here}
+    return {server: nodes for server, nodes in adapters.items() if len(nodes) > 1 and server not in alive}
+
+
+def _switch(ports: Ports, switch: str, lost: list[Cable], here: set[str]) -> Suspect:
+    far = [end for cable in lost for end in cable if node_of(end) != switch]
+    behind = [end for end in far if node_of(end) not in here and node_of(end) not in ports.expected.switches]
+    evidence = [f"{switch} does not answer, and none of its {_count(len(lost), 'cable')} is up: {_some(far)}."]
+    if behind:
+        evidence.append(f"{_count(len(behind), 'host port')} behind it cannot be reached: {_some(behind)}.")
+    action = f"Check the power and the management of {switch}; its cables come after that."
+    return _suspect((switch,), "switch down", evidence, action)
+
+
+def _server(server: str, lost: list[Cable]) -> Suspect:
+    near = [end for cable in lost for end in cable if not node_of(end).startswith(f"{server}/")]
+    evidence = [f"No adapter of {server} answers, and {_count(len(lost), 'cable')} to it are down: {_some(near)}."]
+    return _suspect((server,), "host down", evidence, f"Check whether {server} is switched on.")
+
+
+def _link(ports: Ports, cable: Cable, here: set[str]) -> Suspect:
+    ends = sorted(cable, key=lambda end: (node_of(end) not in here, node_of(end) not in ports.expected.switches))
+    evidence = [_state(ports, end) if node_of(end) in here else f"{node_of(end)} does not answer." for end in ends]
+    gone = [node_of(end) for end in ends if node_of(end) not in here]
+    action = f"Plug the cable of {ends[0]} to {ends[1]} in again, or replace it."
+    if gone:
+        action = f"Check whether {gone[0]} is switched on; else plug the cable of {ends[0]} in again, or replace it."
+    elif any("Disabled" in one for one in evidence):
+        action = "Enable the port again (ibportstate LID PORT enable) unless it was disabled on purpose."
+    return _suspect(tuple(ends), "link down", evidence, action)
+
+
+def _state(ports: Ports, name: str) -> str:
+    """Describe a port that should have a link: `leaf1/5 is Down (Polling).`"""
+    slot = ports.fabric.find_port(name).slot
+    state, physical = PortState(int(ports.state[slot])), PortPhysicalState(int(ports.physical[slot]))
+    return f"{name} is {state.name.title()} ({physical.word})."
+
+
+def _duplicate(duplicate: DuplicateGuid) -> Suspect:
+    return _suspect(
+        (duplicate.loser, duplicate.winner),
+        "duplicate GUID",
+        [f"{duplicate}.", "A subnet manager serves only one of them, so the other has no LID and no paths."],
+        f"Give {duplicate.loser} a GUID of its own: restore the one in its firmware, or replace the adapter.",
+    )
+
+
+def _suspect(ends: tuple[str, ...], kind: Kind, evidence: list[str], action: str) -> Suspect:
+    return Suspect(ends=ends, kind=kind, confidence=_SURE, evidence=tuple(evidence), action=action)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _some(names: list[str]) -> str:
+    """Return the first few names and the number of others."""
+    more = f" and {len(names) - _FEW:,} more" if len(names) > _FEW else ""
+    return f"{', '.join(sorted(names)[:_FEW])}{more}"

@@ -1,0 +1,139 @@
+"""Cables, switches and hosts that are down, and GUIDs that are not unique, as a poller reports them."""
+
+from __future__ import annotations
+
+import pytest
+from tests.fabric.duplicates import with_port_guid
+from tests.monitor.watched import Watched
+
+import weft
+from weft.errors import ConfigError
+from weft.monitor.cabling import Cabling, cabling_of
+from weft.monitor.change import between
+from weft.monitor.diagnose import diagnose
+from weft.monitor.exporter import render
+from weft.monitor.impact import read_jobs, read_routed
+from weft.monitor.poll import Poller
+from weft.monitor.watch import Latest
+from weft.wire.port_info import PortInfo, PortPhysicalState
+
+
+def diagnosis_of(poller: Poller):
+    """Two polls and what follows from them."""
+    return diagnose([between(poller.poll(), poller.poll())])
+
+
+def planned(seen: Watched, plan=None) -> Poller:
+    """A poller that has seen nothing yet, with a plan; else the fabric's own cabling."""
+    return Poller(seen.carrier, expected=plan or cabling_of(seen.fabric))
+
+
+def only(diagnosis):
+    (suspect,) = diagnosis.suspects
+    return suspect
+
+
+def test_a_planned_cable_that_was_never_up_is_a_suspect():
+    seen = Watched()
+    seen.break_("leaf1/3")
+    assert diagnosis_of(Poller(seen.carrier)).is_well  # nobody can know
+    suspect = only(diagnosis_of(planned(seen)))
+    assert (suspect.kind, suspect.ends, suspect.confidence) == ("link down", ("leaf1/3", "spine1/1"), 1.0)
+    assert suspect.evidence[:2] == ("leaf1/3 is Down (Polling).", "spine1/1 is Down (Polling).")
+
+
+def test_a_cable_that_an_earlier_poll_saw_is_a_suspect_once_and_for_as_long_as_it_is_out():
+    seen = Watched()
+    seen.poll()
+    seen.break_("leaf1/3")
+    for _ in range(3):
+        suspect = only(diagnosis_of(seen.poller))
+        assert (suspect.kind, suspect.ends) == ("link down", ("leaf1/3", "spine1/1"))
+
+
+def test_evidence_of_a_link_that_went_down_while_it_was_watched_has_its_counts():
+    seen = Watched()
+    before = seen.poll()
+    seen.break_("leaf1/3")
+    suspect = only(diagnose([between(before, seen.poll())]))
+    assert suspect.kind == "link down"
+    assert any("The link went down once" in line for line in suspect.evidence)
+
+
+def test_a_port_that_was_disabled_is_reported_as_disabled():
+    seen = Watched()
+    slot = seen.slot("leaf1/3")
+    seen.break_("leaf1/3")
+    PortInfo.port_physical_state.set(seen.devices.info(slot), PortPhysicalState.DISABLED)
+    suspect = only(diagnosis_of(planned(seen)))
+    assert "leaf1/3 is Down (Disabled)." in suspect.evidence
+    assert "ibportstate" in suspect.action
+
+
+@pytest.mark.parametrize("is_planned", [True, False])
+def test_a_switch_that_is_down_is_named_instead_of_its_cables_and_hosts(is_planned):
+    seen = Watched()
+    seen.poll()
+    seen.break_("leaf3")
+    suspect = only(diagnosis_of(planned(seen) if is_planned else seen.poller))
+    assert (suspect.kind, suspect.ends, suspect.name) == ("switch down", ("leaf3",), "leaf3")
+    assert "none of its 4 cables is up" in suspect.evidence[0]
+    assert "2 host ports behind it cannot be reached: h5/1, h6/1." in suspect.evidence[1]
+    latest = Latest(every_s=1.0, reading=seen.poll(), diagnosis=diagnosis_of(seen.poller))
+    metrics = render(latest, now_s=0.0).decode()
+    assert "\nweft_links_down 4\n" in metrics
+    assert 'weft_suspect_confidence{port="leaf3",peer="",kind="switch down"} 1.0\n' in metrics
+
+
+def test_a_host_that_does_not_answer_is_a_link_that_is_down():
+    seen = Watched()
+    seen.break_("h5")
+    suspect = only(diagnosis_of(planned(seen)))
+    assert (suspect.kind, suspect.ends) == ("link down", ("leaf3/1", "h5/1"))
+    assert suspect.evidence == ("leaf3/1 is Down (Polling).", "h5 does not answer.")
+    assert "Check whether h5 is switched on" in suspect.action
+
+
+def test_a_server_without_any_adapter_is_named_instead_of_its_cables():
+    seen = Watched("superpod:su=1,radix=8,servers=2")
+    seen.break_("dgx2")
+    suspect = only(diagnosis_of(planned(seen)))
+    assert (suspect.kind, suspect.ends) == ("host down", ("dgx2",))
+    assert "8 cables to it are down" in suspect.evidence[0]
+
+
+def test_a_cable_that_was_moved_is_not_down():
+    one, other = ("a/1", "b/1"), ("a/1", "b/2")
+    cabling = Cabling(cables=frozenset([one]), switches=frozenset("ab"))
+    now = Cabling(cables=frozenset([other]), switches=frozenset("ab"))
+    assert cabling.updated(now).missing(now) == []
+
+
+def test_subnets_of_a_plan_that_the_poller_is_not_in_are_not_missing():
+    seen = Watched()
+    mine = cabling_of(seen.fabric)
+    plan = Cabling(cables=mine.cables | {("other/1", "switch/1")}, switches=mine.switches | {"switch"})
+    assert diagnosis_of(planned(seen, plan)).is_well
+
+
+def test_two_ports_with_one_guid_are_a_suspect_that_names_the_winner():
+    seen = Watched(with_port_guid(weft.load("fat-tree:hosts=8,radix=4"), "h7/1", of="h5/1"))
+    suspect = only(diagnosis_of(planned(seen)))
+    assert (suspect.kind, suspect.ends) == ("duplicate GUID", ("h7/1", "h5/1"))
+    assert suspect.evidence[0] == f"h7/1 has the port GUID {seen.fabric.find_port('h5/1').guid} of h5/1."
+
+
+def test_a_plan_of_another_fabric_is_refused():
+    plan = Cabling(cables=frozenset([("node1/1", "switch1/1")]), switches=frozenset(["switch1"]))
+    with pytest.raises(ConfigError, match="the plan is one of another fabric: it has node1"):
+        planned(Watched(), plan).poll()
+
+
+def test_a_job_is_weighed_without_its_hosts_that_are_down():
+    seen = Watched()
+    seen.break_("h5")
+    fabric = read_routed(seen.carrier.carrier)
+    (job,) = read_jobs(
+        fabric, [{"name": "train", "pattern": "ring", "hosts": [f"h{n}" for n in range(1, 9)], "wanted_gbit_s": 800.0}]
+    )
+    assert len(job.hosts) == 7
