@@ -26,6 +26,7 @@ class MemoryFabric:
         self.writes = 0
         self.refuses: set[int] = set()  # P_Keys that it does not take
         self.is_dead = False
+        self.drift: list[str] = []  # ports that differ
         self.gate = threading.Event()  # a write waits for it
         self.gate.set()
         self.answers = threading.Event()  # whoever asks waits for it
@@ -39,6 +40,12 @@ class MemoryFabric:
     def read(self) -> Observed:
         self._live()
         return self.observed
+
+    def check(self, *, repair: bool) -> list[str]:
+        found = [*self.drift]
+        if repair:
+            self.drift.clear()
+        return found
 
     def write(self, wanted: Allocation, *, over: Observed) -> None:
         self._live()

@@ -11,6 +11,7 @@ from tests.serve.memory_fabric import MemoryFabric
 
 from weft.serve.access import Role, add_token
 from weft.serve.app import create_app
+from weft.serve.drift import DriftWatch
 from weft.serve.ledger import Ledger
 from weft.serve.server import Server
 from weft.serve.settings import Settings
@@ -20,9 +21,10 @@ from weft.serve.store import Store
 class Service:
     """The application with callers of every role, and the fabric behind it."""
 
-    def __init__(self, database: str, **settings: Any) -> None:
+    def __init__(self, database: str, *, repairs: bool | None = None, **settings: Any) -> None:
+        """`repairs` None: the ledger is not compared with the fabric."""
         self.fabric = MemoryFabric()
-        self.ledger = Ledger(Store(database), self.fabric)
+        self.ledger = Ledger(Store(database), self.fabric, None if repairs is None else DriftWatch(repairs=repairs))
         options = Settings(**settings)
         self.app = create_app(options, self.ledger)
         self.server = Server(self.app, options).start()

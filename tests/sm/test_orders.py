@@ -38,7 +38,7 @@ class Managed:
 
     def start(self) -> None:
         # Its clock runs on while a client takes its time: MADs are counted, so it looks at nothing of its own accord.
-        options = Options(state_file=self.place / "sm.json", sweep_interval_s=0, **self.options)  # type: ignore[arg-type]
+        options = Options(**{"state_file": self.place / "sm.json", "sweep_interval_s": 0} | self.options)  # type: ignore[arg-type]
         self.manager = SubnetManager(self.net.carrier, options, log=Log(io.StringIO()), clock=self.net.clock)
         self.manager.open()
         self.manager.step()

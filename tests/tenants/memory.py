@@ -16,12 +16,19 @@ class MemoryDriver:
         self.ports, self.taken = inventory, frozenset(taken)
         self.allocation, self.revision, self.writes = Allocation(), 0, 0
         self.refuses = self.forgets = False
+        self.drift: list[str] = []
 
     def inventory(self) -> Inventory:
         return self.ports
 
     def read(self) -> Observed:
         return Observed(allocation=self.allocation, taken=self.taken, revision=str(self.revision))
+
+    def check(self, *, repair: bool) -> list[str]:
+        found = [*self.drift]
+        if repair:
+            self.drift.clear()
+        return found
 
     def write(self, wanted: Allocation, *, over: Observed) -> None:
         if over.revision != str(self.revision):

@@ -131,3 +131,14 @@ def test_a_plan_that_somebody_was_faster_than_is_not_carried_out(tmp_path):
     with pytest.raises(Conflict):
         carry_out(driver, step)
     assert [one.name for one in driver.allocation.slices.values()] == ["other"]
+
+
+def test_ports_that_differ_from_what_was_told_are_in_the_plan_and_repaired_by_apply(tmp_path):
+    driver, wanted = MemoryDriver(fabric(8, ports=2)), intent(tmp_path, EXAMPLE)
+    apply(driver, wanted)
+    driver.drift.append("h2/1: lacks P_Key 0x8100")
+    step = prepare(driver, wanted)
+    assert (step.plan.is_empty, step.is_empty, step.drift) == (True, False, ("h2/1: lacks P_Key 0x8100",))
+    assert "1 differences" in step.summary
+    carry_out(driver, step)
+    assert prepare(driver, wanted).is_empty

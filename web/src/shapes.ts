@@ -51,6 +51,7 @@ export interface Live {
   jobs: Job[];
   sm: { state: string; host: string; standby: string[]; sweeps: number } | null;
   suspects: Suspect[];
+  drift?: string[]; // how the fabric differs from the ledger
   trouble?: string; // why this is no news; "": it is
   runs: Run[];
 }
@@ -110,4 +111,5 @@ export interface Plan {
   summary: string;
   changes: Change[];
   notes: string[];
+  drift: string[]; // how the fabric differs from what it was given
 }

@@ -45,6 +45,7 @@ def serve(
     trust_remote_user: Annotated[bool, Parameter(negative=())] = False,
     rate: float = 1000,
     ends_with_lab: Annotated[bool, Parameter(negative=())] = False,
+    repair: bool = True,
     role: _Role = "read-only",
     tenant: str = "",
     days: float = 365,
@@ -82,6 +83,8 @@ def serve(
         Requests a second that one token may make.
     ends_with_lab
         End when the lab does.
+    repair
+        Repair ports and partitions that differ from the ledger; else they are reported only.
     role
         Of a new token or user.
     tenant
@@ -105,28 +108,37 @@ def serve(
         trusts_remote_user=trust_remote_user,
     )
     with ExitStack() as opened:
-        fabric = opened.enter_context(_own(spec, name) if spec else _others(where))
+        fabric = opened.enter_context(_own(spec, name, repair) if spec else _others(where, repair))
         database = database or (opened.enter_context(_passing()) if spec else _usual(where))
-        _serve(*fabric, database, settings, ends_with_lab)
+        _serve(*fabric, database, settings, ends_with_lab, repair)
 
 
 def _serve(
-    driver: Driver, face: Face, behind: Behind | None, database: str, settings: Settings, ends_with_lab: bool
+    driver: Driver,
+    face: Face,
+    behind: Behind | None,
+    database: str,
+    settings: Settings,
+    ends_with_lab: bool,
+    repair: bool,
 ) -> None:
     from weft.serve.app import create_app
     from weft.serve.console.sight import Sight
+    from weft.serve.drift import DriftWatch
     from weft.serve.ledger import Ledger
     from weft.serve.lookout import Lookout
     from weft.serve.server import Server
     from weft.serve.store import Store
 
     with ExitStack() as opened:
-        ledger = opened.enter_context(Ledger(Store(database), driver))
+        drift = DriftWatch(repairs=repair)
+        ledger = opened.enter_context(Ledger(Store(database), driver, drift))
         lookout, sight = None, None
         if behind is not None:
-            sight = opened.enter_context(Sight(behind))
+            sight = opened.enter_context(Sight(behind, drift))
+            drift.tell = sight.log
             lookout = opened.enter_context(
-                Lookout(behind.attach, lambda: ledger.desired().allocation(), tell=sight.log)
+                Lookout(behind.attach, lambda: ledger.desired().allocation(), tell=sight.log, on_trap=drift.wake)
             )
         server = opened.enter_context(Server(create_app(settings, ledger, face, lookout, sight), settings))
         if sight is not None:
@@ -166,7 +178,7 @@ def _wait(lab: Entry | None) -> None:
 
 
 @contextmanager
-def _own(spec: str, name: str) -> Iterator[tuple[Driver, Face, Behind | None]]:
+def _own(spec: str, name: str, repair: bool) -> Iterator[tuple[Driver, Face, Behind | None]]:
     """A new lab. It is there for tests, so trouble can be asked for."""
     from weft.cli.output import progress_bar
     from weft.fabric.spec import load
@@ -176,18 +188,20 @@ def _own(spec: str, name: str) -> Iterator[tuple[Driver, Face, Behind | None]]:
     from weft.serve.hands import LabHands
     from weft.serve.ufm.routes.face import Face
     from weft.serve.ufm.watch import Watch
+    from weft.sm.conf.options import Options
     from weft.tenants.drivers.subnet_manager import ManagerDriver
 
     with progress_bar(f"reading {spec}"):  # and ends with it: a lab is forked, and no thread may draw then
         fabric = load(spec)
-    with own_lab(fabric, name) as lab:
+    with own_lab(fabric, name, Options(repair_drift=repair)) as lab:
         face = Face(Watch(lab.manager), LabHands(lab.entry), Faults())
         yield ManagerDriver(lab.manager), face, Behind(partial(attached, Where(lab=name)), lab.entry)
 
 
 @contextmanager
-def _others(where: Where) -> Iterator[tuple[Driver, Face, Behind | None]]:
+def _others(where: Where, repair: bool) -> Iterator[tuple[Driver, Face, Behind | None]]:
     """What runs already. Ports are switched off and on in a lab alone."""
+    from weft.errors import ConfigError
     from weft.lab import registry
     from weft.serve.console.sight import Behind
     from weft.serve.hands import LabHands
@@ -200,6 +214,11 @@ def _others(where: Where) -> Iterator[tuple[Driver, Face, Behind | None]]:
     with reach(where) as driver, ExitStack() as opened:
         is_lab = not (where.sm or where.opensm or where.ufm)
         manager = driver.manager if isinstance(driver, ManagerDriver) else None
+        if manager is not None and not repair and manager.status().repairs_drift:
+            raise ConfigError(
+                f"--no-repair has no effect: the subnet manager of {driver.title} repairs drift itself; start it with "
+                "repair_drift FALSE in its opensm.conf (weft sm -F)"
+            )
         walk = None
         if where.opensm:  # by a port of its own: the driver's is in use for as long as a change takes
             carrier = opened.enter_context(attached(where))

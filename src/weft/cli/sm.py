@@ -214,14 +214,15 @@ def _as_told(path: Path, status: Status) -> Status:
     if not status.is_running:
         return status
     try:
-        told = ManagerSocket(socket_of(path), _PATIENCE_S).allocation()
+        manager = ManagerSocket(socket_of(path), _PATIENCE_S)
+        told, drift = manager.allocation(), manager.status().drift
     except WeftError:  # it may be another's, or none
         return status
     filed = {str(PKey(p_key)) for p_key in (DEFAULT_P_KEY, *told.taken)}
     names = {key: name for key, name in status.partitions.items() if key in filed}
     for p_key, definition in sorted(split_definitions(told.partitions).items()):
         names[str(PKey(p_key))] = definition.partition("=")[0]
-    return msgspec.structs.replace(status, partitions=names)
+    return msgspec.structs.replace(status, partitions=names, drift=drift)
 
 
 def _as_json(path: Path, status: Status) -> dict[str, Any]:
@@ -263,6 +264,7 @@ def _rows(status: Status) -> Iterator[tuple[str, str]]:
     named = [f"{name} {key}" for key, name in status.partitions.items()]
     more = f" and {len(named) - _NAMED:,} more" if len(named) > _NAMED else ""
     yield "partitions", (", ".join(named[:_NAMED]) or "none yet") + more
+    yield from (("drift", text) for text in status.drift[:_NAMED])
     yield "of hosts", f"{status.groups} groups, {status.services} services, {status.subscriptions} subscriptions"
     yield "events", ", ".join(f"{name} {count}" for name, count in status.events.items())
 

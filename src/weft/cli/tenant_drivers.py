@@ -112,7 +112,7 @@ class _Remembering:
 
     def __init__(self, driver: Driver, file: Path) -> None:
         self._driver, self._file = driver, file
-        self.read, self.write = driver.read, driver.write
+        self.read, self.write, self.check = driver.read, driver.write, driver.check
 
     @property
     def title(self) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from weft.cli.arguments import NAMES_FILE, TABLES, Form, Spec, Whole
+from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Spec, Whole
 from weft.cli.output import console, print_data, progress_bar, table
 from weft.cli.tenant_drivers import LAB, Where, attached, find_driver
 from weft.errors import ConfigError, UnknownName
@@ -54,7 +54,7 @@ def plan(file: Wanted, /, *, where: Where = LAB, form: Form = TABLES) -> None:
     with _reading(file) as intent, find_driver(where, intent.pool) as driver:
         step = prepare(driver, intent)
         _say(driver, step, form)
-    if not step.plan.is_empty:
+    if not step.is_empty:
         sys.exit(CHANGES)
 
 
@@ -106,16 +106,27 @@ def show(*, where: Where = LAB, form: Form = TABLES) -> None:
 
 
 @tenants.command
-def prove(*, where: Where = LAB, form: Form = TABLES) -> None:
-    """Prove from the tables of all devices that members reach each other, and nobody else. Status 1 if not."""
+def prove(file: File = None, /, *, where: Where = LAB, form: Form = TABLES) -> None:
+    """Prove from the tables of all devices that members reach each other, and nobody else. Status 1 if not.
+
+    Parameters
+    ----------
+    file
+        The intent to prove, in TOML; without one, what the subnet manager was told.
+    """
     from dataclasses import asdict
 
+    from weft.tenants.compile import compile_intent
     from weft.tenants.isolation import prove_isolation
     from weft.tenants.reading import read_fabric
 
     with find_driver(where) as driver, attached(where) as carrier:
         observed = driver.read()
-        proof = prove_isolation(read_fabric(carrier), observed.allocation, observed.taken)
+        allocation = observed.allocation
+        if file is not None:
+            with _reading(file) as intent:
+                allocation = compile_intent(intent, driver.inventory(), observed.taken, allocation).allocation
+        proof = prove_isolation(read_fabric(carrier), allocation, observed.taken)
     if form.is_data:
         print_data(form, {"is_isolated": proof.is_isolated, **asdict(proof)}, "leaks", "cuts")
     else:
@@ -215,7 +226,7 @@ def _reading(file: Path) -> Iterator[Intent]:
 def _carry_out(driver: Driver, step: Step, yes: bool, form: Form) -> None:
     from weft.tenants.apply import carry_out
 
-    asks = not (yes or step.plan.is_empty)
+    asks = not (yes or step.is_empty)
     if asks and (form.is_data or not sys.stdin.isatty()):
         raise ConfigError(
             "nobody can be asked here whether to change the fabric: look at `weft tenants plan`, add --yes"
@@ -224,7 +235,7 @@ def _carry_out(driver: Driver, step: Step, yes: bool, form: Form) -> None:
     if asks and input("Change the fabric like this? Only yes is yes: ").strip() != "yes":
         raise SystemExit("nothing was changed")
     carry_out(driver, step)
-    if not (form.is_data or step.plan.is_empty):
+    if not (form.is_data or step.is_empty):
         print(f"Done: {driver.title} has it.")
 
 
@@ -238,6 +249,7 @@ def _say(driver: Driver, step: Step, form: Form) -> None:
             "changes": records(step.plan, names),
             "lanes": [_lane(one) for one in step.compiled.needs],
             "notes": [*step.compiled.notes],
+            "drift": [*step.drift],
         }
         print_data(form, facts, "changes")
         return
@@ -251,7 +263,9 @@ def _say(driver: Driver, step: Step, form: Form) -> None:
         out.print(table("\nLanes", heads, rows, note))
     for note in step.compiled.notes:
         out.print(f"Note: {note}", markup=False)
-    out.print(f"{driver.title}. {step.plan.summary}", markup=False)
+    for line in step.drift:
+        out.print(f"  ! {line}", style="red", markup=False)
+    out.print(f"{driver.title}. {step.summary}", markup=False)
 
 
 _STYLES = {"+": "green", "~": "yellow", "-": "red"}

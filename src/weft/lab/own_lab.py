@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from weft.fabric.model import Fabric
 from weft.lab import control, daemon, registry, subnet_manager
+from weft.sm.conf.options import Options
 from weft.sm.control import ManagerSocket, socket_of
 
 
@@ -18,11 +19,11 @@ class OwnLab:
 
 
 @contextmanager
-def own_lab(fabric: Fabric, name: str) -> Iterator[OwnLab]:
+def own_lab(fabric: Fabric, name: str, options: Options | None = None) -> Iterator[OwnLab]:
     """Up, with its subnet, until it is left."""
     entry = daemon.start(fabric, name, follow=True)
     try:
-        subnet_manager.start(entry, control.ask(entry, "state")["sockname"], "")
+        subnet_manager.start(entry, control.ask(entry, "state")["sockname"], "", options)
         yield OwnLab(entry, ManagerSocket(socket_of(subnet_manager.state_file(entry, ""))))
     finally:
         control.end(entry)

@@ -11,6 +11,7 @@ lookout          who tried to get across
 gate             who comes in, with how much, how often
 access           tokens, users, roles
 ledger           one writer: the database and the fabric change together, or not at all
+drift            how the fabric differs from the ledger
 store            the database
 desired          what the ledger holds
 """

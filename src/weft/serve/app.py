@@ -15,6 +15,7 @@ from weft.serve.api.trouble import add_trouble
 from weft.serve.console.page import add_page
 from weft.serve.console.routes import add_console
 from weft.serve.console.sight import Sight
+from weft.serve.drift import DriftWatch
 from weft.serve.gate import Gate
 from weft.serve.ledger import Ledger
 from weft.serve.lookout import Lookout
@@ -65,10 +66,22 @@ _health = APIRouter()
 
 @_health.get("/healthz", response_class=Response)
 async def healthz(request: Request) -> Response:
-    """For who watches it: 200, or 503 if nothing can be written any more."""
-    if not ledger_of(request).is_well:
+    """For monitors: 503 if nothing can be written any more; status `drift` while the fabric differs from the ledger.
+
+    That is 200: starting the service again would repair nothing.
+    """
+    ledger = ledger_of(request)
+    if not ledger.is_well:
         return respond(HTTPStatus.SERVICE_UNAVAILABLE, "the ledger's writer has ended: start the service again")
-    return Response(encoded({"status": "ok"}), media_type="application/json")
+    return Response(encoded(_health_of(ledger.drift)), media_type="application/json")
+
+
+def _health_of(drift: DriftWatch | None) -> dict[str, Any]:
+    """Counts alone: who asks here has no token."""
+    if drift is None:
+        return {"status": "ok"}
+    status = "drift" if drift.differences else "unknown" if drift.trouble else "ok"
+    return {"status": status, "differences": len(drift.differences), "repaired": drift.repaired}
 
 
 @_health.get("/docs", include_in_schema=False)

@@ -24,6 +24,7 @@ from weft.lab.own_lab import own_lab
 from weft.serve.access import Role, add_token, new_user, put_user
 from weft.serve.app import create_app
 from weft.serve.desired import Draft
+from weft.serve.drift import DriftWatch
 from weft.serve.faults import Fault, Faults
 from weft.serve.hands import LabHands
 from weft.serve.ledger import Ledger
@@ -60,7 +61,7 @@ class Ufm:
             lab = opening.enter_context(own_lab(self.fabric, self.lab))
             self._hands = LabHands(lab.entry)
             store = Store(f"sqlite:///{Path(place) / 'ledger.db'}")
-            ledger = opening.enter_context(Ledger(store, ManagerDriver(lab.manager)))
+            ledger = opening.enter_context(Ledger(store, ManagerDriver(lab.manager), DriftWatch()))
             self.token = ledger.change("weft", "the first token", self._let_in)
             app = create_app(self._settings, ledger, Face(Watch(lab.manager), self._hands, self._faults))
             self.url = opening.enter_context(Server(app, self._settings)).url

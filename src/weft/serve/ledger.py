@@ -9,6 +9,8 @@ one refused alone. If the fabric refuses them together, they are done one by one
 if it is silent, all are refused, or the last would wait for as many times as there are.
 An edit is therefore run more than once, and must do nothing but change its draft.
 
+With a `DriftWatch` the writer also compares the fabric with the database now and then, and repairs what differs.
+
 Killed before COMMIT, the database has the old state and nobody was answered; killed after it, the new. At its start a
 ledger makes the fabric be what the database says; a new one takes over what the fabric has.
 """
@@ -27,9 +29,11 @@ from typing import Any, Generic, TypeVar
 
 from weft.errors import ConfigError, Silent, SubnetError, WeftError
 from weft.serve.desired import DIRECT, Desired, Draft
+from weft.serve.drift import DriftWatch
 from weft.serve.store import DONE, AuditLine, Page, Store
 from weft.tenants.drivers.driver import Conflict, Driver
 from weft.tenants.recall import recall, remember
+from weft.tenants.reconcile import Names, compare, lines
 from weft.tenants.slices import Allocation, Inventory
 
 T = TypeVar("T")
@@ -52,9 +56,9 @@ class _Change(Generic[T]):
 class Ledger:
     """`close` it, or use it with `with`."""
 
-    def __init__(self, store: Store, driver: Driver | None) -> None:
+    def __init__(self, store: Store, driver: Driver | None, drift: DriftWatch | None = None) -> None:
         """Without a driver it keeps tokens and users, and refuses slices."""
-        self.store, self.driver = store, driver
+        self.store, self.driver, self.drift = store, driver, drift
         self._desired = store.load()
         self._seen = self._inventory = Inventory(())  # as the fabric shows it, and with those that are gone
         self._seen_at_s = -_FRESH_S
@@ -152,6 +156,8 @@ class Ledger:
                 elif self._is_unsure or self._was_away:
                     self._settle()
                     self.note("weft", "make the fabric what the ledger says, after doubt", DONE)
+                elif self.drift is not None and self.driver is not None and self.drift.is_due():
+                    self._compare(self.driver, self.drift)
                 else:
                     self._look()
             except Exception as error:  # whatever it is, those who wait are told, and the next ones are served
@@ -284,6 +290,35 @@ class Ledger:
                     if tried == _TRIES:
                         raise
             self._is_unsure = self._was_away = False
+
+    def _compare(self, driver: Driver, drift: DriftWatch) -> None:
+        """Look for differences between the fabric and the database; repair them, unless it is to report only."""
+        drift.begin()
+        try:
+            with self._at_fabric:
+                plan = compare(self._ask(driver.read).allocation, self._desired.allocation())
+                told = [f"{driver.title}: {line.strip()}" for line in lines(plan, Names(self._inventory))]
+                found = [*told, *self._ask(lambda: driver.check(repair=False))]
+                if self.store.revision() != self._desired.revision:
+                    return  # another process changed both meanwhile
+                drift.found(found)
+                if found and drift.repairs:
+                    self._repair(driver, drift, is_told=plan.is_empty)
+        except WeftError as error:
+            drift.failed(error)
+            raise
+        finally:
+            drift.end()
+
+    def _repair(self, driver: Driver, drift: DriftWatch, *, is_told: bool) -> None:
+        """`is_told`: the subnet manager knows what the database says, and its ports do not hold it."""
+        if not is_told:
+            self._settle()
+        driver.check(repair=True)
+        if not driver.check(repair=False):
+            what = f"repair {len(drift.differences):,} differences: {drift.differences[0]}"
+            self.note("weft", what, DONE)
+            drift.are_repaired()
 
     def _settle(self) -> None:
         """Make the fabric be what the database says."""

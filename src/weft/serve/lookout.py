@@ -21,12 +21,17 @@ from weft.mad.carrier import Carrier
 from weft.tenants.reading import read_fabric
 from weft.tenants.slices import Allocation
 from weft.tenants.violations import KEY_TRAPS, Count, Violation, Watch, attribute, count_violations
-from weft.wire.notice import GmpNotice, LinkStateDetails, Trap
+from weft.wire.notice import GmpNotice, Trap
 
 _KEPT = 1000
 _FRESH_S = 5.0  # a walk takes a while
 _TURN_S = 0.25
-_LINK_TRAPS = (Trap.LINK_STATE_CHANGED,)
+_OTHER_TRAPS = (Trap.LINK_STATE_CHANGED, Trap.LOCAL_CHANGES, Trap.BAD_M_KEY)
+_SAID = {
+    Trap.LINK_STATE_CHANGED: "a port of it changed its state",
+    Trap.LOCAL_CHANGES: "it changed its capabilities: a subnet manager may have come or gone",
+    Trap.BAD_M_KEY: "somebody tried to manage it without its M_Key",
+}
 _RENEWED_S = 60.0  # a subnet manager that was started again has forgotten who listens
 
 
@@ -43,9 +48,10 @@ class Lookout:
         attach: Callable[[], AbstractContextManager[Carrier]],
         allocation: Callable[[], Allocation],
         tell: Callable[[str, str], None] = lambda kind, text: None,
+        on_trap: Callable[[], None] = lambda: None,
     ) -> None:
-        """`tell` hears of every trap, by kind and text."""
-        self._attach, self._allocation, self._tell_of = attach, allocation, tell
+        """`tell` hears of every trap, by kind and text; `on_trap` is called for each, before it is looked at."""
+        self._attach, self._allocation, self._tell_of, self._on_trap = attach, allocation, tell, on_trap
         self.trouble = "it does not listen yet"  # why nothing is heard; empty: it listens
         self._heard: deque[Heard] = deque(maxlen=_KEPT)
         self._looking = threading.Lock()
@@ -83,7 +89,7 @@ class Lookout:
     def _live(self) -> None:
         while not self._ended.is_set():
             try:
-                with self._attach() as carrier, Watch(carrier, traps=(*KEY_TRAPS, *_LINK_TRAPS)) as watch:
+                with self._attach() as carrier, Watch(carrier, traps=(*KEY_TRAPS, *_OTHER_TRAPS)) as watch:
                     self.trouble = ""
                     self._listen(watch)
             except (WeftError, OSError) as error:  # the fabric may come back
@@ -94,17 +100,18 @@ class Lookout:
         until_s = time.monotonic() + _RENEWED_S
         while not self._ended.is_set() and time.monotonic() < until_s:
             for notice in watch.notices(_TURN_S):
+                self._on_trap()
                 if notice.trap_number not in KEY_TRAPS:
-                    self._tell_of("trap", self._of_link(notice))
+                    self._tell_of("trap", self._said(notice))
                     continue
                 heard = Heard(time.time(), attribute(notice, self._look()[0], self._allocation()))
                 self._heard.append(heard)
                 self._tell_of("violation", str(heard.violation))
 
-    def _of_link(self, notice: GmpNotice) -> str:
-        """A switch that lost a cable may not be in the fabric of now: its LID says who it is, then."""
-        lid = LinkStateDetails.unpack(notice.data_details).lid_addr
+    def _said(self, notice: GmpNotice) -> str:
+        """A switch that lost a cable may not be in the fabric of now: it is named by its LID then."""
+        lid = notice.issuer_lid
         fabric = self._fabric or self._look()[0]
         at = (fabric.tables.lid == lid).nonzero()[0]
         name = fabric.nodes.name[fabric.ports.node[at[0]]] if len(at) else f"LID {lid}"
-        return f"trap {int(notice.trap_number)} from {name}: a port of it changed its state"
+        return f"trap {int(notice.trap_number)} from {name}: {_SAID[Trap(notice.trap_number)]}"

@@ -10,6 +10,7 @@ orders         its end of that socket
 inventory      what it sees, as columns
 reallocation   partitions and lanes changed between two sweeps
 status         what it says of itself in its state file
+drift          ports that something else than this manager has changed
 sweep          from whatever is there to a subnet that works: the table of contents
 sminfo/        several managers: election, and what a standby must know
 sa/            the subnet administrator: path records and all the others

@@ -25,7 +25,7 @@ from weft.sm.orders import socket_of as socket_of
 
 _PATIENCE_S = 120.0  # for an order: it may be in the middle of a sweep of a large subnet
 _QUESTION_S = 30.0  # questions wait for nothing
-_ORDER = "allocate"
+_ORDER, _CHECK = "allocate", "check"
 _NOTHING = "it was told nothing, and nothing was changed"
 T = TypeVar("T")
 
@@ -71,8 +71,12 @@ class ManagerSocket:
             words["default_is_full"] = default_is_full
         return str(self._ask(_ORDER, dict[str, str], **words)["revision"])
 
+    def check(self, *, repair: bool) -> list[str]:
+        """Ports that something else has changed, in words; `repair`: they are as they should be when it returns."""
+        return self._ask(_CHECK, dict[str, list[str]], repair=repair)["differences"]
+
     def _ask(self, do: str, form: type[T], **words: Any) -> T:
-        is_order = do == _ORDER
+        is_order = do in (_ORDER, _CHECK)
         patience_s = self.patience_s if is_order else min(self.patience_s, _QUESTION_S)
         try:
             found = json_lines.ask(self.path, do, patience_s, **words)

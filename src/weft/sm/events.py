@@ -35,6 +35,7 @@ class Event(StrEnum):
     ROUTING_FALLBACK = "ROUTING_FALLBACK"
     REFUSED = "REFUSED"  # a device did not take what it was told
     PARTITIONS = "PARTITIONS"
+    DRIFT = "DRIFT"  # ports that something else has changed
     QOS = "QOS"
     TRAP = "TRAP"
     PORT_FLAPPING = "PORT_FLAPPING"

@@ -3,6 +3,7 @@
     {"do": "status"}                                  who it is, and revisions to see whether anything changed
     {"do": "subnet"}                                  what it sees: `inventory.Subnet`
     {"do": "allocation"}                              what it was told: `allocation.Saved`
+    {"do": "check", "repair": true}                   ports that something else has changed; they are repaired
     {"do": "allocate", "revision": "...", "set": "Red=0x0101: 0x0002c90300001231=full;", "remove": ["0x0102"]}
 
 Questions are answered in threads of their own, from what there was after the last sweep, and keep nobody waiting. An
@@ -19,7 +20,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from weft.sm.inventory import Subnet
 
 _LONGEST_BYTES = 1 << 27  # definitions of all partitions of a large subnet
+_NAMED = 4
+T = TypeVar("T")
 _ENDS = "the subnet manager ends"
 OUT_OF_DATE = "out of date"  # kind of a refusal: somebody else was faster
 
@@ -57,6 +60,8 @@ class ManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     subnet_revision: str  # "" before the first sweep
     allocation_revision: str
+    drift: tuple[str, ...]  # ports that something else has changed, and that are not repaired yet
+    repairs_drift: bool
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -98,11 +103,13 @@ def _qos(fields: Any) -> QosOptions | None:
 
 
 class Orders:
-    """`sweep` is for an order that the devices did not take; None if it failed."""
+    """`sweep` returns None if it failed; `check` reads the ports again and returns how they differ."""
 
-    def __init__(self, manager: Manager, sweep: Callable[[], Report | None]) -> None:
-        self._manager, self._sweep = manager, sweep
-        self._waiting: deque[tuple[Order, Future[str]]] = deque()
+    def __init__(
+        self, manager: Manager, sweep: Callable[[], Report | None], check: Callable[[], tuple[str, ...]]
+    ) -> None:
+        self._manager, self._sweep, self._check = manager, sweep, check
+        self._waiting: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self.bell = -1  # a file that can be read when somebody waits
         self._door = threading.Lock()  # whether it is open
         self._said: tuple[Filed | None, Told | None, Saved] = (None, None, Saved())
@@ -113,7 +120,8 @@ class Orders:
         """OSError or ConfigError if that cannot be."""
         questions = {"status": self._status, "subnet": self._subnet, "allocation": self._allocation}
         with self._door:
-            self._commands = Commands(path, {**questions, "allocate": self._allocate}, longest_bytes=_LONGEST_BYTES)
+            orders = {"allocate": self._allocate, "check": self._check_ports}
+            self._commands = Commands(path, {**questions, **orders}, longest_bytes=_LONGEST_BYTES)
             self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def carry_out(self) -> None:
@@ -121,7 +129,7 @@ class Orders:
         while self._waiting:
             order, future = self._waiting.popleft()
             try:
-                future.set_result(self._obey(order))
+                future.set_result(order())
             except Exception as error:  # whatever it is, it belongs to who asked
                 future.set_exception(error)
 
@@ -137,6 +145,17 @@ class Orders:
             reallocate(state, told, keep, self._sweep)
             state.log.say(Event.PARTITIONS, f"it was told of {len(told.definitions):,} partitions")
         return self._describe().revision
+
+    def _find_drift(self, repair: bool) -> dict[str, list[str]]:
+        self._check_master()
+        found = self._check()
+        if found and repair:
+            report = self._sweep()
+            if report is None:
+                raise SubnetError("the subnet cannot be swept: see the manager's log")
+            if report.refused:
+                raise SubnetError(f"{', '.join(report.refused[:_NAMED])} cannot be repaired: see the manager's log")
+        return {"differences": [*found]}
 
     def _check_master(self) -> None:
         """SubnetError if it is another's subnet."""
@@ -169,13 +188,20 @@ class Orders:
             order = msgspec.convert(words, Order)
         except msgspec.ValidationError as error:
             raise ConfigError(f"allocate: {error}") from None
-        future: Future[str] = Future()
+        return {"revision": self._wait(partial(self._obey, order))}
+
+    def _check_ports(self, *, repair: bool = False) -> dict[str, list[str]]:
+        return self._wait(partial(self._find_drift, repair))
+
+    def _wait(self, order: Callable[[], T]) -> T:
+        """The result of an order, when the manager's thread has carried it out."""
+        future: Future[T] = Future()
         with self._door:
             if self._commands is None:
                 raise SubnetError(_ENDS)
             self._waiting.append((order, future))
             os.eventfd_write(self.bell, 1)
-        return {"revision": future.result()}
+        return future.result()
 
     def _allocation(self) -> bytes:
         return msgspec.json.encode(self._describe())
@@ -205,6 +231,8 @@ class Orders:
             partitions=len(manager.state.partitions.partitions),
             subnet_revision="" if manager.state.view is None else self._look()[0].revision,
             allocation_revision=self._describe().revision,
+            drift=manager.state.drift,
+            repairs_drift=manager.state.options.repair_drift,
         )
         return msgspec.json.encode(status)
 

@@ -30,6 +30,7 @@ from weft.sm.configuration import load_configuration
 from weft.sm.discovery.flaps import Flaps
 from weft.sm.discovery.light_sweep import changes, switch_changes
 from weft.sm.discovery.view import View
+from weft.sm.drift import DriftChecks
 from weft.sm.events import Event, Log
 from weft.sm.inform.traps import asks_for_handover, repress, take_trap
 from weft.sm.mcast.trees import reprogram
@@ -98,7 +99,8 @@ class SubnetManager:
         self._sweep_s, self._check_s, self._light_s = -math.inf, math.inf, math.inf  # when they are due
         self._suspects: set[int] = set()  # LIDs of switches that sent a trap
         self._taking_over = self._configuring = self._is_sweeping = self._reload = self._stopped = False
-        self._orders = Orders(self, self._sweep_now)
+        self._drift_checks = DriftChecks(self.state)
+        self._orders = Orders(self, self._sweep_now, self._drift_checks.check)
 
     @cached_property
     def administrator(self) -> Administrator:
@@ -274,7 +276,7 @@ class SubnetManager:
         state.services.expire(state.clock())
         changed = "every sweep is a heavy one" if self.options.force_heavy_sweep else ""
         if state.view is not None:
-            changed = changed or changes(state.sender, state.view)
+            changed = changed or changes(state.sender, state.view) or self._drift_checks.reason_to_sweep()
         self._sweep_if(changed)
         self._light_s = self._next_look_s()
 

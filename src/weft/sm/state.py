@@ -38,6 +38,7 @@ class State:
     told: Told = NOTHING  # over its socket
     partitions: Partitions = NO_FILE  # both together
     lacking: tuple[str, ...] = ()  # what P_Key tables have no room for
+    drift: tuple[str, ...] = ()  # ports that something else has changed, and that were not repaired yet
     adopts_partitions: bool = False  # at the next sweep: those that the ports are in
     qos: Qos | None = None  # what ports get; None: QoS is off
     policy: Policy | None = None  # which service level a path gets

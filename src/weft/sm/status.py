@@ -60,6 +60,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     recent: tuple[str, ...]
     sweep: Sweep | None = None
     partitions: dict[str, str] = {}  # P_Key -> name
+    drift: tuple[str, ...] = ()  # ports that something else has changed, and that are not repaired yet
     groups: int = 0  # of multicast; of a standby: what it has copied from its master
     services: int = 0
     subscriptions: int = 0
@@ -153,6 +154,7 @@ def describe(manager: Manager, sm_state: str = "") -> Status:
         recent=tuple(state.log.recent),
         sweep=None if report is None else _sweep(manager, report),
         partitions={str(PKey(one.p_key)): one.name for one in state.partitions.partitions},
+        drift=state.drift,
         groups=groups,
         services=services,
         subscriptions=subscriptions,

@@ -231,4 +231,4 @@ def remember(state: State, view: View, known: Known, routing: Routing | None) ->
             state.log.say(event, text)
     state.subscriptions.settle(view, drop=state.options.drop_event_subscriptions)
     state.subscriptions.announce_ports(state.view, view, state.options.subnet_prefix)
-    state.view, state.known, state.routing = view, known, routing
+    state.view, state.known, state.routing, state.drift = view, known, routing, ()

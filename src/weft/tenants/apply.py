@@ -17,6 +17,8 @@ from weft.tenants.intent import Intent
 from weft.tenants.reconcile import Names, Plan, compare, lines
 from weft.tenants.slices import Inventory
 
+_NAMED = 4
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
@@ -26,6 +28,19 @@ class Step:
     observed: Observed
     compiled: Compiled
     plan: Plan
+    drift: tuple[str, ...] = ()  # ports that differ from what their subnet manager was told
+
+    @property
+    def is_empty(self) -> bool:
+        return self.plan.is_empty and not self.drift
+
+    @property
+    def summary(self) -> str:
+        """The last line."""
+        if not self.drift:
+            return self.plan.summary
+        repair = f"{len(self.drift):,} differences between the ports and what their subnet manager was told, to repair."
+        return repair if self.plan.is_empty else f"{self.plan.summary} {repair}"
 
 
 def prepare(driver: Driver, intent: Intent, *, open_default: bool = False) -> Step:
@@ -35,7 +50,8 @@ def prepare(driver: Driver, intent: Intent, *, open_default: bool = False) -> St
     if open_default and not compiled.allocation.slices:
         compiled = replace(compiled, allocation=replace(compiled.allocation, default_is_full=True))
     plan = compare(observed.allocation, compiled.allocation)
-    return Step(inventory=inventory, observed=observed, compiled=compiled, plan=plan)
+    drift = tuple(driver.check(repair=False))
+    return Step(inventory=inventory, observed=observed, compiled=compiled, plan=plan, drift=drift)
 
 
 def nothing_of(intent: Intent) -> Intent:
@@ -45,9 +61,12 @@ def nothing_of(intent: Intent) -> Intent:
 
 def carry_out(driver: Driver, step: Step) -> None:
     """SubnetError if the fabric has something else in the end."""
-    if step.plan.is_empty:
+    if step.is_empty:
         return
-    driver.write(step.compiled.allocation, over=step.observed)
+    if not step.plan.is_empty:
+        driver.write(step.compiled.allocation, over=step.observed)
+    if step.drift and driver.check(repair=True) and (wrong := driver.check(repair=False)):
+        raise SubnetError(f"{driver.title} is not repaired: {'; '.join(wrong[:_NAMED])}")
     left = compare(driver.read().allocation, step.compiled.allocation)
     if not left.is_empty:
         missing = "\n  ".join(lines(left, Names(step.inventory)))

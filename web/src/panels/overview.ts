@@ -18,7 +18,7 @@ export function overview(store: Store, element: HTMLElement): void {
   store.on("live", () => {
     cards.show(store.live!.suspects);
     fill(jobs, h("h2", null, "Jobs"), store.live!.jobs.length ? store.live!.jobs.map((job) => row(store, job)) : noJobs());
-    fill(manager, h("h2", null, "Subnet manager"), managerOf(store));
+    fill(manager, h("h2", null, "Subnet manager"), managerOf(store), driftOf(store));
   });
   store.on("model", () => fill(what, h("h2", null, "Fabric"), fabricOf(store)));
 }
@@ -37,6 +37,11 @@ function row(store: Store, job: Job): HTMLElement {
     trace ? sparkline(trace, job.wanted_gbit_s) : null,
     h("div", { class: "rate" }, h("b", null, gbits(job.gbit_s)), h("span", { class: share !== null && share < 0.9 ? "low" : "faint" }, `${percent(share)} of ${gbits(job.wanted_gbit_s)}`)),
   );
+}
+
+function driftOf(store: Store): HTMLElement | null {
+  const drift = store.live!.drift ?? [];
+  return drift.length ? h("p", { class: "problem", role: "alert" }, `Not as it was given: ${drift.join("; ")}`) : null;
 }
 
 function managerOf(store: Store): HTMLElement {

@@ -15,7 +15,7 @@ export function planOf(plan: Plan): HTMLElement {
       h("div", null, h("b", null, titleOf(change)), linesOf(change).map((line) => h("span", { class: "faint" }, line))),
     ),
   );
-  return h("div", null, h("p", { class: "done" }, plan.summary), h("ul", { class: "plan" }, rows), notes(plan.notes));
+  return h("div", null, h("p", { class: "done" }, plan.summary), h("ul", { class: "plan" }, rows), notes(plan.drift), notes(plan.notes));
 }
 
 export function notes(lines: string[]): HTMLElement | null {

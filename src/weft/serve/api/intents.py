@@ -48,6 +48,7 @@ class Planned(msgspec.Struct, kw_only=True):
     summary: str
     changes: list[dict[str, Any]]
     notes: list[str]
+    drift: list[str]  # how the fabric differs from the intent that it was given last
 
 
 def _operators_only(request: Request) -> None:
@@ -107,7 +108,13 @@ def _plan(ledger: Ledger, wanted: Intent) -> Planned:
     draft = ledger.draft()
     compiled = draft.set_intent(wanted)
     plan = compare(draft.before.allocation(), draft.sealed().allocation())
-    return Planned(summary=plan.summary, changes=records(plan, Names(draft.inventory)), notes=[*compiled.notes])
+    drift = [] if ledger.drift is None else [*ledger.drift.differences]
+    summary = plan.summary
+    if drift:
+        differs = f"{len(drift):,} differences between the fabric and what it was given, to repair."
+        summary = differs if plan.is_empty else f"{summary} {differs}"
+    changes = records(plan, Names(draft.inventory))
+    return Planned(summary=summary, changes=changes, notes=[*compiled.notes], drift=drift)
 
 
 # -- tenants ----------------------------------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from weft.serve.access import Role
-from weft.serve.api.exchange import answer, ask_fabric, caller_of, encoded, gives
+from weft.serve.api.exchange import answer, ask_fabric, caller_of, encoded, gives, ledger_of
 from weft.serve.desired import Absent
+from weft.serve.ledger import Ledger
 from weft.serve.lookout import Heard, Lookout
 from weft.tenants.violations import Count
 from weft.wire.notice import Trap
@@ -40,10 +41,19 @@ class Counted(msgspec.Struct, kw_only=True):
     held_back: int | None  # that its switch did not let out to it
 
 
+class Drifted(msgspec.Struct, kw_only=True):
+    """A port, or a partition, that was not as the ledger has it."""
+
+    at_s: float  # since 1970
+    text: str
+    is_repaired: bool
+
+
 class Violations(msgspec.Struct, kw_only=True):
     heard: list[Stopped]  # since the service started, the newest 1,000, which come last
     not_heard_because: str | None  # why traps do not come in, if they do not
     counted: list[Counted]
+    drift: list[Drifted]  # since the service started, the newest 1,000, which come last; none for tenants
 
 
 @router.get("/violations", **gives(Violations, 404, 504))
@@ -60,8 +70,14 @@ async def list_violations(request: Request) -> Response:
         counted=[
             _counted(one, tenant) for one in counted if tenant is None or (tenant in one.slices and one.from_port)
         ],
+        drift=_drifted(ledger_of(request)) if tenant is None else [],
     )
     return answer(request, encoded(found))
+
+
+def _drifted(ledger: Ledger) -> list[Drifted]:
+    found = [] if ledger.drift is None else ledger.drift.past()
+    return [Drifted(at_s=one.at_s, text=one.text, is_repaired=one.is_repaired) for one in found]
 
 
 def _stopped(one: Heard, tenant: str | None) -> Stopped:

@@ -49,6 +49,7 @@ class StateNow(msgspec.Struct, kw_only=True):
     sm: SmShown | None  # None: it does not answer
     suspects: list[SuspectShown]
     notes: list[str]
+    drift: list[str]  # how the fabric differs from the ledger
     runs: list[RunShown]
     trouble: str  # why there is nothing new; "": there is
 

@@ -245,7 +245,8 @@ _metrics = APIRouter(tags=["console"], dependencies=[Depends(_all_seeing)])
 @_metrics.get("/metrics", **gives(None, 403, 504))
 async def get_metrics(request: Request) -> Response:
     """For Prometheus, with the names of infiniband_exporter: as `weft monitor` serves them."""
-    more = tenant_metrics(ledger_of(request).desired())
+    ledger = ledger_of(request)
+    more = tenant_metrics(ledger.desired(), ledger.drift)
     told = await ask_fabric(request, lambda: sight_of(request).metrics(more))
     return Response(told, headers={"Content-Type": CONTENT_TYPE})
 

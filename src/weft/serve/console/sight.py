@@ -40,6 +40,7 @@ from weft.serve.console.news import SmShown, StateNow, news, show_suspect
 from weft.serve.console.picture import FabricShown
 from weft.serve.console.runs import Runs
 from weft.serve.desired import Clash
+from weft.serve.drift import DriftWatch
 from weft.wire.smp import SMState
 
 POLL_S = 1.0
@@ -70,8 +71,8 @@ class Seen:
 class Sight:
     """Used with `with`. It looks while somebody wants to know: a large fabric is not polled for nobody."""
 
-    def __init__(self, behind: Behind) -> None:
-        self.behind, self.live, self.runs = behind, Live(), Runs()
+    def __init__(self, behind: Behind, drift: DriftWatch | None = None) -> None:
+        self.behind, self.live, self.runs, self.drift = behind, Live(), Runs(), drift
         self.history = History(":memory:")
         self._asking, self._waking = threading.Lock(), threading.Lock()
         self._open, self._polling = ExitStack(), ExitStack()  # carriers: to ask from, and the monitor's
@@ -188,6 +189,7 @@ class Sight:
             sm=self._manager(seen.manager),
             suspects=[show_suspect(one) for one in suspects],
             notes=list(told.notes) if told else [],
+            drift=[] if self.drift is None else list(self.drift.differences),
             runs=self.runs.shown(),
             trouble=seen.failure,
         )

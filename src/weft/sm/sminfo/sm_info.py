@@ -110,7 +110,8 @@ def find_others(sender: Sender, view: View, say: Callable[[Event, str], None]) -
         if len(rows):
             answers[rows], answered[rows] = sender.exchange(smps[rows], timeout_ms=wait_ms, retries=0)
     answered &= statuses(answers) == 0
-    found, silent = [], []
+    found: list[OtherSm] = []
+    silent: list[OtherSm] = []
     for row, slot in enumerate(slots.tolist()):
         info = SMInfo.unpack(answers[row].tobytes(), DATA)
         if not answered[row]:

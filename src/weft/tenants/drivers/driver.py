@@ -41,3 +41,9 @@ class Driver(Protocol):
 
     def write(self, wanted: Allocation, *, over: Observed) -> None:
         """Conflict if it is no longer as it was read; SubnetError if the fabric does not take it."""
+
+    def check(self, *, repair: bool) -> list[str]:
+        """Return, in words, how ports differ from what their subnet manager was told.
+
+        `repair`: they are written again before it returns; SubnetError if that fails.
+        """

@@ -85,6 +85,16 @@ class OpenSmDriver:
                     self._obey(before)
                 raise
 
+    def check(self, *, repair: bool) -> list[str]:
+        """Compare the tables of the ports with the files; to repair, OpenSM is told to sweep."""
+        with runtime.alone(self._partitions.parent):
+            files = self._load()
+            found = look(self._carrier).differences(*files.expected())
+            if found and repair:
+                self._check_process()
+                self._tell(files)
+            return found
+
     def _load(self) -> OpenSmFiles:
         return load(self._partitions, self._options)
 

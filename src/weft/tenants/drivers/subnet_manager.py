@@ -12,6 +12,8 @@ from weft.tenants.drivers.inventory import inventory_of
 from weft.tenants.drivers.partition_files import as_read, check_index0, read_slices, write_slices
 from weft.tenants.slices import Allocation, Inventory, Slice
 
+_MASTER = "master"
+
 
 class ManagerDriver:
     def __init__(self, manager: ManagerSocket) -> None:
@@ -46,6 +48,13 @@ class ManagerDriver:
         definitions = split_definitions(text).values()
         self._read = {one: self._read.get(one) or read_slices(f"{one};", place) for one in definitions}
         return {p_key: one for found in self._read.values() for p_key, one in found.items()}
+
+    def check(self, *, repair: bool) -> list[str]:
+        """A manager that is not the master cannot repair anything: that is the difference then."""
+        status = self.manager.status()
+        if status.sm_state != _MASTER:
+            return [f"the subnet manager is {status.sm_state}: the one with GUID {status.master} manages the subnet"]
+        return self.manager.check(repair=repair)
 
     def write(self, wanted: Allocation, *, over: Observed) -> None:
         """Tells what differs: the manager looks at nothing else."""

@@ -53,6 +53,10 @@ class UfmDriver:
         digest = hashlib.blake2b(repr((sorted(there.items()), sorted(qos.items()))).encode(), digest_size=12)
         return Observed(allocation=allocation, taken=taken, revision=digest.hexdigest())
 
+    def check(self, *, repair: bool) -> list[str]:
+        """None: a UFM shows no tables of ports, and keeps them itself as it was told."""
+        return []
+
     def write(self, wanted: Allocation, *, over: Observed) -> None:
         before = self.read()
         if before.revision != over.revision:
