@@ -11,6 +11,7 @@ from tests.serve.memory_fabric import MemoryFabric
 
 from weft.serve.access import Role, add_token
 from weft.serve.app import create_app
+from weft.serve.audit import AuditLine
 from weft.serve.drift import DriftWatch
 from weft.serve.ledger import Ledger
 from weft.serve.server import Server
@@ -43,9 +44,13 @@ class Service:
         """With the fabric, and not with requests that arrive slowly on a busy machine."""
         self.app.state.settings = Settings(patience_s=0.1)
 
-    def audit(self) -> list[tuple[str, str, str]]:
+    def stored(self) -> list[AuditLine]:
+        """Return the audit log with all that was noted before the call, the newest first."""
         self.ledger.change("test", "wait for notes", lambda draft: None)
-        return [(line.actor, line.what, line.result) for line in self.ledger.store.audit_lines(most=1000)]
+        return self.ledger.store.audit_lines(most=1000)
+
+    def audit(self) -> list[tuple[str, str, str]]:
+        return [(line.actor, line.what, line.result) for line in self.stored()]
 
     def close(self) -> None:
         """By a thread: uvicorn takes a fifth of a second to end, and does nothing in it."""

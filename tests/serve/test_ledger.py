@@ -79,7 +79,7 @@ def test_an_edit_that_raises_changes_nothing_and_is_in_the_audit_log(ledger, fab
     with pytest.raises(ConfigError, match="over quota"):
         ledger.change("ci", "make acme", edit)
     assert (ledger.desired().slices, fabric.writes) == ({}, 0)
-    assert audit(ledger)[-1] == ("ci", "make acme", "refused: over quota")
+    wait_until(lambda: audit(ledger)[-1] == ("ci", "make acme", "refused: over quota"))
 
 
 def test_what_the_fabric_refuses_is_not_in_the_database(ledger, fabric):
@@ -253,25 +253,6 @@ def test_a_cancelled_change_never_happens(ledger, fabric):
     assert set(ledger.desired().slices) == {0x0101}
 
 
-def test_a_flood_of_refusals_is_counted_and_not_kept(ledger, fabric):
-    fabric.gate.clear()
-    first = ledger.submit("ci", "make acme", put(ACME))
-    fabric.entered.wait()
-    for _ in range(5000):
-        ledger.note("nobody", "GET /", "refused: no token")
-    fabric.gate.set()
-    first.result()
-    ledger.change("ci", "nothing", lambda draft: None)
-    results = [result for _, _, result in audit(ledger)]
-    assert "4000 more refusals, too many at once to be written one by one" in results
-
-
-def test_what_no_database_takes_does_no_harm(ledger):
-    ledger.note("a\0b", "GET /\udc80", "refused")
-    ledger.change("ci", "nothing", lambda draft: None)
-    assert ("a\\0b", "GET /?", "refused") in audit(ledger)
-
-
 # -- ports that are gone ----------------------------------------------------------------------------------------------
 
 TWO = {"a": {"hosts": ["h[1-2]"]}, "b": {"hosts": ["h3"]}}
@@ -330,7 +311,7 @@ def test_who_wait_for_a_silent_fabric_are_refused_together(ledger, fabric, monke
     assert len(tries) == 2
     ledger.change("ci", "notes are written", lambda draft: None)
     refused = [what for _, what, result in audit(ledger) if result == "refused: nobody answers"]
-    assert refused == ["the first", "more", "more"]
+    assert refused == ["the first", "more"]  # the second is alike, and counted
 
 
 def test_the_audit_log_ends_changes_by_age_and_refusals_by_count(ledger, monkeypatch):
@@ -338,7 +319,7 @@ def test_the_audit_log_ends_changes_by_age_and_refusals_by_count(ledger, monkeyp
     monkeypatch.setattr("weft.serve.store.AUDIT_REFUSALS", 3)
     ledger.change("ci", "a change", put(ACME))
     for number in range(5):
-        ledger.note("eve", f"try {number}", "refused: no")
+        ledger.refused("eve", f"try {number}", "no")
         ledger.change("ci", "later", lambda draft: None)
     said = [what for _, what, _ in audit(ledger)]
     assert [what for what in said if what.startswith("try")] == ["try 4"]

@@ -12,7 +12,9 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weft import web
+from weft.errors import WeftError
 from weft.serve.access import Access, Caller
+from weft.serve.audit import BODY_CHARACTERS
 from weft.serve.ledger import Ledger
 from weft.serve.problems import respond
 from weft.serve.settings import Settings, is_loopback
@@ -20,8 +22,8 @@ from weft.serve.settings import Settings, is_loopback
 OPEN = {"/healthz", "/docs", "/api/v1/openapi.json", *web.PATHS}  # for everybody
 NOTED = "is_noted"  # in the state of a request: the audit log has it, or will
 _READS = ("GET", "HEAD", "OPTIONS")
+_READS_BY_POST = ("/api/v1/intent/plan",)
 _MOST_COUNTED = 10_000
-_MOST_WORDS = 2000
 
 
 @dataclass(slots=True)
@@ -76,29 +78,53 @@ class Gate:
                 caller = await self._admit(Headers(scope=scope), address)
                 scope["state"]["caller"] = caller
                 who = caller.name
-            receive = _replay(await self._body(Headers(scope=scope), receive), receive)
+            body = await self._body(Headers(scope=scope), receive)
+            receive = _replay(body, receive)
         except _Refusal as refusal:
-            self._ledger.note(who, f"{scope['method']} {scope['path']}", f"refused: {refusal.detail}")
+            self._ledger.refused(who, f"{scope['method']} {scope['path']}", refusal.detail, refusal.status.phrase)
             return await _answer(refusal)(scope, receive, send)
-        if scope["method"] not in _READS:
-            send = self._noting(scope, send, who)
+        if scope["method"] not in _READS and scope["path"] not in _READS_BY_POST:
+            send = self._noting(scope, send, who, body)
         return await self._app(scope, receive, send)
 
-    def _noting(self, scope: Scope, send: Send, who: str) -> Send:
-        """What is refused before it becomes a change of the ledger, a body that cannot be read say, is noted too."""
-        status = 0
+    def _noting(self, scope: Scope, send: Send, who: str, body: bytes) -> Send:
+        """Return a `send` that adds requests to the audit log which no change of the ledger has put there.
+
+        Those are refusals, of a body that cannot be read for example, and what is done beside the ledger.
+        """
+        what = f"{scope['method']} {scope['path']}"
+        status, is_replaced = 0, False
 
         async def noting(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            elif status >= HTTPStatus.BAD_REQUEST and not scope["state"].get(NOTED):
+            nonlocal status, is_replaced
+            is_start = message["type"] == "http.response.start"
+            status = message["status"] if is_start else status
+            if scope["state"].get(NOTED) or is_replaced:
+                pass
+            elif is_start and status < HTTPStatus.BAD_REQUEST:
+                error = await self._note_done(who, f"{what} {_shown(body)}".rstrip())
+                if error is not None:
+                    is_replaced = True
+                    detail = f"it was done, and is not in the audit log: {error}"
+                    await respond(HTTPStatus.SERVICE_UNAVAILABLE, detail)(scope, _nothing_more, send)
+            elif not is_start and status >= HTTPStatus.BAD_REQUEST:
                 scope["state"][NOTED] = True
-                said = message.get("body", b"")[:_MOST_WORDS].decode(errors="replace")
-                self._ledger.note(who, f"{scope['method']} {scope['path']}", f"refused: {said}")
-            await send(message)
+                self._ledger.refused(who, what, _shown(message.get("body", b"")))
+            if not is_replaced:
+                await send(message)
 
         return noting
+
+    async def _note_done(self, who: str, what: str) -> WeftError | None:
+        """Wait until the audit log has a line; one that waits for a slow fabric is written later."""
+        line = asyncio.wrap_future(self._ledger.submit(who, what, lambda draft: None))
+        try:
+            await asyncio.wait_for(asyncio.shield(line), self._settings.patience_s)
+        except TimeoutError:
+            pass
+        except WeftError as error:
+            return error
+        return None
 
     async def _admit(self, headers: Headers, address: str) -> Caller:
         if wait_s := self._failures.spend(address, 0):
@@ -141,6 +167,14 @@ class Gate:
             detail = f"the request has not come within {patience_s:g} s"
             raise _Refusal(HTTPStatus.REQUEST_TIMEOUT, detail) from None
         return bytes(found)
+
+
+def _shown(body: bytes) -> str:
+    return body[:BODY_CHARACTERS].decode(errors="replace")
+
+
+async def _nothing_more() -> Message:
+    return {"type": "http.disconnect"}
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

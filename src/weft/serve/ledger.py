@@ -28,9 +28,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from weft.errors import ConfigError, Silent, SubnetError, WeftError
+from weft.serve.audit import DONE, AuditLine, Refusals, new_line
 from weft.serve.desired import DIRECT, Desired, Draft
 from weft.serve.drift import DriftWatch
-from weft.serve.store import DONE, AuditLine, Page, Store
+from weft.serve.store import Page, Store
 from weft.tenants.drivers.driver import Conflict, Driver
 from weft.tenants.recall import recall, remember
 from weft.tenants.reconcile import Names, compare, lines
@@ -40,7 +41,6 @@ T = TypeVar("T")
 _LOOK_S = 0.2  # what another process has written is seen after this
 _FRESH_S = 2.0  # an inventory that is older is asked for again
 _MOST_AT_ONCE = 200
-_MOST_NOTES = 1000  # that wait; a flood of refusals shall not fill the memory
 _TRIES = 3
 log = logging.getLogger("weft.serve")
 
@@ -68,8 +68,8 @@ class Ledger:
         self._was_away = False  # it did not answer a question, and may come back without what it had
         self._taken: frozenset[int] = frozenset()
         self._waiting: queue.SimpleQueue[_Change[Any] | None] = queue.SimpleQueue()
-        self._notes: deque[AuditLine] = deque()  # any thread adds
-        self._unwritten = 0
+        self._notes: deque[AuditLine] = deque()  # of what the ledger did by itself
+        self._refusals = Refusals()
         self._complaint = ""  # the last one
         try:
             if driver is not None:
@@ -139,23 +139,24 @@ class Ledger:
         self._waiting.put(change)
         return change.answer
 
-    def note(self, actor: str, what: str, result: str) -> None:
-        """A line of the audit log, for what was refused before it became a change; written with the next batch."""
-        if len(self._notes) < _MOST_NOTES:
-            self._notes.append(_line(actor, what, result, self._desired.revision))
-        else:
-            self._unwritten += 1
+    def refused(self, actor: str, what: str, reason: str, kind: str = "") -> None:
+        """Add a refusal to the audit log; it is written with the next batch, those like it as a count."""
+        self._refusals.add(actor, what, f"refused: {reason}", self._desired.revision, kind)
+
+    def _note(self, what: str) -> None:
+        """Add to the audit log what the ledger does by itself."""
+        self._notes.append(new_line("weft", what, DONE, self._desired.revision))
 
     def _live(self) -> None:
         while True:
             batch, is_last = self._take()
             batch = [one for one in batch if one.answer.set_running_or_notify_cancel()]
             try:
-                if batch or self._notes:
+                if batch or self._notes or self._refusals.is_due():
                     self._carry_out(batch)
                 elif self._is_unsure or self._was_away:
                     self._settle()
-                    self.note("weft", "make the fabric what the ledger says, after doubt", DONE)
+                    self._note("make the fabric what the ledger says, after doubt")
                 elif self.drift is not None and self.driver is not None and self.drift.is_due():
                     self._compare(self.driver, self.drift)
                 else:
@@ -166,7 +167,16 @@ class Ledger:
                     if not one.answer.done():
                         one.answer.set_exception(error)
             if is_last:
+                self._finish()
                 return
+
+    def _finish(self) -> None:
+        """Write what is left for the audit log."""
+        if self._notes or self._refusals.is_due(is_last=True):
+            try:
+                self._commit([], is_last=True)
+            except WeftError as error:
+                self._complain(error)
 
     def _complain(self, error: Exception) -> None:
         """Once, however often it is tried."""
@@ -212,30 +222,35 @@ class Ledger:
                     self._carry_out([one])
                 return
             for one in batch:  # without any they were notes alone, which stay for the next time
-                self.note(one.actor, one.what, _reason(error))
+                self.refused(one.actor, one.what, str(error))
                 one.answer.set_exception(error)
             return
-        for answer, result, refusal in done:
+        for one, (result, refusal) in zip(batch, done, strict=True):
             if refusal is not None:
-                answer.set_exception(refusal)
+                self.refused(one.actor, one.what, str(refusal))
+                one.answer.set_exception(refusal)
             else:
-                answer.set_result(result)
+                one.answer.set_result(result)
 
-    def _commit(self, batch: list[_Change[Any]]) -> list[tuple[Future[Any], Any, Exception | None]]:
+    def _commit(self, batch: list[_Change[Any]], is_last: bool = False) -> list[tuple[Any, Exception | None]]:
         with self.store.writing() as page:
             before = self._desired if page.revision == self._desired.revision else page.load()
-            after, done, lines, forgotten = before, [], self._take_notes(), set[int]()
+            after, done, forgotten = before, list[tuple[Any, Exception | None]](), set[int]()
+            notes, refusals, changes = [*self._notes], self._refusals.take(is_last=is_last), list[AuditLine]()
             try:
                 for one in batch:
                     draft = Draft(after, self.inventory, self._taken)
                     after, result, refusal = _run(one, draft)
                     forgotten |= draft.forgotten
-                    done.append((one.answer, result, refusal))
-                    lines.append(_line(one.actor, one.what, _reason(refusal), after.revision))
-                self._write(page, before, after, lines, forgotten)
+                    done.append((result, refusal))
+                    if refusal is None:
+                        changes.append(new_line(one.actor, one.what, DONE, after.revision))
+                self._write(page, before, after, [*notes, *refusals, *changes], forgotten)
             except BaseException:
-                self._notes.extendleft(reversed(lines[: len(lines) - len(done)]))
+                self._refusals.put_back(refusals)
                 raise
+        for _ in notes:
+            self._notes.popleft()
         self._desired = after
         return done
 
@@ -255,14 +270,6 @@ class Ledger:
                 self._known = {guid: port for guid, port in self._known.items() if guid not in guids}
                 left = tuple(port for port in self._inventory.ports if port.guid not in guids)
                 self._inventory = replace(self._inventory, ports=left)
-
-    def _take_notes(self) -> list[AuditLine]:
-        notes = [self._notes.popleft() for _ in range(len(self._notes))]
-        if self._unwritten:
-            result = f"{self._unwritten} more refusals, too many at once to be written one by one"
-            notes.append(_line("weft", "audit", result, self._desired.revision))
-            self._unwritten = 0
-        return notes
 
     # -- the fabric ---------------------------------------------------------------------------------------------------
 
@@ -317,7 +324,7 @@ class Ledger:
         driver.check(repair=True)
         if not driver.check(repair=False):
             what = f"repair {len(drift.differences):,} differences: {drift.differences[0]}"
-            self.note("weft", what, DONE)
+            self._note(what)
             drift.are_repaired()
 
     def _settle(self) -> None:
@@ -352,7 +359,7 @@ class Ledger:
                 lanes=found.lanes,
             )
             page.save(before, self._desired)
-            page.audit([_line("weft", f"take over what {title} has", DONE, self._desired.revision)])
+            page.audit([new_line("weft", f"take over what {title} has", DONE, self._desired.revision)])
             page.commit()
 
 
@@ -362,16 +369,3 @@ def _run(change: _Change[Any], draft: Draft) -> tuple[Desired, Any, Exception | 
         return draft.sealed(), result, None
     except Exception as refusal:
         return draft.before, None, refusal
-
-
-def _line(actor: str, what: str, result: str, revision: int) -> AuditLine:
-    return AuditLine(time.time(), _plain(actor), _plain(what), _plain(result), revision)
-
-
-def _plain(words: str) -> str:
-    """What any database takes: no NUL, no half characters."""
-    return words.encode(errors="replace").decode().replace("\0", "\\0")
-
-
-def _reason(refusal: Exception | None) -> str:
-    return DONE if refusal is None else f"refused: {refusal}"

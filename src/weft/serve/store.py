@@ -1,10 +1,4 @@
-"""The database of the service: SQLite by default, PostgreSQL by URL; the same five tables.
-
-ledger       one row: the revision, which whoever writes locks
-slices       by P_Key, with owner
-documents    by kind and name
-audit        who did what, when, and how it ended
-ports        that were seen, by GUID: those that are down keep their names
+"""The database of the service: SQLite by default, PostgreSQL by URL; the same tables, see `schema`.
 
 with store.writing() as page:            # waits for other writers, of this process and of others
     page.save(before, after)
@@ -17,21 +11,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from sqlalchemy import (
     URL,
-    BigInteger,
-    Column,
     Connection,
     Engine,
-    Float,
-    Integer,
-    MetaData,
-    String,
     Table,
-    Text,
     create_engine,
     delete,
     event,
@@ -46,69 +33,29 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from weft.errors import ConfigError, SubnetError
 from weft.ids import Guid
+from weft.serve.audit import CHANGES, DONE, REFUSALS, AuditLine
 from weft.serve.desired import Desired
+from weft.serve.schema import AUDIT, CHAINS, DOCUMENTS, LEDGER, PORTS, SLICES, prepare
 from weft.sm.conf.qos_options import QosOptions
 from weft.tenants.recall import Known
 from weft.tenants.slices import EndPort, Slice
 
-LAYOUT = 1  # of these tables
 _URLS = "sqlite:////var/lib/weft/ledger.db, or postgresql://user@host/database"
 _BUSY_S = 60
-DONE = "done"  # the result of a change that was not refused
 AUDIT_KEPT_S = 365 * 24 * 3600.0
 AUDIT_REFUSALS = 100_000  # are kept if they are among so many newest lines
 _PRUNED_EACH = 1000  # lines
-_MAKING = 0x7765_6674  # the lock of who makes the tables
 _AT_ONCE = 500  # keys in one statement
 _FABRIC = ("fabric", "")  # the document with what is said for all slices
 _Rows = Mapping[tuple[Any, ...], tuple[Any, ...]]  # the rest of a row by its key
-
-_META = MetaData()
-_LEDGER = Table(
-    "ledger",
-    _META,
-    Column("id", Integer, primary_key=True),
-    Column("layout", Integer, nullable=False),
-    Column("revision", BigInteger, nullable=False),
-)
-_SLICES = Table(
-    "slices",
-    _META,
-    Column("p_key", Integer, primary_key=True),
-    Column("owner", String(16), nullable=False),
-    Column("body", Text, nullable=False),
-)
-_DOCUMENTS = Table(
-    "documents",
-    _META,
-    Column("kind", String(32), primary_key=True),
-    Column("name", String(255), primary_key=True),
-    Column("body", Text, nullable=False),
-)
-_AUDIT = Table(
-    "audit",
-    _META,
-    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
-    Column("at_s", Float(53), nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("what", Text, nullable=False),
-    Column("result", Text, nullable=False),
-    Column("revision", BigInteger, nullable=False),
-)
-_PORTS = Table("ports", _META, Column("guid", String(18), primary_key=True), Column("body", Text, nullable=False))
 
 
 class StoreError(SubnetError):
     """The database does not do what is asked of it."""
 
 
-class AuditLine(NamedTuple):
-    at_s: float  # since 1970
-    actor: str
-    what: str
-    result: str  # "done", or why it was refused
-    revision: int  # of the ledger after it
-    id: int = 0  # 0: not written yet
+class Tampered(SubnetError):
+    """The audit log is not as it was written."""
 
 
 class _Common(msgspec.Struct):
@@ -123,7 +70,7 @@ class Page:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         # The row is locked until the end. PostgreSQL lets others wait here; SQLite did so at BEGIN IMMEDIATE.
-        query = select(_LEDGER.c.revision).where(_LEDGER.c.id == 1).with_for_update()
+        query = select(LEDGER.c.revision).where(LEDGER.c.id == 1).with_for_update()
         self.revision: int = connection.execute(query).scalar_one()
 
     def load(self) -> Desired:
@@ -133,9 +80,9 @@ class Page:
         """Only differences are written."""
         if before.revision == after.revision:
             return
-        self._replace(_SLICES, *_changed(_slices(before), _slices(after)))
-        self._replace(_DOCUMENTS, *_changed(_documents(before), _documents(after)))
-        self._connection.execute(update(_LEDGER).values(revision=after.revision))
+        self._replace(SLICES, *_changed(_slices(before), _slices(after)))
+        self._replace(DOCUMENTS, *_changed(_documents(before), _documents(after)))
+        self._connection.execute(update(LEDGER).values(revision=after.revision))
 
     def _replace(self, table: Table, gone: list[tuple[Any, ...]], new: list[dict[str, Any]]) -> None:
         keys = list(table.primary_key)
@@ -145,51 +92,61 @@ class Page:
             self._connection.execute(insert(table), new)
 
     def audit(self, lines: Iterable[AuditLine]) -> None:
-        rows = [{key: value for key, value in line._asdict().items() if key != "id"} for line in lines]
-        if rows:
-            self._connection.execute(insert(_AUDIT), rows)
-            last = self._connection.execute(select(func.max(_AUDIT.c.id))).scalar_one()
-            if last % _PRUNED_EACH < len(rows):
-                self._prune(last, max(line["at_s"] for line in rows))
+        """Write lines, each linked to the one before it in its chain."""
+        heads: dict[str, str] = dict(self._connection.execute(select(CHAINS.c.kind, CHAINS.c.head)).all())
+        before, written = dict(heads), []
+        for line in lines:
+            linked = line.linked(heads[line.chain])
+            heads[line.chain] = linked.hash
+            written.append(linked)
+        if not written:
+            return
+        rows = [{key: value for key, value in line._asdict().items() if key != "id"} for line in written]
+        self._connection.execute(insert(AUDIT), rows)
+        for kind in heads.keys() - {kind for kind, head in before.items() if heads[kind] == head}:
+            self._connection.execute(update(CHAINS).where(CHAINS.c.kind == kind).values(head=heads[kind]))
+        last = self._connection.execute(select(func.max(AUDIT.c.id))).scalar_one()
+        if last % _PRUNED_EACH < len(written):
+            self._prune(last, max(line.at_s for line in written))
 
     def _prune(self, last: int, now_s: float) -> None:
-        """Refusals by count, or a caller who is refused all day would fill the disk; changes by age alone, or he would
-        push them out."""
-        is_old = _AUDIT.c.at_s < now_s - AUDIT_KEPT_S
-        is_refusal = (_AUDIT.c.result != DONE) & (_AUDIT.c.id <= last - AUDIT_REFUSALS)
-        self._connection.execute(delete(_AUDIT).where(is_old | is_refusal))
+        """Remove the oldest lines: changes by age alone, so that a flood of refusals cannot push them out."""
+        for kind, is_its in ((CHANGES, AUDIT.c.result == DONE), (REFUSALS, AUDIT.c.result != DONE)):
+            is_young = is_its & (AUDIT.c.at_s >= now_s - AUDIT_KEPT_S)
+            first = self._connection.execute(select(func.min(AUDIT.c.id)).where(is_young)).scalar() or last + 1
+            if kind == REFUSALS:
+                first = max(first, last - AUDIT_REFUSALS + 1)
+            is_pruned = is_its & (AUDIT.c.id < first)
+            newest = select(AUDIT.c.hash).where(is_pruned).order_by(AUDIT.c.id.desc()).limit(1)
+            base = self._connection.execute(newest).scalar()
+            if base is not None:
+                self._connection.execute(delete(AUDIT).where(is_pruned))
+                self._connection.execute(update(CHAINS).where(CHAINS.c.kind == kind).values(base=base))
 
     def remember(self, before: Known, after: Known) -> None:
         """Another process may have written the same already."""
         new = [port for guid, port in after.items() if before.get(guid) != port]
         gone = {port.guid for port in new} | (before.keys() - after.keys())
         rows = [{"guid": str(Guid(port.guid)), "body": msgspec.json.encode(port).decode()} for port in new]
-        self._replace(_PORTS, [(str(Guid(guid)),) for guid in gone], rows)
+        self._replace(PORTS, [(str(Guid(guid)),) for guid in gone], rows)
 
     def commit(self) -> None:
         self._connection.commit()
 
 
 class Store:
-    """Open a database; tables that are not there are made."""
+    """An open database, with tables of the current layout."""
 
     def __init__(self, url: str) -> None:
         self._engine = _engine(url)
         self.title = self._engine.url.render_as_string(hide_password=True)
-        with self._errors():
-            self._make_tables()
-
-    def _make_tables(self) -> None:
-        with self._engine.connect().execution_options(writes=True) as connection:
-            if connection.dialect.name == "postgresql":  # two processes that start at once would both make them
-                connection.execute(select(func.pg_advisory_xact_lock(_MAKING)))
-            _META.create_all(connection)
-            layout = connection.execute(select(_LEDGER.c.layout)).scalar()
-            if layout is None:
-                connection.execute(insert(_LEDGER).values(id=1, layout=LAYOUT, revision=0))
-            elif layout != LAYOUT:
-                raise ConfigError(f"{self.title} has tables of layout {layout}; this weft knows {LAYOUT}: name another")
-            connection.commit()
+        try:
+            with self._errors(), self._engine.connect().execution_options(writes=True) as connection:
+                prepare(connection, self.title)
+                connection.commit()
+        except BaseException:
+            self.close()
+            raise
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Page]:
@@ -203,19 +160,52 @@ class Store:
 
     def known_ports(self) -> Known:
         with self._errors(), self._engine.connect() as connection:
-            found = [msgspec.json.decode(body, type=EndPort) for (body,) in connection.execute(select(_PORTS.c.body))]
+            found = [msgspec.json.decode(body, type=EndPort) for (body,) in connection.execute(select(PORTS.c.body))]
         return {port.guid: port for port in found}
 
     def revision(self) -> int:
         with self._errors(), self._engine.connect() as connection:
-            found: int = connection.execute(select(_LEDGER.c.revision)).scalar_one()
+            found: int = connection.execute(select(LEDGER.c.revision)).scalar_one()
             return found
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Give a connection that sees the database as it is now, whatever is written meanwhile."""
+        with self._errors(), self._engine.connect() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execution_options(isolation_level="REPEATABLE READ")
+            yield connection
+
+    def check_audit(self) -> dict[str, AuditLine]:
+        """Check the hash chains of the audit log. Returns the last line of each; Tampered if one is broken."""
+        newest: dict[str, AuditLine] = {}
+        with self.reading() as connection:
+            chains = {row.kind: row for row in connection.execute(select(CHAINS))}
+            hashes = {kind: row.base for kind, row in chains.items()}
+            for row in connection.execute(select(AUDIT).order_by(AUDIT.c.id)).yield_per(_AT_ONCE).mappings():
+                line = AuditLine(**row)
+                hashes[line.chain] = line.linked(hashes[line.chain]).hash
+                if hashes[line.chain] != line.hash:
+                    raise Tampered(
+                        f"line {line.id} of the audit log does not fit its hash: it was changed, or a line of the "
+                        f"{line.chain} before it was changed, added or removed"
+                    )
+                newest[line.chain] = line
+            for kind, chain in chains.items():
+                if hashes[kind] != chain.head:
+                    raise Tampered(f"the newest {kind} of the audit log are missing")
+        return newest
+
+    def audit_line(self, number: int) -> AuditLine | None:
+        with self._errors(), self._engine.connect() as connection:
+            row = connection.execute(select(AUDIT).where(AUDIT.c.id == number)).mappings().first()
+            return None if row is None else AuditLine(**row)
 
     def audit_lines(self, before: int | None = None, most: int = 100) -> list[AuditLine]:
         """The newest first; with `before`, those older than that one."""
-        query = select(_AUDIT).order_by(_AUDIT.c.id.desc()).limit(most)
+        query = select(AUDIT).order_by(AUDIT.c.id.desc()).limit(most)
         if before is not None:
-            query = query.where(_AUDIT.c.id < before)
+            query = query.where(AUDIT.c.id < before)
         with self._errors(), self._engine.connect() as connection:
             return [AuditLine(**row) for row in connection.execute(query).mappings()]
 
@@ -259,9 +249,9 @@ def _row(key: tuple[Any, ...], value: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def _load(connection: Connection) -> Desired:
-    revision = connection.execute(select(_LEDGER.c.revision)).scalar_one()
-    rows = connection.execute(select(_SLICES).order_by(_SLICES.c.p_key)).all()
-    documents = {(kind, name): body for kind, name, body in connection.execute(select(_DOCUMENTS))}
+    revision = connection.execute(select(LEDGER.c.revision)).scalar_one()
+    rows = connection.execute(select(SLICES).order_by(SLICES.c.p_key)).all()
+    documents = {(kind, name): body for kind, name, body in connection.execute(select(DOCUMENTS))}
     common = documents.pop(_FABRIC, None)
     said = msgspec.json.decode(common, type=_Common) if common else _Common()
     return Desired(

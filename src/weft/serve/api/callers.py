@@ -56,6 +56,8 @@ class Entry(msgspec.Struct, kw_only=True):
     what: str
     result: str
     revision: int
+    times: int  # of refusals like this one
+    hash: str  # of this line and the one before it of the same kind
 
 
 def _admins_only(request: Request) -> None:

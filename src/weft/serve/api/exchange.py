@@ -17,6 +17,7 @@ import msgspec
 from fastapi import Request, Response
 
 from weft.serve.access import Caller
+from weft.serve.audit import BODY_CHARACTERS
 from weft.serve.desired import Draft
 from weft.serve.gate import NOTED
 from weft.serve.ledger import Ledger
@@ -24,7 +25,6 @@ from weft.serve.problems import MEDIA, Forbidden, Late, Problem, Stale
 
 T = TypeVar("T")
 PREFIX = "/api/v1"
-_MOST_WORDS = 2000  # of a body in the audit log
 _MOST_KEPT = 64  # answers: a tenant each may have its own
 _ALWAYS = (401, 429, 413, 408, 503)  # what any route may answer
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -133,7 +133,7 @@ def refuse(request: Request, rule: str) -> Forbidden:
     caller = caller_of(request)
     error = Forbidden(f"{caller.name} has the role {caller.role}: {rule}")
     setattr(request.state, NOTED, True)
-    ledger_of(request).note(caller.name, f"{request.method} {request.url.path}", f"refused: {error}")
+    ledger_of(request).refused(caller.name, f"{request.method} {request.url.path}", str(error))
     return error
 
 
@@ -151,7 +151,7 @@ async def change(request: Request, edit: Callable[[Draft], T], *, is_secret: boo
     ledger, patience_s = ledger_of(request), request.app.state.settings.patience_s
     what = f"{request.method} {request.url.path}"
     if not is_secret:
-        what = f"{what} {(await request.body())[:_MOST_WORDS].decode(errors='replace')}".rstrip()
+        what = f"{what} {(await request.body())[:BODY_CHARACTERS].decode(errors='replace')}".rstrip()
     setattr(request.state, NOTED, True)
     future = ledger.submit(caller_of(request).name, what, edit)
     try:
@@ -160,5 +160,5 @@ async def change(request: Request, edit: Callable[[Draft], T], *, is_secret: boo
         how = "it is being carried out: the audit log says how it ends"
         if future.cancelled():
             how = "it was withdrawn"
-            ledger.note(caller_of(request).name, what, f"refused: {how} after {patience_s:g} s")
+            ledger.refused(caller_of(request).name, what, f"{how} after {patience_s:g} s")
         raise Late(f"the fabric has not taken this within {patience_s:g} s; {how}") from None
