@@ -258,6 +258,27 @@ def test_a_server_with_fewer_rails_has_the_rest_of_its_adapters_without_a_cable(
         catalog.server("dgx-h100+9rails")
 
 
+def test_the_own_card_of_a_server_is_cabled_with_all_ports_of_its_ethernet_mode():
+    box = catalog.server("dgx-b300").equipped(catalog.adapter("ConnectX-8-EN"))
+    assert (box.rails, box.ports_per_cage, box.name) == (16, 2, "dgx-b300+ConnectX-8-EN")
+    assert box.compute[:4] == ("mlx5_4", "mlx5_4_p2", "mlx5_7", "mlx5_7_p2")
+    assert box.pcie_tree["pcie0"] == ("gpu0", "mlx5_4", "mlx5_4_p2")
+    assert {box.cages[name] for name in ("mlx5_4", "mlx5_4_p2")} == {"mlx5_4"}
+    half = box.cabled(8)
+    assert (half.rails, half.spare) == (8, ("mlx5_7", "mlx5_7_p2", "mlx5_9", "mlx5_9_p2", *half.spare[4:]))
+    assert catalog.server(half.name) == half
+    assert box.equipped(catalog.adapter("ConnectX-8")) == catalog.server("dgx-b300")
+    with pytest.raises(ConfigError, match="rails are 1 to 16, 2 for each card, not 3"):
+        box.cabled(3)
+    assert catalog.server("dgx-h100").equipped(catalog.adapter("ConnectX-8-EN")).rails == 8  # another card
+
+
+def test_a_server_keeps_its_own_card_where_that_speaks_the_fabric_s_speed():
+    b300 = catalog.server("dgx-b300")
+    cards = {name: b300.card_for(catalog.interconnect(name)).name for name in ("roce-400", "xdr", "ndr", "efa-400")}
+    assert cards == {"roce-400": "ConnectX-8-EN", "xdr": "ConnectX-8", "ndr": "ConnectX-7", "efa-400": "EFA-4x100"}
+
+
 def test_a_cage_of_a_server_with_two_ports_takes_twin_plugs_and_transceivers() -> None:
     fit = {cable.name for cable in catalog.cables() if cable.fits("twin adapters")}
     assert {"NDR-DAC", "NDR-ACC", "NDR-SR4", "400GbE-DR4-100m", "HDR-DAC"} <= fit

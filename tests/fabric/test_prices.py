@@ -52,6 +52,25 @@ def test_what_has_no_price_of_its_own_has_the_documents() -> None:
     }
 
 
+def test_parts_of_800_gigabit_have_prices_of_their_own(tmp_path: Path) -> None:
+    """Two ports of 400G on one card count as 800G; a price of yours for all ports goes before weft's for 800G."""
+    prices = read_prices()
+    fast = {name: prices.of(catalog.find(name)) for name in ("ConnectX-8", "ConnectX-8-EN", "Q3400", "SN5600")}
+    assert {name: price.low_usd for name, price in fast.items() if price} == {
+        "ConnectX-8": 4_500,
+        "ConnectX-8-EN": 1_500,
+        "Q3400": 144 * 1_000,
+        "SN5600": 64 * 400,
+    }
+    link = prices.link(catalog.cable_for("XDR", 30))
+    assert link is not None
+    assert (link.low_usd, link.high_usd) == (2 * 600 + 50, 2 * 1_000 + 100)
+    mine = read_prices(write(tmp_path, f'["InfiniBand switch port"]\nusd = 70\n{OFFER}'))
+    ours = mine.of(catalog.switch("Q3400"))
+    assert ours is not None
+    assert ours.low_usd == 144 * 70
+
+
 def test_only_omni_path_has_no_price() -> None:
     parts = [*catalog.switches(), *catalog.adapters()]
     missing = [part for part in parts if read_prices().of(part) is None]

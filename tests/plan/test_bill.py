@@ -135,6 +135,24 @@ def test_more_cards_than_servers_are_sold_with_are_bought(unit: Cabling) -> None
     assert fewer.beside.low_usd == bill.beside.low_usd + 2 * 8 * card.low_usd
 
 
+def test_cards_sold_with_servers_are_deducted_once(unit: Cabling) -> None:
+    """A VPI card has two entries: where a fabric has lines of both, only as many as the servers bring are free."""
+    bill = make_bill(unit, read_prices())
+    (ethernet,) = (read_prices().of(catalog.adapter("ConnectX-7-EN")),)
+    assert ethernet is not None
+    (card,) = [item for item in bill.items if item.kind == "adapter"]
+    both = replace(bill, items=(*bill.items, replace(card, name="ConnectX-7-EN", price=ethernet)))
+    assert both.beside.low_usd == bill.beside.low_usd + 256 * ethernet.low_usd
+
+
+def test_a_connectx_8_with_two_ethernet_ports_is_the_card_that_a_dgx_b300_is_sold_with() -> None:
+    fabric = weft.load("superpod:su=1,server=dgx-b300+ConnectX-8-EN,servers=4,leaves=4,switch=SN5600")
+    bill = bill_of(fabric, read_prices())
+    (cards,) = bill.of_kind("adapter")
+    assert (bill.links - 4 * 64, cards.name, cards.count) == (4 * 16, "ConnectX-8-EN", 4 * 8)
+    assert bill.beside.low_usd == bill.low_usd - cards.total.low_usd
+
+
 def test_a_plain_server_has_no_cards_in_its_price() -> None:
     bill = of("star:hosts=2")
     assert bill.cluster is not None

@@ -138,6 +138,6 @@ def test_names_are_escaped(plan: Plan) -> None:
 
 
 def test_a_power_that_nobody_knows_is_not_nothing() -> None:
-    """A Q3400 stands in no catalog with its watts."""
-    plan = make_plan(size(Request(servers=2, server="dgx-b300")))
+    """The catalog has no watts of an SN4700."""
+    plan = make_plan(size(Request(servers=2, switch="SN4700")))
     assert "What the fabric draws is not known." in words(to_html(plan))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import weft
+from weft.errors import ConfigError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.plan.floor.cables import Cabling, cable
@@ -105,6 +107,39 @@ def test_400_gigabit_ethernet_has_parts_that_fit_its_cages() -> None:
     assert {part.name for part in list_parts(hosts)} == {"MMS1V00-WM", "MMS4X00-NS400", "MFP7E30"}
     near = cabled("torus:2x2,server=host+ConnectX-7-EN,switch=SN5400,speed=400GbE")
     assert "MCP1660-W" in {part.name for part in list_parts(near)}
+
+
+def order(spec: str) -> Counter[str]:
+    ordered = Counter[str]()
+    for part in list_parts(cabled(spec)):
+        ordered[part.name] += part.count
+    return ordered
+
+
+def test_an_sn5600_split_to_400_gigabit_has_twin_port_osfp_plugs() -> None:
+    """One finned plug for two ports in each switch cage, one flat plug for two ports in each cage of a server."""
+    ordered = order("superpod:su=1,server=dgx-h100+ConnectX-7-EN,switch=SN5600")  # 64 servers
+    assert ordered["MMA4Z00-NS-T"] + 2 * ordered["MCP4Y10"] == (512 + 2 * 512) / 2
+    assert ordered["MMA4Z00-NS-FLT"] == 64 * 4
+    assert not {"MMS1V00-WM", "MFA1U60-W"} & set(ordered)
+    two_ports = order("superpod:su=1,server=dgx-b300+ConnectX-8-EN,switch=SN5600,servers=8,leaves=4")
+    assert two_ports["MMA4Z00-NS-FLT"] == 8 * 8  # a cage for each ConnectX-8
+
+
+def test_xdr_has_finned_plugs_in_switches_and_flat_ones_in_adapters() -> None:
+    fabric = "superpod:su=1,server=dgx-b300,servers=8,leaves=4"
+    ordered = order(fabric)
+    uplinks = len(cabled(fabric)) - 64
+    assert ordered == {"MMS4A20-XM800": 64, "MMS4A00-XM": 64 / 2 + uplinks, "MFP7E30": 64 + uplinks}
+
+
+def test_switches_whose_cages_no_cable_joins_are_refused() -> None:
+    tree = weft.load("fat-tree:hosts=129,switch=SN5600")
+    model = tree.nodes.model.copy()
+    model[tree["spine1"].index] = len(tree.models)
+    mixed = replace(tree, models=(*tree.models, "SN5400"), nodes=replace(tree.nodes, model=model))
+    with pytest.raises(ConfigError, match="no 400GbE cable with plugs for OSFP and QSFP56-DD cages"):
+        cable(place(mixed))
 
 
 def test_a_tier_has_one_name() -> None:

@@ -124,6 +124,17 @@ def test_what_is_built_to_grow_is_the_first_part_of_the_later_fabric():
     assert find_oddities(made.fabric, levels(made.fabric)) == ()
 
 
+@pytest.mark.parametrize(
+    ("gpus", "server", "leaf", "spine", "ports"),
+    [(1_024, "dgx-h100", 16, 8, 1_024), (4_096, "dgx-b300", 128, 64, 2 * 4_096)],
+)
+def test_an_sn5600_joins_servers_by_128_ports_of_400_gigabit(gpus, server, leaf, spine, ports):
+    """By hand: half of a leaf's 128 ports look down; a ConnectX-8 has two ports of 400GbE and none of 800GbE."""
+    made = size(Request(gpus=gpus, server=server, switch="SN5600"))
+    assert (made.leaf, made.spine, made.core) == (leaf, spine, 0)
+    assert made.cables == {"node_leaf": ports, "leaf_spine": ports}
+
+
 def test_a_dragonfly_is_balanced_and_says_its_global_bandwidth():
     made = size(Request(gpus=16_384, topology="dragonfly+"))
     assert (made.leaf, made.spine, made.core) == (512, 512, 0)
@@ -136,7 +147,8 @@ def test_the_fabric_follows_from_the_server_or_the_switch():
     assert Request(gpus=64, switch="SN4700").template.compute_adapter == "ConnectX-7-EN"
     assert Request(gpus=64, fabric="xdr", rails=4).template.name == "dgx-h100+ConnectX-8+4rails"
     assert Request(servers=64, server="host").kind == "fat-tree"
-    assert Request(servers=4, switch="SN5600").template == catalog.server("dgx-h100")
+    assert Request(servers=4, switch="SN5600").template.compute_adapter == "ConnectX-7-EN"
+    assert Request(servers=4, switch="SX6036", server="host").template == catalog.server("host")
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def _rows(found: Comparison) -> list[tuple[Cell, ...]]:
     return [
         (
             one.wire.name,
-            f"{one.cluster.nics} × {one.wire.adapter}",
+            f"{one.cluster.nics} × {one.template.compute_adapter}",
             one.bill.count("switch"),
             show_time(one.time_us),
             show_band(one.band.low_us, one.band.high_us),

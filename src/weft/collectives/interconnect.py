@@ -16,6 +16,7 @@ from weft.fabric.catalog import Interconnect
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.spec import load, parse, rewrite
+from weft.fabric.topologies.builder import ports_for
 from weft.fabric.topologies.superpod import fit_superpod
 from weft.sim.engine import Memory, Network, Options, Paths
 
@@ -43,12 +44,12 @@ def template_of(fabric: Fabric, servers: Sequence[str] | None = None) -> catalog
 
 def respec(spec: str, wire: Interconnect, template: catalog.Server, servers: int) -> str:
     """The same topology with the switch and the card of that fabric, for so many servers."""
-    box = template.equipped(catalog.adapter(wire.adapter))
+    box = template.equipped(template.card_for(wire))
     name, given = parse(spec)
     size: dict[str, int | None] = {}
     if name == "superpod":
         asked = {key: given[key] for key in ("leaves", "ufm") if key in given}
-        radix = given.get("radix") or catalog.switch(wire.switch).ports
+        radix = given.get("radix") or ports_for(catalog.switch(wire.switch), box.adapter)
         size = fit_superpod(servers, rails=box.rails, trays=box.trays, radix=radix, **asked)
     return rewrite(spec, switch=wire.switch, speed=None, server=box.name, **size)
 

@@ -139,7 +139,7 @@ class Outcome:
             "label": self.wire.label,
             "spec": self.fabric.spec,
             "adapters": {
-                "model": self.wire.adapter,
+                "model": self.template.compute_adapter,
                 "per_server": self.cluster.nics,
                 "gbit_s": self.cluster.nic_gbit_s,
             },
@@ -285,7 +285,7 @@ def _held_up(one: Outcome, line_gbyte_s: float) -> str:
         )
     if one.crowd is not None:
         return f". {one.crowd}"
-    card = catalog.adapter(one.wire.adapter)
+    card = one.template.adapter
     slot = one.template.slot(card)
     if slot != card.pcie_per_port:
         return f", because the server's slots speak {slot} and the card is made for {card.pcie_per_port}"

@@ -125,7 +125,8 @@ def _cells(found: Comparison, one: Outcome) -> tuple[str, ...]:
         f"{found.speedup(one):,.3g}",
         f'<div class="bar">{parts}</div>',
         clean(one.bound),
-        f"{one.cluster.nics} × {clean(one.wire.adapter)}<br><small>{one.cluster.nic_gbit_s:g} Gbit/s each</small>",
+        f"{one.cluster.nics} × {clean(one.template.compute_adapter)}"
+        f"<br><small>{one.cluster.nic_gbit_s:g} Gbit/s each</small>",
         f"{one.bill.count('switch'):,}<br><small>{clean(one.wire.switch)}</small>",
         clean(show_usd(one.bill)),
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -24,13 +24,14 @@ from weft.errors import FileError, UnknownName, find_named
 from weft.fabric import catalog
 from weft.fabric.files.lab.document import Document, Struct
 from weft.fabric.kinds import Medium
-from weft.fabric.rates import Technology
+from weft.fabric.rates import Speed, Technology, parse_label
 
 ELECTRICITY = "kWh of electricity"
 YEARS, PUE = "years of use", "PUE"  # figures that are no dollars
 _MAKERS = {Technology.INFINIBAND: "InfiniBand", Technology.ETHERNET: "Ethernet", Technology.OMNI_PATH: "Omni-Path"}
 _CABLES = {Medium.DAC: "DAC cable", Medium.ACC: "ACC cable", Medium.AOC: "AOC cable"}  # of one link
 TRANSCEIVER, FIBRE = "transceiver port", "fibre"
+_FAST, _FAST_GBIT_S = "800G", 800  # parts of this rate have default prices of their own
 _FORM = 'one number or a band [low, high] of USD from 0 up: { usd = [400, 600], source = "...", date = 2026-11-02 }'
 
 
@@ -94,9 +95,11 @@ class Prices:
         """Of a switch, an adapter, a server, or a cable as it is ordered; None where it is not known."""
         match entry:
             case catalog.Switch():
-                return self.named(entry.name, f"{_MAKERS[entry.technology]} switch port", entry.ports)
+                port = f"{_MAKERS[entry.technology]} switch port"
+                return self.named(entry.name, _defaults(port, entry.rate_gbit_s), entry.ports)
             case catalog.Adapter():
-                return self.named(entry.name, f"{_MAKERS[entry.technology]} adapter")
+                card = f"{_MAKERS[entry.technology]} adapter"
+                return self.named(entry.name, _defaults(card, entry.ports * entry.rate_gbit_s))
             case catalog.Server():
                 return self.named(_own_name(entry.box))  # of `dgx-h100+ConnectX-8`
             case catalog.Cable() if entry.transceivers is None:
@@ -105,31 +108,47 @@ class Prices:
 
     def cable(self, entry: catalog.Cable, links: int) -> Price | None:
         """Of one that carries so many links: one of two legs may hang in the air."""
-        return self.named(entry.name, _CABLES[entry.medium], links, "links")
+        return self.named(entry.name, (_CABLES[entry.medium],), links, "links")
+
+    def transceiver(self, name: str, entry: catalog.Cable, ports: int) -> Price | None:
+        """Return the price of a transceiver of these optics that serves so many ports."""
+        rate_gbit_s = max(Speed.rate_gbit_s(*parse_label(speed)) for speed in entry.speeds)
+        return self.named(name, _defaults(TRANSCEIVER, rate_gbit_s), ports)
 
     def link(self, cable: catalog.Cable) -> Band | None:
         """What one link takes of it: half of a twin-port cable, or two ports of transceivers and a fibre."""
         if cable.transceivers is None:
             price = self.of(cable)
             return None if price is None else price * (1 / cable.links)
-        ports = max(one.ports // one.cages for one in catalog.switches() if one.speed in cable.speeds)
+        ports = max(
+            one.ports_at(speed) // one.cages
+            for one in catalog.switches()
+            for speed in set(one.speeds) & set(cable.speeds)
+            if not cable.cages or one.cage in cable.cages
+        )
         at_switch, at_adapter = cable.transceivers
-        cage = self.named(at_switch, TRANSCEIVER, ports)
-        port, fibre = self.named(at_adapter, TRANSCEIVER), self.named(cable.part, FIBRE)
+        cage = self.transceiver(at_switch, cable, ports)
+        port, fibre = self.transceiver(at_adapter, cable, 1), self.named(cable.part, (FIBRE,))
         return cage * (1 / ports) + port + fibre if cage and port and fibre else None
 
     def figure(self, name: str) -> float:
         """`YEARS`, `PUE`: one that weft always has."""
         return next(quotes[name].low_usd for quotes in self.layers if name in quotes)
 
-    def named(self, name: str, default: str = "", count: int = 1, what: str = "ports") -> Price | None:
-        """As a file has it under this name, or so many times the default: `named(ELECTRICITY)`."""
+    def named(self, name: str, defaults: Sequence[str] = (), count: int = 1, what: str = "ports") -> Price | None:
+        """Return the price under this name, or so many times the first default that a file has."""
         for quotes in self.layers:
             if name in quotes:
                 return quotes[name]
-            if default in quotes:
-                return quotes[default].times(count, what)
+            for default in defaults:
+                if default in quotes:
+                    return quotes[default].times(count, what)
         return None
+
+
+def _defaults(name: str, rate_gbit_s: float) -> tuple[str, ...]:
+    """Return the names of default prices for parts of this rate, the more specific first."""
+    return (f"{_FAST} {name}", name) if rate_gbit_s >= _FAST_GBIT_S else (name,)
 
 
 def read_prices(path: Path | None = None) -> Prices:
@@ -210,6 +229,7 @@ def _names() -> tuple[str, ...]:
         *cables,
         *dict.fromkeys(optics),
         *kinds,
+        *(f"{_FAST} {kind}" for kind in (*kinds, TRANSCEIVER)),
         *_CABLES.values(),
         TRANSCEIVER,
         FIBRE,

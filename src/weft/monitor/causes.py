@@ -69,9 +69,9 @@ def _cages(signs: Signs, link: int) -> set[_Place]:
     fabric, found = signs.well.ports.fabric, set()
     for node, _ in _switches(signs, link):
         model = catalog.by_device_id(int(fabric.nodes.vendor_id[node]), int(fabric.nodes.device_id[node]))
-        if isinstance(model, catalog.Switch) and model.ports > model.cages:
+        if isinstance(model, catalog.Switch) and (size := model.ports_per_cage(int(fabric.nodes.n_ports[node]))) > 1:
             slots = [slot for slot in signs.well.links.ends[link].tolist() if fabric.ports.node[slot] == node]
-            found |= {(node, (int(fabric.ports.number[slot]) - 1) // (model.ports // model.cages)) for slot in slots}
+            found |= {(node, (int(fabric.ports.number[slot]) - 1) // size) for slot in slots}
     return found
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
-from weft.fabric.prices import FIBRE, TRANSCEIVER, Band, Price, Prices
+from weft.fabric.prices import FIBRE, Band, Price, Prices
 from weft.plan.floor.cables import Cabling, cable
 from weft.plan.floor.parts import Part, list_parts
 from weft.plan.floor.racks import place
@@ -273,7 +273,7 @@ def _switch(box: catalog.Switch | None, model: str, ports: int, prices: Prices) 
     if box is None:
         return Item(kind="switch", name=model or "switch of unknown model", count=1)
     note = ""
-    if ports not in (box.ports, box.ports + 1):
+    if ports not in {n for whole in (box.ports, *box.breakout.values()) for n in (whole, whole + 1)}:
         note = f"no product: a {box.name} has {box.ports} ports; priced by the port"
         power_w = None if box.power_w is None else box.power_w * ports / box.ports
         name = f"{ports}-port {box.line[0].name} switch"
@@ -310,9 +310,9 @@ def _part(part: Part, entry: catalog.Cable, prices: Prices) -> Item:
     if part.kind == "cable":
         name, price = entry.name, prices.cable(entry, -(-each // 2))
     elif part.kind == "transceiver":
-        price = prices.named(name, TRANSCEIVER, each)
+        price = prices.transceiver(name, entry, each)
     else:
-        price = prices.named(name, FIBRE)
+        price = prices.named(name, (FIBRE,))
     drawn_w = 0.0 if part.kind == "fibre" else entry.power_w
     return Item(
         kind=part.kind,

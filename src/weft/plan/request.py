@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from weft.collectives.interconnect import own_wire
 from weft.errors import ConfigError, find_named
 from weft.fabric import catalog
+from weft.fabric.topologies.builder import ports_for
 
 TOPOLOGIES = ("superpod", "fat-tree", "dragonfly+")
 UFM_HOSTS = 2  # one stands by for the other
@@ -40,8 +41,9 @@ class Request:
             raise ConfigError("a plan is for so many GPUs or for so many servers: give one of the two, --gpus 1024")
         if self.fabric is not None and self.switch is not None:
             wire, switch = catalog.interconnect(self.fabric), catalog.switch(self.switch)
-            if wire.speed != switch.speed:
-                raise ConfigError(f"{wire.name} is {wire.speed} and {switch.name} speaks {switch.speed}: leave out one")
+            if wire.speed not in switch.speeds:
+                speeds = " or ".join(switch.speeds)
+                raise ConfigError(f"{wire.name} is {wire.speed} and {switch.name} speaks {speeds}: leave out one")
         if self.gpus is not None and not self.template.gpus:
             raise ConfigError(f"{self.template.name} has no GPUs: say how many servers, --servers {self.gpus}")
         if self.amount < 1:
@@ -68,7 +70,7 @@ class Request:
         box = catalog.server(self.server)
         box = box if self.rails is None else box.cabled(self.rails)
         wire = self.wire
-        return box if wire is None else box.equipped(catalog.adapter(wire.adapter))
+        return box if wire is None else box.equipped(box.card_for(wire))
 
     @property
     def wire(self) -> catalog.Interconnect | None:
@@ -79,7 +81,7 @@ class Request:
         if self.switch is None:
             return own
         switch = catalog.switch(self.switch)
-        fitting = [one for one in catalog.interconnects() if one.speed == switch.speed]
+        fitting = [one for one in catalog.interconnects() if one.speed in switch.speeds]
         return own if own in fitting else next(iter(fitting), None)
 
     @property
@@ -89,6 +91,11 @@ class Request:
         wire = self.wire
         assert wire is not None, "only a switch that is named can be of no fabric"
         return catalog.switch(wire.switch)
+
+    @property
+    def radix(self) -> int:
+        """The ports of a switch at the speed of these servers."""
+        return ports_for(self.switch_model, self.template.adapter)
 
     @property
     def kind(self) -> str:

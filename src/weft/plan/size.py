@@ -120,7 +120,7 @@ def _spec(request: Request, servers: int) -> str:
     """A topology of that size, in one line."""
     template, switch = request.template, request.switch_model
     given: dict[str, Any] = {"server": template.name, "switch": switch.name}
-    ports = {"rails": template.rails, "radix": switch.ports}
+    ports = {"rails": template.rails, "radix": request.radix}
     given |= _options(request)
     match request.kind:
         case "superpod":
@@ -148,7 +148,7 @@ def _options(request: Request) -> dict[str, Any]:
 
 def _most(request: Request) -> int:
     """Servers that the switches of a request can join; what a dragonfly+ can, its own `fit` says."""
-    ports = {"rails": request.template.rails, "radix": request.switch_model.ports}
+    ports = {"rails": request.template.rails, "radix": request.radix}
     if request.kind == "superpod":
         return most_in_superpod(**ports, trays=request.template.trays, ufm=_options(request)["ufm"])
     return most_in_fat_tree(**ports, **_options(request))
@@ -162,8 +162,8 @@ def _check_fits(request: Request, servers: int) -> None:
     way_out = [f"take {most * each:,} {request.unit}"] if most > 0 else []
     way_out += [f"--fabric {wire.name} ({wire.switch})" for wire in _wider(request, servers)]
     raise ConfigError(
-        f"{servers * each:,} {request.unit} do not fit: a {request.kind} of {switch.name}, {switch.ports} ports, joins "
-        f"{most:,} servers with {request.template.rails} rails at most\n  {', or '.join(way_out)}"
+        f"{servers * each:,} {request.unit} do not fit: a {request.kind} of {switch.name}, {request.radix} ports, "
+        f"joins {most:,} servers with {request.template.rails} rails at most\n  {', or '.join(way_out)}"
     )
 
 
@@ -197,7 +197,7 @@ def _notes(request: Request, servers: int, later: int) -> Iterator[str]:
         each = f"{servers:,} × {template.name} have {servers * template.gpus:,} GPUs"
         yield f"{each}: {request.gpus:,} do not fill the last."
     if request.ufm:
-        ports = {"rails": template.rails, "trays": template.trays, "radix": request.switch_model.ports}
+        ports = {"rails": template.rails, "trays": template.trays, "radix": request.radix}
         with_it, without = (fit_superpod(later, **ports, ufm=hosts) for hosts in (UFM_HOSTS, None))
         if with_it != without | {"servers": with_it["servers"]}:
             taken = -(-places_of_ufm(UFM_HOSTS, template.rails // template.trays) // template.trays)

@@ -128,7 +128,8 @@ def find_site(
         raise ConfigError(f"{wire.name} joins as many GPUs as there are: say how many, --gpus 1024")
     count = _servers(gpus if gpus is not None else int(servers) * template.gpus, template)
     cabled = build(respec("superpod:su=1", wire, template, count), wire)
-    box = catalog.server(template.name).equipped(catalog.adapter(wire.adapter))
+    whole = catalog.server(template.name)
+    box = whole.equipped(whole.card_for(wire))
     options = _changed(options_of(wire, seed), network, paths)
     return Site(name=wire.name, fabric=cabled, template=box, servers=count, options=options, wire=wire)
 

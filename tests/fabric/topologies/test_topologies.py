@@ -112,9 +112,23 @@ def test_a_server_s_link_runs_at_the_slower_of_its_ends():
 
 
 def test_infiniband_cards_speak_ethernet_to_an_ethernet_switch_up_to_their_rate():
-    fabric = load("fat-tree:hosts=65,switch=SN5600")
+    fabric = load("fat-tree:hosts=65,switch=SN5600,speed=400GbE,radix=64")
     assert fabric["leaf1/1"].link.label == "400GbE"
-    assert fabric["leaf1/33"].link.label == "800GbE"
+    assert load("fat-tree:hosts=9,server=dgx-a100,switch=SN5600,levels=2")["leaf1/1"].link.label == "200GbE"
+
+
+def test_cages_of_a_switch_split_to_the_speed_of_the_adapters():
+    """An SN5600 has 64 ports of 800GbE or 128 of 400GbE; a speed or a radix that is given stays."""
+
+    def ports(fabric):
+        return int(fabric.nodes.n_ports[fabric["leaf1"].index])
+
+    whole = load("star:hosts=3,server=host-xdr,switch=SN5600")
+    split = load("fat-tree:hosts=129,switch=SN5600")
+    assert (ports(whole), ports(split)) == (64, 128)
+    assert {split["leaf1/1"].link.label, split["leaf1/65"].link.label} == {"400GbE"}
+    assert ports(load("star:hosts=3,switch=SN5600,speed=400GbE")) == 128
+    assert ports(load("star:hosts=3,switch=SN5600,radix=40")) == 40
 
 
 def test_a_card_that_does_not_speak_what_the_switch_speaks_is_refused():

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache, partial
 from importlib import import_module
 from typing import Any, ClassVar, TypeVar
@@ -89,33 +89,62 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return {name: -(-count // adapter(name).ports) for name, count in devices.items()}
 
     def equipped(self, card: Adapter) -> Server:
-        """The same box with this card in every rail."""
-        return self._variant(card.name, self.rails)
+        """Return the same box with this card in every rail."""
+        return self._variant(card.name, self.rails // self._split(self.compute_adapter))
 
     def cabled(self, rails: int) -> Server:
-        """The same box with so many of its compute adapters cabled, spread evenly over its GPUs."""
-        return self._variant(self.compute_adapter, rails)
+        """Return the same box with so many of its compute adapters cabled, spread evenly over its GPUs."""
+        own, split = server(self.box), self._split(self.compute_adapter)
+        most = own.rails * split
+        if not 1 <= rails <= most or rails % split:
+            even = f", {split} for each card" if split > 1 else ""
+            raise ConfigError(f"{own.name} has {most} compute adapters: rails are 1 to {most}{even}, not {rails}")
+        return self._variant(self.compute_adapter, rails // split)
 
-    def _variant(self, card: str, rails: int) -> Server:
-        own = server(self.box)
-        if not 1 <= rails <= own.rails:
-            raise ConfigError(f"{own.name} has {own.rails} compute adapters: rails are 1 to {own.rails}, not {rails}")
-        if (card, rails) == (own.compute_adapter, own.rails):
+    def card_for(self, wire: Interconnect) -> Adapter:
+        """Return the adapter that joins it to a fabric: its own card where that speaks the fabric's speed.
+
+        A cloud's transport runs on the cloud's own adapter.
+        """
+        if wire.transport:
+            return adapter(wire.adapter)
+        own = server(self.box).adapter.card
+        return next((one for one in adapters() if one.card == own and one.speed == wire.speed), adapter(wire.adapter))
+
+    def _split(self, card: str) -> int:
+        """Return the ports that the box's own card has in the mode `card`, for each of the template's."""
+        own, other = server(self.box).adapter, adapter(card)
+        return other.ports // own.ports if own.card == other.card else 1
+
+    def _variant(self, card: str, cards: int) -> Server:
+        own, split = server(self.box), self._split(card)
+        if (card, cards) == (own.compute_adapter, own.rails):
             return own
-        chosen = [own.compute[rail * own.rails // rails] for rail in range(rails)]
-        even = rails % own.trays == 0  # else no tray is like another, and the rack has one place
+        chosen = [own.compute[rail * own.rails // cards] for rail in range(cards)]
+        even = cards % own.trays == 0  # else no tray is like another, and the rack has one place
         other_card = f"+{card}" if card != own.compute_adapter else ""
         same_ports = adapter(card).rate_gbit_s == own.adapter.rate_gbit_s  # as InfiniBand or as Ethernet
-        fewer = f"+{rails}rails" if rails != own.rails else ""
+        fewer = f"+{cards * split}rails" if cards != own.rails else ""
         return msgspec.structs.replace(
             own,
             name=f"{own.name}{other_card}{fewer}",
             compute_adapter=card,
-            ports_per_cage=own.ports_per_cage if same_ports else 1,
-            compute=tuple(chosen),
+            ports_per_cage=own.ports_per_cage if same_ports else split,
+            compute=_split_ports(chosen, split),
             trays=own.trays if even else 1,
-            spare=tuple(device for device in own.compute if device not in chosen),
+            spare=_split_ports([device for device in own.compute if device not in chosen], split),
+            pcie_tree={
+                above: tuple(port for one in below for port in _split_ports([one], split if one in own.compute else 1))
+                for above, below in own.pcie_tree.items()
+            },
         )
+
+    @property
+    def cages(self) -> dict[str, str]:
+        """Return compute device -> the first device in its cage, of all that the box has, cabled or not."""
+        own, split = server(self.box), self._split(self.compute_adapter)
+        devices = _split_ports(own.compute, split)
+        return {one: devices[i - i % self.ports_per_cage] for i, one in enumerate(devices)}
 
     @property
     def is_rack(self) -> bool:
@@ -129,6 +158,11 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 _Kind = TypeVar("_Kind", bound=Entry)
+
+
+def _split_ports(devices: Sequence[str], split: int) -> tuple[str, ...]:
+    """Return a device for each port: `mlx5_4`, and `mlx5_4_p2` for the second port of the same card."""
+    return tuple(f"{one}_p{port}" if port > 1 else one for one in devices for port in range(1, split + 1))
 
 
 @cache
@@ -270,29 +304,34 @@ def by_device_id(vendor_id: int, device_id: int, system: str = "") -> Switch | A
     return next((entry for entry in on_chip if entry.name in system), on_chip[0] if on_chip else None)
 
 
-def cables_for(speed: str, ends: Ends = "any") -> list[Cable]:
-    """All that carry this speed between such ends, the cheapest medium first, of one medium the shortest reach."""
+def cables_for(speed: str, ends: Ends = "any", cages: Collection[str] = ()) -> list[Cable]:
+    """Return all that carry this speed between such ends, the cheapest medium first, of one medium the shortest reach.
+
+    `cages` are the connectors of the switches at its ends.
+    """
     name = parse_label(speed)[0].name
-    made = [cable for cable in cables() if name in cable.speeds and cable.fits(ends)]
+    made = [cable for cable in cables() if name in cable.speeds and cable.fits(ends, cages)]
+    if not made and any(name in cable.speeds for cable in cables()):
+        raise ConfigError(f"the catalog has no {name} cable with plugs for {' and '.join(sorted(set(cages)))} cages")
     if not made:
         known = dict.fromkeys(speed for cable in cables() for speed in cable.speeds)
         raise ConfigError(f"the catalog has no cable for {name}, only for {', '.join(known)}")
     return sorted(made, key=lambda cable: (cable.medium, cable.reach_m))
 
 
-def plug_power_w(speed: str) -> float | None:
-    """What a plug may draw in a switch for each port: as much as the hungriest optics of its speed. None: not known."""
+def plug_power_w(speed: str, cages: Collection[str] = ()) -> float | None:
+    """Return the most that optics of this speed draw in a switch for each port, None where it is not known."""
     name = parse_label(speed)[0].name
-    optics = [cable for cable in cables() if name in cable.speeds and cable.optical]
+    optics = [cable for cable in cables() if name in cable.speeds and cable.optical and cable.fits("any", cages)]
     return max((cable.power_w for cable in optics if cable.power_w is not None), default=None)
 
 
-def cable_for(speed: str, length_m: float, ends: Ends = "any") -> Cable:
-    """The cheapest medium that reaches: passive copper, active copper, active optical, transceivers."""
+def cable_for(speed: str, length_m: float, ends: Ends = "any", cages: Collection[str] = ()) -> Cable:
+    """Return the cheapest medium that reaches: passive copper, active copper, active optical, transceivers."""
     name = parse_label(speed)[0].name
     if not (math.isfinite(length_m) and length_m >= 0):
         raise ConfigError(f"{name} cables cannot be {length_m} m long: a length is a number of metres from 0 up")
-    made = cables_for(speed, ends)
+    made = cables_for(speed, ends, cages)
     for cable in made:
         if length_m <= cable.reach_m:
             return cable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Collection
 from typing import ClassVar, Literal
 
 import msgspec
@@ -67,10 +68,30 @@ class Switch(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
     height_u: int  # of a rack
     latency_ns: float | None = None  # port to port, as the vendor claims
     sharp: bool = False  # reduces in the network
+    breakout: dict[str, int] = msgspec.field(default_factory=dict)  # slower speed -> ports that the cages split into
+
+    @property
+    def speeds(self) -> tuple[str, ...]:
+        """The speed of its ports, and those that its cages can be split to."""
+        return (self.speed, *self.breakout)
+
+    def ports_at(self, speed: str) -> int:
+        """Return the number of ports at a speed: `128` of an SN5600 at 400GbE."""
+        return self.breakout.get(speed, self.ports)
+
+    def ports_per_cage(self, ports: int) -> int:
+        """Return how many ports share a cage when the switch is used with this many ports.
+
+        A port beyond the model's is the one that a switch shows for SHARP. Other numbers are a radix that the user
+        chose, and such a switch has the cages of its model.
+        """
+        split = next((n for n in self.breakout.values() if ports in (n, n + 1)), self.ports)
+        return split // self.cages
 
     @property
     def summary(self) -> str:
-        return f"{self.ports} × {self.label} in {self.cages} {self.cage} cages"
+        split = "".join(f" or {ports} × {speed}" for speed, ports in self.breakout.items())
+        return f"{self.ports} × {self.label}{split} in {self.cages} {self.cage} cages"
 
 
 class Adapter(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -88,9 +109,9 @@ class Adapter(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return found.label(width // self.ports)
 
     @property
-    def card(self) -> tuple[int | str, int, float]:
-        """The same for both entries of a VPI card, which speaks InfiniBand or Ethernet."""
-        return self.device_id or self.name, self.ports, self.rate_gbit_s
+    def card(self) -> tuple[int | str, float]:
+        """A key that both entries of a VPI card share: a ConnectX-8 has one port of XDR or two of 400GbE."""
+        return self.device_id or self.name, self.ports * self.rate_gbit_s
 
     @property
     def summary(self) -> str:
@@ -153,13 +174,19 @@ class Cable(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     links: int = 1  # that one of it carries, where cages have as many ports
     transceivers: tuple[str, str] | None = None  # what to order for a cage of a switch, and for an adapter
     flat_transceiver: str = ""  # and for a cage of a server that holds two ports
+    cages: tuple[str, ...] = ()  # of switches that its plugs fit; empty: all that have its speed
 
     @property
     def reach_m(self) -> float:
         return self.lengths_m[-1]
 
-    def fits(self, ends: Ends) -> bool:
-        """A server's cage of two ports takes transceivers for adapters, and plugs of switches that carry two links."""
+    def fits(self, ends: Ends, cages: Collection[str] = ()) -> bool:
+        """Return whether it joins such ends, where `cages` are the connectors of the switches among them.
+
+        A server's cage of two ports takes transceivers for adapters, and plugs of switches that carry two links.
+        """
+        if self.cages and not set(cages) <= set(self.cages):
+            return False
         if ends == "twin adapters":
             twin_plug = self.links > 1 if self.joins == "switches" else self.transceivers is not None
             return self.joins == "any" or twin_plug

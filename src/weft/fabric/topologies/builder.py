@@ -1,9 +1,10 @@
 """A builder of fabrics that knows their hardware. One switch model, one line speed, one server template.
 
 What is not asked for follows from what is: the switch is the first in the catalog that speaks at `speed`, or else at
-the speed of the server's adapter; switches talk at the switch's speed; a server's link runs at the slower of its two
-ends. A `speed` that is asked for is the speed of every link, or an error. Cables have the lengths below, which are
-typical of rows of racks, and the cheapest medium that reaches.
+the speed of the server's adapter; switches talk at the switch's speed, or at the adapter's where the cages of the
+switch split into more ports of that (an SN5600 has 64 ports of 800GbE or 128 of 400GbE); a server's link runs at the
+slower of its two ends. A `speed` that is asked for is the speed of every link, or an error. Cables have the lengths
+below, which are typical of rows of racks, and the cheapest medium that reaches.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ class Builder(FabricBuilder):
         adapter = self.template.adapter
         line = parse_label(speed) if speed else None
         self.switch = catalog.switch(switch) if switch else _choose_switch(line or adapter.line, adapter)
-        self.radix = radix or self.switch.ports
-        if self.radix > MAX_PORTS:
+        if radix and radix > MAX_PORTS:
             raise ConfigError(f"{name}: radix={radix} is more ports than a switch can have: at most {MAX_PORTS}")
-        self.line = line or self.switch.line
+        self.line = line or line_of(self.switch, adapter)
+        self.radix = radix or self.switch.ports_at(Speed.label(*self.line))
         self.host_line = _host_line(self.line, adapter)
         if line and self.host_line != line:
             able = " or ".join(one.name for one in catalog.servers() if _can(one.adapter, line)) or "of another kind"
@@ -140,8 +141,19 @@ class Builder(FabricBuilder):
         joins: catalog.Joins,
     ) -> None:
         speed, width = line
-        medium = catalog.cable_for(speed.label(width), length_m, joins).medium
+        medium = catalog.cable_for(speed.label(width), length_m, joins, [self.switch.cage]).medium
         self.add_links(a, a_port, b, b_port, line, medium=medium, length_m=length_m)
+
+
+def line_of(switch: catalog.Switch, adapter: catalog.Adapter) -> tuple[Speed, int]:
+    """Return the speed and width that a switch's ports run at: the adapter's where its cages split to that."""
+    host_line = _host_line(switch.line, adapter)
+    return host_line if Speed.label(*host_line) in switch.breakout else switch.line
+
+
+def ports_for(switch: catalog.Switch, adapter: catalog.Adapter) -> int:
+    """Return the ports of a switch that joins such adapters."""
+    return switch.ports_at(Speed.label(*line_of(switch, adapter)))
 
 
 def number(prefix: str, count: int) -> list[str]:

@@ -121,15 +121,17 @@ def _plugs(fabric: Fabric, box_of: NDArray[np.int32], count: int) -> tuple[NDArr
     """
     ends = [box_of[end] for end in fabric.link_nodes]
     cabled = fabric.network_links & (ends[0] != ends[1])
-    names = [one.name for one in speeds()]
+    names, cage_of = [one.name for one in speeds()], {one.name: (one.cage,) for one in catalog.switches()}
     used = np.unique(fabric.links.speed[cabled]).tolist()
-    each_w = np.zeros(len(names))
-    each_w[used] = [catalog.plug_power_w(names[speed]) or 0.0 for speed in used]
+    each_w = np.zeros((len(fabric.models) + 1, len(names)))  # [model, speed]; the last model serves index -1
+    for model, name in enumerate((*fabric.models, "")):
+        each_w[model, used] = [catalog.plug_power_w(names[speed], cage_of.get(name, ())) or 0.0 for speed in used]
     drawn_w = np.zeros(count)
     for node, box in zip(fabric.link_nodes, ends, strict=True):
         here = cabled & (fabric.nodes.kind[node] == NodeKind.SWITCH)
-        drawn_w += np.bincount(box[here], each_w[fabric.links.speed[here]], minlength=count)
-    silent = [names[speed] for speed in used if not each_w[speed]]
+        plug_w = each_w[fabric.nodes.model[node[here]], fabric.links.speed[here]]
+        drawn_w += np.bincount(box[here], plug_w, minlength=count)
+    silent = [names[speed] for speed in used if not each_w[:, speed].any()]
     rule = "they are not counted in the power of racks"
     return drawn_w, [f"the catalog does not say what optics for {name} draw: {rule}" for name in silent]
 

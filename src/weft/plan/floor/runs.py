@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,7 @@ class Runs:
     to_adapter: NDArray[np.bool_]  # [cable] -> is an end in a server?
     twin: NDArray[np.bool_]  # [cable] -> is that end in a cage with another cable?
     cage: NDArray[np.int64]  # [port] -> slot of the first port in its cage
+    plugs: NDArray[np.int16]  # [end, cable] -> index in `connectors` of the switch there, -1 an adapter or unknown
     joint: NDArray[np.int32]  # [cable]
     whole: NDArray[np.bool_]  # [cable] -> can one plug carry its joint?
 
@@ -54,9 +56,11 @@ class Runs:
                 "twin adapters": self.twin,
             }
             for joins, mine in kinds.items():
-                mask = (self.speed == speed) & mine
-                if mask.any():
-                    found.append((mask, catalog.cables_for(label, joins)))
+                of_kind = (self.speed == speed) & mine
+                for low, high in np.unique(self.plugs[:, of_kind], axis=1).T.tolist():
+                    mask = of_kind & (self.plugs[0] == low) & (self.plugs[1] == high)
+                    cages = [connectors()[plug] for plug in (low, high) if plug >= 0]
+                    found.append((mask, catalog.cables_for(label, joins, cages)))
         return found
 
     def longest_m(self, route_m: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -90,17 +94,33 @@ def find_runs(fabric: Fabric, box_of: NDArray[np.int32], tier: NDArray[np.int16]
         to_adapter=in_server,
         twin=twin[0] | twin[1],
         cage=cage,
+        plugs=_plugs(fabric)[np.stack((low_slot, high_slot))],
         joint=joint,
         whole=whole,
     )
 
 
+@cache
+def connectors() -> tuple[str, ...]:
+    """Return the kinds of cages that switches of the catalog have."""
+    return tuple(sorted({one.cage for one in catalog.switches()}))
+
+
+def _plugs(fabric: Fabric) -> NDArray[np.int16]:
+    """[port] -> index in `connectors` of its switch's cages, -1 for adapters and unknown models."""
+    cage = {one.name: connectors().index(one.cage) for one in catalog.switches()}
+    of_model = np.array([*(cage.get(name, -1) for name in fabric.models), -1], np.int16)
+    return of_model[fabric.nodes.model[fabric.ports.node]]
+
+
 def _cages(fabric: Fabric) -> NDArray[np.int64]:
     """[port] -> slot of the first port in its cage; what is of unknown model has a cage for each port."""
-    per_cage = {one.name: one.ports // one.cages for one in catalog.switches()}
-    of_model = np.array([*(per_cage.get(name, 1) for name in fabric.models), 1])  # the last serves index -1
-    ports = fabric.ports
-    size = of_model[fabric.nodes.model[ports.node]]
+    known = {one.name: one for one in catalog.switches()}
+    nodes, ports = fabric.nodes, fabric.ports
+    kinds, kind = np.unique(np.stack((nodes.model, nodes.n_ports)), axis=1, return_inverse=True)
+    names = (*fabric.models, "")  # the last serves index -1
+    of_kind = [known[names[m]].ports_per_cage(n) if names[m] in known else 1 for m, n in kinds.T.tolist()]
+    size = np.array(of_kind)[kind.ravel()][ports.node]
     first: NDArray[np.int64] = np.arange(len(ports)) - np.where(ports.number > 0, (ports.number - 1) % size, 0)
     for node, neighbour in _shared(fabric):
         first[fabric.first_port[node] + 1] = fabric.first_port[neighbour] + 1
@@ -113,9 +133,7 @@ def _shared(fabric: Fabric) -> Iterator[tuple[int, int]]:
     model_of = dict(zip(fabric.nodes.server[cpus].tolist(), fabric.nodes.model[cpus].tolist(), strict=True))
     first_of: dict[int, dict[str, str]] = {}  # by model of the server: adapter -> the first in its cage
     for model in set(model_of.values()) - {-1}:
-        box = catalog.server(fabric.models[model])
-        devices = catalog.server(box.box).compute
-        first_of[model] = {one: devices[i - i % box.ports_per_cage] for i, one in enumerate(devices)}
+        first_of[model] = catalog.server(fabric.models[model]).cages
     if all(one == first for of_model in first_of.values() for one, first in of_model.items()):
         return
     for node in fabric.of_kind(NodeKind.HCA).tolist():
