@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from weft.advise import rows
@@ -9,18 +11,26 @@ from weft.advise.case import Case
 from weft.advise.option import fabrics, options
 from weft.advise.rows import Bench
 from weft.advise.rule import decide
-from weft.advise.works import Messages, Storage, ideal_of
+from weft.advise.works import Messages, Storage, ideal_of, routed
+from weft.collectives.interconnect import options_of
 from weft.collectives.network import Pattern
+from weft.collectives.osu import bench
+from weft.collectives.ranks import place
 from weft.errors import ConfigError
+from weft.sim.engine import Memory
 
 
-def test_an_all_reduce_of_mpi_takes_a_message_for_each_round():
-    case = Case(workload="mpi", servers=8, rate_per_s=1000)
-    for option in options(case):
-        step_us = ideal_of(option.wire, case)[Pattern.PAIRS].step_us
-        guess = Messages(case).guess(option, case)
-        assert guess.seconds - 1e-3 == pytest.approx(3 * step_us / 1e6, rel=0.01)
-        assert Messages(case).run(option).seconds == pytest.approx(guess.seconds, rel=0.05)
+def test_mpi_waits_as_long_as_weft_osu_prints():
+    for size_bytes in (8, 1 << 20):
+        case = Case(workload="mpi", servers=16, rate_per_s=1000, message_bytes=size_bytes)
+        for option in options(case):
+            fabric = routed(option, case)
+            ranks = place(fabric, fabric.servers[: case.servers])
+            rules = replace(options_of(option.wire, case.seed), memory=Memory.HOST)
+            row = bench.run(ranks, bench.Settings(test=bench.Test.ALLREDUCE, only=(size_bytes,), options=rules)).rows[0]
+            wait_us = 1e6 * Messages(case).run(option).seconds - 1000
+            assert wait_us == pytest.approx(row.value)
+            assert 1e6 * Messages(case).guess(option, case).seconds - 1000 == pytest.approx(row.value, rel=0.25)
 
 
 def test_sockets_gain_nothing_of_rdma():

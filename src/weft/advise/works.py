@@ -19,14 +19,16 @@ from weft.collectives.cluster import Cluster, from_server
 from weft.collectives.ideal import ideal_networks
 from weft.collectives.interconnect import options_of
 from weft.collectives.measure import measure
-from weft.collectives.mpi import all_reduce_us
 from weft.collectives.network import Networks, Pattern
-from weft.collectives.ranks import place
+from weft.collectives.osu.collective import all_reduce_us
+from weft.collectives.osu.wire import FabricWire, IdealWire
+from weft.collectives.ranks import Ranks, place
 from weft.collectives.times import times
 from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
 from weft.fabric.levels import levels
 from weft.fabric.model import Fabric
+from weft.sim.engine import Memory
 from weft.sim.perftest import prepare
 from weft.training.storage import Store, beside, constants, sharing
 from weft.units import gbyte_s
@@ -118,14 +120,30 @@ def _carrier(wire: Interconnect, case: Case) -> Interconnect:
 
 def measured(option: Option, case: Case) -> Networks:
     """Over the fabric's routes, while all servers send."""
+    wire, ranks = _placed(option, case)
+    found = measure(ranks, options_of(wire, case.seed), patterns=(Pattern.RING, Pattern.PAIRS))
+    more_us = _cloud_us(wire, case)
+    return {name: replace(one, step_us=one.step_us + more_us) for name, one in found.networks.items()}
+
+
+def processes_of(option: Option, case: Case) -> FabricWire:
+    """Return the fabric as MPI uses it: one process on each server, in host memory."""
+    wire, ranks = _placed(option, case)
+    rules = replace(options_of(wire, case.seed), memory=Memory.HOST)
+    return FabricWire(ranks=ranks, ppn=1, options=rules, more_us=_cloud_us(wire, case))
+
+
+def _placed(option: Option, case: Case) -> tuple[Interconnect, Ranks]:
     wire = _carrier(option.wire, case)
     fabric = routed(replace(option, wire=wire), case)
-    ranks = place(fabric, fabric.servers[: case.servers])
-    found = measure(ranks, options_of(wire, case.seed), patterns=(Pattern.RING, Pattern.PAIRS))
-    if not case.cloud or wire.network == "infiniband" or wire.transport:  # whose adapters have it already
-        return found.networks
-    more_us = times().network.cloud_ethernet_us  # of virtual machines
-    return {name: replace(one, step_us=one.step_us + more_us) for name, one in found.networks.items()}
+    return wire, place(fabric, fabric.servers[: case.servers])
+
+
+def _cloud_us(wire: Interconnect, case: Case) -> float:
+    """Return what virtual machines add to a message on Ethernet; a cloud's own adapters have it in their times."""
+    return (
+        times().network.cloud_ethernet_us if case.cloud and wire.network != "infiniband" and not wire.transport else 0
+    )
 
 
 # -- works that send messages -----------------------------------------------------------------------------------------
@@ -134,32 +152,43 @@ def measured(option: Option, case: Case) -> Networks:
 class Messages(Work):
     """Compute for 1 / rate, then wait: for an all-reduce of MPI, or for a question and its answer."""
 
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        self._pairs: dict[Option, FabricWire] = {}
+
     def run(self, option: Option) -> Timed:
         case = self.case
-        if case.servers == 1:
-            return self._timed({}, case, option)
-        networks = measured(option, case) if case.servers <= MEASURED_SERVERS else ideal_of(option.wire, case)
-        return self._timed(networks, case, option)
+        if case.servers == 1 or case.servers > MEASURED_SERVERS:
+            return self.guess(option, case)
+        if case.work.name == "mpi":
+            return self._timed(all_reduce_us(processes_of(option, case), case.bytes_sent), case)
+        return self._timed(self._answer_us(measured(option, case), option, case), case)
 
     def guess(self, option: Option, case: Case) -> Timed:
-        return self._timed(ideal_of(option.wire, case) if case.servers > 1 else {}, case, option)
+        if case.servers == 1:
+            return self._timed(0.0, case)
+        if case.work.name == "mpi":
+            return self._timed(all_reduce_us(self._ideal_processes(option, case), case.bytes_sent), case)
+        return self._timed(self._answer_us(ideal_of(option.wire, case), option, case), case)
 
     def made(self, case: Case) -> float:
         """Millions: every GPU its own, unless all work on one."""
         return (1 if case.work.name == "mpi" else case.gpus) / 1e6
 
-    def _timed(self, networks: Networks, case: Case, option: Option) -> Timed:
-        free_s = 1 / case.rate
-        if not networks:
-            return Timed(seconds=free_s, free_s=free_s)
-        nics = cluster_of(option.wire, case).nics
-        if case.work.name == "mpi":
-            wait_us = all_reduce_us(networks, nodes=case.servers, nics=nics, size_bytes=case.bytes_sent)
-        else:
-            pairs = networks[Pattern.PAIRS]
-            sharing_it = case.per_server / nics
-            wait_us = 2 * (pairs.step_us + sharing_it * case.bytes_sent / pairs.adapter_gbyte_s / 1e3)
-        return Timed(seconds=free_s + wait_us / 1e6, free_s=free_s)
+    def _ideal_processes(self, option: Option, case: Case) -> IdealWire:
+        """Return servers without flaws between them: a pair, and the switches that more of them need."""
+        two = replace(self.case, servers=2)
+        if option not in self._pairs:
+            self._pairs[option] = processes_of(option, two)
+        step_us, near_us = (ideal_of(option.wire, one)[Pattern.PAIRS].step_us for one in (case, two))
+        return IdealWire(pair=self._pairs[option], servers=case.servers, more_us=step_us - near_us)
+
+    def _answer_us(self, networks: Networks, option: Option, case: Case) -> float:
+        pairs, nics = networks[Pattern.PAIRS], cluster_of(option.wire, case).nics
+        return 2 * (pairs.step_us + case.per_server / nics * case.bytes_sent / pairs.adapter_gbyte_s / 1e3)
+
+    def _timed(self, wait_us: float, case: Case) -> Timed:
+        return Timed(seconds=1 / case.rate + wait_us / 1e6, free_s=1 / case.rate)
 
 
 # -- storage ----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from weft.collectives.cluster import Cluster, from_fabric
@@ -10,13 +11,14 @@ from weft.collectives.estimate import estimate
 from weft.collectives.interconnect import options_of, respec
 from weft.collectives.kinds import Collective
 from weft.collectives.measure import measure
-from weft.collectives.mpi import all_reduce_us
 from weft.collectives.network import Networks
+from weft.collectives.osu.collective import all_reduce_us
+from weft.collectives.osu.wire import FabricWire
 from weft.collectives.ranks import Ranks, place
 from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
 from weft.fabric.spec import load
-from weft.sim.engine import Options
+from weft.sim.engine import Memory, Options
 from weft.sim.perftest import prepare
 from weft.training.communication import Ideal
 from weft.training.gpu import Gpu
@@ -25,9 +27,9 @@ from weft.training.step import run_step
 from weft.training.transformer import Transformer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Cabled:
-    """The servers of a job. Without networks, nobody waits for another server: what is left is compute and NVLink."""
+    """The servers of a job. Without networks no server waits for another: compute and NVLink are left."""
 
     gpu: Gpu
     cluster: Cluster
@@ -58,11 +60,15 @@ class Cabled:
         return estimate(pair, Collective.SEND_RECV, size_bytes, networks=self.networks).time_us / 1e6
 
     def mpi_all_reduce_s(self, size_bytes: int) -> float:
-        """Between servers, of processors."""
+        """Return the seconds of an all-reduce of MPI, one process on each server."""
         if not self.networks:
             return 0.0
-        one = self.cluster
-        return all_reduce_us(self.networks, nodes=one.nodes, nics=one.nics, size_bytes=size_bytes) / 1e6
+        return all_reduce_us(self._wire, size_bytes) / 1e6
+
+    @cached_property
+    def _wire(self) -> FabricWire:
+        """Return the fabric as processors use it: their messages lie in host memory."""
+        return FabricWire(ranks=self.ranks, ppn=1, options=replace(self.options, memory=Memory.HOST))
 
     def alone(self) -> Cabled:
         """Nobody waits for another server."""

@@ -12,7 +12,7 @@ from weft.collectives.osu.clock import Part, Step
 from weft.collectives.osu.han import han
 from weft.collectives.osu.libraries import library
 from weft.collectives.osu.message import Messages
-from weft.collectives.osu.wire import Wire
+from weft.collectives.osu.wire import FabricWire
 from weft.collectives.ranks import place
 from weft.errors import ConfigError, UnknownName
 from weft.fabric.spec import load
@@ -84,7 +84,9 @@ def test_longer_ones_go_in_segments_of_64_kib():
 
 def test_a_segment_follows_when_the_longest_part_is_free():
     ranks = place(prepare(load("star:hosts=4,server=host-hdr")))
-    messages = Messages(wire=Wire(ranks, 2, Options()), rules=library("openmpi").message_rules())
+    messages = Messages(
+        wire=FabricWire(ranks=ranks, ppn=2, options=Options()), rules=library("openmpi").message_rules()
+    )
     choice = han(Collective.ALL_REDUCE, 4, 2, 65_536)
     assert choice is not None
     (one,) = choice.steps

@@ -16,7 +16,7 @@ from weft.collectives.osu.clock import Step
 from weft.collectives.osu.libraries import library
 from weft.collectives.osu.message import Messages, loopback
 from weft.collectives.osu.times import times
-from weft.collectives.osu.wire import Wire
+from weft.collectives.osu.wire import FabricWire
 from weft.collectives.program import Program, Sends
 from weft.collectives.ranks import Ranks, place
 from weft.collectives.recursive import dissemination_barrier, pairwise_all_to_all
@@ -39,14 +39,16 @@ def values(ranks: Ranks, test: str, **settings: object) -> Table:
 
 
 def messages(ranks: Ranks, ppn: int = 1, **options: object) -> Messages:
-    return Messages(wire=Wire(ranks, ppn, Options(**options)), rules=library("openmpi").message_rules())  # type: ignore[arg-type]
+    return Messages(
+        wire=FabricWire(ranks=ranks, ppn=ppn, options=Options(**options)), rules=library("openmpi").message_rules()
+    )  # type: ignore[arg-type]
 
 
 def test_a_small_message_is_the_networks_and_two_calls(placed):
     ranks = placed("star:hosts=2,server=host-hdr")
     (row,) = values(ranks, "latency", only=(1,)).rows
     known = times().message
-    lone_us = float(Wire(ranks, 1, Options()).lone_us(1.0))
+    lone_us = float(FabricWire(ranks=ranks, ppn=1, options=Options()).lone_us(1.0))
     assert row.value == pytest.approx(lone_us + known.send_us + known.receive_us, abs=1e-3)
     assert row.low < row.value < row.high
     assert row.how == "eager"
@@ -62,7 +64,7 @@ def test_a_rendezvous_is_one_more_small_message_and_its_own_work(placed):
     ranks, known = placed("star:hosts=2,server=host-hdr"), times().message
     (get,) = values(ranks, "latency", only=(1 << 20,)).rows
     (put,) = values(ranks, "latency", only=(1 << 20,), mpi="mvapich2").rows
-    wire = Wire(ranks, 1, Options())
+    wire = FabricWire(ranks=ranks, ppn=1, options=Options())
     assert get.how == put.how == "rendezvous"
     own_us = known.send_us + known.receive_us + known.rendezvous_us
     assert get.value == pytest.approx(float(wire.lone_us(1.0)) + float(wire.lone_us(1 << 20)) + own_us)
@@ -81,7 +83,7 @@ def test_a_window_of_large_messages_fills_the_line_and_both_ways_twice(placed):
     ranks = placed("star:hosts=2,server=host-hdr")
     (one,) = values(ranks, "bw", only=(4 << 20,)).rows
     (both,) = values(ranks, "bibw", only=(4 << 20,)).rows
-    line = 1 / Wire(ranks, 1, Options()).us_per_byte
+    line = 1 / FabricWire(ranks=ranks, ppn=1, options=Options()).us_per_byte
     assert one.value == pytest.approx(line, rel=0.02)
     assert both.value == pytest.approx(2 * line, rel=0.02)
     (single,) = values(ranks, "bw", only=(4 << 20,), window=1).rows
@@ -91,7 +93,11 @@ def test_a_window_of_large_messages_fills_the_line_and_both_ways_twice(placed):
 def test_a_barrier_of_doublings_takes_as_many_steps(placed):
     """Eight hosts on one switch: three rounds, each a call at both ends and a flight."""
     ranks = placed("star:hosts=8,server=host-hdr")
-    step_us = float(Wire(ranks, 1, Options()).lone_us(1.0)) + times().message.send_us + times().message.receive_us
+    step_us = (
+        float(FabricWire(ranks=ranks, ppn=1, options=Options()).lone_us(1.0))
+        + times().message.send_us
+        + times().message.receive_us
+    )
     took = clock.run((Step(program=dissemination_barrier(8), size_bytes=0),), messages(ranks))
     assert took == pytest.approx(np.full(8, 3 * step_us), abs=0.01)
 
@@ -229,7 +235,7 @@ def test_ranks_that_are_dealt_out_talk_over_the_network_where_neighbours_did_not
         values(ranks, "allreduce", ppn=8, only=(1 << 20,), map_by=by).rows[0].value for by in ("slot", "node")
     )
     assert node > 1.2 * slot
-    wire = Wire(ranks, 2, Options(), by_node=True)
+    wire = FabricWire(ranks=ranks, ppn=2, options=Options(), by_node=True)
     assert wire.slot(np.arange(8)).tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
     levels = [
         values(ranks, "allreduce", ppn=8, only=(8,), map_by=by, coll="han").rows[0].value for by in ("slot", "node")
@@ -239,10 +245,10 @@ def test_ranks_that_are_dealt_out_talk_over_the_network_where_neighbours_did_not
 
 def test_srd_sprays_its_packets_and_is_a_kind_of_its_own(placed):
     ranks = placed("fat-tree:hosts=16,radix=8,server=host-efa")
-    wire = Wire(ranks, 1, Options())
+    wire = FabricWire(ranks=ranks, ppn=1, options=Options())
     assert (wire.options.paths, wire.carrier) == (Paths.SPRAY, "SRD")
-    assert Wire(ranks, 1, Options(paths=Paths.ECMP)).options.paths is Paths.ECMP
-    assert Wire(ranks, 1, Options(network=Network.TCP)).carrier == "TCP"
+    assert FabricWire(ranks=ranks, ppn=1, options=Options(paths=Paths.ECMP)).options.paths is Paths.ECMP
+    assert FabricWire(ranks=ranks, ppn=1, options=Options(network=Network.TCP)).carrier == "TCP"
     assert wire.crowd_us == timings().adapter["EFA-1x100"].gap_ns / 1e3
     (row,) = values(ranks, "allreduce", only=(8,)).rows
     assert row.kind[1] == "SRD"

@@ -20,13 +20,14 @@ import numpy as np
 from weft.collectives.kinds import Collective
 from weft.collectives.knomial import knomial_broadcast, knomial_reduce
 from weft.collectives.osu import clock
-from weft.collectives.osu.choose import choose, find_coll
+from weft.collectives.osu.choose import find_coll
 from weft.collectives.osu.clock import Step
-from weft.collectives.osu.libraries import Choice, Library, library
+from weft.collectives.osu.collective import after_barrier, collective_us
+from weft.collectives.osu.libraries import Library, library
 from weft.collectives.osu.message import Floats, Messages, loopback, reaches_others
 from weft.collectives.osu.spread import find_band, kind_of, remarks
 from weft.collectives.osu.times import Band, times
-from weft.collectives.osu.wire import Wire
+from weft.collectives.osu.wire import FabricWire, Wire
 from weft.collectives.program import Program, Sends
 from weft.collectives.ranks import Ranks
 from weft.errors import ConfigError, find_named
@@ -121,6 +122,11 @@ class Settings:
         return low, self.test.max_bytes if self.max_bytes is None else self.max_bytes
 
     @property
+    def component(self) -> str:
+        """Return the component of the library that decides."""
+        return find_coll(library(self.mpi), self.coll)
+
+    @property
     def by_node(self) -> bool:
         """Ranks are dealt out to the servers in turn."""
         return find_named("--map-by", self.map_by, MAP_BY) == "node"
@@ -165,7 +171,7 @@ class Table:
 def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] | None = None) -> Table:
     """Every size; the fabric must be routed."""
     chosen = library(settings.mpi)
-    wire = Wire(ranks, settings.ppn, settings.options, by_node=settings.by_node)
+    wire = FabricWire(ranks=ranks, ppn=settings.ppn, options=settings.options, by_node=settings.by_node)
     if wire.n_ranks > MOST_RANKS:
         raise ConfigError(f"{wire.n_ranks:,} processes are more than {MOST_RANKS:,}: give fewer --servers or --ppn")
     if wire.n_ranks < 2:
@@ -180,38 +186,29 @@ def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] |
         raise ConfigError(f"--UCX_TLS {settings.ucx_tls}: how {what} talks to itself is not known: give sm too")
     messages = Messages(wire=wire, rules=chosen.message_rules(cached=settings.cached), loopback=alone)
     sizes, rows = list(settings.sizes), []
-    begun = _after_barrier(settings, chosen, messages)
+    begun = np.zeros(wire.n_ranks)
+    if settings.test.collective is not None and not settings.sharp and not settings.together:
+        begun = after_barrier(messages, chosen, settings.component)
     for size_bytes in sizes:
-        rows.append(_row(settings, chosen, messages, size_bytes, begun))
+        rows.append(_row(settings, chosen, wire, messages, size_bytes, begun))
         if progress is not None:
             progress(len(rows), len(sizes))
-    network = wire.network if len(ranks.servers) > 1 else None
+    network = wire.network if wire.n_servers > 1 else None
     return Table(settings=settings, ranks=ranks, library=chosen, network=network, rows=tuple(rows))
 
 
-def _after_barrier(settings: Settings, chosen: Library, messages: Messages) -> Floats:
-    """[rank] -> when it begins: OSU's programs call a barrier before each collective, and ranks leave it one by one."""
-    if settings.test.collective is None or settings.sharp or settings.together:
-        return np.zeros(messages.wire.n_ranks)
-    return clock.run(_choice(settings, chosen, messages, Collective.BARRIER, 0).steps, messages)
-
-
-def _choice(settings: Settings, chosen: Library, messages: Messages, kind: Collective, size_bytes: int) -> Choice:
-    wire, coll = messages.wire, find_coll(chosen, settings.coll)
-    return choose(chosen, kind, nodes=len(wire.ranks.servers), ppn=wire.ppn, size_bytes=size_bytes, coll=coll)
-
-
-def _row(settings: Settings, chosen: Library, messages: Messages, size_bytes: int, begun: Floats) -> Row:
+def _row(
+    settings: Settings, chosen: Library, wire: FabricWire, messages: Messages, size_bytes: int, begun: Floats
+) -> Row:
     kind = settings.test.collective
     if kind is None:
-        return _point_to_point(settings, messages, size_bytes)
+        return _point_to_point(settings, wire, messages, size_bytes)
     if settings.sharp:
-        took, how = _sharp_us(kind, messages, size_bytes), "SHARP"
+        took, how = _sharp_us(kind, wire, messages, size_bytes), "SHARP"
     else:
-        choice = _choice(settings, chosen, messages, kind, size_bytes)
-        took, how = clock.run(choice.steps, messages, begun) - begun, choice.name
+        took, how = collective_us(kind, size_bytes, messages, chosen, begun, settings.component)
     value = float(took.mean())
-    alike, band, said = _band(settings.test, messages, size_bytes)
+    alike, band, said = _band(settings.test, wire, size_bytes)
     return Row(
         size_bytes=size_bytes,
         value=value,
@@ -225,12 +222,11 @@ def _row(settings: Settings, chosen: Library, messages: Messages, size_bytes: in
     )
 
 
-def _band(test: Test, messages: Messages, size_bytes: int) -> tuple[tuple[str, ...], Band, tuple[str, ...]]:
+def _band(test: Test, wire: Wire, size_bytes: int) -> tuple[tuple[str, ...], Band, tuple[str, ...]]:
     """The kind of a figure, how far published ones of that kind are off, and what must be said of it."""
-    wire = messages.wire
     word = "bandwidth" if test.is_bandwidth else "latency" if test is Test.LATENCY else "collectives"
     n_ranks = 2 if test.collective is None else wire.n_ranks
-    carrier = wire.carrier if len(wire.ranks.servers) > 1 else "shared memory"
+    carrier = wire.carrier if wire.n_servers > 1 else "shared memory"
     kind = kind_of(word, size_bytes, carrier, n_ranks)
     band = find_band(kind, n_ranks, times().band)
     return kind, band, tuple(remarks(kind, n_ranks, times().band))
@@ -239,28 +235,28 @@ def _band(test: Test, messages: Messages, size_bytes: int) -> tuple[tuple[str, .
 # -- point to point ---------------------------------------------------------------------------------------------------
 
 
-def _point_to_point(settings: Settings, messages: Messages, size_bytes: int) -> Row:
+def _point_to_point(settings: Settings, wire: FabricWire, messages: Messages, size_bytes: int) -> Row:
     """Between the first two servers; on one server between two of its processes."""
-    inside = len(messages.wire.ranks.servers) == 1
+    inside = wire.n_servers == 1
     sizes = np.array([float(size_bytes), _REPLY_BYTES])
     both_ways = 2 if settings.test is Test.BIBW else 1
     cost = messages.inside(sizes, both_ways) if inside and not messages.loopback else messages.between(sizes)
     took_us = float(cost.total[0])
-    kind, band, said = _band(settings.test, messages, size_bytes)
+    kind, band, said = _band(settings.test, wire, size_bytes)
     how = f"shared memory, {_protocol(cost.request[0])}" if inside else _protocol(cost.request[0])
     if settings.test is Test.LATENCY:
         value = took_us
         low, high = value * band.low, value * band.high
     else:
         busy = (float(cost.send[0]), float(cost.receive[0]))
-        idle_us = float(messages.inside(np.ones(1)).flight[0]) if inside else float(messages.wire.lone_us(1.0))
-        wire_us = float(cost.flight[0]) - idle_us if inside else size_bytes * messages.wire.us_per_byte
+        idle_us = float(messages.inside(np.ones(1)).flight[0]) if inside else float(wire.lone_us(1.0))
+        wire_us = float(cost.flight[0]) - idle_us if inside else size_bytes * wire.us_per_byte
         gap_us = max(sum(busy) if both_ways == 2 else max(busy), wire_us)
         window_us = settings.window * gap_us + took_us + float(cost.total[1])
         value = both_ways * settings.window * size_bytes / window_us
         low, high = value / band.high, value / band.low
         if not inside:
-            high = max(value, min(high, both_ways * messages.wire.line_mbyte_s))
+            high = max(value, min(high, both_ways * wire.line_mbyte_s))
     return Row(
         size_bytes=size_bytes,
         value=value,
@@ -281,10 +277,9 @@ def _protocol(request_us: float) -> str:
 # -- SHARP ------------------------------------------------------------------------------------------------------------
 
 
-def _sharp_us(kind: Collective, messages: Messages, size_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _sharp_us(kind: Collective, wire: FabricWire, messages: Messages, size_bytes: int) -> Floats:
     """[rank] -> up inside the nodes, up and down the tree of switches, down inside the nodes."""
-    wire, known = messages.wire, times()
-    servers, ppn = len(wire.ranks.servers), wire.ppn
+    known, servers, ppn = times(), wire.n_servers, wire.ppn
     other = np.arange(1, servers) * ppn
     way_us = float(wire.lone_us(1.0)) + float(wire.together(np.zeros_like(other), other).more_us.max())
     own_us = known.message.send_us + known.message.receive_us

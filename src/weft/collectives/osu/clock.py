@@ -160,22 +160,22 @@ def _cost(messages: Messages, src: Ints, dst: Ints, size_bytes: Floats, add: NDA
     server = src // wire.ppn
     inside = server == dst // wire.ppn
     parts = {name: np.zeros(n) for name in Cost.__slots__}
-    by_server = partial(np.bincount, minlength=len(wire.ranks.servers))
+    by_server = partial(np.bincount, minlength=wire.n_servers)
     within = by_server(server[inside])
     leaving = by_server(server if messages.loopback else server[~inside])
     if inside.any():
         of = server[inside]
         if messages.loopback:
-            crowd_us = np.maximum(leaving[of] / wire.ranks.rails - 1, 0.0) * wire.crowd_us
-            shared = np.maximum(within[of] / wire.ranks.rails - 1, 0.0) * wire.us_per_byte
+            crowd_us = np.maximum(leaving[of] / wire.rails - 1, 0.0) * wire.crowd_us
+            shared = np.maximum(within[of] / wire.rails - 1, 0.0) * wire.us_per_byte
             _fill(parts, inside, messages.between(size_bytes[inside], crowd_us, shared))
         else:
             _fill(parts, inside, messages.inside(size_bytes[inside], within[of]))
     if not inside.all():
         of = server[~inside]
         found = wire.together(src[~inside], dst[~inside])
-        crowd_us = np.maximum(leaving[of] / wire.ranks.rails - 1, 0.0) * wire.crowd_us
-        shared = found.us_per_byte + (within[of] / wire.ranks.rails * wire.us_per_byte if messages.loopback else 0.0)
+        crowd_us = np.maximum(leaving[of] / wire.rails - 1, 0.0) * wire.crowd_us
+        shared = found.us_per_byte + (within[of] / wire.rails * wire.us_per_byte if messages.loopback else 0.0)
         _fill(parts, ~inside, messages.between(size_bytes[~inside], found.more_us + crowd_us, shared))
     parts["receive"] += np.where(add, size_bytes, 0.0) / times().shared.reduce_gbyte_s / 1e3
     return Cost(**parts)

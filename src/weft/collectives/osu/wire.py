@@ -1,13 +1,16 @@
 """What a fabric gives to messages between servers: one alone, and all of a round together.
 
-Both are the analytic engine's, over the fabric's own routes: a lone message arrives when the packet engine says, and of
-messages that share a link the busiest one decides. So a round costs two runs, whatever sizes it is asked for:
+Over a fabric both are the analytic engine's, on its own routes: a lone message arrives when the packet engine says, and
+of messages that share a link the busiest one decides. So a round costs two runs, whatever sizes it is asked for:
 
     time of a message = a lone one of its size + what its own way takes more + bytes x what sharing adds
+
+For servers that no fabric is built for (`IdealWire`) each message is a lone one.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -44,44 +47,43 @@ class Together:
 
 
 @dataclass(eq=False)
-class Wire:
-    """Servers of a job and the network between them. Every process sends through one adapter, the one beside it.
+class Wire(ABC):
+    """The servers of a job and the network between them. Every process sends through one adapter, the one beside it."""
 
-    A cloud's own transport chooses its paths: SRD sprays packets over all of them.
-    """
-
-    ranks: Ranks
     ppn: int
-    options: Options
-    known: dict[bytes, Together] = field(default_factory=dict)
-    lone: Floats | None = None  # [size of the grid] -> microseconds
     by_node: bool = False  # ranks are dealt out to the servers in turn; else server by server
 
-    def __post_init__(self) -> None:
-        if self.options.paths is None and self.cloud is not None and self.network is not Network.TCP:
-            self.options = replace(self.options, paths=Paths(self.cloud.paths))
+    @property
+    @abstractmethod
+    def n_servers(self) -> int:
+        """Return how many servers take part."""
+
+    @property
+    @abstractmethod
+    def rails(self) -> int:
+        """Return how many adapters of a server its processes share."""
+
+    @property
+    @abstractmethod
+    def network(self) -> Network:
+        """Return whose rules carry messages."""
+
+    @property
+    @abstractmethod
+    def adapter(self) -> str:
+        """Return the model of the adapters."""
+
+    @abstractmethod
+    def lone_us(self, size_bytes: Floats | float) -> Floats:
+        """Return the time of a message alone, between the first two servers."""
+
+    @abstractmethod
+    def together(self, src: Ints, dst: Ints) -> Together:
+        """Return what messages of one size, all under way at once, take more; ranks are of different servers."""
 
     @property
     def n_ranks(self) -> int:
-        return len(self.ranks.servers) * self.ppn
-
-    @cached_property
-    def network(self) -> Network:
-        network = fill_in(self.ranks.fabric, self.options)[0].network
-        assert network is not None
-        return network
-
-    @cached_property
-    def adapter(self) -> str:
-        fabric = self.ranks.fabric
-        return fabric.node(int(fabric.ports.node[self.ranks.adapters[0, 0]])).model
-
-    @cached_property
-    def line_mbyte_s(self) -> float:
-        """Of the first adapter's cable, one way."""
-        ports = self.ranks.fabric.ports
-        rate_gbit_s = self.ranks.fabric.link_rate_gbit_s[ports.link[self.ranks.adapters[0, 0]]]
-        return 1000 * gbyte_s(float(rate_gbit_s))
+        return self.n_servers * self.ppn
 
     @cached_property
     def crowd_us(self) -> float:
@@ -108,8 +110,55 @@ class Wire:
         """Where a rank is: server * ppn + process."""
         if not self.by_node:
             return rank
-        process, server = np.divmod(rank, len(self.ranks.servers))
+        process, server = np.divmod(rank, self.n_servers)
         return server * self.ppn + process
+
+    @cached_property
+    def us_per_byte(self) -> float:
+        """Of a long message alone, once it is under way."""
+        ends = self.lone_us(np.array([LARGE_BYTES, 2.0 * LARGE_BYTES]))
+        return float(ends[1] - ends[0]) / LARGE_BYTES
+
+
+@dataclass(eq=False, kw_only=True)
+class FabricWire(Wire):
+    """A fabric with its routes. A cloud's own transport chooses its paths: SRD sprays packets over all of them."""
+
+    ranks: Ranks
+    options: Options
+    more_us: float = 0.0  # of each message: what virtual machines add
+    known: dict[bytes, Together] = field(default_factory=dict)
+    lone: Floats | None = None  # [size of the grid] -> microseconds
+
+    def __post_init__(self) -> None:
+        if self.options.paths is None and self.cloud is not None and self.network is not Network.TCP:
+            self.options = replace(self.options, paths=Paths(self.cloud.paths))
+
+    @property
+    def n_servers(self) -> int:
+        return len(self.ranks.servers)
+
+    @property
+    def rails(self) -> int:
+        return self.ranks.rails
+
+    @cached_property
+    def network(self) -> Network:
+        network = fill_in(self.ranks.fabric, self.options)[0].network
+        assert network is not None
+        return network
+
+    @cached_property
+    def adapter(self) -> str:
+        fabric = self.ranks.fabric
+        return fabric.node(int(fabric.ports.node[self.ranks.adapters[0, 0]])).model
+
+    @cached_property
+    def line_mbyte_s(self) -> float:
+        """Of the first adapter's cable, one way."""
+        ports = self.ranks.fabric.ports
+        rate_gbit_s = self.ranks.fabric.link_rate_gbit_s[ports.link[self.ranks.adapters[0, 0]]]
+        return 1000 * gbyte_s(float(rate_gbit_s))
 
     def port(self, slot: Ints) -> NDArray[np.int32]:
         """The ports that processes send through: those of a server share its adapters evenly."""
@@ -118,7 +167,6 @@ class Wire:
         return ports
 
     def lone_us(self, size_bytes: Floats | float) -> Floats:
-        """A message alone, between the first two servers."""
         if self.lone is None:
             if len(self.ranks.servers) < 2:
                 raise ConfigError(f"{self.ranks.servers[0]} is alone: messages of a network need two servers")
@@ -129,17 +177,10 @@ class Wire:
             )
         sizes = np.asarray(size_bytes, np.float64)
         pace = (self.lone[-1] - self.lone[-2]) / (_GRID[-1] - _GRID[-2])
-        longer: Floats = np.interp(sizes, _GRID, self.lone) + np.maximum(sizes - _GRID[-1], 0.0) * pace
-        return longer
-
-    @cached_property
-    def us_per_byte(self) -> float:
-        """Of a long message alone, once it is under way."""
-        ends = self.lone_us(np.array([LARGE_BYTES, 2.0 * LARGE_BYTES]))
-        return float(ends[1] - ends[0]) / LARGE_BYTES
+        alone: Floats = np.interp(sizes, _GRID, self.lone) + np.maximum(sizes - _GRID[-1], 0.0) * pace
+        return alone
 
     def together(self, src: Ints, dst: Ints) -> Together:
-        """Messages of one size between ranks of different servers, all under way at once."""
         ports = np.stack((self.port(src), self.port(dst)))
         key = ports.tobytes()
         if key not in self.known:
@@ -194,5 +235,38 @@ class Wire:
             src, dst, size_bytes, operation=Operation.SEND, start_ps=start, description="messages of MPI"
         )
         result = AnalyticEngine().run(self.ranks.fabric, traffic, self.options)
-        took: Floats = (result.finish_ps - np.asarray(start)) / 1e6
+        took: Floats = self.more_us + (result.finish_ps - np.asarray(start)) / 1e6
         return took
+
+
+@dataclass(eq=False, kw_only=True)
+class IdealWire(Wire):
+    """As many servers as one likes, each message as between the two of a pair: no message waits for another's link."""
+
+    ppn: int = 1
+    pair: FabricWire
+    servers: int
+    more_us: float = 0.0  # of each message: more switches than between the pair
+
+    @property
+    def n_servers(self) -> int:
+        return self.servers
+
+    @property
+    def rails(self) -> int:
+        return self.pair.rails
+
+    @property
+    def network(self) -> Network:
+        return self.pair.network
+
+    @property
+    def adapter(self) -> str:
+        return self.pair.adapter
+
+    def lone_us(self, size_bytes: Floats | float) -> Floats:
+        alone: Floats = self.more_us + self.pair.lone_us(size_bytes)
+        return alone
+
+    def together(self, src: Ints, dst: Ints) -> Together:
+        return Together(more_us=np.zeros(len(src)), us_per_byte=np.zeros(len(src)))

@@ -1,0 +1,41 @@
+"""The time of a collective of MPI: the program that a library chooses, run by the clocks of its ranks.
+
+`weft osu`, `weft advise` and jobs all ask here, so that one question has one answer.
+"""
+
+from __future__ import annotations
+
+from weft.collectives.kinds import Collective
+from weft.collectives.osu import clock
+from weft.collectives.osu.choose import choose
+from weft.collectives.osu.libraries import Choice, Library, library
+from weft.collectives.osu.message import Floats, Messages
+from weft.collectives.osu.wire import Wire
+
+
+def after_barrier(messages: Messages, chosen: Library, coll: str = "") -> Floats:
+    """[rank] -> when it begins: OSU's programs call a barrier before each collective, and ranks leave it one by one."""
+    return clock.run(_choice(Collective.BARRIER, 0, messages, chosen, coll).steps, messages)
+
+
+def collective_us(
+    kind: Collective, size_bytes: int, messages: Messages, chosen: Library, begun: Floats, coll: str = ""
+) -> tuple[Floats, str]:
+    """Return the microseconds of each rank, and the name of the algorithm."""
+    choice = _choice(kind, size_bytes, messages, chosen, coll)
+    return clock.run(choice.steps, messages, begun) - begun, choice.name
+
+
+def all_reduce_us(wire: Wire, size_bytes: int) -> float:
+    """Return the mean over all ranks, as `weft osu allreduce` prints it."""
+    chosen = library("openmpi")
+    messages = Messages(wire=wire, rules=chosen.message_rules())
+    took_us, _ = collective_us(
+        Collective.ALL_REDUCE, size_bytes, messages, chosen, begun=after_barrier(messages, chosen)
+    )
+    return float(took_us.mean())
+
+
+def _choice(kind: Collective, size_bytes: int, messages: Messages, chosen: Library, coll: str) -> Choice:
+    wire = messages.wire
+    return choose(chosen, kind, nodes=wire.n_servers, ppn=wire.ppn, size_bytes=size_bytes, coll=coll)
