@@ -114,3 +114,22 @@ def test_a_room_imports_only_from_rooms_below(package):
 def test_names_that_say_nothing_are_absent():
     vague = {"core", "common", "utils", "helpers", "base", "manager", "types"}
     assert not vague & {path.stem for path in SOURCE.rglob("*")}
+
+
+def _calls_select(tree: ast.AST) -> bool:
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module == "select"
+            and "select" in {one.name for one in node.names}
+        ):
+            return True
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "select.select":
+            return True
+    return False
+
+
+def test_no_module_calls_select_which_fails_beyond_descriptor_1023():
+    texts = {name: path.read_text(encoding="utf-8") for name, path in MODULES.items()}
+    calls = {name for name, text in texts.items() if "select" in text and _calls_select(ast.parse(text))}
+    assert calls == set(), "use runtime.wait_ready"

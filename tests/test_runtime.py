@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import errno
+import fcntl
 import os
+import resource
 import signal
 import socket
 import stat
@@ -186,3 +188,29 @@ def test_who_may_trace_is_the_guest_then_any_then_nobody(place, monkeypatch):
     for guests in ([], [7], [7, 7], [7, 8], [8], []):
         runtime.allow_tracing(guests)
     assert named == [0, 7, 7, (1 << 64) - 1, 8, 0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_that_another_user_made_first_is_refused_with_advice_that_the_victim_can_follow(tmp_path):
+    folder = tmp_path / "weft-0"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 54_321, -1)
+    with pytest.raises(ConfigError, match=r"belongs to user 54321: set XDG_RUNTIME_DIR to an existing folder of yours"):
+        runtime.private_folder(folder)
+
+
+def test_descriptors_beyond_1023_can_be_waited_for():
+    """select() cannot; a lab with many programs has more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    reader, writer = os.pipe()
+    high = fcntl.fcntl(reader, fcntl.F_DUPFD, 1024)
+    try:
+        assert not runtime.wait_ready([high])
+        assert runtime.wait_ready([], [writer])
+        os.write(writer, b"x")
+        assert runtime.wait_ready([high])
+    finally:
+        for one in (reader, writer, high):
+            os.close(one)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

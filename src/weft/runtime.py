@@ -6,6 +6,7 @@
     Inbox(path), connect(path)      the two ends of datagrams
     abstract(name)                  a datagram socket of Linux's abstract kind, for ibsim's protocol and nothing else
     memory(name, size_bytes)        memory for who is given its file
+    wait_ready(readers, ...)        whether a socket can be read or written; select() fails beyond descriptor 1,023
 
 Trusted is who runs as the same user, and root. The kernel keeps others out of the folder; that whoever is at the other
 end is trusted is asked again at every door, since a name alone proves nothing: anybody may take a name of the abstract
@@ -22,14 +23,15 @@ import errno
 import fcntl
 import functools
 import os
+import select
 import socket
 import stat
 import struct
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from weft.errors import ConfigError
 
@@ -41,6 +43,13 @@ _UID = slice(4, 8)
 _BACKLOG = 128
 _TURN_S = 2e-3  # between two tries to be let in
 _PR_SET_PTRACER, _ANY_PROCESS = 0x59616D61, (1 << 64) - 1
+
+
+class _Socket(Protocol):
+    def fileno(self) -> int: ...
+
+
+HasFileno = int | _Socket
 
 
 class Credentials(NamedTuple):
@@ -77,7 +86,12 @@ def private_folder(path: Path) -> Path:
     """Made if it is not there; ConfigError if anybody but its owner may enter."""
     path.mkdir(mode=0o700, exist_ok=True)
     facts = path.lstat()
-    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
+    if facts.st_uid != os.geteuid():
+        raise ConfigError(
+            f"{path} belongs to user {facts.st_uid}: set XDG_RUNTIME_DIR to an existing folder of yours, "
+            f"for example XDG_RUNTIME_DIR=$HOME, or have root remove {path}"
+        )
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_mode & 0o077:
         raise ConfigError(f"{path} must be a folder of yours that nobody else may use: remove it, or chmod 700")
     return path
 
@@ -232,6 +246,19 @@ def pair() -> tuple[socket.socket, socket.socket]:
     for end in made:
         end.setblocking(False)
     return made
+
+
+def wait_ready(readers: Iterable[HasFileno], writers: Iterable[HasFileno] = (), timeout_s: float = 0.0) -> bool:
+    """Wait until one of these can be read or written, or has ended; return whether one is ready."""
+    events: dict[int, int] = {}
+    for things, event in ((readers, select.POLLIN), (writers, select.POLLOUT)):
+        for thing in things:
+            number = thing if isinstance(thing, int) else thing.fileno()
+            events[number] = events.get(number, 0) | event
+    poller = select.poll()
+    for number, event in events.items():
+        poller.register(number, event)
+    return bool(poller.poll(timeout_s * 1e3))
 
 
 class Inbox:

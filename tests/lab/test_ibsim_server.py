@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
 import random
+import resource
 import socket
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from tests.patience import PATIENCE_S, wait_until
 
 import weft
 from weft import runtime
+from weft.errors import ConfigError
 from weft.fabric.counters import Counter
 from weft.fabric.files import ibnetdiscover
 from weft.lab import protocol
@@ -295,6 +298,33 @@ def test_wrong_names_kinds_and_numbers_are_refused(lab, host):
     assert host.ask(77)[0] == Control.ERROR
     assert lab.errors.counts["a control request is refused"] == 4
     assert answers(host)
+
+
+def test_a_carrier_is_refused_in_words(lab):
+    with pytest.raises(ConfigError, match=f"{lab.sockname} refuses a program at node 'h99': there is no host 'h99'"):
+        IbsimCarrier("h99", lab.sockname)
+
+
+def test_a_carrier_learns_that_the_lab_has_too_many_open_files(lab):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with closing(IbsimCarrier("h1", lab.sockname)) as first:
+        used = max(map(int, os.listdir("/proc/self/fd")))
+        files = []
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 4, hard))
+        try:
+            with contextlib.suppress(OSError):
+                while True:
+                    files.append(os.dup(0))
+            for file in files[-2:]:  # for the two sockets of the carrier, which lives in the lab's process here
+                os.close(file)
+            del files[-2:]
+            with pytest.raises(ConfigError, match="at node 'h2': Too many open files; close programs"):
+                IbsimCarrier("h2", lab.sockname)
+        finally:
+            for file in files:
+                os.close(file)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert first.host == "h1"
 
 
 def test_garbage_is_counted_logged_once_and_the_lab_goes_on(lab, host, caplog):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -34,6 +35,8 @@ def serve(
 
     `join` is an address at which other machines may join it as hosts.
     """
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))  # each attached program needs one or two
     with registry.claim(name) as entry:
         lab = Lab(fabric, name, timed=timed)
         if join:

@@ -140,7 +140,7 @@ class Server:
         try:
             return runtime.abstract(protocol.address(self.base, end), protocol.address(self.base, to) if to else b"")
         except OSError as error:
-            raise ConfigError(f"the socket {self.base}:{end} cannot be had: {error.strerror}") from None
+            raise ConfigError(f"{error.strerror}; the socket {self.base}:{end} is needed") from None
 
     def _watch(self, fd: int, handler: Callable[[int], None]) -> None:
         self._handlers[fd] = handler
@@ -199,7 +199,7 @@ class Server:
                 number, data = self._control_answer(number, kind, data, address, who.pid)
             except (ConfigError, OSError) as error:
                 self.errors.note("a control request is refused", f"kind {kind} of process {who.pid}: {error}")
-                kind = Control.ERROR
+                kind, data = Control.ERROR, protocol.reason(error)
             with contextlib.suppress(OSError):  # the client is gone, or does not read
                 self._control.sendto(CONTROL.pack(MAGIC, number, kind, length, data), address)
 

@@ -90,3 +90,9 @@ def transaction(mad: bytes | bytearray) -> bytes:
 def is_receipt(mad: bytes | bytearray) -> bool:
     """An ACK, STOP or ABORT of a multi-packet transfer: nobody answers it."""
     return is_rmpp(mad) and mad[25] > RmppType.DATA
+
+
+def reason(error: Exception) -> bytes:
+    """Return why a control request is refused, as far as it fits into the answer."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text.partition(";")[0].encode()[:CONTROL_DATA_BYTES]

@@ -7,11 +7,11 @@ What it says is in NAME.sm.log, its state in NAME.cache, where `weft sm status` 
 from __future__ import annotations
 
 import os
-import select
 import traceback
 from dataclasses import replace
 from pathlib import Path
 
+from weft import runtime
 from weft.errors import ConfigError, SubnetError
 from weft.lab.daemon import unfollow
 from weft.lab.registry import Entry
@@ -59,7 +59,7 @@ def start(
     os.close(held)
     try:
         for _ in range(int(_PATIENCE_S / _LOOK_S)):
-            has_ended = select.select([alive], [], [], _LOOK_S)[0]
+            has_ended = runtime.wait_ready([alive], timeout_s=_LOOK_S)
             found = read_status(options.state_file)
             if found is not None and found.sweep is not None and found.is_running:
                 return place

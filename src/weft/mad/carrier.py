@@ -15,7 +15,6 @@ administrator, goes and comes whole; its segments (RMPP) are the carrier's affai
 
 from __future__ import annotations
 
-import select
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.mad.transfers import Transfers
+from weft.runtime import wait_ready
 from weft.wire.fields import Buffer
 from weft.wire.mad import MAD_BYTES, QP1_Q_KEY, MgmtClass
 from weft.wire.smp import PERMISSIVE_LID
@@ -65,11 +65,6 @@ class Arrived:
     source: Address
 
 
-def is_ready(watched: Sequence[int]) -> bool:
-    """Can one of these be read?"""
-    return bool(watched) and bool(select.select(watched, (), (), 0)[0])
-
-
 class Polled(ABC):
     """What carriers over a socket or a device have in common; `_go_on` reads, waiting for the first, and sends."""
 
@@ -100,7 +95,7 @@ class Polled(ABC):
             left_s = until_s - time.monotonic()
             if only is not None and (only in self._done or left_s <= 0):
                 return [(only, self._done.pop(only))] if only in self._done else []
-            if only is None and (self._done or len(self._arrived) > before or left_s <= 0 or is_ready(self._watched)):
+            if only is None and (self._done or len(self._arrived) > before or left_s <= 0 or wait_ready(self._watched)):
                 done, self._done = list(self._done.items()), {}
                 return done
             self._go_on(left_s)

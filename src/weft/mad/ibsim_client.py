@@ -16,7 +16,6 @@ import errno
 import heapq
 import itertools
 import os
-import select
 import socket
 import struct
 import time
@@ -147,7 +146,12 @@ class IbsimCarrier(Polled):
         _, _, answered, _, said = CONTROL.unpack(raw)
         if answered != kind:
             node = CLIENT_INFO.unpack_from(data)[3].rstrip(b"\0").decode() if kind == CONNECT else self.host
-            raise ConfigError(f"{self._server} refuses request {kind} for node {node!r}: is there such a node?")
+            reason = said.rstrip(b"\0").decode(errors="replace")
+            if said.startswith(data) or not reason.isprintable():  # ibsim echoes the request
+                reason = "is there such a node?"
+            elif reason.startswith(os.strerror(errno.EMFILE)):
+                reason += "; close programs that are attached, or restart it with a higher `ulimit -n`"
+            raise ConfigError(f"{self._server} refuses a program at node {node!r}: {reason}")
         return bytes(said)
 
     # -- the protocol of carriers --
@@ -303,9 +307,9 @@ class IbsimCarrier(Polled):
             left_s = min(left_s, min(due_s) - time.monotonic())
         data = self._data.fileno()
         left_s = max(0.0, min(left_s, _LONGEST_S))
-        found = select.select([data, *self._watched], [data] if self._is_full else [], [], left_s)
+        is_ready = runtime.wait_ready([data, *self._watched], [data] if self._is_full else [], left_s)
         # Of datagrams the end is not told: who has nothing to send would wait for ever.
-        if left_s and not any(found) and not runtime.is_alive(address(self._server, f"out{self._number}")):
+        if left_s and not is_ready and not runtime.is_alive(address(self._server, f"out{self._number}")):
             raise ConfigError(f"{self._server} is gone: it has closed its socket")
 
     # -- what arrives --

@@ -32,11 +32,11 @@ from weft.mad.carrier import (
     Mads,
     as_rows,
     check_requests,
-    is_ready,
     number_requests,
 )
 from weft.mad.subnet import Arrival, Subnet
 from weft.mad.transfers import Transfers, is_message, is_rmpp
+from weft.runtime import wait_ready
 from weft.wire.fields import Buffer
 from weft.wire.mad import MAD_BYTES, RESPONSE
 
@@ -130,7 +130,7 @@ class LocalCarrier(Carrier):
             self._transfers.on_time()
             self._drain()
             found = self._take(only)
-            if found or (only is None and (self._arrived or is_ready(self._watched))) or now_s >= ends_s:
+            if found or (only is None and (self._arrived or wait_ready(self._watched))) or now_s >= ends_s:
                 return found
             next_try_s = self._deadlines[0][0] if self._deadlines else None
             due = [when for when in (next_trap_s, next_try_s, self._transfers.next_deadline_s()) if when]

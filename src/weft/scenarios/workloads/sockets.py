@@ -6,7 +6,6 @@ What the kernel does not take at once is copied and goes whenever this rank wait
 
 from __future__ import annotations
 
-import select
 import socket
 from collections import deque
 from contextlib import suppress
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from weft import runtime
 from weft.collectives.kinds import Collective
 from weft.collectives.live.arrays import Array, flat
 from weft.collectives.live.calls import choose
@@ -114,7 +114,7 @@ class Sockets:
     def _wait(self, peer: int | None) -> None:
         """Until something came from that one, or something can go."""
         full = [self._peers[one] for one, left in self._left.items() if left]
-        select.select([self._peers[peer]] if peer is not None else [], full, [], _PATIENCE_S)
+        runtime.wait_ready([self._peers[peer]] if peer is not None else [], full, _PATIENCE_S)
         for one, left in self._left.items():
             while left:
                 try:

@@ -11,11 +11,11 @@ import errno
 import ipaddress
 import json
 import os
-import select
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from weft import runtime
 from weft.errors import ConfigError, SubnetError
 from weft.verbs.hardware import HOST
 
@@ -109,11 +109,11 @@ class Peer:
 
     def says_something(self) -> bool:
         """Or has gone, which `receive` tells."""
-        return b"\n" in self._received or bool(select.select([self._socket], [], [], 0)[0])
+        return b"\n" in self._received or runtime.wait_ready([self._socket])
 
     def is_gone(self) -> bool:
         """Whether the connection is closed and nothing is left to read."""
-        if not select.select([self._socket], [], [], 0)[0]:
+        if not runtime.wait_ready([self._socket]):
             return False
         try:
             return not self._socket.recv(1, socket.MSG_PEEK)
