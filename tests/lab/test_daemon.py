@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import resource
@@ -15,7 +16,8 @@ from pathlib import Path
 import pytest
 from tests.patience import PATIENCE_S, wait_until
 
-from weft.errors import ConfigError
+from weft import json_lines
+from weft.errors import ConfigError, SimulationBug, SubnetError
 from weft.lab import control, programs, registry
 from weft.lab.prompt import Prompt
 
@@ -84,6 +86,49 @@ def test_up_ps_break_fix_down(weft, name):
     weft("down")
     assert name not in weft("ps").stdout
     assert "no lab runs" in weft("down", status=2).stderr
+
+
+def test_a_stopped_lab_is_listed_as_one_that_does_not_answer_beside_the_others(weft, entry):
+    other = f"{entry.name}b"
+    weft("up", SPEC, "--daemon", "--name", other)
+    pid = pid_of(entry)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        listed = weft("ps").stdout
+        states = {state["name"]: state for state in json.loads(weft("ps", "--json").stdout)}
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert f"{entry.name} does not answer: process {pid} is stopped or very busy" in listed
+    assert states[entry.name] == {"name": entry.name, "pid": pid, "answers": False}
+    assert states[other]["answers"]
+    assert f"lab {other} is down" in weft("down", other).stdout
+
+
+def test_exec_takes_the_name_of_the_lab_with_an_equals_sign_and_a_command_behind_dashes(weft, entry):
+    assert weft("exec", f"--lab={entry.name}", "h1", "--", "echo", "--", "x").stdout == "-- x\n"
+
+
+def test_a_lab_named_twice_is_refused(weft, entry):
+    assert "weft down takes one lab" in weft("down", entry.name, "--lab", entry.name, status=2).stderr
+
+
+def test_traffic_of_a_lab_without_a_subnet_manager_names_the_command_that_brings_it_up(weft, entry):
+    refused = weft("traffic", status=1).stderr
+    assert refused.startswith("weft: no host of this lab has a LID: bring it up with a subnet manager first, `weft sm ")
+
+
+@pytest.mark.parametrize("error", [ConfigError, SubnetError, SimulationBug])
+def test_an_error_of_a_command_keeps_its_kind(run_time, error):
+    def fail() -> None:
+        raise error("so it is")
+
+    with registry.claim("kinds") as entry:
+        commands = json_lines.Commands(entry.socket, {"fail": fail})
+        try:
+            with pytest.raises(error, match="so it is"):
+                control.ask(entry, "fail")
+        finally:
+            commands.server_close()
 
 
 def test_all_cables_of_a_node_break_and_come_back(entry):

@@ -56,7 +56,7 @@ COMMANDS = {
     "monitor": "Read the counters of all ports of a fabric, and tell Prometheus, in infiniband_exporter's names.",
     "top": "Show the links of a fabric as they are now: errors, load, waiting. Once, where there is no terminal.",
     "diag": "Ask a subnet as infiniband-diags does: weft diag smpquery -D portinfo 0,1 3. With no TOOL, list them.",
-    "diagnose": "Find the bad cable of a fabric: suspects, evidence, what to do, whom it concerns. Status 1 if any.",
+    "diagnose": "Find what is down or bad: suspects, evidence, what to do, whom it concerns. Status 1 if any.",
     "join": "Run a program as a host of a lab on another machine: weft join ADDRESS:PORT --as h3 -- ibstat.",
     "run": "Run a program as many ranks on the hosts of a lab, as torchrun does: weft run -n 8 train.py.",
     "slurm": "Give a Slurm job its own partition, or take it away: for PrologSlurmctld and EpilogSlurmctld.",
@@ -75,7 +75,7 @@ LAB_COMMANDS = {
     "load": "Let jobs run through a lab on and on, so that its counters live; without a job, show those that do.",
     "unload": "End jobs of `weft load`; without a name all, and the clock.",
     "traffic": "Send data through a lab by the packet engine, on its subnet manager's tables; ports count it.",
-    "down": "End a lab.",
+    "down": "End a lab: the only one that runs, or the one of that name.",
 }
 # Tools of RDMA, in one module; their words are their own.
 VERBS_COMMANDS = {
@@ -123,14 +123,14 @@ def main() -> None:
 def _run() -> int:
     from cyclopts import CycloptsError
 
-    from weft.errors import ConfigError, WeftError
+    from weft.errors import ConfigError, SimulationBug, WeftError
 
     try:
         app(_without_plugins(sys.argv[1:]), exit_on_error=False, print_error=False)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0 if end.code is None else _complain(str(end.code), 1)
     except WeftError as error:
-        kind = "" if isinstance(error, ConfigError) else f"{type(error).__name__}: "
+        kind = "a bug in weft, please report it: " if isinstance(error, SimulationBug) else ""
         return _complain(f"{kind}{error}", 2 if isinstance(error, ConfigError) else 1)
     except CycloptsError as error:
         from weft.cli.mistakes import explain

@@ -26,7 +26,7 @@ def diagnose(
     subnet: Subnet = THE_LAB,
     form: Form = TABLES,
 ) -> None:
-    """Find what is down or bad in a fabric: suspects, evidence, what to do, whom it concerns. Status 1 if any.
+    """Find what is down or bad: suspects, evidence, what to do, whom it concerns. Status 1 if any.
 
     Parameters
     ----------

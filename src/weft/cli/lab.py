@@ -11,17 +11,26 @@ from weft.cli.arguments import TABLES, Form, LabName, Whole
 if TYPE_CHECKING:
     from weft.cli.output import Cell
 
-_EXEC = """weft exec [--lab NAME] [--sysfs] HOST COMMAND...
+_EXEC = """weft exec [--lab NAME] [--sysfs] HOST [--] COMMAND...
 
 Run a program as a host of a lab: weft exec h1 ibnetdiscover
 With --sysfs it finds the host's adapters in /sys/class/infiniband and /sys/class/net."""
 
 
-def down(*, lab: LabName = "") -> None:
-    """End a lab."""
+def down(name: str = "", /, *, lab: LabName = "") -> None:
+    """End a lab: the only one that runs, or the one of that name.
+
+    Parameters
+    ----------
+    name
+        The lab, as with --lab.
+    """
+    from weft.errors import ConfigError
     from weft.lab import control, registry
 
-    entry = registry.find(lab)
+    if name and lab:
+        raise ConfigError(f"weft down takes one lab: {name}, or --lab {lab}")
+    entry = registry.find(name or lab)
     control.end(entry)
     print(f"lab {entry.name} is down")
 
@@ -30,9 +39,9 @@ def ps(*, form: Form = TABLES) -> None:
     """List the labs that run: fabric, attached programs, MADs so far, what is broken."""
     from weft.cli.output import console, print_data, table
     from weft.lab import registry
-    from weft.lab.control import ask
+    from weft.lab.control import states as states_of
 
-    states = [ask(entry, "state") for entry in registry.running()]
+    states = states_of(registry.running())
     if form.is_data:
         print_data(form, states)
         return
@@ -47,12 +56,17 @@ def ps(*, form: Form = TABLES) -> None:
             ", ".join(state["broken"] + state["degraded"]),
             sum(state["errors"].values()),
         )
+        if state["answers"]
+        else (state["name"], str(state["pid"] or ""), "does not answer", "", "", "", "", "")
         for state in states
     ]
     heads = ("lab", "process", "fabric", "subnet manager at", "attached", "MADs", "broken or bad", "errors")
     out = console()
     out.print(table("Labs", heads, rows, "" if rows else "None runs: weft up fat-tree:hosts=16,radix=8"))
     for state in states:
+        if not state["answers"]:
+            out.print(f"{state['name']} does not answer: process {state['pid']} is stopped or very busy", markup=False)
+            continue
         if state["traffic"]:
             out.print(f"{state['name']} carries traffic: {state['traffic']}", markup=False)
         for one in (state["join"] or {"hosts": []})["hosts"]:
@@ -73,11 +87,14 @@ def exec_(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
         print(_EXEC)
         return
     lab, has_sysfs, rest = "", False, words
-    while rest[:1] in (("--lab",), ("--sysfs",)):
-        if rest[0] == "--lab":
-            lab, rest = "".join(rest[1:2]), rest[2:]
-        else:
+    while rest and (rest[0] in ("--lab", "--sysfs") or rest[0].startswith("--lab=")):
+        name, equals, value = rest[0].partition("=")
+        if name == "--sysfs":
             has_sysfs, rest = True, rest[1:]
+        else:
+            lab, rest = (value, rest[1:]) if equals else ("".join(rest[1:2]), rest[2:])
+    if rest[1:2] == ("--",):  # as `weft join` has it
+        rest = (rest[0], *rest[2:])
     if len(rest) < 2:
         raise ConfigError(f"weft exec needs a host and a command: {_EXEC.splitlines()[0]}")
     entry = registry.find(lab)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 from weft import json_lines
-from weft.errors import ConfigError, SubnetError
+from weft.errors import ConfigError, SimulationBug, SubnetError, WeftError
 from weft.lab.registry import Entry
 
 _PATIENCE_S = 60
+_ERRORS: dict[str, type[WeftError]] = {"you": ConfigError, "fabric": SubnetError}
 
 
 def ask(
@@ -22,23 +24,46 @@ def ask(
     /,
     **words: Any,
 ) -> Any:
-    """Send one command to a lab; ConfigError if it refuses."""
+    """Send one command to a lab and return its answer.
+
+    Raise ConfigError if the lab refuses the command, SubnetError if the fabric cannot do it or the lab does not answer,
+    and SimulationBug if the command failed in the lab.
+    """
     try:
         found = json_lines.ask(entry.socket, do, patience_s, progress, **words)
     except (OSError, ValueError) as error:
         reason = str(error) or type(error).__name__
         raise SubnetError(f"the lab {entry.name} does not answer: {reason}; its log is {entry.log}") from None
     if "error" in found:
-        raise ConfigError(found["error"])
+        kind, text = found["kind"], found["error"]
+        raise SimulationBug(f"{text}; see {entry.log}") if kind == "us" else _ERRORS.get(kind, ConfigError)(text)
     return found["ok"]
+
+
+def states(entries: Sequence[Entry], patience_s: float = 1.5) -> list[dict[str, Any]]:
+    """Return the state of each lab; of one that does not answer in time, its name, process and `"answers": False`."""
+
+    def state(entry: Entry) -> dict[str, Any]:
+        try:
+            return {**ask(entry, "state", patience_s), "answers": True}
+        except SubnetError:
+            return {"name": entry.name, "pid": entry.process(), "answers": False}
+
+    if not entries:
+        return []
+    with ThreadPoolExecutor(len(entries)) as threads:  # one that is stopped keeps no other waiting
+        return list(threads.map(state, entries))
 
 
 def end(entry: Entry, patience_s: float = 10) -> None:
     """Tell a lab to end, and wait until its name is free."""
+    process = entry.process()
     with suppress(SubnetError):  # it may be gone before it has answered
-        ask(entry, "down")
+        ask(entry, "down", patience_s)
     for _ in range(int(patience_s * 50)):
         if entry.is_free():
             return
         time.sleep(0.02)
-    raise ConfigError(f"the lab {entry.name} was told to end but has not: see {entry.log}")
+    raise SubnetError(
+        f"the lab {entry.name} was told to end but has not: see {entry.log}, or end it with `kill -9 {process}`"
+    )

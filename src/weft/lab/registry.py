@@ -25,6 +25,7 @@ from weft import runtime
 from weft.errors import ConfigError, UnknownName
 
 DEFAULT = "lab"
+_DIAL_S = 0.2
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 
 
@@ -65,6 +66,12 @@ class Entry:
     def answers(self) -> bool:
         """Is somebody behind the socket? Not asked, so that a lab in trouble keeps nobody waiting."""
         return runtime.is_alive(self.socket)
+
+    def process(self) -> int | None:
+        """Return the lab's process, also of a lab that is stopped; None if nobody is behind the socket."""
+        with contextlib.suppress(OSError), runtime.dial(self.socket, _DIAL_S) as line:
+            return runtime.peer(line).pid
+        return None
 
 
 def entry(name: str) -> Entry:

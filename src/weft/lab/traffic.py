@@ -97,7 +97,14 @@ class LabTraffic:
         return self._send(pattern, fabric, traffic.take(told), options, progress) | {"without_path": int((~told).sum())}
 
     def _fabric(self) -> Fabric:
-        return self._server.call(lambda: still(self._fabric_now()))
+        """Return the fabric as it is now; SubnetError if no subnet manager has brought it up."""
+        fabric = self._server.call(lambda: still(self._fabric_now()))
+        if not len(host_ports(fabric)):
+            raise SubnetError(
+                "no host of this lab has a LID: bring it up with a subnet manager first, `weft sm --once` or "
+                "`weft exec HOST opensm -o`"
+            )
+        return fabric
 
     def _send(
         self, pattern: str, fabric: Fabric, traffic: Traffic, options: Options, progress: Progress | None
