@@ -9,6 +9,7 @@ from tests.monitor.test_change import FABRIC, make_ports, make_reading
 from weft.monitor.busiest import busiest
 from weft.monitor.change import between
 from weft.monitor.columns import Column
+from weft.monitor.health import health
 
 C = Column
 PORTS = make_ports()
@@ -59,3 +60,13 @@ def test_what_is_not_known_is_none_and_comes_last():
 def test_no_time_is_no_rate():
     row = busiest(changed(seconds=0.0))[0]
     assert (row.load, row.wait, row.out_gbit_s) == (None, None, None)
+
+
+def test_no_port_sends_or_waits_more_than_all_of_the_time():
+    """The time of a reading is not exact: a busy machine may read counters later than the clock."""
+    words = int(1.1 * 400e9 / 32 * 10)
+    change = changed(("h2/1", C.PORT_XMIT_DATA_WORDS, words), ("h2/1", C.PORT_XMIT_WAIT, int(11 / 22e-9)))
+    row = busiest(change, "load")[0]
+    assert (row.out_gbit_s, row.load, row.wait) == (400.0, 1.0, 1.0)
+    well, slot = health([change]), FABRIC.find_port("h2/1").slot
+    assert (well.load[slot], well.wait_share[slot]) == (1.0, 1.0)

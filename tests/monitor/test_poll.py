@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from tests.monitor.watched import SPEC, Listener, Watched, delta, value
 
@@ -219,3 +221,30 @@ def test_a_monitor_whose_own_cable_is_out_says_so_and_comes_back(watched):
     change = between(before, watched.poll())
     assert delta(change, "leaf1/1", C.LINK_DOWNED) == 1
     assert change.seconds == 20
+
+
+def test_counters_that_a_step_of_the_labs_clock_changed_are_read_again_at_the_new_time(watched):
+    """However small the step is beside the time that the reading takes."""
+    watched.poll()
+    exchange, steps = watched.carrier.exchange, iter([1e-9])
+
+    def step_before_the_first_read(mads, to=None, **how):
+        for step_s in steps if to is not None else ():
+            watched.now_s += step_s
+            watched.count("h1/1", C.SYMBOL_ERROR, 7)
+        return exchange(mads, to, **how)
+
+    watched.carrier.exchange = step_before_the_first_read
+    reading = watched.poll()
+    assert value(reading, "h1/1", C.SYMBOL_ERROR) == 7
+    assert reading.at_s == watched.now_s
+
+
+def test_a_reading_by_a_clock_that_runs_on_is_of_the_middle_of_the_time_that_it_took():
+    watched = Watched()
+    ticks = itertools.count(1000.0)
+    watched.poller.clock = lambda: next(ticks)
+    watched.poller.poll()
+    before_s = next(ticks)
+    reading = watched.poller.poll()
+    assert reading.at_s == before_s + 3.5  # three looks at the clock before, one behind

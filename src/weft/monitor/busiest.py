@@ -40,7 +40,7 @@ def busiest(change: Change, by: By = "errors", count: int = 20) -> list[Row]:
     out, into = (_rate(change, one) for one in (Column.PORT_XMIT_DATA_WORDS, Column.PORT_RCV_DATA_WORDS))
     line = np.where(change.ports.rate_gbit_s > 0, change.ports.rate_gbit_s, np.nan)
     load = np.fmax(out, into) / line
-    wait = _per_second(change, Column.PORT_XMIT_WAIT) * XMIT_WAIT_TICK_PS / 1e12
+    wait = np.minimum(_per_second(change, Column.PORT_XMIT_WAIT) * XMIT_WAIT_TICK_PS / 1e12, 1.0)
     errors = np.where(change.known, change.delta, 0)[:, _ERRORS].sum(axis=1).astype(np.float64)
     keys = {"errors": (errors, load), "load": (load, errors), "wait": (wait, load)}[by]
     order = np.lexsort([np.nan_to_num(-key, nan=np.inf) for key in reversed(keys)])
@@ -60,7 +60,8 @@ def _per_second(change: Change, column: Column) -> Floats:
 
 
 def _rate(change: Change, column: Column) -> Floats:
-    return _per_second(change, column) * _WORD_BITS / 1e9
+    """Return Gbit/s, [slot]: the time of a reading is not exact, but no port exceeds the rate of its line."""
+    return np.minimum(_per_second(change, column) * _WORD_BITS / 1e9, change.ports.rate_gbit_s)
 
 
 def _row(change: Change, slot: int, out: Floats, into: Floats, load: Floats, wait: Floats) -> Row:

@@ -103,9 +103,9 @@ class Health:
 
     @cached_property
     def load(self) -> Floats:
-        """[slot] -> part of its line rate that it sends."""
+        """[slot] -> part of its line rate that it sends; at most 1, though times of readings are not exact."""
         can_send = self.ports.rate_gbit_s * 1e9 * self.known_s[:, Column.PORT_XMIT_DATA_WORDS]
-        return _ratio(self.count(Column.PORT_XMIT_DATA_WORDS) * float(_WORD_BITS), can_send)
+        return np.minimum(_ratio(self.count(Column.PORT_XMIT_DATA_WORDS) * float(_WORD_BITS), can_send), 1.0)
 
     @cached_property
     def wait_share(self) -> Floats:

@@ -46,7 +46,8 @@ from weft.wire.smp import SmpAttribute, SwitchInfo
 
 _ATTRIBUTES = {one.form: one for one in PerfAttribute}
 _FEC = np.array([Column.FEC_CORRECTED, Column.FEC_UNCORRECTED])
-_SOON_S, _TRIES = 0.2, 5  # a tick of a lab; one in five comes at a bad time
+_TRIES = 5
+_SLOW_S = 1.0  # a reading that takes longer spans steps of a lab's clock however often it is made
 _LINK = [Column.LINK_DOWNED, Column.LINK_ERROR_RECOVERY]
 _ABILITIES = {  # ClassPortInfo: CapabilityMask, and CapabilityMask2 above it
     "is_long": PerfCapability.EXTENDED_WIDTH | PerfCapability.EXTENDED_WIDTH_NO_IETF,
@@ -97,10 +98,10 @@ class Poller:
         """The counters now. SubnetError if nothing has a LID: a subnet manager gives them."""
         if self._ports is None or self._has_changed(self._ports):
             self._walk()
-        reading = self._read_between_ticks()
+        reading = self._read_at_one_time()
         if self._is_odd(reading):
             self._walk()
-            reading = self._read_between_ticks()
+            reading = self._read_at_one_time()
         self._last = reading
         return reading
 
@@ -177,23 +178,35 @@ class Poller:
 
     # -- counters -----------------------------------------------------------------------------------------------------
 
-    def _read_between_ticks(self) -> Reading:
-        """A lab's clock and counters stand and leap: what was read on both sides of a leap is of no one moment.
+    def _read_at_one_time(self) -> Reading:
+        """Read all counters, with the time that they are of.
 
-        Such a reading is made again, unless it takes so long that the next would be no better.
+        The clock and the counters of a lab advance together, in steps: a reading during which the clock stood still is
+        exact, and any other is made again right after the next step. Of a clock that runs on it is the middle.
         """
         for _ in range(_TRIES):
+            first_s, second_s, before_s = self.clock(), self.clock(), self.clock()
+            is_stepping = second_s in (first_s, before_s)  # one of them may be later by a step
             begin_s = time.monotonic()
-            reading = self._read()
-            moved_s, took_s = self.clock() - reading.at_s, time.monotonic() - begin_s
-            if moved_s <= took_s or took_s > _SOON_S:
+            counters, known = self._read()
+            after_s = self.clock()
+            if not is_stepping or after_s == before_s or time.monotonic() - begin_s > _SLOW_S:
                 break
-        return reading
-
-    def _read(self) -> Reading:
         assert self._ports is not None
         assert self._view is not None
-        ports, at_s, stamp_s = self._ports, self.clock(), self._wall()
+        return Reading(
+            at_s=(before_s + after_s) / 2,
+            stamp_s=self._wall(),
+            ports=self._ports,
+            counters=counters,
+            known=known,
+            oddities=self._view.oddities,
+        )
+
+    def _read(self) -> tuple[Counts, Flags]:
+        """Return counters and which of them are known, [slot, Column] each."""
+        assert self._ports is not None
+        ports = self._ports
         shape = len(ports), len(Column)
         sheet = _Sheet(ports, np.zeros(shape, np.int64), np.zeros(shape, np.bool_))
         polled = ports.is_polled
@@ -207,11 +220,8 @@ class Poller:
             self._fill(sheet, form, answered & ~sheet.infer(form, self._last))
         errs = rows_with(sheet.counters[:, PHYSICAL] > 0)
         self._fill(sheet, PortExtendedSpeedsCounters, answered & errs & ports.has_fec)
-        known, counters = sheet.known, sheet.counters
-        counters[~known] = 0
-        return Reading(
-            at_s=at_s, stamp_s=stamp_s, ports=ports, counters=counters, known=known, oddities=self._view.oddities
-        )
+        sheet.counters[~sheet.known] = 0
+        return sheet.counters, sheet.known
 
     def _fill(self, sheet: _Sheet, form: type[Format], which: Flags) -> None:
         """Ask these ports for an attribute; what an earlier one has told stays."""
