@@ -65,6 +65,13 @@ def test_a_server_of_ones_own_and_one_faster_than_any_roce(tmp_path):
     assert all(row.unit_usd > 0 for row in found)
 
 
+def test_a_batch_far_larger_than_usual_is_named(large):
+    assert not any("M tokens" in reason for reason in words.reasons(large))
+    huge = replace(large, case=replace(large.case, sequences=64))  # of 2,048 tokens on 1,024 GPUs
+    assert any("134 M tokens, and large models are trained with about 16 M" in reason for reason in words.reasons(huge))
+    assert words.asked(replace(large, case=replace(large.case, tokens=1e6))).endswith("1.05 M tokens a step")
+
+
 def test_training_on_a_thousand_gpus(large):
     """The overview says InfiniBand. It is the fastest; RoCE is so near that its price decides, and that is said."""
     assert large.verdict.fastest.option.answer == "InfiniBand"

@@ -71,6 +71,36 @@ def test_a_fabric_that_cannot_join_so_many_is_left_out_and_named(monkeypatch):
     assert [row.option.answer for row in bench.rows()] == ["InfiniBand", "RoCE"]
 
 
+def test_training_on_one_server_has_a_model_that_fits_there():
+    case = Case(servers=1)
+    assert case.trained == "llama3-8b"
+    found = Bench(case).rows()
+    assert {row.price_usd for row in found} == {0.0}
+    with pytest.raises(ConfigError, match="Or name a smaller model, --model"):
+        Bench(Case(servers=1, model="llama3-70b"))
+
+
+@pytest.mark.parametrize(
+    ("servers", "tokens", "sequences"),
+    [(2048, 16e6, 2048), (1250, 16e6, 2000), (4, 1e6, 128), (4, 8192, 1), (4, 1, 1), (3, 20 * 8192, 24)],
+)
+def test_a_batch_in_tokens_is_whole_sequences_that_the_gpus_divide_evenly(servers, tokens, sequences):
+    """16 M tokens are 1,953 sequences of 8,192: one for every eighth of 16,384 GPUs, every fifth of 10,000."""
+    case = Case(servers=servers, tokens=tokens)
+    assert case.batch(8192) == sequences
+    assert case.gpus % sequences == 0 or sequences % case.gpus == 0
+
+
+def test_fewer_tokens_a_step_lose_more_of_it_to_the_network():
+    """The batch stays as large when servers are added; a batch for each GPU grows with them."""
+    by_gpu, by_tokens = Case(servers=32, model="gpt-7.5b"), Case(servers=32, model="gpt-7.5b", tokens=256 * 2048)
+    assert (by_gpu.batch(2048), by_tokens.batch(2048)) == (512, 256)
+    assert replace(by_tokens, servers=64).batch(2048) == 256
+    few, many = (Bench(case).rows()[0] for case in (by_tokens, by_gpu))
+    assert few.seconds < many.seconds
+    assert few.timed.waits > many.timed.waits
+
+
 def test_one_server_needs_no_fabric():
     case = Case(workload="single-node", servers=1)
     found = Bench(case)

@@ -15,6 +15,8 @@ from weft.errors import ConfigError
         ({"gpus": 8, "servers": 1}, "--gpus and --servers are two forms of the same"),
         ({"workload": "train"}, "no workload 'train'; did you mean training"),
         ({"budget_usd": "lots"}, "budget 'lots' are not a number"),
+        ({"sequences": 2, "tokens": "16M"}, "--batch and --tokens are two forms of the same"),
+        ({"workload": "mpi", "tokens": "16M"}, "--tokens says nothing of mpi: it is for training, single-node"),
         ({"workload": "mpi", "message_bytes": "x"}, "size 'x' is not a number of bytes"),
     ],
 )

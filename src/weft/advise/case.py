@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import log
 
 from weft.errors import ConfigError, find_named
 from weft.fabric import catalog
@@ -95,6 +96,7 @@ class Case:
     server: str = "dgx-h100"
     model: str = ""
     sequences: int = 2  # of a batch, for each GPU
+    tokens: float | None = None  # of a batch, over all GPUs; it replaces `sequences`
     message_bytes: int | None = None
     rate_per_s: float | None = None
     storage: str = "none"
@@ -115,6 +117,7 @@ class Case:
             raise ConfigError(f"{work.name} on {template.name}, which has no GPUs: name a server with some, {known}")
         for flag, given, needs in (
             ("--model", self.model, work.model),
+            ("--tokens", self.tokens, work.model),
             ("--message", self.message_bytes, work.sends),
             ("--rate", self.rate_per_s, work.sends),
         ):
@@ -124,6 +127,7 @@ class Case:
             ("--rate", self.rate_per_s),
             ("--message", self.message_bytes),
             ("--batch", self.sequences),
+            ("--tokens", self.tokens),
         ):
             if value is not None and not value > 0:
                 raise ConfigError(f"{flag} {value:g} is not above 0: leave it out, or give more")
@@ -163,9 +167,25 @@ class Case:
 
     @property
     def trained(self) -> str:
-        return self.model or self.work.model
+        """The model; unless it is given, one that fits on a single server if there is no other."""
+        alone = WORKLOADS["single-node"] if self.work.model and self.servers == 1 else self.work
+        return self.model or alone.model
+
+    def batch(self, seq: int) -> int:
+        """Return the sequences of a step over all GPUs, each of `seq` tokens.
+
+        A batch in tokens is rounded to a whole number of sequences for each GPU or of GPUs for each sequence, so that
+        layouts divide it.
+        """
+        if self.tokens is None:
+            return self.sequences * self.gpus
+        wanted = self.tokens / seq
+        if wanted >= self.gpus:
+            return round(wanted / self.gpus) * self.gpus
+        divisors = [n for n in range(1, self.gpus + 1) if self.gpus % n == 0]
+        return min(divisors, key=lambda n: abs(log(n / wanted)))
 
 
 def _takes(flag: str) -> str:
-    names = [one.name for one in WORKLOADS.values() if (one.model if flag == "--model" else one.sends)]
+    names = [one.name for one in WORKLOADS.values() if (one.model if flag in ("--model", "--tokens") else one.sends)]
     return f"it is for {', '.join(names)}"

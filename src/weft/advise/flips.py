@@ -21,6 +21,7 @@ from weft.sim.figures import format_size
 
 _LARGEST_BYTES, _RATES, _MOST_SEQUENCES = 1 << 30, (1e-3, 1e6), 64
 _PRICES = (0.1, 10.0)
+_TOKENS = 16  # times fewer and more
 _CLOSE = 1.02  # two ends of an interval in which a flip is known well enough
 
 
@@ -164,8 +165,23 @@ def _size(size_bytes: float) -> str:
     return format_size(round(size_bytes)) if size_bytes >= 2 else "1 byte"
 
 
+def _tokens(case: Case, tokens: float) -> Iterator[_Knob]:
+    def point(value: float) -> Point:
+        return Point(case=replace(case, tokens=value))
+
+    def show(value: float) -> str:
+        return f"{value / 1e6:.3g} M tokens a step"
+
+    shared: dict[str, Any] = {"start": tokens, "point": point, "show": show, "exact": True}
+    yield _Knob(by="smaller batch", to=tokens / _TOKENS, **shared)
+    yield _Knob(by="larger batch", to=tokens * _TOKENS, **shared)
+
+
 def _sequences(case: Case) -> Iterator[_Knob]:
     if case.work.name != "training":
+        return
+    if case.tokens is not None:
+        yield from _tokens(case, case.tokens)
         return
 
     def point(sequences: float) -> Point:

@@ -36,5 +36,5 @@ def report(found: Advice) -> dict[str, Any]:
 
 def _asked(case: Case) -> dict[str, Any]:
     own = {"gpus": case.gpus, "message_bytes": case.bytes_sent, "rate_per_s": case.rate, "model": case.trained}
-    kept = ("workload", "servers", "server", "storage", "budget_usd", "cloud", "team", "sequences")
+    kept = ("workload", "servers", "server", "storage", "budget_usd", "cloud", "team", "sequences", "tokens")
     return {name: getattr(case, name) for name in kept} | own

@@ -175,7 +175,8 @@ def _times(item: Item, times: float) -> Item:
 
 def _same_work(one: Case, other: Case) -> bool:
     return all(
-        getattr(one, name) == getattr(other, name) for name in ("servers", "sequences", "bytes_sent", "rate", "storage")
+        getattr(one, name) == getattr(other, name)
+        for name in ("servers", "sequences", "tokens", "bytes_sent", "rate", "storage")
     )
 
 

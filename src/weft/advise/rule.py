@@ -2,7 +2,7 @@
 
 1. What costs more than the budget is left out, by the middle of its band.
 2. A unit of work costs least on one of the others. Those within 5 % of it cost the same, as far as a model can tell:
-   weft's training steps are 6 % off published ones in the mean, its collectives 8 %.
+   weft's training steps are 7 % off published ones in the mean, its collectives 9 %.
 3. Of those, one that is cheaper to buy and not more than 5 % slower makes another needless.
 4. If more than one is left, it is either of them: one is faster, the other cheaper. What the team knows comes first.
 

@@ -11,7 +11,6 @@ from weft.advise.works import Progress, Timed, Work, ideal_of, store_of, transfe
 from weft.collectives.cluster import from_server
 from weft.collectives.interconnect import options_of, template_of
 from weft.errors import ConfigError
-from weft.fabric import catalog
 from weft.training.cabled import Inside
 from weft.training.communication import Ideal
 from weft.training.gpu import Gpu
@@ -66,7 +65,7 @@ class Training(Work):
         return self._timed(step, case, written_s)
 
     def made(self, case: Case) -> float:
-        return float(case.sequences * case.gpus * self.transformer.seq) / 1e9
+        return float(case.batch(self.transformer.seq) * self.transformer.seq) / 1e9
 
     def _job(self, case: Case) -> Case:
         """Where a job never leaves its server, one of them tells of all."""
@@ -91,13 +90,13 @@ class Training(Work):
 
     def _fastest(self, option: Option, case: Case) -> Step:
         """In closed form, of the layouts that divide and fit there."""
-        point = option, case.servers, case.sequences
+        point = option, case.servers, case.batch(self.transformer.seq)
         if point not in self._steps:
             self._steps[point] = self._fastest_of(option, case)
         return self._steps[point]
 
     def _fastest_of(self, option: Option, case: Case) -> Step:
-        card = catalog.adapter(option.wire.adapter)
+        card = case.template.card_for(option.wire)
         cluster = from_server(case.template.equipped(card).name, nodes=case.servers)
         networks = ideal_of(option.wire, case) if case.servers > 1 else None
         steps, refused = [], None
@@ -114,7 +113,7 @@ class Training(Work):
     def _layouts(self, option: Option, case: Case) -> list[Layout]:
         """The shortlist of the first point, the case itself, cut to another size; where none fits, a search there."""
         over_tcp = option.wire.network == "tcp"
-        point = over_tcp, case.servers, case.sequences
+        point = over_tcp, case.servers, case.batch(self.transformer.seq)
         if point not in self._found:
             here = self._cut(self._shortlist.get(over_tcp, []), case)
             self._found[point] = here or self._search(option, case)
@@ -125,7 +124,7 @@ class Training(Work):
         made = []
         for layout in layouts:
             try:
-                one = replace(layout, gpus=case.gpus, global_batch=case.sequences * case.gpus)
+                one = replace(layout, gpus=case.gpus, global_batch=case.batch(self.transformer.seq))
                 check(one, self.transformer)
             except ConfigError:
                 continue
@@ -137,8 +136,12 @@ class Training(Work):
         """The best of each way to cut it: the first is what `weft plan --train` finds there."""
         if self._progress is not None:
             self._progress(f"layouts of {self.transformer.name} on {case.gpus:,} GPUs, {option.wire.name}")
-        given = {"global_batch": case.sequences * case.gpus, "seq": self.transformer.seq}
+        given = {"global_batch": case.batch(self.transformer.seq), "seq": self.transformer.seq}
         ways: dict[tuple[int, int, int], Layout] = {}
-        for found in search(self.transformer, self._site(option, case), given):
+        try:
+            fitting = search(self.transformer, self._site(option, case), given)
+        except ConfigError as error:
+            raise ConfigError(f"{error}\n  Or name a smaller model, --model.") from error
+        for found in fitting:
             ways.setdefault((found.layout.tp, found.layout.pp, found.layout.zero), found.layout)
         return list(ways.values())[:_SHORTLIST]

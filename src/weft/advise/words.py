@@ -10,6 +10,7 @@ from weft.advise.rows import Row, middle
 from weft.advise.rule import TIE
 from weft.compare.words import ALIKE, show_time
 from weft.sim.figures import format_size
+from weft.training.transformer import find
 
 
 def asked(found: Advice) -> str:
@@ -20,9 +21,16 @@ def asked(found: Advice) -> str:
     )
     if work.model:
         what = "training" if work.name == "training" else "training in each server alone,"
-        return f"{size}, {what} of {case.trained}, {case.sequences} sequences a GPU"
+        batch = f"{case.sequences} sequences a GPU" if case.tokens is None else f"{_tokens(found):.3g} M tokens a step"
+        return f"{size}, {what} of {case.trained}, {batch}"
     message = format_size(case.bytes_sent)
     return f"{size}, {work.name}: {work.sends}, {message}, {case.rate:,.10g} a second of computing"
+
+
+def _tokens(found: Advice) -> float:
+    """Return the tokens of a training step over all GPUs, in millions."""
+    seq = find(found.case.trained).seq
+    return found.case.batch(seq) * seq / 1e6
 
 
 def headline(found: Advice) -> str:
@@ -74,6 +82,11 @@ def reasons(found: Advice) -> Iterator[str]:
     if case.servers == 1 or case.work.name == "single-node":
         inside = "NVLink" if case.template.nvlink_spread or case.template.nvlink_pairs else "PCIe"
         yield f"No cable is used, so the time is the same on each: the GPUs of a server talk over {inside}."
+    if case.work.name == "training" and _tokens(found) > 2 * (usual := facts()["batch"]["tokens"] / 1e6):
+        yield (
+            f"A step has {_tokens(found):,.0f} M tokens, and large models are trained with about {usual:g} M: a "
+            f"smaller batch hides less of the network, --tokens {usual:g}M."
+        )
     if case.team and _knows_not(best, case.team):
         yield f"Your team knows {case.team}: plan for learning, or weigh it against the difference."
 
@@ -184,7 +197,7 @@ def trust(found: Advice) -> str:
     prices = "Prices are middles of bands from weak sources: put in your own, --prices FILE. "
     work = found.case.work
     ran = (
-        "Steps are run by flows over each fabric's routes, every fabric with the fastest layout it has; 6 % off "
+        "Steps are run by flows over each fabric's routes, every fabric with the fastest layout it has; 7 % off "
         "published ones in the mean. "
         if work.model
         else "Messages go over each fabric's routes while all servers send; nobody else uses the network. "

@@ -83,7 +83,7 @@ def _routed(wire: Interconnect, server: str, servers: int, rails: bool) -> Fabri
 
 def cluster_of(wire: Interconnect, case: Case) -> Cluster:
     """As NCCL sees it; a server without GPUs is one of its own."""
-    card = catalog.adapter(wire.adapter)
+    card = case.template.card_for(wire)
     if case.work.rdma and case.template.gpus:
         return from_server(case.template.equipped(card).name, nodes=case.servers)
     return Cluster(sm=90, gpus=1, nodes=case.servers, nics=1, nic_gbit_s=card.rate_gbit_s)
@@ -226,7 +226,7 @@ def transfer_s(option: Option, case: Case, total_bytes: float, most_bytes: float
     """The slowest of three: a server's own adapters, those of storage, disks. `most_bytes` is the fullest rank's."""
     apart, box = option.storage == "ethernet", constants()["appliance"]
     wire = catalog.interconnect(BESIDE) if apart else option.wire
-    line_gbyte_s = gbyte_s(catalog.adapter(wire.adapter).rate_gbit_s)
+    line_gbyte_s = gbyte_s(catalog.adapter(wire.adapter).rate_gbit_s if apart else cluster_of(wire, case).nic_gbit_s)
     nics = 1 if apart else cluster_of(wire, case).nics
     boxes = storage_servers(case.servers)
     ports = boxes * (box["adapters"] if apart else min(box["adapters"], nics))

@@ -25,6 +25,7 @@ def advise(
     workload: str | None = None,
     model: str | None = None,
     batch: Whole | None = None,
+    tokens: str | None = None,
     message: str | None = None,
     rate: float | None = None,
     storage: str | None = None,
@@ -53,6 +54,8 @@ def advise(
         That is trained: llama3-70b, mixtral-8x7b, as `weft train` has them. [llama3-70b; in one server llama3-8b]
     batch
         Sequences of a step for each GPU that trains. [2]
+    tokens
+        Or tokens of a step over all GPUs, 16M: rounded to whole sequences that the GPUs divide evenly.
     message
         What is sent at a time: 8, 4K, 128M. [mpi 8 bytes, storage 128M, batch and web 4K]
     rate
@@ -80,6 +83,7 @@ def advise(
         "workload": workload,
         "model": model,
         "sequences": batch,
+        "tokens": tokens,
         "message_bytes": message,
         "rate_per_s": rate,
         "storage": storage,
@@ -112,6 +116,8 @@ def _case(told: dict[str, Any], prices: Any, *, cloud: bool, seed: int) -> Case:
     gpus, servers = told.pop("gpus", None), told.pop("servers", None)
     if gpus is not None and servers is not None:
         raise ConfigError("--gpus and --servers are two forms of the same: leave out one")
+    if "sequences" in told and "tokens" in told:
+        raise ConfigError("--batch and --tokens are two forms of the same: leave out one")
     if servers is None and gpus is None:
         servers = 128 if work.name == "training" else 32
     if servers is None:
@@ -119,7 +125,11 @@ def _case(told: dict[str, Any], prices: Any, *, cloud: bool, seed: int) -> Case:
             near = max(each, gpus // each * each)
             raise ConfigError(f"--gpus {gpus} are no whole servers of {each}, which a {server} has: {near}, say")
         servers = gpus // each
-    for name, parse in (("message_bytes", parse_size_bytes), ("budget_usd", lambda text: parse_count("budget", text))):
+    for name, parse in (
+        ("message_bytes", parse_size_bytes),
+        ("budget_usd", lambda text: parse_count("budget", text)),
+        ("tokens", lambda text: parse_count("tokens", text)),
+    ):
         if name in told:
             told[name] = parse(told[name])
     return Case(
