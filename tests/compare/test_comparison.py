@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,7 @@ from weft.compare.comparison import compare
 from weft.compare.job import parse_job
 from weft.compare.outcome import Comparison, Outcome
 from weft.compare.published import published
-from weft.compare.words import show_band, show_parts, show_time, show_usd
+from weft.compare.words import show_band, show_longer, show_parts, show_time, show_usd
 from weft.errors import ConfigError
 from weft.fabric import catalog, files
 from weft.fabric.prices import Price
@@ -157,6 +158,45 @@ def test_the_finding_has_the_fastest_the_slowest_and_the_prices(found: Compariso
     longer = round(100 * (of(found, "ndr").time_us / best.time_us - 1))
     assert f"NDR InfiniBand ({longer} % longer) {show_usd(of(found, 'ndr').bill)}" in said
     assert longer < 10  # a slot of PCIe 5 slows XDR down
+
+
+def test_the_cheapest_of_the_fabrics_that_are_about_as_fast_is_named() -> None:
+    """NDR and RoCE differ by a few switches' latency; RoCE costs half as much."""
+    made = compare("superpod:su=1,servers=16", parse_job("all_reduce:1G"), ["xdr", "ndr", "roce-400", "hdr"])
+    ndr, roce = of(made, "ndr"), of(made, "roce-400")
+    assert made.fastest is of(made, "xdr")
+    assert abs(roce.time_us / ndr.time_us - 1) < 0.05
+    assert roce.bill.high_usd < ndr.bill.high_usd
+    assert f"% longer) {show_usd(roce.bill)}, the cheapest of 2 within 5 % of each other." in made.finding
+    assert f"{roce.wire.label} (" in made.finding
+    assert show_usd(ndr.bill) not in made.finding
+
+
+@pytest.mark.parametrize(
+    ("ratio", "shown"),
+    [
+        (1.0, "as long"),
+        (1.004, "as long"),
+        (1.024, "2.4 % longer"),
+        (1.99, "99 % longer"),
+        (1.996, "2.0 times as long"),
+        (2.4, "2.4 times as long"),
+        (12.3, "12 times as long"),
+    ],
+)
+def test_a_longer_time_is_a_percentage_below_twice_and_a_factor_above(ratio: float, shown: str) -> None:
+    assert show_longer(ratio) == shown
+
+
+def test_a_collective_is_bound_by_latency_while_data_moves_for_less_than_half_of_it(found: Comparison) -> None:
+    ndr, near_half = of(found, "ndr"), 0
+    for point in ndr.by_size:
+        job = parse_job(f"all_gather:{point.at}")
+        one = replace(ndr, job=job, estimates=(estimate(ndr.cluster, job.leading.collective, point.at),))
+        share = one.parts_us.get("data", 0.0) / one.time_us
+        near_half += 1 / 3 < share < 1 / 2
+        assert (one.bound == "latency") == (share < 1 / 2)
+    assert near_half
 
 
 def test_what_no_band_could_tell_apart_is_as_long() -> None:

@@ -26,6 +26,17 @@ def test_a_port_to_a_host_is_no_crowd() -> None:
     assert find_crowd(FlowEngine().run(fabric, incast(fabric, senders=3, size_bytes=1 << 20), Options())) is None
 
 
+@pytest.mark.parametrize(("second_bytes", "load"), [(1 << 15, None), (1 << 18, 1.25)])
+def test_a_cable_with_a_quarter_more_than_an_adapter_is_crowded_and_a_thirtieth_more_is_not(
+    second_bytes: int, load: float | None
+) -> None:
+    cut = faults.remove_link(weft.load("fat-tree:hosts=4,levels=2,radix=4"), "leaf1/4")
+    routed = route(cut, Routing(adaptive=True)).fabric
+    traffic = Traffic.of(routed, [("h1", "h3", 1 << 20), ("h2", "h4", second_bytes)])
+    crowd = find_crowd(FlowEngine().run(routed, traffic, Options(paths=Paths.TABLE)))
+    assert (crowd and crowd.load) == (load and pytest.approx(load, rel=0.01))
+
+
 @pytest.mark.parametrize(
     ("paths", "says"),
     [

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from weft.advise.case import Case
 from weft.advise.rows import Row
+from weft.compare.words import TIE
 
-TIE = 0.05
 NOTHING = "none can be paid"
 
 

@@ -15,7 +15,7 @@ from weft.compare.band import Band, band_of
 from weft.compare.crowd import Crowd, find_crowd
 from weft.compare.job import Call, Job
 from weft.compare.published import Published
-from weft.compare.words import ALIKE, show_time, show_usd, three, weakness
+from weft.compare.words import TIE, show_longer, show_time, show_usd, three, weakness
 from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
 from weft.fabric.model import Fabric
@@ -248,7 +248,7 @@ class Comparison:
 
 
 def _money(found: Comparison) -> str:
-    """What the fastest costs of those that have a price, and the fastest of those that cost less."""
+    """Say what the fastest fabric with a price costs, and which is the cheapest of the fastest that cost less."""
     priced = [one for one in found.outcomes if one.bill.complete]
     if not priced:
         return "The catalog has no price for any of them." if len(found.outcomes) > 1 else "The catalog has no price."
@@ -260,18 +260,14 @@ def _money(found: Comparison) -> str:
     cheaper = [one for one in priced if one.bill.high_usd < best.bill.high_usd]
     if not cheaper:
         return f"{said}{', the least of all that have a price' if len(priced) > 1 else ''}."
-    other = min(cheaper, key=lambda one: one.time_us)
-    return f"{said}; {other.wire.label} ({_longer(other, found.fastest)}) {show_usd(other.bill)}."
+    tied = [one for one in cheaper if one.time_us <= (1 + TIE) * min(each.time_us for each in cheaper)]
+    other = min(tied, key=lambda one: one.bill.high_usd)
+    among = f", the cheapest of {len(tied)} within {100 * TIE:.0f} % of each other" if len(tied) > 1 else ""
+    return f"{said}; {other.wire.label} ({_longer(other, found.fastest)}) {show_usd(other.bill)}{among}."
 
 
 def _longer(one: Outcome, best: Outcome) -> str:
-    """`as long`, `2.4 % longer`, `12 times as long`."""
-    ratio = one.time_us / best.time_us
-    if ratio - 1 < ALIKE:
-        return "as long"
-    if ratio < 1.995:
-        return f"{100 * (ratio - 1):.2g} % longer"
-    return f"{ratio:.1f} times as long" if ratio < 10 else f"{ratio:,.0f} times as long"
+    return show_longer(one.time_us / best.time_us)
 
 
 def _held_up(one: Outcome, line_gbyte_s: float) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from weft.plan.bill import Bill
 
 ALIKE = 0.005  # no band is so narrow: two times are the same
+TIE = 0.05  # what no model can tell apart for sure: between two that are so near, the price decides
 
 
 def show_time(us: float) -> str:
@@ -21,6 +22,15 @@ def show_band(low_us: float, high_us: float) -> str:
     """`4.66 to 6.42 ms`, `730 µs to 1.2 ms`."""
     low, high = show_time(low_us), show_time(high_us)
     return f"{low.split()[0] if low.split()[1] == high.split()[1] else low} to {high}"
+
+
+def show_longer(ratio: float) -> str:
+    """Return `as long`, `2.4 % longer`, `12 times as long`."""
+    if ratio - 1 < ALIKE:
+        return "as long"
+    if ratio < 1.995:
+        return f"{100 * (ratio - 1):.2g} % longer"
+    return f"{ratio:.1f} times as long" if ratio < 10 else f"{ratio:,.0f} times as long"
 
 
 def show_usd(bill: Bill) -> str:
