@@ -16,7 +16,7 @@ from weft.cli.tenant_drivers import LAB, Where, attached, reach, state_file
 
 if TYPE_CHECKING:
     from weft.lab.registry import Entry
-    from weft.serve.console.sight import Behind
+    from weft.serve.console.sight import Behind, Sight
     from weft.serve.ledger import Ledger
     from weft.serve.settings import Settings
     from weft.serve.ufm.routes.face import Face
@@ -38,6 +38,7 @@ def serve(
     database: str = "",
     host: str = "127.0.0.1",
     port: Whole = 8585,
+    telemetry_port: Whole | None = None,
     tls_cert: File = None,
     tls_key: File = None,
     tls_client_ca: File = None,
@@ -73,6 +74,9 @@ def serve(
         The address to listen at. Other machines are served with TLS only.
     port
         0: one that is free.
+    telemetry_port
+        Also serve UFM Telemetry's CSV and Prometheus at this port, without a token, as UFM does at 9001; 0: one that is
+        free. On this machine only, unless --insecure.
     tls_client_ca
         Clients need a certificate of it too.
     insecure
@@ -110,7 +114,7 @@ def serve(
     with ExitStack() as opened:
         fabric = opened.enter_context(_own(spec, name, repair) if spec else _others(where, repair))
         database = database or (opened.enter_context(_passing()) if spec else _usual(where))
-        _serve(*fabric, database, settings, ends_with_lab, repair)
+        _serve(*fabric, database, settings, ends_with_lab, repair, telemetry_port)
 
 
 def _serve(
@@ -121,6 +125,7 @@ def _serve(
     settings: Settings,
     ends_with_lab: bool,
     repair: bool,
+    telemetry_port: int | None,
 ) -> None:
     from weft.serve.app import create_app
     from weft.serve.console.sight import Sight
@@ -140,6 +145,8 @@ def _serve(
             lookout = opened.enter_context(
                 Lookout(behind.attach, lambda: ledger.desired().allocation(), tell=sight.log, on_trap=drift.wake)
             )
+        if telemetry_port is not None:
+            face = opened.enter_context(_telemetry(telemetry_port, settings, face, sight))
         server = opened.enter_context(Server(create_app(settings, ledger, face, lookout, sight), settings))
         if sight is not None:
             opened.callback(sight.live.close)  # before the server: it waits for who listens
@@ -148,8 +155,28 @@ def _serve(
         if token := _first_token(ledger):
             print(f"token {token}\n  of an admin, named {_FIRST}; it is shown this once: `weft serve token` makes more")
             print(f"console {server.url}/#token={token}")
+        if face.telemetry_port:
+            print(f"telemetry without a token at port {face.telemetry_port}: /csv/metrics, /csv/xcset/NAME, /metrics")
         sys.stdout.flush()
         _wait(behind.lab if behind is not None and ends_with_lab else None)
+
+
+@contextmanager
+def _telemetry(port: int, settings: Settings, face: Face, sight: Sight | None) -> Iterator[Face]:
+    """Serve UFM Telemetry's endpoint at a port of its own; yield the calls' view that names the port."""
+    from dataclasses import replace
+    from urllib.parse import urlsplit
+
+    from weft.errors import ConfigError
+    from weft.serve.server import Server
+    from weft.serve.ufm.routes.telemetry import create_endpoint
+
+    if sight is None:
+        raise ConfigError("--telemetry-port needs counters: serve a lab, or give a port of the fabric with --umad")
+    host = settings.host if settings.is_insecure else "127.0.0.1"
+    settings = replace(settings, host=host, port=port, tls_cert=None, tls_key=None, tls_client_ca=None)
+    with Server(create_endpoint(settings, face, sight), settings) as server:
+        yield replace(face, telemetry_port=urlsplit(server.url).port or 0)
 
 
 def _first_token(ledger: Ledger) -> str:

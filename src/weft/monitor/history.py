@@ -77,6 +77,12 @@ class History:
         recent[:1] = False  # an interval needs two ends
         return t[recent], rate[recent]
 
+    def values(self, port: str, column: Column, seconds: float) -> tuple[Floats, Floats]:
+        """Return the times of the readings, since 1970, and the count in each; NaN where it is not known."""
+        t, _, value, _ = self._values(port, column)
+        recent = t >= t[-1] - seconds if len(t) else np.zeros(0, np.bool_)
+        return t[recent], np.where(value == _UNKNOWN, np.nan, value)[recent]
+
     def close(self) -> None:
         with self._lock:
             self._file.close()

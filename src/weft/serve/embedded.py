@@ -13,16 +13,19 @@ from __future__ import annotations
 import secrets
 import shutil
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Self
 
 from weft import runtime
 from weft.fabric.model import Fabric
 from weft.fabric.spec import load
+from weft.lab import control
 from weft.lab.own_lab import own_lab
+from weft.mad.ibsim_client import IbsimCarrier
 from weft.serve.access import Role, add_token, new_user, put_user
 from weft.serve.app import create_app
+from weft.serve.console.sight import Behind, Sight
 from weft.serve.desired import Draft
 from weft.serve.drift import DriftWatch
 from weft.serve.faults import Fault, Faults
@@ -61,10 +64,16 @@ class Ufm:
             lab = opening.enter_context(own_lab(self.fabric, self.lab))
             self._hands = LabHands(lab.entry)
             store = Store(f"sqlite:///{Path(place) / 'ledger.db'}")
-            ledger = opening.enter_context(Ledger(store, ManagerDriver(lab.manager), DriftWatch()))
+            drift = DriftWatch()
+            ledger = opening.enter_context(Ledger(store, ManagerDriver(lab.manager), drift))
             self.token = ledger.change("weft", "the first token", self._let_in)
-            app = create_app(self._settings, ledger, Face(Watch(lab.manager), self._hands, self._faults))
-            self.url = opening.enter_context(Server(app, self._settings)).url
+            sockname = control.ask(lab.entry, "state")["sockname"]
+            behind = Behind(lambda: closing(IbsimCarrier("", sockname)), lab.entry)
+            sight = opening.enter_context(Sight(behind, drift))
+            face = Face(Watch(lab.manager), self._hands, self._faults)
+            self.app = create_app(self._settings, ledger, face, None, sight)
+            self.url = opening.enter_context(Server(self.app, self._settings)).url
+            opening.callback(sight.live.close)  # before the server, which waits for open streams
             self._open = opening.pop_all()
         return self
 

@@ -188,7 +188,6 @@ def test_hosts_are_named_as_slurm_lists_them(ufm):
         ("POST", "pkeys/add", {"pkey": "0xa0f", "rate_limit": 7}, 400, "7 Gbit/s"),
         ("POST", "pkeys/hosts", {"pkey": "0xa0f", "hosts_names": "h[1-9]"}, 404, "h7"),
         ("POST", "pkeys/hosts", {"pkey": "0xa0f", "hosts_names": "h["}, 400, "the list"),
-        ("DELETE", "pkeys/0xa0f/guids/02000000000000a1", None, 404, "0xa0f"),
         ("GET", "pkeys/pkey", None, 400, "hexadecimal"),
     ],
 )

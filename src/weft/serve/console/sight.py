@@ -220,6 +220,10 @@ class Sight:
     def _load(self) -> dict[str, Any]:
         return {} if self.behind.lab is None else dict(control.ask(self.behind.lab, "load_state"))
 
+    def manager(self) -> SmShown | None:
+        """Return the subnet's master and its standbys; None if no master answers."""
+        return self._manager(self.latest().manager)
+
     def _manager(self, master: Manager | None) -> SmShown | None:
         if master is None:
             return None

@@ -54,6 +54,11 @@ def marked(desired: Desired) -> dict[str, dict[str, Any]]:
     return {name: _read(body).said for name, body in desired.named(_KIND).items()}
 
 
+def isolated(desired: Desired) -> list[str]:
+    """Return the names of the ports that are switched off."""
+    return [name for name, body in desired.named(_KIND).items() if _read(body).end is not None]
+
+
 def ports_of(picture: Picture, policy: Policy) -> list[str]:
     """The names that are meant. A device means its ports that have a cable."""
     found = dict.fromkeys(policy.ports)

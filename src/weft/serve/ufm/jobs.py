@@ -74,6 +74,6 @@ def event(number: int, words: dict[str, Any]) -> dict[str, Any]:
     return {"id": number, **words}
 
 
-def stamp() -> str:
-    """As UFM writes a time."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
+def stamp(at_s: float | None = None) -> str:
+    """Write a time, in seconds since 1970, as UFM does; now if none is given."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at_s))

@@ -115,9 +115,10 @@ def replace_members(draft: Draft, body: Create, seats: Mapping[int, Seat]) -> No
 
 
 def remove(draft: Draft, p_key: int, guids: Iterable[int]) -> None:
-    """Members that are not there are removed already."""
-    gone = set(guids)
-    before = there(draft, p_key)
+    """Remove members; those that are not there, and a partition that went with its last, are removed already."""
+    if p_key not in draft.slices:
+        return
+    gone, before = set(guids), draft.slices[p_key]
     _keep(draft, replace(before, seats={guid: seat for guid, seat in before.seats.items() if guid not in gone}))
 
 
@@ -136,7 +137,8 @@ def add_hosts(draft: Draft, body: Hosts) -> None:
 
 
 def remove_hosts(draft: Draft, p_key: int, names: str) -> None:
-    there(draft, p_key)
+    if p_key not in draft.slices:
+        return
     kept = _kept_hosts(draft, p_key)
     known = {host: [port.guid for port in ports] for host, ports in draft.inventory.by_host().items()}
     gone = set[int]()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from weft.serve.ufm.routes import actions, app, pkeys, resources
+from weft.serve.ufm.routes import actions, app, pkeys, reports, resources, telemetry
 from weft.serve.ufm.routes.face import Face
 
 BASES = ("/ufmRest", "/ufmRestV2", "/ufmRestV3")
@@ -17,5 +17,6 @@ def add_ufm(service: FastAPI, face: Face, *, is_plugin_door: bool = False) -> No
     """`is_plugin_door`: also without a base, as UFM's plugins call it on its own machine."""
     service.state.ufm = face
     for base in (*BASES, *([""] if is_plugin_door else [])):
-        for one in (app, resources, pkeys, actions):
+        for one in (app, resources, pkeys, actions, telemetry, reports):
             service.include_router(one.router, prefix=base, include_in_schema=base == BASES[0])
+    service.include_router(telemetry.endpoint)

@@ -19,12 +19,63 @@ from weft.version import __version__
 
 RELEASE = "6.22.1-0"  # whose words are spoken
 
+# Collections of UFM that are empty here.
+_EMPTY = (
+    "event_policies_version",
+    "sites_version",
+    "traps_version",
+    "templates_version",
+    "users_version",
+    "modules_version",
+    "submodules_version",
+    "mirror_template_version",
+    "saps_version",
+    "groups_version",
+    "objects_groups_version",
+    "smconfs_version",
+)
+
 router = APIRouter(route_class=Route, tags=["UFM"])
 
 
 @router.get("/app/ufm_version", **gives(dict[str, str]))
 async def ufm_version() -> Response:
     return answer_json({"ufm_release_version": RELEASE, "weft_version": __version__})
+
+
+@router.get("/app/ufm_config", **gives(dict[str, str]))
+async def ufm_config(request: Request) -> Response:
+    """Which features there are; no licence is needed."""
+    has_counters = getattr(request.app.state, "sight", None) is not None
+    return answer_json(
+        {
+            "ls_auditing": "Enabled",
+            "monitoring_mode": "Disabled",
+            "syslog": "Disabled",
+            "license_state": "valid",
+            "license_state_info": "N/A",
+            "telemetry": "Enabled" if has_counters else "Disabled",
+        }
+    )
+
+
+@router.get("/app/versioning", **gives(dict[str, int], 404))
+async def versioning(request: Request) -> Response:
+    """The version of each collection: a client reads one again when its number has changed."""
+    face, desired = face_of(request), ledger_of(request).desired()
+    picture = await asyncio.to_thread(face.watch.picture)
+    subnet = ("servers", "switches", "ports", "links")
+    contents = {f"{name}_version": picture.revision for name in subnet}
+    marked = tuple(sorted(health.marked(desired)))
+    last_event = max((number for number, _ in face.events.all()), default=0)
+    more = {"alarms_version": marked, "events_version": (last_event, len(face.events.all()))}
+    return answer_json({**dict.fromkeys(_EMPTY, 0), **face.versions.numbers({**contents, **more})})
+
+
+@router.get("/app/network_views", **gives(list[dict[str, Any]]))
+async def network_views() -> Response:
+    """Views of the network map that users of UFM's page have saved: there are none here."""
+    return answer_json([])
 
 
 @router.get("/app/smconf", **gives(dict[str, str | bool]))

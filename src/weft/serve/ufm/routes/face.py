@@ -15,11 +15,16 @@ from fastapi.routing import APIRoute
 from weft.errors import UnknownName, WeftError
 from weft.serve.access import Role
 from weft.serve.api.exchange import caller_of, refuse
+from weft.serve.console.sight import Sight
+from weft.serve.desired import Absent
 from weft.serve.faults import Faults
 from weft.serve.hands import Hands
 from weft.serve.problems import respond, status_of
+from weft.serve.ufm.instances import Instances
 from weft.serve.ufm.jobs import Journal
 from weft.serve.ufm.shapes import Picture
+from weft.serve.ufm.telemetry import Telemetry
+from weft.serve.ufm.versions import Versions
 from weft.serve.ufm.watch import Watch
 
 _T = TypeVar("_T")
@@ -35,6 +40,10 @@ class Face:
     faults: Faults | None = None  # None: nobody may ask for trouble here
     jobs: Journal = field(default_factory=lambda: Journal("job"))
     events: Journal = field(default_factory=lambda: Journal("event"))
+    reports: Journal = field(default_factory=lambda: Journal("report"))
+    instances: Instances = field(default_factory=Instances)
+    versions: Versions = field(default_factory=Versions)
+    telemetry_port: int = 0  # where counters are served without a token; 0: nowhere
 
 
 class Route(APIRoute):
@@ -68,6 +77,18 @@ def _check_role(request: Request) -> None:
 def face_of(request: Request) -> Face:
     found: Face = request.app.state.ufm
     return found
+
+
+def sight_of(request: Request) -> Sight:
+    """Return the monitor of the fabric's counters. Absent where the service has no port to read them from."""
+    found: Sight | None = getattr(request.app.state, "sight", None)
+    if found is None:
+        raise Absent("counters are not read here: run weft serve on a lab, or with a port of the fabric (--umad)")
+    return found
+
+
+def telemetry_of(request: Request) -> Telemetry:
+    return Telemetry(sight_of(request))
 
 
 async def body_of(request: Request, form: type[_T]) -> _T:

@@ -7,8 +7,8 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from weft.serve.api.exchange import gives
-from weft.serve.ufm import queries
+from weft.serve.api.exchange import gives, ledger_of
+from weft.serve.ufm import health, queries
 from weft.serve.ufm.routes.face import Route, answer_json, answer_seen, face_of
 
 router = APIRouter(route_class=Route, tags=["UFM"])
@@ -46,6 +46,19 @@ async def links(request: Request) -> Response:
 async def vports() -> Response:
     """A lab's adapters have no virtual ports."""
     return answer_json([])
+
+
+@router.get("/resources/logical_servers", **gives(list[dict[str, Any]]))
+async def logical_servers() -> Response:
+    """Of UFM's logical model, which is not here."""
+    return answer_json([])
+
+
+@router.get("/resources/isolated_ports", **gives(dict[str, list[str]]))
+async def isolated_ports(request: Request) -> Response:
+    """Ports that `PUT app/unhealthy_ports` with the action isolate has switched off."""
+    names = health.isolated(ledger_of(request).desired())
+    return answer_json({"isolated_ports": [f"0x{name}" for name in names]})
 
 
 def _paged(things: list[Any], query: dict[str, str]) -> Any:

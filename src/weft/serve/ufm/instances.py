@@ -1,0 +1,78 @@
+"""Dynamic telemetry instances: a name under which some counters of some ports are served as CSV.
+
+    POST app/telemetry/instances/pdr_dynamic {"counters": [...], "requested_guids": [{"guid": ..., "ports": [1, 2]}]}
+    GET  http://HOST:PORT/csv/xcset/pdr_dynamic
+
+UFM starts a process for each. Here the service's own monitor has all counters, so an instance is a choice of them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from weft.serve.desired import Absent, Clash
+from weft.serve.ufm.counters import COUNTERS, find_counter
+from weft.serve.ufm.telemetry import Chosen
+
+_MOST = 100
+_Name = Annotated[str, msgspec.Meta(max_length=100)]
+
+
+class RequestedPorts(msgspec.Struct, kw_only=True):
+    guid: _Name  # of a node
+    ports: Annotated[list[int], msgspec.Meta(max_length=1000)]
+
+
+class InstanceOrder(msgspec.Struct, kw_only=True):
+    """What UFM's clients send. How often it samples is the monitor's own: once a second."""
+
+    counters: Annotated[list[_Name], msgspec.Meta(max_length=500)] | None = None
+    requested_guids: Annotated[list[RequestedPorts], msgspec.Meta(max_length=100_000)] | None = None
+    sample_rate: float | None = None
+    configuration: dict[str, Any] = {}
+    base_config: str = ""
+    ttl: str = ""
+    is_registered_discovery: bool = False
+    is_async: bool = False
+
+
+class Instances:
+    """Those that were started, by name."""
+
+    def __init__(self) -> None:
+        self._started: dict[str, InstanceOrder] = {}
+
+    def put(self, name: str, order: InstanceOrder) -> None:
+        """Start one, or change what it serves: an order without counters or ports leaves them."""
+        before = self._started.get(name)
+        if before is None and len(self._started) >= _MOST:
+            raise Clash(f"there are {_MOST} telemetry instances: delete one first")
+        if before is not None:
+            order.counters = before.counters if order.counters is None else order.counters
+            order.requested_guids = before.requested_guids if order.requested_guids is None else order.requested_guids
+        _chosen(order)
+        self._started[name] = order
+
+    def remove(self, name: str) -> None:
+        self._started.pop(self._known(name))
+
+    def chosen(self, name: str) -> Chosen:
+        return _chosen(self._started[self._known(name)])
+
+    def names(self) -> list[str]:
+        return list(self._started)
+
+    def _known(self, name: str) -> str:
+        if name not in self._started:
+            raise Absent(f"there is no telemetry instance {name[:100]!r}")
+        return name
+
+
+def _chosen(order: InstanceOrder) -> Chosen:
+    counters = COUNTERS if order.counters is None else tuple(find_counter(name) for name in order.counters)
+    if order.requested_guids is None:
+        return Chosen(counters)
+    names = (f"{one.guid.removeprefix('0x')}_{port}" for one in order.requested_guids for port in one.ports)
+    return Chosen(counters, frozenset(names))

@@ -1,0 +1,299 @@
+"""UFM's telemetry from the counters that the service's monitor reads: CSV, Prometheus, top ports, history.
+
+    telemetry = Telemetry(sight)
+    telemetry.csv(LOW_FREQ_DEBUG)                          one line for each cabled port, as UFM Telemetry serves it
+    telemetry.top(picture, "PortXmitDataExtended", 5)      GET telemetry?type=topX
+
+Counts are those of the devices. Rates are of the last two readings, a second apart; a lab's clock may run faster.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError, SubnetError, UnknownName
+from weft.monitor.change import Change
+from weft.monitor.health import health
+from weft.monitor.metrics import Family, labels
+from weft.monitor.poll import Reading
+from weft.serve.console.sight import POLL_S, Sight
+from weft.serve.ufm.counters import COUNTERS, Counter, find_counter, is_rate
+from weft.serve.ufm.jobs import stamp
+from weft.serve.ufm.shapes import Picture, Port, hex_guid
+
+_TOP = 10  # of aggr_topx, which is given no limit
+_WORD_BYTES = 4
+_PATIENCE_S = 10.0
+_AGO = re.compile(r"-(\d+)(s|sec|min|m|h|d)?")
+_UNITS_S = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400, None: 1}
+_OBJECTS = {"servers": "Computer", "switches": "Switch"}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A set of counters as UFM Telemetry names it: the columns of a port's identity, and which name a counter has."""
+
+    node_guid: str
+    port_num: str
+    name: str  # attribute of Counter
+
+
+METRICS = Table("node_guid", "port_num", "telemetry")
+CONVERTED_ENTERPRISE = Table("node_guid", "port_num", "session")
+LOW_FREQ_DEBUG = Table("Node_GUID", "Port_Number", "debug")
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What a dynamic instance shows: some counters of some ports; None means all."""
+
+    counters: tuple[Counter, ...] = COUNTERS
+    ports: frozenset[str] | None = None  # by UFM's name
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    slot: int
+    node_guid: int
+    port_guid: int
+    number: int
+
+    @property
+    def name(self) -> str:
+        return f"{hex_guid(self.node_guid)}_{self.number}"
+
+
+class Telemetry:
+    def __init__(self, sight: Sight) -> None:
+        self._sight = sight
+
+    # -- as UFM Telemetry serves it -----------------------------------------------------------------------------------
+
+    def csv(self, table: Table, chosen: Chosen | None = None, labelled: Picture | None = None) -> str:
+        """Return one line for each port, below a line of names. A count that is not known is empty.
+
+        `labelled` adds what ports are called.
+        """
+        reading, chosen = self._sight.latest().reading, chosen or Chosen()
+        names = [attrgetter(table.name)(one) for one in chosen.counters]
+        head = ["timestamp", "source_id", "tag", table.node_guid, "port_guid", table.port_num]
+        columns = [int(one.column) for one in chosen.counters]
+        at_us = str(int(reading.stamp_s * 1e6))
+        lines = [",".join(head + (["node_description", "port_label"] if labelled else []) + names)]
+        for row in _rows(reading):
+            if chosen.ports is not None and row.name not in chosen.ports:
+                continue
+            node = f"0x{hex_guid(row.node_guid)}"
+            words = [at_us, node, "", node, f"0x{hex_guid(row.port_guid)}", str(row.number)]
+            if labelled:
+                port = labelled.named(row.name)
+                words += [_without_port(port.node_description), port.dname] if port else ["", ""]
+            counts = zip(reading.counters[row.slot, columns], reading.known[row.slot, columns], strict=True)
+            lines.append(",".join(words + [str(count) if is_known else "" for count, is_known in counts]))
+        return "\n".join(lines) + "\n"
+
+    def prometheus(self, picture: Picture | None = None) -> str:
+        """Return the same for Prometheus; with a picture, what the ports are called is in the labels too."""
+        reading = self._sight.latest().reading
+        rows = [(row, self._labels(row, picture)) for row in _rows(reading)]
+        families = (
+            Family(
+                one.telemetry,
+                f"UFM Telemetry's {one.telemetry}.",
+                "counter",
+                [
+                    (words, float(reading.counters[row.slot, one.column]))
+                    for row, words in rows
+                    if reading.known[row.slot, one.column]
+                ],
+            )
+            for one in COUNTERS
+        )
+        return "".join(one.text() for one in families)
+
+    def _labels(self, row: _Row, picture: Picture | None) -> str:
+        node, guid = (f"0x{hex_guid(one)}" for one in (row.node_guid, row.port_guid))
+        words = {"source_id": node, "node_guid": node, "port_guid": guid, "port_num": str(row.number)}
+        port = None if picture is None else picture.named(row.name)
+        if port is not None:
+            is_host = port.description.startswith("Computer")
+            words |= {
+                "device_type": "host" if is_host else "switch",
+                "device_name": "" if is_host else port.system_name,
+                "hostname": port.system_name if is_host else "",
+                "node_desc": port.node_description,
+                "level": str(port.tier),
+                "port_id": port.name,
+            }
+        return labels(**words)
+
+    # -- REST ---------------------------------------------------------------------------------------------------------
+
+    def top(
+        self, picture: Picture, pick_by: str, limit: int, more: Sequence[str] = (), *, by_device: bool = False
+    ) -> list[dict[str, Any]]:
+        """Return the ports, or the systems, with the highest rate of a counter: `PortXmitPktsExtended_Rate`."""
+        counters = [find_counter(name) for name in (pick_by, *more)]
+        change = self._moved()
+        found: dict[str, dict[str, Any]] = {}
+        for row, port in self._ports(picture, change):
+            name, guid = (
+                (port.system_name, port.system_id) if by_device else (_without_port(port.node_description), port.name)
+            )
+            entry = found.setdefault(guid, {"name": name, "guid": guid})
+            for counter in counters:
+                key = f"{counter.telemetry}_Rate"
+                entry[key] = entry.get(key, 0.0) + float(change.delta[row.slot, counter.column]) / change.seconds
+        first = f"{counters[0].telemetry}_Rate"
+        return sorted(found.values(), key=lambda entry: -entry[first])[:limit]
+
+    def history(self, picture: Picture, names: Sequence[str], members: Sequence[str], since_s: float) -> dict[str, Any]:
+        """Return what counters of ports were, or how fast they changed, by the time of each reading."""
+        found: dict[str, dict[str, dict[str, float]]] = {}
+        counters = {name: find_counter(name) for name in names}
+        for member in members:
+            port = picture.named(member)
+            if port is None:
+                raise UnknownName("port", member[:80], ())
+            place = self._place(member)
+            for name, counter in counters.items():
+                read = self._sight.history.series if is_rate(name) else self._sight.history.values
+                for at_s, value in zip(*read(place, counter.column, since_s), strict=True):
+                    if not np.isnan(value):
+                        found.setdefault(stamp(at_s), {}).setdefault(member, {})[name] = float(value)
+        return {
+            at: {"Ports": {name: {"statistics": values} for name, values in ports.items()}}
+            for at, ports in sorted(found.items())
+        }
+
+    def session(self, picture: Picture) -> dict[str, Any]:
+        """Return the last reading as the default monitoring session has it."""
+        reading = self._sight.latest().reading
+        ports = {}
+        for row in _rows(reading):
+            if (port := picture.named(row.name)) is not None:
+                known = reading.known[row.slot]
+                counts = {c.session: int(reading.counters[row.slot, c.column]) for c in COUNTERS if known[c.column]}
+                ports[row.name] = {"statistics": counts, "dname": port.dname, "last_updated": stamp(reading.stamp_s)}
+        return {stamp(reading.stamp_s): {"Ports": ports}}
+
+    def aggregate(self, picture: Picture, objects: str, attribute: str, alarms: Mapping[str, int]) -> dict[str, Any]:
+        """Return the busiest servers or switches: by bandwidth (bytes/s), congestion (percent) or alarms."""
+        kind = _one_of("object", objects, _OBJECTS)
+        if attribute == "alarms":
+            systems = [one for one in picture.systems if (one.type == "switch") == (kind == "Switch")]
+            counted = ((one.guid, one.system_name, float(alarms.get(one.guid, 0))) for one in systems)
+            return {"device": {"Alarms": _ranked(counted)}}
+        modes = _one_of("attr", attribute, {"bw": ("TxBW", "RxBW"), "cong": ("TCBW", "RCBW")})
+        change = self._moved()
+        values = _bandwidth(change) if attribute == "bw" else _congestion(change)
+        ports = [(row, port) for row, port in self._ports(picture, change) if port.description.startswith(kind)]
+        return {
+            "device": {
+                mode: _ranked(_by_system(ports, column, np.sum if attribute == "bw" else np.max))
+                for mode, column in zip(modes, values, strict=True)
+            },
+            "port": {
+                mode: _ranked((port.name, port.node_description, float(column[row.slot])) for row, port in ports)
+                for mode, column in zip(modes, values, strict=True)
+            },
+        }
+
+    # -- readings -----------------------------------------------------------------------------------------------------
+
+    def _moved(self) -> Change:
+        """Return the change between the last two readings; wait for the second one where the monitor just woke."""
+        until_s = time.monotonic() + _PATIENCE_S
+        while True:
+            change = self._sight.latest().change
+            if change is not None and change.seconds > 0:
+                return change
+            if time.monotonic() > until_s:
+                raise SubnetError("the fabric was read once, and rates need two readings: ask again")
+            time.sleep(POLL_S / 10)
+
+    def _place(self, name: str) -> str:
+        """Return weft's name of a port, by UFM's."""
+        reading = self._sight.latest().reading
+        for row in _rows(reading):
+            if row.name == name:
+                return reading.ports.name(row.slot)
+        raise UnknownName("cabled port", name[:80], ())
+
+    @staticmethod
+    def _ports(picture: Picture, change: Change) -> Iterator[tuple[_Row, Port]]:
+        for row in _rows(change):
+            port = picture.named(row.name)
+            if port is not None:
+                yield row, port
+
+
+def _rows(of: Reading | Change) -> Iterator[_Row]:
+    """Yield the ports that have, or had, a cable; a switch's management port has none."""
+    fabric = of.ports.fabric
+    nodes, ports = fabric.nodes, fabric.ports
+    for slot in np.flatnonzero(of.ports.is_polled & (of.ports.number > 0)).tolist():
+        node = int(ports.node[slot])
+        guid = int(nodes.guid[node])
+        yield _Row(slot, guid, int(ports.guid[slot]) or guid, int(of.ports.number[slot]))
+
+
+def _bandwidth(change: Change) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Bytes per second that each port sends, and receives."""
+    columns = (find_counter("PortXmitDataExtended").column, find_counter("PortRcvDataExtended").column)
+    sent, received = (change.delta[:, column] * _WORD_BYTES / change.seconds for column in columns)
+    return sent, received
+
+
+def _congestion(change: Change) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Percent of the time in which each port waited for credits, and its neighbour waited to send to it."""
+    waiting = health([change]).wait_share * 100
+    peer = change.ports.peer
+    return waiting, np.where(peer >= 0, waiting[peer], 0.0)
+
+
+def _by_system(
+    ports: Iterable[tuple[_Row, Port]], column: NDArray[np.float64], join: Any
+) -> Iterator[tuple[str, str, float]]:
+    slots: dict[tuple[str, str], list[int]] = {}
+    for row, port in ports:
+        slots.setdefault((port.system_id, port.system_name), []).append(row.slot)
+    for (guid, name), some in slots.items():
+        yield guid, name, float(join(column[some]))
+
+
+def _ranked(entries: Iterable[tuple[str, str, float]]) -> list[dict[str, Any]]:
+    ranked = sorted(entries, key=lambda entry: -entry[2])[:_TOP]
+    return [{"name": name, "description": words, "value": round(value, 3)} for name, words, value in ranked]
+
+
+def _one_of(what: str, word: str, known: Mapping[str, Any]) -> Any:
+    if word not in known:
+        raise ConfigError(f"{what}={word[:40]} is refused: it must be one of {', '.join(known)}")
+    return known[word]
+
+
+def read_list(words: str) -> list[str]:
+    """Read `[a,b]`, as UFM's clients write a list in a query."""
+    return [word.strip(" '\"") for word in words.strip("[] ").split(",") if word.strip(" '\"")]
+
+
+def read_ago(words: str) -> float:
+    """Read `-1h` or `-5min` as seconds before now."""
+    match = _AGO.fullmatch(words)
+    if match is None:
+        raise ConfigError(f"{words[:40]!r} is refused: write a time before now, as -1h, -5min or -30s")
+    return float(match[1]) * _UNITS_S[match[2]]
+
+
+def _without_port(description: str) -> str:
+    """A switch's ports have its description and their number: `leaf1:3`."""
+    return re.sub(r":\d+$", "", description)
