@@ -29,12 +29,14 @@ def program(name: str) -> str:
     return str(found) if found else find_peer(f"{name} of {name}")
 
 
-def compile_program(name: str, folder: Path) -> str:
-    """One of the programs in C beside this file, with the system's verbs.h."""
-    if not Path("/usr/include/infiniband/verbs.h").is_file():
-        do_without("libibverbs-dev")
+def compile_program(name: str, folder: Path, *libraries: str) -> str:
+    """Compile one of the programs in C beside this file, with the system's verbs.h and rdma_cma.h."""
+    for header, package in (("infiniband/verbs.h", "libibverbs-dev"), ("rdma/rdma_cma.h", "librdmacm-dev")):
+        if not Path("/usr/include", header).is_file():
+            do_without(package)
     source, made = Path(__file__).with_name(f"{name}.c"), folder / name
-    subprocess.run([compiler.find() or "cc", source, "-o", made, "-libverbs", "-pthread"], check=True)
+    words = [compiler.find() or "cc", source, "-o", made, *libraries, "-libverbs", "-pthread"]
+    subprocess.run(words, check=True)
     return str(made)
 
 

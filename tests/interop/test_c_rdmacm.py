@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from tests.interop.c_programs import free_port, on, output, outside_of_labs, program, started
+from tests.interop.c_programs import compile_program, free_port, on, output, outside_of_labs, program, started
 from tests.interop.conftest import do_without
 from tests.interop.test_c_face import exported, offsets
 from tests.interop.test_rdma_core import find_python, peers_folder, run
@@ -84,6 +84,13 @@ def test_programs_connect_by_address_and_port(server, client, says):
     assert says in said
 
 
+def test_a_send_completes_before_the_answer_to_it(tmp_path):
+    """First by packets, then through shared memory, with a completion channel as tutorials teach it."""
+    made, port = compile_program("cm_order_program", tmp_path, "-lrdmacm"), str(free_port())
+    _, said = run_pair([made, "server", port], [made, "client", port], *[outside_of_labs()] * 2)
+    assert said == "0 early\n"
+
+
 def test_a_program_in_c_talks_to_one_in_python():
     port = free_port()
     server = [sys.executable, "-c", PYTHON_SERVER % port]
@@ -126,11 +133,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     ids=["refused", "killed"],
 )
 def test_a_program_hears_how_it_ends(tmp_path, then, last):
-    if not Path("/usr/include/rdma/rdma_cma.h").is_file():
-        do_without("librdmacm-dev")
-    port, environment, client = free_port(), outside_of_labs(), tmp_path / "client"
-    source = Path(__file__).with_name("cm_client.c")
-    subprocess.run([compiler.find() or "cc", source, "-o", client, "-lrdmacm", "-libverbs"], check=True)
+    port, environment, client = free_port(), outside_of_labs(), compile_program("cm_client", tmp_path, "-lrdmacm")
     before = services(os.environ)
     with started([sys.executable, "-c", PYTHON_END % port + then], os.environ) as server:
         wait_until(lambda: services(os.environ) - before, lambda: output(server), lambda: server.poll() is None)

@@ -18,8 +18,10 @@ from tests.verbs.peers import Peer, connect_to
 
 from weft.verbs import enums as e
 from weft.verbs.errors import PyverbsRDMAError
+from weft.verbs.hca import execute
 from weft.verbs.hca.packets import encode
 from weft.verbs.hca.segment import Segment
+from weft.verbs.hca.work import SendWork
 from weft.verbs.pyverbs.cq import CQ, CompChannel
 from weft.verbs.pyverbs.mr import MR
 from weft.verbs.pyverbs.qp import QP
@@ -287,6 +289,50 @@ def test_what_waits_to_be_sent_takes_a_lane_as_soon_as_there_is_one(node):
                 assert [(wc.wr_id, wc.status) for wc in poll(node.cq, 1)] == [(number - 4, OK)]
         assert carried[-1]
         assert [wc.wr_id for wc in poll(node.cq, 4)] == [196, 197, 198, 199]
+
+
+def test_no_path_overtakes_a_completion_that_the_other_end_does_not_have_yet(node):
+    """A SEND from b to a is not done by the path while a request of a is complete at b and not at a."""
+    a, b = connect(node, e.IBV_QPT_RC)
+    path = b.core.find_shm_path(at_once=True)
+    for name, code in (("telling", execute.BUSY), ("unacked", execute.SLOW)):
+        a.post_recv(RecvWR(num_sge=1, sg=[node.sge(MIDDLE, 8)]))
+        request = SendWR(num_sge=1, sg=[node.sge(0, 8)], opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED)
+        setattr(a.core.record, name, 1)
+        assert execute.post(path.words, request.raw) == code
+        setattr(a.core.record, name, 0)
+        assert execute.post(path.words, request.raw) == execute.DONE
+        assert [wc.opcode for wc in poll(node.cq, 2)] == [e.IBV_WC_RECV, e.IBV_WC_SEND]
+
+
+def test_a_path_completes_a_send_at_once_though_a_thread_waits_for_it(node):
+    """The thread is woken afterwards: until then the answer could come."""
+    channel = CompChannel(node.ctx)
+    told = CQ(node.ctx, 8, None, channel)
+    a, b = node.qp(e.IBV_QPT_RC, cq=told), node.qp(e.IBV_QPT_RC)
+    for mine, other in ((a, b), (b, a)):
+        mine.to_rts(node.connected_attr(other.qp_num))
+    path = a.core.find_shm_path(at_once=True)
+    b.post_recv(RecvWR(num_sge=1, sg=[node.sge(MIDDLE, 8)]))
+    told.req_notify()
+    request = SendWR(num_sge=1, sg=[node.sge(0, 8)], opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED)
+    code = execute.post(path.words, request.raw)
+    assert (code, a.core.record.telling, len(told.core)) == (execute.WAKE, 0, 1)
+    assert path.finish(code)
+    channel.get_cq_event(told)
+
+
+@pytest.mark.parametrize("kind", [e.IBV_QPT_RC, e.IBV_QPT_UC])
+def test_packets_under_way_are_marked_until_they_are_acknowledged(node, kind):
+    a, b = connect(node, kind)
+    b.post_recv(RecvWR(num_sge=1, sg=[node.sge(MIDDLE, 8)]))
+    with node.ctx.adapter.lock:
+        a.core.post_send(SendWork(wr_id=1, opcode=e.ibv_wr_opcode.IBV_WR_SEND, places=(), flags=e.IBV_SEND_SIGNALED))
+        a.core.requester.run()
+        assert a.core.record.unacked == (kind == e.IBV_QPT_RC)
+        node.ctx.adapter.progress()
+    poll(node.cq, 2)
+    assert a.core.record.unacked == 0
 
 
 def test_who_waits_for_an_event_is_woken_by_a_lane(node):

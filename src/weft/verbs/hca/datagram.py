@@ -30,18 +30,22 @@ class Datagrams:
         qp = self.qp
         while qp.sends and qp.state == ibv_qp_state.IBV_QPS_RTS:
             work = qp.sends.popleft()
-            status = self._send(work)
+            segment = self._segment(work)
+            status = segment if isinstance(segment, ibv_wc_status) else ibv_wc_status.IBV_WC_SUCCESS
             failed = status != ibv_wc_status.IBV_WC_SUCCESS
             if failed or qp.signal_all or work.flags & e.IBV_SEND_SIGNALED:
                 done = CompletionRecord(wr_id=work.wr_id, qp_num=qp.number, status=status, posted=work.posted)
                 qp.complete(qp.send_cq, done)
+            if isinstance(segment, Segment):  # now: the reply comes behind the completion
+                qp.adapter.send(qp, segment, work.ah)
             if failed:
                 qp.state = ibv_qp_state.IBV_QPS_SQE
                 qp.flush_sends()
         if qp.state == ibv_qp_state.IBV_QPS_SQD:
             qp.drained()
 
-    def _send(self, work: SendWork) -> ibv_wc_status:
+    def _segment(self, work: SendWork) -> Segment | ibv_wc_status:
+        """Return the datagram to send, or the status of a request that sends none."""
         qp = self.qp
         places = qp.adapter.regions.located(qp.pd, work.places, write=False) if work.inline is None else []
         if places is None:
@@ -68,8 +72,7 @@ class Datagrams:
             payload=data,
         )
         qp.record.next_psn = psn_after(qp.record.next_psn)
-        qp.adapter.send(qp, segment, work.ah)
-        return ibv_wc_status.IBV_WC_SUCCESS
+        return segment
 
     def on_request(self, segment: Segment, grh: bytes, slid: int, sl: int) -> None:
         """What arrived; `grh` is what stands before the data, 40 bytes."""

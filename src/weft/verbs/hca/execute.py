@@ -44,7 +44,8 @@ from weft.verbs.shm.meter import (
 from weft.verbs.shm.rings import bytes_behind, completion_at, completion_queue, queue_pair, receive_at, receive_queue
 from weft.wire.headers import DETH, GRH, ImmDt
 
-DONE, RING, UNTOLD, SLOW, BUSY, CLOSED = 0, 1, 2, 4, 8, 16  # RING and UNTOLD: done, and there is something left to do
+DONE, RING, UNTOLD, SLOW, BUSY, CLOSED, WAKE = 0, 1, 2, 4, 8, 16, 32
+# RING, UNTOLD and WAKE: done, and there is something left to do: wake the other process, complete it, or wake this one.
 
 # By opcode, WRITE to ADD: what its completion is called, and what it needs of the other's memory
 _TOLD = tuple(int(OPS[opcode][1]) for opcode in CARRIED)
@@ -57,6 +58,7 @@ _RTR, _RTS, _SQD, _SQE = int(e.IBV_QPS_RTR), int(e.IBV_QPS_RTS), int(e.IBV_QPS_S
 _RC, _UD = int(Service.RC), int(Service.UD)
 _GRH_BYTES, _IMM_BYTES, _DETH_BYTES = GRH.size, ImmDt.size, DETH.size
 _LONG_BYTES = 1 << 15
+_TELLING_TRIES = 2000
 _PSN_MASK = 0xFF_FFFF
 _REQUEST_BYTES, _SGE_BYTES, _WORD_BYTES = layout.SendRequest.size, layout.SgeRecord.size, Word.size
 _RECEIVE_BYTES = layout.ReceiveRequest.size
@@ -286,21 +288,37 @@ def _tell_far(path, request, qp, size: int) -> int:
 
 
 @part
+def _is_signaled(request, qp) -> bool:
+    return request.flags & _SIGNALED != 0 or qp.signals_all != 0
+
+
+@part
+def _is_telling(qp) -> bool:
+    """Return whether the other end has still not completed a request that is complete here: no reply overtakes it."""
+    for _ in range(_TELLING_TRIES):  # noqa: SIM110 - kernels have no generators
+        if acquire(qp, "telling") == 0:
+            return False
+    return True
+
+
+@part
 def _tell_own(path, request, qp, size: int) -> int:
-    """UNTOLD if that takes more than a kernel does."""
-    if not request.flags & _SIGNALED and qp.signals_all == 0:
-        return DONE
+    """Complete the request here. UNTOLD if that takes more than a kernel does, WAKE if a thread waits for it."""
     memory = _header(path.own)
     if not take(memory, path.own_process):
         return UNTOLD
     queue = completion_queue(path.own + qp.send_cq)
-    can = queue.armed == 0 and _has_room(queue)
-    if can:
+    code = UNTOLD
+    if _has_room(queue):
         done = _begin_to_tell(path.own + qp.send_cq, qp, request.wr_id, _TOLD[request.opcode], size)
         done.posted = request.number if request.number != 0 else qp.posted
         _tell(path, queue, done)
+        code = DONE
+        if queue.armed == layout.ARMED_FOR_ALL:
+            queue.armed, queue.bell, code = 0, 1, WAKE
+        release(qp, "telling", 0)
     release(memory, "lock", 0)
-    return DONE if can else UNTOLD
+    return code
 
 
 @part
@@ -324,6 +342,11 @@ def carry_out(path) -> int:
         if size > own.mtu_bytes or (op != SEND and op != SEND_IMM) or path.own_is_on_gpu != 0:
             return SLOW
         _stage(path, request, size)
+    if op in RECEIVED:
+        if acquire(far, "unacked") != 0:
+            return SLOW  # packets stay behind the acknowledgements that were sent before them
+        if _is_telling(far):
+            return BUSY
     wait(meter, path.scratch, op, size)
     if not take(memory, path.own_process):
         return BUSY
@@ -334,7 +357,11 @@ def carry_out(path) -> int:
         return SLOW
     packets = 1 if op in ATOMICS else max(1, -(-size // own.mtu_bytes))
     next_psn = (own.next_psn + packets) & _PSN_MASK
-    code = _tell_far(path, request, far, there) if op in RECEIVED else DONE
+    is_signaled, code = _is_signaled(request, own), DONE
+    if op in RECEIVED:
+        if is_signaled:
+            release(own, "telling", 1)
+        code = _tell_far(path, request, far, there)
     if not is_datagram:
         far.msn = (far.msn + 1) & _PSN_MASK
         far.expected_psn = next_psn
@@ -343,7 +370,7 @@ def carry_out(path) -> int:
     if request.number == 0:
         own.posted += 1
     count(meter, op, size, packets, _DETH_BYTES if is_datagram else 0, own.service == _RC)
-    return code | _tell_own(path, request, own, size)
+    return code | _tell_own(path, request, own, size) if is_signaled else code
 
 
 @part

@@ -330,6 +330,7 @@ class QueuePair:
             self.flush_receives()
 
     def flush_sends(self) -> None:
+        self.record.unacked = 0
         while self.sends:
             work = self.sends.popleft()
             self.send_cq.add(_flushed(work.wr_id, self.number, ibv_wc_opcode.IBV_WC_SEND, work.posted))

@@ -43,6 +43,7 @@ class Requester:
     def resume(self) -> None:
         """Nothing is under way: what was asked before was answered, by packets or through shared memory."""
         settings = self.qp.settings
+        self.qp.record.unacked = 0
         self._acked = psn_after(self.qp.record.next_psn, -1)  # the last PSN that is known to have arrived
         self._retries, self._rnr_retries = settings.retry_cnt, settings.rnr_retry
         self._is_repeating = False  # until something new arrives, what says again that it was lost says nothing new
@@ -112,6 +113,7 @@ class Requester:
             return False
         many = work.op in (*DATA, Op.READ)
         work.count = packets_of(work.size, qp.settings.mtu_bytes) if many else 1
+        self.qp.record.unacked = 1
         work.psn = work.response_psn = self.qp.record.next_psn
         self.qp.record.next_psn = psn_after(self.qp.record.next_psn, work.count)
         return True
@@ -333,7 +335,9 @@ class Requester:
 
     def _set_deadline(self) -> None:
         qp = self.qp
-        waits = any(work.psn >= 0 and work.sent and not work.done for work in qp.sends)
+        under_way = [work for work in qp.sends if work.psn >= 0 and not work.done]
+        qp.record.unacked = bool(under_way)
+        waits = any(work.sent for work in under_way)
         if not waits or self._wait_s is not None or not qp.settings.timeout or qp.service == Service.UC:
             self.deadline_s = None
         elif self.deadline_s is None:

@@ -30,11 +30,12 @@ from weft.verbs.shm import atomic, layout
 from weft.verbs.shm.layout import CompletionRecord
 from weft.verbs.shm.memory import Place, address_of
 from weft.verbs.shm.meter import CARRIED
-from weft.verbs.shm.queue_memory import lives
+from weft.verbs.shm.queue_memory import lives, publish
 from weft.wire.headers import GRH
 from weft.wire.roce import IPv4
 
 _BUSY_S = 0.05
+_ACKS_S = 0.005  # for the other end to take the acknowledgements that were sent to it
 _INLINE = int(IBV_SEND_INLINE)
 _FLAGS_AT = layout.SendRequest.offset("flags")
 _IPV4_AT = GRH.size - IPv4.size  # behind zeros
@@ -69,6 +70,7 @@ class ShmPath:
         path.own, path.own_qp, path.own_process = memory.address, memory.address + qp.at, os.getpid()
         path.far, path.far_begin, path.far_length = peer.address, header.begin, header.length
         path.far_qp = peer.address + layout.queue_pair_at(dest_qp)
+        self._far = layout.QueuePairRecord.from_address(path.far_qp)
         path.far_process, path.source = peer.process, mark(peer.sender.source)
         path.meter, path.dest_qp = ctypes.addressof(peer.meter), dest_qp
         path.max_sge, path.max_inline = qp.send_places_max, qp.inline_max
@@ -102,9 +104,21 @@ class ShmPath:
         threads = lock.threads
         threads.acquire()  # `with` takes twice as long
         try:
-            return not self._qp.sends and self._put(request)
+            return not self._qp.sends and (self._put(request) or self._put_after_acks())
         finally:
             threads.release()
+
+    def _put_after_acks(self) -> bool:
+        """Carry out the request that the path has once the other end has no packets under way.
+
+        Without waiting two processes that answer each other would send packets for ever.
+        """
+        until_s = time.monotonic() + _ACKS_S
+        while self._far.unacked and not self.is_here and not self.is_closed and time.monotonic() < until_s:
+            time.sleep(0)
+            if self._put(b""):
+                return True
+        return False
 
     def _put(self, request: bytes) -> bool:
         code = self._kernel(self.words, request)
@@ -131,6 +145,8 @@ class ShmPath:
         while code == execute.BUSY:
             time.sleep(0)
             if time.monotonic() - began_s > _BUSY_S:
+                if self.is_here:
+                    return False  # a thread that waits for this one may have it
                 atomic.break_lock(self._peer.address, lives)
                 began_s = time.monotonic()
             code = self._kernel(self.words, b"")  # they have it
@@ -142,6 +158,9 @@ class ShmPath:
             self._peer.ring()
         if code & execute.UNTOLD:
             self._tell()
+        if code & execute.WAKE:
+            with self._qp.adapter.lock:
+                self._qp.send_cq.was_rung()
         return True
 
     def _tell(self) -> None:
@@ -153,3 +172,4 @@ class ShmPath:
         done.posted = request.number or qp.record.posted
         with qp.adapter.lock:
             qp.complete(qp.send_cq, done)
+            publish(qp.record, "telling", 0)

@@ -97,6 +97,8 @@ class QueuePairRecord(Record):
     posted: u64  # send requests, ever
     polled: u64  # of these, up to the last whose completion was polled: their places are free again
     q_key: u64
+    telling: u64  # 1: a send request is complete at the other end, and its completion is not in the queue here yet
+    unacked: u64  # 1: packets of send requests are under way, or their acknowledgements
 
 
 @record

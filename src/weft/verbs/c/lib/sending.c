@@ -85,13 +85,14 @@ static int post_to_python(struct weft_qp *qp, const struct ibv_send_wr *wr)
 }
 
 /* Whether the other end has no receive request, or no place to tell of one: it may be about to. UC sends packets and
-   goes on, so that some may be under way. */
+   goes on, so that some may be under way. Acknowledgements of its packets that were sent before must come first. */
 static bool is_not_ready(const struct weft_PathRecord *path, int opcode)
 {
     const struct weft_QueuePairRecord *far = (void *)path->far_qp, *own = (void *)path->own_qp;
     const struct weft_ReceiveQueueRecord *receives = (void *)(path->far + far->receive_queue);
     const struct weft_CompletionQueueRecord *told = (void *)(path->far + far->receive_cq);
     if (own->service == WEFT_UC && LOAD(far->expected_psn) != own->next_psn) return true;
+    if (LOAD(far->unacked)) return true;
     if (opcode != IBV_WR_SEND && opcode != IBV_WR_SEND_WITH_IMM && opcode != IBV_WR_RDMA_WRITE_WITH_IMM) return false;
     return (far->state == IBV_QPS_RTR || far->state == IBV_QPS_RTS) &&
            (LOAD(receives->head) == LOAD(receives->tail) || LOAD(told->head) - LOAD(told->tail) >= told->capacity);
