@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable
 
@@ -71,6 +72,13 @@ def test_a_poll_that_finds_nothing_takes_few_calls(node, pair, monkeypatch):
     """Now and then one looks for packets too, or at what is due."""
     monkeypatch.setattr(node.ctx.adapter, "_timed", set())  # other tests may have left something
     assert min(calls(lambda: node.cq.poll()) for _ in range(3)) <= 6
+
+
+def test_registering_memory_takes_few_calls(node):
+    """The kernel is asked about its mapping alone, and no folder is searched for a GPU's driver."""
+    memory = bytearray(4096)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert calls(lambda: MR(node.pd, 4096, e.IBV_ACCESS_LOCAL_WRITE, address).close()) <= 90
 
 
 def test_what_reads_into_memory_is_never_inline(node, pair):

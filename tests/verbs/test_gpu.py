@@ -97,6 +97,16 @@ def test_host_memory_does_not_load_the_driver(node):
     assert cuda.loaded() is None
 
 
+@needs_no_driver
+def test_a_driver_that_is_loaded_later_is_found(monkeypatch):
+    """Searching for it again needs a library that was loaded since."""
+    monkeypatch.setattr(cuda, "LIBRARY", "libBrokenLocale.so.1")  # of glibc, and nothing links it
+    assert not cuda._find_loaded(cuda._libraries_loaded())
+    ctypes.CDLL(cuda.LIBRARY)
+    assert cuda._find_loaded(cuda._libraries_loaded())
+    cuda._find_loaded.cache_clear()
+
+
 def test_an_array_on_a_gpu_must_lie_in_one_piece(node):
     with pytest.raises(PyverbsUserError, match=r"does not lie in one piece.*contiguous"):
         MR(node.pd, 4096, ALL, address=Claimed(1 << 40, (32, 32), (256, 4)))

@@ -276,9 +276,13 @@ class Driver:
             self.call(call, address)
 
 
-@functools.cache
+_in_use: list[Driver] = []
+
+
 def _library() -> Driver:
-    return Driver(ctypes.CDLL(LIBRARY))
+    if not _in_use:
+        _in_use.append(Driver(ctypes.CDLL(LIBRARY)))
+    return _in_use[0]
 
 
 @functools.cache
@@ -302,16 +306,57 @@ def loaded() -> Driver | None:
     It is not begun here, or processes that are forked later could not use it.
     """
     try:
-        if in_use() is None:
-            ctypes.CDLL(LIBRARY, mode=os.RTLD_NOW | os.RTLD_NOLOAD)
+        if in_use() is None and not _find_loaded(_libraries_loaded()):
+            return None
         return _library()
     except (OSError, AttributeError):  # AttributeError: Windows has no such flag, old drivers lack calls
         return None
 
 
+@functools.lru_cache(maxsize=1)
+def _find_loaded(libraries: int) -> bool:
+    """Return whether the driver is among so many libraries: looking for it reads folders, for each registration."""
+    try:
+        ctypes.CDLL(LIBRARY, mode=os.RTLD_NOW | os.RTLD_NOLOAD)
+    except OSError:
+        return False
+    return True
+
+
+class _LoadedObject(ctypes.Structure):
+    """dl_phdr_info of link.h."""
+
+    _fields_ = (
+        ("address", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("headers", ctypes.c_void_p),
+        ("header_count", ctypes.c_uint16),
+        ("ever_loaded", ctypes.c_ulonglong),
+        ("ever_unloaded", ctypes.c_ulonglong),
+    )
+
+
+_Visit = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_LoadedObject), ctypes.c_size_t, ctypes.c_void_p)
+
+
+# It stops at the first: each object says it of all.
+_ever_loaded = _Visit(lambda loaded, _size, _data: int(loaded.contents.ever_loaded) & 0x7FFF_FFFF)
+
+
+@functools.cache
+def _visit_libraries() -> Any:
+    """Return dl_iterate_phdr, which keeps Python's lock: a thread that loads a library may have it and the loader's."""
+    return ctypes.PyDLL(None).dl_iterate_phdr
+
+
+def _libraries_loaded() -> int:
+    """Return how many libraries this process has ever loaded."""
+    return int(_visit_libraries()(_ever_loaded, None))
+
+
 def in_use() -> Driver | None:
     """The driver, if it was looked for before and found; asking costs nothing."""
-    return _library() if _library.cache_info().currsize else None
+    return _in_use[0] if _in_use else None
 
 
 def allocation_at(address: int, length: int) -> Allocation | None:

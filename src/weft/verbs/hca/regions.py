@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from weft.verbs import enums as e
 from weft.verbs.gpudirect import gpu
@@ -21,10 +21,10 @@ from weft.verbs.shm.queue_memory import Block, Lock, QueueMemory
 
 WHOLE_SPACE = 1 << 64
 _LENGTH_MAX = 1 << 62  # of those that others find in the table
+_KIND, _KIND_AT = struct.Struct("=Q"), RegionRecord.offset("kind")
 _IN_TABLE = {"key", "pd", "address", "length", "access", "base", "is_open", "qp_num", "parent", "device"}
 
 
-@dataclass(kw_only=True, eq=False)
 class Region:
     """Addresses from `address` on are called `base`, `base + 1`, ... by those who have the key."""
 
@@ -34,20 +34,37 @@ class Region:
     length: int
     access: int
     base: int
-    is_open: bool = True
-    qp_num: int = 0  # a window of type 2 is for one queue pair; 0: any of the protection domain
-    parent: Region | None = None  # of a window
-    windows: int = 0  # bound to it
-    device: Allocation | None = None  # of a GPU
-    reference: Block | None = field(default=None, repr=False)  # where others find how to reach that
-    table: Regions | None = field(default=None, repr=False)  # that it is in
+    is_open: bool
+    qp_num: int  # a window of type 2 is for one queue pair; 0: any of the protection domain
+    parent: Region | None  # of a window
+    device: Allocation | None  # of a GPU
+    windows = 0  # bound to it
+    reference: Block | None = None  # where others find how to reach memory of a GPU
+    table: Regions | None = None  # that it is in
+
+    def __init__(
+        self,
+        *,
+        key: int,
+        pd: object,
+        address: int,
+        length: int,
+        access: int,
+        base: int,
+        is_open: bool = True,
+        qp_num: int = 0,
+        parent: Region | None = None,
+        device: Allocation | None = None,
+    ) -> None:
+        fields = {"key": key, "pd": pd, "address": address, "length": length, "access": access, "base": base}
+        fields |= {"is_open": is_open, "qp_num": qp_num, "parent": parent, "device": device}
+        vars(self).update(fields)  # __setattr__ for each would be a third of a registration
 
     def __setattr__(self, name: str, value: object) -> None:
-        """What others look up is always what holds."""
+        """Show each change to those who look it up."""
         object.__setattr__(self, name, value)
-        table = self.__dict__.get("table")
-        if table is not None and name in _IN_TABLE:
-            table.show(self)
+        if self.table is not None and name in _IN_TABLE:
+            self.table.show(self)
 
     def place(self, va: int) -> int:
         """The address in this process."""
@@ -78,18 +95,21 @@ class Regions:
         return index << 8 | low & 0xFF
 
     def add(self, region: Region) -> Region:
-        with self.lock:
+        """Let its key open it. Only where another region is shown in its place may somebody be looking there."""
+        with self.lock if self._shown(region.key).kind else self.lock.threads:
             self._by_key[region.key] = region
             self._used.add(region.key >> 8)
             region.table = self
             self.show(region)
         return region
 
+    def _shown(self, key: int) -> RegionRecord:
+        return RegionRecord.from_buffer(self._memory.bytes, layout.region_at(key))
+
     def show(self, region: Region) -> None:
         """Write it where kernels and other processes look; what does not fit there is found by its owner only."""
         if not self._memory.can_be_shared:
             return
-        shown = RegionRecord.from_buffer(self._memory.bytes, layout.region_at(region.key))
         fits = (
             region.is_open
             and not region.access & e.IBV_ACCESS_ON_DEMAND
@@ -97,15 +117,18 @@ class Regions:
             and self._by_key.get(region.key) is region
         )
         if not fits:
+            shown = self._shown(region.key)
             if shown.key == region.key:
                 shown.kind = 0
             return
-        shown.kind = 0
-        shown.key, shown.domain, shown.qp_num = region.key, id(region.pd), region.qp_num
-        shown.address, shown.length, shown.base = region.address, region.length, region.base
-        shown.access = region.access
         kind = layout.REGION if region.parent is None else layout.WINDOW
-        shown.kind = kind if region.device is None else self._referring(region, region.device, kind)
+        if region.device is not None:
+            kind = self._referring(region, region.device, kind)
+        table, at = self._memory.bytes, layout.region_at(region.key)
+        _KIND.pack_into(table, at + _KIND_AT, 0)  # while the rest of it changes
+        span = region.address, region.length, region.base
+        RegionRecord.form.pack_into(table, at, region.key, id(region.pd), *span, region.access, region.qp_num, 0)
+        _KIND.pack_into(table, at + _KIND_AT, kind)
 
     def _referring(self, region: Region, device: Allocation, kind: int) -> int:
         """The kind of one on a GPU; 0 if others cannot reach it, and may."""

@@ -63,7 +63,8 @@ def check_access(what: str, access: int) -> None:
 
 def given_memory(address: Any) -> Span | None:
     """The memory of an object; None if it is an address, or nothing."""
-    return None if address is None or isinstance(address, Integral) else span(address)
+    is_number = address is None or type(address) is int or isinstance(address, Integral)  # the last takes long
+    return None if is_number else span(address)
 
 
 def whereabouts(address: Any, length: int, given: Span | None) -> tuple[int, int]:
@@ -88,8 +89,9 @@ def check_memory(what: str, access: int, address: int, length: int, given: Span 
     if given is None and device is None:
         if access & e.IBV_ACCESS_ON_DEMAND:
             return None
-        _check_mapped(what, address, length)
-        writable = not access & e.IBV_ACCESS_LOCAL_WRITE or is_writable(address, length)
+        writable = access & e.IBV_ACCESS_LOCAL_WRITE != 0 and is_writable(address, length)
+        if not writable:
+            _check_mapped(what, address, length)
     if access & e.IBV_ACCESS_LOCAL_WRITE and not writable:
         reason = "the memory is read-only: register a copy (bytearray(it), it.copy()) or without IBV_ACCESS_LOCAL_WRITE"
         raise PyverbsRDMAError(what, errno.EFAULT, reason)
