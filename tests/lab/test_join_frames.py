@@ -13,12 +13,15 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.patience import PATIENCE_S
+from tests.lab.joined import joined
+from tests.patience import PATIENCE_S, wait_until
 
 import weft
 from weft.errors import ConfigError
 from weft.lab.join.frames import BODY_BYTES, HEADER, NUMBER, Forged, Frame, Kind, Reader, Sealer, Wire, pack
+from weft.lab.join.gate import _STRANGERS, _Stranger
 from weft.lab.join.greeting import Conversation, Wish, meet, proof
+from weft.lab.join.guest import Invitation
 from weft.lab.join.session import WINDOW_BYTES, Session
 from weft.lab.join.watch import Watch
 from weft.lab.lab import Lab
@@ -315,3 +318,35 @@ def test_no_stranger_disturbs_a_lab(lab, noise):
     assert not said or json.loads(said)["error"]
     assert lab.state()["join"]["hosts"] == []
     assert "the server stumbled" not in " ".join(lab.state()["errors"])
+
+
+def test_silent_connections_keep_no_host_out_and_are_not_kept_without_limit(lab):
+    """The oldest goes when another comes."""
+    host, _, port = lab.gate.address.rpartition(":")
+    with contextlib.ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection((host, int(port)), PATIENCE_S)) for _ in range(_STRANGERS + 36)
+        ]
+        for one in silent:
+            assert one.recv(4096).startswith(b"weft join ")
+        assert len(lab.gate._strangers) == _STRANGERS
+        assert all(one.recv(1) == b"" for one in silent[:36])
+        stack.enter_context(joined(Invitation(address=lab.gate.address, token=TOKEN, wish=Wish(host="h3"))))
+        assert [one["host"] for one in lab.state()["join"]["hosts"]] == ["h3"]
+    wait_until(lambda: lab.state()["join"]["hosts"] == [])
+
+
+def test_of_silent_connections_those_of_the_machine_with_most_go_first(lab):
+    places = {"10.0.0.1:5": 1.0, "10.0.0.2:6": 3.0, "10.0.0.2:7": 2.0}
+    waiting = {_Stranger(socket.socket(), place, Conversation(TOKEN), until_s) for place, until_s in places.items()}
+
+    def choose() -> str:
+        before, lab.gate._strangers = lab.gate._strangers, waiting
+        try:
+            return lab.gate._most_crowding().place
+        finally:
+            lab.gate._strangers = before
+
+    assert lab.server.call(choose) == "10.0.0.2:7"
+    for one in waiting:
+        one.connection.close()

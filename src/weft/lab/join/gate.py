@@ -11,6 +11,7 @@ from __future__ import annotations
 import secrets
 import socket
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -58,6 +59,10 @@ class _Stranger:
     place: str
     conversation: Conversation
     until_s: float
+
+    @property
+    def machine(self) -> str:
+        return self.place.rpartition(":")[0]
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -146,8 +151,7 @@ class Gate:
             self._watch.forget(self._listener)
             return
         if len(self._strangers) >= _STRANGERS:
-            connection.close()
-            return
+            self._send_away(self._most_crowding())
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         stranger = _Stranger(
@@ -157,6 +161,14 @@ class Gate:
         self._watch.set(connection, IN, lambda ready: self._hear(stranger))
         with suppress(OSError):
             connection.send(stranger.conversation.greeting)
+
+    def _most_crowding(self) -> _Stranger:
+        """Return the oldest connection of the machine that has most of those that have proved nothing yet.
+
+        So connections that stay silent keep nobody out: a host that knows the token needs one round trip.
+        """
+        machines = Counter(one.machine for one in self._strangers)
+        return min(self._strangers, key=lambda one: (-machines[one.machine], one.until_s))
 
     def _hear(self, stranger: _Stranger) -> None:
         try:

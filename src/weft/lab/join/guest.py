@@ -192,7 +192,10 @@ class Guest:
         except (ConfigError, Forged) as error:
             self._give_up(str(error))
             return
-        _say(f"{self.host} is back in the lab at {self._invitation.address}")
+        _say(
+            f"{self.host} is connected to the lab at {self._invitation.address} again; its port works once the subnet "
+            "manager has made it Active, which takes a minute if it went down often"
+        )
 
     def _on_bye(self, why: str) -> None:
         self._give_up(why)

@@ -161,7 +161,8 @@ def call(host: str, port: int) -> Peer:
         return Peer(socket.create_connection((address, port), timeout=None))
     except OSError as error:
         raise ConfigError(
-            f"cannot reach {host} at port {port}: {error.strerror or error}; start the server first, without a host"
+            f"cannot reach {host} at port {port}: {error.strerror or error}; start the server first, without a host. "
+            "A server on another machine (weft join) needs --bind_source_ip ADDRESS, its client that address as host"
         ) from error
 
 
