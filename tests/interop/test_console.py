@@ -338,7 +338,7 @@ def test_without_webgl_there_are_tables(page: Page, url: str) -> None:
     page.open("about:blank")
     page.open(url.split("#")[0] + "#token=wrong")
     page.wait("document.querySelector('#login')?.open")
-    page.wait("document.querySelector('#login-why').textContent.includes('no token that is known')")
+    page.wait("document.querySelector('#login-why').textContent.includes('no valid token')")
     assert "401" in page.complaints.pop()
     page.type(url.split("token=")[1])
     page.key("Enter")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 from typing import Any
 
@@ -17,6 +18,10 @@ from weft.serve.ledger import Ledger
 from weft.serve.server import Server
 from weft.serve.settings import Settings
 from weft.serve.store import Store
+
+
+def basic(name: str, password: str) -> dict[str, str]:
+    return {"Authorization": f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}"}
 
 
 class Service:

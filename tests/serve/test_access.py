@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.serve.service import Service
+from tests.serve.service import Service, basic
 
 from weft.errors import ConfigError
 from weft.serve.access import Role, Token, add_token, listed, new_user, put_user
@@ -20,10 +19,6 @@ def service(database) -> Iterator[Service]:
     made = Service(database)
     yield made
     made.close()
-
-
-def basic(name: str, password: str) -> dict[str, str]:
-    return {"Authorization": f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}"}
 
 
 def own_token(service: Service, headers: dict[str, str]) -> dict[str, Any]:

@@ -89,6 +89,12 @@ def test_a_users_password_comes_from_standard_input(database, capsys, monkeypatc
     assert "slurm" in capsys.readouterr().out
 
 
+def test_a_user_with_a_certificate_needs_no_password(database, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    app(["serve", "user", "add", "slurm", "--role", "operator", "--certificate", "--database", database])
+    assert capsys.readouterr().out == "user slurm is operator\n"
+
+
 def test_each_fabric_has_a_database_of_its_own(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
@@ -114,6 +120,7 @@ def test_only_its_owner_reads_the_database(database, tmp_path):
         (["token", "add", "x", "--role", "tenant"], ConfigError, "goes with the role tenant"),
         (["token", "revoke", "x"], ConfigError, "no token x"),
         (["star:hosts=4", "--host", "0.0.0.0"], ConfigError, "in the clear"),
+        (["star:hosts=4", "--trusted-proxy", "proxy"], ConfigError, "--trusted-proxy: 'proxy' does not"),
     ],
 )
 def test_what_it_cannot_do_it_says(words, error, message, database):

@@ -5,14 +5,17 @@ from __future__ import annotations
 import socket
 import ssl
 import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
 
 import httpx
 import pytest
-from tests.patience import PATIENCE_S
-from tests.serve.service import Service
+from fastapi import Response
+from tests.patience import PATIENCE_S, wait_until
+from tests.serve.service import Service, basic
 
 from weft.errors import ConfigError
-from weft.serve import server
+from weft.serve import connections, server
 from weft.serve.settings import Settings
 
 
@@ -68,32 +71,136 @@ def certificate(folder, name):
     return cert, key
 
 
-def test_with_tls_a_client_needs_what_it_is_told_to_have(database, tmp_path):
+@pytest.fixture
+def encrypted(database, tmp_path) -> Iterator[tuple[Service, ssl.SSLContext]]:
+    """A service with TLS, and what a client needs to trust it."""
     cert, key = certificate(tmp_path, "server")
-    client_cert, client_key = certificate(tmp_path, "client")
-    service = Service(database, tls_cert=cert, tls_key=key, tls_client_ca=client_cert)
-    try:
-        trusting = ssl.create_default_context(cafile=cert)
-        with httpx.Client(verify=trusting, trust_env=False) as stranger, pytest.raises(httpx.TransportError):
-            stranger.get(f"{service.server.url}/healthz")
-        trusting.load_cert_chain(client_cert, client_key)
-        with httpx.Client(verify=trusting, trust_env=False) as known:
-            assert known.get(f"{service.server.url}/healthz").status_code == 200
-            assert known.get(f"{service.server.url}/api/v1/ports").status_code == 401
-    finally:
-        service.close()
+    service = Service(database, tls_cert=cert, tls_key=key, tls_client_ca=certificate(tmp_path, "client")[0])
+    yield service, ssl.create_default_context(cafile=cert)
+    service.close()
+
+
+def test_with_tls_a_client_needs_what_it_is_told_to_have(encrypted, tmp_path):
+    service, trusting = encrypted
+    with httpx.Client(verify=trusting, trust_env=False) as stranger, pytest.raises(httpx.TransportError):
+        stranger.get(f"{service.server.url}/healthz")
+    trusting.load_cert_chain(tmp_path / "client.pem", tmp_path / "client.key")
+    with httpx.Client(verify=trusting, trust_env=False) as known:
+        assert known.get(f"{service.server.url}/healthz").status_code == 200
     assert service.server.url.startswith("https://")
+
+
+def test_a_client_certificate_alone_logs_in_the_user_that_it_names(encrypted, tmp_path):
+    service, trusting = encrypted
+    trusting.load_cert_chain(tmp_path / "client.pem", tmp_path / "client.key")
+    with httpx.Client(base_url=f"{service.server.url}/api/v1", verify=trusting, trust_env=False) as client:
+        unknown = client.get("/ports")
+        assert (unknown.status_code, unknown.json()["detail"]) == (
+            401,
+            "the certificate is of client, and there is no such user",
+        )
+        root = {"Authorization": f"Bearer {service.tokens['root']}"}
+        assert client.get("/tokens", headers=root).status_code == 200
+        assert client.put("/users/client", json={"role": "operator"}, headers=root).status_code == 200
+        assert client.get("/ports").status_code == 200
+        assert client.put("/partitions/0x0101", json={"name": "a"}).status_code == 200
+        assert client.get("/tokens").status_code == 403
+        assert client.get("/ports", headers={"Authorization": "Bearer wrong"}).status_code == 401
+        assert client.get("/ports", headers=basic("client", "")).status_code == 401  # it has no password
+    assert ("client", 'PUT /api/v1/partitions/0x0101 {"name":"a"}', "done") in service.audit()
+
+
+def test_handshakes_that_do_not_come_make_place(encrypted, tmp_path, monkeypatch):
+    service, trusting = encrypted
+    monkeypatch.setattr(connections, "MOST", 3)
+    trusting.load_cert_chain(tmp_path / "client.pem", tmp_path / "client.key")
+    with ExitStack() as opened:
+        silent = [opened.enter_context(connect(service)) for _ in range(6)]
+        with httpx.Client(verify=trusting, trust_env=False) as client:
+            assert client.get(f"{service.server.url}/healthz").status_code == 200
+        assert is_closed(silent[0])
+
+
+def test_a_handshake_that_does_not_come_is_not_waited_for(encrypted, monkeypatch):
+    monkeypatch.setattr(connections, "HANDSHAKE_S", 0.2)
+    with connect(encrypted[0]) as silent:
+        assert is_closed(silent)
 
 
 def test_certificates_that_cannot_be_read_are_named(tmp_path):
     bad = tmp_path / "bad.pem"
     bad.write_text("nothing")
-    with pytest.raises(ConfigError, match=r"TLS cannot be had from .*bad\.pem"):
+    with pytest.raises(ConfigError, match=r"cannot read the certificates of .*bad\.pem"):
         server.Server(None, Settings(tls_cert=bad, tls_key=bad))
 
 
+@pytest.fixture
+def service(database) -> Iterator[Service]:
+    made = Service(database)
+    yield made
+    made.close()
+
+
+def connect(service: Service) -> socket.socket:
+    opened = socket.create_connection(service.server.url.rpartition("/")[2].split(":"))
+    opened.settimeout(PATIENCE_S)
+    return opened
+
+
+def is_closed(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(100) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_idle_connections_make_place_for_new_ones(service, monkeypatch):
+    monkeypatch.setattr(connections, "MOST", 3)
+    with ExitStack() as opened:
+        idle = [opened.enter_context(connect(service)) for _ in range(10)]
+        for _ in range(2):
+            with httpx.Client(trust_env=False, timeout=PATIENCE_S) as client:
+                assert client.get(f"{service.server.url}/healthz").status_code == 200
+        assert all(is_closed(one) for one in idle[:7])
+
+
+class Place:
+    def __init__(self, address: str, is_idle: bool = True) -> None:
+        self.address, self.is_idle, self.is_open = address, is_idle, True
+
+    def abort(self) -> None:
+        self.is_open = False
+
+
+def test_the_address_with_most_idle_connections_gives_one_up(monkeypatch):
+    monkeypatch.setattr(connections, "MOST", 5)
+    pool = connections.Pool()
+    alone, busy = Place("10.0.0.1"), Place("10.0.0.2", is_idle=False)
+    crowd = [Place("10.0.0.2") for _ in range(3)]
+    assert all(pool.add(one) for one in (alone, busy, *crowd))
+    pool.touch(crowd[0])
+    assert pool.add(Place("10.0.0.3", is_idle=False))
+    assert [one.is_open for one in (alone, busy, *crowd)] == [True, True, True, False, True]
+    for one in (alone, *crowd):
+        one.is_idle = False
+    assert not pool.add(Place("10.0.0.4"))
+    pool.discard(busy)
+    assert pool.add(Place("10.0.0.4"))
+
+
+def test_a_client_that_does_not_take_its_answer_loses_its_place(service, monkeypatch):
+    monkeypatch.setattr(connections, "STALLED_S", 0.2)
+    service.app.add_api_route("/large", lambda: Response(b"x" * (64 << 20)))
+    with connect(service) as slow:
+        token = service.tokens["eye"]
+        slow.sendall(f"GET /large HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+        open_ones = service.server._server.server_state.connections
+        wait_until(lambda: open_ones, "that the connection is open")
+        wait_until(lambda: not open_ones, "that the connection is cut")
+
+
 def test_a_request_that_comes_drop_by_drop_loses_its_place(database, monkeypatch):
-    monkeypatch.setattr(server, "_IDLE_S", 0.2)
+    monkeypatch.setattr(connections, "IDLE_S", 0.2)
     service = Service(database)
     try:
         with socket.create_connection(service.server.url.removeprefix("http://").split(":")) as slow:

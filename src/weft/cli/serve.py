@@ -44,12 +44,14 @@ def serve(
     tls_client_ca: File = None,
     insecure: Annotated[bool, Parameter(negative=())] = False,
     trust_remote_user: Annotated[bool, Parameter(negative=())] = False,
+    trusted_proxy: str = "",
     rate: float = 1000,
     ends_with_lab: Annotated[bool, Parameter(negative=())] = False,
     repair: bool = True,
     role: _Role = "read-only",
     tenant: str = "",
     days: float = 365,
+    certificate: Annotated[bool, Parameter(negative=())] = False,
     form: Form = TABLES,
 ) -> None:
     """Serve tenants over REST, our own and UFM's, with roles and an audit log: of a lab, an OpenSM, a UFM.
@@ -78,13 +80,15 @@ def serve(
         Also serve UFM Telemetry's CSV and Prometheus at this port, without a token, as UFM does at 9001; 0: one that is
         free. On this machine only, unless --insecure.
     tls_client_ca
-        Clients need a certificate of it too.
+        Clients need a certificate of it. Without a token, they are the user of its common name.
     insecure
         Serve other machines without TLS.
     trust_remote_user
         Of callers on this machine the header X-Remote-User is believed, as UFM's plugins send it.
+    trusted_proxy
+        Addresses or networks of proxies whose X-Forwarded-For and X-Forwarded-Host are believed: 10.0.0.5,10.1.0.0/16.
     rate
-        Requests a second that one token may make.
+        Requests a second of one user or token, together with the tokens that it made.
     ends_with_lab
         End when the lab does.
     repair
@@ -95,10 +99,13 @@ def serve(
         Whose, with --role tenant.
     days
         Until a new token expires.
+    certificate
+        A new user has no password: it logs in by a certificate (--tls-client-ca).
     """
     if spec in ("token", "user"):
-        _manage(spec, action, who, database or _usual(where), _Rights(role, tenant, days), form)
+        _manage(spec, action, who, database or _usual(where), _Rights(role, tenant, days, certificate), form)
         return
+    from weft.serve.clients import read_networks
     from weft.serve.settings import Settings
 
     settings = Settings(
@@ -110,6 +117,7 @@ def serve(
         is_insecure=insecure,
         rate_per_s=rate,
         trusts_remote_user=trust_remote_user,
+        trusted_proxies=read_networks(trusted_proxy),
     )
     with ExitStack() as opened:
         fabric = opened.enter_context(_own(spec, name, repair) if spec else _others(where, repair))
@@ -278,6 +286,7 @@ class _Rights:
     role: _Role
     tenant: str
     days: float
+    is_by_certificate: bool
 
 
 def _manage(kind: str, action: str, name: str, database: str, rights: _Rights, form: Form) -> None:
@@ -342,7 +351,8 @@ def _add(ledger: Ledger, kind: str, name: str, rights: _Rights) -> None:
             )
         )
         return
-    user = access.new_user(name, _password(name), role, rights.tenant)
+    password = None if rights.is_by_certificate else _password(name)
+    user = access.new_user(name, password, role, rights.tenant)
     ledger.change(_me(), what, lambda draft: access.put_user(draft, user))
     print(f"user {name} is {role}")
 

@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from weft.errors import ConfigError
+from weft.errors import ConfigError, WeftError
 from weft.serve.desired import Absent, Clash, Draft
 from weft.serve.ledger import Ledger
 
@@ -40,7 +40,9 @@ DAY_S = 24 * 3600.0
 _PREFIX = "weft_"  # lets secret scanners recognise one
 _MOST_OWNED = 1000  # valid tokens of one owner
 _OWNER_PART = 54  # characters of the owner's name in that of its token: both fit into NAME
+_FORMS = ("bearer", "basic")  # of credentials
 _MOST_REMEMBERED = 1000
+_MOST_LOGINS = 32  # passwords that wait to be checked
 _COST = {"n": 1 << 14, "r": 8, "p": 1, "maxmem": 64 << 20}
 _LEAST_PASSWORD = 8
 _Kept = TypeVar("_Kept", bound="_Rights")
@@ -74,8 +76,8 @@ class Token(_Rights, frozen=True, kw_only=True):
 
 
 class User(_Rights, frozen=True, kw_only=True):
-    salt: str
-    scrypt: str
+    salt: str = ""
+    scrypt: str = ""  # empty: it has no password, and logs in by a certificate
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,10 @@ class Caller:
     @property
     def may_change(self) -> bool:
         return self.role in (Role.ADMIN, Role.OPERATOR)
+
+
+class Busy(WeftError):
+    """Too many passwords wait to be checked."""
 
 
 # -- giving and taking ------------------------------------------------------------------------------------------------
@@ -155,9 +161,11 @@ def _check_name(kind: str, name: str) -> None:
         )
 
 
-def new_user(name: str, password: str, role: Role, tenant: str = "") -> User:
-    """Return a user. It takes a while, on purpose: call it outside an edit."""
+def new_user(name: str, password: str | None, role: Role, tenant: str = "") -> User:
+    """Return a user; without a password it logs in by a certificate. It takes a while: call it outside an edit."""
     _check_name(USER, name)
+    if password is None:
+        return User(name=name, role=role, tenant=tenant, made_at_s=time.time())
     if len(password) < _LEAST_PASSWORD:
         raise ConfigError(f"the password of {name} is too short: give at least {_LEAST_PASSWORD} characters")
     salt = secrets.token_hex(16)
@@ -205,45 +213,64 @@ class Access:
         self._tokens: dict[str, tuple[Token, Caller]] = {}  # by digest
         self._users: dict[str, User] = {}
         self._key = secrets.token_bytes(32)
-        self._right: set[bytes] = set()  # keyed hashes of what was right
+        self._right: set[bytes] = set()  # keyed hashes of passwords that were right
         self._slow = asyncio.Semaphore(1)  # scrypt takes a core and 16 MB
+        self._waiting = 0
+        self._decoy_salt = secrets.token_hex(16)
 
-    async def identify(self, authorization: str) -> Caller | None:
-        """`Bearer TOKEN`; `Basic TOKEN`, as UFM has it; `Basic` with user and password, as HTTP has it."""
+    def recognise(self, authorization: str) -> Caller | None:
+        """Return who has this token, or a password that was right before.
+
+        `Bearer TOKEN`; `Basic TOKEN`, as UFM has it; `Basic` with user and password, as HTTP has it.
+        """
         self._refresh()
         form, _, word = authorization.partition(" ")
-        word = word.strip()
-        if form.lower() not in ("bearer", "basic") or not word:
+        if form.lower() not in _FORMS:
             return None
-        token, caller = self._tokens.get(_digest(word), (None, None))
+        token, caller = self._tokens.get(_digest(word.strip()), (None, None))
         if token is not None:
             return caller if token.is_valid(time.time()) else None
-        return None if form.lower() == "bearer" else await self._user(word)
+        name, password = _user_and_password(authorization)
+        user = self._users.get(name or "")
+        if user is not None and self._shown(user, password) in self._right:
+            return _user_caller(user)
+        return None
+
+    def user_of(self, authorization: str) -> str | None:
+        """Return the user's name in credentials with a password; None of all others."""
+        return _user_and_password(authorization)[0]
+
+    async def log_in(self, authorization: str) -> Caller | None:
+        """Check a password. It takes as long for a user that is not there; Busy if too many wait for it."""
+        name, password = _user_and_password(authorization)
+        if name is None:
+            return None
+        self._refresh()
+        user = self._users.get(name)
+        if self._waiting >= _MOST_LOGINS:
+            raise Busy("too many logins at once: try again")
+        self._waiting += 1
+        try:
+            async with self._slow:
+                salt = user.salt if user is not None and user.salt else self._decoy_salt
+                scrypt = await asyncio.to_thread(_stretch, password, salt)
+        finally:
+            self._waiting -= 1
+        if user is None or not user.scrypt or not hmac.compare_digest(scrypt, user.scrypt):
+            return None
+        if len(self._right) >= _MOST_REMEMBERED:
+            self._right.clear()
+        self._right.add(self._shown(user, password))
+        return _user_caller(user)
 
     def named(self, user: str) -> Caller | None:
-        """A user whose word is taken for it."""
+        """Return a user that somebody else has authenticated: TLS, or a program that is trusted."""
         self._refresh()
         found = self._users.get(user)
         return None if found is None else _user_caller(found)
 
-    async def _user(self, encoded: str) -> Caller | None:
-        try:
-            name, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
-            return None
-        user = self._users.get(name)
-        if user is None or not colon:
-            return None
-        shown = hmac.digest(self._key, f"{user.scrypt}\0{password}".encode(), "sha256")
-        if shown not in self._right:
-            async with self._slow:
-                found = await asyncio.to_thread(_stretch, password, user.salt)
-            if not hmac.compare_digest(found, user.scrypt):
-                return None
-            if len(self._right) >= _MOST_REMEMBERED:
-                self._right.clear()
-            self._right.add(shown)
-        return _user_caller(user)
+    def _shown(self, user: User, password: str) -> bytes:
+        return hmac.digest(self._key, f"{user.scrypt}\0{password}".encode(), "sha256")
 
     def _refresh(self) -> None:
         documents = self._ledger.desired().documents
@@ -253,6 +280,18 @@ class Access:
             callers = {name: _token_caller(token, tokens, self._users) for name, token in tokens.items()}
             self._tokens = {tokens[name].sha256: (tokens[name], caller) for name, caller in callers.items() if caller}
             self._read = documents
+
+
+def _user_and_password(authorization: str) -> tuple[str | None, str]:
+    """Return the name and the password of HTTP's Basic form; None and nothing where there is no name."""
+    form, _, word = authorization.partition(" ")
+    if form.lower() != "basic":
+        return None, ""
+    try:
+        name, colon, password = base64.b64decode(word.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return None, ""
+    return (name, password) if colon else (None, "")
 
 
 def _user_caller(user: User) -> Caller:

@@ -6,50 +6,18 @@ with Server(create_app(settings, ledger), settings) as server:
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import ssl
 import threading
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from weft.errors import ConfigError
+from weft.serve.connections import IDLE_S, protocol
 from weft.serve.settings import Settings
 
-_IDLE_S = 15  # a connection that asks for nothing is closed
-_MOST_CONNECTIONS = 1000
 _BACKLOG = 256
-
-
-class _Impatient(HttpToolsProtocol):
-    """uvicorn waits for ever for a request that has begun; one that comes drop by drop would keep its place so."""
-
-    _hurry: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._wait()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._wait()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        if self._hurry is not None:
-            self._hurry.cancel()
-
-    def _wait(self) -> None:
-        if self._hurry is not None:
-            self._hurry.cancel()
-        self._hurry = self.loop.call_later(_IDLE_S, self._give_up)
-
-    def _give_up(self) -> None:
-        if self.cycle is None or self.cycle.response_complete:
-            self.transport.close()
 
 
 class Server:
@@ -100,27 +68,29 @@ def _listen(settings: Settings) -> socket.socket:
 
 
 def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
-    tls: dict[str, Any] = {}
-    if settings.tls_cert is not None:
-        tls = {"ssl_certfile": settings.tls_cert, "ssl_keyfile": settings.tls_key}
-    if settings.tls_client_ca is not None:
-        tls |= {"ssl_ca_certs": str(settings.tls_client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED}
-    made = uvicorn.Config(
+    return uvicorn.Config(
         app,
-        http=_Impatient,
+        http=protocol(_tls(settings)),
         ws="none",
         log_level="warning",
         access_log=False,  # the audit log has what matters
         server_header=False,
-        proxy_headers=False,  # an address that a caller writes itself proves nothing
-        limit_concurrency=_MOST_CONNECTIONS,
-        timeout_keep_alive=_IDLE_S,
+        proxy_headers=False,  # the gate knows which proxies are trusted
+        timeout_keep_alive=int(IDLE_S),
         timeout_graceful_shutdown=5,
-        **tls,
     )
+
+
+def _tls(settings: Settings) -> ssl.SSLContext | None:
+    if settings.tls_cert is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        made.load()  # reads certificates: what is wrong with them is said now
+        context.load_cert_chain(settings.tls_cert, settings.tls_key)
+        if settings.tls_client_ca is not None:
+            context.load_verify_locations(settings.tls_client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
     except OSError as error:
         files = ", ".join(str(one) for one in (settings.tls_cert, settings.tls_key, settings.tls_client_ca) if one)
-        raise ConfigError(f"TLS cannot be had from {files}: {error}") from None
-    return made
+        raise ConfigError(f"cannot read the certificates of {files}: {error}") from None
+    return context

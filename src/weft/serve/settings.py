@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 
 from weft.errors import ConfigError
+from weft.serve.clients import Network, is_loopback
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,10 +17,15 @@ class Settings:
     port: int = 0  # 0: one that is free
     tls_cert: Path | None = None
     tls_key: Path | None = None
-    tls_client_ca: Path | None = None  # clients need a certificate of it, and a token all the same
+    tls_client_ca: Path | None = (
+        None  # clients need a certificate of it; its common name is a user, or they send a token
+    )
     is_insecure: bool = False  # others than this machine are served without TLS
     rate_per_s: float = 1000  # requests; twice as many at once
-    failures_per_s: float = 5  # wrong tokens from one address
+    failures_per_s: float = 5  # wrong tokens from one address, wrong passwords of one user from there
+    trusted_proxies: tuple[Network, ...] = ()  # whose X-Forwarded-For and X-Forwarded-Host are believed
+    most_at_once: int = 250  # requests
+    most_held_bytes: int = 16 << 20  # of the bodies of those
     most_body_bytes: int = 4 << 20
     patience_s: float = 60  # for a request to arrive, and for the fabric to take a change
     # UFM's plugins, on its own machine, say who they are and prove nothing.
@@ -42,10 +47,3 @@ class Settings:
                 f"--host {self.host} would send tokens over the network in the clear: give --tls-cert and --tls-key, "
                 "or --insecure if something before it does TLS"
             )
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -28,7 +28,7 @@ class NewToken(Rights, kw_only=True, forbid_unknown_fields=True):
 
 
 class NewUser(Rights, kw_only=True, forbid_unknown_fields=True):
-    password: Annotated[str, msgspec.Meta(min_length=8)]
+    password: Annotated[str, msgspec.Meta(min_length=8)] | None = None  # None: it logs in by a certificate
 
 
 class Known(msgspec.Struct, kw_only=True):

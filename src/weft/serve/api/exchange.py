@@ -26,7 +26,7 @@ from weft.serve.problems import MEDIA, Forbidden, Late, Problem, Stale
 T = TypeVar("T")
 PREFIX = "/api/v1"
 _MOST_KEPT = 64  # answers: a tenant each may have its own
-_ALWAYS = (401, 429, 413, 408, 503)  # what any route may answer
+_ALWAYS = (401, 403, 429, 413, 415, 408, 503)  # what any route may answer
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 

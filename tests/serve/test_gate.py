@@ -1,0 +1,275 @@
+"""What a request passes before any route: identity, limits, its body and where it comes from."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.datastructures import Headers
+from tests.patience import PATIENCE_S
+from tests.serve.service import Service, basic
+
+from weft.errors import ConfigError
+from weft.serve import access, rates
+from weft.serve.access import Role, new_user, put_user
+from weft.serve.clients import client_address, read_networks, site
+from weft.serve.rates import Load, Rates
+
+WRONG = {"Authorization": "Bearer weft_wrong"}
+
+
+@pytest.fixture
+def start(database) -> Iterator[Callable[..., Service]]:
+    """Start a service with settings, and the users alice and bob."""
+    made: list[Service] = []
+
+    def start_it(**settings: Any) -> Service:
+        made.append(Service(database, **settings))
+        for name in ("alice", "bob"):
+            user = new_user(name, f"password of {name}", Role.READ_ONLY)
+            made[0].ledger.change("test", "user", lambda draft, user=user: put_user(draft, user))
+        return made[0]
+
+    yield start_it
+    made[0].close()
+
+
+def status(service: Service, headers: dict[str, str], path: str = "/api/v1/partitions") -> int:
+    return service.client.get(path, headers=headers).status_code
+
+
+# -- rates ------------------------------------------------------------------------------------------------------------
+
+
+def test_wrong_credentials_of_one_client_lock_out_nobody_else_at_its_address(start):
+    service = start(failures_per_s=0.5)
+    alice, bob = basic("alice", "password of alice"), basic("bob", "password of bob")
+    assert status(service, alice) == 200
+    assert {status(service, WRONG) for _ in range(30)} == {401, 429}
+    assert service.call("eye", "GET", "/partitions").status_code == 200
+    assert {status(service, basic("alice", "wrong")) for _ in range(5)} <= {401, 429}
+    assert status(service, alice) == 200  # it was right before
+    assert status(service, bob) == 200  # another user, for the first time
+
+
+def test_many_wrong_passwords_from_one_address_are_refused_unchecked(start, monkeypatch):
+    checked = []
+    service = start(failures_per_s=0.05)
+    monkeypatch.setattr(access, "_stretch", lambda password, salt: checked.append(password) or "")
+    found = [status(service, basic(f"user{n}", "wrong")) for n in range(10)]
+    assert found == [401] + [429] * 9
+    assert len(checked) == 1
+
+
+def test_a_password_takes_the_same_work_for_users_that_are_not_there(start, monkeypatch):
+    salts = []
+    service = start()
+    put = new_user("carol", None, Role.READ_ONLY)  # without a password
+    service.ledger.change("test", "user", lambda draft: put_user(draft, put))
+    monkeypatch.setattr(access, "_stretch", lambda password, salt: salts.append(salt) or "")
+    assert [status(service, basic(name, "wrong")) for name in ("alice", "nobody", "carol")] == [401] * 3
+    assert [len(salt) for salt in salts] == [32] * 3
+
+
+def test_logins_that_wait_are_bounded(start, monkeypatch):
+    service = start()
+    monkeypatch.setattr(access, "_MOST_LOGINS", 0)
+    answer = service.client.get("/api/v1/ports", headers=basic("alice", "password of alice"))
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert service.call("eye", "GET", "/partitions").status_code == 200
+
+
+def test_tokens_of_one_owner_share_its_rate(start):
+    service = start(rate_per_s=1e-9)
+    headers = {"Authorization": f"Bearer {service.tokens['ops']}"}
+    own = service.client.post("/ufmRest/app/tokens", headers=headers).json()["access_token"]
+    assert status(service, {"Authorization": f"Bearer {own}"}) == 429
+    assert service.call("eye", "GET", "/partitions").status_code == 200
+
+
+def test_a_bucket_holds_two_seconds_of_requests_however_long_it_rests(monkeypatch):
+    clock = SimpleNamespace(now_s=0.0, monotonic=lambda: clock.now_s)
+    monkeypatch.setattr(rates, "time", clock)
+    limit = Rates(2.0)
+    assert [limit.spend("a") for _ in range(5)] == [0, 0, 0, 0, 0.5]
+    clock.now_s = 1000.0
+    assert [limit.spend("a") for _ in range(5)] == [0, 0, 0, 0, 0.5]
+    clock.now_s += 0.5
+    assert limit.spend("a") == 0
+    assert limit.spend("b") == 0
+
+
+def test_the_bucket_that_was_not_used_for_longest_is_forgotten_first(monkeypatch):
+    clock = SimpleNamespace(monotonic=lambda: 0.0)
+    monkeypatch.setattr(rates, "time", clock)
+    monkeypatch.setattr(rates, "_MOST_COUNTED", 2)
+    limit = Rates(0.1)
+    assert [limit.spend(who) for who in ("a", "b", "a", "c")] == [0, 0, 10, 0]
+    assert limit.spend("a") == 10  # b had to go
+    assert limit.spend("b") == 0
+
+
+# -- at once ----------------------------------------------------------------------------------------------------------
+
+
+def unfinished(service: Service, who: str, size_bytes: int) -> socket.socket:
+    """Begin a request, and send one byte of its body less than announced."""
+    opened = socket.create_connection(service.server.url.removeprefix("http://").split(":"))
+    opened.settimeout(PATIENCE_S)
+    head = f"PUT /api/v1/intent HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {service.tokens[who]}\r\n"
+    opened.sendall(f"{head}Content-Length: {size_bytes + 1}\r\n\r\n".encode() + b" " * size_bytes)
+    return opened
+
+
+def test_bodies_of_one_caller_that_are_not_finished_are_bounded(start):
+    service = start(most_held_bytes=3000)
+    with unfinished(service, "ops", 2000) as first, unfinished(service, "ops", 2000) as second:
+        refused = first if first in readable(first, second) else second
+        assert refused.recv(1000).startswith(b"HTTP/1.1 429 ")
+        body = {"name": "x" * 2000}
+        assert service.call("root", "PUT", "/partitions/0x0101", json=body).status_code == 422  # another caller
+
+
+def readable(*those: socket.socket) -> list[socket.socket]:
+    return select.select(those, (), (), PATIENCE_S)[0]
+
+
+def test_requests_of_one_caller_at_once_are_bounded():
+    load = Load(2, 100)
+    assert [load.begin("a") for _ in range(3)] == [True, True, False]
+    assert load.begin("b")
+    assert load.hold("a", 60)
+    assert not load.hold("a", 60)
+    load.end("a", 60)
+    load.end("a", 60)
+    assert load.begin("a")
+    assert load.hold("a", 100)
+    load.end("a", 100)
+    load.end("b", 0)
+    assert not load._requests
+    assert not load._bytes
+
+
+def test_a_request_too_many_at_once_is_refused(start):
+    service = start(most_at_once=0)
+    refused = service.call("eye", "GET", "/partitions")
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+
+
+@pytest.mark.parametrize("header", ["Content-Length: 4000000", "Transfer-Encoding: chunked"])
+def test_pages_without_a_token_read_no_body(start, header):
+    service = start()
+    with socket.create_connection(service.server.url.removeprefix("http://").split(":")) as opened:
+        opened.settimeout(PATIENCE_S)
+        opened.sendall(f"POST /healthz HTTP/1.1\r\nHost: a\r\n{header}\r\n\r\n".encode())
+        assert opened.recv(1000).startswith(b"HTTP/1.1 413 ")
+
+
+def test_pages_without_a_token_have_a_rate_too(start):
+    service = start(rate_per_s=1e-9)
+    assert [service.client.get("/docs").status_code for _ in range(2)] == [200, 429]
+
+
+# -- proxies ----------------------------------------------------------------------------------------------------------
+
+PROXIES = read_networks("127.0.0.1, 10.1.0.0/16,fd00::/8")
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "address"),
+    [
+        ("127.0.0.1", [], "127.0.0.1"),
+        ("127.0.0.1", ["192.0.2.7"], "192.0.2.7"),
+        ("127.0.0.1", ["192.0.2.7, 10.1.2.3"], "192.0.2.7"),
+        ("127.0.0.1", ["192.0.2.7", "10.1.2.3"], "192.0.2.7"),
+        ("127.0.0.1", ["198.51.100.1, 192.0.2.7"], "192.0.2.7"),  # what the client wrote itself is not believed
+        ("127.0.0.1", ["2001:db8::1"], "2001:db8::1"),
+        ("127.0.0.1", ["unknown"], "127.0.0.1"),
+        ("192.0.2.9", ["192.0.2.7"], "192.0.2.9"),
+        ("?", ["192.0.2.7"], "?"),
+    ],
+)
+def test_an_address_is_the_one_before_the_trusted_proxies(peer, forwarded, address):
+    headers = Headers(raw=[(b"x-forwarded-for", one.encode()) for one in forwarded])
+    assert client_address(peer, headers, PROXIES) == address
+    assert client_address(peer, headers, ()) == peer
+
+
+def test_addresses_of_one_ipv6_network_are_one_client():
+    assert site("2001:db8::1:2:3:4") == site("2001:db8::9:9:9:9") != site("2001:db8:0:1::1")
+    assert site("10.0.0.1") == "10.0.0.1"
+    assert site("?:") == "?:"
+
+
+def test_networks_that_are_none_are_refused():
+    with pytest.raises(ConfigError, match="--trusted-proxy"):
+        read_networks("proxy.example")
+
+
+def test_behind_a_trusted_proxy_each_client_has_its_own_limit(start):
+    service = start(failures_per_s=1e-9, trusted_proxies=read_networks("127.0.0.0/8"))
+    first, second = ({**WRONG, "X-Forwarded-For": f"192.0.2.{n}"} for n in (1, 2))
+    assert [status(service, headers) for headers in (first, first, second)] == [401, 429, 401]
+    assert {"192.0.2.1", "192.0.2.2"} <= {actor for actor, _, _ in service.audit()}
+
+
+def test_without_a_trusted_proxy_forwarded_addresses_are_ignored(start):
+    service = start(failures_per_s=1e-9)
+    first, second = ({**WRONG, "X-Forwarded-For": f"192.0.2.{n}"} for n in (1, 2))
+    assert [status(service, headers) for headers in (first, second)] == [401, 429]
+
+
+def test_a_plugin_is_not_believed_behind_a_proxy_for_another_machine(start):
+    service = start(trusts_remote_user=True, trusted_proxies=read_networks("127.0.0.1"))
+    alice = {"X-Remote-User": "alice"}
+    assert status(service, alice) == 200
+    assert status(service, {**alice, "X-Forwarded-For": "192.0.2.1"}) == 401
+
+
+# -- browsers ---------------------------------------------------------------------------------------------------------
+
+
+def test_pages_of_other_sites_change_nothing(start):
+    service = start()
+    here = service.server.url
+
+    def change(**headers: str) -> int:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return service.call("ops", "PUT", "/partitions/0x0101", json={"name": "a"}, headers=named).status_code
+
+    assert [change(), change(Origin=here)] == [200, 200]
+    assert [change(Origin=origin) for origin in ("http://evil.example", "null", f"{here}0", "")] == [403] * 4
+    assert change(Origin="https://weft.example", X_Forwarded_Host="weft.example") == 403
+    assert service.call("ops", "GET", "/partitions", headers={"Origin": "null"}).status_code == 200
+    assert any("evil.example may change nothing" in result for _, _, result in service.audit())
+
+
+def test_behind_a_trusted_proxy_its_host_is_the_site(start):
+    service = start(trusted_proxies=read_networks("127.0.0.1"))
+    headers = {"Origin": "https://weft.example", "X-Forwarded-Host": "weft.example"}
+    assert service.call("ops", "DELETE", "/partitions/0x0101", headers=headers).status_code == 404
+    headers["Origin"] = "https://evil.example"
+    assert service.call("ops", "DELETE", "/partitions/0x0101", headers=headers).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("media", "expected"),
+    [
+        ("text/plain", 415),
+        ("application/x-www-form-urlencoded", 415),
+        ("multipart/form-data; boundary=x", 415),
+        ("application/json; charset=utf-8", 200),
+        ("Application/JSON", 200),
+        ("application/merge-patch+json", 200),
+        ("", 200),
+    ],
+)
+def test_bodies_that_a_form_of_another_page_can_send_are_refused(start, media, expected):
+    service = start()
+    headers = {"Content-Type": media} if media else {}
+    answer = service.call("ops", "PUT", "/partitions/0x0101", content=b'{"name": "a"}', headers=headers)
+    assert answer.status_code == expected
