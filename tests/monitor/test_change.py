@@ -153,6 +153,15 @@ def test_32_bits_that_may_have_gone_round_twice_are_not_known():
     assert ("wrapped", "h1/1") in kinds(change)
 
 
+def test_32_bits_that_had_time_to_go_round_exactly_twice_are_not_known_and_before_that_they_are():
+    """Twice round from 1,000 to 10 takes 27.5 s at 10 Gbit/s."""
+    ports = make_ports(is_long=False, rate_gbit_s=10.0)
+    twice_s = (2 * ROUND - 990) * 32 / 10e9
+    for at_s, expected in ((twice_s * 1.0001, None), (twice_s * 0.9999, ROUND - 990)):
+        change = between(make_reading(ports, 1000), make_reading(ports, 10, at_s=at_s))
+        assert delta(change, "h1/1", C.PORT_XMIT_DATA_WORDS) == expected
+
+
 def test_32_bits_that_no_line_could_have_carried_were_reset():
     """From 1,000 round to 10 takes 13.7 s at 10 Gbit/s."""
     ports = make_ports(is_long=False, rate_gbit_s=10.0)

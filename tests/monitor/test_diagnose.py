@@ -156,6 +156,7 @@ def test_a_port_that_erred_on_another_cable_too_is_bad_itself() -> None:
     far_number[one.slot(UPLINK)] = 60  # was cabled to another port of the spine
     before = replace(one.change, ports=replace(one.ports, far_number=far_number))
     suspect = only(diagnose([before, one.change]))
+    assert health([before, one.change]).changes_with_errors[one.slot(UPLINK)] == 1  # of this cable
     assert suspect.kind == "bad port"
     assert "leaf1/33 counted 300 symbol errors on another cable too" in words(suspect)
 

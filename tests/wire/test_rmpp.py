@@ -63,6 +63,16 @@ def test_a_length_that_cannot_be_is_forgiven_as_linux_does():
     segment = bytearray(rmpp.split(HEADER, b"x")[0])
     RmppMad.data2.set(segment, 0xFFFFFFFF)
     assert len(rmpp.join([segment], SA_HEADER_BYTES)) == 200
+    for length, data_bytes in ((220, 200), (221, 200), (20, 0), (19, 200)):
+        RmppMad.data2.set(segment, length)
+        assert len(rmpp.join([segment], SA_HEADER_BYTES)) == data_bytes
+
+
+@pytest.mark.parametrize("size_bytes", [MAD_BYTES - 1, MAD_BYTES + 1])
+def test_a_segment_of_another_size_than_a_mad_is_malformed(size_bytes):
+    segment = rmpp.split(HEADER, b"x")[0].ljust(size_bytes, b"\0")[:size_bytes]
+    with pytest.raises(Malformed, match=f"segment of {size_bytes} bytes is no DATA segment"):
+        rmpp.join([segment], SA_HEADER_BYTES)
 
 
 def test_an_ack_travels_against_the_data():
