@@ -63,3 +63,17 @@ def test_tables_of_another_fabric_are_refused(dumps):
     done = run("torus:4x4", "--tables", dumps[1])
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
+
+
+def test_lanes_of_a_dump_are_read_back_and_their_absence_is_said(tmp_path):
+    """Two lanes make a 6x6 torus free of deadlock; without them nobody can say."""
+    write_dumps(route(weft.load("torus:6x6")).fabric, tmp_path)
+    done = run("torus:6x6", "--tables", tmp_path)
+    assert done.returncode == 0
+    assert "2 lanes, no credit loop" in done.stdout
+    for name in ("opensm.psl", "opensm.slvl"):
+        (tmp_path / name).unlink()
+    done = run("torus:6x6", "--tables", tmp_path)
+    assert done.returncode == 1
+    assert "lanes unknown, a credit loop if all share one" in done.stdout
+    assert "can deadlock" not in done.stdout

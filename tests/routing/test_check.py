@@ -271,6 +271,53 @@ def test_a_loop_over_several_lanes_names_them():
     assert "sw4/2 VL0 -> sw1/2 VL1 -> sw2/2 VL0" in f"{verdict.explain()}"
 
 
+# -- replies -----------------------------------------------------------------------------------------------------------
+
+
+def test_replies_that_would_close_a_loop_are_named():
+    """A ring of four whose two lanes hold for requests; a reply on the lane of its request passes sw1 on either."""
+    fabric = ring_on_two_lanes()
+    fabric.tables.sl2vl[:] = np.arange(16)
+    verdict = check(fabric, hosts_only=True)
+    assert verdict.ok
+    assert verdict.one_way == 6  # h4 to h3 and h2, h3 to h2: SL 1; back SL 0
+    assert {name[:5] for name in verdict.reply_loop} == {"sw1/2", "sw2/2", "sw3/2", "sw4/2"}
+    assert "6 pairs of LIDs have another service level back: their paths are not reversible" in verdict.explain()
+    assert "would close a credit loop: sw" in verdict.explain()
+
+
+def test_replies_on_other_levels_may_close_no_loop():
+    """Two switches: whatever the service levels, no path has two links."""
+    fabric = ring(2)
+    fabric.tables.sl2vl[:] = np.arange(16)
+    fabric.tables.path_sl[0, fabric.find_node("h2").lid] = 1
+    verdict = check(fabric, hosts_only=True)
+    assert verdict.one_way == 2
+    assert verdict.reply_loop == ()
+    assert "replies on the service level of the request close no credit loop" in verdict.explain()
+
+
+@pytest.mark.parametrize("spec", ["star:5", "torus:5x5"])
+def test_one_service_level_is_the_same_in_both_directions(spec):
+    verdict = check(routed(spec, UpDown()))
+    assert verdict.one_way == 0
+    assert verdict.reply_loop == ()
+
+
+def test_a_loop_on_unknown_lanes_is_called_neither_free_nor_a_deadlock():
+    verdict = check(ring(4), lanes_known=False)
+    assert not verdict.ok
+    assert "lanes unknown, a credit loop if all share one" in verdict.explain()
+    assert "can deadlock" not in verdict.explain()
+    assert "opensm.psl and opensm.slvl" in verdict.explain()
+
+
+def test_no_loop_on_one_lane_is_a_proof_whatever_the_lanes_are():
+    verdict = check(routed("torus:5x5", UpDown()), lanes_known=False)
+    assert verdict.ok
+    assert "lanes unknown, no credit loop even if all share one" in verdict.explain()
+
+
 # -- the slow walk -----------------------------------------------------------------------------------------------------
 
 

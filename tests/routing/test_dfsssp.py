@@ -65,7 +65,7 @@ def test_real_fabrics_take_few_lanes(selene_dump):
     """Selene, where OpenSM's fat-tree and up/down engines give up and its min-hop can deadlock."""
     verdict = check(routed(weft.load(str(selene_dump))).fabric)
     assert verdict.ok, verdict.explain()
-    assert verdict.vls <= 4
+    assert verdict.vls <= 5
 
 
 @pytest.mark.parametrize(
@@ -73,15 +73,32 @@ def test_real_fabrics_take_few_lanes(selene_dump):
     [
         ("mesh:4x4", 2),
         ("torus:5x5", 3),
+        ("torus:6x6,hosts=2", 3),
+        ("torus:4x4x4", 4),
         ("torus:5x5x5", 6),
-        ("torus:8x8x8", 14),
-        ("dragonfly:p=4,a=8,h=4", 3),
+        ("torus:8x8x8", 13),
+        ("dragonfly:p=4,a=8,h=4", 4),
         ("hyperx:4x4,hosts=2", 2),
     ],
 )
 def test_so_many_lanes_are_enough(spec, lanes):
-    fabric = routed(weft.load(spec), max_vls=lanes).fabric
-    assert check(fabric).vls <= lanes
+    verdict = check(routed(weft.load(spec), max_vls=lanes).fabric)
+    assert verdict.vls <= lanes
+    assert verdict.one_way == 0
+
+
+@pytest.mark.parametrize(("lanes", "load"), [(9, 152), (5, 168), (3, 264)])
+def test_fewer_lanes_are_paid_for_by_a_less_even_load(lanes, load):
+    """Trees by LID, by switch and by weights."""
+    fabric = routed(weft.load("torus:6x6,hosts=2"), max_vls=lanes).fabric
+    assert check(fabric).vls == lanes
+    assert measure(fabric, bisections=2).all_to_all.max_load == load
+
+
+def test_every_path_is_reversible_in_a_torus_that_lost_cables():
+    verdict = check(routed(pull_cables(weft.load("torus:6x6,hosts=2"), 0.05, 1)).fabric)
+    assert verdict.ok
+    assert verdict.one_way == 0
 
 
 def test_a_full_tree_is_loaded_evenly():
@@ -95,7 +112,7 @@ def test_the_fullest_link_carries_less_than_under_min_hop(spec):
     """Looking at loads along the whole path beats looking at the next link alone."""
     fabric = weft.load(spec)
     loads = {
-        engine: measure(route(fabric, Options(engine=engine)).fabric, bisections=2).all_to_all.max_load
+        engine: measure(route(fabric, Options(engine=engine, max_vls=15)).fabric, bisections=2).all_to_all.max_load
         for engine in ("dfsssp", "min-hop")
     }
     assert loads["dfsssp"] < loads["min-hop"]

@@ -11,11 +11,14 @@ from weft.cli.output import console, print_data, progress_bar, table
 def check(spec: Spec, /, *, tables: File = None, hosts_only: bool = False, form: Form = TABLES) -> None:
     """Prove forwarding tables: every pair arrives, nothing goes round, no credit loop. Status 1 if not.
 
+    Says too whether replies on the service level of their requests are covered by the proof.
+
     Parameters
     ----------
     tables
         Dumps of OpenSM: a directory with opensm.fdbs or opensm-lfts.dump, and guid2lid or opensm-subnet.lst for
-        the LIDs; or one file of routes.
+        the LIDs; or one file of routes. Lanes are read from opensm.psl and opensm.slvl beside them, as `weft route
+        --dump` and `weft sm --dump` write them; OpenSM does not.
     hosts_only
         Only paths between adapters, as ibdmchk does; else also those from and to switches.
     """
@@ -26,17 +29,18 @@ def check(spec: Spec, /, *, tables: File = None, hosts_only: bool = False, form:
     from weft.fabric.spec import load
     from weft.routing.check import check as walk_all
 
+    lanes_known = True
     with progress_bar(f"reading {spec}"):
         fabric = load(spec)
         if tables is not None:
-            read_tables(tables, fabric)
+            lanes_known = read_tables(tables, fabric)
     if "lft" not in vars(fabric.tables):
         raise ConfigError(
             f"{spec} comes without forwarding tables: there is nothing to check"
             "\n  Give OpenSM's with --tables; `weft route` makes its own and proves them."
         )
     with progress_bar(f"proving {spec}"):
-        verdict = walk_all(fabric, hosts_only=hosts_only)
+        verdict = walk_all(fabric, hosts_only=hosts_only, lanes_known=lanes_known)
     if form.is_data:
         facts = {"ok": verdict.ok, "changes": fabric.changes, "missing": verdict.missing}
         print_data(form, facts | asdict(verdict))

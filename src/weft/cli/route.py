@@ -176,15 +176,12 @@ def _take_away(fabric: Fabric, name: str) -> Fabric:
 def _dump(judged: Judged, folder: Path) -> None:
     from weft.errors import ConfigError
     from weft.fabric.files.opensm import write_dumps
-    from weft.fabric.files.opensm_vls import write_vls
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"cannot make the folder {folder}: {error.strerror}") from error
     write_dumps(judged.routing.fabric, folder)
-    if judged.verdict.vls > 1:
-        write_vls(judged.routing.fabric, folder)
 
 
 def _draw(path: Path, fabric: Fabric, found: list[Judged]) -> None:

@@ -216,11 +216,11 @@ def _load(spec: str, network: Network, options: list[Options]) -> tuple[Fabric, 
     from weft.routing.route import route
     from weft.sim.engine import Paths
 
-    fabric = load(spec)
+    fabric, lanes_known = load(spec), True
     if network.tables is not None:
         if network.routing_engine is not None:
             raise ConfigError("--tables brings its own routes: leave out --routing-engine, or --tables")
-        read_tables(network.tables, fabric)
+        lanes_known = read_tables(network.tables, fabric)
     if "lft" in vars(fabric.tables) and network.routing_engine is None:
         for one in options:
             if one.paths not in (None, Paths.TABLE) and "ar_group" not in vars(fabric.tables):
@@ -228,7 +228,8 @@ def _load(spec: str, network: Network, options: list[Options]) -> tuple[Fabric, 
                     f"paths {one.paths} needs groups of ports, and OpenSM's dumps have none: "
                     f"leave out --paths, or --tables and let weft route"
                 )
-        return fabric, f"tables of {network.tables or spec}"
+        lanes = "" if lanes_known else ", lanes unknown: all paths share one"
+        return fabric, f"tables of {network.tables or spec}{lanes}"
     if not fabric.switches:
         return fabric, "no switch to route"
     routing = route(fabric, RoutingOptions(engine=network.routing_engine or "auto", adaptive=True))

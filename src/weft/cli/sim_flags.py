@@ -56,7 +56,8 @@ class Network:
     routing_engine: str | None = None
     """Route the fabric with this engine, whatever tables it has. [its tables, else auto]"""
     tables: File = None
-    """OpenSM's dumps: a folder with opensm.fdbs or opensm-lfts.dump, or one file of routes."""
+    """OpenSM's dumps: a folder with opensm.fdbs or opensm-lfts.dump, and opensm.psl and opensm.slvl if there are
+    several lanes; or one file of routes."""
     seed: Whole = 1
     """Of random traffic, of hashes, of bit errors."""
 

@@ -8,6 +8,11 @@ A pair is a port that has a LID and a LID of another port. In a fabric that runs
 VL in use. The proof of freedom from deadlock is that the channel dependency graph has no circle (see `walk`). It holds
 for the paths that the tables describe: with `hosts_only` those between adapters, which is what ibdmchk looks at;
 without, also those from and to the switches themselves.
+
+A reply goes on the service level of its request (rdma_cm and agents of MADs send it so). Where the two directions have
+one service level, as all engines of weft give them wherever lanes permit, the reply is a path of the tables and the
+proof covers it. Other pairs are counted in `one_way`: the SA does not call their paths reversible, and `reply_loop`
+says whether replies there would close a credit loop.
 """
 
 from __future__ import annotations
@@ -32,6 +37,7 @@ _FAILURES = {
     walk.LOOP: "forwarding loop",
 }
 _VLS = 16
+_AT_ONCE = 1024  # LIDs that are compared with all others
 _FOUR_BITS = np.uint8(15)  # of a service level, and of a lane
 
 
@@ -51,6 +57,9 @@ class Verdict:
     credit_loop: tuple[str, ...]  # out ports, each waiting for the next and the last for the first; empty if none
     credit_loop_vls: tuple[int, ...]  # the lane of each
     credit_loop_paths: tuple[str, ...]  # for each, a path that holds it and waits for the next
+    one_way: int  # pairs of LIDs that have another service level back
+    reply_loop: tuple[str, ...]  # as credit_loop, with lanes, if replies go on the service level of their requests
+    lanes_known: bool  # False: the tables came without service levels, and all paths were taken to share a lane
 
     @property
     def ok(self) -> bool:
@@ -72,10 +81,16 @@ class Verdict:
             causes = ", ".join(f"{count:,} {why}" for why, count in self.failures.items())
             lines.append(f"{self.missing:,} pairs are missing ({causes}); the first:")
             lines.append(f"  {self.first_failure}")
+        if self.one_way:
+            lines.append(self._replies())
         if self.credit_loop:
             lines.append(self._loop())
             lines += [f"  {path}" for path in self.credit_loop_paths]
-        if not self.ok:
+        if self.credit_loop and not self.lanes_known:
+            lines.append(
+                "  Give a folder that has opensm.psl and opensm.slvl too: they say which lane each path takes."
+            )
+        elif not self.ok:
             lines.append('  Route with engine="auto": its tables are complete and cannot deadlock.')
         return "\n".join(lines)
 
@@ -84,7 +99,21 @@ class Verdict:
         longest = f", at most {max(self.hops)} hops between switches" if self.hops else ""
         vls = f"{self.vls} {'lane' if self.vls == 1 else 'lanes'}"
         deadlock = "it can deadlock" if self.credit_loop else "no credit loop"
+        if not self.lanes_known:
+            vls = "lanes unknown"
+            deadlock = f"{'a credit loop' if self.credit_loop else 'no credit loop even'} if all share one"
         return f"{self.spec}: {self.arrived:,} of {self.pairs:,} pairs arrive ({which}){longest}, {vls}, {deadlock}"
+
+    def _replies(self) -> str:
+        replies = "close no credit loop"
+        if self.reply_loop:
+            replies = f"would close a credit loop: {' -> '.join([*self.reply_loop, self.reply_loop[0]])}"
+        elif self.credit_loop:
+            replies = "make no difference"
+        return (
+            f"{self.one_way:,} pairs of LIDs have another service level back: their paths are not reversible; "
+            f"replies on the service level of the request {replies}"
+        )
 
     def _loop(self) -> str:
         names = list(self.credit_loop)
@@ -93,9 +122,13 @@ class Verdict:
         return f"credit loop of {len(names)} buffers: {' -> '.join([*names, names[0]])}"
 
 
-def check(fabric: Fabric, *, hosts_only: bool = False) -> Verdict:
-    """Walk all paths of the fabric's tables. `hosts_only`: between adapters, aggregation nodes among them."""
-    return _Walker(fabric, hosts_only).verdict()
+def check(fabric: Fabric, *, hosts_only: bool = False, lanes_known: bool = True) -> Verdict:
+    """Walk all paths of the fabric's tables.
+
+    hosts_only   between adapters, aggregation nodes among them
+    lanes_known  False where the tables come from files that say nothing of lanes
+    """
+    return _Walker(fabric, hosts_only).verdict(lanes_known)
 
 
 class _Walker:
@@ -133,24 +166,24 @@ class _Walker:
         self.weight = np.bincount(source_of, minlength=len(first_of)).astype(np.int64)
         self.own = source_of[port_of].astype(np.int32)  # [destination] -> source that its port is among
 
-    def verdict(self) -> Verdict:
+    def verdict(self, lanes_known: bool) -> Verdict:
         graph, n_vls = self.graph, self.n_vls
         bits = self.edge_at.shape[1] * n_vls
         depends = np.zeros((len(graph.far) * n_vls, (bits + 7) // 8), np.uint8)
-        ends, hops = np.zeros(len(_FAILURES) + 1, np.int64), np.zeros(graph.n_switches + 1, np.int64)
-        used = np.zeros(_VLS, np.uint8)
-        walks = (
-            *(self.edge_at, graph.far, self._far_port, self.ports, self.source, self.source_port, self.weight),
-            *(self.lid, self.at, self.out, self.own),
-            *(self.routes, self.path_sl, self.sl2vl, self.first_pair, n_vls, depends),
-        )
-        waiting = np.empty((0, 2), np.int32)
-        failed = walk.walk_all(*walks, ends, hops, used, np.empty(0, np.int32), waiting)
+        no_circle, waiting = np.empty(0, np.int32), np.empty((0, 2), np.int32)
+        counts = ends, hops, used = self._counts()
+        failed = self._walk(depends, counts, no_circle, waiting)
         circle = walk.find_circle(depends, self.edge_at, graph.far, n_vls)
+        one_way = self._count_one_way()
+        replies = no_circle
         if len(circle):
             circle = walk.shortest_circle(depends, self.edge_at, graph.far, n_vls, circle)
             waiting = np.full((len(circle), 2), -1, np.int32)
-            walk.walk_all(*walks, *map(np.zeros_like, (ends, hops, used)), circle, waiting)
+            self._walk(depends, self._counts(), circle, waiting)
+        elif one_way:
+            self._walk(depends, self._counts(), no_circle, waiting, self._reply_sls())
+            replies = walk.find_circle(depends, self.edge_at, graph.far, n_vls)
+            replies = walk.shortest_circle(depends, self.edge_at, graph.far, n_vls, replies)
         loop = circle.tolist()
         return Verdict(
             spec=self.fabric.spec,
@@ -165,7 +198,48 @@ class _Walker:
             credit_loop=tuple(self._port_name(channel // n_vls) for channel in loop),
             credit_loop_vls=tuple(channel % n_vls for channel in loop),
             credit_loop_paths=tuple(self._wait(loop, place, *pair) for place, pair in enumerate(waiting.tolist())),
+            one_way=one_way,
+            reply_loop=tuple(self._channel_name(channel) for channel in replies.tolist()),
+            lanes_known=lanes_known,
         )
+
+    def _counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+        """Return zeros to count in: pairs by how they end, pairs by hops, and lanes in use."""
+        ends, hops = np.zeros(len(_FAILURES) + 1, np.int64), np.zeros(self.graph.n_switches + 1, np.int64)
+        return ends, hops, np.zeros(_VLS, np.uint8)
+
+    def _walk(
+        self,
+        depends: NDArray[np.uint8],
+        counts: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]],
+        circle: NDArray[np.int32],
+        waiting: NDArray[np.int32],
+        reply_sls: NDArray[np.uint16] | None = None,
+    ) -> tuple[int, int, int]:
+        """Call the kernel; returns source, destination and end of the first walk that failed."""
+        failed: tuple[int, int, int] = walk.walk_all(
+            *(self.edge_at, self.graph.far, self._far_port, self.ports, self.source, self.source_port, self.weight),
+            *(self.lid, self.at, self.out, self.own, self.routes, self.path_sl),
+            np.empty((0, 0), np.uint16) if reply_sls is None else reply_sls,
+            *(self.sl2vl, self.first_pair, self.n_vls, depends, *counts, circle, waiting),
+        )
+        return failed
+
+    def _count_one_way(self) -> int:
+        """Return how many pairs of LIDs have another service level back."""
+        count = 0
+        if len(self.path_sl):
+            levels = self.path_sl[self.lid]  # [destination, switch]
+            for begin in range(0, len(levels), _AT_ONCE):
+                some = slice(begin, begin + _AT_ONCE)
+                count += int((levels[some][:, self.at] != levels[:, self.at[some]].T).sum())
+        return count
+
+    def _reply_sls(self) -> NDArray[np.uint16]:
+        """Return uint16[switch, source] -> mask of the service levels of requests from there to this source."""
+        masks = np.zeros((len(self.source), self.graph.n_switches), np.uint16)
+        np.bitwise_or.at(masks, self.own, np.uint16(1) << self.path_sl[self.lid].astype(np.uint16))
+        return np.ascontiguousarray(masks.T)
 
     @property
     def _far_port(self) -> NDArray[np.int32]:

@@ -169,7 +169,8 @@ def _fill(
     to_spine = spine[graph.at]
     lid, at, out, is_host = (part[~to_spine] for part in (graph.lid, graph.at, graph.out, graph.is_host))
     ways = (graph.first, graph.far, graph.port, group, through[~to_spine])
-    route_by_groups(*ways, lid, at, out, is_host, graph.hosts, subnet.previous_by_lid, column)
+    load = np.zeros(len(graph.far), np.int64)
+    route_by_groups(*ways, lid, at, out, is_host, graph.hosts, subnet.previous_by_lid, column, load, load, False)
     if to_spine.any():
         way = orient(graph, subnet.root(options))
         lid, at, out, is_host = (part[to_spine] for part in (graph.lid, graph.at, graph.out, graph.is_host))

@@ -3,11 +3,14 @@
     layer 0    a -> b -> c -> d            the paths that came first: whoever holds a waits for b, ...
     layer 1                   d -> a       this one would have closed the circle
 
-Every path goes to the first layer where the channel dependencies (Dally and Seitz 1987) close no circle with it, and
-stays there all the way: the layer is its service level, and every port maps service level n to lane n. So LASH fills
-its layers (Skeie, Lysne and Theiss, "Layered shortest path (LASH) routing in irregular system area networks", 2002).
-DFSSSP's authors found it slow and rather break circles afterwards; with an order that is kept up to date it is the
-faster way, and takes fewer lanes (docs/design/0007-virtual-lanes.md has the figures).
+All paths between two switches, in both directions, go to the first layer where the channel dependencies (Dally and
+Seitz 1987) close no circle with them, and stay there all the way: the layer is their service level, and every port maps
+service level n to lane n. So LASH fills its layers (Skeie, Lysne and Theiss, "Layered shortest path (LASH) routing in
+irregular system area networks", 2002), and a reply on the service level of its request is in the right layer. Between
+two switches without hosts, where nobody but a switch's own agent would send, the directions may differ: on a big tree
+such pairs are most of all, and would take as many lanes again. DFSSSP's authors found layers slow to fill and rather
+break circles afterwards; with an order of channels that is kept up to date it is the faster way
+(docs/design/0007-virtual-lanes.md).
 
 Guarantee: no circle in any layer, for whatever complete forwarding tables. How many layers that takes is known only
 afterwards.
@@ -21,33 +24,48 @@ from numpy.typing import NDArray
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.tables import SERVICE_LEVELS, Tables
-from weft.routing.engine import MOST_VLS, Options, Subnet, require_vls
+from weft.routing.engine import MOST_VLS
 from weft.routing.graph import SwitchGraph
-from weft.routing.kernels.layers import fill_layer, find_edges
+from weft.routing.kernels.layers import fill_layer, find_edges, path_hops
 
 
-def spread_over_vls(subnet: Subnet, options: Options, tables: Tables, engine: str) -> None:
-    """Give every path of complete forwarding tables a service level, so that none can deadlock. One is left unsaid."""
-    layer = find_layers(subnet.graph, tables.lft)
-    needed = int(layer.max(initial=0)) + 1
-    require_vls(subnet, options, engine, needed, ", or allow more lanes")
-    if needed > 1:
-        tables.path_sl[:, subnet.graph.lid] = layer.T
+def set_layers(tables: Tables, graph: SwitchGraph, layer: NDArray[np.uint8], vls: int) -> None:
+    """Write layers into the tables as service levels and lanes; nothing where there is only one."""
+    if layer.any():
+        tables.path_sl[:, graph.lid] = layer[:, graph.at]
         # A service level that no path has maps to some lane that the ports have.
-        tables.sl2vl[:] = np.arange(SERVICE_LEVELS) % options.max_vls
+        tables.sl2vl[:] = np.arange(SERVICE_LEVELS) % vls
 
 
 def find_layers(graph: SwitchGraph, lft: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """uint8[destination, switch] -> layer of the path from there; MOST_VLS means that there are not enough."""
-    via = np.empty((len(graph.lid), graph.n_switches), np.int32)
+    """Return uint8[switch, switch] -> layer of all paths between two switches; MOST_VLS: too many."""
+    n = graph.n_switches
+    via = np.empty((len(graph.lid), n), np.int32)
     find_edges(graph.first, graph.port, graph.lid, graph.at, lft, via)
-    degree = np.diff(graph.first)
-    base = np.concatenate(([0], np.cumsum(degree[graph.far])))
-    layer = np.zeros(via.shape, np.uint8)
+    first_to = np.searchsorted(graph.at, np.arange(n + 1))
+    base = np.concatenate(([0], np.cumsum(np.diff(graph.first)[graph.far])))
+    hops = np.zeros((n, n), np.int32)
+    path_hops(graph.far, via, first_to, hops)
+    pairs = _pairs_in_order(graph.hosts > 0, np.maximum(hops, hops.T))
+    layer = np.zeros((n, n), np.uint8)
     for current in range(MOST_VLS):
-        if not fill_layer(graph.first, graph.near, graph.far, graph.back, base, via, layer, current):
+        if not fill_layer(graph.first, graph.near, graph.far, graph.back, base, via, first_to, *pairs, layer, current):
             break
     return layer
+
+
+def _pairs_in_order(
+    has_hosts: NDArray[np.bool_], hops: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.bool_]]:
+    """Return the two switches of each pair, and whether its directions belong together.
+
+    Those with more hosts come first, and among them those farthest apart: the order that takes the fewest layers.
+    """
+    hosts = has_hosts[:, None].astype(np.int8) + has_hosts
+    one, other = np.nonzero(np.triu(hosts > 0, 1) | ((hosts == 0) & ~np.eye(len(hosts), dtype=bool)))
+    order = np.lexsort((-hops[one, other], -hosts[one, other]))
+    one, other = one[order], other[order]
+    return one.astype(np.int32), other.astype(np.int32), hosts[one, other] > 0
 
 
 def fill_sl2vl(

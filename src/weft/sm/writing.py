@@ -36,9 +36,6 @@ class Writing:
 def dump_tables(fabric: Fabric, folder: Path) -> None:
     """What ibdmchk reads; the lanes too, where there is more than one."""
     from weft.fabric.files.opensm import write_dumps  # few want it
-    from weft.fabric.files.opensm_vls import write_vls
 
     folder.mkdir(parents=True, exist_ok=True)
     write_dumps(fabric, folder)
-    if "sl2vl" in vars(fabric.tables):
-        write_vls(fabric, folder)

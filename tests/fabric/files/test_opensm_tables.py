@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,8 @@ from weft.errors import ConfigError, FileError
 from weft.fabric.files.opensm import write_dumps
 from weft.fabric.files.opensm_tables import read_tables
 from weft.fabric.model import Fabric
+from weft.routing.check import check
+from weft.routing.engine import Options
 from weft.routing.route import route
 
 SPEC = "fat-tree:hosts=16,radix=8"
@@ -64,3 +68,44 @@ def test_without_any_lid_the_way_out_is_told(routed, tmp_path):
         (tmp_path / name).unlink()
     with pytest.raises(ConfigError, match=r"OSM_CACHE_DIR.* or opensm-subnet\.lst"):
         read_tables(tmp_path, weft.load(SPEC))
+
+
+@pytest.mark.parametrize(
+    ("spec", "engine"),
+    [
+        ("torus:6x6,hosts=2", "dimension-order"),
+        ("torus:5x5", "dfsssp"),
+        ("dragonfly:p=2,a=4,h=2", "dragonfly"),
+    ],
+)
+def test_lanes_come_back_as_they_were_written(tmp_path, spec, engine):
+    routed = route(weft.load(spec), Options(engine=engine, lmc=1)).fabric
+    write_dumps(routed, tmp_path)
+    fabric = weft.load(spec)
+    assert read_tables(tmp_path, fabric)
+    before, after = check(routed), check(fabric)
+    assert before.ok
+    assert before.vls > 1
+    assert replace(after, spec="") == replace(before, spec="")
+
+
+def test_a_file_of_routes_alone_says_nothing_of_lanes(routed, tmp_path):
+    write_dumps(route(weft.load("torus:5x5")).fabric, tmp_path)
+    fabric = weft.load("torus:5x5")
+    assert read_tables(tmp_path, fabric)
+    assert not read_tables(tmp_path / "opensm.fdbs", fabric)
+    assert not {"path_sl", "sl2vl"} & set(vars(fabric.tables))
+
+
+def test_the_subnet_list_has_the_lmc_of_a_guid2lid_beside_it(tmp_path):
+    routed = route(weft.load(SPEC), Options(lmc=2)).fabric
+    write_dumps(routed, tmp_path)
+    lst = tmp_path / "opensm-subnet.lst"
+    assert (weft.load(str(lst)).tables.lmc.max(), routed.tables.lmc.max()) == (2, 2)
+    h1, h2 = (weft.load(str(lst)).find_port(name).slot for name in ("h1/1", "h2/1"))
+    shifted = (tmp_path / "guid2lid").read_text(encoding="utf-8").replace("0x0004 0x0007", "0x0104 0x0107")
+    (tmp_path / "guid2lid").write_text(shifted, encoding="utf-8")
+    lmc = weft.load(str(lst)).tables.lmc
+    assert (lmc[h1], lmc[h2]) == (0, 2), "an entry for another LID says nothing"
+    (tmp_path / "guid2lid").unlink()
+    assert not weft.load(str(lst)).tables.lmc.any()

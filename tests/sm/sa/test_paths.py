@@ -280,6 +280,27 @@ def test_the_routing_says_the_service_level_where_it_needs_lanes(make_subnet):
     assert get(asked, slid=other.slid, dlid=other.dlid, sl=other.sl) == (0, [other])
 
 
+@pytest.mark.parametrize("spec", ["torus:4x4,hosts=1", "torus:6x6"])
+@pytest.mark.parametrize("engine", ["dfsssp", "dimension-order"])
+def test_every_path_of_a_torus_is_reversible_on_one_service_level(make_subnet, spec, engine):
+    _, records = get(make_subnet(spec, engine=engine), Method.GET_TABLE)
+    level = {(record.slid, record.dlid): record.sl for record in records}
+    assert all(record.reversible for record in records)
+    assert all(level[there, here] == sl for (here, there), sl in level.items())
+
+
+def test_a_path_with_another_service_level_back_is_not_reversible(make_subnet):
+    asked = make_subnet("torus:4x4,hosts=1", engine="dfsssp")
+    tables, ports = asked.view.fabric.tables, asked.view.fabric.ports
+    h1, h2 = asked.slot("h1"), asked.slot("h2")
+    row = tables.switch_row[ports.node[ports.peer[h2]]]
+    tables.path_sl[row, tables.lid[h1]] ^= 1
+    for source, destination in (("h1", "h2"), ("h2", "h1")):
+        assert get(asked, source=source, destination=destination, reversible=0)[1][0].reversible == 0
+        assert get(asked, source=source, destination=destination, reversible=1)[0] == SaStatus.NO_RECORDS
+    assert get(asked, source="h1", destination="h3", reversible=1)[1][0].reversible == 1
+
+
 def test_a_partition_has_its_service_level_where_qos_is_on(make_subnet):
     asked = make_subnet("star:hosts=3")
     everybody = Rule(who=Everyone.ALL, membership=Membership.FULL)

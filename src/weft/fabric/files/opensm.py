@@ -5,9 +5,10 @@
     opensm-lfts.dump    routes with their ends: `0x0001 025 # Channel Adapter portguid 0x...: 'h1 mlx5_0'`, by switch
     guid2lid            first and last LID of each port GUID: `0x0002c90300000101 0x0001 0x0001`
 
-All four are read and written; `opensm_routes` has the middle two. The subnet list knows neither LMC nor rates above HDR
-(OpenSM writes `??`): what is above HDR is at least NDR, so it is taken as that, and the fabric says so. Weft writes and
-reads SPD=100 for NDR, 200 for XDR. It does not keep revisions: it writes 0.
+All four are read and written; `opensm_routes` has the middle two, and `opensm_vls` two more, of lanes. The subnet list
+does not say how many LIDs a port has: a guid2lid beside it does. Nor does it know rates above HDR (OpenSM writes `??`):
+what is above HDR is at least NDR, so it is taken as that, and the fabric says so. Weft writes and reads SPD=100 for
+NDR, 200 for XDR. It does not keep revisions: it writes 0.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from weft.fabric.files.opensm_routes import fdbs_text as fdbs_text
 from weft.fabric.files.opensm_routes import lfts_text as lfts_text
 from weft.fabric.files.opensm_routes import read_fdbs as read_fdbs
 from weft.fabric.files.opensm_routes import read_lfts as read_lfts
+from weft.fabric.files.opensm_vls import write_vls
+from weft.fabric.files.streams import is_stream
 from weft.fabric.files.subnet import Subnet
 from weft.fabric.files.text import read_text
 from weft.fabric.kinds import NodeKind
@@ -54,14 +57,25 @@ _REMEMBERED = re.compile(r"0x([0-9a-fA-F]{1,16})\s+0x([0-9a-fA-F]{1,4})\s+0x([0-
 
 
 def read(path: Path) -> Fabric:
-    """The fabric that an opensm-subnet.lst describes."""
+    """The fabric that an opensm-subnet.lst describes, with the LMC that a guid2lid in the same folder says."""
     reader = _SubnetList(path)
     fabric = reader.discovery().build()
+    remembered = path.parent / "guid2lid"
+    if not is_stream(path) and remembered.is_file():
+        _set_lmc(fabric, read_guid2lid(remembered))
     if not reader.unknown_rates:
         return fabric
     return fabric.changed(
         f"{reader.unknown_rates:,} cable ends with SPD=?? (OpenSM has no word above HDR) taken as {_TAKEN_AS}"
     )
+
+
+def _set_lmc(fabric: Fabric, mapping: Mapping[Guid, tuple[Lid, Lid]]) -> None:
+    """Give ports that have the first LID of their entry its LMC; OpenSM may have given others another LID since."""
+    for guid, slot in _slots_with_lids(Subnet.of(fabric)).items():
+        first, last = mapping.get(Guid(guid), (0, 0))
+        if first and fabric.tables.lid[slot] == first:
+            fabric.tables.set_lmc(slot, (last - first + 1).bit_length() - 1)
 
 
 def read_subnet_lids(path: Path) -> dict[Guid, tuple[Lid, Lid]]:
@@ -231,8 +245,9 @@ def _slots_with_lids(subnet: Subnet) -> dict[int, int]:
 
 
 def write_dumps(fabric: Fabric, directory: Path) -> None:
-    """Write all four files into a directory that exists, each whole or not at all."""
+    """Write all files into a directory that exists, each whole or not at all; of lanes where there are several."""
     write_atomically(directory / "opensm-subnet.lst", subnet_lst_text(fabric))
     write_atomically(directory / "opensm.fdbs", fdbs_text(fabric))
     write_atomically(directory / "opensm-lfts.dump", lfts_text(fabric))
     write_atomically(directory / "guid2lid", guid2lid_text(fabric))
+    write_vls(fabric, directory)

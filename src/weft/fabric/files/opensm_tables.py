@@ -6,18 +6,21 @@ from pathlib import Path
 
 from weft.errors import ConfigError, FileError
 from weft.fabric.files.opensm import apply_guid2lid, read_fdbs, read_guid2lid, read_lfts, read_subnet_lids
+from weft.fabric.files.opensm_vls import read_vls
 from weft.fabric.files.text import first_look
 from weft.fabric.model import Fabric
 
 _ROUTES = ("opensm.fdbs", "opensm-lfts.dump")
 
 
-def read_tables(path: Path, fabric: Fabric) -> None:
-    """Fill a fabric's tables from a file of routes, or from a directory with one and with who has which LID.
+def read_tables(path: Path, fabric: Fabric) -> bool:
+    """Fill a fabric's tables from a file of routes, or from a directory with one; return whether lanes were there too.
 
-    That is guid2lid, which OpenSM keeps in OSM_CACHE_DIR, not where it dumps; else opensm-subnet.lst. Without either
-    the LIDs are those that the fabric has.
+    LIDs come from guid2lid in the directory, which OpenSM keeps in OSM_CACHE_DIR, not where it dumps; else from
+    opensm-subnet.lst. Without either they are those that the fabric has. Lanes come from opensm.psl and opensm.slvl
+    in the directory, which weft writes and OpenSM does not.
     """
+    given = path
     if path.is_dir():
         found = [path / name for name in _ROUTES if (path / name).is_file()]
         if not found:
@@ -35,3 +38,6 @@ def read_tables(path: Path, fabric: Fabric) -> None:
         )
     with first_look(path, 4096) as head:
         (read_fdbs if b"dump_ucast_routes" in head else read_lfts)(path, fabric)
+    for name in ("path_sl", "sl2vl"):
+        vars(fabric.tables).pop(name, None)
+    return given.is_dir() and read_vls(given, fabric)

@@ -50,39 +50,49 @@ def find_cliques(first, far):
 
 
 @kernel
-def route_by_groups(first, far, port, group, through, lid, at, out, is_host, hosts, previous, column):
+def route_by_groups(
+    first, far, port, group, through, lid, at, out, is_host, hosts, previous, column, weight, load, per_switch
+):  # fmt: skip
     """Fill `column`, uint8[lid, switch] -> port: from group to group as `may_go` says, by the shortest way, and among
-    those by the one whose links carry least so far.
+    those by the one with the least sum of weights.
 
-    through  [destination] -> intermediate group, its own for minimal paths; with one group, any shortest path
+    through     [destination] -> intermediate group, its own for minimal paths; with one group, any shortest path
+    weight      int64[edge]; the same array as `load` to take the links that carry least so far
+    load        int64[edge] -> pairs of hosts that talk over it; added to
+    per_switch  one tree for all LIDs of a switch that have the same `through`
     Returns the index of the first destination that not every switch reaches, or -1.
     """
     n = len(first) - 1
     distance, order = np.empty(n, np.int32), np.empty(n, np.int32)
     next_first, next_edge = np.empty(n + 1, np.int32), np.empty(len(far), np.int32)
-    load = np.zeros(len(far), np.int64)  # [edge] -> pairs of hosts that talk over it
-    behind = np.zeros(n, np.int64)  # [switch] -> sum of the loads on the way from there to the destination
+    behind = np.zeros(n, np.int64)  # [switch] -> sum of the weights on the way from there to the destination
     via, passing = np.empty(n, np.int32), np.zeros(n, np.int64)
     reached = 0
     for index in range(len(lid)):
         target = at[index]
-        if index == 0 or at[index - 1] != target or through[index - 1] != through[index]:
+        is_new = index == 0 or at[index - 1] != target or through[index - 1] != through[index]
+        if is_new:
             reached = next_hops_by_groups(
                 first, far, group, target, through[index], distance, order, next_first, next_edge
             )
             if reached < n:
                 return index
         to = lid[index]
+        if is_new or not per_switch:
+            grow_least_sum(
+                order, reached, next_first, next_edge, far, port, weight, previous, to, behind, via, column[to]
+            )
+        else:
+            column[to] = column[lid[index - 1]]
         column[to, target] = out[index]
-        grow_least_sum(order, reached, next_first, next_edge, far, port, load, previous, to, behind, via, column[to])
         if is_host[index]:
             settle(column[to], order, reached, far, port, via, hosts, passing, load)
     return -1
 
 
 @inlined
-def grow_least_sum(order, reached, next_first, next_edge, far, port, load, previous, to, behind, via, row):
-    """From the destination outwards, give every switch the candidate with the least sum of loads from there on."""
+def grow_least_sum(order, reached, next_first, next_edge, far, port, weight, previous, to, behind, via, row):
+    """From the destination outwards, give every switch the candidate with the least sum of weights from there on."""
     behind[order[0]] = 0
     for position in range(1, reached):
         here = order[position]
@@ -91,9 +101,9 @@ def grow_least_sum(order, reached, next_first, next_edge, far, port, load, previ
         if edge == NOT_KEPT:
             edge = next_edge[begin]
             for candidate in next_edge[begin + 1 : end]:
-                if behind[far[candidate]] + load[candidate] < behind[far[edge]] + load[edge]:
+                if behind[far[candidate]] + weight[candidate] < behind[far[edge]] + weight[edge]:
                     edge = candidate
-        behind[here] = behind[far[edge]] + load[edge]
+        behind[here] = behind[far[edge]] + weight[edge]
         via[here] = edge
         row[here] = port[edge]
 

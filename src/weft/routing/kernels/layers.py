@@ -28,44 +28,70 @@ def find_edges(first, port, lid, at, lft, via):
 
 
 @kernel
-def fill_layer(first, near, far, back, base, via, layer, current):
-    """Keep what paths of layer `current` can stay, send the others to the next; returns how many those are."""
+def path_hops(far, via, first_to, hops):
+    """Fill hops[source, destination switch] with the links of the longest path between two switches."""
+    for there in range(len(hops)):
+        for here in range(len(hops)):
+            for index in range(first_to[there], first_to[there + 1]):
+                count, at = 0, here
+                while via[index, at] != NOWHERE:
+                    count, at = count + 1, far[via[index, at]]
+                hops[here, there] = max(hops[here, there], count)
+
+
+@kernel
+def fill_layer(first, near, far, back, base, via, first_to, one, other, both, layer, current):
+    """Keep those pairs of layer `current` that close no circle in it; send the others to the next and count them.
+
+    one, other  int32[pair] -> its two switches, in the order in which pairs are tried
+    both        bool[pair] -> the paths of both directions, or only those from `one` to `other`
+    first_to    int64[switch + 1] -> first of the destinations on that switch
+    layer       uint8[source switch, destination switch]
+    """
     n = len(far)
     order, place = np.arange(n, dtype=np.int32), np.arange(n, dtype=np.int32)  # the channels; [edge] -> its place there
     ahead, behind = np.empty(n, np.int32), np.empty(n, np.int32)  # stacks of the two searches
     met_ahead, met_behind = np.zeros(n, np.int32), np.zeros(n, np.int32)  # [edge] -> last search that saw it
     present, refused = np.zeros(base[-1], np.bool_), np.zeros(base[-1], np.bool_)  # [dependency]
-    added = np.empty(len(first), np.int64)
+    added = np.empty(base[-1], np.int64)
     search = left = 0
-    for index in range(len(via)):
-        way = via[index]
-        for source in range(len(way)):
-            if layer[index, source] != current or way[source] == NOWHERE:
+    for pair in range(len(one)):
+        if layer[one[pair], other[pair]] != current:
+            continue
+        fits, count = True, 0
+        for attempt in range(4):  # each direction, first whether a refused dependency is among them: that is cheap
+            if attempt % 2 and not both[pair]:
                 continue
-            fits, count = True, 0
-            edge = way[source]
-            onward = way[far[edge]]
-            while onward != NOWHERE and fits:
-                number = base[edge] + onward - first[far[edge]]
-                if not present[number]:
-                    search += 1
-                    fits = not refused[number] and make_room(
-                        first, near, far, back, base, present, order, place, edge, onward,
-                        ahead, behind, met_ahead, met_behind, search,
-                    )  # fmt: skip
-                    if fits:
-                        present[number] = True
-                        added[count] = number
-                        count += 1
-                    else:
-                        refused[number] = True  # for good: only dependencies of this very path could go again
-                edge = onward
-                onward = way[far[edge]]
-            if not fits:
-                for number in added[:count]:
-                    present[number] = False
-                layer[index, source] = current + 1
-                left += 1
+            source, target = (other[pair], one[pair]) if attempt % 2 else (one[pair], other[pair])
+            for index in range(first_to[target], first_to[target + 1]):
+                way = via[index]
+                edge = way[source]
+                onward = way[far[edge]] if fits else NOWHERE
+                while onward != NOWHERE and fits:
+                    number = base[edge] + onward - first[far[edge]]
+                    if attempt < 2:
+                        fits = not refused[number]
+                    elif not present[number]:
+                        search += 1
+                        fits = make_room(
+                            first, near, far, back, base, present, order, place, edge, onward,
+                            ahead, behind, met_ahead, met_behind, search,
+                        )  # fmt: skip
+                        if fits:
+                            present[number] = True
+                            added[count] = number
+                            count += 1
+                        elif count == 0:  # else it may fit once the dependencies of this very pair are gone again
+                            refused[number] = True
+                    edge = onward
+                    onward = way[far[edge]]
+        if not fits:
+            for number in added[:count]:
+                present[number] = False
+            layer[one[pair], other[pair]] = current + 1
+            if both[pair]:
+                layer[other[pair], one[pair]] = current + 1
+            left += 1
     return left
 
 

@@ -96,11 +96,8 @@ def route_by_dimensions(
     step        [switch, first_step[dimension] + way] -> edge
     """
     turn = np.zeros(len(first_link), np.int64)  # [edge] -> host LIDs that go over it, dealt out to its links in turn
-    before = 0  # LIDs on the same switch that came before
     for index in range(len(lid)):
         target, to = at[index], lid[index]
-        before = before + 1 if index and at[index - 1] == target else 0
-        parity = before + place[target].sum()
         column[to, target] = out[index]
         for here in range(len(place)):
             if here == target:
@@ -109,7 +106,7 @@ def route_by_dimensions(
             for d in range(len(kind)):
                 from_, goal = place[here, d], place[target, d]
                 if from_ != goal:
-                    way = direction_along(kind[d], size[d], from_, goal, parity)
+                    way = direction_along(kind[d], size[d], place[here], place[target], d)
                     if edge < 0:
                         edge = step[here, first_step[d] + way]
                     if kind[d] == RING and (way == ON) == (goal < from_):
@@ -126,13 +123,18 @@ def route_by_dimensions(
 
 
 @inlined
-def direction_along(kind, size, from_, goal, parity):
-    """The coordinate to go to in a full mesh; in a row or a ring which way round."""
+def direction_along(kind, size, here, target, d):
+    """The coordinate to go to in a full mesh; in a row or a ring which way round.
+
+    Where both ways round are as short, half of the pairs cross the dateline: by the parity of the lower of the two
+    places, and of the places in later dimensions. That is the same from either end, and at all switches on the way.
+    """
     if kind == FULL:
-        return goal
+        return target[d]
     if kind == ROW:
-        return ON if from_ < goal else BACK
-    on = (goal - from_) % size
-    if 2 * on == size:  # both ways are as short: half of the pairs go either way
-        return ON if (parity - goal + from_) % 2 else BACK
+        return ON if here[d] < target[d] else BACK
+    on = (target[d] - here[d]) % size
+    if 2 * on == size:
+        crosses = (min(here[d], target[d]) + here[d + 1 :].sum() + target[d + 1 :].sum()) % 2 == 1
+        return ON if (here[d] < target[d]) != crosses else BACK
     return ON if 2 * on < size else BACK

@@ -30,13 +30,16 @@ def vl_of(sl2vl, first_pair, ports, switch, in_port, out_port, sl):
 @kernel
 def walk_all(
     edge_at, far, far_port, ports, source, source_port, weight, lid, at, out, own,
-    routes, path_sl, sl2vl, first_pair, n_vls, depends, ends, hops, used, circle, waiting,
+    routes, path_sl, reply_sls, sl2vl, first_pair, n_vls, depends, ends, hops, used, circle, waiting,
 ):  # fmt: skip
     """Walk from every source to every LID; returns source, destination and end of the first that failed, or -1s.
+
+    With `reply_sls` the packets are replies: each goes on the SLs of the requests that it may answer.
 
     edge_at  int32[switch, port] -> edge, -1 where the port leads to no other switch
     weight   int64[source] -> how many ports it stands for; own: int32[destination] -> the source that it is among
     routes   uint8[lid, switch] -> out port; path_sl the same, or empty for SL 0
+    reply_sls  uint16[switch, source] -> mask of the SLs on which requests come from there to this source, or empty
     depends  uint8[edge * n_vls, ...]: bit (port * n_vls + VL) is set where a channel waits for that one
     ends     int64[5]: pairs by how they end; hops int64[switch + 1]: those that arrive, by links between switches
     used     uint8[16]: VLs that a packet takes
@@ -57,46 +60,53 @@ def walk_all(
             pairs = weight[which] - (own[index] == which)
             if pairs == 0:
                 continue
-            here, in_port, before, walked, depth = np.int64(source[which]), np.int64(source_port[which]), -1, 0, 0
-            sl = np.int64(path_sl[to, here]) if len(path_sl) else 0
-            while True:
-                port = np.int64(routes[to, here])
-                if port >= ports[here]:
-                    finish = NO_ENTRY if port == NO_ROUTE else ASTRAY
-                    break
-                vl = vl_of(sl2vl, first_pair, ports, here, in_port, port, sl)
-                if vl == DROP and port != 0:
-                    finish = DROPPED
-                    break
-                edge = np.int64(edge_at[here, port])
-                if edge < 0:
-                    finish = ARRIVED if here == at[index] and port == out[index] else ASTRAY
-                    used[vl] |= port != 0
-                    break
-                if before >= 0:
-                    bit = port * n_vls + vl
-                    depends[before, bit >> 3] |= 1 << (bit & 7)
-                    held = place[before] if len(circle) else -1
-                    if held >= 0 and circle[(held + 1) % len(circle)] == edge * n_vls + vl and waiting[held, 0] < 0:
-                        waiting[held, 0], waiting[held, 1] = which, index
-                state = (sl * n + here) * n_vls + vl
-                if seen[state] == index:
-                    finish, depth = np.int64(end[state]), np.int64(steps[state])
-                    break
-                seen[state] = index
-                end[state] = LOOP  # who comes here again before the end is known
-                used[vl] = 1
-                trail[walked] = state
-                walked += 1
-                before, here, in_port = edge * n_vls + vl, np.int64(far[edge]), np.int64(far_port[edge])
-            for position in range(walked - 1, -1, -1):
-                depth += 1
-                end[trail[position]], steps[trail[position]] = finish, depth
-            ends[finish] += pairs
-            if finish == ARRIVED:
-                hops[depth] += pairs
-            elif failed[0] < 0:
-                failed = (which, index, finish)
+            sls = np.int64(1) << (path_sl[to, source[which]] if len(path_sl) else 0)
+            if len(reply_sls):
+                sls = reply_sls[at[index], which] & ~sls
+            sl = -1
+            while sls >> (sl + 1):
+                sl += 1
+                if not sls >> sl & 1:
+                    continue
+                here, in_port, before, walked, depth = np.int64(source[which]), np.int64(source_port[which]), -1, 0, 0
+                while True:
+                    port = np.int64(routes[to, here])
+                    if port >= ports[here]:
+                        finish = NO_ENTRY if port == NO_ROUTE else ASTRAY
+                        break
+                    vl = vl_of(sl2vl, first_pair, ports, here, in_port, port, sl)
+                    if vl == DROP and port != 0:
+                        finish = DROPPED
+                        break
+                    edge = np.int64(edge_at[here, port])
+                    if edge < 0:
+                        finish = ARRIVED if here == at[index] and port == out[index] else ASTRAY
+                        used[vl] |= port != 0
+                        break
+                    if before >= 0:
+                        bit = port * n_vls + vl
+                        depends[before, bit >> 3] |= 1 << (bit & 7)
+                        held = place[before] if len(circle) else -1
+                        if held >= 0 and circle[(held + 1) % len(circle)] == edge * n_vls + vl and waiting[held, 0] < 0:
+                            waiting[held, 0], waiting[held, 1] = which, index
+                    state = (sl * n + here) * n_vls + vl
+                    if seen[state] == index:
+                        finish, depth = np.int64(end[state]), np.int64(steps[state])
+                        break
+                    seen[state] = index
+                    end[state] = LOOP  # who comes here again before the end is known
+                    used[vl] = 1
+                    trail[walked] = state
+                    walked += 1
+                    before, here, in_port = edge * n_vls + vl, np.int64(far[edge]), np.int64(far_port[edge])
+                for position in range(walked - 1, -1, -1):
+                    depth += 1
+                    end[trail[position]], steps[trail[position]] = finish, depth
+                ends[finish] += pairs
+                if finish == ARRIVED:
+                    hops[depth] += pairs
+                elif failed[0] < 0:
+                    failed = (which, index, finish)
     return failed
 
 

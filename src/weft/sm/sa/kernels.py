@@ -13,7 +13,7 @@ import numpy as np
 
 from weft.fabric.forwarding import ANY, Reason
 from weft.fabric.kernels.forwarding import MOST_HOPS, next_hop
-from weft.jit import kernel
+from weft.jit import inlined, kernel
 
 SOURCE, DESTINATION, SLID, DLID, P_KEY, SL, MTU, RATE, LIFE, PREFERENCE = range(10)
 COLUMNS = 10
@@ -52,6 +52,17 @@ def fit(value, selector, wanted):
     return value
 
 
+@inlined
+def level_of(a, begin, lid, path_sl):
+    """The SL that the routing engine gave to the path from a port to a LID; -1 if it gave none."""
+    row = a.row[a.node[begin]]
+    if row < 0 and a.peer[begin] >= 0:
+        row = a.row[a.node[a.peer[begin]]]
+    if row < 0 or lid >= path_sl.shape[1]:
+        return -1
+    return np.int64(path_sl[row, lid] & 15)
+
+
 @kernel
 def fill_paths(a, pairs, wanted, path_sl, mtu, rate, rate_codes, usable, gids, rows):
     """Write records of the paths that exist to the front of `rows`, and of `pairs` their pairs; returns how many."""
@@ -61,11 +72,9 @@ def fill_paths(a, pairs, wanted, path_sl, mtu, rate, rate_codes, usable, gids, r
         if not (usable[begin] and usable[end]):
             continue
         sl = pairs[i, SL]
-        row = a.row[a.node[begin]]
-        if row < 0 and a.peer[begin] >= 0:
-            row = a.row[a.node[a.peer[begin]]]
-        if row >= 0 and pairs[i, DLID] < path_sl.shape[1]:
-            sl = path_sl[row, pairs[i, DLID]] & 15
+        routed = level_of(a, begin, pairs[i, DLID], path_sl)
+        if routed >= 0:
+            sl = routed
         if wanted[WANT_SL] >= 0 and wanted[WANT_SL] != sl:
             continue
         least_mtu, least_rate, life, reversible = 0, 0, 0, False
@@ -84,8 +93,8 @@ def fill_paths(a, pairs, wanted, path_sl, mtu, rate, rate_codes, usable, gids, r
                 else:
                     fits_rate = fit(fits_rate, wanted[RATE_SELECTOR], wanted[WANT_RATE])
             fits = fits_mtu > 0 and fits_rate > 0 and fits_life >= 0
-            if back:
-                reversible = fits
+            if back:  # on this SL the reply has to be a path that the routing engine proved
+                reversible = fits and level_of(a, end, pairs[i, SLID], path_sl) == routed
             elif fits:
                 least_mtu, least_rate, life = fits_mtu, fits_rate, fits_life
             else:
