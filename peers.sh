@@ -28,7 +28,9 @@ if [ "$(id -u)" != 0 ]; then
     exit 1
 fi
 export DEBIAN_FRONTEND=noninteractive
-apt-get update -qq
+wait_for_lock="-o DPkg::Lock::Timeout=300" # another package manager may be at work
+# shellcheck disable=SC2086
+apt-get $wait_for_lock update -qq
 if [ -n "$missing" ]; then
     # Debian starts servers when it installs them, and with the machine from then on; tests start their own.
     if [ ! -e /usr/sbin/policy-rc.d ]; then
@@ -37,7 +39,7 @@ if [ -n "$missing" ]; then
         chmod +x /usr/sbin/policy-rc.d
     fi
     # shellcheck disable=SC2086
-    apt-get install -y -qq --no-install-recommends $missing >/dev/null
+    apt-get $wait_for_lock install -y -qq --no-install-recommends $missing >/dev/null
     for service in prometheus prometheus-node-exporter; do
         case "$missing" in *" $service"*) ! [ -d /run/systemd/system ] || systemctl disable -q "$service" ;; esac
     done

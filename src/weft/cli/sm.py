@@ -210,19 +210,22 @@ def _as_told(path: Path, status: Status) -> Status:
     from weft.sm.allocation import split_definitions
     from weft.sm.control import ManagerSocket, socket_of
     from weft.sm.pkey.partitions import DEFAULT_P_KEY
+    from weft.sm.status import read_status
 
     if not status.is_running:
         return status
     try:
         manager = ManagerSocket(socket_of(path), _PATIENCE_S)
-        told, drift = manager.allocation(), manager.status().drift
+        told, live = manager.allocation(), manager.status()
     except WeftError:  # it may be another's, or none
         return status
     filed = {str(PKey(p_key)) for p_key in (DEFAULT_P_KEY, *told.taken)}
     names = {key: name for key, name in status.partitions.items() if key in filed}
     for p_key, definition in sorted(split_definitions(told.partitions).items()):
         names[str(PKey(p_key))] = definition.partition("=")[0]
-    return msgspec.structs.replace(status, partitions=names, drift=drift)
+    written = read_status(path) or status  # it may have been written meanwhile
+    since = max(live.sweeps - written.sweeps, 0)
+    return msgspec.structs.replace(written, partitions=names, drift=live.drift, sweeps_since=since)
 
 
 def _as_json(path: Path, status: Status) -> dict[str, Any]:
@@ -251,6 +254,12 @@ def _rows(status: Status) -> Iterator[tuple[str, str]]:
     yield "port", f"LID {status.lid}, GUID {status.guid}, priority {status.priority}"
     yield "master", "this one" if own else status.master
     yield "sweeps", f"{status.sweeps:,} since it started, {status.mads:,} MADs"
+    if status.sweeps_since:
+        yield (
+            "out of date",
+            f"{status.sweeps_since:,} sweeps since {_clock(status.at_s)}, when the state file was written last: see "
+            "the manager's log; the disk may be full",
+        )
     last = status.sweep
     if last is not None:
         yield "last sweep", f"{_clock(last.at_s)}, {last.seconds:.2f} s, {last.mads:,} MADs"

@@ -65,6 +65,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     services: int = 0
     subscriptions: int = 0
     lids: dict[str, int] = {}  # port GUID -> its first LID
+    sweeps_since: int = 0  # that the manager made after it could write its state for the last time
 
     @property
     def is_running(self) -> bool:
