@@ -305,6 +305,23 @@ def test_no_path_overtakes_a_completion_that_the_other_end_does_not_have_yet(nod
         assert [wc.opcode for wc in poll(node.cq, 2)] == [e.IBV_WC_RECV, e.IBV_WC_SEND]
 
 
+@pytest.mark.parametrize("kind", [e.IBV_QPT_RC, e.IBV_QPT_UC])
+def test_the_first_request_takes_the_path_to_a_queue_pair_that_never_sends(node, kind):
+    """It stays in RTR, as the server of `ib_write_bw` does, and hears once that communication is established."""
+    a, b = node.qp(kind), node.qp(kind)
+    a.to_rts(node.connected_attr(b.qp_num))
+    b.to_rtr(node.connected_attr(a.qp_num))
+    heard: list[int] = []
+    b.core.on_event = heard.append
+    path = a.core.find_shm_path(at_once=True)
+    request = SendWR(num_sge=1, sg=[node.sge(0, 8)], opcode=e.IBV_WR_RDMA_WRITE, send_flags=e.IBV_SEND_SIGNALED)
+    request.set_wr_rdma(node.mr.rkey, node.mr.buf + MIDDLE)
+    assert path.post(request.raw)
+    assert path.post(request.raw)
+    assert [wc.status for wc in poll(node.cq, 2)] == [OK, OK]
+    assert heard == [e.IBV_EVENT_COMM_EST]
+
+
 def test_a_path_completes_a_send_at_once_though_a_thread_waits_for_it(node):
     """The thread is woken afterwards: until then the answer could come."""
     channel = CompChannel(node.ctx)

@@ -150,6 +150,8 @@ class Adapter:
         with self.lock:
             for queue in {id(qp.told_of_receives): qp.told_of_receives for qp in self.queue_pairs.values()}.values():
                 queue.was_rung()
+            for qp in list(self.queue_pairs.values()):
+                qp.note_established()
 
     def next_s(self) -> float | None:
         """When something is due; None if nothing is."""
@@ -234,9 +236,8 @@ class Adapter:
             self.counters["strangers"] += 1
             return
         if segment.op in REQUESTS:
-            if qp.state == ibv_qp_state.IBV_QPS_RTR and not qp.is_established:
-                qp.is_established = True
-                qp.show()
+            if qp.state == ibv_qp_state.IBV_QPS_RTR and not qp.record.is_established:
+                qp.record.is_established = 1
                 qp.on_event(ibv_event_type.IBV_EVENT_COMM_EST)
             qp.responder.on_request(segment)
         else:

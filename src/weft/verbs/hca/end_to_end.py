@@ -60,7 +60,6 @@ class EEContext:
         self.state = _S.IBV_QPS_RESET
         self.settings = Settings()
         self.sends: deque[SendWork] = deque()  # the message under way or the RESYNC after it, never more
-        self.is_established = False
         self.on_event: Callable[[ibv_event_type], None] = lambda event: None
         self.record = layout.QueuePairRecord.from_buffer(adapter.memory.bytes, layout.queue_pair_at(number))
         self.record.clear()
@@ -88,7 +87,7 @@ class EEContext:
     def clear(self) -> None:
         """As new."""
         self._stop()
-        self.settings, self.is_established = Settings(), False
+        self.settings, self.record.is_established = Settings(), 0
         self.requester.reset()
 
     def fail(self) -> None:

@@ -121,7 +121,7 @@ def _takes_datagram(path, request, own, far) -> bool:
 def _is_ready(path, own, far) -> bool:
     """Whether the other end takes the next request of this one."""
     state = far.state
-    if state != _RTS and state != _SQD and (state != _RTR or far.is_established == 0):
+    if state != _RTS and state != _SQD and state != _RTR:
         return False
     if far.number != own.dest_qp or far.dest_qp != own.number or far.source != path.source:
         return False
@@ -362,6 +362,8 @@ def carry_out(path) -> int:
         if is_signaled:
             release(own, "telling", 1)
         code = _tell_far(path, request, far, there)
+    if far.state == _RTR and far.is_established == 0 and not is_datagram:
+        far.is_established, code = layout.ESTABLISHED_BY_PATH, code | RING
     if not is_datagram:
         far.msn = (far.msn + 1) & _PSN_MASK
         far.expected_psn = next_psn

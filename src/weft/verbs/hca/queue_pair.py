@@ -162,7 +162,6 @@ class QueuePair:
     sends: deque[SendWork] = field(default_factory=deque)  # posted and not complete, in order
     on_event: Callable[[ibv_event_type], None] = lambda event: None
     domain: object = None  # of XRC: whose shared receive queues others may name; of RD: whose EE contexts it may use
-    is_established: bool = False
     wants_drained: bool = False
     requester: Sending = field(init=False)
     responder: Receiving = field(init=False)
@@ -197,7 +196,7 @@ class QueuePair:
             record.mtu_bytes = self.adapter.mtu_bytes
         record.source, record.p_key = mark(settings.source), self.adapter.p_key(settings.pkey_index)
         record.receive_queue, record.receive_cq = self.receives.at, self.told_of_receives.at
-        record.send_cq, record.is_established = self.send_cq.at, self.is_established
+        record.send_cq = self.send_cq.at
         record.domain, record.receive_domain = id(self.pd), id(self.receive_pd)
 
     @property
@@ -301,7 +300,7 @@ class QueuePair:
         self.send_cq.forget(self.number)
         self.recv_cq.forget(self.number)
         self.record.posted = self.record.polled = 0
-        self.settings, self.is_established = Settings(), False
+        self.settings, self.record.is_established = Settings(), 0
         self.shm_path = None
         (self.datagrams if self.service == Service.UD else self.requester).reset()
 
@@ -309,6 +308,12 @@ class QueuePair:
         if self.wants_drained:
             self.wants_drained = False
             self.on_event(ibv_event_type.IBV_EVENT_SQ_DRAINED)
+
+    def note_established(self) -> None:
+        """Tell the program of the first request from the other end, if that came through shared memory."""
+        if self.record.is_established == layout.ESTABLISHED_BY_PATH:
+            self.record.is_established = 1
+            self.on_event(ibv_event_type.IBV_EVENT_COMM_EST)
 
     # -- completing ---------------------------------------------------------------------------------------------------
 

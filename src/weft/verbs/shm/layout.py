@@ -16,6 +16,7 @@ QUEUE_PAIRS_MAX, QUEUE_PAIR_BYTES = 1 << 16, 256  # apart: no two of them in one
 SGE_MAX = 32  # elements of a request that a shared-memory path takes
 RING = 64  # where the entries of a queue begin, behind its record
 ARMED_FOR_ALL, ARMED_FOR_SOLICITED = 1, 2
+ESTABLISHED_BY_PATH = 2
 REGION, WINDOW = 1, 2  # RegionRecord.kind; a window is for others only
 KIND_MASK = 3
 NO_REFERENCE = 4096  # in the place of one: no other process may use the region
@@ -86,7 +87,7 @@ class QueuePairRecord(Record):
     p_key: u64
     pkey_index: u64
     domain: u64
-    is_established: u64
+    is_established: u64  # a request came; ESTABLISHED_BY_PATH: through shared memory, and the owner does not know yet
     max_dest_rd_atomic: u64
     next_psn: u64  # of the next request that is sent
     send_cq: u64  # where it is
