@@ -22,7 +22,7 @@ def test_json_is_the_published_row_and_writes_nothing(capsys, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     told = json.loads(said(capsys, "--gpus", "248", "--ufm", "--json"))
     assert [told[name] for name in ("servers", "leaf", "spine", "core")] == [31, 8, 4, 0]
-    assert [told[f"cables_{between}"] for between in ("node_leaf", "leaf_spine", "spine_core")] == [252, 256, 0]
+    assert [told[f"cables_{between}"] for between in ("node_leaf", "leaf_spine", "spine_core")] == [248, 256, 0]
     assert told["cables_ufm"] == 4
     assert told["bill"]["items"][0]["count"] == 12
     assert not list(tmp_path.iterdir())
@@ -34,6 +34,19 @@ def test_a_screen_for_people_and_a_folder(capsys, tmp_path, monkeypatch):
     assert "8 × dgx-h100, 64 GPUs: superpod:su=1,leaves=1,switch=QM9700" in out
     assert out.endswith("plan-dgx-h100-64: written; open report.html, order bill.csv, cable by cables.csv\n")
     assert (tmp_path / "plan-dgx-h100-64" / "fabric.yaml").is_file()
+
+
+def test_a_plan_says_what_moved_switches_would_save(capsys, tmp_path):
+    """One more server can cost less where switches stand better; `--optimise` finds that for either."""
+    told = json.loads(said(capsys, "--servers", "53", "--server", "dgx-b200", "--json"))
+    saving = told["possible_saving"]
+    assert saving["rounds"] == 1
+    assert saving["optical_before"] > 2 * saving["optical_after"]
+    out = said(capsys, "--servers", "53", "--server", "dgx-b200", "--folder", str(tmp_path / "p"))
+    assert f"USD or more: {saving['optical_before']} optical links become {saving['optical_after']}\n" in out
+    moved = json.loads(said(capsys, "--servers", "53", "--server", "dgx-b200", "--json", "--optimise"))
+    assert moved["possible_saving"] is None
+    assert moved["bill"]["low_usd"] <= told["bill"]["low_usd"] - min(saving["usd"])
 
 
 def test_a_sum_without_switches_is_no_sum(capsys, tmp_path):

@@ -17,13 +17,14 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import levels
 from weft.fabric.model import Fabric
 from weft.fabric.oddities import find_oddities
+from weft.fabric.topologies.superpod import count_switches
 from weft.plan.request import Request
 from weft.plan.size import Size, size
 
 FIGURES = Path(__file__).parents[3] / "shared" / "figures" / "superpod_planner.json"
 RECORDS = json.loads(FIGURES.read_text())["records"] if FIGURES.is_file() else []
 SERVERS = {"DGX H100": "dgx-h100", "DGX B200": "dgx-b200"}
-NAMES = {"cables_compute_and_ufm": "cables_node_leaf", "cables_spine_leaf": "cables_leaf_spine"}
+NAMES = {"cables_spine_leaf": "cables_leaf_spine"}
 
 
 @pytest.mark.skipif(not RECORDS, reason=f"{FIGURES} is not there")
@@ -32,6 +33,8 @@ def test_every_published_row_is_met_exactly(record):
     said = record["config"]
     ufm = "UFM" in said.get("note", "")
     found = size(Request(gpus=said["gpus"], server=SERVERS[said["system"]], ufm=ufm)).report()
+    found["cables_compute_and_ufm"] = found["cables_node_leaf"] + found["cables_ufm"]
+    assert found["cables_node_leaf"] == said["nodes"] * said["rails"]
     assert found["servers"] == said["nodes"]
     assert {name: found[NAMES.get(name, name)] for name in record["value"]} == record["value"]
     assert found["cables_ufm"] == (4 if ufm else 0)
@@ -122,6 +125,42 @@ def test_what_is_built_to_grow_is_the_first_part_of_the_later_fabric():
     assert set(map(str, made.fabric.all_links())) <= set(map(str, made.later.all_links()))
     assert made.notes[0].startswith("Built for 128 servers: 24 leaf switches and 1,592 cables come later, and none of")
     assert find_oddities(made.fabric, levels(made.fabric)) == ()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"servers": servers, "server": server, "switch": switch, "oversubscription": ratio}
+        for server, switch, sizes in (
+            ("dgx-h100", "QM9700", (1, 4, 9, 33, 100, 257)),
+            ("dgx-a100", "QM8700", (3, 21, 140, 141)),
+            ("gb200-nvl72", "QM9700", (2, 56, 57)),
+        )
+        for servers in sizes
+        for ratio in (1.0, 2.0)
+    ],
+)
+def test_switches_are_counted_as_they_are_built(given):
+    request = Request(**given)
+    box = request.template
+    ports = {"rails": box.rails, "trays": box.trays, "radix": request.radix}
+    counted = count_switches(given["servers"], **ports, oversubscription=given["oversubscription"])
+    assert counted == sum(size(request).switches.values())
+
+
+def test_a_size_near_by_that_needs_far_fewer_switches_is_named():
+    (note,) = size(Request(gpus=4_104, server="gb200-nvl72")).notes
+    assert note == "A size near by needs far fewer: 4,104 GPUs take 456 switches, 4,032 GPUs take 320."
+    assert not size(Request(gpus=4_032, server="gb200-nvl72")).notes
+    assert "33 servers take 24 switches, 32 servers take 12" in size(Request(servers=33)).notes[0]
+
+
+def test_cards_that_a_server_is_not_sold_with_are_named():
+    (note,) = size(Request(servers=36, fabric="xdr")).notes
+    assert note.startswith("dgx-h100 is sold with ConnectX-7, which stay unused: ConnectX-8 are bought beside it.")
+    assert note.endswith("Its slots speak 16xPCIe5, and the card is made for 16xPCIe6.")
+    assert not size(Request(servers=32, fabric="roce-400")).notes  # the same card
+    assert not size(Request(servers=32, server="host", fabric="xdr")).notes  # it is configured as one likes
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,9 @@ def plan(
         if to is not None:
             check_folder(to)  # before the work, not after it
         with _until_interrupted() if optimise else nullcontext(lambda: False) as stop:
-            made = make_plan(sized, room=hall, prices=known, model=train, move=optimise, stop=stop, progress=tell)
+            made = make_plan(
+                sized, room=hall, prices=known, model=train, move=optimise, look=True, stop=stop, progress=tell
+            )
         if to is not None:
             write_folder(made, to, tell)
     if form.is_data:
@@ -172,6 +174,8 @@ def _tiers(made: Plan) -> list[tuple[Cell, ...]]:
 
 
 def _facts(made: Plan) -> Iterator[tuple[str, str]]:
+    from weft.fabric.prices import Band
+
     said, bill, kept = made.report(), made.bill, made.upkeep
     rows = "a row" if said["rows"] == 1 else f"{said['rows']} rows"
     drawn, most = _kilowatts(said["racks_power_w"]), _kilowatts(said["fullest_rack_w"])
@@ -182,6 +186,10 @@ def _facts(made: Plan) -> Iterator[tuple[str, str]]:
     if made.saving:
         where = ", all in the later fabric" if made.size.grows else ""
         yield "moved", f"{made.saving}{where}"
+    if made.possible:
+        saved = Band(low_usd=min(made.possible.usd), high_usd=max(made.possible.usd))
+        before, after = made.possible.optics
+        yield "possible", f"--optimise saves {saved.short} USD or more: {before:,} optical links become {after:,}"
     if bill.missing:
         yield "no price", f"{', '.join(map(str, bill.missing))}: put in your own, --prices FILE"
     if bill.complete:

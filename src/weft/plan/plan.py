@@ -32,6 +32,7 @@ from weft.plan.upkeep import Upkeep, train, upkeep
 from weft.version import __version__
 
 Progress = Callable[[str], None]
+_MOST_LOOKED_AT = 500  # switches: a short search among more takes seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,6 +57,7 @@ class Plan:
     bill: Bill
     upkeep: Upkeep
     saving: Saving | None = None  # of moved switches; of a fabric that is to grow, in the later one
+    possible: Saving | None = None  # what moving them would save at least, if that was looked at and is something
 
     @property
     def racks(self) -> Racks:
@@ -117,6 +119,7 @@ class Plan:
             "bill": self.bill.report(),
             "upkeep": self.upkeep.report(),
             "saving": _saving(self.saving) if self.saving else None,
+            "possible_saving": _saving(self.possible) if self.possible else None,
             "assumed": list(self.racks.assumed),
         }
 
@@ -128,17 +131,23 @@ def make_plan(
     prices: Prices | None = None,
     model: str | None = None,
     move: bool = False,
+    look: bool = False,
     stop: Callable[[], bool] = lambda: False,
     progress: Progress = lambda what: None,
 ) -> Plan:
     """Stand it in racks, cable it up, and price it; with a model, also what training it costs.
 
-    With `move`, switches are moved to where cables cost less; `stop` ends that search with the best so far.
+    With `move`, switches are moved to where cables cost less; `stop` ends that search with the best so far. With `look`
+    a short search tells what that would save at least.
     """
     prices = prices or read_prices()
     progress("placing racks")
     racks = place(made.later, room or Room())
-    saving = None
+    saving = possible = None
+    if look and not move and np.count_nonzero(racks.tier) <= _MOST_LOOKED_AT:
+        progress("looking what moved switches would save")
+        found = optimise(racks, prices, rounds=1)
+        possible = found if min(found.usd) > 0 else None
     if move:
         progress("moving switches")
         saving = optimise(
@@ -153,7 +162,7 @@ def make_plan(
         progress(f"training {model}")
         run = train(model, made.fabric, _wire(made))
     kept = upkeep(bill, prices, run=run)
-    return Plan(size=made, cabling=cabling, prices=prices, bill=bill, upkeep=kept, saving=saving)
+    return Plan(size=made, cabling=cabling, prices=prices, bill=bill, upkeep=kept, saving=saving, possible=possible)
 
 
 def _saving(saving: Saving) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from weft.fabric.spec import load
 from weft.fabric.topologies.dragonfly import fit_dragonfly_plus
 from weft.fabric.topologies.fat_tree import most_in_fat_tree
 from weft.fabric.topologies.registry import write_spec
-from weft.fabric.topologies.superpod import fit_superpod, most_in_superpod, places_of_ufm
+from weft.fabric.topologies.superpod import count_switches, fit_superpod, most_in_superpod, places_of_ufm
 from weft.plan.request import UFM_HOSTS, Request
 
 TIERS = ("node", "leaf", "spine", "core")
@@ -64,8 +64,9 @@ class Size:
     def report(self) -> dict[str, Any]:
         """As `--json` prints it."""
         always = dict.fromkeys(("node_leaf", "leaf_spine", "spine_core"), 0)
-        found = {f"cables_{between}": count for between, count in (always | self.cables).items()}
         ufm = sum(is_ufm(name) for name in self.fabric.servers)
+        found = {f"cables_{between}": count for between, count in (always | self.cables).items()}
+        found["cables_node_leaf"] -= 2 * ufm  # counted apart
         return {
             "spec": self.spec,
             "servers": len(self.fabric.servers) - ufm,
@@ -196,17 +197,58 @@ def _notes(request: Request, servers: int, later: int) -> Iterator[str]:
     if request.gpus is not None and request.gpus % template.gpus:
         each = f"{servers:,} × {template.name} have {servers * template.gpus:,} GPUs"
         yield f"{each}: {request.gpus:,} do not fill the last."
-    if request.ufm:
-        ports = {"rails": template.rails, "trays": template.trays, "radix": request.radix}
-        with_it, without = (fit_superpod(later, **ports, ufm=hosts) for hosts in (UFM_HOSTS, None))
-        if with_it != without | {"servers": with_it["servers"]}:
-            taken = -(-places_of_ufm(UFM_HOSTS, template.rails // template.trays) // template.trays)
-            few = f"{later - taken:,} servers would do with fewer"
-            yield f"UFM has the place of a server, and that takes more switches: {few}."
+    ports = {"rails": template.rails, "trays": template.trays, "radix": request.radix}
+    if request.ufm and _needs_more_for_ufm(later, ports):
+        taken = -(-places_of_ufm(UFM_HOSTS, template.rails // template.trays) // template.trays)
+        few = f"{later - taken:,} servers would do with fewer"
+        yield f"UFM has the place of a server, and that takes more switches: {few}."
+    else:
+        yield from _near_sizes(request, later)
     if request.wire is not None and request.wire.transport:  # of clouds: parts that are sold stand for theirs
         yield f"{request.wire.name}: {request.wire.note}."
+    else:
+        yield from _other_cards(request)
     if later == 1:
         yield "One server needs no fabric: its GPUs are joined inside."
+
+
+def _needs_more_for_ufm(servers: int, ports: dict[str, int]) -> bool:
+    with_it, without = (fit_superpod(servers, **ports, ufm=hosts) for hosts in (UFM_HOSTS, None))
+    return with_it != without | {"servers": with_it["servers"]}
+
+
+def _other_cards(request: Request) -> Iterator[str]:
+    """Say that cards are bought which the server is not sold with, and what its slots give them."""
+    template, own = request.template, catalog.server(request.template.box)
+    card = template.adapter
+    if not own.gpus or card.card == own.adapter.card:
+        return
+    slot, made_for = template.slot(card), card.pcie_per_port
+    slower = f" Its slots speak {slot}, and the card is made for {made_for}." if slot != made_for else ""
+    yield f"{own.name} is sold with {own.compute_adapter}, which stay unused: {card.name} are bought beside it.{slower}"
+
+
+_NEAR, _MUCH = 0.15, 0.8  # a size so near is worth a hint where each server takes at most so much of the switches
+
+
+def _near_sizes(request: Request, servers: int) -> Iterator[str]:
+    """Name the nearest sizes below and above at which a server takes far fewer switches."""
+    if request.kind != "superpod":
+        return
+    template, most = request.template, _most(request)
+    sized = {"rails": template.rails, "trays": template.trays, "radix": request.radix, **_options(request)}
+
+    def switches(n: int) -> int:
+        return count_switches(n, **sized)
+
+    here, reach = switches(servers), int(_NEAR * servers)
+    below, above = range(servers - 1, servers - reach - 1, -1), range(servers + 1, min(servers + reach, most) + 1)
+    near = [next((n for n in side if switches(n) / n <= _MUCH * here / servers), None) for side in (below, above)]
+    each = template.gpus if request.gpus is not None else 1
+    told = [f"{n * each:,} {request.unit} take {switches(n):,}" for n in near if n is not None]
+    if told:
+        here_too = f"{servers * each:,} {request.unit} take {here:,} switches"
+        yield f"A size near by needs far fewer: {here_too}, {', '.join(told)}."
 
 
 def _growth(now: Size, then: Size, servers: int) -> Iterator[str]:

@@ -89,9 +89,7 @@ def add_spines_and_cores(
     """
     half = builder.radix // 2
     most = max(len(leaves) for leaves in pods)
-    n_spines = fewest_above(most, up, half)  # in each pod
-    groups = [n for n in range(1, n_spines + 1) if n_spines % n == 0] if mixed else [n_spines]
-    n_groups, n_cores, spine_up = _choose_cores(len(pods), n_spines, groups, most * up // n_spines, builder.radix)
+    n_spines, n_groups, n_cores, spine_up = choose_above(len(pods), most, up, builder.radix, mixed=mixed)
     shape = (len(pods), n_spines)
     spine_group = np.broadcast_to(np.reshape(group, (-1, 1)), shape).ravel()
     spines = builder.add_switches(number("spine", len(pods) * n_spines), group=spine_group).reshape(shape)
@@ -100,6 +98,13 @@ def add_spines_and_cores(
         join(builder, leaves, first_up, up, own_spines, ROW_M)
     for n, own_cores in enumerate(cores):
         join(builder, spines[:, n::n_groups].ravel(), half + 1, spine_up, own_cores, HALL_M)
+
+
+def choose_above(n_pods: int, leaves: int, up: int, radix: int, *, mixed: bool) -> tuple[int, int, int, int]:
+    """Return spines of a pod, groups of spines, cores of a group and uplinks of a spine, for pods of so many leaves."""
+    n_spines = fewest_above(leaves, up, radix // 2)
+    groups = [n for n in range(1, n_spines + 1) if n_spines % n == 0] if mixed else [n_spines]
+    return (n_spines, *_choose_cores(n_pods, n_spines, groups, leaves * up // n_spines, radix))
 
 
 def _choose_cores(n_pods: int, n_spines: int, groups: Sequence[int], down: int, radix: int) -> tuple[int, int, int]:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import cache
 from typing import Annotated, Unpack
 
 import numpy as np
@@ -35,7 +36,7 @@ from weft.fabric import catalog
 from weft.fabric.model import Fabric
 from weft.fabric.servers import add_servers
 from weft.fabric.topologies.builder import Builder, ServerName, Switching, number
-from weft.fabric.topologies.fat_tree import add_spines, add_spines_and_cores, fewest_above
+from weft.fabric.topologies.fat_tree import add_spines, add_spines_and_cores, choose_above, fewest_above
 from weft.fabric.topologies.registry import topology
 
 
@@ -111,15 +112,43 @@ def _join(builder: Builder, leaves: NDArray[np.int32], oversubscription: float) 
 
     Uplinks are as many as the ratio needs, or of the numbers above the one that needs the fewest spines.
     """
-    half, least = builder.radix // 2, math.ceil(builder.radix // 2 / Fraction(oversubscription).limit_denominator(1000))
+    units, each = leaves.shape
+    half, up = builder.radix // 2, _uplinks(units, each, builder.radix, oversubscription)
     if leaves.size <= builder.radix:
-        _, up = min((fewest_above(leaves.size, n, builder.radix), n) for n in range(least, half + 1))
         add_spines(builder, leaves.ravel(), half + 1, up)
         return
-    blocks = -(-len(leaves) // half)
-    pods = [pod for rail in leaves.T for pod in np.array_split(rail, blocks)]
-    _, up = min((fewest_above(len(pods[0]), n, half), n) for n in range(least, half + 1))
+    pods = [pod for rail in leaves.T for pod in np.array_split(rail, -(-len(leaves) // half))]
     add_spines_and_cores(builder, pods, half + 1, up, mixed=True)
+
+
+def _uplinks(units: int, each: int, radix: int, oversubscription: float) -> int:
+    """Return the uplinks of a leaf, where `units` have `each` leaves."""
+    half = radix // 2
+    least = math.ceil(half / Fraction(oversubscription).limit_denominator(1000))
+    alike, reach = (units * each, radix) if units * each <= radix else (-(-units // -(-units // half)), half)
+    return min((fewest_above(alike, n, reach), n) for n in range(least, half + 1))[1]
+
+
+def count_switches(
+    servers: int, *, rails: int, radix: int, trays: int = 1, ufm: int | None = None, oversubscription: float = 1.0
+) -> int:
+    """Return how many switches a SuperPOD of so many servers has, without building it."""
+    fit = fit_superpod(servers, rails=rails, radix=radix, trays=trays, ufm=ufm)
+    return _count(fit["su"] or 0, fit["leaves"] or rails // trays, radix, oversubscription)
+
+
+@cache
+def _count(units: int, each: int, radix: int, oversubscription: float) -> int:
+    """Return the switches of so many units with `each` leaves."""
+    leaves = units * each
+    if leaves == 1:
+        return 1
+    up = _uplinks(units, each, radix, oversubscription)
+    if leaves <= radix:
+        return leaves + fewest_above(leaves, up, radix)
+    blocks = -(-units // (radix // 2))
+    n_spines, n_groups, n_cores, _ = choose_above(each * blocks, -(-units // blocks), up, radix, mixed=True)
+    return leaves + each * blocks * n_spines + n_groups * n_cores
 
 
 def _rails_of_place(builder: Builder) -> int:
