@@ -16,7 +16,8 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.warm import WARM, kill
 
-from weft.cli import app
+from weft import web
+from weft.cli import app, serve
 from weft.errors import ConfigError, UnknownName
 
 
@@ -64,6 +65,18 @@ def test_a_service_that_is_killed_comes_back_with_all_it_acknowledged(tmp_path, 
         assert client.get("/intent").json() == intent
         assert "0x8101" in tables("one", "h2")
         assert client.get("/ports?host=h2").json()[0]["partitions"] == ["0x0101"]
+
+
+def test_a_console_that_is_not_built_is_not_offered(monkeypatch, tmp_path):
+    assert "is not built: run `make web`" in _with_build(monkeypatch, tmp_path)
+    for name in ("index.html", "console.js", "console.css", "icon.svg"):
+        (tmp_path / name).touch()
+    assert _with_build(monkeypatch, tmp_path) == "console http://h/#token=t"
+
+
+def _with_build(monkeypatch, folder) -> str:
+    monkeypatch.setattr(web, "_BUILT", folder)
+    return serve._console("http://h", "t")
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from tests.serve.service import Service, basic
 from weft.errors import ConfigError
 from weft.serve import connections, server
 from weft.serve.settings import Settings
+from weft.serve.starting import Starting
 
 
 @pytest.mark.parametrize(
@@ -50,6 +51,21 @@ def test_a_port_that_is_taken_is_named(database):
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"cannot listen at 127.0.0.1:{port}: Address already in use; choose"):
             server.Server(None, Settings(port=port))
+
+
+def test_a_service_that_starts_answers_503_until_it_is_up():
+    """A probe of /healthz learns that it is coming; the port is there from the beginning."""
+
+    async def app(scope, receive, send):
+        await Response("up")(scope, receive, send)
+
+    starting = Starting("kernels are compiled")
+    with server.Server(starting, Settings()) as service, httpx.Client(base_url=service.url, trust_env=False) as client:
+        early = client.get("/healthz")
+        assert (early.status_code, early.headers["retry-after"]) == (503, "2")
+        assert early.json()["detail"] == "the service starts: kernels are compiled"
+        starting.give(app)
+        assert client.get("/healthz").text == "up"
 
 
 def certificate(folder, name):

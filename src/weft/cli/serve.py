@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from cyclopts import Parameter
 
@@ -122,13 +122,20 @@ def serve(
     with ExitStack() as opened:
         fabric = opened.enter_context(_own(spec, name, repair) if spec else _others(where, repair))
         database = database or (opened.enter_context(_passing()) if spec else _usual(where))
-        _serve(*fabric, database, settings, ends_with_lab, repair, telemetry_port)
+        _serve(fabric, database, settings, ends_with_lab, repair, telemetry_port)
+
+
+class _Fabric(NamedTuple):
+    """What is served."""
+
+    driver: Driver
+    face: Face
+    behind: Behind | None
+    wait_until_up: Callable[[], object] = lambda: None
 
 
 def _serve(
-    driver: Driver,
-    face: Face,
-    behind: Behind | None,
+    fabric: _Fabric,
     database: str,
     settings: Settings,
     ends_with_lab: bool,
@@ -141,9 +148,14 @@ def _serve(
     from weft.serve.ledger import Ledger
     from weft.serve.lookout import Lookout
     from weft.serve.server import Server
+    from weft.serve.starting import Starting
     from weft.serve.store import Store
 
+    driver, face, behind, wait_until_up = fabric
     with ExitStack() as opened:
+        starting = Starting("the subnet manager brings the fabric up")
+        server = opened.enter_context(Server(starting, settings))
+        wait_until_up()
         drift = DriftWatch(repairs=repair)
         ledger = opened.enter_context(Ledger(Store(database), driver, drift))
         lookout, sight = None, None
@@ -155,14 +167,15 @@ def _serve(
             )
         if telemetry_port is not None:
             face = opened.enter_context(_telemetry(telemetry_port, settings, face, sight))
-        server = opened.enter_context(Server(create_app(settings, ledger, face, lookout, sight), settings))
+        starting.give(create_app(settings, ledger, face, lookout, sight))
+        opened.callback(server.close)  # before what its requests use
         if sight is not None:
             opened.callback(sight.live.close)  # before the server: it waits for who listens
         print(f"weft serves {driver.title} at {server.url}, its documents at {server.url}/docs")
         print(f"ledger {ledger.store.title}")
         if token := _first_token(ledger):
             print(f"token {token}\n  of an admin, named {_FIRST}; it is shown this once: `weft serve token` makes more")
-            print(f"console {server.url}/#token={token}")
+            print(_console(server.url, token))
         if face.telemetry_port:
             print(f"telemetry without a token at port {face.telemetry_port}: /csv/metrics, /csv/xcset/NAME, /metrics")
         sys.stdout.flush()
@@ -185,6 +198,14 @@ def _telemetry(port: int, settings: Settings, face: Face, sight: Sight | None) -
     settings = replace(settings, host=host, port=port, tls_cert=None, tls_key=None, tls_client_ca=None)
     with Server(create_endpoint(settings, face, sight), settings) as server:
         yield replace(face, telemetry_port=urlsplit(server.url).port or 0)
+
+
+def _console(url: str, token: str) -> str:
+    from weft.web import is_built
+
+    return (
+        f"console {url}/#token={token}" if is_built() else f"console {url}/ is not built: run `make web` in a checkout"
+    )
 
 
 def _first_token(ledger: Ledger) -> str:
@@ -213,28 +234,32 @@ def _wait(lab: Entry | None) -> None:
 
 
 @contextmanager
-def _own(spec: str, name: str, repair: bool) -> Iterator[tuple[Driver, Face, Behind | None]]:
+def _own(spec: str, name: str, repair: bool) -> Iterator[_Fabric]:
     """A new lab. It is there for tests, so trouble can be asked for."""
     from weft.cli.output import progress_bar
     from weft.fabric.spec import load
-    from weft.lab.own_lab import own_lab
+    from weft.lab.own_lab import launched_lab
     from weft.serve.console.sight import Behind
     from weft.serve.faults import Faults
     from weft.serve.hands import LabHands
     from weft.serve.ufm.routes.face import Face
     from weft.serve.ufm.watch import Watch
     from weft.sm.conf.options import Options
+    from weft.sm.rehearsal import was_rehearsed
     from weft.tenants.drivers.subnet_manager import ManagerDriver
 
     with progress_bar(f"reading {spec}"):  # and ends with it: a lab is forked, and no thread may draw then
         fabric = load(spec)
-    with own_lab(fabric, name, Options(repair_drift=repair)) as lab:
+    with launched_lab(fabric, name, Options(repair_drift=repair)) as (lab, wait_until_up):
+        if not was_rehearsed():
+            print("weft: the subnet manager compiles its kernels, once; this takes a minute or two", file=sys.stderr)
         face = Face(Watch(lab.manager), LabHands(lab.entry), Faults())
-        yield ManagerDriver(lab.manager), face, Behind(partial(attached, Where(lab=name)), lab.entry)
+        behind = Behind(partial(attached, Where(lab=name)), lab.entry)
+        yield _Fabric(ManagerDriver(lab.manager), face, behind, wait_until_up)
 
 
 @contextmanager
-def _others(where: Where, repair: bool) -> Iterator[tuple[Driver, Face, Behind | None]]:
+def _others(where: Where, repair: bool) -> Iterator[_Fabric]:
     """What runs already. Ports are switched off and on in a lab alone."""
     from weft.errors import ConfigError
     from weft.lab import registry
@@ -261,7 +286,7 @@ def _others(where: Where, repair: bool) -> Iterator[tuple[Driver, Face, Behind |
         watch = Watch(manager, walk, elsewhere=driver.title)
         entry = registry.find(where.lab) if is_lab or (where.opensm and not where.umad) else None
         behind = Behind(partial(attached, where), entry) if entry or where.umad else None
-        yield driver, Face(watch, LabHands(registry.find(where.lab)) if is_lab else None), behind
+        yield _Fabric(driver, Face(watch, LabHands(registry.find(where.lab)) if is_lab else None), behind)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -21,9 +21,19 @@ class OwnLab:
 @contextmanager
 def own_lab(fabric: Fabric, name: str, options: Options | None = None) -> Iterator[OwnLab]:
     """Up, with its subnet, until it is left."""
+    with launched_lab(fabric, name, options) as (lab, wait_until_up):
+        wait_until_up()
+        yield lab
+
+
+@contextmanager
+def launched_lab(
+    fabric: Fabric, name: str, options: Options | None = None
+) -> Iterator[tuple[OwnLab, Callable[[], object]]]:
+    """Start a lab and its subnet manager; yield them, and a function that returns when the subnet is up."""
     entry = daemon.start(fabric, name, follow=True)
     try:
-        subnet_manager.start(entry, control.ask(entry, "state")["sockname"], "", options)
-        yield OwnLab(entry, ManagerSocket(socket_of(subnet_manager.state_file(entry, ""))))
+        launched = subnet_manager.launch(entry, control.ask(entry, "state")["sockname"], "", options)
+        yield OwnLab(entry, ManagerSocket(socket_of(launched.state_file))), launched.wait
     finally:
         control.end(entry)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from weft import runtime
@@ -27,6 +27,30 @@ _PATIENCE_S = 300.0  # kernels may have to be compiled first
 _LOOK_S = 0.05
 
 
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A subnet manager whose process was started."""
+
+    entry: Entry
+    log: Path
+    state_file: Path
+    alive: int  # the end of a pipe that can be read when the manager has ended
+
+    def wait(self) -> Path:
+        """Return when the subnet is up, with the path of the log. Kernels may have to be compiled first."""
+        try:
+            for _ in range(int(_PATIENCE_S / _LOOK_S)):
+                has_ended = runtime.wait_ready([self.alive], timeout_s=_LOOK_S)
+                found = read_status(self.state_file)
+                if found is not None and found.sweep is not None and found.is_running:
+                    return self.log
+                if has_ended or not self.entry.answers():
+                    break
+        finally:
+            os.close(self.alive)
+        raise SubnetError(f"the subnet manager of lab {self.entry.name} has not brought it up: see {self.log}")
+
+
 def start(
     entry: Entry,
     sockname: str,
@@ -36,7 +60,20 @@ def start(
     dump: Path | None = None,
     log: Path | None = None,
 ) -> Path:
-    """Return when the subnet is up, with where it logs."""
+    """Start a subnet manager and return when the subnet is up, with the path of its log."""
+    return launch(entry, sockname, host, options, dump=dump, log=log).wait()
+
+
+def launch(
+    entry: Entry,
+    sockname: str,
+    host: str,
+    options: Options | None = None,
+    *,
+    dump: Path | None = None,
+    log: Path | None = None,
+) -> Launched:
+    """Start a subnet manager."""
     options = options or Options()
     options = replace(options, state_file=options.state_file or state_file(entry, host))
     assert options.state_file is not None
@@ -57,17 +94,7 @@ def start(
             os._exit(status)
     os.wait()
     os.close(held)
-    try:
-        for _ in range(int(_PATIENCE_S / _LOOK_S)):
-            has_ended = runtime.wait_ready([alive], timeout_s=_LOOK_S)
-            found = read_status(options.state_file)
-            if found is not None and found.sweep is not None and found.is_running:
-                return place
-            if has_ended or not entry.answers():
-                break
-    finally:
-        os.close(alive)
-    raise SubnetError(f"the subnet manager of lab {entry.name} has not brought it up: see {place}")
+    return Launched(entry, place, options.state_file, alive)
 
 
 def state_file(entry: Entry, host: str) -> Path:

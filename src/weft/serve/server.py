@@ -11,7 +11,7 @@ import ssl
 import threading
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from weft.errors import ConfigError
 from weft.serve.connections import IDLE_S, protocol
@@ -23,7 +23,7 @@ _BACKLOG = 256
 class Server:
     """Listens when it is made; serves between `start` and `close`."""
 
-    def __init__(self, app: FastAPI, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._socket = _listen(settings)
         host, port = self._socket.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
@@ -67,11 +67,12 @@ def _listen(settings: Settings) -> socket.socket:
     return made
 
 
-def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
+def _config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=protocol(_tls(settings)),
         ws="none",
+        lifespan="off",
         log_level="warning",
         access_log=False,  # the audit log has what matters
         server_header=False,

@@ -1,0 +1,31 @@
+"""What a service answers before it can: 503, with what it waits for."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from weft.serve.problems import respond
+
+_RETRY_S = 2
+
+
+class Starting:
+    """An application that answers 503 until it is given the service's own."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+        self._app: ASGIApp | None = None
+
+    def give(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._app is not None:
+            return await self._app(scope, receive, send)
+        refusal = respond(HTTPStatus.SERVICE_UNAVAILABLE, f"the service starts: {self._reason}", **_HEADERS)
+        return await refusal(scope, receive, send)
+
+
+_HEADERS = {"Retry-After": str(_RETRY_S), "Connection": "close"}
