@@ -67,6 +67,10 @@ def test_checkpoints_do_not_overtake_each_other(run):
     rate = find_rate("rsc-1")
     saved = checkpoint_of(run, waits=False)
     assert goodput_of(run, rate, saved).interval_s > saved.written_s
+    busy = replace(rate, per_node_day=50.0)
+    by_default = goodput_of(run, busy, replace(saved, blocks_s=0.03))
+    assert by_default.interval_s == 900  # the shortest that is usual
+    assert by_default.report()["best_interval_s"] < 60
     slow = replace(saved, written_s=1e6)
     assert goodput_of(run, rate, slow).interval_s == 1e6
     assert goodput_of(run, rate, slow, interval_s=60).interval_s == 60

@@ -118,6 +118,7 @@ class Goodput:
             "checkpoint_s": self.blocks_s,
             "restart_s": self.restart_s,
             "interval_s": self.interval_s,
+            "best_interval_s": best_interval_s(self.mttf_s, self.blocks_s) if self.blocks_s else None,
             "ettr": self.ettr,
             "ettr_of_few": self.ettr_of_few,
             "parts": self.parts,

@@ -20,6 +20,7 @@ from weft.sim.traffic import Traffic
 from weft.training.communication import OverFabric
 from weft.training.failures import Disturbance, Fault, disturb, parse_fault, retries_of
 from weft.training.goodput import SERVER_GPUS, Goodput, Rate
+from weft.training.goodput import constants as failure_constants
 from weft.training.job import Run
 from weft.training.site import Site
 from weft.training.step import Step, run_step
@@ -106,7 +107,12 @@ def checkpoint_of(run: Run, *, waits: bool, storage: Sequence[str] = ()) -> Chec
 
 
 def goodput_of(run: Run, rate: Rate, checkpoint: Checkpoint, *, interval_s: float = 0.0) -> Goodput:
-    """With the best interval unless told, in which at least one checkpoint is written."""
+    """Return the goodput of a run, by default with the best checkpoint interval that is usual.
+
+    A checkpoint that blocks for milliseconds would best be written every few seconds, which no storage is built for:
+    the interval is at least the usual one, and as long as a checkpoint takes to be written.
+    """
     nodes = ceil(run.site.gpus / SERVER_GPUS)
+    least_s = float(failure_constants()["interval"]["least_s"])
     made = Goodput(nodes=nodes, rate=rate, blocks_s=checkpoint.blocks_s, interval_s=interval_s)
-    return made if interval_s else replace(made, interval_s=max(made.interval_s, checkpoint.written_s))
+    return made if interval_s else replace(made, interval_s=max(made.interval_s, checkpoint.written_s, least_s))
