@@ -20,6 +20,7 @@ os.environ.setdefault("NUMBA_BOUNDSCHECK", "1")  # before numba is imported
 # Workers meet neither each other's labs and adapters nor those of anybody else; short, as paths of sockets must be.
 os.environ["WEFT_DEFAULTS"] = ""  # those of whoever runs the tests
 os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="weft-", dir="/tmp")
+os.environ["XDG_STATE_HOME"] = os.environ["XDG_RUNTIME_DIR"]
 
 import weft
 from weft.fabric.model import Fabric

@@ -42,6 +42,7 @@ def _own_labs(warm, monkeypatch) -> Iterator[None]:
     monkeypatch.setenv("PATH", f"{warm.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}")
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        monkeypatch.setenv("XDG_STATE_HOME", folder)
         yield
         for entry in registry.running():
             control.end(entry)

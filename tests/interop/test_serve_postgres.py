@@ -54,7 +54,7 @@ def test_the_tests_of_the_service_pass_on_postgresql(server):
             "pytest",
             "-p",
             "no:cacheprovider",
-            *(f"tests/serve/test_{name}.py" for name in ("ledger", "app", "access", "audit", "schema")),
+            *(f"tests/serve/test_{name}.py" for name in ("ledger", "app", "access", "audit", "schema", "backup")),
         ],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "WEFT_TEST_POSTGRESQL": server},

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 
 @pytest.fixture
-def database(tmp_path) -> Iterator[str]:
+def database(tmp_path) -> str:
     """The URL of an empty database."""
+    return _empty(tmp_path, "ledger")
+
+
+@pytest.fixture
+def other_database(tmp_path) -> str:
+    """The URL of another one."""
+    return _empty(tmp_path, "other")
+
+
+def _empty(folder: Path, name: str) -> str:
     server = os.environ.get("WEFT_TEST_POSTGRESQL")  # the URL of a database
     if not server:
-        yield f"sqlite:///{tmp_path}/ledger.db"
-        return
+        return f"sqlite:///{folder}/{name}.db"
     import psycopg
 
-    name = f"test_{uuid.uuid4().hex}"  # a schema of its own: PostgreSQL makes a database by copying a thousand files
+    schema = f"test_{uuid.uuid4().hex}"  # PostgreSQL makes a database by copying a thousand files
     with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE SCHEMA {name}")
-    yield f"{server}&options=-csearch_path%3D{name}"
+        connection.execute(f"CREATE SCHEMA {schema}")
+    return f"{server}&options=-csearch_path%3D{schema}"

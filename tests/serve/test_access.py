@@ -11,7 +11,7 @@ import pytest
 from tests.serve.service import Service, basic
 
 from weft.errors import ConfigError
-from weft.serve.access import Role, Token, add_token, listed, new_user, put_user
+from weft.serve.access import Role, Token, add_token, configure_token, listed, new_user, put_user
 
 
 @pytest.fixture
@@ -118,3 +118,20 @@ def test_names_that_no_path_can_hold_are_refused(service, name):
         service.ledger.change("test", "token", lambda draft: add_token(draft, name, Role.READ_ONLY))
     with pytest.raises(ConfigError, match="cannot be named"):
         new_user(name, "correct horse", Role.READ_ONLY)
+
+
+def test_the_admins_token_is_given_at_each_start(service):
+    def configure(secret: str) -> None:
+        service.ledger.change("test", "configure", lambda draft: configure_token(draft, secret))
+
+    first, second = "a" * 32, "b" * 40
+    configure(first)
+    own = own_token(service, {"Authorization": f"Bearer {first}"})["access_token"]
+    configure(first)
+    assert [status(service, one, "/api/v1/tokens") for one in (first, own)] == [200, 200]
+    configure(second)
+    assert [status(service, one, "/api/v1/tokens") for one in (first, own, second)] == [401, 401, 200]
+    configure("")
+    assert status(service, second) == 401
+    with pytest.raises(ConfigError, match="too short: give 32 random characters"):
+        configure("short")

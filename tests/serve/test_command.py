@@ -10,15 +10,21 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.warm import WARM, kill
 
 from weft import web
 from weft.cli import app, serve
+from weft.cli.serve import _first_token, _given_token
 from weft.errors import ConfigError, UnknownName
+from weft.serve.access import Role, Token, add_token, listed, remove
+from weft.serve.ledger import Ledger
+from weft.serve.services import announced, databases
+from weft.serve.store import Store, Tampered
 
 
 @contextmanager
@@ -46,21 +52,27 @@ def tables(lab: str, host: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("warm")
-def test_a_service_that_is_killed_comes_back_with_all_it_acknowledged(tmp_path, monkeypatch):
+def test_a_service_with_a_name_that_is_killed_comes_back_with_all_it_acknowledged(tmp_path, monkeypatch, capsys):
     """Its lab dies with it; the new one's devices get what the database has."""
-    folder = tmp_path / "run"
-    folder.mkdir(mode=0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
-    database = f"sqlite:///{tmp_path}/ledger.db"
-    words = ("star:hosts=4", "--database", database)
-    with served(*words, "--name", "one", lines=3, ending=signal.SIGKILL) as (said, client):
+    for name, folder in (("XDG_RUNTIME_DIR", tmp_path / "run"), ("XDG_STATE_HOME", tmp_path / "state")):
+        folder.mkdir(mode=0o700)
+        monkeypatch.setenv(name, str(folder))
+    words = ("star:hosts=4", "--name", "one")
+    with served(*words, lines=3, ending=signal.SIGKILL) as (said, client):
         token = re.search(r"weft_\S+", said)[0]
         client.headers["Authorization"] = f"Bearer {token}"
         intent = {"tenant": {"acme": {"hosts": ["h[2-3]"], "p_key": "0x0101"}}}
         assert client.put("/intent", json=intent).status_code == 200
         assert "0x8101" in tables("one", "h2")
         assert "0x8101" not in tables("one", "h4")
-    with served(*words, "--name", "one", lines=2, ending=signal.SIGTERM) as (_, client):
+    monkeypatch.setenv("WEFT_SERVE_TOKEN", "0123456789abcdef" * 2)
+    with served(*words, lines=2, ending=signal.SIGTERM) as (said, client):
+        assert said.endswith("ledger sqlite:///" + str(tmp_path / "state/weft/lab-one.db") + "\n")
+        client.headers["Authorization"] = f"Bearer {'0123456789abcdef' * 2}"
+        assert client.get("/tokens").status_code == 200
+        app(["serve", "token", "add", "ci", "--role", "read-only"])
+        client.headers["Authorization"] = f"Bearer {capsys.readouterr().out.strip()}"
+        wait_until(lambda: client.get("/ports").status_code == 200)
         client.headers["Authorization"] = f"Bearer {token}"
         assert client.get("/intent").json() == intent
         assert "0x8101" in tables("one", "h2")
@@ -108,16 +120,124 @@ def test_a_user_with_a_certificate_needs_no_password(database, capsys, monkeypat
     assert capsys.readouterr().out == "user slurm is operator\n"
 
 
-def test_each_fabric_has_a_database_of_its_own(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def homes(tmp_path, monkeypatch) -> Path:
+    """State and services of nobody else."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    for where in ([], ["--lab", "mine"], ["--ufm", "https://ufm.example"], ["--opensm", "osm"]):
+    return tmp_path
+
+
+def test_each_fabric_has_a_database_of_its_own(homes, capsys):
+    for where in (["--lab", "lab"], ["--lab", "mine"], ["--ufm", "https://ufm.example"], ["--opensm", "osm"]):
         app(["serve", "token", "add", "ci", *where])
-    capsys.readouterr()
-    found = {path.name for path in (tmp_path / "weft").glob("*.db")}
+        assert capsys.readouterr().err.startswith("ledger sqlite:///")
+    found = {path.name for path in (homes / "weft").glob("*.db")}
     (of_opensm,) = found - {"https-ufm.example.db", "lab-lab.db", "lab-mine.db"}
-    assert of_opensm.endswith(f"{tmp_path.name}-osm.db".replace("_", "-"))
+    assert of_opensm.endswith(f"{homes.name}-osm.db".replace("_", "-"))
+
+
+def names(database: str) -> list[str]:
+    store = Store(database)
+    found = [token.name for token in listed(store.load().documents, Token)]
+    store.close()
+    return found
+
+
+def test_a_token_goes_to_the_database_of_the_service_that_runs_or_nowhere(homes, capsys):
+    first, second = (f"sqlite:///{homes}/{name}.db" for name in ("first", "second"))
+    with pytest.raises(ConfigError, match="which ledger"):
+        app(["serve", "token", "add", "a"])
+    with announced("lab-one", first):
+        app(["serve", "token", "add", "a"])
+        app(["serve", "token", "add", "b", "--lab", "one"])
+        with announced("lab-two", second):
+            with pytest.raises(ConfigError, match="2 services run, of lab-one, lab-two: say which with --lab"):
+                app(["serve", "token", "add", "c"])
+            app(["serve", "token", "add", "c", "--lab", "two"])
+    assert (names(first), names(second)) == (["a", "b"], ["c"])
+    with pytest.raises(ConfigError, match="which ledger"):  # they have ended
+        app(["serve", "user", "list"])
+    assert not list((homes / "weft").glob("*.db"))
+
+
+def test_a_service_that_was_killed_is_forgotten(homes):
+    program = (
+        "import os; from weft.serve.services import announced\n"
+        "with announced('lab-gone', 'sqlite:///gone.db'): print(end='here', flush=True); os.read(0, 1)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ
+    ) as process:
+        process.stdout.read(4)
+        assert databases() == {"lab-gone": ["sqlite:///gone.db"]}
+        process.kill()
+        process.wait(PATIENCE_S)
+    assert databases("lab-gone") == {}
+    assert not list((homes / "weft").glob("*.serve"))
+
+
+@pytest.mark.parametrize("words", [["token", "list"], ["user", "revoke", "x"], ["backup", "f"], ["audit", "check"]])
+def test_a_ledger_that_is_not_there_is_not_made(homes, words):
+    with pytest.raises(ConfigError, match="there is no ledger"):
+        app(["serve", *words, "--lab", "typo"])
+    assert not list((homes / "weft").glob("*.db"))
+
+
+def test_the_admins_token_comes_from_a_file_or_the_environment(tmp_path, monkeypatch):
+    path = tmp_path / "token"
+    path.write_text("from the file\n")
+    assert _given_token(path) == "from the file"
+    assert _given_token(None) == ""
+    monkeypatch.setenv("WEFT_SERVE_TOKEN", "from the environment")
+    assert _given_token(None) == "from the environment"
+    assert "WEFT_SERVE_TOKEN" not in os.environ
+    monkeypatch.setenv("WEFT_SERVE_TOKEN", "x")
+    with pytest.raises(ConfigError, match="leave out one"):
+        _given_token(path)
+    path.write_text("")
+    with pytest.raises(ConfigError, match="is empty"):
+        _given_token(path)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        _given_token(tmp_path / "nothing")
+
+
+def test_an_admin_is_made_where_none_can_log_in(database):
+    with Ledger(Store(database), None) as ledger:
+        ledger.change("test", "token", lambda draft: add_token(draft, "ci", Role.OPERATOR))
+        assert _first_token(ledger, "").startswith("weft_")
+        assert _first_token(ledger, "") == ""
+        ledger.change("test", "revoke", lambda draft: remove(draft, "token", "first"))
+        assert _first_token(ledger, "x" * 32) == ""
+        assert _first_token(ledger, "").startswith("weft_")  # none is given any more
+
+
+def test_the_audit_log_is_checked_and_compared_with_an_earlier_head(database, capsys):
+    app(["serve", "token", "add", "a", "--database", database])
+    capsys.readouterr()
+    app(["serve", "audit", "check", "--database", database])
+    said = capsys.readouterr().out
+    head = re.fullmatch(r"the audit log is unbroken\nchanges: head (1:[0-9a-f]{64})\n", said)[1]
+    app(["serve", "token", "add", "b", "--database", database])
+    app(["serve", "audit", "check", "--head", head, "--database", database])
+    for other in ("2:" + head[2:], "9:" + head[2:]):
+        with pytest.raises(Tampered):
+            app(["serve", "audit", "check", "--head", other, "--database", database])
+    with pytest.raises(ConfigError, match="is not NUMBER:HASH"):
+        app(["serve", "audit", "check", "--head", "x", "--database", database])
+
+
+def test_a_backup_is_restored_into_a_new_database(database, tmp_path, capsys):
+    app(["serve", "token", "add", "a", "--database", database])
+    backup, new = tmp_path / "backup", f"sqlite:///{tmp_path}/new.db"
+    app(["serve", "backup", str(backup), "--database", database])
+    app(["serve", "restore", str(backup), "--database", new])
+    assert names(new) == ["a"]
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        f"5 rows of {database} are in {backup}",
+        f"5 rows of {backup} are in {new}",
+    ]
 
 
 def test_only_its_owner_reads_the_database(database, tmp_path):
@@ -131,7 +251,13 @@ def test_only_its_owner_reads_the_database(database, tmp_path):
         (["token", "make", "x"], UnknownName, "no action 'make'"),
         (["token", "add"], ConfigError, "needs a name"),
         (["token", "add", "x", "--role", "tenant"], ConfigError, "goes with the role tenant"),
-        (["token", "revoke", "x"], ConfigError, "no token x"),
+        (["token", "revoke", "x"], ConfigError, "there is no ledger"),
+        (["user", "add", "x", "--days", "3"], ConfigError, "--days has no effect on `weft serve user add`"),
+        (["token", "add", "x", "--certificate"], ConfigError, "--certificate has no effect"),
+        (["token", "add", "x", "--head", "1:a"], ConfigError, "--head has no effect"),
+        (["backup"], ConfigError, "needs a file"),
+        (["audit", "show"], UnknownName, "no action 'show'"),
+        (["restore", "nothing"], ConfigError, "cannot read nothing: No such file"),
         (["star:hosts=4", "--host", "0.0.0.0"], ConfigError, "in the clear"),
         (["star:hosts=4", "--trusted-proxy", "proxy"], ConfigError, "--trusted-proxy: 'proxy' does not"),
     ],
@@ -147,4 +273,4 @@ def test_what_it_cannot_do_it_says(words, error, message, database):
 )
 def test_databases_that_weft_does_not_know_are_refused(url, message):
     with pytest.raises(ConfigError, match=message):
-        app(["serve", "token", "list", "--database", url])
+        app(["serve", "token", "add", "x", "--database", url])

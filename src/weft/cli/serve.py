@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from cyclopts import Parameter
 
 from weft.cli.arguments import TABLES, File, Form, Spec, Whole
-from weft.cli.tenant_drivers import LAB, Where, attached, reach, state_file
+from weft.cli.serve_ledger import COMMANDS, Order, Rights, Role, manage, usual_database
+from weft.cli.tenant_drivers import LAB, Where, attached, fabric_name, reach
 
 if TYPE_CHECKING:
     from weft.lab.registry import Entry
@@ -22,9 +24,10 @@ if TYPE_CHECKING:
     from weft.serve.ufm.routes.face import Face
     from weft.tenants.drivers.driver import Driver
 
-_Role = Literal["admin", "operator", "tenant", "read-only"]
 _LOOK_S = 1.0
 _FIRST = "first"  # the name of the token that is made where there is none
+_LAB = "serve"  # the lab of a service that has no name
+_TOKEN = "WEFT_SERVE_TOKEN"
 
 
 def serve(
@@ -34,7 +37,7 @@ def serve(
     /,
     *,
     where: Where = LAB,
-    name: str = "serve",
+    name: str = "",
     database: str = "",
     host: str = "127.0.0.1",
     port: Whole = 8585,
@@ -48,30 +51,33 @@ def serve(
     rate: float = 1000,
     ends_with_lab: Annotated[bool, Parameter(negative=())] = False,
     repair: bool = True,
-    role: _Role = "read-only",
+    token_file: File = None,
+    role: Role = "read-only",
     tenant: str = "",
-    days: float = 365,
+    days: float | None = None,
     certificate: Annotated[bool, Parameter(negative=())] = False,
+    head: str = "",
     form: Form = TABLES,
 ) -> None:
     """Serve tenants over REST, our own and UFM's, with roles and an audit log: of a lab, an OpenSM, a UFM.
 
     `weft serve token add NAME --role ROLE`, `token list`, `token revoke NAME`; the same with `user`, whose password is
-    read from standard input.
+    read from standard input. `weft serve backup FILE` and `restore FILE` copy the database; `weft serve audit check`
+    looks for tampering.
 
     Parameters
     ----------
     spec
-        A topology: a lab of it is started with weft's subnet manager, and ends with the service. Or `token`, `user`.
+        A topology: a lab of it is started with weft's subnet manager, and ends with the service. Or `token`, `user`,
+        `audit`, `backup`, `restore`.
     action
-        Of tokens and users: `add`, `list`, `revoke`.
+        Of tokens and users: `add`, `list`, `revoke`. Of the audit log: `check`. Of backups: the file.
     who
         Of tokens and users: the name.
     name
-        With SPEC: the lab's.
+        With SPEC: the lab's, by which its database is kept for the next time. Without a name both end with the service.
     database
-        sqlite:////var/lib/weft/ledger.db or postgresql://user@host/name; else a file in XDG_STATE_HOME, and with SPEC
-        one that ends with the service.
+        sqlite:////var/lib/weft/ledger.db or postgresql://user@host/name; else a file in XDG_STATE_HOME for each fabric.
     host
         The address to listen at. Other machines are served with TLS only.
     port
@@ -93,19 +99,24 @@ def serve(
         End when the lab does.
     repair
         Repair ports and partitions that differ from the ledger; else they are reported only.
+    token_file
+        A file with the token of an admin, of 32 characters and more; or WEFT_SERVE_TOKEN has it. Then none is made.
     role
         Of a new token or user.
     tenant
         Whose, with --role tenant.
     days
-        Until a new token expires.
+        Until a new token expires; 365 else.
     certificate
         A new user has no password: it logs in by a certificate (--tls-client-ca).
+    head
+        NUMBER:HASH of an earlier `audit check`: the audit log must still have that line.
     """
-    if spec in ("token", "user"):
-        _manage(spec, action, who, database or _usual(where), _Rights(role, tenant, days, certificate), form)
+    if spec in COMMANDS:
+        manage(Order(spec, action, who, Rights(role, tenant, days, certificate), head, form), where, database)
         return
     from weft.serve.clients import read_networks
+    from weft.serve.services import announced
     from weft.serve.settings import Settings
 
     settings = Settings(
@@ -119,10 +130,15 @@ def serve(
         trusts_remote_user=trust_remote_user,
         trusted_proxies=read_networks(trusted_proxy),
     )
+    secret = _given_token(token_file)
     with ExitStack() as opened:
-        fabric = opened.enter_context(_own(spec, name, repair) if spec else _others(where, repair))
-        database = database or (opened.enter_context(_passing()) if spec else _usual(where))
-        _serve(fabric, database, settings, ends_with_lab, repair, telemetry_port)
+        lab = name or _LAB
+        fabric = opened.enter_context(_own(spec, lab, repair) if spec else _others(where, repair))
+        where = Where(lab=lab) if spec else where
+        if not database:
+            database = opened.enter_context(_passing()) if spec and not name else usual_database(where)
+        opened.enter_context(announced(fabric_name(where), database))
+        _serve(fabric, database, settings, ends_with_lab, repair, telemetry_port, secret)
 
 
 class _Fabric(NamedTuple):
@@ -141,6 +157,7 @@ def _serve(
     ends_with_lab: bool,
     repair: bool,
     telemetry_port: int | None,
+    secret: str,
 ) -> None:
     from weft.serve.app import create_app
     from weft.serve.console.sight import Sight
@@ -173,7 +190,7 @@ def _serve(
             opened.callback(sight.live.close)  # before the server: it waits for who listens
         print(f"weft serves {driver.title} at {server.url}, its documents at {server.url}/docs")
         print(f"ledger {ledger.store.title}")
-        if token := _first_token(ledger):
+        if token := _first_token(ledger, secret):
             print(f"token {token}\n  of an admin, named {_FIRST}; it is shown this once: `weft serve token` makes more")
             print(_console(server.url, token))
         if face.telemetry_port:
@@ -208,11 +225,31 @@ def _console(url: str, token: str) -> str:
     )
 
 
-def _first_token(ledger: Ledger) -> str:
-    """One, where there is none: else nobody could come in."""
+def _given_token(file: Path | None) -> str:
+    """Return the admin's token that a file or the environment has; empty if neither."""
+    from weft.errors import ConfigError
+
+    secret = os.environ.pop(_TOKEN, "")  # programs that are started here need not know it
+    if file is None:
+        return secret
+    if secret:
+        raise ConfigError(f"--token-file and {_TOKEN} both give the admin's token: leave out one")
+    try:
+        secret = file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--token-file {file} cannot be read: {error}") from None
+    if not secret:
+        raise ConfigError(f"--token-file {file} is empty: write the admin's token to it")
+    return secret
+
+
+def _first_token(ledger: Ledger, secret: str) -> str:
+    """Set the admin's token that was given, or make one if there is no admin. Returns it if it was made."""
     from weft.serve import access
 
-    if access.listed(ledger.desired().documents, access.Token):
+    if secret or access.has_configured_token(ledger.desired().documents):
+        ledger.change("weft serve", "configured token", lambda draft: access.configure_token(draft, secret))
+    if access.has_admin(ledger.desired().documents):
         return ""
     return ledger.change("weft serve", "first token", lambda draft: access.add_token(draft, _FIRST, access.Role.ADMIN))
 
@@ -296,101 +333,3 @@ def _passing() -> Iterator[str]:
 
     with tempfile.TemporaryDirectory(prefix="weft-serve-") as folder:
         yield f"sqlite:///{folder}/ledger.db"
-
-
-def _usual(where: Where) -> str:
-    """Each fabric has its own."""
-    return f"sqlite:///{state_file(where, '.db')}"
-
-
-# -- tokens and users -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Rights:
-    role: _Role
-    tenant: str
-    days: float
-    is_by_certificate: bool
-
-
-def _manage(kind: str, action: str, name: str, database: str, rights: _Rights, form: Form) -> None:
-    from weft.errors import ConfigError, UnknownName
-    from weft.serve.ledger import Ledger
-    from weft.serve.store import Store
-
-    actions = ("add", "list", "revoke")
-    if action not in actions:
-        raise UnknownName("action", action, actions, f"As in `weft serve {kind} add NAME --role operator`.")
-    if not name and action != "list":
-        raise ConfigError(f"weft serve {kind} {action} needs a name: weft serve {kind} {action} ci")
-    with Ledger(Store(database), None) as ledger:
-        if action == "list":
-            _list(ledger, kind, form)
-        elif action == "revoke":
-            _revoke(ledger, kind, name)
-        else:
-            _add(ledger, kind, name, rights)
-
-
-def _list(ledger: Ledger, kind: str, form: Form) -> None:
-    from weft.cli.output import console, print_data, table
-    from weft.serve import access
-
-    documents = ledger.desired().documents
-    names = ["name", "role", "tenant", "made_at"]
-    rows = [[one.name, one.role, one.tenant, _date(one.made_at_s)] for one in access.listed(documents, access.User)]
-    if kind == access.TOKEN:
-        names += ["expires_at", "owner"]
-        rows = [
-            [one.name, one.role, one.tenant, _date(one.made_at_s), _date(one.expires_at_s), " ".join(one.owner or ())]
-            for one in access.listed(documents, access.Token)
-        ]
-    if form.is_data:
-        print_data(form, [dict(zip(names, row, strict=True)) for row in rows])
-    else:
-        console().print(table(f"{kind}s", [name.replace("_", " ") for name in names], rows))
-
-
-def _date(at_s: float | None) -> str:
-    from datetime import UTC, datetime
-
-    return "never" if at_s is None else datetime.fromtimestamp(at_s, UTC).isoformat(timespec="seconds")
-
-
-def _revoke(ledger: Ledger, kind: str, name: str) -> None:
-    from weft.serve import access
-
-    ledger.change(_me(), f"weft serve {kind} revoke {name}", lambda draft: access.remove(draft, kind, name))
-    print(f"{kind} {name} is revoked")
-
-
-def _add(ledger: Ledger, kind: str, name: str, rights: _Rights) -> None:
-    from weft.serve import access
-
-    what, role = f"weft serve {kind} add {name} --role {rights.role}", access.Role(rights.role)
-    if kind == access.TOKEN:
-        print(
-            ledger.change(
-                _me(), what, lambda draft: access.add_token(draft, name, role, rights.tenant, days=rights.days)
-            )
-        )
-        return
-    password = None if rights.is_by_certificate else _password(name)
-    user = access.new_user(name, password, role, rights.tenant)
-    ledger.change(_me(), what, lambda draft: access.put_user(draft, user))
-    print(f"user {name} is {role}")
-
-
-def _password(name: str) -> str:
-    if sys.stdin.isatty():
-        from getpass import getpass
-
-        return getpass(f"Password of {name}: ")
-    return sys.stdin.readline().rstrip("\n")
-
-
-def _me() -> str:
-    from getpass import getuser
-
-    return f"{getuser()} on this machine"

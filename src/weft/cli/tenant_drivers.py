@@ -159,8 +159,6 @@ def _memory(where: Where) -> Path:
 
 def state_file(where: Where, suffix: str) -> Path:
     """In XDG_STATE_HOME, one for each fabric."""
-    import re
-
     home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "weft"
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -169,18 +167,18 @@ def state_file(where: Where, suffix: str) -> Path:
             f"cannot make {home}, where weft keeps what it knows of a fabric: {error.strerror}; set XDG_STATE_HOME to "
             "a folder that is yours"
         ) from None
-    file = where.opensm or where.sm
-    fabric = where.ufm or (file and file.absolute()) or f"lab-{where.lab or _lab()}"
-    plain = re.sub(r"[^A-Za-z0-9.]+", "-", str(fabric)).strip("-")
-    return home / f"{plain}{suffix}"
+    return home / f"{fabric_name(where)}{suffix}"
 
 
-def _lab() -> str:
-    """The lab that is meant where none is named, also by who makes a token before it runs."""
+def fabric_name(where: Where) -> str:
+    """Return a name for files of a fabric. A lab that is named need not run; else it is the only one that does."""
+    import re
+
     from weft.lab import registry
 
-    running = registry.running()
-    return running[0].name if len(running) == 1 else registry.DEFAULT
+    file = where.opensm or where.sm
+    fabric = where.ufm or (file and file.absolute()) or f"lab-{where.lab or registry.find().name}"
+    return re.sub(r"[^A-Za-z0-9.]+", "-", str(fabric)).strip("-")
 
 
 def _process(folder: Path, told: str) -> int | Path:

@@ -38,6 +38,8 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}$"  # of a token or a user
 LIFETIME_DAYS = 365.0  # of a token, unless its maker says otherwise
 DAY_S = 24 * 3600.0
 _PREFIX = "weft_"  # lets secret scanners recognise one
+_CONFIGURED = "configured"  # the name of the admin's token that is given at the start
+_LEAST_CONFIGURED = 32  # characters
 _MOST_OWNED = 1000  # valid tokens of one owner
 _OWNER_PART = 54  # characters of the owner's name in that of its token: both fit into NAME
 _FORMS = ("bearer", "basic")  # of credentials
@@ -137,6 +139,31 @@ def add_own_token(draft: Draft, caller: Caller) -> tuple[str, Token]:
         owner=caller.owner,
     )
     return secret, msgspec.json.decode(draft.documents[TOKEN, name], type=Token)
+
+
+def configure_token(draft: Draft, secret: str) -> None:
+    """Set the admin's token that the operator gives at each start; empty: there is none any more."""
+    if secret and len(secret) < _LEAST_CONFIGURED:
+        raise ConfigError(f"the admin's token is too short: give {_LEAST_CONFIGURED} random characters and more")
+    key = (TOKEN, _CONFIGURED)
+    if key in draft.documents:
+        if secret and msgspec.json.decode(draft.documents[key], type=Token).sha256 == _digest(secret):
+            return
+        remove(draft, *key)
+    if secret:
+        kept = Token(name=_CONFIGURED, role=Role.ADMIN, made_at_s=time.time(), sha256=_digest(secret))
+        draft.documents[key] = msgspec.json.encode(kept).decode()
+
+
+def has_configured_token(documents: Mapping[tuple[str, str], str]) -> bool:
+    return (TOKEN, _CONFIGURED) in documents
+
+
+def has_admin(documents: Mapping[tuple[str, str], str]) -> bool:
+    """Return whether an admin can log in, by a token that is valid or as a user."""
+    now_s = time.time()
+    tokens = (one for one in listed(documents, Token) if one.is_valid(now_s))
+    return any(one.role is Role.ADMIN for one in (*tokens, *listed(documents, User)))
 
 
 def _keep(draft: Draft, **rights: Any) -> str:

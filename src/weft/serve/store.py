@@ -68,13 +68,13 @@ class Page:
     """One transaction."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+        self.connection = connection
         # The row is locked until the end. PostgreSQL lets others wait here; SQLite did so at BEGIN IMMEDIATE.
         query = select(LEDGER.c.revision).where(LEDGER.c.id == 1).with_for_update()
         self.revision: int = connection.execute(query).scalar_one()
 
     def load(self) -> Desired:
-        return _load(self._connection)
+        return _load(self.connection)
 
     def save(self, before: Desired, after: Desired) -> None:
         """Only differences are written."""
@@ -82,18 +82,18 @@ class Page:
             return
         self._replace(SLICES, *_changed(_slices(before), _slices(after)))
         self._replace(DOCUMENTS, *_changed(_documents(before), _documents(after)))
-        self._connection.execute(update(LEDGER).values(revision=after.revision))
+        self.connection.execute(update(LEDGER).values(revision=after.revision))
 
     def _replace(self, table: Table, gone: list[tuple[Any, ...]], new: list[dict[str, Any]]) -> None:
         keys = list(table.primary_key)
         for start in range(0, len(gone), _AT_ONCE):
-            self._connection.execute(delete(table).where(tuple_(*keys).in_(gone[start : start + _AT_ONCE])))
+            self.connection.execute(delete(table).where(tuple_(*keys).in_(gone[start : start + _AT_ONCE])))
         if new:
-            self._connection.execute(insert(table), new)
+            self.connection.execute(insert(table), new)
 
     def audit(self, lines: Iterable[AuditLine]) -> None:
         """Write lines, each linked to the one before it in its chain."""
-        heads: dict[str, str] = dict(self._connection.execute(select(CHAINS.c.kind, CHAINS.c.head)).all())
+        heads: dict[str, str] = dict(self.connection.execute(select(CHAINS.c.kind, CHAINS.c.head)).all())
         before, written = dict(heads), []
         for line in lines:
             linked = line.linked(heads[line.chain])
@@ -102,10 +102,10 @@ class Page:
         if not written:
             return
         rows = [{key: value for key, value in line._asdict().items() if key != "id"} for line in written]
-        self._connection.execute(insert(AUDIT), rows)
+        self.connection.execute(insert(AUDIT), rows)
         for kind in heads.keys() - {kind for kind, head in before.items() if heads[kind] == head}:
-            self._connection.execute(update(CHAINS).where(CHAINS.c.kind == kind).values(head=heads[kind]))
-        last = self._connection.execute(select(func.max(AUDIT.c.id))).scalar_one()
+            self.connection.execute(update(CHAINS).where(CHAINS.c.kind == kind).values(head=heads[kind]))
+        last = self.connection.execute(select(func.max(AUDIT.c.id))).scalar_one()
         if last % _PRUNED_EACH < len(written):
             self._prune(last, max(line.at_s for line in written))
 
@@ -113,15 +113,15 @@ class Page:
         """Remove the oldest lines: changes by age alone, so that a flood of refusals cannot push them out."""
         for kind, is_its in ((CHANGES, AUDIT.c.result == DONE), (REFUSALS, AUDIT.c.result != DONE)):
             is_young = is_its & (AUDIT.c.at_s >= now_s - AUDIT_KEPT_S)
-            first = self._connection.execute(select(func.min(AUDIT.c.id)).where(is_young)).scalar() or last + 1
+            first = self.connection.execute(select(func.min(AUDIT.c.id)).where(is_young)).scalar() or last + 1
             if kind == REFUSALS:
                 first = max(first, last - AUDIT_REFUSALS + 1)
             is_pruned = is_its & (AUDIT.c.id < first)
             newest = select(AUDIT.c.hash).where(is_pruned).order_by(AUDIT.c.id.desc()).limit(1)
-            base = self._connection.execute(newest).scalar()
+            base = self.connection.execute(newest).scalar()
             if base is not None:
-                self._connection.execute(delete(AUDIT).where(is_pruned))
-                self._connection.execute(update(CHAINS).where(CHAINS.c.kind == kind).values(base=base))
+                self.connection.execute(delete(AUDIT).where(is_pruned))
+                self.connection.execute(update(CHAINS).where(CHAINS.c.kind == kind).values(base=base))
 
     def remember(self, before: Known, after: Known) -> None:
         """Another process may have written the same already."""
@@ -131,7 +131,7 @@ class Page:
         self._replace(PORTS, [(str(Guid(guid)),) for guid in gone], rows)
 
     def commit(self) -> None:
-        self._connection.commit()
+        self.connection.commit()
 
 
 class Store:
