@@ -183,7 +183,9 @@ def test_flags_of_a_program_that_is_run_are_the_programs():
 
 
 def test_a_plugin_that_is_not_there_or_says_nothing_is_named(tmp_path):
-    assert "plugin nowhere cannot be imported: ModuleNotFoundError" in refusal("--plugin", "nowhere", "links")
+    said = refusal("--plugin", "nowhere", "links")
+    assert "plugin nowhere: neither a file nowhere.py nor a module that Python can import" in said
+    assert "plugin nowhere.py: no such file" in refusal("--plugin", "nowhere.py", "links")
     (tmp_path / "empty.py").write_text("")
     assert "must say what it adds: ENTRY_POINTS = " in refusal("--plugin", "empty.py", "links", here=tmp_path)
     (tmp_path / "odd.py").write_text('ENTRY_POINTS = {"weft.topology": {}}')
@@ -198,6 +200,74 @@ def test_a_package_that_does_not_import_stops_only_those_who_ask_for_it(tmp_path
         "show", "ring:5", site=site
     )
     assert "star:hosts=4" in printed("show", "star:hosts=4", site=site)
+
+
+BROKEN = """
+from weft.fabric.topologies.star import star
+from weft.fabric.topologies.registry import topology
+
+@topology("pair", example="pair:2")
+def pair(hosts: int):
+    "A parameter without a meaning."
+    return star(hosts)
+"""
+RAISES = """
+class Zero:
+    name, guarantee = "zero", "none"
+
+    def route(self, subnet, options):
+        return 1 // 0
+
+class Fails:
+    def __init__(self):
+        raise KeyError("x")
+
+ENTRY_POINTS = {"weft.routing": {"zero": Zero, "fails": Fails}}
+"""
+
+
+def test_a_broken_plugin_is_left_out_of_lists_with_its_reason(tmp_path):
+    """One that does not import, one without a meaning of its parameter, one of the wrong kind; all others are there."""
+    (tmp_path / "acme.py").write_text(BROKEN)
+    points = {
+        "weft.topologies": {"lost": "nowhere:lost", "pair": "acme:pair", "odd": "json:dumps"},
+        "weft.files": {"mine": "nowhere:mine"},
+        "weft.collectives": {"mine": "nowhere:mine"},
+    }
+    site = install(tmp_path, {"name": "acme", "version": "1.0", "entry-points": points})
+    listed = weft("topologies", "--json", site=site)
+    assert listed.returncode == 0
+    assert {"star", "torus"} <= {one["name"] for one in json.loads(listed.stdout)}
+    for said in (
+        "lost = nowhere:lost cannot be imported",
+        "parameter hosts needs a type and what it means",
+        "odd is <f",
+    ):
+        assert said in listed.stderr
+    assert "weft.files mine = nowhere:mine" in weft("export", site=site).stderr
+    assert "5 switches" in printed("show", "torus:5", site=site)
+    out = printed("sim", "star:hosts=4", "--traffic", "all_reduce:ring", "--engine", "analytic", site=site)
+    assert "ring all-reduce" in out
+    assert "did you mean ring" in refusal("sim", "star:hosts=4", "--traffic", "all_reduce:rin", site=site)
+
+
+def test_a_broken_file_of_weft_plugins_ends_no_command(tmp_path):
+    (tmp_path / "acme.py").write_text("1 / 0")
+    done = weft("show", "star:hosts=4", plugins=str(tmp_path / "acme.py"))
+    assert done.returncode == 0
+    assert "star:hosts=4" in done.stdout
+    assert "acme.py cannot be imported: ZeroDivisionError: division by zero; left out" in done.stderr
+    assert "ZeroDivisionError" in refusal("--plugin", tmp_path / "acme.py", "show", "star:hosts=4")
+
+
+def test_an_engine_that_raises_is_named_and_ends_no_comparison(tmp_path):
+    (tmp_path / "acme.py").write_text(RAISES)
+    out = printed("--plugin", "acme", "route", "star:hosts=4", "--compare", here=tmp_path)
+    assert "not zero: routing engine zero failed: ZeroDivisionError" in out
+    assert "not fails: acme.py: weft.routing fails: Fails() failed: KeyError: 'x'" in out
+    assert "min-hop" in out
+    said = refusal("--plugin", "acme", "route", "star:hosts=4", "--engine", "zero", here=tmp_path)
+    assert "routing engine zero failed: ZeroDivisionError" in said
 
 
 def test_a_thing_of_the_wrong_kind_is_refused_with_the_rule(tmp_path):

@@ -1,12 +1,12 @@
-"""Doors: where others add a topology, a routing engine, a file format, and where weft's own stand too.
+"""Extension points: where others add a topology, a routing engine, a file format, and where weft's own stand too.
 
     [project.entry-points."weft.topologies"]              in pyproject.toml of a package that is installed
     ring = "acme.fabrics:ring"
 
     ENTRY_POINTS = {"weft.topologies": {"ring": ring}}    in a file: weft --plugin ring.py, or WEFT_PLUGINS=ring.py
 
-A door knows all names, and imports the thing behind one when somebody asks for it: what cannot be imported, or is not
-what it should be, stops only those who ask.
+A door knows all names, and imports the thing behind one when somebody asks for it. A plugin that cannot be imported, or
+is not what it should be, is an error for a command that names it; lists leave it out and say so on standard error.
 """
 
 from __future__ import annotations
@@ -62,13 +62,29 @@ class Door(Mapping[str, _T]):
             )
         return things[0]
 
+    def is_own(self, name: str) -> bool:
+        """Whether it is weft's, and no plugin's."""
+        return name in self._own
+
+    def working(self) -> dict[str, _T]:
+        """Return all that can be used, by name; what plugins have broken is left out, with a line on standard error."""
+        things: dict[str, _T] = {}
+        for name in self:
+            try:
+                things[name] = self[name]
+            except ConfigError as broken:
+                if self.is_own(name):  # a plugin took the name
+                    raise
+                _leave_out(broken)
+        return things
+
     def _thing(self, name: str, who: str, offered: Any) -> _T:
         if id(offered) not in self._found:
             thing = offered
             if isinstance(offered, str):
                 thing = _load(f"{who}: {self._group} {name} = {offered}", offered)
             if isinstance(thing, type):
-                thing = thing()
+                thing = _make(f"{who}: {self._group} {name}", thing)
             if not self._fits(name, thing):
                 raise ConfigError(f"{who}: {self._group} {name} is {thing!r}, and must be {self._rule}")
             self._found[id(offered)] = thing
@@ -90,9 +106,24 @@ def _offers(group: str) -> dict[str, list[_Offer]]:
     for who, name, offered in _installed(group):
         found.setdefault(name, []).append((who, offered))
     for plugin in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
-        for name, offered in _entry_points(plugin).get(group, {}).items():
+        try:
+            points = _entry_points(plugin).get(group, {})
+        except ConfigError as broken:
+            _leave_out(broken)
+            continue
+        for name, offered in points.items():
             found.setdefault(name, []).append((Path(plugin).name, offered))
     return found
+
+
+@cache
+def _report(what: str) -> None:
+    print(f"weft: {what}; left out", file=sys.stderr)
+
+
+def _leave_out(broken: ConfigError) -> None:
+    """Report a plugin that cannot be used, once."""
+    _report(str(broken).splitlines()[0])
 
 
 @cache
@@ -124,6 +155,8 @@ def _entry_points(plugin: str) -> dict[str, dict[str, Any]]:
 
 def _load(what: str, place: str) -> Any:
     """The thing at module:object, a module, or a file of Python."""
+    if place.endswith(".py") and not Path(place).is_file():
+        raise ConfigError(f"{what}: no such file")
     try:
         if place.endswith(".py"):
             return _run_file(Path(place))
@@ -132,10 +165,20 @@ def _load(what: str, place: str) -> Any:
     except ConfigError:
         raise
     except Exception as error:  # whatever somebody else's code does wrong
+        if isinstance(error, ModuleNotFoundError) and error.name == place:
+            raise ConfigError(f"{what}: neither a file {place}.py nor a module that Python can import") from None
         raise ConfigError(
             f"{what} cannot be imported: {type(error).__name__}: {error}\n"
-            f"  Mend it, install what it needs, or go without it."
+            f"  Fix the plugin, install what it needs, or drop it from --plugin and {VARIABLE}."
         ) from error
+
+
+def _make(what: str, kind: type) -> Any:
+    """Return an object of a plugin's class."""
+    try:
+        return kind()
+    except Exception as error:
+        raise ConfigError(f"{what}: {kind.__name__}() failed: {type(error).__name__}: {error}") from error
 
 
 def _run_file(file: Path) -> Any:

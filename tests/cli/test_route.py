@@ -184,3 +184,14 @@ def test_what_changes_without_a_cable_a_switch_or_a_host_is_counted(name, capsys
     assert name in said["changes"][-1]
     assert said["changed_entries"] < 500
     assert (said["changed_entries"] == 0) == (name == "h7")
+
+
+def test_a_fabric_with_one_host_has_tables_and_a_proof_and_no_traffic(capsys, tmp_path):
+    facts = json_of(capsys, "star:hosts=1", "--dump", str(tmp_path / "tables"))
+    assert facts["verdict"]["ok"]
+    assert facts["quality"] is None
+    assert (tmp_path / "tables" / "guid2lid").is_file()
+    run("star:hosts=1", "--compare")
+    assert "min-hop" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="no two hosts"):
+        run("star:hosts=1", "--picture", str(tmp_path / "load.png"))

@@ -51,7 +51,7 @@ def _list_formats(form: Form) -> None:
 
     rows = [
         (entry.name, ", ".join(entry.suffixes), "yes" if entry.reads else "", "yes", entry.what)
-        for entry in FORMATS.values()
+        for entry in FORMATS.working().values()
     ]
     heads = ("format", "suffixes", "reads", "writes", "what it is")
     if form.is_data:

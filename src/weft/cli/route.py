@@ -30,7 +30,7 @@ class Judged:
     routing: Routing
     calculation_s: float
     verdict: Verdict
-    quality: Quality
+    quality: Quality | None  # None: fewer than two hosts, no traffic to measure
 
 
 def route(
@@ -111,8 +111,9 @@ def _route_one(
 def _compare(fabric: Fabric, options: Options, seed: int, picture: Path | None, form: Form) -> None:
     from dataclasses import replace
 
+    from weft.errors import ConfigError
     from weft.routing import ENGINES
-    from weft.routing.engine import CannotRoute
+    from weft.routing.engine import CannotRoute, EngineFailed
     from weft.routing.route import route as route_fabric
 
     found: dict[str, Judged] = {}
@@ -123,8 +124,12 @@ def _compare(fabric: Fabric, options: Options, seed: int, picture: Path | None, 
         for name in ENGINES:
             try:
                 found[name] = _judge(fabric, replace(options, engine=name), seed, step, again=True)
-            except CannotRoute as reason:
+            except (CannotRoute, EngineFailed) as reason:
                 refused[name] = str(reason)
+            except ConfigError as broken:  # a plugin that is no engine
+                if ENGINES.is_own(name):
+                    raise
+                refused[name] = str(broken)
     if picture is not None:
         _draw(picture, fabric, list(found.values()))
     if form.is_data:
@@ -143,6 +148,7 @@ def _judge(
     fabric: Fabric, options: Options, seed: int, step: Step, *, without: str = "", again: bool = False
 ) -> Judged:
     from weft.routing.check import check
+    from weft.routing.patterns import host_ports
     from weft.routing.quality import measure
     from weft.routing.route import reroute
     from weft.routing.route import route as route_fabric
@@ -160,9 +166,8 @@ def _judge(
     step(f"{routing.engine}: proving")
     verdict = check(routing.fabric)
     step(f"{routing.engine}: measuring")
-    return Judged(
-        routing=routing, calculation_s=calculation_s, verdict=verdict, quality=measure(routing.fabric, seed=seed)
-    )
+    quality = measure(routing.fabric, seed=seed) if len(host_ports(routing.fabric)) > 1 else None
+    return Judged(routing=routing, calculation_s=calculation_s, verdict=verdict, quality=quality)
 
 
 def _take_away(fabric: Fabric, name: str) -> Fabric:
@@ -185,9 +190,13 @@ def _dump(judged: Judged, folder: Path) -> None:
 
 
 def _draw(path: Path, fabric: Fabric, found: list[Judged]) -> None:
+    from weft.errors import ConfigError
     from weft.routing.histogram import draw_loads
 
-    draw_loads(path, _title(fabric), {_label(judged): judged.quality for judged in found})
+    loads = {_label(judged): judged.quality for judged in found if judged.quality is not None}
+    if not loads:
+        raise ConfigError(f"--picture shows the load of links, and {_title(fabric)} has no two hosts that could talk")
+    draw_loads(path, _title(fabric), loads)
 
 
 @contextmanager
@@ -223,6 +232,9 @@ def _print_one(judged: Judged) -> None:
         )
     hops = "  ".join(f"{count}: {pairs:,}" for count, pairs in judged.verdict.hops.items())
     out.print(f"Pairs by hops between switches  {hops}", end="\n\n")
+    if quality is None:
+        out.print("There are no two hosts, hence no traffic to measure.")
+        return
     shifts, share = quality.shifts, quality.bisection
     which = f"all {shifts.of:,}" if shifts.shifts == shifts.of else f"{shifts.shifts:,} of {shifts.of:,}"
     rows = [_pattern_row(found.pattern, found) for found in quality.patterns]
@@ -251,7 +263,9 @@ def _print_comparison(fabric: Fabric, found: dict[str, Judged], refused: dict[st
     out = console()
     rows = [_comparison_row(name + (" *" if name == chosen else ""), judged) for name, judged in found.items()]
     heads = ("engine", "lanes", "loop", "hops", "max load", "mean", "worst link", "shifts", "eff. bisection")
-    note = f"* what auto takes. Hops and shifts: mean, max. {_what_load_is(next(iter(found.values())).quality)}"
+    note = "* what auto takes. Hops and shifts: mean, max."
+    if quality := next(iter(found.values())).quality:
+        note += f" {_what_load_is(quality)}"
     out.print(table(_title(fabric), heads, rows, note))
     for name, reason in refused.items():
         out.print(f"not {name}: {reason.splitlines()[0]}", markup=False)
@@ -263,11 +277,11 @@ def _comparison_row(name: str, judged: Judged) -> tuple[Cell, ...]:
     verdict, quality = judged.verdict, judged.quality
     mean_hops = sum(hops * pairs for hops, pairs in verdict.hops.items()) / verdict.arrived
     loop = f"of {len(verdict.credit_loop)}" if verdict.credit_loop else "none"
+    proved: tuple[Cell, ...] = name, verdict.vls, loop, f"{mean_hops:.2f}, {max(verdict.hops)}"
+    if quality is None:
+        return *proved, *("",) * 5
     return (
-        name,
-        verdict.vls,
-        loop,
-        f"{mean_hops:.2f}, {max(verdict.hops)}",
+        *proved,
         quality.all_to_all.max_load,
         quality.all_to_all.mean_load,
         quality.all_to_all.worst_link,
@@ -297,19 +311,22 @@ def _facts(judged: Judged) -> dict[str, Any]:
     from weft.routing import ENGINES
 
     routing, verdict, quality = judged.routing, judged.verdict, judged.quality
-    loads, links = np.unique(quality.load, return_counts=True)
-    return {
+    facts = {
         "engine": routing.engine,
         "guarantee": ENGINES[routing.engine].guarantee,
         "notes": routing.notes,
         "changed_entries": routing.changed_entries,
         "verdict": {"ok": verdict.ok, "missing": verdict.missing} | asdict(verdict),
-        "quality": {
+        "quality": None,
+    }
+    if quality is not None:
+        loads, links = np.unique(quality.load, return_counts=True)
+        facts["quality"] = {
             "hosts": quality.hosts,
             "host_rate_gbit_s": quality.host_rate_gbit_s,
             "patterns": {found.pattern: asdict(found) for found in quality.patterns},
             "shifts": asdict(quality.shifts),
             "bisection": asdict(quality.bisection),
             "histogram": {"load": loads.tolist(), "links": links.tolist()},
-        },
-    }
+        }
+    return facts

@@ -69,7 +69,7 @@ def program(collective: str, algorithm: str, *, nodes: int, gpus: int = 1, root:
 def algorithms(collective: str) -> Iterator[str]:
     """What `program` knows for a collective."""
     which = find(collective)
-    return (name for name in ALGORITHMS if which in ALGORITHMS[name])
+    return (name for name, writers in ALGORITHMS.working().items() if which in writers)
 
 
 def _bare(name: str) -> str:

@@ -107,16 +107,16 @@ def rewrite(spec: str, **changes: object) -> str:
 
 
 def describe() -> list[Topology]:
-    """All topologies, by name."""
+    """Return all topologies that can be built, by name."""
     return [
         Topology(
             name=name,
-            summary=(TOPOLOGIES[name].__doc__ or "").partition("\n")[0],
+            summary=(generate.__doc__ or "").partition("\n")[0],
             usage=usage(name),
-            example=vars(TOPOLOGIES[name])["example"],
+            example=vars(generate)["example"],
             parameters=tuple(parameters(name).values()),
         )
-        for name in sorted(TOPOLOGIES)
+        for name, generate in sorted(TOPOLOGIES.working().items())
     ]
 
 

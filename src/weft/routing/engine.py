@@ -27,6 +27,10 @@ class CannotRoute(ConfigError):
     """This engine cannot serve this fabric: why, and what would."""
 
 
+class EngineFailed(ConfigError):
+    """The routing engine of a plugin raised an error of its own."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """How to route. Returned in the result."""
@@ -39,7 +43,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_vls <= MOST_VLS:
-            raise ConfigError(f"max_vls {self.max_vls} is not from 1 to 15: InfiniBand has 15 data lanes")
+            raise ConfigError(f"--max-vls must be 1 to {MOST_VLS}, the data lanes of InfiniBand; got {self.max_vls}")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

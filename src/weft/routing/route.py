@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.errors import ConfigError, UnknownName
+from weft.errors import ConfigError, UnknownName, WeftError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.tables import NO_ROUTE, Tables
 from weft.routing import ENGINES, OPENSM_ENGINES
 from weft.routing.adaptive import add_port_groups
 from weft.routing.auto import pick
-from weft.routing.engine import CannotRoute, Options, Subnet
+from weft.routing.engine import CannotRoute, EngineFailed, Options, Subnet
 from weft.routing.lids import assign_lids
 from weft.routing.orientation import default_root, kept_root
 
@@ -94,7 +94,7 @@ def _route(subnet: Subnet, options: Options) -> Routing:
     if name == "auto":
         name, tables, notes = pick(subnet, options)
     elif name in ENGINES:
-        tables, notes = ENGINES[name].route(subnet, options), ()
+        tables, notes = _run_engine(name, subnet, options), ()
     else:
         raise UnknownName("routing engine", options.engine, ["auto", *ENGINES])
     if options.adaptive:
@@ -104,6 +104,21 @@ def _route(subnet: Subnet, options: Options) -> Routing:
         changed = int(((tables.lft != subnet.previous) & (tables.lft != NO_ROUTE)).sum())
     fabric = subnet.fabric.configured(tables)
     return Routing(fabric=fabric, engine=name, options=options, notes=notes, changed_entries=changed)
+
+
+def _run_engine(name: str, subnet: Subnet, options: Options) -> Tables:
+    """Return the tables of one engine; what a plugin's raises is an error about the plugin."""
+    engine = ENGINES[name]
+    try:
+        return engine.route(subnet, options)
+    except WeftError:
+        raise
+    except Exception as error:
+        if ENGINES.is_own(name):
+            raise
+        raise EngineFailed(
+            f"routing engine {name} failed: {type(error).__name__}: {error}\n  Fix the plugin."
+        ) from error
 
 
 def _kept_root(subnet: Subnet, before: Routing) -> str:

@@ -159,10 +159,10 @@ def _first_server(fabric: Fabric) -> str:
 
 
 def _format_of(path: Path) -> Format:
-    for each in FORMATS.values():
+    for each in FORMATS.working().values():
         if path.name.lower().endswith(each.suffixes):
             return each
-    known = ", ".join(f"{each.suffixes[0]} ({each.name})" for each in FORMATS.values())
+    known = ", ".join(f"{each.suffixes[0]} ({each.name})" for each in FORMATS.working().values())
     if is_stream(path):
         raise ConfigError(f"{path}: the name does not tell the format: give one, -f {' | '.join(FORMATS)}")
     raise ConfigError(f"{path}: the name does not tell the format: end it with {known}, or give --format")
@@ -170,17 +170,17 @@ def _format_of(path: Path) -> Format:
 
 def _recognise(path: Path, head: str) -> Format:
     """The format of a file that is there: by its name where that is sure, else by what is in it."""
-    by_name = next((each for each in FORMATS.values() if path.name.lower().endswith(each.suffixes)), None)
+    by_name = next((each for each in FORMATS.working().values() if path.name.lower().endswith(each.suffixes)), None)
     if by_name is FORMATS["lab"]:
         return by_name
-    by_content = next((each for each in FORMATS.values() if each.content and each.content.search(head)), None)
+    by_content = next((each for each in FORMATS.working().values() if each.content and each.content.search(head)), None)
     if by_content is None and head.strip() and is_stream(path):
         return FORMATS["lab"]  # the only one that its content does not tell
     found = by_content or by_name
     if found is not None and found.reads and (by_content or path.suffix != ".txt"):
         return found
     first_line = head.strip().partition("\n")[0].strip() or "nothing"
-    readable = "; ".join(f"{each.name} ({each.what})" for each in FORMATS.values() if each.reads)
+    readable = "; ".join(f"{each.name} ({each.what})" for each in FORMATS.working().values() if each.reads)
     if found is not None and not found.reads:
         raise FileError(path, None, first_line, f"what weft reads; {found.name} it only writes: {readable}")
     raise FileError(path, 1, first_line, f"one of: {readable}")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
 from types import NoneType, UnionType
-from typing import Any, ParamSpec, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ParamSpec, get_args, get_origin, get_type_hints
 
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
@@ -67,6 +67,8 @@ def topology(name: str, *, example: str) -> Callable[[Callable[_P, Fabric]], Cal
 
     def made(generate: Callable[_P, Fabric]) -> Callable[_P, Fabric]:
         signature = _signature(generate)
+        for given in signature.parameters.values():
+            _check_annotation(name, given)
 
         @functools.wraps(generate)
         def checked(*args: _P.args, **kwargs: _P.kwargs) -> Fabric:
@@ -96,8 +98,17 @@ def _signature(generate: Callable[_P, Fabric]) -> inspect.Signature:
             for key, hint in get_type_hints(options, include_extras=True).items():
                 own.append(inspect.Parameter(key, given.KEYWORD_ONLY, default=None, annotation=hint))
         else:
-            own.append(given.replace(annotation=hints[given.name]))
+            own.append(given.replace(annotation=hints.get(given.name, given.empty)))
     return inspect.Signature(own)
+
+
+def _check_annotation(name: str, given: inspect.Parameter) -> None:
+    if get_origin(given.annotation) is not Annotated:
+        said = "none" if given.annotation is given.empty else repr(given.annotation)
+        raise ConfigError(
+            f"topology {name}: parameter {given.name} needs a type and what it means: "
+            f'Annotated[int, "hosts"], not {said}'
+        )
 
 
 def _parameter(given: inspect.Parameter) -> Parameter:

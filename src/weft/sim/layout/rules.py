@@ -90,7 +90,7 @@ def fill_in(fabric: Fabric, options: Options) -> tuple[Options, Rules]:
         raise ConfigError(f"congestion control {chosen} is for {' and '.join(takes)}, not for {network}: use {usual}")
     mtu_bytes = options.mtu_bytes or rules.mtu_bytes
     if not 256 <= mtu_bytes <= rules.largest_mtu_bytes:
-        raise ConfigError(f"mtu_bytes {mtu_bytes} is not from 256 to {rules.largest_mtu_bytes}, what {network} carries")
+        raise ConfigError(f"--mtu {mtu_bytes} is not from 256 to {rules.largest_mtu_bytes}, what {network} carries")
     paths = options.paths or rules.paths
     if paths is not Paths.TABLE and "ar_group" not in vars(fabric.tables):
         raise ConfigError(
