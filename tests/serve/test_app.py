@@ -24,7 +24,8 @@ from weft.tenants.slices import Slice
 
 H1, H2, H9 = (f"0x{0x10_0000 + n:016x}" for n in (1, 2, 9))
 ACME = {"name": "acme", "members": [{"guid": H1}, {"guid": H2, "membership": "limited"}]}
-INTENT = {"tenant": {"blue": {"hosts": ["h[3-4]"], "quota": {"ports": 3}}, "red": {"hosts": ["h5"]}}}
+QUOTA = {"ports": 3, "hosts": ["h[1-5]"]}
+INTENT = {"tenant": {"blue": {"hosts": ["h[3-4]"], "quota": QUOTA}, "red": {"hosts": ["h5"]}}}
 
 
 @pytest.fixture
@@ -168,7 +169,9 @@ def test_an_intent_is_planned_applied_and_its_tenants_changed(service):
     planned = service.call("eye", "POST", "/intent/plan", json=INTENT).json()
     assert planned["summary"] == "Plan: 2 to create, 1 to change, 0 to destroy."
     assert service.fabric.writes == 0
-    toml = '[tenant.blue]\nhosts = ["h[3-4]"]\nquota = { ports = 3 }\n[tenant.red]\nhosts = ["h5"]\n'
+    toml = (
+        '[tenant.blue]\nhosts = ["h[3-4]"]\nquota = { ports = 3, hosts = ["h[1-5]"] }\n[tenant.red]\nhosts = ["h5"]\n'
+    )
     done = service.call("ops", "PUT", "/intent", content=toml, headers={"Content-Type": "application/toml"})
     assert done.status_code == 200, done.text
     assert service.call("eye", "GET", "/intent").json() == INTENT
@@ -252,6 +255,41 @@ def test_a_tenant_sees_itself_alone_and_changes_its_ports_within_its_quota(servi
     assert is_problem(service.call("blue", "PUT", "/tenants/blue", json={**mine, "hosts": ["h5"]}), 422, "red")
     more = {**mine, "quota": {"ports": 8}}
     assert is_problem(service.call("blue", "PUT", "/tenants/blue", json=more), 403, "quota is changed by operators")
+
+
+CLAIMS: list[tuple[dict[str, list[str]], int]] = [
+    ({"hosts": ["h[2-4]"]}, 200),
+    ({"hosts": ["h[3-4]"], "ports": ["h1/1"]}, 200),
+    ({"hosts": ["h3"], "guids": [H1]}, 200),
+    ({"hosts": []}, 200),
+    ({"hosts": ["h[3-4]", "h6"]}, 403),  # nobody's, and not on the list
+    ({"hosts": ["h[3-6]"]}, 403),
+    ({"hosts": ["h[3-4]"], "ports": ["h6/1"]}, 403),
+    ({"hosts": ["h[3-4]"], "guids": [f"0x{0x10_0006:016x}"]}, 403),
+    ({"hosts": ["h[3-4]"], "absent": [H9]}, 403),  # a GUID that is not there yet would be taken from others
+    ({"hosts": ["h[3-4]", "h77"]}, 403),  # the same as of a host that is there
+]
+
+
+@pytest.mark.parametrize(("claim", "status"), CLAIMS)
+def test_a_tenant_claims_only_hosts_that_the_operator_listed(service, claim, status):
+    service.call("ops", "PUT", "/intent", json=INTENT)
+    answer = service.call("blue", "PUT", "/tenants/blue", json={"quota": QUOTA, **claim})
+    assert answer.status_code == status, answer.text
+    if status == 403:
+        assert "not on a host that blue may claim (h[1-5])" in answer.json()["detail"]
+        assert service.ledger.desired().intent().tenants["blue"].hosts == ("h[3-4]",)
+
+
+def test_a_tenant_keeps_what_an_operator_gave_it_beyond_the_list(service):
+    given = {"hosts": ["h8"], "absent": [H9], "quota": {"ports": 5, "hosts": ["h1"]}}
+    service.call("ops", "PUT", "/intent", json={"tenant": {"blue": given}})
+    assert service.call("blue", "PUT", "/tenants/blue", json={**given, "hosts": ["h[1,8]"]}).status_code == 200
+    assert service.call("blue", "PUT", "/tenants/blue", json={**given, "hosts": ["h1"]}).status_code == 200
+    assert is_problem(service.call("blue", "PUT", "/tenants/blue", json=given), 403, "h8 is not on a host")
+    bare = {"hosts": ["h8"]}
+    service.call("ops", "PUT", "/intent", json={"tenant": {"blue": bare}})
+    assert is_problem(service.call("blue", "PUT", "/tenants/blue", json=bare), 403, "without a quota")
 
 
 def test_tokens_and_users_come_and_go_and_only_hashes_are_kept(service):

@@ -73,6 +73,7 @@ ONE_CLASS = '[class.mpi]\nshare = 50\n[tenant.acme]\nhosts = ["h1"]\nclass = "mp
             "tenants.toml:8: tenant b: h1/1 (0x0000000000000101) has the key of a at index 0 already",
         ),
         ('[tenant.a]\nhosts = ["h[1-3]"]\nquota = { ports = 2 }', "3 ports are more than the 2 of its quota"),
+        ('[tenant.a]\nhosts = ["h1"]\nquota = { hosts = ["h["] }', "the list 'h[' is refused"),
         (ONE_CLASS + "quota.share = 40", "class mpi has 50 % of a link, more than the 40 % of its quota"),
         ('[tenant.a]\nclass = "mpj"\n[class.mpi]\nshare = 9', "there is no class 'mpj'; did you mean mpi?"),
         ('[service.s]\ntenants = ["b"]\n[tenant.a]', "tenants.toml:2: service s: there is no tenant 'b'"),

@@ -2,7 +2,7 @@
 
     admin        everything, tokens and users too
     operator     changes intent and partitions, reads the audit log
-    tenant       sees its own tenant; changes its ports within the quota that it was given
+    tenant       sees its own tenant; changes its ports within the quota of ports and hosts that it was given
     read-only    sees everything but the audit log and tokens
 
 A token has 256 random bits: its SHA-256 is kept, which cannot be inverted. A password has few: scrypt, which is slow

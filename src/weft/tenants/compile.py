@@ -12,7 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
-from weft.errors import UnknownName
+from weft.errors import ConfigError, UnknownName
+from weft.fabric.files.hostlist import expand
 from weft.sm.conf.qos_options import QosOptions
 from weft.tenants.intent import Intent, IntentError, Members, Tenant, Who
 from weft.tenants.members import Ports
@@ -74,10 +75,19 @@ def _check_owners(intent: Intent, guids: Mapping[Who, list[int]], ports: Ports) 
         if len(several) > 1:
             _check_shared_port(intent, ports.label(guid), several)
     for name, tenant in intent.tenants.items():
+        _check_claims(name, tenant)
         most, there = tenant.quota.ports, len(guids["tenant", name])
         if most is not None and there > most:
             place = ("tenant", name, "quota")
             raise IntentError(place, f"{there} ports are more than the {most} of its quota: take some out, or raise it")
+
+
+def _check_claims(name: str, tenant: Tenant) -> None:
+    for text in tenant.quota.hosts:
+        try:
+            expand(text)
+        except ConfigError as error:
+            raise IntentError(("tenant", name, "quota"), str(error)) from error
 
 
 def _check_manager(intent: Intent, guids: Mapping[Who, list[int]], inventory: Inventory) -> None:

@@ -15,7 +15,7 @@ ipoib = true
 index0 = true                       the tenant's key at index 0, for programs that look nowhere else; as exclusive
 membership = "full"                 or "limited": members reach nobody but full members, of which there are none
 exclusive = true                    no other tenant has these ports
-quota = { ports = 16, share = 50 }
+quota = { ports = 16, share = 50, hosts = ["h[1-8]"] }
 
 [service.storage]                   a partition in which tenants reach the service, and not each other
 hosts = ["nas1"]
@@ -67,6 +67,7 @@ class Quota(_Struct, frozen=True):
 
     ports: int | None = None
     share: float | None = None
+    hosts: tuple[str, ...] = ()  # hostlists: what the tenant may claim by itself, through `weft serve`
 
 
 class Members(_Struct, frozen=True):

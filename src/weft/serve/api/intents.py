@@ -10,7 +10,8 @@ import msgspec
 from fastapi import APIRouter, Path, Request, Response
 
 from weft.errors import ConfigError
-from weft.serve.access import Role
+from weft.fabric.files.hostlist import expand
+from weft.serve.access import Caller, Role
 from weft.serve.api.exchange import (
     answer,
     ask_fabric,
@@ -25,8 +26,11 @@ from weft.serve.api.exchange import (
 )
 from weft.serve.desired import Absent, Draft
 from weft.serve.ledger import Ledger
-from weft.tenants.intent import Intent, Tenant, parse_intent
+from weft.serve.problems import Forbidden
+from weft.tenants.intent import Intent, Members, Tenant, parse_intent
+from weft.tenants.members import Ports
 from weft.tenants.reconcile import Names, compare, records
+from weft.tenants.slices import Allocation
 
 router = APIRouter(tags=["intent"])
 _Name = Annotated[str, Path(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,30}$", examples=["acme"])]
@@ -136,7 +140,7 @@ async def get_tenant(request: Request, name: _Name) -> Response:
 
 @router.put("/tenants/{name}", **gives(Tenant, 400, 403, 404, 409, 412, 422, 504, takes=Tenant, tagged=True))
 async def put_tenant(request: Request, name: _Name) -> Response:
-    """Make it, or change it. A tenant may change its own ports, within the quota of ports that it was given."""
+    """Make it, or change it. A tenant may change its own ports, within its quota of ports and hosts."""
     caller = caller_of(request)
     if not caller.may_change and (caller.role, caller.tenant) != (Role.TENANT, name):
         raise refuse(request, "tenants are changed by operators, or by themselves")
@@ -147,7 +151,7 @@ async def put_tenant(request: Request, name: _Name) -> Response:
         there = before.tenants.get(name)
         check_tags(request, None if there is None else encoded(there))
         if not caller.may_change:
-            _check_own(request, there, wanted)
+            _check_own(caller, draft, there, wanted)
         draft.set_intent(msgspec.structs.replace(before, tenants={**before.tenants, name: wanted}))
         return encoded(wanted)
 
@@ -176,12 +180,27 @@ def _tenant(request: Request, intent: Intent, name: str) -> Tenant:
     return intent.tenants[name]
 
 
-def _check_own(request: Request, there: Tenant | None, wanted: Tenant) -> None:
-    """Of what a tenant asks for itself."""
-    if there is None or there.quota.ports is None:
-        raise refuse(request, "a tenant without a quota of ports is changed by operators alone")
+def _check_own(caller: Caller, draft: Draft, there: Tenant | None, wanted: Tenant) -> None:
+    """Check a change that a tenant asks for itself: Forbidden, which the ledger puts into the audit log."""
+    if there is None or (there.quota.ports is None and not there.quota.hosts):
+        raise Forbidden(f"{caller.name} is a tenant without a quota, and is changed by operators alone")
     for field in msgspec.structs.fields(Tenant):
         if field.name not in _THEIRS and getattr(there, field.name) != getattr(wanted, field.name):
-            raise refuse(
-                request, f"{field.encode_name} is changed by operators; a tenant's own are {', '.join(_THEIRS)}"
-            )
+            raise Forbidden(f"{field.encode_name} is changed by operators; a tenant's own are {', '.join(_THEIRS)}")
+    ports = Ports(draft.inventory, Allocation(slices=draft.slices))
+    may_have = {*ports.of(("tenant", caller.tenant), there)}
+    for text in there.quota.hosts:
+        may_have |= {port.guid for host in expand(text) for port in ports.by_host.get(host, ())}
+    for key in _THEIRS:
+        for text in getattr(wanted, key):
+            if text not in getattr(there, key) and not _is_of(ports, msgspec.convert({key: [text]}, Members), may_have):
+                hosts = ", ".join(there.quota.hosts) or "none"
+                raise Forbidden(f"{text} is not on a host that {caller.tenant} may claim ({hosts}): ask an operator")
+
+
+def _is_of(ports: Ports, words: Members, may_have: set[int]) -> bool:
+    """Return whether all ports of some words are allowed; unknown ones are not, and are not told apart."""
+    try:
+        return may_have.issuperset(ports.of((), words))
+    except ConfigError:
+        return False
