@@ -48,6 +48,13 @@ def test_show_shows_one_port_with_its_other_end():
     assert (port["peer"], port["rate_gbit_s"]) == ("leaf1/3", 400)
 
 
+def test_show_says_that_lengths_of_a_topology_are_typical(capsys):
+    app(["show", "superpod:su=1", "leaf1/1"])
+    assert "`weft plan superpod:su=1` has those of a floor plan" in capsys.readouterr().out
+    app(["show", "superpod:su=1", "dgx1/gpu0"])  # no cable
+    assert "typical" not in capsys.readouterr().out
+
+
 def test_show_lists_the_ports_of_a_server():
     ports = json_of("show", "superpod:su=1", "dgx2")
     assert {"dgx2/mlx5_0/1", "dgx2/gpu7/1"} <= {port["port"] for port in ports}

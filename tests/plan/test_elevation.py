@@ -12,7 +12,7 @@ import pytest
 import weft
 from weft.draw.scene import Box, Role, Scene, box_extent, text_extent
 from weft.errors import ConfigError
-from weft.plan.elevation import draw_row, lay_out_row
+from weft.plan.elevation import draw_row, lay_out_row, split_row
 from weft.plan.floor.racks import Racks, place
 from weft.plan.floor.room import UNIT_M, Room
 
@@ -87,6 +87,15 @@ def test_a_rack_over_its_power_is_outlined(racks: Racks) -> None:
 def test_a_row_that_is_not_there_is_refused_with_those_that_are(racks: Racks) -> None:
     with pytest.raises(ConfigError, match=r"no rack stands in row 7: there are 0 \(A\), 1 \(B\)"):
         lay_out_row(racks, 7)
+
+
+def test_a_long_row_is_split_into_pictures_that_fit_a_page() -> None:
+    racks = place(weft.load("superpod:su=2"))
+    pieces = split_row(racks, 0)
+    assert len(pieces) > 1
+    assert max(piece.width for piece in pieces) < 1_256  # of a page's 1,320, less its margins
+    shown = Counter(text.text for piece in pieces for text in piece.texts if text.text in racks.names)
+    assert shown == {name: 1 for name, row in zip(racks.names, racks.row.tolist(), strict=True) if row == 0}
 
 
 def test_long_and_odd_names_fit_and_stay_what_they_are(racks: Racks, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def show(spec: Spec, name: str | None = None, /, *, form: Form = TABLES) -> None
     name
         A node, a port or a server: `leaf3`, `leaf3/17`, `dgx1`.
     """
-    from weft.fabric.spec import load
+    from weft.fabric.spec import is_topology, load
     from weft.fabric.summary import summarise
     from weft.fabric.views import Port, Server
 
@@ -40,6 +40,8 @@ def show(spec: Spec, name: str | None = None, /, *, form: Form = TABLES) -> None
         else:
             heads = ("port", "kind", "port GUID", "LID", "plugged into", "speed", "Gbit/s", "medium", "m", "BER")
             console().print(table(name, heads, [tuple(row.values()) for row in rows]))
+            if is_topology(spec) and any(row["length_m"] for row in rows):
+                print(f"Lengths and media are typical ones. `weft plan {spec}` has those of a floor plan.")
         return
     with progress_bar("counting"):
         summary = summarise(fabric)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weft.draw import save
 from weft.draw.inks import ALWAYS, NEUTRAL
@@ -18,6 +19,7 @@ from weft.plan.looks import TIER_INKS, Power, add_over_power, add_tiers, content
 
 _UNIT = 13.0  # of the picture, for a unit of a rack
 _GAP = 28.0  # between two racks: the numbers of the units stand there
+_PAGE = 1_200.0  # as wide as a page shows without being scrolled
 _SIZE, _SMALL, _NUMBER = 9.5, 8.5, 7.0  # of letters
 _FIRST = len(ALWAYS)  # ink of the servers
 
@@ -32,10 +34,18 @@ def row_file(row: int) -> str:
     return f"racks/row-{row_name(row)}.svg"
 
 
-def lay_out_row(racks: Racks, row: int) -> Scene:
-    """The picture before it becomes a file."""
+def split_row(racks: Racks, row: int) -> list[Scene]:
+    """Return the pictures of a row in pieces that are as wide as a page at most."""
+    here = np.flatnonzero(racks.row == row)
+    most = int(_PAGE / (_width(racks) + _GAP)) or 1
+    pieces = np.array_split(here, -(-len(here) // most))
+    return [lay_out_row(racks, row, np.isin(np.arange(len(racks.names)), piece)) for piece in pieces]
+
+
+def lay_out_row(racks: Racks, row: int, among: NDArray[np.bool_] | None = None) -> Scene:
+    """Return the picture before it becomes a file: of the whole row, or of those racks of it that are `among` these."""
     canvas = Canvas()
-    shown = racks.row == row
+    shown = (racks.row == row) & (True if among is None else among)
     if not shown.any():
         rows = ", ".join(f"{one} ({row_name(one)})" for one in np.unique(racks.row).tolist())
         raise ConfigError(f"no rack stands in row {row}: there are {rows}")

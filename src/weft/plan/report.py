@@ -16,7 +16,7 @@ from weft.draw.parts import count
 from weft.draw.svg import clean
 from weft.fabric.kinds import Medium
 from weft.plan.bill import Bill, Item
-from weft.plan.elevation import lay_out_row, row_file
+from weft.plan.elevation import row_file, split_row
 from weft.plan.floor.cables import Cabling
 from weft.plan.floor.parts import list_parts
 from weft.plan.floor.racks import Racks, row_name
@@ -251,7 +251,7 @@ def _racks(racks: Racks) -> str:
         return f'<p class="note">In the folder of this page:</p><ul class="links">{links}</ul>'
     return "".join(
         f"<details{' open' if row == rows[0] else ''}><summary>Row {row_name(row)}</summary>"
-        f"{picture(lay_out_row(racks, row), 'From the front, to scale', natural=True)}</details>"
+        f"{''.join(picture(one, 'From the front, to scale', natural=True) for one in split_row(racks, row))}</details>"
         for row in rows
     )
 
