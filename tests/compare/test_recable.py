@@ -81,3 +81,10 @@ def test_a_file_on_ethernet_is_no_cloud(tmp_path) -> None:
 
 def test_a_topology_is_compared_with_the_usual_fabrics() -> None:
     assert [wire.name for wire in natural("superpod:su=1", ["hdr", "ndr"])] == ["hdr", "ndr"]
+
+
+def test_a_fabric_that_was_read_is_not_read_again(file: str) -> None:
+    """A pipe could not be."""
+    fabric = weft.load(file)
+    (wire,) = natural("gone.yaml", ["hdr"], fabric=fabric)
+    assert recable("gone.yaml", [wire], fabric=fabric) == [fabric]

@@ -53,6 +53,14 @@ def test_lids_that_ports_have_stay(view):
     assert chosen.lid[view.end_ports].tolist() == lids
 
 
+def test_the_highest_unicast_lid_is_kept_and_the_one_above_is_not(view):
+    lids = [0] * len(view.end_ports)
+    lids[:2] = 0xBFFF, 0xC000
+    chosen = choose_lids(with_lids(view, lids), {})
+    assert chosen.lid[view.end_ports[0]] == 0xBFFF
+    assert chosen.changed.tolist() == [view.end_ports[1]]
+
+
 def test_a_port_that_was_away_gets_its_lid_back_and_others_do_not_take_it(view):
     absent = 0x1234
     chosen = choose_lids(view, {guid(view, 3): 40, absent: 1})

@@ -26,6 +26,7 @@ from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
 from weft.fabric.model import Fabric
 from weft.fabric.prices import Prices, read_prices
+from weft.fabric.spec import load
 from weft.plan.bill import Bill, bill_of
 from weft.routing.engine import Options as Routing
 from weft.routing.route import route
@@ -48,9 +49,10 @@ def compare(
     progress: Progress | None = None,
 ) -> Comparison:
     """Run the job over each of these fabrics of the catalog, on all servers, the first so many, or some by name."""
-    wires = natural(spec, USUAL) if fabrics is None else _named(fabrics)
+    own = load(spec)
+    wires = natural(spec, USUAL, fabric=own) if fabrics is None else _named(fabrics)
     asked = str(servers)
-    cabled, known = recable(spec, wires, asked), prices or read_prices()
+    cabled, known = recable(spec, wires, asked, fabric=own), prices or read_prices()
     count = _count_servers(cabled[0], asked)
     outcomes = []
     for wire, fabric in zip(wires, cabled, strict=True):

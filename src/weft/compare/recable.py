@@ -20,9 +20,15 @@ from weft.fabric.rates import speeds
 from weft.fabric.spec import is_topology, load
 
 
-def recable(spec: str, wires: Sequence[Interconnect], servers: str = "") -> list[Fabric]:
-    """One fabric for each: a topology is built anew, a file is only what it is. `servers` are those of the job."""
-    fabric = load(spec)
+def recable(
+    spec: str, wires: Sequence[Interconnect], servers: str = "", *, fabric: Fabric | None = None
+) -> list[Fabric]:
+    """Return a fabric for each: a topology is built anew, a file is only what it is.
+
+    servers  those of the job
+    fabric   what the spec gives, if it is loaded already
+    """
+    fabric = fabric or load(spec)
     template = template_of(fabric, pick_servers(fabric, servers))
     if not is_topology(spec):
         for wire in wires:
@@ -31,11 +37,11 @@ def recable(spec: str, wires: Sequence[Interconnect], servers: str = "") -> list
     return [build(respec(spec, wire, template, len(compute_servers(fabric))), wire) for wire in wires]
 
 
-def natural(spec: str, usual: Sequence[str]) -> list[Interconnect]:
-    """The fabrics to compare when none are named: the usual ones, or for a file those that its links can be."""
+def natural(spec: str, usual: Sequence[str], *, fabric: Fabric | None = None) -> list[Interconnect]:
+    """Return the fabrics to compare when none are named: the usual ones, or for a file those that its links can be."""
     if is_topology(spec):
         return [catalog.interconnect(name) for name in usual]
-    fabric = load(spec)
+    fabric = fabric or load(spec)
     own = _speeds(fabric)
     found = [wire for wire in catalog.interconnects() if wire.speed in own and not wire.transport]
     if not found:

@@ -396,3 +396,24 @@ def test_base_and_enhanced_port_0_are_kept(tmp_path):
     written = ibnetdiscover.to_text(fabric)
     assert '"s1" base port 0 lid' in written
     assert '"s2" enhanced port 0 lid' in written
+
+
+@pytest.mark.parametrize("adapter_first", [True, False])
+def test_what_an_adapter_says_of_its_port_counts_before_the_other_end(read, adapter_first):
+    """GUID, LID and LMC: the switch knows no LMC, and may know an older LID."""
+    adapter = (
+        'Ca\t1 "H-000000000000b100"\t\t# "h1 mlx5_0"\n'
+        '[1](b101) \t"S-00000000000000a1"[1]\t\t# lid 8 lmc 1 "sw1" lid 2 4xEDR\n'
+    )
+    switch = (
+        'Switch\t4 "S-00000000000000a1"\t\t# "sw1" base port 0 lid 2 lmc 0\n'
+        '[1]\t"H-000000000000b100"[1](b1ff) \t\t# "h1 mlx5_0" lid 9 4xEDR\n'
+    )
+    fabric = read("\n".join((adapter, switch) if adapter_first else (switch, adapter)))
+    (hca,) = fabric.hcas
+    assert (int(hca.port(1).guid), int(hca.lid), hca.port(1).lmc) == (0xB101, 8, 1)
+
+
+def test_a_base_port_0_stays_one(read):
+    text = ibnetdiscover.to_text(load("star:hosts=2")).replace("enhanced port 0", "base port 0")
+    assert "base port 0 lid" in ibnetdiscover.to_text(read(text))

@@ -551,3 +551,10 @@ def test_servers_with_other_cards_and_fewer_rails_are_whole_too(tmp_path):
     assert "  ufm1..2: {server: ufm+ConnectX-8, group: su1}\n" in text
     (tmp_path / "lab.yaml").write_text(text)
     assert set(map(str, lab.read(tmp_path / "lab.yaml").all_links())) == set(map(str, fabric.all_links()))
+
+
+def test_a_base_port_0_is_written_and_read(read):
+    fabric = read("nodes:\n  sw1: {kind: switch, ports: 4, base_port_0: true}\n  sw2: {kind: switch, ports: 4}\n")
+    again = read(lab.to_text(fabric))
+    for one in (fabric, again):
+        assert one.nodes.enhanced_port_0.tolist() == [False, True]

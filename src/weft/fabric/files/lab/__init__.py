@@ -21,7 +21,8 @@
 A link without a speed runs at that of the slower of its two devices. An adapter sits in the server that its name begins
 with, unless `box` names another, or none: `box: ""`. A model that the catalog does not know needs `kind` and `ports`.
 A node may also have `group`, `description`, `vendor_id`, `device_id`, `system_guid`; `lid`, `lmc` and `port_guid` are
-one value, or one for each port: `lid: {1: 7, 2: 8}`.
+one value, or one for each port: `lid: {1: 7, 2: 8}`. An old switch whose port 0 is no port like others has
+`base_port_0: true`.
 
     document   the file as plain data, with the line of everything in it        ranges   h1..8
     nodes      what `nodes` means       links   what `links` means              text     a fabric as a lab file

@@ -48,9 +48,10 @@ class NodeEntry(Struct):
     port_guid: str | int | dict[int, _Hex] | None = None
     lid: _Lid | dict[int, _Lid] | None = None
     lmc: _Lmc | dict[int, _Lmc] | None = None
+    base_port_0: bool | None = None
 
 
-_IDENTITY = ("description", "vendor_id", "device_id", "guid", "system_guid", "port_guid", "lid", "lmc")
+_IDENTITY = ("description", "vendor_id", "device_id", "guid", "system_guid", "port_guid", "lid", "lmc", "base_port_0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +236,7 @@ def _identify(doc: Document, things: list[Thing], start: Fabric, bare: Fabric) -
     port_guid = _choose_port_guids(doc, named, start, bare, guid)
     description = list(bare.nodes.description)
     vendor_id, device_id = bare.nodes.vendor_id.copy(), bare.nodes.device_id.copy()
+    enhanced_port_0 = bare.nodes.enhanced_port_0.copy()
     for thing, node in named:
         told = thing.told
         if told.description is not None:
@@ -245,6 +247,8 @@ def _identify(doc: Document, things: list[Thing], start: Fabric, bare: Fabric) -
             vendor_id[node] = _id(doc, (*thing.place, "vendor_id"), told.vendor_id)
         if told.device_id is not None:
             device_id[node] = _id(doc, (*thing.place, "device_id"), told.device_id)
+        if told.base_port_0 is not None:
+            enhanced_port_0[node] = not told.base_port_0
     nodes = replace(
         bare.nodes,
         description=tuple(description),
@@ -252,6 +256,7 @@ def _identify(doc: Document, things: list[Thing], start: Fabric, bare: Fabric) -
         system_guid=system_guid,
         vendor_id=vendor_id,
         device_id=device_id,
+        enhanced_port_0=enhanced_port_0,
     )
     links = join(start.links, bare.links)
     return Fabric.assemble(bare.spec, nodes, links, port_guid, bare.models, bare.servers, bare.groups)

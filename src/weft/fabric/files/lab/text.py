@@ -108,6 +108,7 @@ def _odd_nodes(fabric: Fabric, rebuilt: Fabric) -> NDArray[np.intp]:
     odd = np.fromiter(map(str.__ne__, ours.description, theirs.description), bool, len(ours))
     for key in ("vendor_id", "device_id", "guid", "system_guid"):
         odd |= getattr(ours, key) != getattr(theirs, key)
+    odd |= (ours.kind == NodeKind.SWITCH) & (ours.enhanced_port_0 != theirs.enhanced_port_0)
     counts = (ours.kind != NodeKind.SWITCH)[ports.node]
     follow = ours.guid[ports.node] + np.where(counts, ports.number, 0).astype(np.uint64)
     odd[ports.node[(ports.guid != follow) | (tables.lid != 0) | (tables.lmc != 0)]] = True
@@ -127,6 +128,8 @@ def _identity(node: Node, rebuilt: Node) -> Entry:
     follows = theirs.system_guid[j] == theirs.guid[j]
     if ours.system_guid[i] != (ours.guid[i] if follows else theirs.system_guid[j]):
         more["system_guid"] = str(Guid(int(ours.system_guid[i])))
+    if node.kind == NodeKind.SWITCH and ours.enhanced_port_0[i] != theirs.enhanced_port_0[j]:
+        more["base_port_0"] = str(not ours.enhanced_port_0[i]).lower()
     return more
 
 
