@@ -35,6 +35,7 @@ COMMANDS = {
     "export": "Write a fabric in the form of another tool. With no SPEC, list the formats.",
     "check": "Prove forwarding tables: every pair arrives, nothing goes round, no credit loop. Status 1 if not.",
     "route": "Calculate forwarding tables, prove them, and say how good they are; or compare all engines.",
+    "path": "Show the way of packets from one host to another, hop by hop, and back. Status 1 if it ends early.",
     "sim": "Run traffic over a fabric: times, goodput, latency, the busiest links.",
     "perf": "Measure bandwidth or latency between two hosts as perftest does; or run all published measurements again.",
     "nccl": "Run a collective at every size as nccl-tests does, in its form; or show published runs beside weft's.",

@@ -1,0 +1,79 @@
+"""The way from one port to another by a fabric's forwarding tables, hop by hop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.errors import ConfigError
+from weft.fabric.forwarding import ANY, Reason
+from weft.fabric.kernels.forwarding import arrays, walk_all
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.tables import lid_block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hop:
+    """A cable on the way."""
+
+    port: str  # that the packet leaves by
+    peer: str  # that it comes in by
+    vl: int
+    rate: str  # 4xNDR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """The way to one LID of the destination."""
+
+    source: str
+    destination: str
+    dlid: int
+    sl: int
+    hops: tuple[Hop, ...]
+    arrived: bool
+    end: str  # where it ends, and why if that is not the destination
+
+
+def trace(fabric: Fabric, source: int, destination: int) -> list[Trace]:
+    """Return the ways from a port of an adapter to each LID of another, given by slot."""
+    tables, ports = fabric.tables, fabric.ports
+    lid = int(tables.lid[destination])
+    if not lid:
+        raise ConfigError(f"{fabric.port(destination).name} has no LID, so no packet can be addressed to it")
+    dlids = np.array(lid_block(lid, int(tables.lmc[destination])), np.int64)
+    levels = np.zeros(len(dlids), np.int64)
+    leaf = int(tables.switch_row[ports.node[ports.peer[source]]])
+    if "path_sl" in vars(tables) and leaf >= 0:
+        levels = tables.path_sl[leaf, dlids].astype(np.int64)
+    nothing = np.zeros(len(dlids), np.int64)
+    walks = walk_all(arrays(fabric), np.column_stack((nothing + source, dlids, levels, nothing + ANY, nothing)))
+    found = []
+    for row, (dlid, sl) in enumerate(zip(dlids.tolist(), levels.tolist(), strict=True)):
+        count, end = int(walks.hops[row]), int(walks.end[row])
+        arrived = walks.reason[row] == Reason.ARRIVED and end == destination
+        why = "" if arrived else f": {Reason(int(walks.reason[row])).text}"
+        place = fabric.node(int(ports.node[end])) if _is_switch(fabric, end) else fabric.port(end)
+        found.append(
+            Trace(
+                source=fabric.port(source).name,
+                destination=fabric.port(destination).name,
+                dlid=dlid,
+                sl=sl,
+                hops=tuple(_hop(fabric, *pair) for pair in zip(walks.out[row, :count], walks.vls[row], strict=False)),
+                arrived=bool(arrived),
+                end=f"{place}{why}",
+            )
+        )
+    return found
+
+
+def _is_switch(fabric: Fabric, slot: int) -> bool:
+    return bool(fabric.nodes.kind[fabric.ports.node[slot]] == NodeKind.SWITCH)
+
+
+def _hop(fabric: Fabric, slot: np.int32, vl: np.int8) -> Hop:
+    port = fabric.port(int(slot))
+    return Hop(port=port.name, peer=str(port.peer), vl=int(vl), rate=port.link.label if port.link else "")
