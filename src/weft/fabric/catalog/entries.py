@@ -68,6 +68,7 @@ class Switch(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
     height_u: int  # of a rack
     latency_ns: float | None = None  # port to port, as the vendor claims
     sharp: bool = False  # reduces in the network
+    chip_of: str = ""  # the director that it is one chip of, and is sold as; empty: a box of its own
     breakout: dict[str, int] = msgspec.field(default_factory=dict)  # slower speed -> ports that the cages split into
 
     @property

@@ -50,7 +50,7 @@ class Builder(FabricBuilder):
         self.template = catalog.server(server)
         adapter = self.template.adapter
         line = parse_label(speed) if speed else None
-        self.switch = catalog.switch(switch) if switch else _choose_switch(line or adapter.line, adapter)
+        self.switch = _find_switch(switch) if switch else _choose_switch(line or adapter.line, adapter)
         if radix and radix > MAX_PORTS:
             raise ConfigError(f"{name}: radix={radix} is more ports than a switch can have: at most {MAX_PORTS}")
         self.line = line or line_of(self.switch, adapter)
@@ -159,6 +159,18 @@ def ports_for(switch: catalog.Switch, adapter: catalog.Adapter) -> int:
 def number(prefix: str, count: int) -> list[str]:
     """`leaf1`, `leaf2`, ..."""
     return [f"{prefix}{i}" for i in range(1, count + 1)]
+
+
+def _find_switch(name: str) -> catalog.Switch:
+    """Return the switch of that name, unless it is sold only as part of a director."""
+    switch = catalog.switch(name)
+    if switch.chip_of:
+        boxes = ", ".join(o.name for o in catalog.switches() if o.device_id == switch.device_id and not o.chip_of)
+        raise ConfigError(
+            f"{switch.name} is {switch.chip_of}, and weft knows only its chips, as dumps show them: "
+            f"it cannot lay out or bill one\n  Take a box with the same chip: {boxes}."
+        )
+    return switch
 
 
 def _choose_switch(line: tuple[Speed, int], adapter: catalog.Adapter) -> catalog.Switch:
