@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from tests.collectives.live import ranks
@@ -202,6 +204,25 @@ def test_a_rank_that_never_comes_is_named() -> None:
                 group.run(program("all_reduce", "ring", nodes=2), Array(np.ones(4)), "all_reduce")
 
     together(2, rank, timeout_s=0.2)
+
+
+@pytest.mark.parametrize("comes", [False, True], ids=["never comes", "hangs in between"])
+def test_all_ranks_name_the_rank_that_hangs_though_their_time_is_over_together(comes: bool) -> None:
+    """Rank 2 waits for rank 1, which only waits for rank 0."""
+    ring = program("all_reduce", "ring", nodes=4)
+
+    def rank(group: Group) -> str:
+        if comes:
+            group.run(ring, Array(np.ones(64)), "the first")
+        if group.rank == 0:
+            return ""
+        group._meeting.timeout_s = 0.5
+        with pytest.raises(SubnetError) as caught:
+            group.run(ring, Array(np.ones(64)), "the second")
+        return str(caught.value)
+
+    said = together(4, rank)[1:]
+    assert all(re.match(r"(rank \d gave up: )?rank 0: ", one) for one in said), said
 
 
 def test_who_gave_up_before_anybody_had_a_link_to_it_is_heard_of() -> None:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from weft.collectives.live.link import Address, Broken, Endpoint, Link
+from weft.collectives.live.waits import SETTLE_S, Waits
 from weft.errors import SubnetError
 
 _SPINS = 50  # polls that find nothing before a rank rests: some 100 us
@@ -44,6 +45,7 @@ class Meeting:
     def __init__(self, end: Endpoint, store: Store, name: str, rank: int, size: int, timeout_s: float) -> None:
         self.end, self.rank, self.size, self.timeout_s = end, rank, size, timeout_s
         self._store, self._name = store, name
+        self._waits = Waits(self._tell, self._hear, rank, size)
         self._links: dict[tuple[str, int], Link] = {}
         self._unready: dict[Link, float] = {}  # whose other end may not take anything yet: when to look for it again
         self.failed: SubnetError | None = None
@@ -72,13 +74,25 @@ class Meeting:
         return self._bring_up(link, 0.0)
 
     def bring_up(self, link: Link, deadline_s: float) -> None:
-        while link in self._unready and not self._bring_up(link, min(_TOLD_S, deadline_s - time.monotonic())):
+        end_s, before = deadline_s, None
+        while link in self._unready and not self._bring_up(link, min(_TOLD_S, end_s - time.monotonic())):
             self._check(link)
             with suppress(TimeoutError):
                 self._hear_why(0.0)
+            self._waits.say(link.rank)
             self.on_long(link.rank)
-            if time.monotonic() > deadline_s:
-                raise Broken(link.who, f"it did not come within the timeout of {self.timeout_s:g} s")
+            now_s = time.monotonic()
+            if before is None and now_s > deadline_s:
+                end_s, before = now_s + SETTLE_S, self._waits.look()
+            elif before is not None and now_s > end_s:
+                raise self._late(link, before, f"it did not come within the timeout of {self.timeout_s:g} s")
+
+    def _late(self, link: Link, before: dict[int, bytes], reason: str) -> Broken:
+        """Return the error that names the rank which is late: the other end of a link may only wait for it too."""
+        late = self._waits.late(link.rank, before)
+        if late == link.rank:
+            return Broken(link.who, reason)
+        return Broken(f"rank {late}", f"{reason}; {link.who}, which this rank waits for, waits for it too")
 
     def _bring_up(self, link: Link, timeout_s: float) -> bool:
         there, back = f"{link.use}/{link.rank}/{self.rank}", f"{link.use}/{self.rank}/{link.rank}"
@@ -110,6 +124,7 @@ class Meeting:
     ) -> None:
         """For something of a link, or of any; `words` say in errors what it is part of, and how long that was given."""
         idle, probed_s, looked_s = 0, 0.0, 0.0
+        end_s, before = deadline_s, None
         while not is_ready():
             self._check(link, words)
             if self.end.poll() or self.on_idle():
@@ -122,9 +137,14 @@ class Meeting:
                 continue
             self.end.rest(_REST_S)
             now_s = time.monotonic()
-            if now_s > deadline_s:
-                who, why = (link.who, link.why_lost()) if link is not None else ("any rank", "")
-                raise Broken(who, f"nothing within {timeout_s or self.timeout_s:g} s{why}, in {words}")
+            if now_s > end_s:
+                why = link.why_lost() if link is not None else ""
+                reason = f"nothing within {timeout_s or self.timeout_s:g} s{why}, in {words}"
+                if link is None or (timeout_s is not None and timeout_s < self.timeout_s):
+                    raise Broken(link.who if link is not None else "any rank", reason)
+                if before is not None:
+                    raise self._late(link, before, reason)
+                end_s, before = now_s + SETTLE_S, self._waits.look()
             if now_s > probed_s + _PROBE_S:
                 probed_s = now_s
                 for one in self._links.values():
@@ -133,6 +153,7 @@ class Meeting:
             looked_s = looked_s or now_s
             if link is not None and now_s > looked_s + _TOLD_S:
                 looked_s = now_s
+                self._waits.say(link.rank)
                 self.on_long(link.rank)
 
     def look(self) -> None:

@@ -5,6 +5,7 @@
 
 `as`, `peer` and `root` are ranks of the group; whose they are in the job the lines of all ranks say together.
 `compute_s` is the processor's time since the call before, and no more than went by: ranks share the cores of a machine.
+It is 0 for the first call of a process: what comes before that is its start.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Recorder:
     def __init__(self, path: Path) -> None:
         self._file = path.open("w", encoding="utf-8", buffering=1)
         self._end_s, self._processor_s, self._compute_s = time.monotonic(), time.process_time(), 0.0
+        self._has_begun = False
         self._depth = 0  # of calls that came from the program: Split calls Allgather
 
     def enter(self) -> None:
@@ -46,8 +48,9 @@ class Recorder:
     def begin(self) -> float:
         """A call begins in its group."""
         now_s = time.monotonic()
-        if not self._depth:
+        if not self._depth and self._has_begun:
             self._compute_s = max(0.0, min(now_s - self._end_s, time.process_time() - self._processor_s))
+        self._has_begun = True
         return now_s
 
     def end(self, begin_s: float, **facts: Any) -> None:

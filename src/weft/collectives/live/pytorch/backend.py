@@ -8,6 +8,7 @@ own (`gpu`); what was to be done on the current stream is done before a call beg
 from __future__ import annotations
 
 import datetime
+import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,11 +59,15 @@ class TorchStore:
 
 
 def _name(store: TorchStore, rank: int, timeout_s: float) -> str:
-    """Of a group, such as no other one of the job has: its first rank makes it. PyTorch names it when it is made."""
+    """Return a name for a group that no other one of the job has: its first rank makes it.
+
+    The store of torchrun outlives the ranks: those that it starts again must not find the name of the ranks before.
+    """
+    key = f"name-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     if rank == 0:
-        store.set("name", f"torch-{secrets.token_hex(4)}".encode())
+        store.set(key, f"torch-{secrets.token_hex(4)}".encode())
     try:
-        return store.get("name", timeout_s).decode()
+        return store.get(key, timeout_s).decode()
     except TimeoutError:
         raise SubnetError(f"rank 0: it did not come within the timeout of {timeout_s:g} s") from None
 

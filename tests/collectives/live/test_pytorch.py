@@ -1,0 +1,22 @@
+"""Groups of PyTorch meet in a store that may be older than they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.errors import SubnetError
+
+
+def test_ranks_that_torchrun_starts_again_do_not_find_the_name_of_the_ranks_before(monkeypatch):
+    """Its store outlives them, and the addresses under that name are those of dead processes."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from weft.collectives.live.pytorch.backend import TorchStore, _name
+
+    store = TorchStore(torch.distributed.HashStore())
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
+    first = _name(store, 0, 0.0)
+    assert _name(store, 1, 0.0) == first
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    with pytest.raises(SubnetError, match="rank 0: it did not come"):
+        _name(store, 1, 0.0)
+    assert _name(store, 0, 0.0) == _name(store, 1, 0.0) != first
