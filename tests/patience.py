@@ -21,3 +21,8 @@ def wait_until(
             raise AssertionError(f"{what if isinstance(what, str) else what()} did not happen")
         time.sleep(0.01)
     return found
+
+
+def errors_in(stderr: str) -> str:
+    """Return what a program said on stderr, without announcements of what it compiled on first use."""
+    return "".join(line for line in stderr.splitlines(keepends=True) if "once per machine" not in line)

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.patience import wait_until
 
 from weft import kept
 
@@ -47,3 +48,22 @@ def test_what_is_used_stays(tmp_path):
 def test_where_nothing_was_kept_yet_nothing_happens(tmp_path):
     kept.replace_old(tmp_path / "nowhere" / "k-0123456789abcdef")
     assert kept.use(tmp_path / "nowhere") == tmp_path / "nowhere"
+
+
+def test_what_takes_long_is_announced_on_stderr(monkeypatch, capfd):
+    monkeypatch.setattr(kept, "_SILENT_S", 0.0)
+    said: list[str] = []
+    announcer = kept.Announcer("compiling kernels")
+    announcer.begin()
+    announcer.begin()  # on the way
+    announcer.end()
+    wait_until(lambda: said.append(capfd.readouterr().err) or "\n" in "".join(said), "the announcement")
+    announcer.end()
+    assert "".join(said) == "weft: compiling kernels, once per machine: 0 s so far\n"
+
+
+def test_what_is_quick_is_not_announced(capfd):
+    announcer = kept.Announcer("compiling kernels")
+    announcer.begin()
+    announcer.end()
+    assert capfd.readouterr() == ("", "")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.patience import errors_in
+
 _SWEEPS = """
 import io, sys
 
@@ -42,7 +44,7 @@ print(*sorted(loaded() - before), sep="\\n")
 
 def left_to_load(*words: str) -> list[str]:
     done = subprocess.run([sys.executable, "-c", _SWEEPS, *words], capture_output=True, text=True, check=True)
-    assert not done.stderr, done.stderr
+    assert not errors_in(done.stderr)
     return [line for line in done.stdout.splitlines() if line]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, errors_in
 
 from weft.sm import rehearsal
 from weft.sm.conf.options import Options
@@ -88,7 +88,7 @@ print(json.dumps(said))
 
 def python(text: str) -> str:
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
-    assert not done.stderr, done.stderr
+    assert not errors_in(done.stderr)
     return done.stdout
 
 

@@ -31,7 +31,7 @@ from numba.core import caching, environment
 from numba.core.runtime import nrtdynmod
 from numba.core.runtime.nrt import rtsys
 
-from weft.kept import home, replace_old, use
+from weft.kept import Announcer, home, replace_old, use
 
 _ROOT = Path(__file__).parent.parent
 # What a module imports as it is loaded: not in a function, and not for type checkers, which are both indented.
@@ -39,6 +39,7 @@ _IMPORTS = re.compile(r"^from (weft[\w.]*) import (\([^)]*\)|.*)", re.M)
 BOUNDSCHECK = os.environ.get("NUMBA_BOUNDSCHECK") == "1"
 _LONGEST_TURN_S, _LOOKS_PER_S = 300, 20
 _OF_COMPILER = (b"_numba_hashsecret_", b"numba_parallel_for")  # symbols that are there once numba's compiler is
+_compiling = Announcer("compiling kernels")
 of_plugins: list[Callable[..., Any]] = []  # functions of somebody else that are kept here as well
 
 
@@ -87,12 +88,6 @@ def cache_folder(module: str) -> Path:
     return home() / "kernels" / f"{module.removeprefix('weft.')}-{digest.hexdigest()[:16]}"
 
 
-@functools.cache
-def _say_that_it_takes_time() -> None:
-    if sys.stderr.isatty():
-        print("weft: compiling kernels, once; this takes up to a minute", file=sys.stderr)
-
-
 class _Locator(caching._CacheLocator):
     """Tells numba where the kernels of weft and of its plugins are cached; others stay where numba puts them.
 
@@ -109,8 +104,6 @@ class _Locator(caching._CacheLocator):
             return None
         made = cls(py_func)
         is_new = not made._folder.exists()
-        if is_new:
-            _say_that_it_takes_time()
         try:
             made.ensure_cache_path()  # type: ignore[no-untyped-call]
         except OSError:  # a home that cannot be written: numba looks for another place
@@ -189,6 +182,7 @@ class KernelCache(caching.FunctionCache):
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
         self._turn: IO[bytes] | None = None
+        self._is_announced = False
         stamp = self._impl.locator.get_source_stamp()
         self._cache_file = _CacheFile(self._cache_path, self._impl.filename_base, stamp)  # type: ignore[no-untyped-call]
 
@@ -197,6 +191,9 @@ class KernelCache(caching.FunctionCache):
         _start_runtime(target_context)
         with self._guard_against_spurious_io_errors():
             found = self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+            if found is None and not self._is_announced:
+                self._is_announced = True
+                _compiling.begin()
             if found is None and self._wait_for_turn():
                 found = self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
             return found
@@ -220,6 +217,9 @@ class KernelCache(caching.FunctionCache):
         return waited > 0
 
     def end_turn(self) -> None:
+        if self._is_announced:
+            self._is_announced = False
+            _compiling.end()
         if self._turn is not None:
             with suppress(OSError):
                 fcntl.flock(self._turn, fcntl.LOCK_UN)  # closing would leave it to a process that was forked meanwhile

@@ -11,8 +11,9 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
 from weft import compiler, kept
@@ -20,7 +21,7 @@ from weft.errors import ConfigError
 
 NAME, CM_NAME = "libibverbs.so.1", "librdmacm.so.1"
 PRELOAD = "weft-devices.so"
-_FLAGS = ("-O2", "-std=gnu11", "-fPIC", "-shared", "-pthread", "-Wall", "-fvisibility=default")
+_FLAGS = ("-O2", "-std=gnu11", "-fPIC", "-pthread", "-Wall", "-fvisibility=default")
 _WRITTEN_FROM = ("c/*.py", "c/*.c", "c/lib/*", "c/lib/cm/*", "enums/*.py", "hca/*.py", "shm/*.py")
 _SYSTEM = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/lib")
 _PRIVATE = re.compile(rb"(?<=\0)IBVERBS_PRIVATE_\d+(?=\0)")
@@ -33,18 +34,19 @@ def folder(cache: Path | None = None) -> Path | None:
     """Where the library is, compiled now if it is not; None if there is no compiler, or no Linux."""
     if sys.platform != "linux":
         return None
-    python, private = _python(), _private_names()
-    digest = hashlib.sha256(repr((python, private, sys.platform)).encode())
+    python, private, home = _python(), _private_names(), cache or kept.home()
+    digest = hashlib.sha256(repr((python, sys.platform)).encode())
     for file in _files():
         digest.update(file.read_bytes())
-    made = (cache or kept.home()) / f"verbs-{os.uname().machine}-{digest.hexdigest()[:16]}"
+    objects = home / f"verbs-objects-{os.uname().machine}-{digest.hexdigest()[:16]}"
+    digest.update(repr(private).encode())
+    made = home / f"verbs-{os.uname().machine}-{digest.hexdigest()[:16]}"
     if (made / NAME).is_file():
         return kept.use(made)
     found = compiler.find()
     if found is None:
         return None
-    _compile(found, made, python, private)
-    kept.replace_old(made)
+    _compile(found, made, objects, python, private)
     return made
 
 
@@ -53,58 +55,85 @@ def _files() -> list[Path]:
     return sorted(file for pattern in _WRITTEN_FROM for file in verbs.glob(pattern) if file.is_file())
 
 
-def _compile(cc: str, made: Path, python: str, private: tuple[str, tuple[str, ...]]) -> None:
-    """In a folder that is renamed when it is whole: others may compile at the same time."""
+def _compile(cc: str, made: Path, objects: Path, python: str, private: tuple[str, tuple[str, ...]]) -> None:
+    """Compile, and link. Another libibverbs of the system has other private names, for which linking is enough."""
     from weft.verbs.c import start  # which needs all of the adapter
 
     start.load()
+    compiling = kept.Announcer("compiling libibverbs for programs in C")
+    compiling.begin()
+    try:
+        if not objects.is_dir():
+            _make(objects, lambda partial: _compile_in(partial, cc, python))
+        _make(made, lambda partial: _link_in(partial, kept.use(objects), cc, private))
+    finally:
+        compiling.end()
+
+
+def _make(made: Path, fill: Callable[[Path], None]) -> None:
+    """Fill a folder that is renamed when it is whole: other processes may do the same at the same time."""
     made.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f"{made.name}.", dir=made.parent))
     try:
-        _compile_in(partial, cc, python, private)
+        fill(partial)
         partial.chmod(0o755)
         partial.rename(made)
-    except OSError:  # somebody else was faster
-        if not (made / NAME).is_file():
+    except OSError:  # another was faster
+        if not made.is_dir():
             raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+    kept.replace_old(made)
 
 
-def _compile_in(partial: Path, cc: str, python: str, private: tuple[str, tuple[str, ...]]) -> None:
+def _sources() -> Path:
+    return Path(str(files("weft.verbs.c").joinpath("lib")))
+
+
+def _compile_in(partial: Path, cc: str, python: str) -> None:
     from weft.verbs.c import header
 
-    source = Path(str(files("weft.verbs.c").joinpath("lib")))
+    source = _sources()
     (partial / "weft_numbers.h").write_text(header.text(), encoding="utf-8")
     (partial / "weft_python.h").write_text(python, encoding="utf-8")
+    headers = [f"-I{partial}", f"-I{source}"]
+    for name, folder in (("verbs", source), ("cm", source / "cm")):
+        (partial / name).mkdir()
+        _run(cc, ["-c", *headers, *map(str, sorted(folder.glob("*.c")))], partial / name)
+
+
+def _link_in(partial: Path, objects: Path, cc: str, private: tuple[str, tuple[str, ...]]) -> None:
+    source = _sources()
     (partial / "drivers.c").write_text(_drivers_c(private[1]), encoding="utf-8")
     (partial / "exports.map").write_text((source / "exports.map").read_text("utf-8") + _node(*private), "utf-8")
-    headers = [f"-I{partial}", f"-I{source}"]
-    own = [*sorted(source.glob("*.c")), partial / "drivers.c"]
-    _run(cc, partial / NAME, [*headers, *_public(NAME, partial / "exports.map"), *map(str, own)])
-    connecting = [*map(str, sorted((source / "cm").glob("*.c"))), str(partial / NAME)]
-    _run(cc, partial / CM_NAME, [*headers, *_public(CM_NAME, source / "cm" / "exports.map"), *connecting])
+    own, cm = (sorted(map(str, (objects / name).glob("*.o"))) for name in ("verbs", "cm"))
+    _run(cc, [*_shared(partial / NAME, partial / "exports.map"), *own, str(partial / "drivers.c"), "-ldl"])
+    _run(cc, [*_shared(partial / CM_NAME, source / "cm" / "exports.map"), *cm, str(partial / NAME), "-ldl"])
     (partial / NAME.removesuffix(".1")).symlink_to(NAME)  # which NCCL looks for first
-    _run(cc, partial / PRELOAD, [str(source.with_name("preload.c"))])
+    _run(cc, ["-shared", "-o", str(partial / PRELOAD), str(source.with_name("preload.c")), "-ldl"])
 
 
-def _run(cc: str, made: Path, words: Sequence[str]) -> None:
-    done = subprocess.run([cc, *_FLAGS, *words, "-o", str(made), "-ldl"], capture_output=True, text=True, check=False)
+def _run(cc: str, words: Sequence[str], folder: Path | None = None) -> None:
+    done = subprocess.run([cc, *_FLAGS, *words], capture_output=True, text=True, check=False, cwd=folder)
     if done.returncode:
         why = done.stderr.strip()[:2000]
-        raise ConfigError(f"{cc} cannot compile weft's {made.name}: {why}\n  Set CC to a C compiler.")
+        raise ConfigError(f"{cc} cannot compile weft's {NAME}: {why}\n  Set CC to a C compiler.")
 
 
-def _public(name: str, exports: Path) -> list[str]:
-    return [f"-Wl,-soname,{name}", f"-Wl,--version-script={exports}"]
+def _shared(made: Path, exports: Path) -> list[str]:
+    return ["-shared", "-o", str(made), f"-Wl,-soname,{made.name}", f"-Wl,--version-script={exports}"]
 
 
 # -- Python ------------------------------------------------------------------------------------------------------------
 
 
 def _python() -> str:
-    """weft_python.h: which Python a program loads, and what it runs there."""
-    paths = [path for path in sys.path if path and Path(path).exists()]
+    """Return weft_python.h: which Python a program loads, and what it runs there.
+
+    Of the Python path only what the adapter imports: the rest changes with each package, and with who starts it.
+    """
+    specs = [find_spec(name) for name in ("weft", "numpy", "numba", "llvmlite")]
+    paths = sorted({str(Path(spec.origin).parent.parent) for spec in specs if spec is not None and spec.origin})
     begin = (
         f"sys = __import__('sys'); sys.path.extend([path for path in {paths!r} if path not in sys.path]); "
         "gc = __import__('gc'); enabled = gc.isenabled(); gc.disable(); "  # what is imported stays
