@@ -180,6 +180,11 @@ def test_idle_connections_make_place_for_new_ones(service, monkeypatch):
         assert all(is_closed(one) for one in idle[:7])
 
 
+def test_a_burst_of_connections_fits_into_the_descriptors_of_a_process(service):
+    """Three rounds may be accepted before one of them has made place."""
+    assert connections.MOST + 4 * service.server._server.config.backlog < 1024
+
+
 class Place:
     def __init__(self, address: str, is_idle: bool = True) -> None:
         self.address, self.is_idle, self.is_open = address, is_idle, True

@@ -17,7 +17,7 @@ from weft.errors import ConfigError
 from weft.serve.connections import IDLE_S, protocol
 from weft.serve.settings import Settings
 
-_BACKLOG = 256
+_BACKLOG = 64  # asyncio accepts so many at once, before a connection among them can make place for another
 
 
 class Server:
@@ -76,6 +76,7 @@ def _config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         log_level="warning",
         access_log=False,  # the audit log has what matters
         server_header=False,
+        backlog=_BACKLOG,
         proxy_headers=False,  # the gate knows which proxies are trusted
         timeout_keep_alive=int(IDLE_S),
         timeout_graceful_shutdown=5,
