@@ -121,6 +121,8 @@ class Canvas:
     lines: list[Line] = field(default_factory=list)
     texts: list[Text] = field(default_factory=list)
     turn_deg: float = 0.0
+    _within: tuple[float, float, float, float] | None = None  # what the first `_counted` things of each kind cover
+    _counted: tuple[int, int, int] = (0, 0, 0)
 
     @contextmanager
     def turned(self, angle_deg: float) -> Iterator[None]:
@@ -161,17 +163,22 @@ class Canvas:
         self.texts.append(Text(x=x, y=y, text=text, size=size, voice=voice, anchor=anchor, angle_deg=angle))
 
     def extent(self) -> tuple[float, float, float, float]:
-        """Left, top, right, bottom of all that was put here."""
-        corners = [(0.0, 0.0, 0.0, 0.0)] if not (self.boxes or self.lines or self.texts) else []
-        corners += [box_extent(box) for box in self.boxes]
-        for line in self.lines:
+        """Return left, top, right, bottom of all that was put here; as nothing is taken away, each is counted once."""
+        boxes, lines, texts = self._counted
+        corners = [] if self._within is None else [self._within]
+        corners += [box_extent(box) for box in self.boxes[boxes:]]
+        for line in self.lines[lines:]:
             xs, ys = [p[0] for p in line.points], [p[1] for p in line.points]
             if len(xs) == 3:  # the curve stays within the middle of its control point and its ends
                 xs[1], ys[1] = (xs[0] + 2 * xs[1] + xs[2]) / 4, (ys[0] + 2 * ys[1] + ys[2]) / 4
             corners.append((min(xs), min(ys), max(xs), max(ys)))
-        corners += [text_extent(text) for text in self.texts]
+        corners += [text_extent(text) for text in self.texts[texts:]]
+        if not corners:
+            return 0.0, 0.0, 0.0, 0.0
         lefts, tops, rights, bottoms = zip(*corners, strict=True)
-        return min(lefts), min(tops), max(rights), max(bottoms)
+        self._within = min(lefts), min(tops), max(rights), max(bottoms)
+        self._counted = len(self.boxes), len(self.lines), len(self.texts)
+        return self._within
 
 
 BOLD = 1.17  # letters of a title are so much wider
@@ -209,9 +216,13 @@ def box_extent(box: Box) -> tuple[float, float, float, float]:
     return _turned(box.x, box.y, (-box.width / 2, box.width / 2), (-box.height / 2, box.height / 2), box.angle_deg)
 
 
+_ANCHORS = {"start": 0.0, "middle": -0.5, "end": -1.0}  # where a text begins, in its own width
+
+
 def text_extent(text: Text) -> tuple[float, float, float, float]:
-    start = {"start": 0.0, "middle": -0.5, "end": -1.0}[text.anchor] * text.width
-    sides = (start, start + text.width)
+    width = text.width
+    start = _ANCHORS[text.anchor] * width
+    sides = (start, start + width)
     return _turned(text.x, text.y, sides, (-text.size / 2, text.size / 2), text.angle_deg)
 
 

@@ -106,30 +106,24 @@ class Wires:
 
     # -- what the pointer tells ------------------------------------------------------------------------------------
 
-    @cached_property
-    def _port_names(self) -> tuple[list[str], list[str]]:
-        """[link] -> name of the port at each end."""
-        fabric = self.parts.fabric
-        names = fabric.nodes.name
-        first, second = (
-            [f"{names[n]}/{p}" for n, p in zip(node.tolist(), fabric.ports.number[slot].tolist(), strict=True)]
-            for node, slot in zip(fabric.link_nodes, (fabric.links.a, fabric.links.b), strict=True)
-        )
-        return first, second
-
     def speed_label(self, link: int) -> str:
         links = self.parts.fabric.links
         return speeds()[int(links.speed[link])].label(int(links.width[link]))
 
     def name(self, link: int) -> str:
-        """`leaf1/33 - spine1/1`"""
-        return f"{self._port_names[0][link]} - {self._port_names[1][link]}"
+        """Return `leaf1/33 - spine1/1`."""
+        fabric = self.parts.fabric
+        ports, names = fabric.ports, fabric.nodes.name
+        ends = (fabric.links.a[link], fabric.links.b[link])
+        return " - ".join(f"{names[ports.node[slot]]}/{ports.number[slot]}" for slot in ends)
 
     def title(self, links: Sequence[int], names: tuple[str, str] | None = None) -> str:
         """One link in full, or a bundle with its first few."""
         if len(links) == 1:
             return "\n".join([self.name(links[0]), *self.facts(links[0])])
-        kinds = dict.fromkeys(self.speed_label(link) for link in links)
+        lines_of, some = self.parts.fabric.links, list(links)
+        lanes = zip(lines_of.speed[some].tolist(), lines_of.width[some].tolist(), strict=True)
+        kinds = [speeds()[speed].label(width) for speed, width in dict.fromkeys(lanes)]
         lines = [f"{len(links):,} links {', '.join(kinds)}"]
         if names:
             lines[0] = f"{names[0]} - {names[1]}: {lines[0]}"

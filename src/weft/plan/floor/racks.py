@@ -12,6 +12,7 @@ hall.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -185,14 +186,15 @@ class _Stack:
 
     def _need_u(self, some: list[int]) -> int:
         """The gap above a switch that fills a rack alone is given up."""
-        gaps = sum(self.room.switch_gap_u for box in some if self.boxes.tier[box])
-        need = int(self.boxes.height_u[some].sum()) + gaps
+        tier, height, gap = self.boxes.tier, self.boxes.height_u, self.room.switch_gap_u
+        need = sum(int(height[box]) + (gap if tier[box] else 0) for box in some)
         return min(need, self.room.rack_u) if len(some) == 1 else need
 
     def _need_w(self, some: list[int]) -> float:
         """What comes as a rack takes all of the place, and brings power of its own."""
-        drawn_w = np.where(self.boxes.is_rack[some], self.room.filled_w, self.boxes.power_w[some])
-        return float(np.nansum(drawn_w))
+        whole, power_w = self.boxes.is_rack, self.boxes.power_w
+        drawn_w = (self.room.filled_w if whole[box] else float(power_w[box]) for box in some)
+        return sum(watts for watts in drawn_w if not math.isnan(watts))
 
 
 @dataclass(slots=True, kw_only=True)

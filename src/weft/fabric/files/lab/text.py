@@ -171,7 +171,9 @@ def _nodes_in_ranges(entries: dict[str, Entry]) -> Iterator[tuple[str, Entry]]:
 def _whole_servers(fabric: Fabric) -> dict[int, str]:
     """Server -> template, of those that have exactly what their template has."""
     known = _templates() | {shape: name for name in fabric.models if _is_other(name) for shape in _variant(name)}
-    whole = {server: known[shape] for server, shape in _shapes(fabric).items() if shape in known}
+    shapes = _shapes(fabric)
+    template_of = {id(shape): known.get(shape) for shape in {id(one): one for one in shapes.values()}.values()}  # few
+    whole = {server: name for server, shape in shapes.items() if (name := template_of[id(shape)]) is not None}
     # A node elsewhere with the server's name would be taken for it.
     return {
         server: template
@@ -282,15 +284,18 @@ def _cables(fabric: Fabric, whole: dict[int, str]) -> list[tuple[str, str, str]]
     bare = (only & (nodes.kind == NodeKind.HCA)).tolist()
     some, device = links.take(told), devices(fabric)
     quality = {key: getattr(some, key).tolist() for key in _QUALITY if key != "length_m"}
-    cables = []
-    for row, ends in enumerate(zip(a[told].tolist(), b[told].tolist(), strict=True)):
-        numbers = fabric.ports.number[some.a[row]], fabric.ports.number[some.b[row]]
-        names = [nodes.name[n] if bare[n] else f"{nodes.name[n]}/{p}" for n, p in zip(ends, numbers, strict=True)]
-        more = _quality(
-            device[ends[0]], device[ends[1]], some.length_m[row], **{key: quality[key][row] for key in quality}
+    ends = [
+        [nodes.name[n] if bare[n] else f"{nodes.name[n]}/{p}" for n, p in zip(node, number, strict=True)]
+        for node, number in (
+            (end[told].tolist(), fabric.ports.number[slot].tolist()) for end, slot in ((a, some.a), (b, some.b))
         )
-        cables.append((names[0], names[1], more))
-    return cables
+    ]
+    kinds = zip([device[n] for n in a[told].tolist()], [device[n] for n in b[told].tolist()], strict=True)
+    rows = zip(*ends, kinds, some.length_m, *quality.values(), strict=True)
+    return [
+        (first, second, _quality(*kind, length_m, **dict(zip(quality, values, strict=True))))
+        for first, second, kind, length_m, *values in rows
+    ]
 
 
 @lru_cache
