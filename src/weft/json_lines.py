@@ -17,7 +17,7 @@ import os
 import socket
 import socketserver
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,7 @@ class Refusal(Exception):
 class Commands(socketserver.ThreadingMixIn, socketserver.BaseServer):
     """Takes commands in threads of its own. One that returns bytes has written its JSON already.
 
-    `tells` is the name of a command that is given `progress`, to be called as often as there is any.
+    `tells` are the names of commands that are given `progress`, to be called as often as there is any.
     """
 
     daemon_threads = True
@@ -118,7 +118,7 @@ class Commands(socketserver.ThreadingMixIn, socketserver.BaseServer):
         path: Path,
         commands: Mapping[str, Callable[..., Any]],
         *,
-        tells: str = "",
+        tells: Collection[str] = (),
         longest_bytes: int = _LONGEST_BYTES,
     ) -> None:
         self.commands, self.tells, self.longest_bytes = commands, tells, longest_bytes
@@ -175,7 +175,7 @@ class _Conversation(socketserver.StreamRequestHandler):
         except (ValueError, KeyError, AttributeError, TypeError):
             known = ", ".join(self.server.commands)
             return _error(f'{line[:80]!r} is no command: send {{"do": ...}} with one of {known}', "you")
-        if do == self.server.tells:
+        if do in self.server.tells:
             asked["progress"] = self._tell_progress
         try:
             done = command(**asked)

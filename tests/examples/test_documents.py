@@ -21,12 +21,14 @@ from pathlib import Path
 import pytest
 from tests.conftest import find_dump
 from tests.documents import DOCUMENTS, ROOT, read_blocks
+from tests.interop.conftest import find_peer
 from tests.lab.mounts import need_mounts
 
 import weft
 from weft.draw import draw
 from weft.lab import control, registry
 
+_TOOL = re.compile(r"^\$ weft exec (?:--lab \w+ )?h\d+ (ib\w+|perfquery)", re.M)  # of infiniband-diags
 _DUMP = re.compile(r"\$WEFT_DUMPS/([\w.-]+)")
 
 
@@ -101,6 +103,8 @@ def test_the_blocks_of_a_document_run(document, tmp_path):
     for language, block in blocks(document, on_dumps=False):
         if "exec --sysfs" in block:
             need_mounts()
+        for program in _TOOL.findall(block):
+            find_peer(program)
         run(language, block, tmp_path)
 
 

@@ -76,6 +76,7 @@ LAB_COMMANDS = {
     "load": "Let jobs run through a lab on and on, so that its counters live; without a job, show those that do.",
     "unload": "End jobs of `weft load`; without a name all, and the clock.",
     "traffic": "Send data through a lab by the packet engine, on its subnet manager's tables; ports count it.",
+    "capture": "Capture what crosses a cable of a lab, both ways, in a file for Wireshark.",
     "down": "End a lab: the only one that runs, or the one of that name.",
 }
 # Tools of RDMA, in one module; their words are their own.

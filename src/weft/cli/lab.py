@@ -1,7 +1,9 @@
-"""`weft down`, `ps`, `exec`, `break`, `degrade`, `fix`, `load`, `traffic`: what happens to a lab that is up."""
+"""`weft down`, `ps`, `exec`, `break`, `degrade`, `fix`, `load`, `traffic`, `capture`: commands for a running lab."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -277,6 +279,51 @@ def traffic(
         f"{found['corrupted_packets']:,} packets corrupted, {found['retransmitted']:,} sent again; seed {seed}\n"
         f"What the ports counted: weft exec HOST perfquery, ibqueryerrors"
     )
+
+
+def capture(
+    port: str,
+    /,
+    *,
+    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    seconds: float | None = None,
+    packets: Whole | None = None,
+    lab: LabName = "",
+) -> None:
+    """Capture what crosses a cable of a lab, both ways, in a file for Wireshark.
+
+    MADs and packets of programs are captured; what `weft traffic` and `weft load` send is only counted. Ctrl-C ends it.
+
+    Parameters
+    ----------
+    port
+        A port of the cable: leaf1/5.
+    output
+        The file to write, in pcapng: x.pcapng.
+    seconds
+        For how long; else until Ctrl-C.
+    packets
+        Until there are so many.
+    """
+    from weft.cli.output import progress_bar
+    from weft.errors import ConfigError
+    from weft.lab import registry
+    from weft.lab.control import ask
+
+    if (seconds is not None and seconds <= 0) or (packets is not None and packets <= 0):
+        raise ConfigError("--seconds and --packets must be above 0")
+    words = {"port": port, "path": str(output.absolute()), "seconds": seconds, "packets": packets}
+    count = 0
+    with progress_bar(f"capturing at {port}") as change:
+
+        def tell(so_far: int, most: int) -> None:
+            nonlocal count
+            count = so_far
+            change(description=f"{so_far:,} packets at {port}", completed=so_far, total=most or None)
+
+        with suppress(KeyboardInterrupt):
+            count = ask(registry.find(lab), "capture", None, tell, **words)["packets"]
+    print(f"{output}: {count:,} packets")
 
 
 def _tell(lab: str, do: str, done: str, **words: Any) -> None:

@@ -302,7 +302,7 @@ def follow(
     sl: int,
     p_key: int,
     size_bytes: int,
-    crosses: Callable[[int, int], bool] = lambda out, far: True,
+    crosses: Callable[[int, int, int], bool] = lambda out, far, vl: True,
 ) -> Iterator[tuple[int, int, Hop]]:
     """A packet, of one to a group every copy: the port that it came to, the VL on which, and what becomes of it there.
 
@@ -324,7 +324,7 @@ def follow(
                 yield at, vl, Hop(hop.slot, 0, Reason.LOOP)
                 continue
             yield at, vl, hop
-            if far != NONE and crosses(hop.slot, far):
+            if far != NONE and crosses(hop.slot, far, hop.vl):
                 entered.add(far)
                 came.append((far, hop.vl, False))
 

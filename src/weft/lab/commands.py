@@ -11,7 +11,7 @@ from weft.lab.registry import Entry
 
 
 def serve_commands(lab: Lab, entry: Entry) -> Commands:
-    return Commands(entry.socket, _commands(lab), tells="traffic")
+    return Commands(entry.socket, _commands(lab), tells=("traffic", "capture"))
 
 
 def _commands(lab: Lab) -> dict[str, Callable[..., Any]]:
@@ -30,6 +30,7 @@ def _commands(lab: Lab) -> dict[str, Callable[..., Any]]:
         "port_counts": lab.port_counts,
         "sysfs": lab.sysfs,
         "traffic": lab.traffic,
+        "capture": lab.capture,
         "nodes": lambda: [
             [node.name, node.kind.name.lower()] for node in map(lab.fabric.node, lab.subnet.devices.nodes)
         ],

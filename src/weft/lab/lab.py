@@ -45,6 +45,7 @@ from weft.verbs.carriers.lab.connection import SUFFIX
 from weft.verbs.carriers.places import place_of
 
 if TYPE_CHECKING:
+    from weft.lab.capture import Captures
     from weft.lab.join.gate import Gate
     from weft.lab.load import JobSpec, LabLoad
     from weft.lab.traffic import LabTraffic
@@ -232,6 +233,27 @@ class Lab:
         from weft.lab.traffic import LabTraffic  # most labs carry none, and start sooner without
 
         return LabTraffic(self.server, self._fabric_now)
+
+    def capture(
+        self,
+        port: str,
+        path: str,
+        *,
+        seconds: float | None = None,
+        packets: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> dict[str, Any]:
+        """Write what crosses the cable of a port to a pcapng file, both ways, for so long or until there is so much.
+
+        `progress` is told how many packets there are, and ends it by raising. Returns packets and bytes.
+        """
+        return self._captures.run(port, Path(path), seconds=seconds, packets=packets, progress=progress)
+
+    @cached_property
+    def _captures(self) -> Captures:
+        from weft.lab.capture import Captures  # most labs have none
+
+        return Captures(self.server, self.metered_paths)
 
     # -- a steady load ------------------------------------------------------------------------------------------------
 

@@ -189,6 +189,7 @@ def clean_path(devices: Devices, slot: int, lid: int, sl: int, p_key: int, mtu_b
         return None
     path = walk(devices, slot, dlid=lid, sl=sl, p_key=p_key, size_bytes=mtu_bytes + HEADERS_BYTES)
     bad = not devices.erring.isdisjoint(path.out)
+    bad |= devices.tap is not None and not devices.tap.slots.isdisjoint(path.out)
     ends_at_adapter = not devices.is_switch[devices.node_of[path.end]]
     return path if path.reason is Reason.ARRIVED and ends_at_adapter and not bad else None
 

@@ -31,6 +31,7 @@ from weft.fabric.forwarding import Plane
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology
+from weft.mad.tap import Tap
 from weft.mad.traps import Traps
 from weft.wire.port_info import Capability, PortInfo
 
@@ -102,6 +103,7 @@ class Devices(Plane):
         """State that is empty when all is well."""
         self.broken: set[int] = set()  # slots whose cable is pulled
         self.dead: set[int] = set()  # nodes without power
+        self.tap: Tap | None = None
         self.physical_errors: dict[int, int] = {}  # slot -> errors not yet made good by MADs that came well
         self.limits: dict[int, tuple[int, int]] = {}  # link -> widths and speeds that its cable can do
         self.flaps: dict[int, float] = {}  # link -> how often an hour it goes down and comes up again
@@ -170,7 +172,17 @@ class Devices(Plane):
         self.fabric = fabric
         hurt = np.flatnonzero(fabric.receive_error_rate > 0).tolist()
         self.erring = {self.cable[slot] for slot in hurt if self.cable[slot] != NONE}  # what leaves there may be hurt
-        self.risky = self.erring | {self.cable[slot] for slot in self.erring}  # both ends of such cables
+        self._find_risky()
+
+    def set_tap(self, tap: Tap | None) -> None:
+        """Give frames that cross some cables to a function; None: to nobody any more."""
+        self.tap = tap
+        self._find_risky()
+
+    def _find_risky(self) -> None:
+        """Find the ports at both ends of cables that may hurt a MAD, or that somebody listens at."""
+        tapped = self.tap.slots if self.tap is not None else frozenset()
+        self.risky = {*self.erring, *(self.cable[slot] for slot in self.erring), *tapped}
 
     # -- what changes from inside -----------------------------------------------------------------------------------
 

@@ -200,9 +200,11 @@ class _Journey:
             elif hop.reason:
                 self.drop(*hop[::2])
 
-    def _cross(self, slot: int, far: int) -> bool:
+    def _cross(self, slot: int, far: int, vl: int) -> bool:
         """Over a cable; False if that is a bad one, and hurts it: it came, and is counted among what came."""
         devices = self.devices
+        if devices.tap is not None:
+            devices.tap.cross_packet(slot, as_received(self.packet, vl))
         devices.fabric.counters[slot] += self.sent
         devices.details[slot, "port_xmit_data_sl", self.sl] += self.words
         devices.fabric.counters[far] += self.received

@@ -140,6 +140,7 @@ class Subnet:
         self.lost = True
         if devices.node_of[slot] in devices.dead:
             return None
+        self._announce(smp, PERMISSIVE_LID, dlid)
         if smp[3] & RESPONSE:
             at = transit.go_back_directed(devices, slot, smp)
             if at != NONE:
@@ -155,6 +156,7 @@ class Subnet:
         if not sma.answer(devices, trip.end, smp):
             self.lost = smp[3] not in _UNANSWERED
             return None
+        self._announce(smp, PERMISSIVE_LID, dlid)
         self.lost = not transit.return_trip(devices, trip, slot)
         return None if self.lost else smp
 
@@ -163,7 +165,8 @@ class Subnet:
         self.lost = True
         if devices.node_of[slot] in devices.dead:
             return None
-        at, index = devices.own_slot(slot), 0
+        at, index, slid = devices.own_slot(slot), 0, devices.lid(slot)
+        self._announce(mad, slid, dlid)
         if dlid != PERMISSIVE_LID:
             path = transit.lid_path(devices, slot, dlid, smp)
             index = 0 if smp or path is None else self._matched(at, path, mad, dlid, pkey_index)
@@ -171,7 +174,6 @@ class Subnet:
                 return None
             at = path.end
         agent = sma.answer if smp else _AGENTS.get(mad[1])
-        slid = devices.lid(slot)
         program = smp and mad[17] in _FOR_PROGRAMS and not mad[16] and not self._for_agent(at, mad)
         if agent is None or program or mad[3] & RESPONSE:
             self._hand_over(at, slid, dlid, mad, index)
@@ -183,8 +185,13 @@ class Subnet:
             self.lost = False
         else:
             path = transit.lid_path(devices, at, slid, smp)
+            self._announce(mad, dlid, slid)
             self.lost = path is None or not transit.travel(devices, path)
         return None if self.lost else mad
+
+    def _announce(self, mad: bytearray, slid: int, dlid: int) -> None:
+        if self.devices.tap is not None:
+            self.devices.tap.announce(mad, slid, dlid)
 
     def _matched(self, slot: int, path: MadPath, mad: bytearray, dlid: int, pkey_index: int | None) -> int:
         """The index of the P_Key that a MAD of QP 1 matches where it arrives; NONE, and counted, if none.

@@ -101,6 +101,8 @@ def travel(devices: Devices, path: MadPath) -> bool:
     """One MAD along a path; False if a bad cable loses it."""
     if devices.erring and not devices.erring.isdisjoint(path.out):
         return _risk(devices, path.out)
+    if devices.tap is not None:
+        devices.tap.cross(path.out)
     if not path.listed:
         note(devices, path)
     path.there += 1
@@ -114,6 +116,8 @@ def travel_back(devices: Devices, path: MadPath) -> bool:
         return False
     if devices.erring and not devices.erring.isdisjoint(ends):
         return _risk(devices, tuple(ends))
+    if devices.tap is not None:
+        devices.tap.cross(ends)
     if not path.listed:
         note(devices, path)
     path.back += 1
@@ -132,6 +136,8 @@ def _risk(devices: Devices, out: tuple[int, ...]) -> bool:
         far = devices.cable[slot]
         devices.sent[slot] += 1
         devices.received[far] += 1  # damaged or not
+        if devices.tap is not None:
+            devices.tap.cross((slot,))
         if slot in devices.erring and not survives(devices, slot, MAD_BITS):
             return False
     return True

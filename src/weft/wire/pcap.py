@@ -70,12 +70,17 @@ class PcapngWriter:
     """Interfaces with names, as many as there are ports to look at; times in picoseconds."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._file, self._link_types = file, list[LinkType]()
+        self._file, self._link_types, self._ps_per_unit = file, list[LinkType](), list[int]()
         self._block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1) + _option(4, b"weft"))
 
-    def add_interface(self, name: str, link_type: LinkType) -> int:
-        """Declare an interface; what it returns is for `write`."""
-        options = _option(2, name.encode()) + _option(9, b"\x0c") + _option(0, b"")  # name; times are in 10^-12 s
+    def add_interface(self, name: str, link_type: LinkType, *, is_wall_clock: bool = False) -> int:
+        """Declare an interface; what it returns is for `write`.
+
+        is_wall_clock: times count from 1970 and are kept in nanoseconds, as picoseconds since then have no room.
+        """
+        decimals = 9 if is_wall_clock else 12
+        options = _option(2, name.encode()) + _option(9, bytes((decimals,))) + _option(0, b"")
+        self._ps_per_unit.append(10 ** (12 - decimals))
         self._block(1, struct.pack("<HHI", link_type, 0, SNAP_BYTES) + options)
         self._link_types.append(link_type)
         return len(self._link_types) - 1
@@ -84,7 +89,8 @@ class PcapngWriter:
         if not 0 <= interface < len(self._link_types):
             raise ConfigError(f"interface {interface} of {len(self._link_types)}: use what add_interface returned")
         frame = _as_written(self._link_types[interface], frame, time_ps)
-        head = struct.pack("<IIIII", interface, time_ps >> 32, time_ps & 0xFFFFFFFF, len(frame), len(frame))
+        units = time_ps // self._ps_per_unit[interface]
+        head = struct.pack("<IIIII", interface, units >> 32, units & 0xFFFFFFFF, len(frame), len(frame))
         self._block(6, head + frame + bytes(-len(frame) % 4))
 
     def _block(self, kind: int, body: bytes) -> None:
