@@ -219,7 +219,7 @@ def test_variables_of_nccl_are_taken_from_its_environment(
     printed = capsys.readouterr().out
     assert "memory=gpudirect NCCL_ALGO=Ring NCCL_MAX_CTAS=4\n" in printed
     assert "Ring/Simple/4 " in printed
-    assert "# Of the environment, without effect here: NCCL_DEBUG\n" in printed
+    assert "# Of NCCL's environment, without effect here: NCCL_DEBUG\n" in printed
     app([*command, "--NCCL_ALGO", "Tree"])
     assert "Tree/Simple/4 " in capsys.readouterr().out
     monkeypatch.setenv("NCCL_ALGO", "^NVLS,NVLSTree")
@@ -259,3 +259,23 @@ def test_nobody_starts_it_by_mpirun(monkeypatch: pytest.MonkeyPatch) -> None:
     for command in (["nccl", "all_reduce", PAIR], ["osu", "latency", "star:hosts=2"]):
         with pytest.raises(ConfigError, match=r"16 processes of weft .* without mpirun"):
             app(command)
+
+
+def test_a_server_without_one_of_its_rails_has_that_much_less_bandwidth(capsys: pytest.CaptureFixture[str]) -> None:
+    times = []
+    for fault in ([], ["--fault", "cut:dgx2/mlx5_3/1"]):
+        app(["nccl", "all_reduce", "superpod:su=1,servers=4", "-b", "8G", "-e", "8G", "--algo", "Ring", *fault])
+        printed = capsys.readouterr().out
+        times.append(float(rows(printed)[0][5]))
+    assert "removed the cable of dgx2/mlx5_3/1" in printed
+    assert times[1] / times[0] == pytest.approx(8 / 7, rel=0.02)
+    with pytest.raises(ConfigError, match="`weft train` has it"):
+        app(["nccl", "all_reduce", "superpod:su=1,servers=4", "--fault", "flap:dgx1/mlx5_0/1@5s"])
+
+
+def test_of_many_ranks_the_first_and_last_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    app(["nccl", "all_reduce", "superpod:su=1,servers=9", "-b", "1M", "-e", "1M"])
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("#  ")]
+    assert [line for line in lines if "Rank" in line][7:9] == [lines[7], lines[9]]
+    assert "#  ... 56 more ranks (--json lists all 72)" in lines
+    assert "Rank 71 " in lines[16]

@@ -66,8 +66,11 @@ def test_where_none_of_them_can_be_taken_the_reasons_are_said():
     only = replace(PAIR, algorithms=(Algorithm.NVLS,))
     with pytest.raises(ConfigError, match="NVLS is off, more than one node without SHARP"):
         estimate(only, Collective.ALL_REDUCE, 1 << 20)
-    with pytest.raises(ConfigError, match="there is no NVLS for it"):
-        estimate(only, Collective.ALL_TO_ALL, 1 << 20)
+
+
+def test_sends_between_pairs_have_no_algorithm_to_choose():
+    only = replace(PAIR, algorithms=(Algorithm.NVLS,))
+    assert estimate(only, Collective.ALL_TO_ALL, 1 << 20).parts == estimate(PAIR, Collective.ALL_TO_ALL, 1 << 20).parts
 
 
 def test_who_names_ll128_has_it_where_nccl_by_itself_would_not_take_it():

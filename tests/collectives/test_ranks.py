@@ -64,6 +64,21 @@ def test_gpus_share_the_rails_that_are_left():
     assert ranks.rail_of.tolist() == [0, 0, 1, 2, 3, 4, 5, 6]
 
 
+def test_a_rail_that_one_server_lacks_is_used_by_none():
+    fabric = faults.remove_link(weft.load("superpod:su=1,servers=3"), "dgx2/mlx5_4/1")
+    ranks = place(fabric)
+    names = [[fabric.port(slot).name.split("/")[1] for slot in row] for row in ranks.adapters.tolist()]
+    assert names[0] == names[1] == names[2]
+    assert (ranks.rails, len(ranks), "mlx5_4" in names[0]) == (7, 24, False)
+
+
+def test_servers_that_lack_different_rails_use_as_many_each():
+    fabric = weft.load("superpod:su=1,servers=3")
+    for cable in ("dgx2/mlx5_4/1", "dgx3/mlx5_0/1"):
+        fabric = faults.remove_link(fabric, cable)
+    assert place(fabric).adapters.shape == (3, 7)
+
+
 def test_plain_hosts_have_one_rank_each():
     ranks = place(weft.load("star:hosts=5"), ["h2", "h4"])
     assert (len(ranks), ranks.per_server, ranks.servers) == (2, 1, ("h2", "h4"))
@@ -83,8 +98,8 @@ def test_servers_that_cannot_be_are_refused(names, error, words):
 
 
 def test_servers_that_differ_are_refused_by_name():
-    fabric = faults.remove_link(weft.load("superpod:su=1,servers=3"), "dgx2/mlx5_0/1")
-    with pytest.raises(ConfigError, match=r"dgx1 has 8 adapters .* dgx2 has 7"):
+    fabric = faults.kill(weft.load("superpod:su=1,servers=3"), "dgx2/gpu3")
+    with pytest.raises(ConfigError, match=r"dgx1 has 8 GPUs, dgx2 has 7"):
         place(fabric)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -38,6 +39,7 @@ def nccl(
     step: Annotated[str, Parameter(name=["--stepbytes", "-i"])] = "",
     kinds: Kinds = "",
     servers: Servers = "",
+    fault: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = (),
     algo: Annotated[str, _variable("NCCL_ALGO", "--algo")] = "",
     proto: Annotated[str, _variable("NCCL_PROTO", "--proto")] = "",
     channels: Whole | None = None,
@@ -92,6 +94,9 @@ def nccl(
         From one size to the next. Else 2, unless --stepbytes is given.
     step
         Bytes from one size to the next; not with a factor.
+    fault
+        Break this before the run, and route around it: cut:dgx1/mlx5_0/1, slow:leaf1/3=4xHDR or dead:spine1. May be
+        given several times.
     algo
         Among which NCCL chooses: Ring, Tree, NVLS, NVLSTree, CollNetDirect, CollNetChain, PAT. Ring,Tree are two, ^NVLS
         all others, ^NVLS;allreduce:Ring with a list for one collective. Else all.
@@ -127,7 +132,7 @@ def nccl(
     datatype
         Of an element: float, half, bfloat16, double, int32, uint32, int64 or uint64. Times are of bytes.
     op
-        sum: others are not modelled.
+        Accepted and ignored where it is sum: others are not modelled.
     register
         2: buffers are registered as windows, for NCCL's symmetric kernels. Else 0.
     win
@@ -155,18 +160,18 @@ def nccl(
     seed
         Of hashes.
     gpus
-        As in command lines of nccl-tests: GPUs of a thread. With --nthreads, 1 or all GPUs of a server.
+        Accepted and ignored, from command lines of nccl-tests: GPUs of a thread; with --nthreads, 1 or all of a server.
     threads
-        Of a process, likewise.
+        Accepted and ignored: threads of a process, likewise.
     iterations
-        Taken and without effect: every iteration of a simulated run is the same.
+        Accepted and ignored: every iteration of a simulated run is the same.
     warmup
-        Likewise.
+        Accepted and ignored.
     check
-        Likewise: programs are proved, where they are small enough.
+        0: prove nothing, #wrong is N/A. Else programs are proved, where they are small enough.
     """
     from weft.collectives import nccl_tests
-    from weft.collectives.bench import Settings, run
+    from weft.collectives.bench import Settings, run, without_effect
     from weft.collectives.environment import permitted
     from weft.collectives.kinds import Algorithm, Protocol
     from weft.collectives.kinds import collective as find_collective
@@ -219,17 +224,27 @@ def nccl(
         sym_ctas=sym_ctas,
         sym_tma=None if sym_tma is None else sym_tma == 1,
         sym_gin=sym_gin != 0,
+        prove=check != 0,
         options=Options(**chosen, seed=seed),
     )
     if not spec:
         raise ConfigError(f"{collective} needs a cluster: weft nccl {collective} superpod:su=1 --servers 2")
     with progress_bar(f"reading {spec}"):
-        ranks = _place(as_kinds(spec, kinds), servers)
+        ranks = _place(as_kinds(spec, kinds), servers, fault)
     if gpus is not None and gpus * threads not in (1, ranks.per_server):
         raise ConfigError(
             f"-g {gpus} -t {threads}: all {ranks.per_server} GPUs of a server of {spec} take part: give "
             f"-g {ranks.per_server} or -g 1, or a server that has fewer, server=hgx-h100-4"
         )
+    alone = len(ranks.servers) == 1
+    for flag, idle, why in (
+        ("--network", alone and network is not None, "one server sends nothing over a network"),
+        ("--paths", alone and paths is not None, "one server sends nothing over a network"),
+        ("--no-gpudirect", alone and not gpudirect, "one server sends nothing over a network"),
+        ("--explain", explain and form.is_data, "it adds columns to the table, which data has anyway"),
+    ):
+        if idle:
+            raise ConfigError(f"{flag} changes nothing here: {why}. Leave it out")
     with progress_bar("sizes") as change:
         found = run(ranks, settings, lambda done, of: change(completed=done, total=of))
     if tuner is not None:
@@ -246,13 +261,13 @@ def nccl(
         return
     for line in nccl_tests.text(found, explain=explain):
         print(line)
-    idle = _without_effect()
-    if idle:
-        print(f"# Of the environment, without effect here: {', '.join(idle)}")
+    unused = [*_unknown_variables(), *without_effect(found)]
+    if unused:
+        print(f"# Of NCCL's environment, without effect here: {', '.join(unused)}")
     say_written(tuner, picture, before="# ")
 
 
-def _without_effect() -> list[str]:
+def _unknown_variables() -> list[str]:
     """Variables of NCCL's that are set and are no option."""
     from weft.cli import app
 
@@ -275,13 +290,19 @@ def _sizes(min_bytes: str, max_bytes: str, factor: int | None, step: str) -> Siz
     )
 
 
-def _place(spec: str, servers: str) -> Ranks:
+def _place(spec: str, servers: str, faults: Sequence[str]) -> Ranks:
     from weft.collectives.cluster import check_gpus
     from weft.collectives.ranks import pick_servers, place
+    from weft.errors import ConfigError
     from weft.fabric.spec import load
     from weft.sim.perftest import prepare
+    from weft.training.failures import parse_fault
 
     fabric = load(spec)
+    for one in map(parse_fault, faults):
+        if one.kind == "flap":
+            raise ConfigError(f"--fault {one} is over some time: `weft train` has it; cut: or slow: are for good")
+        fabric = one.break_(fabric)
     chosen = pick_servers(fabric, servers)
     check_gpus(fabric, chosen)
     return place(prepare(fabric), chosen)

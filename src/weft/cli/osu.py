@@ -11,6 +11,7 @@ from weft.cli.elsewhere import check_words
 from weft.cli.output import console, print_data, progress_bar, say_written, table
 
 if TYPE_CHECKING:
+    from weft.collectives.osu.bench import Settings
     from weft.collectives.osu.calibration import Figure, Run
     from weft.collectives.ranks import Ranks
 
@@ -23,17 +24,17 @@ def osu(
     spec: Annotated[str, NAMES_FILE] = "",
     /,
     *,
-    ppn: Whole = 1,
+    ppn: Whole | None = None,
     mpi: str = "openmpi",
     coll: str = "",
     ucx_tls: Annotated[str, Parameter(name="--UCX_TLS")] = "",
-    map_by: str = "slot",
+    map_by: str = "",
     message_size: Annotated[str, Parameter(name=["--message-size", "-m"])] = "",
     kinds: Kinds = "",
     servers: Servers = "",
     sharp: Annotated[bool, Parameter(negative="")] = False,
     registration_cache: bool = True,
-    window: Annotated[Whole, Parameter(name=["--window-size", "-W"])] = 64,
+    window: Annotated[Whole | None, Parameter(name=["--window-size", "-W"])] = None,
     network: str | None = None,
     paths: str | None = None,
     full: Annotated[bool, Parameter(name=["--full", "-f"], negative="")] = False,
@@ -55,7 +56,8 @@ def osu(
     spec
         A topology, `fat-tree:hosts=64`, or the path of a file.
     ppn
-        Processes on each server; those of one server talk through shared memory.
+        Processes on each server; those of one server talk through shared memory. Else 1. Latency and bandwidth are
+        between two servers, or between the 2 processes of one.
     mpi
         The library whose rules choose the algorithm: openmpi or mvapich2.
     coll
@@ -63,7 +65,7 @@ def osu(
     ucx_tls
         Transports that UCX may take: without sm, as in `ib,self`, the processes of a server talk through its adapter.
     map_by
-        Ranks go server by server, slot or core, or to one server after the other, node.
+        Ranks go server by server, slot or core, or to one server after the other, node. Else slot.
     message_size
         The largest, or the smallest and the largest: 1M, 4:1M. Else as the test has them.
     sharp
@@ -71,7 +73,7 @@ def osu(
     registration_cache
         Registered memory is kept; else every rendezvous registers it again.
     window
-        Messages that bw and bibw have under way.
+        Messages that bw and bibw have under way. Else 64.
     network
         infiniband, omni-path, roce, roce-v1 or tcp. Else as the links speak; Ethernet is roce.
     paths
@@ -87,9 +89,9 @@ def osu(
     seed
         Of hashes.
     iterations
-        Taken and without effect: every iteration of a simulated run is the same.
+        Accepted and ignored: every iteration of a simulated run is the same.
     warmup
-        Likewise.
+        Accepted and ignored.
     """
     from weft.collectives.osu import curve, report
     from weft.collectives.osu.bench import Settings, find_test, run
@@ -102,6 +104,9 @@ def osu(
     if test == "calibration":
         _calibrate(spec, form)
         return
+    columns = {"--full": full, "--no-band": not band, "--explain": explain}
+    for flag in (flag for flag, given in columns.items() if given and form.is_data):
+        raise ConfigError(f"{flag} is about columns of the table, and data has them all: leave it out")
     chosen: dict[str, Any] = {"network": network, "paths": paths}  # by name: Options knows which there are
     least, most = _limits(message_size)
     settings = Settings(
@@ -109,11 +114,11 @@ def osu(
         mpi=mpi,
         coll=coll,
         ucx_tls=ucx_tls,
-        map_by=map_by,
-        ppn=ppn,
+        map_by=map_by or "slot",
+        ppn=1 if ppn is None else ppn,
         min_bytes=least,
         max_bytes=most,
-        window=window,
+        window=64 if window is None else window,
         sharp=sharp,
         cached=registration_cache,
         options=Options(**chosen, seed=seed),
@@ -125,6 +130,7 @@ def osu(
         curve.check_picture(settings.test)
     with progress_bar(f"reading {spec}"):
         ranks = _place(as_kinds(spec, kinds), servers)
+    _check_idle(settings, len(ranks.servers), ppn=ppn, map_by=map_by, window=window, full=full)
     with progress_bar("sizes") as change:
         found = run(ranks, settings, lambda done, of: change(completed=done, total=of))
     if picture is not None:
@@ -135,6 +141,31 @@ def osu(
     for line in report.text(found, full=full, band=band, explain=explain):
         print(line)
     say_written(picture, before="# ")
+
+
+def _check_idle(
+    settings: Settings, servers: int, *, ppn: int | None, map_by: str, window: int | None, full: bool
+) -> None:
+    """Refuse options that could change nothing in this test on so many servers."""
+    from weft.errors import ConfigError
+
+    test, options = settings.test, settings.options
+    pair = test.collective is None
+    two = f"osu_{test} is between two processes"
+    alone = "one server sends nothing over a network"
+    for flag, idle, why in (
+        ("--ppn", pair and ppn is not None and (servers > 1 or ppn > 2), f"{two}, of two servers or of one"),
+        ("--coll", pair and bool(settings.coll), two),
+        ("--map-by", bool(map_by) and (pair or servers == 1 or settings.ppn == 1), "ranks lie as they do without"),
+        ("--window-size", window is not None and not test.is_bandwidth, "only bw and bibw have windows"),
+        ("--message-size", test.max_bytes == 0 and settings.max_bytes is not None, "a barrier has no bytes"),
+        ("--full", pair and full, two),
+        ("--network", servers == 1 and options.network is not None, alone),
+        ("--paths", servers == 1 and options.paths is not None, alone),
+        ("--no-registration-cache", servers == 1 and not settings.cached, "shared memory is not registered"),
+    ):
+        if idle:
+            raise ConfigError(f"{flag} changes nothing here: {why}. Leave it out")
 
 
 def _limits(message_size: str) -> tuple[int | None, int | None]:

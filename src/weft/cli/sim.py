@@ -51,6 +51,7 @@ def sim(
 
     _check_outputs(outputs)
     chosen = find_engine(engine)
+    _check_network(network, chosen.name)
     loads = _loads(traffic, messages, outputs)
     ways = (network.paths or "").split(",") if loads else [network.paths]
     options = [_options(network, outputs, way or None) for way in ways]
@@ -92,6 +93,24 @@ def _check_outputs(outputs: Outputs) -> None:
             check(path)
     if outputs.plot_queue is not None and not outputs.watch:
         raise ConfigError("--plot-queue needs to know whose queues: add --watch leaf1/3, or several by commas")
+    if outputs.watch_every_us is not None and not outputs.watch:
+        raise ConfigError("--watch-every-us says how often --watch looks: add --watch leaf1/3, or leave it out")
+
+
+def _check_network(network: Network, engine: str) -> None:
+    """Refuse what this engine or network has not."""
+    from weft.errors import ConfigError
+
+    of_packets = {
+        "--buffer": network.buffer is not None,
+        "--skip-tolerance": network.skip_tolerance > 0,
+        "--congestion-control": network.congestion_control is not None,
+    }
+    for flag, given in of_packets.items():
+        if given and engine in ("flow", "analytic"):
+            raise ConfigError(f"{flag} is about packets, and the {engine} engine has none: leave it out")
+    if network.routed and network.network != "roce-v1":
+        raise ConfigError("--routed keeps packets of RoCE v1 below their leaf: add --network roce-v1, or leave it out")
 
 
 def _loads(traffic: str | None, messages: Messages, outputs: Outputs) -> list[float]:
@@ -134,7 +153,7 @@ def _options(network: Network, outputs: Outputs, paths: str | None) -> Options:
         buffer_bytes=parse_size_bytes(network.buffer) if network.buffer else 0,
         skip_tolerance=network.skip_tolerance,
         watch=tuple(outputs.watch.split(",")) if outputs.watch else (),
-        watch_every_ps=_ps("--watch-every-us", outputs.watch_every_us),
+        watch_every_ps=_ps("--watch-every-us", 1.0 if outputs.watch_every_us is None else outputs.watch_every_us),
     )
 
 

@@ -46,7 +46,7 @@ class Network:
     memory: str = "host"
     """Where the data lies: host, gpudirect or staged."""
     routed: bool = False
-    """Ethernet: every leaf is an IP subnet of its own."""
+    """With --network roce-v1: every leaf is an IP subnet of its own, which such packets cannot leave."""
     mtu: Whole = 0
     """Payload of a packet in bytes. [4096; tcp 8960, omni-path 8192]"""
     buffer: str | None = None
@@ -68,8 +68,8 @@ class Outputs:
 
     watch: str | None = None
     """Ports whose output queue is sampled: leaf1/3,leaf2/1."""
-    watch_every_us: float = 1.0
-    """How often."""
+    watch_every_us: float | None = None
+    """How often. [1]"""
     plot_queue: File = None
     """Those queues over time, .png, .svg or .pdf."""
     picture: File = None

@@ -40,16 +40,20 @@ def train(
     model
         By name, llama3-70b or gpt3-175b; or the path of a Hugging Face config.json. Needed but for --validate.
     """
+    from weft.errors import ConfigError
     from weft.sim.engines import find_engine
     from weft.units import parse_count
 
     if outputs.validate:
+        rest = (model, where, cut, shape, trouble, replace(outputs, validate=False, form=NO_OUTPUTS.form))
+        if rest != ("", NO_WHERE, NO_CUT, NO_SHAPE, NO_TROUBLE, NO_OUTPUTS):
+            raise ConfigError("--validate prints published steps and runs nothing: leave out all but --json or --csv")
         print_validation(outputs.form)
         return
     _check(where, outputs)
     tokens = None if outputs.tokens is None else parse_count("tokens", outputs.tokens)
     one = _model(model, shape)
-    engine = find_engine(where.engine)
+    engine = find_engine(where.engine or "flow")
     sites = _sites(where, cut, outputs)
     check_trouble(trouble, sites[0][0], outputs)
     if outputs.search:
@@ -82,6 +86,9 @@ def _check(where: Where, outputs: Outputs) -> None:
     ):
         if given and clash:
             raise ConfigError(f"{flag} stands instead of {other}: leave out one of them")
+    closed = {"--tokens": outputs.tokens, "--slowest": where.slowest, "--engine": where.engine}
+    for flag in (flag for flag, given in closed.items() if outputs.search and given is not None):
+        raise ConfigError(f"{flag} changes nothing in --search, which compares layouts in closed form: leave it out")
     if outputs.picture is not None and not many:
         raise ConfigError("--picture draws what --scale or --compare finds: add one of them; --timeline draws one step")
     if outputs.strong and outputs.scale is None:
@@ -133,6 +140,8 @@ def _site(where: Where, cut: Cut) -> Site:
         )
     fabric = as_kinds(where.fabric, where.kinds) if where.fabric else None
     site = find_site(fabric, gpus=gpus, servers=where.servers, server=where.server, seed=where.seed, **rules)
+    for flag in (f"--{name}" for name, given in rules.items() if given is not None and site.servers == 1):
+        raise ConfigError(f"{flag} changes nothing here: one {site.template.name} sends nothing over a network")
     if cut.dp is not None and cut.dp * each != site.gpus:
         raise ConfigError(
             f"dp*tp*pp*cp = {cut.dp}*{cut.tp or 1}*{cut.pp or 1}*{cut.cp or 1} = {cut.dp * each} and there are "
@@ -180,7 +189,21 @@ def _layouts(
     for each in made:
         check(each, one)
         check_fits(each, one, first.gpu.entry.memory_gbyte)
+    _check_idle(made, one, cut)
     return [made for _ in sites]
+
+
+def _check_idle(made: Sequence[Layout], one: Transformer, cut: Cut) -> None:
+    """Refuse what was given and changes nothing in any of these layouts."""
+    from weft.errors import ConfigError
+    from weft.training.idle import without_effect
+
+    changed = {field: value for field, value in asdict(cut).items() if value != getattr(NO_CUT, field)}
+    for field, value in changed.items():
+        reasons = [without_effect(layout, one).get(field) for layout in made]
+        if all(reasons):
+            flag = f"--{'no-' * (value is False)}{field.replace('_', '-')}"
+            raise ConfigError(f"{flag} changes nothing here: {reasons[0]}. Leave it out")
 
 
 def _fastest(one: Transformer, site: Site, given: dict[str, Any], change: Any) -> Layout:
@@ -247,7 +270,7 @@ def _tell(curves: Sequence[Curve], tokens: float | None, told: dict[str, Any], o
 
     many = outputs.compare is not None or outputs.scale is not None
     if outputs.form.is_data and many:
-        print_data(outputs.form, report(curves), "runs")
+        print_data(outputs.form, report(curves, tokens), "runs")
     elif outputs.form.is_data:
         print_data(outputs.form, tables.facts(curves[0].runs[0], tokens) | told)
     else:

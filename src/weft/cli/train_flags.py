@@ -92,16 +92,16 @@ class Where:
     [that of the server's adapters]"""
     kinds: Kinds = ""
     servers: Servers = ""
-    server: str = "dgx-h100"
-    """With a fabric by name: dgx-a100, dgx-h100, dgx-b200 or the path of a template of your own, my-server.yaml."""
+    server: str | None = None
+    """With a fabric by name: dgx-a100, dgx-b200 or the path of a template of your own, my-server.yaml. [dgx-h100]"""
     network: str | None = None
     """infiniband, omni-path, roce, roce-v1 or tcp. [as the fabric's]"""
     paths: str | None = None
     """table, adaptive, ecmp or spray. [as the fabric's]"""
     slowest: float | None = None
     """How many times longer than the mean the slowest GPU computes, 1.3: all wait for it. [as so many GPUs differ]"""
-    engine: str = "flow"
-    """flow (fair rates), analytic (closed forms over the routes) or packet (every packet, for a slice)."""
+    engine: str | None = None
+    """flow (fair rates), analytic (closed forms over the routes) or packet (every packet, for a slice). [flow]"""
     seed: Whole = 1
     """Of the hashes by which Ethernet switches choose paths."""
 

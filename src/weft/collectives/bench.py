@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import msgspec
 
@@ -109,6 +110,7 @@ class Settings:
     sym_ctas: int = 0  # NCCL_SYM_CTAS
     sym_tma: bool | None = None  # NCCL_SYM_TMA_ENABLE
     sym_gin: bool = True  # NCCL_SYM_GIN_KERNELS_ENABLE
+    prove: bool = True  # -c of nccl-tests: execute the algorithm's program and check what it computes
     options: Options = field(default_factory=lambda: Options(memory=Memory.GPUDIRECT))
 
     def __post_init__(self) -> None:
@@ -262,23 +264,69 @@ def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] |
         connections = CONNECTIONS * settings.qps
         networks = measure(ranks, settings.options, patterns=patterns, connections=connections).networks
     proved: dict[str, int | None] = {}
-    rows, fitted = [], settings.times
+    rows = []
     for size_bytes, count in sizes:
-        found = estimate(
-            cluster,
-            kind,
-            size_bytes,
-            networks=networks,
-            channels=settings.channels,
-            chunk_bytes=settings.chunk_bytes,
-            fitted=fitted,
-        )
+        found = _estimate(settings, cluster, size_bytes, networks)
         if found.name not in proved:
-            proved[found.name] = _prove(cluster, kind, found)
+            proved[found.name] = _prove(cluster, kind, found) if settings.prove else None
         rows.append(Row(size_bytes=size_bytes, count=count, estimate=found, wrong=proved[found.name]))
         if progress is not None:
             progress(len(rows), len(sizes))
     return Table(ranks=ranks, settings=settings, cluster=cluster, networks=networks, rows=tuple(rows))
+
+
+def _estimate(settings: Settings, cluster: Cluster, size_bytes: int, networks: Networks | None) -> Estimate:
+    return estimate(
+        cluster,
+        settings.collective,
+        size_bytes,
+        networks=networks,
+        channels=settings.channels,
+        chunk_bytes=settings.chunk_bytes,
+        fitted=settings.times,
+    )
+
+
+_VARIABLES: dict[str, dict[str, Any]] = {  # fields of Settings, as they are where the variable is not set
+    "NCCL_ALGO": {"algorithms": ()},
+    "NCCL_PROTO": {"protocols": ()},
+    "NCCL_MIN_CTAS": {"min_ctas": None},
+    "NCCL_MAX_CTAS": {"max_ctas": None},
+    "NCCL_NVLS_ENABLE": {"nvls": True},
+    "NCCL_COLLNET_ENABLE": {"sharp": False},
+    "NCCL_PAT_ENABLE": {"pat": True},
+    "NCCL_MIN_NCHANNELS": {"min_channels": None},
+    "NCCL_MAX_NCHANNELS": {"max_channels": None},
+    "NCCL_P2P_NET_CHUNKSIZE": {"chunk_bytes": None},
+    "NCCL_BUFFSIZE": {"buffer_bytes": None},
+    "NCCL_NVLS_CHUNKSIZE": {"nvls_chunk_bytes": None},
+    "NCCL_IB_QPS_PER_CONNECTION": {"qps": 1},
+    "NCCL_WIN_ENABLE": {"win_enable": True},
+    "NCCL_SYM_KERNEL": {"sym_kernel": ""},
+    "NCCL_SYM_CTAS": {"sym_ctas": 0},
+    "NCCL_SYM_TMA_ENABLE": {"sym_tma": None},
+    "NCCL_SYM_GIN_KERNELS_ENABLE": {"sym_gin": True},
+}
+
+
+def without_effect(table: Table) -> list[str]:
+    """Return the variables of NCCL's that are set and without which all rows would be the same."""
+    return [name for name in _VARIABLES if name in table.settings.environment and _is_idle(table, name)]
+
+
+def _is_idle(table: Table, name: str) -> bool:
+    settings = replace(table.settings, **_VARIABLES[name])
+    if settings == table.settings:  # --channels stands in the environment by another's name
+        return False
+    networks = table.networks
+    if settings.qps != table.settings.qps and networks is not None:
+        networks = measure(table.ranks, settings.options, patterns=tuple(networks)).networks
+    cluster = settings.cluster(table.ranks)
+    for row in table.rows:
+        other = _estimate(settings, cluster, row.size_bytes, networks)
+        if (other.name, other.channels, other.parts) != (row.estimate.name, row.estimate.channels, row.estimate.parts):
+            return False
+    return True
 
 
 def _check_sharp(ranks: Ranks) -> None:

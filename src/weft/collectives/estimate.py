@@ -190,12 +190,12 @@ def _pairs_protocol(
     algorithm: Algorithm | None,
     protocol: Protocol | None,
 ) -> Protocol:
-    algorithms = cluster.algorithms if algorithm is None else (algorithm,)
+    """Return the protocol of sends between pairs; they have no algorithm, and NCCL does not look at NCCL_ALGO."""
     protocols = cluster.protocols if protocol is None else (protocol,)
     found = pairs_protocol(cluster, collective, size_bytes)
     allowed = [one for one in (found, Protocol.SIMPLE, Protocol.LL) if not protocols or one in protocols]
-    if algorithms or not allowed:
-        asked = ", ".join(one.label for one in algorithms or protocols)
+    if algorithm is not None or not allowed:
+        asked = ", ".join(one.label for one in ((algorithm,) if algorithm is not None else protocols))
         raise ConfigError(f"{collective} is sends between pairs, with LL or Simple: there is no {asked} for it")
     return allowed[0]
 

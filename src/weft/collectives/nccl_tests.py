@@ -21,6 +21,7 @@ from weft.version import __version__
 
 VERSION = "2.19.6"  # of the nccl-tests whose form this is
 JSON_VERSION = 3
+_MOST_LINES, _END_LINES = 64, 8  # of ranks: all up to so many, else the first and last few
 _TIME = "%Y-%m-%d %H:%M:%S"
 _ROOTED = frozenset({Collective.BROADCAST, Collective.REDUCE, Collective.GATHER, Collective.SCATTER})
 # nccl-tests says `sum` for sendrecv_perf too.
@@ -43,11 +44,7 @@ def text(table: Table, *, explain: bool = False) -> Iterator[str]:
     )
     yield "#"
     yield "# Using devices"
-    for one in _devices(table.ranks):
-        yield (
-            f"#  Rank {one['rank']:2d} Group {one['group']:2d} Pid {one['pid']:6d} on {one['hostname']:>10} "
-            f"device {one['device']:2d} [{one['device_hex']}] {one['device_info']}"
-        )
+    yield from _device_lines(table.ranks)
     yield "#"
     yield from _head(explain)
     for row in table.rows:
@@ -163,6 +160,21 @@ def _devices(ranks: Ranks) -> Iterator[dict[str, Any]]:
             "device_hex": bus_id.get(gpu.name.rpartition("/")[2], "0000:00:00.0").rpartition(".")[0],
             "device_info": gpu.model,
         }
+
+
+def _device_lines(ranks: Ranks) -> Iterator[str]:
+    """Of many ranks the first and the last; the JSON has all."""
+    lines = [
+        f"#  Rank {one['rank']:2d} Group {one['group']:2d} Pid {one['pid']:6d} on {one['hostname']:>10} "
+        f"device {one['device']:2d} [{one['device_hex']}] {one['device_info']}"
+        for one in _devices(ranks)
+    ]
+    if len(lines) <= _MOST_LINES:
+        yield from lines
+        return
+    yield from lines[:_END_LINES]
+    yield f"#  ... {len(lines) - 2 * _END_LINES:,} more ranks (--json lists all {len(lines):,})"
+    yield from lines[-_END_LINES:]
 
 
 # -- JSON -------------------------------------------------------------------------------------------------------------

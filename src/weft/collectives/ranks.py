@@ -4,9 +4,9 @@
     ranks.port[9]          slot of the port through which rank 9, the second GPU of the second server, talks
 
 Ranks are numbered as NCCL and MPI number them: all GPUs of the first server, then those of the second. A server without
-GPUs has one rank for each adapter. GPU g uses the adapter that the template names for it; where that has no cable, the
-rail is missing and its GPUs share what is left. Inside a server ranks talk over NVLink, or PCIe where there is none, if
-the fabric's are joined (`weft.fabric.nvlink`).
+GPUs has one rank for each adapter. GPU g uses the adapter that the template names for it; where that has no cable on
+one of the servers, the rail is missing on all and its GPUs share what is left. Inside a server ranks talk over NVLink,
+or PCIe where there is none, if the fabric's are joined (`weft.fabric.nvlink`).
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def place(fabric: Fabric, servers: Sequence[str] | None = None) -> Ranks:
         twice = next(name for name in names if names.count(name) > 1)
         raise ConfigError(f"server {twice} is named twice: a job has one rank on each GPU")
     gpus = _by_server(fabric, _gpus(fabric), chosen, "GPUs")
-    adapters = _by_server(fabric, _compute_adapters(fabric), chosen, "adapters with a cable of the compute network")
+    cabled = _compute_adapters(fabric)
+    cabled = _common_rails(fabric, cabled, chosen) if gpus.shape[1] else cabled
+    adapters = _by_server(fabric, cabled, chosen, "adapters with a cable of the compute network")
     if not adapters.shape[1] and (len(names) > 1 or not gpus.shape[1]):
         raise ConfigError(f"{names[0]} has no adapter with a network cable: it cannot talk to other servers")
     per_server = gpus.shape[1] or adapters.shape[1]
@@ -177,6 +179,25 @@ def _compute_adapters(fabric: Fabric) -> NDArray[np.intp]:
     own = [fabric.nodes.name[node].rpartition("/")[2] not in stored for node in nodes.tolist()]
     kept: NDArray[np.intp] = nodes[np.array(own, bool)]
     return kept
+
+
+def _common_rails(fabric: Fabric, adapters: NDArray[np.intp], servers: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Return the adapters that a job uses where a server lacks some: NCCL takes as many on all as the fewest have.
+
+    They are those of the same names where all servers have so many in common, and so stay on their rails; else the
+    first of each.
+    """
+    of = fabric.nodes.server[adapters]
+    rails = np.array([fabric.nodes.name[node].rpartition("/")[2] for node in adapters.tolist()])
+    count = np.bincount(of[of >= 0], minlength=len(fabric.servers))[servers]
+    fewest = int(count.min(initial=len(adapters)))
+    if (count == fewest).all() or not fewest:
+        return adapters
+    common = set.intersection(*(set(rails[of == server].tolist()) for server in servers.tolist()))
+    if len(common) == fewest:
+        kept: NDArray[np.intp] = adapters[np.isin(rails, list(common))]
+        return kept
+    return np.concatenate([adapters[of == server][:fewest] for server in servers.tolist()])
 
 
 def _by_server(fabric: Fabric, nodes: NDArray[np.intp], servers: NDArray[np.int64], what: str) -> NDArray[np.intp]:

@@ -47,6 +47,11 @@ def headline(result: Result) -> Iterator[tuple[str, str]]:
     trouble = ("retransmitted", "corrupted_packets", "dropped_packets", "marked_packets")
     counts = ", ".join(f"{said[name]:,} {name.removesuffix('_packets')}" for name in trouble)
     yield "packets", f"{said['packets']:,} with acknowledgements; {counts}; {said['pauses']:,} pauses"
+    if said["queues"]:
+        yield (
+            "queues",
+            "; ".join(f"{name} at most {format_size(one['most_bytes'])}" for name, one in said["queues"].items()),
+        )
 
 
 def carried_load(result: Result) -> float:

@@ -201,7 +201,21 @@ class Result:
             "retransmitted": int(self.retransmitted.sum()),
             **{name: int(getattr(self.use, name).sum()) for name in trouble},
             "digest": self.digest(),
+            "queues": self._queues(),
         } | ({} if self.groups is None else {"copies": self._copies(self.groups)})
+
+    def _queues(self) -> dict[str, dict[str, Any]]:
+        """Return the samples of each watched port, until all had arrived."""
+        samples = self.samples
+        until = samples.time_ps <= max(self.last_arrival_ps, 1)
+        return {
+            name: {
+                "every_us": self.options.watch_every_ps / 1e6,
+                "most_bytes": int(samples.queue_bytes[until, column].max(initial=0)),
+                "bytes": samples.queue_bytes[until, column].tolist(),
+            }
+            for column, name in enumerate(samples.port)
+        }
 
     def _copies(self, groups: GroupUse) -> dict[str, int]:
         """By name, the ports that took datagrams for a group, and how many."""

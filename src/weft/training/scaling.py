@@ -54,14 +54,16 @@ class Curve:
         return run.step.tokens_per_s / run.site.gpus / (first.step.tokens_per_s / first.site.gpus)
 
 
-def report(curves: Sequence[Curve]) -> dict[str, Any]:
-    """As `--json` prints it: `slower` is a step's time, of the fastest fabric's at that size."""
+def report(curves: Sequence[Curve], tokens: float | None = None) -> dict[str, Any]:
+    """Return the runs as `--json` prints them: `slower` is a step's time, of the fastest fabric's at that size."""
     fastest = {run.site.gpus: run.step.step_s for curve in curves for run in curve.runs}
     for curve in curves:
         for run in curve.runs:
             fastest[run.site.gpus] = min(fastest[run.site.gpus], run.step.step_s)
     runs = [
-        run.report() | {"efficiency": curve.efficiency(run), "slower": run.step.step_s / fastest[run.site.gpus]}
+        run.report()
+        | {"efficiency": curve.efficiency(run), "slower": run.step.step_s / fastest[run.site.gpus]}
+        | ({} if tokens is None else {"tokens": tokens, "days": run.days(tokens)})
         for curve in curves
         for run in curve.runs
     ]

@@ -102,7 +102,7 @@ def find_site(
     *,
     gpus: int | None = None,
     servers: str = "",
-    server: str = "dgx-h100",
+    server: str | None = None,
     seed: int = 1,
     network: str | None = None,
     paths: str | None = None,
@@ -116,8 +116,10 @@ def find_site(
     if fabric and (
         any(mark in fabric for mark in (":", "/", ".", " as ")) or fabric == STANDARD or os.path.exists(fabric)
     ):
+        if server is not None:
+            raise ConfigError(f"--server {server}: {fabric} says what its servers are. Leave it out")
         return _of_spec(fabric, gpus, servers, seed, network, paths)
-    template = catalog.server(server)
+    template = catalog.server(server or "dgx-h100")
     if not template.gpus:
         known = [one.name for one in catalog.servers() if one.gpus]
         raise ConfigError(f"{template.name} has no GPUs: training runs on {', '.join(known)}")
