@@ -267,10 +267,18 @@ def test_a_bad_cable_is_an_alert_until_it_is_mended(page: Page) -> None:
     page.wait("document.querySelector('#alerts').hidden && document.querySelector('.alert') === null")
 
 
+def _write(page: Page, intent: str) -> None:
+    """As typing does: the page hears of it."""
+    write = f"one => {{ one.value = '{intent}'; one.dispatchEvent(new Event('input')) }}"
+    page.run(f"({write})(document.querySelector('#intent'))")
+
+
 def test_a_tenant_is_planned_and_applied(page: Page, service: httpx.Client) -> None:
     page.press("#tab-tenants")
-    page.wait("document.querySelector('#intent').value")
-    page.run("""document.querySelector('#intent').value = '[tenant.acme]\\nhosts = ["h[2-4]"]\\n'""")
+    apply = "[...document.querySelectorAll('#page-tenants button')].find(one => one.textContent === 'Apply')"
+    page.wait("document.querySelector('#intent').placeholder.includes('[tenant.acme]')")
+    assert page.run(f"[document.querySelector('#intent').value, {apply}.disabled]") == ["", True]  # nothing to apply
+    _write(page, """[tenant.acme]\\nhosts = ["h[2-4]"]\\n""")
     page.press("#page-tenants button", "Plan")
     page.wait("document.querySelector('.plan .create b')?.textContent.startsWith('acme=0x')")
     assert service.get("/tenants").json() == {}  # it was a plan
@@ -283,7 +291,8 @@ def test_a_tenant_is_planned_and_applied(page: Page, service: httpx.Client) -> N
     owned = "[...document.querySelectorAll('#page-table tbody tr')].filter(one => one.lastChild.textContent === 'acme')"
     page.wait(f"{owned}.length === 3 && {owned}.every(one => /h[234].1/.test(one.textContent))")
     page.press("#tab-tenants")
-    page.run("""document.querySelector('#intent').value = '[tenant.acme]\\nhosts = ["h999"]\\n'""")
+    page.wait(f"{apply}.disabled")  # it is applied
+    _write(page, """[tenant.acme]\\nhosts = ["h999"]\\n""")
     page.press("#page-tenants button", "Plan")
     page.wait("document.querySelector('#page-tenants .problem')?.textContent.includes('h999')")
     assert "422" in page.complaints.pop()  # the browser's own word for what was refused

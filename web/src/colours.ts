@@ -11,6 +11,7 @@ export interface Theme {
   unknown: string;
   switches: string[]; // leaf, spine, core
   host: string;
+  frame: string; // around the adapters of a server
   load: string[];
   errors: string[]; // none, then one for each power of ten
   tenants: string[];
@@ -30,7 +31,8 @@ const LIGHT: Theme = {
   unknown: "#d5dce2",
   switches: ["#55708b", "#33475b", "#1d2b3a"],
   host: "#8593a1",
-  load: ramp(["#d3dde6", "#9ecae1", "#5aa7d1", "#3276b8", "#54449a", "#5b1a78", "#3c0753"]),
+  frame: "#d9e0e7",
+  load: ramp(["#dbe4ec", "#b5d3e8", "#86bbdd", "#559dcd", "#2f7cb8", "#3f4fa3", "#6d1a6e"]),
   errors: ["#d5dce2", "#e8b33c", "#e08214", "#c9500f", "#98280b", "#5f0f0a"],
   tenants: ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b5a800", "#7f3c8d"],
   lit: "#0a58ca",
@@ -47,6 +49,7 @@ const DARK: Theme = {
   unknown: "#36414c",
   switches: ["#7690a9", "#9db0c2", "#c3cfdb"],
   host: "#6b7683",
+  frame: "#323c47",
   load: ramp(["#2d3845", "#33527a", "#4a6fc0", "#8a76d6", "#c987c9", "#f0a99c", "#fde3a0"]),
   errors: ["#36414c", "#8c4a1f", "#c4661c", "#f08a24", "#ffb954", "#ffe6a6"],
   tenants: ["#4aa3e0", "#e69f00", "#1fbf8f", "#e08fbd", "#8fd0f5", "#f0763a", "#f0e442", "#b785c4"],
@@ -105,7 +108,7 @@ export function thin(colour: string, share: number): string {
 export function penOf(step: number, measure: Measure, of: Theme): [string, number] {
   if (step === DIM) return [of.dim, 1];
   if (step === UNKNOWN) return [of.unknown, 1];
-  if (measure === "load") return [of.load[step], 1 + (2.2 * step) / (STEPS - 1)];
+  if (measure === "load") return [of.load[step], 1 + (2 * step) / (STEPS - 1)];
   if (measure === "errors") return [of.errors[step], step === 0 ? 1 : 1.4 + step * 0.5];
   return [of.tenants[step % of.tenants.length], 1.8];
 }

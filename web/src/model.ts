@@ -27,6 +27,21 @@ export class Model {
     }
     this.#first = first;
     this.#near = near;
+    this.#findServers();
+  }
+
+  /** Adapters of each server that has several, by the server's name. */
+  readonly servers = new Map<string, number[]>();
+
+  #findServers(): void {
+    const { server } = this.fabric.nodes;
+    for (let node = 0; node < this.nodes; node++) {
+      if (!server[node] || this.isSwitch(node) || !this.linksOf(node).length) continue;
+      const adapters = this.servers.get(server[node]);
+      if (adapters) adapters.push(node);
+      else this.servers.set(server[node], [node]);
+    }
+    for (const [name, adapters] of this.servers) if (adapters.length < 2) this.servers.delete(name);
   }
 
   name(node: number): string {
@@ -45,7 +60,7 @@ export class Model {
   /** One line of what it is. */
   describe(node: number): string {
     const { kind, model } = this.fabric.nodes;
-    return [this.isSwitch(node) ? "switch" : kind[node] === "hca" ? "host" : kind[node], model[node]].filter(Boolean).join(", ");
+    return [this.isSwitch(node) ? "switch" : kind[node] === "hca" ? (this.servers.has(this.fabric.nodes.server[node]) ? "adapter" : "host") : kind[node], model[node]].filter(Boolean).join(", ");
   }
 
   linksOf(node: number): Int32Array {

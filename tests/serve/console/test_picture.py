@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 import weft
+from weft.fabric.files import ibnetdiscover
 from weft.serve.console.picture import show
 
 
@@ -23,11 +24,36 @@ def test_tiers_stand_above_each_other_and_hosts_below_their_leaf():
             assert nodes.name[nearest] == nodes.name[leaf]
 
 
-@pytest.mark.parametrize("spec", ["fat-tree:hosts=64,radix=16", "torus:4x4", "dragonfly:p=2,a=4,h=2", "star:hosts=5"])
+@pytest.mark.parametrize(
+    "spec", ["fat-tree:hosts=64,radix=16", "torus:4x4", "dragonfly:p=2,a=4,h=2", "star:hosts=5", "superpod:su=2"]
+)
 def test_no_two_nodes_stand_at_one_place(spec):
     shown = show(weft.load(spec))
     places = list(zip(shown.nodes.x, shown.nodes.y, strict=True))
     assert len(set(places)) == len(places) > 1
+
+
+def test_adapters_of_a_server_stand_side_by_side_below_their_leaves():
+    shown = show(weft.load("superpod:su=2"))
+    nodes, links = shown.nodes, shown.links
+    cabled = {end for ends in (links.a, links.b) for end in ends}
+    servers: dict[str, list[int]] = {}
+    for node in sorted(cabled):
+        if nodes.kind[node] == "hca":
+            servers.setdefault(nodes.server[node], []).append(node)
+    assert {name: len(some) for name, some in servers.items()} == {f"dgx{n}": 8 for n in range(1, 65)}
+    for some in servers.values():
+        first = some[0]
+        assert [(nodes.x[n] - nodes.x[first], nodes.y[n]) for n in some] == [(i, nodes.y[first]) for i in range(8)]
+    halves = {name: {nodes.x[n] for n in some} for name, some in servers.items()}
+    assert max(halves["dgx1"]) < min(halves["dgx64"])  # each unit is below its own leaves
+
+
+def test_the_server_of_an_adapter_is_known_from_its_name_alone(tmp_path):
+    """A walk knows nodes by their descriptions, and no servers."""
+    (tmp_path / "net").write_text(ibnetdiscover.to_text(weft.load("superpod:su=1")))
+    walked = show(ibnetdiscover.read(tmp_path / "net"))
+    assert {one for one in walked.nodes.server if one} == {f"dgx{n}" for n in range(1, 33)}
 
 
 def test_cables_between_switches_of_one_tier_do_not_lie_on_each_other():

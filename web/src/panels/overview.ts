@@ -33,7 +33,7 @@ function row(store: Store, job: Job): HTMLElement {
   return h(
     "div",
     { class: "job" },
-    h("div", null, h("b", null, job.name), h("span", { class: "faint" }, `${job.pattern}, ${count(job.hosts.length, "host")}`)),
+    h("div", null, h("b", null, job.name), h("span", { class: "faint" }, `${job.pattern}, ${count(job.hosts.length, store.model?.servers.size ? "adapter" : "host")}`)),
     trace ? sparkline(trace, job.wanted_gbit_s) : null,
     h("div", { class: "rate" }, h("b", null, gbits(job.gbit_s)), h("span", { class: share !== null && share < 0.9 ? "low" : "faint" }, `${percent(share)} of ${gbits(job.wanted_gbit_s)}`)),
   );
@@ -60,9 +60,10 @@ function fabricOf(store: Store): HTMLElement {
   const tiers = new Map<string, number>();
   for (let node = 0; node < model.nodes; node++) {
     if (!model.isShown(node)) continue;
-    const kind = model.isSwitch(node) ? `switches, tier ${model.fabric.nodes.tier[node]}` : "hosts";
+    const kind = model.isSwitch(node) ? `switches, tier ${model.fabric.nodes.tier[node]}` : model.servers.size ? "adapters" : "hosts";
     tiers.set(kind, (tiers.get(kind) ?? 0) + 1);
   }
+  if (model.servers.size) tiers.set("servers", model.servers.size);
   const rows = [...tiers].sort(([a], [b]) => b.localeCompare(a)).map(([kind, number]): [string, string] => [kind, number.toLocaleString("en")]);
   return facts([["built from", model.fabric.spec], ...rows, ["cables", model.links.toLocaleString("en")]]);
 }

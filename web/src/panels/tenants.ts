@@ -8,20 +8,24 @@ import type { Store } from "../store";
 import { toToml } from "../toml";
 import { notes, planOf } from "./plan";
 
-const EXAMPLE = '[tenant.acme]\nhosts = ["h[1-2]"]\n';
+const EXAMPLE = 'No tenants yet. For example:\n\n[tenant.acme]\nhosts = ["h[1-2]"]';
 
 export function tenants(store: Store, element: HTMLElement): { load(): void } {
-  const text = h("textarea", { id: "intent", rows: 14, spellcheck: "false", autocapitalize: "off", "aria-label": "Tenants, in TOML" });
+  const text = h("textarea", { id: "intent", rows: 14, spellcheck: "false", autocapitalize: "off", "aria-label": "Tenants, in TOML", placeholder: EXAMPLE });
   const result = h("div", { "aria-live": "polite" });
   let tag: string | null = null;
   let isLoaded = false;
+  let applied = ""; // what the service has, as text
+  const allow = () => (applyButton.disabled = text.value.trim() === applied.trim()); // nothing to apply
 
   const load = async () => {
     try {
       const intent = await store.api.getTagged<Record<string, unknown>>("/intent");
       tag = intent.tag;
-      if (!isLoaded || text.value === "") text.value = toToml(intent.body) || EXAMPLE;
+      applied = toToml(intent.body);
+      if (!isLoaded || text.value === "") text.value = applied;
       isLoaded = true;
+      allow();
     } catch (error) {
       fill(result, h("p", { class: "problem" }, wordsOf(error)));
     }
@@ -42,6 +46,8 @@ export function tenants(store: Store, element: HTMLElement): { load(): void } {
     announce("Tenants are applied");
     await load();
   });
+  const applyButton = h("button", { type: "button", class: "primary", disabled: true, onclick: apply }, "Apply");
+  text.addEventListener("input", allow);
   const again = () => ((isLoaded = false), fill(result), void load());
   fill(
     element,
@@ -51,7 +57,7 @@ export function tenants(store: Store, element: HTMLElement): { load(): void } {
       "p",
       { class: "buttons" },
       h("button", { type: "button", onclick: plan }, "Plan"),
-      h("button", { type: "button", class: "primary", onclick: apply }, "Apply"),
+      applyButton,
       h("button", { type: "button", onclick: again }, "Read again"),
     ),
     result,

@@ -8,6 +8,19 @@ export type Cable = EdgeDisplayData & { dx?: number; dy?: number };
 
 const APART = 0.0035; // of the picture's width
 
+/** [link] -> how far it is from the next cable between the same nodes, of the picture's width; Infinity: there is none. */
+export function gaps(model: Model): Float32Array {
+  const { a, b } = model.fabric.links;
+  const key = (link: number) => Math.min(a[link], b[link]) * model.nodes + Math.max(a[link], b[link]);
+  const together = new Map<number, number>();
+  for (let link = 0; link < model.links; link++) together.set(key(link), (together.get(key(link)) ?? 0) + 1);
+  return Float32Array.from({ length: model.links }, (_, link) => gap(together.get(key(link))!));
+}
+
+function gap(cables: number): number {
+  return cables > 1 ? Math.min(APART, 0.02 / cables) : Infinity;
+}
+
 /** [link] -> by how much it stands beside the line from node to node: dx and dy in turn. */
 export function lanes(model: Model, x: ArrayLike<number>, y: ArrayLike<number>): Float32Array {
   const { a, b } = model.fabric.links;
@@ -23,7 +36,7 @@ export function lanes(model: Model, x: ArrayLike<number>, y: ArrayLike<number>):
     const [from, to] = [a[links[0]], b[links[0]]];
     const isFlat = Math.abs(x[from] - x[to]) > Math.abs(y[from] - y[to]);
     links.forEach((link, i) => {
-      found[2 * link + (isFlat ? 1 : 0)] = (i - (links.length - 1) / 2) * Math.min(APART, 0.02 / links.length);
+      found[2 * link + (isFlat ? 1 : 0)] = (i - (links.length - 1) / 2) * Math.min(gap(links.length), APART);
     });
   }
   return found;

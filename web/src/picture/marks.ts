@@ -33,12 +33,51 @@ export class Marks {
     const context = this.#context;
     context.clearRect(0, 0, width, height);
     context.lineCap = "round";
+    this.#drawServers();
     const troubled = this.#troubled();
     for (const [link, isDown] of troubled) this.#drawTrouble(link, isDown);
     this.#drawChosen();
     this.#drawPath();
     for (const [link, isDown] of troubled) this.#sign(link, isDown);
     if (this.hovered !== null) this.#drawHovered(this.hovered);
+  }
+
+  /** A frame around the adapters of each server, and its name, where there is room for it. */
+  #drawServers(): void {
+    const context = this.#context;
+    const ink = theme();
+    const { x, y } = this.model.fabric.nodes;
+    const { width, height } = this.sigma.getDimensions();
+    for (const [name, adapters] of this.model.servers) {
+      const [first, last] = [adapters[0], adapters[adapters.length - 1]];
+      if (y[first] !== y[last] || x[last] - x[first] !== adapters.length - 1) continue; // not side by side
+      const [from, to] = [this.#place(first), this.#place(last)];
+      const beyond = Math.max((to.x - from.x) / (adapters.length - 1) / 2, 2);
+      const [left, wide] = [from.x - beyond, to.x - from.x + 2 * beyond];
+      if (wide < 8 || left > width || left + wide < 0 || from.y < -20 || from.y > height + 20) continue;
+      context.strokeStyle = context.fillStyle = ink.frame;
+      context.lineWidth = 1;
+      context.beginPath();
+      context.roundRect(left, from.y - beyond - 1, wide, 2 * beyond + 2, 3);
+      context.fill();
+      context.stroke();
+      this.#drawServerName(name, left + wide / 2, from.y + beyond + 4, wide + 2 * beyond);
+    }
+  }
+
+  #drawServerName(name: string, x: number, y: number, room: number): void {
+    const { labelSize, labelFont } = this.sigma.getSettings();
+    const context = this.#context;
+    const ink = theme();
+    context.font = `${labelSize}px ${labelFont}`;
+    if (context.measureText(name).width > room) return;
+    context.textAlign = "center";
+    context.lineWidth = 3;
+    context.lineJoin = "round";
+    context.strokeStyle = ink.halo;
+    context.strokeText(name, x, y + labelSize * 0.8);
+    context.fillStyle = ink.text;
+    context.fillText(name, x, y + labelSize * 0.8);
   }
 
   #drawHovered(node: number): void {

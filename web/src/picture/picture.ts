@@ -6,7 +6,7 @@ import { DIM, penOf, theme, thin, UNKNOWN } from "../colours";
 import { announce, movesLittle } from "../manners";
 import type { Model } from "../model";
 import type { Store } from "../store";
-import { Bands, type Cable, Hairs, lanes } from "./cables";
+import { Bands, type Cable, gaps, Hairs, lanes } from "./cables";
 import { inkLinks, tenantStep } from "./ink";
 import { Glide } from "./glide";
 import { drawName, setNearness } from "./names";
@@ -17,12 +17,15 @@ import { Dot, Square } from "./nodes";
 const MANY_NODES = 1000;
 const MANY_LINKS = 5000;
 const PADDING = 36;
+const FEW_LINKS = 200; // more have less room to be wide
+const THINNEST = 1.5; // pixels of a cable
 
 export class Picture {
   #sigma: Sigma | null = null;
   #model: Model | null = null;
   #graph: Graph | null = null;
   #steps = new Uint8Array(0); // [link] -> its ink
+  #gaps: Float32Array = new Float32Array(0); // [link] -> to the next cable beside it
   #aspect = 0;
 
   constructor(
@@ -44,6 +47,7 @@ export class Picture {
     this.#sigma?.kill();
     this.#model = model;
     this.#steps = new Uint8Array(model.links).fill(UNKNOWN);
+    this.#gaps = gaps(model);
     const beside = lanes(model, model.fabric.nodes.x, model.fabric.nodes.y);
     this.#graph = this.#fillGraph(model, beside);
     const sigma = new Unpicked(this.#graph, this.stage, {
@@ -65,7 +69,7 @@ export class Picture {
       nodeProgramClasses: { host: Dot, switch: Square },
       defaultEdgeType: "cable",
       edgeProgramClasses: { cable: model.links > MANY_LINKS ? Hairs : Bands },
-      minEdgeThickness: 1.6,
+      minEdgeThickness: THINNEST,
       stagePadding: PADDING,
       labelDensity: model.nodes > MANY_NODES ? 1 : 3, // every name that is considered is measured
       labelGridCellSize: 70,
@@ -153,6 +157,8 @@ export class Picture {
   #inked(link: number, data: Cable): Cable {
     const step = this.#steps[link];
     [data.color, data.size] = penOf(step, this.store.measure, theme());
+    if (this.store.measure === "load") data.size = 1 + (data.size - 1) * clamp(FEW_LINKS / this.#model!.links, 0.3, 1);
+    data.size = Math.min(data.size, Math.max(0.5 * this.#gaps[link] * this.stage.clientWidth, THINNEST));
     if (this.#model!.links > MANY_LINKS) data.color = thin(data.color, this.#weight(step));
     return data;
   }

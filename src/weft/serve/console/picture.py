@@ -4,6 +4,9 @@
         leaves in a row, each over a block of its hosts
         hosts, a few columns wide
 
+Adapters of one server stand side by side, also if each is plugged into another leaf, as rails are: servers that share
+leaves stand in rows below these.
+
 Where switches of one tier are cabled to each other, as in a torus or a dragonfly, a row would hide those cables: they
 stand on a circle, with their hosts outside.
 """
@@ -19,11 +22,14 @@ from numpy.typing import NDArray
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import levels
 from weft.fabric.model import Fabric
+from weft.fabric.views import Node
 from weft.ids import Guid
 
 _ASPECT = 2.0  # of the whole picture
 _LEAST_PITCH = 0.8  # between the rows of a block of hosts, in widths of a host
 _RING_STEP = 1.0
+_ROW_UNITS = 72  # adapters and gaps in one row of servers, of a picture with one row; more rows are as much longer
+_LEAST_ROW_PITCH = 3.0  # between rows of servers, in widths of an adapter: their names are between
 
 Floats = NDArray[np.float64]
 
@@ -81,8 +87,16 @@ def _nodes(fabric: Fabric) -> Nodes:
         y=np.round(y, 3).tolist(),
         guid=[str(Guid(guid)) for guid in fabric.nodes.guid.tolist()],
         model=[one.model or "" for one in views],
-        server=[one.server.name if one.server else "" for one in views],
+        server=[_server(one) for one in views],
     )
+
+
+def _server(node: Node) -> str:
+    """Return the server that an adapter is in; a walk knows it by the adapter's name alone: dgx1/mlx5_0 is in dgx1."""
+    if node.server is not None:
+        return node.server.name
+    name, slash, _ = node.name.partition("/")
+    return name if slash and node.kind == NodeKind.HCA else ""
 
 
 def _links(fabric: Fabric) -> Links:
@@ -104,7 +118,19 @@ def place(fabric: Fabric, tier: NDArray[np.int16]) -> tuple[Floats, Floats]:
     leaf_of = _leaf_of(tier, a, b, len(tier))
     if (is_switch[a] & is_switch[b] & (tier[a] == tier[b]) & (a != b)).any():
         return _ring(tier, leaves, leaf_of)
+    servers = _servers(fabric, leaf_of)
+    if max(map(len, servers), default=0) > 1:
+        return _server_rows(tier, leaves, leaf_of, servers)
     return _tiers(tier, leaves, leaf_of)
+
+
+def _servers(fabric: Fabric, leaf_of: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Return the adapters of each server that are plugged into a leaf; a host without a server's name is one."""
+    found: dict[str, list[int]] = {}
+    for node in np.flatnonzero(leaf_of >= 0).tolist():
+        view = fabric.node(node)
+        found.setdefault(_server(view) or view.name, []).append(node)
+    return [np.array(adapters) for adapters in found.values()]
 
 
 def _leaf_of(tier: NDArray[np.int16], a: NDArray[np.int32], b: NDArray[np.int32], n: int) -> NDArray[np.int64]:
@@ -136,6 +162,68 @@ def _tiers(tier: NDArray[np.int16], leaves: NDArray[np.int64], leaf_of: NDArray[
         left, at = number * (columns + 1), np.arange(len(hosts))
         x[leaf] = left + (columns - 1) / 2
         x[hosts], y[hosts] = left + at % columns, -pitch * (1 + at // columns)
+    _raise_tiers(x, y, tier, leaf_of, width, pitch, -(-most // columns))
+    return x, y
+
+
+def _server_rows(
+    tier: NDArray[np.int16],
+    leaves: NDArray[np.int64],
+    leaf_of: NDArray[np.int64],
+    servers: list[NDArray[np.int64]],
+) -> tuple[Floats, Floats]:
+    """Leaves that share servers stand together, above rows of these."""
+    groups = _leaf_groups(leaves, leaf_of, servers)
+    wide = max(map(len, servers)) + 1  # a server and a gap
+    most = max(len(inside) for _, inside in groups)
+    rows = min(max(1, round((len(servers) * wide / _ROW_UNITS) ** 0.5)), most)
+    widths = [max(-(-len(inside) // rows) * wide, 2 * len(above)) for above, inside in groups]
+    width = sum(widths)
+    pitch = max(width / _ASPECT / 2 / rows, _LEAST_ROW_PITCH)
+    x, y, left = np.zeros(len(tier)), np.zeros(len(tier)), 0.0
+    for (above, inside), own_width in zip(groups, widths, strict=True):
+        x[above] = left + (np.arange(len(above)) + 0.5) * own_width / len(above) - 1
+        across = -(-len(inside) // rows)
+        for number, adapters in enumerate(inside):
+            x[adapters] = left + (number % across) * own_width / across + np.arange(len(adapters))
+            y[adapters] = -pitch * (1 + number // across)
+        left += own_width
+    _raise_tiers(x, y, tier, leaf_of, width, pitch, rows)
+    return x, y
+
+
+def _leaf_groups(
+    leaves: NDArray[np.int64], leaf_of: NDArray[np.int64], servers: list[NDArray[np.int64]]
+) -> list[tuple[NDArray[np.int64], list[NDArray[np.int64]]]]:
+    """Return sets of leaves that servers join, in order, each with these servers."""
+    root = {leaf: leaf for leaf in leaves.tolist()}
+
+    def find(leaf: int) -> int:
+        while root[leaf] != leaf:
+            leaf = root[leaf]
+        return leaf
+
+    for adapters in servers:
+        first, *others = sorted({find(leaf) for leaf in leaf_of[adapters].tolist()})
+        root.update(dict.fromkeys(others, first))
+    groups: dict[int, tuple[list[int], list[NDArray[np.int64]]]] = {}
+    for leaf in leaves.tolist():
+        groups.setdefault(find(leaf), ([], []))[0].append(leaf)
+    for adapters in servers:
+        groups[find(int(leaf_of[adapters[0]]))][1].append(adapters)
+    return [(np.array(above), inside) for above, inside in groups.values()]
+
+
+def _raise_tiers(
+    x: Floats,
+    y: Floats,
+    tier: NDArray[np.int16],
+    leaf_of: NDArray[np.int64],
+    width: float,
+    pitch: float,
+    rows: int,
+) -> None:
+    """Place spines and cores above the leaves, and nodes that reach no leaf below the hosts."""
     top = int(tier.max(initial=1))
     rise = max(width / _ASPECT / 2 / max(top, 1), 2 * pitch)
     for level in range(2, top + 1):
@@ -144,8 +232,8 @@ def _tiers(tier: NDArray[np.int16], leaves: NDArray[np.int64], leaf_of: NDArray[
         y[row] = rise * (level - 1)
     lost = np.flatnonzero((tier < 0) | ((tier == 0) & (leaf_of < 0)))
     at = np.arange(len(lost))
-    x[lost], y[lost] = at % width, -pitch * (3 + -(-most // columns) + at // width)
-    return x, y
+    across = max(int(width), 1)
+    x[lost], y[lost] = at % across, -pitch * (3 + rows + at // across)
 
 
 def _pitch(leaves: int, columns: int, most: int) -> float:
