@@ -14,7 +14,7 @@ from weft.verbs.enums import (
     ibv_wr_opcode,
 )
 from weft.verbs.hca.opcodes import RNR_MS
-from weft.verbs.hca.segment import Op
+from weft.verbs.hca.segment import ACK_UNLIMITED, Op, Segment
 
 S = ibv_qp_state
 W = ibv_wr_opcode
@@ -142,6 +142,36 @@ def test_18_a_retry_begins_at_the_oldest_that_is_not_acknowledged():
     wire.run(0.1)
     assert [(one.psn, one.count) for one in wire.ends["a"].sent] == [(0, 10), (7, 3), (7, 3)]
     assert wire.a.done() == [(1, OK)]
+
+
+@pytest.mark.parametrize("psn", [1, 2, 1000])
+def test_18_an_acknowledgement_of_a_packet_that_was_never_sent_is_ignored(psn):
+    wire = Wire(lambda packet: [])
+    a, _ = connected(wire)
+    wire.a.send(a, 1, 0, 10)
+    wire.a.adapter.progress()
+    a.requester.on_response(
+        Segment(op=Op.ACKNOWLEDGE, service=a.service, dest_qp=a.number, psn=psn, syndrome=ACK_UNLIMITED)
+    )
+    assert (wire.a.done(), len(a.sends)) == ([], 1)
+    a.requester.on_response(
+        Segment(op=Op.ACKNOWLEDGE, service=a.service, dest_qp=a.number, psn=0, syndrome=ACK_UNLIMITED)
+    )
+    assert wire.a.done() == [(1, OK)]
+
+
+def test_18_each_loss_halves_what_is_under_way_down_to_eight_packets():
+    wire = Wire(lambda packet: [])
+    wire.ends["a"].window_bytes = 64 << 10
+    a, _ = connected(wire, retry_cnt=5)
+    wire.a.send(a, 1, 0, 128 << 10, ibv_wr_opcode.IBV_WR_RDMA_WRITE, va=wire.b.at, rkey=wire.b.region.key)
+    wire.run(0.1)
+    bursts: list[int] = []
+    for sent in wire.ends["a"].sent:
+        if sent.psn == 0:
+            bursts.append(0)
+        bursts[-1] += sent.count
+    assert bursts == [64, 32, 16, 8, 8, 8]
 
 
 def test_18_a_read_that_came_in_part_goes_on_where_it_stopped():
