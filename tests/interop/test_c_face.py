@@ -60,6 +60,16 @@ def test_devinfo_says_what_the_adapter_is():
         assert said[name] == str(getattr(attr, name)), name
 
 
+def test_a_program_that_only_lists_devices_needs_no_python(tmp_path, monkeypatch):
+    """As most that MPI and UCX start: a libpython that cannot be loaded is not missed."""
+    real = build._python()
+    monkeypatch.setattr(build, "_FLAGS", QUICK)
+    monkeypatch.setattr(build, "_python", lambda: re.sub(r"(?m)^(#define WEFT_LIBPYTHON).*", r'\1 "/nowhere"', real))
+    environment = os.environ | {"LD_LIBRARY_PATH": str(build.folder(tmp_path))}
+    done = subprocess.run([program("ibv_devices")], env=environment, capture_output=True, text=True, check=True)
+    assert (done.stdout.split()[-2:], done.stderr) == (["mlx5_0", "007765fffe667401"], "")
+
+
 @pytest.mark.parametrize(
     ("kind", "size"), [("rc", "4096"), ("rc", "60"), ("uc", "4096"), ("ud", "2048"), ("ud", "60"), ("xsrq", "4096")]
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from weft.verbs import enums
+from weft.verbs import enums, hardware
 from weft.verbs.c import datagrams, devices, operations, pairs
 from weft.verbs.c.addresses import Address
 from weft.verbs.c.calls import numbered
+from weft.verbs.carriers.processes import device
 from weft.verbs.enums import cm
 from weft.verbs.hca import execute
 from weft.verbs.hca.segment import Service
@@ -29,6 +30,12 @@ _LISTS = {  # fields of a record that are copied one by one from or to a structu
     "PORT": devices.PORT_NUMBERS,
     "CAP": pairs.CAP_NUMBERS,
     "QP": pairs.QP_NUMBERS,
+}
+_OUTSIDE_OF_LABS = {  # the device that every program has there, and variables that say that it is elsewhere
+    "DEVICE_NAME": f'"{device.NAME}"',
+    "DEVICE_GUID": f"{device.Mlx5Device.guid:#x}ull",
+    "LAB": f'"{hardware.LAB}"',
+    "ROCE": f'"{hardware.ROCE}"',
 }
 _PLACES = {
     "SLOW": execute.SLOW,
@@ -54,7 +61,7 @@ def text() -> str:
     both = {**vars(enums), **vars(cm)}
     names = {name: int(value) for name, value in both.items() if name.startswith(("IBV_", "RDMA_", "RAI_"))}
     lines = [f"#define {name} {_number(value)}" for name, value in names.items()]
-    lines += [f"#define WEFT_{name} {value}" for name, value in _PLACES.items()]
+    lines += [f"#define WEFT_{name} {value}" for name, value in (_PLACES | _OUTSIDE_OF_LABS).items()]
     lines += [f"#define WEFT_{one.__name__} {number}" for number, one in enumerate(asked)]
     for name, fields in _LISTS.items():
         lines.append(f"#define WEFT_{name}_NUMBERS(X) " + " ".join(f"X({field})" for field in fields))

@@ -57,7 +57,7 @@ static bool find(void *library)
     return true;
 }
 
-static bool load(void)
+bool weft_can_load(void)
 {
     if (find(RTLD_DEFAULT) && is_initialized()) {
         if (strncmp(version(), WEFT_PYTHON_VERSION, strlen(WEFT_PYTHON_VERSION)) == 0) return weft_is_guest = true;
@@ -72,6 +72,13 @@ static bool load(void)
                  "distribution, uv, conda)", WEFT_EXECUTABLE);
         return false;
     }
+    return true;
+}
+
+static bool load(void)
+{
+    if (!weft_can_load()) return false;
+    if (weft_is_guest) return true;
     void *library = dlopen(WEFT_LIBPYTHON, RTLD_NOW | RTLD_GLOBAL);
     if (!library || !find(library)) {
         weft_say("%s cannot be loaded into this program: %s", WEFT_LIBPYTHON, library ? "it lacks a call" : dlerror());

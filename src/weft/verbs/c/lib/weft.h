@@ -19,6 +19,7 @@
 
 int weft_call(int operation, void *words);                  /* an operation of Python's; 0, or an error number */
 #define ASK(name, words) weft_call(WEFT_##name, (words))    /* ... by its name, with its record */
+bool weft_can_load(void);                                   /* whether there is a Python for this program; else says why */
 extern bool weft_is_guest;                                  /* in a program that is Python */
 bool weft_holds_python(void);                               /* whether this thread keeps Python's others from running */
 void *weft_let_python_run(void);                            /* while this thread waits, if it has Python's lock; */
