@@ -1,6 +1,7 @@
 """The one place that makes what other processes can reach: folders, unix sockets, shared memory.
 
     folder()                        $XDG_RUNTIME_DIR/weft, else /tmp/weft-UID: only its owner enters
+    state_folder()                  $XDG_STATE_HOME/weft: what outlives a reboot
     Listener(path), dial(path)      the two ends of stream sockets
     pair()                          the same two ends, of this process
     Inbox(path), connect(path)      the two ends of datagrams
@@ -80,6 +81,11 @@ def folder() -> Path:
         if facts.st_uid not in (os.geteuid(), ROOT) or others_write:
             raise ConfigError(f"XDG_RUNTIME_DIR={base} can be changed by others: unset it, or name a folder of yours")
     return private_folder(base / "weft" if base is not None else Path(f"/tmp/weft-{os.geteuid()}"))
+
+
+def state_folder() -> Path:
+    """Where files are kept that outlive a reboot; it may not be there yet."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "weft"
 
 
 def private_folder(path: Path) -> Path:

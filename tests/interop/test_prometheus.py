@@ -123,6 +123,8 @@ def test_promtool_takes_the_rules_and_they_do_what_they_say(peer, tmp_path):
         'weft_suspect_confidence{port="leaf4",peer="",kind="switch down"}': "1x20",
         "weft_monitor_up": "1x30 0x30",
         "weft_sm_up": "1x60",
+        "weft_drift_differences": "0x5 1x2 0x53",
+        "weft_drift_repaired_total": "0x7 1x53",
     }
     bad = [{"exp_labels": {"guid": "0x1", "port": "1", "severity": "warning"}}]
     both = [*bad, {"exp_labels": good | {"severity": "warning"}}]
@@ -136,6 +138,9 @@ def test_promtool_takes_the_rules_and_they_do_what_they_say(peer, tmp_path):
         ("10m", "Down", down),
         ("10m", "Suspect", []),
         ("40m", "Down", []),
+        ("4m", "IsolationDrift", []),
+        ("6m", "IsolationDrift", [{"exp_labels": {"severity": "critical"}}]),
+        ("40m", "IsolationDrift", []),
     ]
     cases += [("20m", "MonitorBlind", []), ("40m", "MonitorBlind", blind), ("40m", "NoSubnetManager", [])]
     tests = {

@@ -34,6 +34,21 @@ def test_nothing_gets_across_where_switches_check_keys(found):
     assert "0 of 3,550 packets across tenants were delivered" in found.finding
 
 
+def test_no_port_obeys_a_foreign_subnet_manager(found):
+    assert found.figures["foreign_sets"] == 2 * 3 * (16 + 6 * 8)  # each port, three times with each kind of switch
+    assert found.figures["foreign_sets_taken"] == 0
+    assert "0 were obeyed" in found.finding
+
+
+def test_without_an_m_key_ports_obey_a_foreign_subnet_manager():
+    """Else zero would prove nothing."""
+    net = ManagedSubnet(load(tenants.SPEC), Options())
+    allocation = compile_intent(parse_intent(tenants.INTENT), planned_inventory(load(tenants.SPEC))).allocation
+    attack = Attack(net.devices, net.hosts.astype("int64"), net.carrier.slot, allocation, 1)
+    tenants._invade(net, attack)
+    assert attack.foreign_sets_taken == attack.foreign_sets
+
+
 def test_what_is_sent_within_a_tenant_arrives(found):
     """Else zero would prove nothing. Some are lost at the moment of a fault, and only then."""
     assert found.figures["controls_lost_in_calm"] == 0

@@ -6,7 +6,7 @@ import threading
 from dataclasses import replace
 
 from weft.errors import SubnetError
-from weft.tenants.drivers.driver import Conflict, Observed
+from weft.tenants.drivers.driver import Checked, Conflict, Observed
 from weft.tenants.slices import Allocation, EndPort, Inventory
 
 
@@ -41,11 +41,11 @@ class MemoryFabric:
         self._live()
         return self.observed
 
-    def check(self, *, repair: bool) -> list[str]:
-        found = [*self.drift]
+    def check(self, *, repair: bool) -> Checked:
+        found = tuple(self.drift)
         if repair:
             self.drift.clear()
-        return found
+        return Checked(differences=found, repaired=())
 
     def write(self, wanted: Allocation, *, over: Observed) -> None:
         self._live()

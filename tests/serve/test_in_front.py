@@ -12,15 +12,14 @@ from tests.patience import wait_until
 from tests.serve.program import Service
 
 from weft.cli import app
+from weft.cli.subnets import Subnet
 from weft.errors import SubnetError
-from weft.lab import control, registry
-from weft.mad.ibsim_client import IbsimCarrier
 from weft.tenants.reading import read_fabric
 
 
 def keys(lab: str, host: str) -> set[int]:
     """That the devices of the inner fabric have."""
-    with closing(IbsimCarrier("", control.ask(registry.find(lab), "state")["sockname"])) as carrier:
+    with closing(Subnet(lab=lab).attach()) as carrier:
         fabric = read_fabric(carrier)
     return set(fabric.tables.pkey[fabric[f"{host}/1"].slot].tolist())
 

@@ -36,19 +36,19 @@ def open_h2(managed: Managed) -> str:
 
 
 def test_port_that_something_else_changed_is_named_and_repaired_on_order(managed):
-    assert managed.tell(lambda client: client.check(repair=False)) == []
+    assert managed.tell(lambda client: client.check(repair=False).differences) == ()
     facing = open_h2(managed)
-    expected = [
+    expected = (
         "h2/1: lacks P_Key 0x7fff and 0x8101, holds P_Key 0xffff",
         f"{facing}: other inbound P_Key enforcement, outbound P_Key enforcement",
-    ]
-    assert managed.tell(lambda client: client.check(repair=False)) == expected
+    )
+    assert managed.tell(lambda client: client.check(repair=False).differences) == expected
     assert managed.keys("h2/1") == [0xFFFF]
-    assert list(managed.client.status().drift) == expected
+    assert managed.client.status().drift == expected
     assert managed.manager.state.log.counts[Event.DRIFT] == 1
-    assert managed.tell(lambda client: client.check(repair=True))
+    assert managed.tell(lambda client: client.check(repair=True).differences)
     assert managed.keys("h2/1") == [0x7FFF, 0x8101]
-    assert managed.tell(lambda client: client.check(repair=True)) == []
+    assert managed.tell(lambda client: client.check(repair=True).differences) == ()
     assert managed.client.status().drift == ()
 
 
@@ -63,6 +63,8 @@ def test_light_sweep_repairs_or_only_reports_drift(tmp_path, repairs):
     assert managed.keys("h2/1") == ([0x7FFF, 0x8101] if repairs else [0xFFFF])
     assert managed.manager.sweeps - sweeps == int(repairs)
     assert bool(managed.client.status().drift) is not repairs
+    assert len(managed.tell(lambda client: client.check(repair=False).repaired)) == 2 * repairs
+    assert managed.tell(lambda client: client.check(repair=False).repaired) == ()
     managed.manager.close()
 
 
@@ -71,4 +73,4 @@ def test_standby_checks_nothing_and_names_its_state(managed):
     with pytest.raises(SubnetError, match="this subnet manager is standby"):
         managed.tell(lambda client: client.check(repair=True))
     become_master_again(managed.manager)
-    assert managed.tell(lambda client: client.check(repair=True)) == []
+    assert managed.tell(lambda client: client.check(repair=True).differences) == ()

@@ -15,6 +15,7 @@ from tests.patience import PATIENCE_S, wait_until
 from tests.sm.conftest import Net
 
 from weft.errors import ConfigError, SubnetError
+from weft.fabric.model import Fabric
 from weft.sm.conf.options import Options
 from weft.sm.conf.qos_options import QosOptions
 from weft.sm.control import ManagerSocket, OutOfDate, socket_of
@@ -31,7 +32,7 @@ T = TypeVar("T")
 class Managed:
     """A subnet with a manager that has swept, and a client of its socket."""
 
-    def __init__(self, place: Path, spec: str = "fat-tree:hosts=16,radix=8", **options: object) -> None:
+    def __init__(self, place: Path, spec: str | Fabric = "fat-tree:hosts=16,radix=8", **options: object) -> None:
         self.net, self.place, self.options = Net(spec), place, options
         place.mkdir(exist_ok=True)
         self.start()
@@ -276,6 +277,8 @@ def test_manager_that_becomes_master_again_keeps_its_partitions_and_repairs_the_
     assert managed.client.allocation() == there
     assert file.read_bytes() == kept
     assert (managed.net.fabric.tables.pkey == keys).all()
+    repaired = managed.tell(lambda client: client.check(repair=False).repaired)
+    assert "h2/1: lacks P_Key 0x7fff and 0x8101, holds P_Key 0xffff" in repaired
 
 
 def test_a_manager_that_starts_again_knows_what_it_was_told(managed):

@@ -288,7 +288,7 @@ def test_what_another_subnet_manager_left_is_cleared(in_use):
 def activate_all(desk):
     view = desk.view
     lids, nothing = choose_lids(view, {}), np.zeros(len(view.port_info), np.uint8)
-    wanted = wanted_settings(view, lids, desk.state.options, enforced=nothing)
+    wanted = wanted_settings(view, lids, desk.state.options, key=desk.state.port_key, enforced=nothing)
     armed = arm(desk.state.sender, view, carried_over(None, view), wanted)
     activate(desk.state.sender, view, wanted, armed.refused)
 

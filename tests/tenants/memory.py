@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from weft.errors import SubnetError
-from weft.tenants.drivers.driver import Conflict, Driver, Observed
+from weft.tenants.drivers.driver import Checked, Conflict, Driver, Observed
 from weft.tenants.slices import Allocation, Inventory
 
 
@@ -24,11 +24,11 @@ class MemoryDriver:
     def read(self) -> Observed:
         return Observed(allocation=self.allocation, taken=self.taken, revision=str(self.revision))
 
-    def check(self, *, repair: bool) -> list[str]:
-        found = [*self.drift]
+    def check(self, *, repair: bool) -> Checked:
+        found = tuple(self.drift)
         if repair:
             self.drift.clear()
-        return found
+        return Checked(differences=found, repaired=())
 
     def write(self, wanted: Allocation, *, over: Observed) -> None:
         if over.revision != str(self.revision):

@@ -51,6 +51,7 @@ def serve(
     rate: float = 1000,
     ends_with_lab: Annotated[bool, Parameter(negative=())] = False,
     repair: bool = True,
+    m_key: bool = True,
     token_file: File = None,
     role: Role = "read-only",
     tenant: str = "",
@@ -99,6 +100,8 @@ def serve(
         End when the lab does.
     repair
         Repair ports and partitions that differ from the ledger; else they are reported only.
+    m_key
+        With SPEC: protect the ports by an M_Key where tenants exist.
     token_file
         A file with the token of an admin, of 32 characters and more; or WEFT_SERVE_TOKEN has it. Then none is made.
     role
@@ -115,6 +118,7 @@ def serve(
     if spec in COMMANDS:
         manage(Order(spec, action, who, Rights(role, tenant, days, certificate), head, form), where, database)
         return
+    from weft.errors import ConfigError
     from weft.serve.clients import read_networks
     from weft.serve.services import announced
     from weft.serve.settings import Settings
@@ -130,10 +134,12 @@ def serve(
         trusts_remote_user=trust_remote_user,
         trusted_proxies=read_networks(trusted_proxy),
     )
+    if not (m_key or spec):
+        raise ConfigError("--no-m-key is for the subnet manager of SPEC: start the other with `weft sm --no-m-key`")
     secret = _given_token(token_file)
     with ExitStack() as opened:
         lab = name or _LAB
-        fabric = opened.enter_context(_own(spec, lab, repair) if spec else _others(where, repair))
+        fabric = opened.enter_context(_own(spec, lab, repair, m_key) if spec else _others(where, repair))
         where = Where(lab=lab) if spec else where
         if not database:
             database = opened.enter_context(_passing()) if spec and not name else usual_database(where)
@@ -271,7 +277,7 @@ def _wait(lab: Entry | None) -> None:
 
 
 @contextmanager
-def _own(spec: str, name: str, repair: bool) -> Iterator[_Fabric]:
+def _own(spec: str, name: str, repair: bool, m_key: bool) -> Iterator[_Fabric]:
     """A new lab. It is there for tests, so trouble can be asked for."""
     from weft.cli.output import progress_bar
     from weft.fabric.spec import load
@@ -287,7 +293,8 @@ def _own(spec: str, name: str, repair: bool) -> Iterator[_Fabric]:
 
     with progress_bar(f"reading {spec}"):  # and ends with it: a lab is forked, and no thread may draw then
         fabric = load(spec)
-    with launched_lab(fabric, name, Options(repair_drift=repair)) as (lab, wait_until_up):
+    options = Options(repair_drift=repair, protect_tenants=m_key)
+    with launched_lab(fabric, name, options) as (lab, wait_until_up):
         if not was_rehearsed():
             print("weft: the subnet manager compiles its kernels, once; this takes a minute or two", file=sys.stderr)
         face = Face(Watch(lab.manager), LabHands(lab.entry), Faults())

@@ -66,8 +66,12 @@ def sm(
         _import_manager()
         subnet = _chosen(on, lab, ibsim, umad) or ("lab", "")
         options = read_flags(flags)  # what is wrong with them is said before anything else happens
-        carrier, place, title = _attach(subnet, flags.at)
-        options = replace(options, state_file=options.state_file or place)
+        carrier, place, key_file, title = _attach(subnet, flags.at)
+        options = replace(
+            options,
+            state_file=options.state_file or place,
+            m_key_file=options.m_key_file or (key_file if options.protect_tenants else None),
+        )
         try:
             _run(carrier, options, title, flags, once=once, form=form)
         finally:
@@ -101,8 +105,8 @@ def _import_manager() -> None:
         gc.enable()
 
 
-def _attach(subnet: tuple[str, str], at: str) -> tuple[Carrier, Path, str]:
-    """The port to speak through, where the state is kept, and what the subnet is called."""
+def _attach(subnet: tuple[str, str], at: str) -> tuple[Carrier, Path, Path, str]:
+    """The port to speak through, where the state and the M_Key are kept, and what the subnet is called."""
     from weft import runtime
     from weft.cli.subnets import Subnet
     from weft.lab import registry
@@ -117,7 +121,7 @@ def _attach(subnet: tuple[str, str], at: str) -> tuple[Carrier, Path, str]:
         folder, begin, title = runtime.folder(), f"sm-{on}-{name or 'first'}-", f"{on} {there.ibsim or there.umad}"
     carrier = there.attach()
     host = getattr(carrier, "host", "")
-    return carrier, folder / f"{begin}{host or 'first'}.json".replace("/", "-"), title
+    return carrier, folder / f"{begin}{host or 'first'}.json".replace("/", "-"), there.m_key_file, title
 
 
 def _run(carrier: Carrier, options: Options, subnet: str, flags: SmFlags, *, once: bool, form: Form) -> None:

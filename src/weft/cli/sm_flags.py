@@ -35,6 +35,8 @@ class SmFlags:
     """Routing engines, tried in turn: auto, fat-tree, up-down, min-hop, dfsssp, dimension-order, dragonfly."""
     qos: Annotated[bool, Parameter(("--qos", "-Q"), negative=())] = False
     """Write SL to VL and VL arbitration tables, and follow the QoS policy."""
+    m_key: bool = True
+    """Protect the ports by an M_Key of weft's own where partitions exist: no other subnet manager can change them."""
     state: Path | None = None
     """Where its state is kept, as JSON."""
     dump: Path | None = None
@@ -42,7 +44,8 @@ class SmFlags:
 
     @property
     def given(self) -> list[str]:
-        return [f"--{field.name}" for field in fields(self) if getattr(self, field.name) != field.default]
+        given = (field for field in fields(self) if getattr(self, field.name) != field.default)
+        return ["--no-m-key" if field.name == "m_key" else f"--{field.name}" for field in given]
 
 
 NOTHING = SmFlags()
@@ -60,6 +63,7 @@ def read_flags(flags: SmFlags) -> Options:
 def sm_options(flags: SmFlags) -> Options:
     from dataclasses import replace
 
+    from weft.errors import ConfigError
     from weft.sm.conf.options import Options, parse_engines, read_options
 
     options = read_options(flags.config) if flags.config else Options()
@@ -70,7 +74,10 @@ def sm_options(flags: SmFlags) -> Options:
         "routing_engine": parse_engines(flags.engine) if flags.engine else None,
         "qos": flags.qos or None,
         "state_file": flags.state,
+        "protect_tenants": None if flags.m_key else False,
     }
+    if options.m_key and not flags.m_key:
+        raise ConfigError(f"--no-m-key contradicts m_key in {flags.config}: leave out one of them")
     return replace(options, **{name: value for name, value in told.items() if value is not None})
 
 

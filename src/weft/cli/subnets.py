@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
@@ -36,7 +37,12 @@ class Subnet:
             raise ConfigError(f"--umad asks from this machine, not from {self.at}: leave out --at")
 
     def attach(self) -> Carrier:
-        """A port of it."""
+        """A port of it, whose SMPs carry the subnet's M_Key if the user's own subnet manager has made one."""
+        from weft.mad.keyed import KeyedCarrier, KeyFile
+
+        return KeyedCarrier(self._attach(), KeyFile(self.m_key_file))
+
+    def _attach(self) -> Carrier:
         if self.umad:
             from weft.mad.umad import UmadCarrier
 
@@ -49,6 +55,18 @@ class Subnet:
 
         there = control.ask(registry.find(self.lab), "host", name=self.at)  # near names are the lab's to tell
         return IbsimCarrier(self.at, there["sockname"])
+
+    @property
+    def m_key_file(self) -> Path:
+        """Where managers of this user keep the M_Key. Of a lab it ends with the lab; others outlive a reboot."""
+        from weft import runtime
+        from weft.lab import registry
+
+        if self.umad:
+            return runtime.state_folder() / "umad.m_key"
+        if self.ibsim:
+            return runtime.state_folder() / f"ibsim-{self.ibsim}.m_key"
+        return registry.find(self.lab).m_key_file
 
     def new_poller(self, plan: str = "") -> Poller:
         """Return a poller of all counters. The clock of a lab may be faster than ours, and its cabling is its plan."""

@@ -159,7 +159,9 @@ def _memory(where: Where) -> Path:
 
 def state_file(where: Where, suffix: str) -> Path:
     """In XDG_STATE_HOME, one for each fabric."""
-    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "weft"
+    from weft import runtime
+
+    home = runtime.state_folder()
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

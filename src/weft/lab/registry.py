@@ -6,7 +6,7 @@
         NAME.umad       where programs attach; NAME.verbs: those for RDMA
         NAME.token      by which other machines join it as hosts, if it lets any
         NAME.log        what it had to say; stays until the name is used again
-        NAME.cache/     what OpenSM remembers of it
+        NAME.cache/     what OpenSM remembers of it, and what weft's subnet managers do: their states, the M_Key
 
 A name is taken exactly while its lock is held; what a lab that was killed left behind is cleared by the next one.
 """
@@ -55,6 +55,11 @@ class Entry:
     @property
     def cache(self) -> Path:
         return self.folder / f"{self.name}.cache"
+
+    @property
+    def m_key_file(self) -> Path:
+        """The M_Key of all ports, once a subnet manager of weft's has made one; its owner alone can read it."""
+        return self.cache / "m_key"
 
     def is_free(self) -> bool:
         """Has the lab let go of the name?"""

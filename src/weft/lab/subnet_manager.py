@@ -75,7 +75,11 @@ def launch(
 ) -> Launched:
     """Start a subnet manager."""
     options = options or Options()
-    options = replace(options, state_file=options.state_file or state_file(entry, host))
+    options = replace(
+        options,
+        state_file=options.state_file or state_file(entry, host),
+        m_key_file=options.m_key_file or (entry.m_key_file if options.protect_tenants else None),
+    )
     assert options.state_file is not None
     place = log or entry.folder / f"{entry.name}.sm.log"
     if log is None:

@@ -26,8 +26,10 @@ from weft.fabric.paths import HostPaths
 from weft.ids import PKey
 from weft.lab.ibsim import Server
 from weft.mad.administrator import NoAnswer
+from weft.mad.carrier import Carrier
 from weft.mad.host_paths import Rows, ask_paths, data_gbit_s, join_group, known, leave_group
 from weft.mad.ibsim_client import IbsimCarrier
+from weft.mad.keyed import KeyedCarrier
 from weft.routing.patterns import host_ports
 from weft.sim.engine import Options, Progress
 from weft.sim.packet.engine import PacketEngine
@@ -173,8 +175,8 @@ class LabTraffic:
         return fabric
 
     @contextmanager
-    def _as_host(self, slot: int) -> Iterator[tuple[IbsimCarrier, int]]:
-        """To ask the subnet administrator: a carrier, and the GID of the port."""
+    def _as_host(self, slot: int) -> Iterator[tuple[Carrier, int]]:
+        """To ask the subnet administrator: a carrier, and the GID of the port. A host's driver may ask its own port."""
         devices = self._server.subnet.devices
         info = devices.info(slot)
         if not PortInfo.master_sm_lid.get(info) or not devices.is_active(slot):
@@ -182,7 +184,7 @@ class LabTraffic:
         gid = PortInfo.gid_prefix.get(info) << 64 | int(devices.fabric.ports.guid[slot])
         with closing(IbsimCarrier(self._server.places.sim_host(slot), self._server.base)) as carrier:
             try:
-                yield carrier, gid
+                yield KeyedCarrier(carrier, lambda: PortInfo.m_key.get(devices.info(slot))), gid
             except NoAnswer as error:
                 raise SubnetError(f"{devices.name(slot)} has {error}") from None
 

@@ -122,7 +122,7 @@ class Traps:
             dr_notice=int(directed),
             dr_path_truncated=int(directed and smp[7] > _PATH_SHOWN),
             dr_hop_count=hops,
-            dr_notice_return_path=bytes(smp[192 : 192 + hops]),
+            dr_notice_return_path=bytes(smp[192 : 193 + hops])[:_PATH_SHOWN],  # entry 0 is not used
         )
         self.raise_trap(devices, slot, Trap.BAD_M_KEY, NoticeType.SECURITY, details)
 

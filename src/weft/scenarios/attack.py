@@ -77,6 +77,7 @@ class Attack:
         self.tallies = {kind: Tally() for kind in KINDS}
         self.controls_lost = 0  # while nothing was broken
         self.counted = 0  # by switches, as packets with a key that has no business there
+        self.foreign_sets = self.foreign_sets_taken = 0  # SMPs of a foreign subnet manager, and those that were obeyed
 
     def send(self, count: int, *, is_calm: bool) -> None:
         """So many attempts, and a tenth as many within tenants; raw packets from each to each that may not."""

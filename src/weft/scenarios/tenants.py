@@ -6,8 +6,9 @@
     1  all is well                       3  it is routed around         5  it is configured again
     2  a cable was pulled just now       4  a leaf has restarted, and has no tables yet
 
-weft's subnet manager has given the keys, by MADs. It happens twice: with switches that check keys where hosts are
-plugged in, as the subnet manager lets them by default, and with switches that do not.
+weft's subnet manager has given the keys, by MADs, and an M_Key. Before each situation a foreign subnet manager at a
+tenant's host tries to write all P_Key tables, and to switch off all checks. It happens twice: with switches that check
+keys where hosts are plugged in, as the subnet manager lets them by default, and with switches that do not.
 """
 
 from __future__ import annotations
@@ -17,11 +18,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
+
 from weft.draw.chart import titled_chart
 from weft.errors import ConfigError
 from weft.fabric.forwarding import Reason
+from weft.fabric.kinds import NodeKind
 from weft.fabric.spec import load
 from weft.mad import faults
+from weft.mad.local import LocalCarrier
+from weft.mad.walk import DATA
 from weft.scenarios.attack import CONTROL, CROSSING, FORGED, GUESSED, OWN, RAW, Attack
 from weft.scenarios.finding import COLOURS, Cell, Finding
 from weft.scenarios.managed import ManagedSubnet
@@ -32,6 +38,9 @@ from weft.tenants.intent import parse_intent
 from weft.tenants.isolation import Proof, prove_isolation
 from weft.tenants.simulate import planned_inventory
 from weft.tenants.slices import Allocation
+from weft.wire.bulk import fill, pack_rows
+from weft.wire.mad import Method
+from weft.wire.smp import Smp, SmpAttribute
 
 CLAIM = "A tenant reaches its own ports and the services that it shares, and nobody else, whatever it sends."
 SOURCE = "what `weft tenants` promises"
@@ -46,6 +55,7 @@ INTENT = {
     "service": {"storage": {"hosts": ["h[15-16]"], "tenants": "all", "class": "bulk"}},
 }
 CABLE, LEAF = "leaf1/5", "leaf2"
+ROGUE = "h6/1"  # of red
 CHECK, TRUST = "both", "off"  # part_enforce
 _SWITCHES = {CHECK: "check keys", TRUST: "let all pass"}
 _WORDS = {
@@ -86,12 +96,22 @@ def _attack(part_enforce: str, allocation: Allocation, attempts: int, seed: int)
         path = Path(folder) / "partitions.conf"
         path.write_text(write_partitions(allocation))
         assert allocation.lanes is not None
-        options = Options(partition_config_file=path, part_enforce=part_enforce, qos=True, qos_general=allocation.lanes)
-        net = ManagedSubnet(load(SPEC), options)
+        options = Options(
+            partition_config_file=path,
+            part_enforce=part_enforce,
+            qos=True,
+            qos_general=allocation.lanes,
+            m_key_file=Path(folder) / "m_key",
+        )
+        return _attack_all(ManagedSubnet(load(SPEC), options), allocation, attempts, seed)
+
+
+def _attack_all(net: ManagedSubnet, allocation: Allocation, attempts: int, seed: int) -> tuple[Attack, list[Proof]]:
     attack = Attack(net.devices, net.hosts.astype("int64"), net.carrier.slot, allocation, seed)
     devices, proofs = net.devices, []
     cable, leaf = net.fabric.find_port(CABLE).slot, net.fabric.nodes.name.index(LEAF)
     for fault in (None, lambda: faults.pull_cable(devices, cable), lambda: _restart(net, leaf)):
+        _invade(net, attack)
         if fault is not None:
             fault()
             attack.send(attempts // 5, is_calm=False)
@@ -99,6 +119,25 @@ def _attack(part_enforce: str, allocation: Allocation, attempts: int, seed: int)
         attack.send(attempts - 4 * (attempts // 5) if fault is None else attempts // 5, is_calm=True)
         proofs.append(prove_isolation(faults.fabric_now(devices), allocation))
     return attack, proofs
+
+
+def _invade(net: ManagedSubnet, attack: Attack) -> None:
+    """Send what a foreign subnet manager would: all ports get the default partition, and switches check nothing."""
+    fabric, tables = net.fabric, net.fabric.tables
+    switches = np.flatnonzero(fabric.nodes.kind == NodeKind.SWITCH)
+    ports = fabric.nodes.n_ports[switches].astype(np.int64)
+    lids = np.concatenate((tables.lid[net.hosts], np.repeat(tables.lid[fabric.first_port[switches]], ports)))
+    mads = pack_rows(Smp, len(lids), method=int(Method.SET), attribute_id=int(SmpAttribute.P_KEY_TABLE))
+    mads[:, DATA : DATA + 2] = 0xFF
+    of_ports = mads[len(net.hosts) :]
+    fill(of_ports, Smp.attribute_id, int(SmpAttribute.PORT_INFO))
+    fill(of_ports, Smp.attribute_modifier, np.concatenate([np.arange(1, n + 1) for n in ports.tolist()]))
+    of_ports[:, DATA:] = 0
+    rogue = LocalCarrier(net.subnet, net.fabric.find_port(ROGUE).slot, sleep=net.clock.sleep)
+    _, taken = rogue.exchange(mads, lids.astype(np.int64), timeout_ms=1, retries=0)
+    rogue.close()
+    attack.foreign_sets += len(mads)
+    attack.foreign_sets_taken += int(taken.sum())
 
 
 def _restart(net: ManagedSubnet, node: int) -> None:
@@ -116,13 +155,14 @@ def _finding(found: dict[str, tuple[Attack, list[Proof]]], given: dict[str, Any]
         claim=CLAIM,
         source=SOURCE,
         ran=f"{SPEC}, three tenants and a service on three lanes: {given['attempts']:,} packets across tenants with "
-        f"switches that check keys, as many with switches that do not; {CABLE} is pulled and {LEAF} restarts meanwhile",
+        f"switches that check keys, as many with switches that do not; {CABLE} is pulled, {LEAF} restarts meanwhile, "
+        f"and a foreign subnet manager at {ROGUE} tries to open all ports",
         columns=("switches", "key in the packet", "sent", "delivered", *_STOPPED, "lost"),
         rows=tuple(_row(way, kind, attack) for way, (attack, _) in found.items() for kind in _WORDS),
         finding=_sentence(figures),
         trust="Packets, tables, agents and the subnet manager are the real ones; what a port takes counts as "
         "delivered, though a queue pair would look at it again. Switches check as the standard says: one whose "
-        "firmware does not, or who can write to the subnet manager or to a switch, is not held by keys. Who sends to "
+        "firmware does not, or who has the M_Key, is not held by keys. Who sends to "
         "whom is random, not all there is: for that, tables are proved.",
         options=given,
         figures=figures,
@@ -151,6 +191,8 @@ def _figures(found: dict[str, tuple[Attack, list[Proof]]]) -> dict[str, Any]:
         "violations": by_switches,
         "violations_counted": attack.counted,
         "proved": [proof.ok for proof in (*proofs, *trusted)],
+        "foreign_sets": attack.foreign_sets + trusting.foreign_sets,
+        "foreign_sets_taken": attack.foreign_sets_taken + trusting.foreign_sets_taken,
         "unguarded_ports": len(trusted[0].unguarded),
         "without_checks": {
             kind: {"sent": one.sent, "delivered": one.delivered} for kind, one in trusting.tallies.items()
@@ -167,7 +209,8 @@ def _sentence(figures: dict[str, Any]) -> str:
         f"{figures['cross_tenant_attempts']:,} packets across tenants were delivered, forged keys and raw packets "
         f"among them, and {figures['controls_lost_in_calm']:,} of {figures['control_attempts']:,} within tenants were "
         f"lost while nothing was broken; {proved}. Switches counted {figures['violations_counted']:,} of the "
-        f"{figures['violations']:,} that they stopped. Without their checks it depends on the sender: "
+        f"{figures['violations']:,} that they stopped. Of {figures['foreign_sets']:,} Sets of a foreign subnet manager "
+        f"{figures['foreign_sets_taken']:,} were obeyed. Without their checks it depends on the sender: "
         f"{own['delivered']:,} of {own['sent']:,} with keys that it holds got across, and {forged['delivered']:,} of "
         f"{forged['sent']:,} with forged ones."
     )

@@ -54,22 +54,20 @@ class DriftWatch:
         self._began_s = time.monotonic()
         self._next_s = math.inf  # a trap from now on makes another one due
 
-    def found(self, differences: Sequence[str]) -> None:
-        """The outcome of a comparison, before anything is repaired."""
+    def found(self, differences: Sequence[str], repaired: Sequence[str] = ()) -> None:
+        """The outcome of a comparison. `repaired`: what the subnet manager has repaired of its own accord since."""
         new = [text for text in differences if text not in self.differences]
-        self.differences, self.trouble, self.checked_at_s = tuple(differences), "", time.time()
-        for text in new:
-            self._past.append(Found(self.checked_at_s, text, is_repaired=False))
-            self.tell("drift", text)
-
-    def are_repaired(self) -> None:
-        """All differences that were found are gone."""
-        gone, self.differences = {*self.differences}, ()
-        self.repaired += len(gone)
+        gone = {*self.differences} - {*differences}
         past = [one._replace(is_repaired=True) if one.text in gone else one for one in self._past]
+        self.differences, self.trouble, self.checked_at_s = tuple(differences), "", time.time()
+        past += [Found(self.checked_at_s, text, is_repaired=False) for text in new]
+        past += [Found(self.checked_at_s, text, is_repaired=True) for text in repaired]
         self._past = deque(past, maxlen=_KEPT)
-        if gone:
-            self.tell("drift", f"{len(gone):,} differences are repaired")
+        self.repaired += len(gone) + len(repaired)
+        for text in (*new, *repaired):
+            self.tell("drift", text)
+        if gone or repaired:
+            self.tell("drift", f"{len(gone) + len(repaired):,} differences are repaired")
 
     def failed(self, error: Exception) -> None:
         self.trouble = str(error)

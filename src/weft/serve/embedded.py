@@ -23,6 +23,7 @@ from weft.fabric.spec import load
 from weft.lab import control
 from weft.lab.own_lab import own_lab
 from weft.mad.ibsim_client import IbsimCarrier
+from weft.mad.keyed import KeyedCarrier, KeyFile
 from weft.serve.access import Role, add_token, new_user, put_user
 from weft.serve.app import create_app
 from weft.serve.console.sight import Behind, Sight
@@ -68,7 +69,8 @@ class Ufm:
             ledger = opening.enter_context(Ledger(store, ManagerDriver(lab.manager), drift))
             self.token = ledger.change("weft", "the first token", self._let_in)
             sockname = control.ask(lab.entry, "state")["sockname"]
-            behind = Behind(lambda: closing(IbsimCarrier("", sockname)), lab.entry)
+            key = KeyFile(lab.entry.m_key_file)
+            behind = Behind(lambda: closing(KeyedCarrier(IbsimCarrier("", sockname), key)), lab.entry)
             sight = opening.enter_context(Sight(behind, drift))
             face = Face(Watch(lab.manager), self._hands, self._faults)
             self.app = create_app(self._settings, ledger, face, None, sight)

@@ -13,6 +13,7 @@ from weft.errors import SubnetError
 from weft.lab import control, registry
 from weft.mad.carrier import Address, Carrier, ask
 from weft.mad.ibsim_client import IbsimCarrier
+from weft.mad.keyed import KeyedCarrier, KeyFile
 from weft.wire.mad import MadHeader, Method
 from weft.wire.port_info import PortInfo, PortPhysicalState, PortState
 from weft.wire.smp import Smp, SmpAttribute
@@ -49,7 +50,8 @@ class LabHands:
 
     def _tell(self, lid: int, number: int, state: PortPhysicalState) -> None:
         with self._lock:  # a program of its own for each: one that is kept would have to outlive the lab's restarts
-            carrier = IbsimCarrier("", control.ask(self._entry, "state")["sockname"])
+            plain = IbsimCarrier("", control.ask(self._entry, "state")["sockname"])
+            carrier = KeyedCarrier(plain, KeyFile(self._entry.m_key_file))
             try:
                 set_physical_state(carrier, lid, number, state)
             finally:

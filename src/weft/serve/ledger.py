@@ -305,11 +305,11 @@ class Ledger:
             with self._at_fabric:
                 plan = compare(self._ask(driver.read).allocation, self._desired.allocation())
                 told = [f"{driver.title}: {line.strip()}" for line in lines(plan, Names(self._inventory))]
-                found = [*told, *self._ask(lambda: driver.check(repair=False))]
-                if self.store.revision() != self._desired.revision:
-                    return  # another process changed both meanwhile
-                drift.found(found)
-                if found and drift.repairs:
+                checked = self._ask(lambda: driver.check(repair=False))
+                found = [*told, *checked.differences]
+                is_changing = self.store.revision() != self._desired.revision  # by another process, with the fabric
+                drift.found(drift.differences if is_changing else found, checked.repaired)
+                if found and drift.repairs and not is_changing:
                     self._repair(driver, drift, is_told=plan.is_empty)
         except WeftError as error:
             drift.failed(error)
@@ -322,10 +322,10 @@ class Ledger:
         if not is_told:
             self._settle()
         driver.check(repair=True)
-        if not driver.check(repair=False):
-            what = f"repair {len(drift.differences):,} differences: {drift.differences[0]}"
-            self._note(what)
-            drift.are_repaired()
+        checked = driver.check(repair=False)
+        if not checked.differences:
+            self._note(f"repair {len(drift.differences):,} differences: {drift.differences[0]}")
+            drift.found((), checked.repaired)
 
     def _settle(self) -> None:
         """Make the fabric be what the database says."""

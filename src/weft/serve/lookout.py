@@ -26,11 +26,10 @@ from weft.wire.notice import GmpNotice, Trap
 _KEPT = 1000
 _FRESH_S = 5.0  # a walk takes a while
 _TURN_S = 0.25
-_OTHER_TRAPS = (Trap.LINK_STATE_CHANGED, Trap.LOCAL_CHANGES, Trap.BAD_M_KEY)
+_OTHER_TRAPS = (Trap.LINK_STATE_CHANGED, Trap.LOCAL_CHANGES)
 _SAID = {
     Trap.LINK_STATE_CHANGED: "a port of it changed its state",
     Trap.LOCAL_CHANGES: "it changed its capabilities: a subnet manager may have come or gone",
-    Trap.BAD_M_KEY: "somebody tried to manage it without its M_Key",
 }
 _RENEWED_S = 60.0  # a subnet manager that was started again has forgotten who listens
 

@@ -24,6 +24,7 @@ port_info      what every port is set to
 ucast/         LIDs, forwarding tables, adaptive routing, and the order in which they are written
 inform/        traps in, reports to who subscribed out
 services       what programs registered under a name
+protection     the M_Key of all ports
 pkey/          partitions.conf, partitions, P_Key tables
 discovery/     what there is, what changed
 conf/          opensm.conf

@@ -20,7 +20,10 @@ def attach(carrier: Carrier, m_key: int) -> int:
     carrier.register(MgmtClass.SUBN_ADM, _SA_METHODS, class_version=2)
     answer = ask(carrier, get_own(SmpAttribute.NODE_INFO, m_key), timeout_ms=_OWN_MS, retries=_OWN_RETRIES)
     if answer is None:
-        raise SubnetError("the node of this port does not answer NodeInfo: is it up?")
+        raise SubnetError(
+            "the node of this port does not answer NodeInfo: is it up? If another subnet manager has set an M_Key, "
+            "give that one: m_key or m_key_file in opensm.conf"
+        )
     return int(NodeInfo.unpack(answer, DATA).port_guid)
 
 

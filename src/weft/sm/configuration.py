@@ -95,6 +95,12 @@ def load_configuration(state: State) -> None:
         state.log.say_once(Event.OPTION_IGNORED, text)
 
 
+def was_given_partitions(state: State) -> bool:
+    """By a file, or over the socket."""
+    options = state.options
+    return bool(named_file(options.partition_config_file) or options.virtual_fabrics_file) or state.told != NOTHING
+
+
 def _without_effect(options: Options) -> list[str]:
     """Options that were set, and that nothing follows: an operator must not believe that something does."""
     ours = [

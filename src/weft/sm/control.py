@@ -20,7 +20,7 @@ from weft.errors import ConfigError, Silent, SimulationBug, SubnetError
 from weft.sm.allocation import Saved, qos_fields
 from weft.sm.conf.qos_options import QosOptions
 from weft.sm.inventory import Subnet
-from weft.sm.orders import OUT_OF_DATE, ManagerStatus
+from weft.sm.orders import OUT_OF_DATE, Checked, ManagerStatus
 from weft.sm.orders import socket_of as socket_of
 
 _PATIENCE_S = 120.0  # for an order: it may be in the middle of a sweep of a large subnet
@@ -71,9 +71,9 @@ class ManagerSocket:
             words["default_is_full"] = default_is_full
         return str(self._ask(_ORDER, dict[str, str], **words)["revision"])
 
-    def check(self, *, repair: bool) -> list[str]:
-        """Ports that something else has changed, in words; `repair`: they are as they should be when it returns."""
-        return self._ask(_CHECK, dict[str, list[str]], repair=repair)["differences"]
+    def check(self, *, repair: bool) -> Checked:
+        """Compare the ports with their settings; `repair`: they are as they should be when it returns."""
+        return self._ask(_CHECK, Checked, repair=repair)
 
     def _ask(self, do: str, form: type[T], **words: Any) -> T:
         is_order = do in (_ORDER, _CHECK)

@@ -12,11 +12,11 @@ import copy
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.sm.discovery.known import Known
 from weft.sm.discovery.view import View
-from weft.sm.events import Event
+from weft.sm.events import Event, some
+from weft.sm.pkey.comparison import p_key_differences
 from weft.sm.pkey.partitions import NO_FILE
 from weft.sm.pkey.table_upload import read_pkeys
 from weft.sm.sender import Sender
@@ -26,7 +26,6 @@ from weft.wire.port_info import PortInfo
 from weft.wire.smp import SmpAttribute
 
 _REST = 9  # times as long as a check took until the next
-_NAMED = 4
 _SETTINGS = {
     PortInfo.partition_enforcement_inbound: "inbound P_Key enforcement",
     PortInfo.partition_enforcement_outbound: "outbound P_Key enforcement",
@@ -54,20 +53,9 @@ def _p_key_drift(sender: Sender, view: View, known: Known) -> list[str]:
     now.tables, now.keys = known.fabric.tables.like(), np.zeros_like(known.keys)
     read_pkeys(sender, view, now, slots)
     slots = slots[now.keys[slots]]  # a port that does not answer is the sweep's affair
-    wanted, held = known.tables.pkey[slots], now.tables.pkey[slots]
-    rows = np.flatnonzero((wanted != held).any(axis=1))
-    known.keys[slots[rows]] = False
-    return [f"{view.name(int(slots[row]))}: {_compared(wanted[row], held[row])}" for row in rows.tolist()]
-
-
-def _compared(wanted: NDArray[np.uint16], held: NDArray[np.uint16]) -> str:
-    lacks, more = ({*one.tolist()} - {*other.tolist()} for one, other in ((wanted, held), (held, wanted)))
-    parts = [
-        f"{word} {' and '.join(f'{key:#06x}' for key in sorted(keys - {0}))}"
-        for word, keys in (("lacks P_Key", lacks), ("holds P_Key", more))
-        if keys - {0}
-    ]
-    return ", ".join(parts) or "holds its P_Keys in another order"
+    differs = (known.tables.pkey[slots] != now.tables.pkey[slots]).any(axis=1)
+    known.keys[slots[differs]] = False
+    return p_key_differences(view, slots, known.tables.pkey, now.tables.pkey)
 
 
 def _setting_drift(sender: Sender, view: View) -> list[str]:
@@ -95,8 +83,7 @@ class DriftChecks:
         found = find_drift(state)
         self._next_s = state.clock() + _REST * (state.clock() - began_s)
         if found and found != state.drift:
-            more = f" and {len(found) - _NAMED:,} more" if len(found) > _NAMED else ""
-            state.log.say(Event.DRIFT, f"changed by something else: {'; '.join(found[:_NAMED])}{more}")
+            state.log.say(Event.DRIFT, f"changed by something else: {some(found)}")
         state.drift = found
         return found
 
@@ -106,4 +93,7 @@ class DriftChecks:
         if state.partitions == NO_FILE or state.clock() < self._next_s:
             return ""
         found = self.check()
-        return f"{len(found):,} ports are not as they were set" if found and state.options.repair_drift else ""
+        if not found or not state.options.repair_drift:
+            return ""
+        state.repaired.extend(found)
+        return f"{len(found):,} ports are not as they were set"

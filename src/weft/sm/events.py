@@ -12,12 +12,13 @@ import os
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from typing import TextIO
 
 _KEPT = 200
+_NAMED = 4
 
 
 class Event(StrEnum):
@@ -99,6 +100,12 @@ class Log:
         if (event, text) not in self._said:
             self._said.add((event, text))
             self.say(event, text)
+
+
+def some(lines: Sequence[str]) -> str:
+    """The first of many."""
+    more = f" and {len(lines) - _NAMED:,} more" if len(lines) > _NAMED else ""
+    return "; ".join(lines[:_NAMED]) + more
 
 
 def _put(stream: TextIO, text: str) -> None:

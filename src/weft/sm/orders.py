@@ -64,6 +64,13 @@ class ManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
     repairs_drift: bool
 
 
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """Ports that something else has changed, in words."""
+
+    differences: tuple[str, ...]  # that were found now
+    repaired: tuple[str, ...]  # that the manager has repaired of its own accord, since the last client asked
+
+
 class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is not said stays."""
 
@@ -146,7 +153,7 @@ class Orders:
             state.log.say(Event.PARTITIONS, f"it was told of {len(told.definitions):,} partitions")
         return self._describe().revision
 
-    def _find_drift(self, repair: bool) -> dict[str, list[str]]:
+    def _find_drift(self, repair: bool) -> Checked:
         self._check_master()
         found = self._check()
         if found and repair:
@@ -155,7 +162,9 @@ class Orders:
                 raise SubnetError("the subnet cannot be swept: see the manager's log")
             if report.refused:
                 raise SubnetError(f"{', '.join(report.refused[:_NAMED])} cannot be repaired: see the manager's log")
-        return {"differences": [*found]}
+        state = self._manager.state
+        past = tuple(state.repaired.popleft() for _ in range(len(state.repaired)))
+        return Checked(differences=found, repaired=past)
 
     def _check_master(self) -> None:
         """SubnetError if it is another's subnet."""
@@ -190,8 +199,8 @@ class Orders:
             raise ConfigError(f"allocate: {error}") from None
         return {"revision": self._wait(partial(self._obey, order))}
 
-    def _check_ports(self, *, repair: bool = False) -> dict[str, list[str]]:
-        return self._wait(partial(self._find_drift, repair))
+    def _check_ports(self, *, repair: bool = False) -> bytes:
+        return msgspec.json.encode(self._wait(partial(self._find_drift, repair)))
 
     def _wait(self, order: Callable[[], T]) -> T:
         """The result of an order, when the manager's thread has carried it out."""

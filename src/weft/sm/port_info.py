@@ -20,6 +20,7 @@ from weft.sm.conf.options import Options
 from weft.sm.discovery.known import Known
 from weft.sm.discovery.view import View
 from weft.sm.pkey.tables import INBOUND, OUTBOUND
+from weft.sm.protection import PortKey
 from weft.sm.sender import Sender
 from weft.sm.ucast.lids import Lids
 from weft.wire.bulk import column, fill
@@ -46,7 +47,7 @@ class Outcome:
     refused: NDArray[np.intp]  # slots that did not take it, or did not answer
 
 
-def wanted_settings(view: View, lids: Lids, options: Options, *, enforced: NDArray[np.uint8]) -> Rows:
+def wanted_settings(view: View, lids: Lids, options: Options, *, key: PortKey, enforced: NDArray[np.uint8]) -> Rows:
     """uint8[slot, 64]: PortInfo as it should read, states apart. `enforced`: INBOUND | OUTBOUND."""
     wanted = view.port_info.copy()
     ports = view.fabric.ports
@@ -62,9 +63,9 @@ def wanted_settings(view: View, lids: Lids, options: Options, *, enforced: NDArr
         (ends, PortInfo.master_sm_lid, int(lids.lid[view.own_slot])),
         (ends, PortInfo.master_sm_sl, options.sm_sl),
         (ends, PortInfo.gid_prefix, options.subnet_prefix),
-        (ends, PortInfo.m_key, options.m_key),
-        (ends, PortInfo.m_key_lease_period, options.m_key_lease_period_s),
-        (ends, PortInfo.m_key_protect_bits, options.m_key_protection_level),
+        (ends, PortInfo.m_key, key.m_key),
+        (ends, PortInfo.m_key_lease_period, key.lease_period_s),
+        (ends, PortInfo.m_key_protect_bits, key.level),
         (ends, PortInfo.subnet_time_out, options.subnet_timeout),
         (linked, PortInfo.link_down_default_state, int(PortPhysicalState.POLLING)),
         (linked, PortInfo.local_phy_errors, options.local_phy_errors_threshold),

@@ -26,7 +26,7 @@ from weft.sm.pkey.table_upload import upload_pkeys
 from weft.sm.port_info import arm, enforced, wanted_settings
 from weft.sm.qos.table_upload import choose_vl_tables, upload_vl_tables
 from weft.sm.state import State
-from weft.sm.sweep import Interrupted, Report, give_pkeys, settle_groups
+from weft.sm.sweep import Interrupted, Report, choose_key, give_pkeys, settle_groups
 from weft.sm.ucast.lids import Lids
 
 _NAMED = 4
@@ -87,10 +87,12 @@ def program(state: State, *, lanes: bool) -> list[str]:
     refused = upload_pkeys(sender, view, known, pkeys)
     if lanes:
         refused += upload_vl_tables(sender, view, known)
-    if lanes or (enforced(view) != pkeys.enforcement).any():
+    before = state.port_key
+    choose_key(state)
+    if lanes or (enforced(view) != pkeys.enforcement).any() or state.port_key != before:
         tables = view.fabric.tables
         lids = Lids(lid=tables.lid.astype(np.int32), lmc=tables.lmc, changed=_NONE, without=_NONE)
-        wanted = wanted_settings(view, lids, options, enforced=pkeys.enforcement)
+        wanted = wanted_settings(view, lids, options, key=state.port_key, enforced=pkeys.enforcement)
         refused += [view.name(slot) for slot in arm(sender, view, known, wanted).refused.tolist()]
     state.view, state.lacking = view, pkeys.lacking
     return refused + reprogram(sender, view, known, state.groups)

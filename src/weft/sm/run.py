@@ -3,9 +3,8 @@
     manager = SubnetManager(carrier, Options(sm_priority=3))
     manager.run()                       until `stop`, from any thread or signal
 
-One thread at the door. Whatever takes long, thousands of MADs or routing, comes back to `_serve` every few
-milliseconds, so that hosts get their paths and a standby its sign of life while a sweep is under way. SMInfo and traps
-are answered at once, questions to the SA one by one and between looks for those; a table is made in another thread.
+One thread. Long work, thousands of MADs or routing, calls `_serve` every few milliseconds: hosts get their paths and a
+standby its answer during a sweep. SMInfo and traps come first, then SA requests; tables are made in another thread.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ import numpy as np
 from weft.errors import ConfigError, WeftError
 from weft.mad.carrier import Address, Arrived, Carrier
 from weft.mad.walk import DATA
-from weft.sm.allocation import NOTHING
 from weft.sm.attachment import attach, get_own
-from weft.sm.conf.options import Options, named_file
-from weft.sm.configuration import load_configuration
+from weft.sm.conf.options import Options
+from weft.sm.configuration import load_configuration, was_given_partitions
 from weft.sm.discovery.flaps import Flaps
 from weft.sm.discovery.light_sweep import changes, switch_changes
 from weft.sm.discovery.view import View
 from weft.sm.drift import DriftChecks
 from weft.sm.events import Event, Log
-from weft.sm.inform.traps import asks_for_handover, repress, take_trap
+from weft.sm.inform.traps import SETTLE_S, TrapLimit, asks_for_handover, repress, take_trap
 from weft.sm.mcast.trees import reprogram
 from weft.sm.orders import Orders, socket_of
+from weft.sm.protection import known_m_key
 from weft.sm.sa.requests import Requests
 from weft.sm.sender import Sender
 from weft.sm.sminfo.election import Election
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
 _NAP_S = 0.25  # the longest wait: signals are heard after it at the latest
 _TRY_AGAIN_S = 1.0  # after a sweep that failed
 _REPORT_MS = 1000
-_SETTLE_S = 0.02  # after a trap: where one link falls others often follow
 _SLICE_S = 0.05  # for the SA, between two looks at a sweep
 _LOOK_S = 0.01
 
@@ -84,7 +82,7 @@ class SubnetManager:
                 carrier,
                 timeout_ms=options.transaction_timeout_ms,
                 retries=options.transaction_retries,
-                m_key=options.m_key,
+                m_key=known_m_key(options),
                 between=self._serve,
             ),
             flaps=Flaps(limit=options.flap_limit, window_s=options.flap_window_s),
@@ -99,7 +97,7 @@ class SubnetManager:
         self._sweep_s, self._check_s, self._light_s = -math.inf, math.inf, math.inf  # when they are due
         self._suspects: set[int] = set()  # LIDs of switches that sent a trap
         self._taking_over = self._configuring = self._is_sweeping = self._reload = self._stopped = False
-        self._drift_checks = DriftChecks(self.state)
+        self._drift_checks, self._trap_limit = DriftChecks(self.state), TrapLimit(clock)
         self._orders = Orders(self, self._sweep_now, self._drift_checks.check)
 
     @cached_property
@@ -144,10 +142,11 @@ class SubnetManager:
             state.remembered.update({int(guid, 16): lid for guid, lid in before.lids.items()})
         self.election = Election(
             options,
-            guid=attach(self.carrier, options.m_key),
+            guid=attach(self.carrier, state.sender.m_key),
             clock=state.clock,
             say=state.log.say,
             mads_sent=lambda: state.sender.mads,
+            m_key=lambda: state.sender.m_key,
         )
         self.replication = Replication(
             clock=state.clock, say=state.log.say, sa_key=options.sa_key, changed=self._write_status
@@ -187,6 +186,8 @@ class SubnetManager:
         next_s = min(next_s, self.replication.next_due_s(self.election.master))
         if self.election.lacks_lids:
             self._ask_own_port()
+        if self.election.state == SMState.STANDBY:
+            self.state.sender.m_key = known_m_key(self.options)  # the master may have made one
         self._serve(max(0.0, next_s - self.state.clock()))
         state = self.state
         if self.election.state == SMState.MASTER and state.view is not None and state.known is not None:
@@ -242,14 +243,11 @@ class SubnetManager:
     def _take_over(self, view: View) -> None:
         """Load the tables that were copied from the previous master.
 
-        The partitions of the ports are adopted only by a manager that was given none, by file or over its socket: the
-        previous master may have been a stranger that erased them.
+        The partitions of the ports are adopted only by a manager that was given none: the previous master may have been
+        a stranger that erased them.
         """
         load_replica(self.state, view, self.replication.take())
-        options = self.options
-        from_file = named_file(options.partition_config_file) or options.virtual_fabrics_file
-        is_given = bool(from_file) or self.state.told != NOTHING
-        self.state.adopts_partitions = self._taking_over and not is_given
+        self.state.adopts_partitions = self._taking_over and not was_given_partitions(self.state)
 
     def _swept(self, report: Report, others: list[OtherSm], seconds: float, mads: int) -> None:
         state = self.state
@@ -325,10 +323,11 @@ class SubnetManager:
             response, action = self.election.on_sm_info(mad, arrived.source)
             self._obey(action)
         elif mad[3] == Method.TRAP and Smp.attribute_id.get(mad) == SmpAttribute.NOTICE:
-            response = repress(mad)
-            state, prefix = self.state, self.options.subnet_prefix
-            told = take_trap(mad, state.view, state.subscriptions, state.log, prefix)
-            self._on_trap(*told, asks_for_handover(mad))
+            state = self.state
+            told = take_trap(mad, arrived.source.lid, state.view, state.subscriptions, state.log, self.options)
+            if told is not None:
+                response = repress(mad)
+                self._on_trap(*told, asks_for_handover(mad))
         if response is not None:
             self.carrier.post(response, arrived.source)
 
@@ -338,12 +337,14 @@ class SubnetManager:
             return
         if number == Trap.LINK_STATE_CHANGED and self._is_sweeping:
             # This sweep may have read that port before it changed, and will clear the switch's note of the change.
-            self._sweep_s = min(self._sweep_s, self.state.clock() + _SETTLE_S)
+            self._sweep_s = min(self._sweep_s, self.state.clock() + SETTLE_S)
         elif number == Trap.LINK_STATE_CHANGED:
             self._suspects.add(lid)
-            self._check_s = min(self._check_s, self.state.clock() + _SETTLE_S)
+            self._check_s = min(self._check_s, self.state.clock() + SETTLE_S)
         elif asks_for_handover or (number == Trap.LOCAL_CHANGES and lid != self.state.sm_lid):
-            self._sweep_s = min(self._sweep_s, self.state.clock() + _SETTLE_S)
+            self._sweep_s = min(
+                self._sweep_s, self.state.clock() + self._trap_limit.delay_s(0 if asks_for_handover else lid)
+            )
 
     def _check(self) -> None:
         """Sweep if a switch that sent a trap has changed since the last one."""
@@ -371,7 +372,7 @@ class SubnetManager:
 
     def _ask_own_port(self) -> None:
         """Where the master is, if it gave LIDs after we met it: it is asked for its tables by LID."""
-        port_info = get_own(SmpAttribute.PORT_INFO, self.options.m_key)
+        port_info = get_own(SmpAttribute.PORT_INFO, self.state.sender.m_key)
         self._ask(Question(mad=port_info, timeout_ms=_REPORT_MS, heard=self._on_own_port))
 
     def _on_own_port(self, answer: bytes | None) -> Action:

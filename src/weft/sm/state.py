@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from weft.sm.events import Log
 from weft.sm.inform.subscriptions import Subscriptions
 from weft.sm.mcast.groups import Groups
 from weft.sm.pkey.partitions import NO_FILE, Partitions
+from weft.sm.protection import PortKey
 from weft.sm.sender import Sender
 from weft.sm.services import Services
 from weft.sm.ucast.adaptive_upload import AdaptiveState
@@ -38,7 +40,9 @@ class State:
     told: Told = NOTHING  # over its socket
     partitions: Partitions = NO_FILE  # both together
     lacking: tuple[str, ...] = ()  # what P_Key tables have no room for
+    port_key: PortKey = field(default_factory=PortKey)  # what ports are set to
     drift: tuple[str, ...] = ()  # ports that something else has changed, and that were not repaired yet
+    repaired: deque[str] = field(default_factory=lambda: deque(maxlen=1000))  # drift, since a client last asked
     adopts_partitions: bool = False  # at the next sweep: those that the ports are in
     qos: Qos | None = None  # what ports get; None: QoS is off
     policy: Policy | None = None  # which service level a path gets

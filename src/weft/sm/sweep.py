@@ -21,12 +21,14 @@ from weft.sm.allocation import adopted, allocation_file, write_told
 from weft.sm.discovery.differences import differences, missing_links
 from weft.sm.discovery.known import Known, carried_over
 from weft.sm.discovery.view import View, make_view, without_links
-from weft.sm.events import Event
+from weft.sm.events import Event, some
 from weft.sm.mcast.trees import plant_trees, upload_multicast
 from weft.sm.pkey.adoption import adopt_partitions
+from weft.sm.pkey.comparison import p_key_differences
 from weft.sm.pkey.table_upload import choose_pkeys, read_pkeys, upload_pkeys
 from weft.sm.pkey.tables import PKeyTables
 from weft.sm.port_info import activate, arm, wanted_settings
+from weft.sm.protection import known_m_key, port_key
 from weft.sm.qos.congestion_upload import set_up_congestion_control
 from weft.sm.qos.table_upload import choose_vl_tables, upload_vl_tables
 from weft.sm.state import State
@@ -64,6 +66,7 @@ class Report:
 def discover(state: State) -> View:
     """Walk the subnet; what is odd is said, and left out."""
     sender = state.sender
+    sender.m_key = known_m_key(state.options)
     view = make_view(walk(sender, timeout_ms=sender.timeout_ms, retries=sender.retries, m_key=sender.m_key))
     if state.view is not None:
         state.flaps.note(state.view, view, state.clock())
@@ -86,11 +89,14 @@ def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
         read_forwarding(sender, view, known)
     view, routing = route_subnet(state, view, known)
     pkeys = give_pkeys(state, view, known)
+    if taking_over:
+        note_foreign_keys(state, view, known, pkeys)
     for note in choose_vl_tables(state.qos, view, state.options.max_op_vls):
         state.log.say_once(Event.QOS, note)
     settle_groups(state, view)
     plant_trees(view, state.groups)
-    wanted = wanted_settings(view, lids, state.options, enforced=pkeys.enforcement)
+    choose_key(state)
+    wanted = wanted_settings(view, lids, state.options, key=state.port_key, enforced=pkeys.enforcement)
 
     forwarding = upload_forwarding(sender, view, known, in_use=in_use, life_time=state.options.packet_life_time)
     refused = [*forwarding.refused]
@@ -206,6 +212,21 @@ def give_pkeys(state: State, view: View, known: Known) -> PKeyTables:
     for note in chosen.notes:
         state.log.say_once(Event.PARTITIONS, note)
     return chosen
+
+
+def note_foreign_keys(state: State, view: View, known: Known, pkeys: PKeyTables) -> None:
+    """Say which ports the previous master gave other P_Keys than ours: until now they were not isolated as wanted."""
+    slots = np.flatnonzero(known.keys & pkeys.programmed)
+    found = p_key_differences(view, slots, pkeys.table, known.tables.pkey)
+    if found:
+        state.repaired.extend(found)
+        state.log.say(Event.DRIFT, f"the previous master left other P_Keys: {some(found)}")
+
+
+def choose_key(state: State) -> None:
+    """The M_Key that ports shall have; from now on our own SMPs carry it."""
+    state.port_key = port_key(state.options, state.partitions, state.log)
+    state.sender.m_key = state.port_key.m_key or state.sender.m_key
 
 
 def settle_groups(state: State, view: View) -> None:

@@ -50,7 +50,7 @@ def prepare(driver: Driver, intent: Intent, *, open_default: bool = False) -> St
     if open_default and not compiled.allocation.slices:
         compiled = replace(compiled, allocation=replace(compiled.allocation, default_is_full=True))
     plan = compare(observed.allocation, compiled.allocation)
-    drift = tuple(driver.check(repair=False))
+    drift = driver.check(repair=False).differences
     return Step(inventory=inventory, observed=observed, compiled=compiled, plan=plan, drift=drift)
 
 
@@ -65,7 +65,7 @@ def carry_out(driver: Driver, step: Step) -> None:
         return
     if not step.plan.is_empty:
         driver.write(step.compiled.allocation, over=step.observed)
-    if step.drift and driver.check(repair=True) and (wrong := driver.check(repair=False)):
+    if step.drift and driver.check(repair=True).differences and (wrong := driver.check(repair=False).differences):
         raise SubnetError(f"{driver.title} is not repaired: {'; '.join(wrong[:_NAMED])}")
     left = compare(driver.read().allocation, step.compiled.allocation)
     if not left.is_empty:

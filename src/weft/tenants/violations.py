@@ -30,17 +30,18 @@ from weft.mad.administrator import NoAnswer, administrator, ask_administrator
 from weft.mad.carrier import Address, Carrier, ask
 from weft.mad.discover import directed_get
 from weft.routing.lids import ports_with_lids
+from weft.sm.inform.traps import requester
 from weft.tenants.slices import Allocation
 from weft.wire.bulk import column, pack_rows
 from weft.wire.mad import Method, MgmtClass, PlainMad
-from weft.wire.notice import BadKeyDetails, BadSwitchPKeyDetails, GmpNotice, Trap
+from weft.wire.notice import BadKeyDetails, BadMKeyDetails, BadSwitchPKeyDetails, GmpNotice, Trap
 from weft.wire.perf import PerfAttribute, PortCountersExtended
 from weft.wire.port_info import PortInfo
 from weft.wire.sa import InformInfo, SaAttribute, SaMad
 from weft.wire.smp import DirectedSmp, PKeyTable, SmpAttribute
 
 SA_KEY = 1
-KEY_TRAPS = (Trap.BAD_P_KEY, Trap.BAD_Q_KEY, Trap.BAD_SWITCH_P_KEY)
+KEY_TRAPS = (Trap.BAD_M_KEY, Trap.BAD_P_KEY, Trap.BAD_Q_KEY, Trap.BAD_SWITCH_P_KEY)
 _ALL, _ALL_PRODUCERS = 0xFFFF, 0xFF_FFFF
 _DATA = 64  # where an attribute of performance management begins
 
@@ -55,19 +56,24 @@ class Violation:
     sender_slices: tuple[str, ...]
     receiver: str
     receiver_slices: tuple[str, ...]
-    key: int  # P_Key; of trap 258 the Q_Key
+    key: int  # P_Key; of trap 258 the Q_Key, of trap 256 the M_Key
     source_is_forged: bool = False  # the packet has another's LID as its source
 
+    @property
+    def kind(self) -> str:
+        return {Trap.BAD_Q_KEY: "Q_Key", Trap.BAD_M_KEY: "M_Key"}.get(Trap(self.trap), "P_Key")
+
     def __str__(self) -> str:
-        kind = "Q_Key" if self.trap == Trap.BAD_Q_KEY else "P_Key"
         forged = ", under a LID that is not its own" if self.source_is_forged else ""
         ends = f"{self.sender} ({_named(self.sender_slices)}) to {self.receiver} ({_named(self.receiver_slices)})"
-        return f"{ends} with {kind} {self.key:#06x}{forged}: stopped at {self.at}"
+        return f"{ends} with {self.kind} {self.key:#06x}{forged}: stopped at {self.at}"
 
 
 def attribute(notice: GmpNotice, fabric: Fabric, allocation: Allocation) -> Violation:
     """Who it was, of a notice that a `Watch` had. `fabric`: as `reading.read_fabric` sees it."""
     trap = int(notice.trap_number)
+    if trap == Trap.BAD_M_KEY:
+        return _attempt_to_manage(notice, fabric, allocation)
     details = (BadSwitchPKeyDetails if trap == Trap.BAD_SWITCH_P_KEY else BadKeyDetails).unpack(notice.data_details)
     sender, receiver = (_end(fabric, lid) for lid in (details.lid_addr1, details.lid_addr2))
     at, forged = receiver, False
@@ -85,6 +91,21 @@ def attribute(notice: GmpNotice, fabric: Fabric, allocation: Allocation) -> Viol
         receiver_slices=_slices(fabric, receiver, allocation),
         key=int(key),
         source_is_forged=forged,
+    )
+
+
+def _attempt_to_manage(notice: GmpNotice, fabric: Fabric, allocation: Allocation) -> Violation:
+    """An SMP without the M_Key. Only the way of a directed one tells where it came from."""
+    details, at = BadMKeyDetails.unpack(notice.data_details), _end(fabric, notice.issuer_lid)
+    sender = None if at is None else requester(fabric, at, details)
+    return Violation(
+        trap=Trap.BAD_M_KEY,
+        at=_name(fabric, at, notice.issuer_lid),
+        sender="not known" if sender is None else fabric.port(sender).name,
+        sender_slices=_slices(fabric, sender, allocation),
+        receiver=_name(fabric, at, notice.issuer_lid),
+        receiver_slices=_slices(fabric, at, allocation),
+        key=int(details.m_key),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -142,10 +144,13 @@ def test_port_info_records_are_what_the_ports_say(tree):
     ]
 
 
-def test_an_m_key_is_told_to_the_trusted_only(make_subnet):
+@pytest.mark.parametrize("given", [0x1234, 0])
+def test_an_m_key_of_the_options_is_told_to_the_trusted_only_and_one_that_weft_made_to_nobody(make_subnet, given):
+    """Everybody knows the default SA_Key, by which requests are trusted."""
     asked = make_subnet("star:hosts=3")
+    asked.state.options = replace(asked.state.options, m_key=given)
     fill(asked.view.port_info, PortInfo.m_key, 0x1234)
-    for header, m_key in ((None, 0), (TRUSTED, 0x1234)):
+    for header, m_key in ((None, 0), (TRUSTED, given)):
         _, records = asked.ask(SaAttribute.PORT_INFO_RECORD, PortInfoRecord, header=header)
         assert {record.port_info.m_key for record in records} == {m_key}
 

@@ -11,7 +11,6 @@ from weft.serve.desired import Absent
 from weft.serve.ledger import Ledger
 from weft.serve.lookout import Heard, Lookout
 from weft.tenants.violations import Count
-from weft.wire.notice import Trap
 
 router = APIRouter(tags=["violations"])
 
@@ -23,7 +22,7 @@ class Stopped(msgspec.Struct, kw_only=True):
     sender: str
     sender_partitions: list[str]
     source_is_forged: bool
-    kind: str  # P_Key or Q_Key
+    kind: str  # P_Key, Q_Key, or M_Key: an attempt to manage the receiver
     key: str
     receiver: str | None  # null for tenants, as what follows
     receiver_partitions: list[str] | None
@@ -87,7 +86,7 @@ def _stopped(one: Heard, tenant: str | None) -> Stopped:
         sender=told.sender,
         sender_partitions=[name for name in told.sender_slices if tenant in (None, name)],
         source_is_forged=told.source_is_forged,
-        kind="Q_Key" if told.trap == Trap.BAD_Q_KEY else "P_Key",
+        kind=told.kind,
         key=f"{told.key:#06x}",
         receiver=told.receiver if sees_all else None,
         receiver_partitions=list(told.receiver_slices) if sees_all else None,

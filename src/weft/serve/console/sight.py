@@ -22,6 +22,7 @@ from weft.lab import control, registry
 from weft.lab.monitoring import new_poller
 from weft.mad.carrier import Carrier
 from weft.mad.ibsim_client import IbsimCarrier
+from weft.mad.keyed import KeyedCarrier, KeyFile
 from weft.monitor.change import Change
 from weft.monitor.columns import Column
 from weft.monitor.diagnose import diagnose
@@ -205,7 +206,7 @@ class Sight:
         if host and self.behind.lab is not None:
             there = control.ask(self.behind.lab, "host", name=host)
             with closing(IbsimCarrier(there["sim_host"], there["sockname"])) as carrier:
-                yield carrier
+                yield KeyedCarrier(carrier, KeyFile(self.behind.lab.m_key_file))
             return
         with self._asking:
             if self._carrier is None:

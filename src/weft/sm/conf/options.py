@@ -188,6 +188,8 @@ class Options:
     adaptive_routing: bool = _option(False, _FLAG, "weft: groups of ports for adaptive routing")
     virtual_fabrics_file: Path | None = _option(None, _FILE, "weft: Omni-Path's virtual fabrics, instead of partitions")
     state_file: Path | None = _option(None, _FILE, "weft: where LIDs are kept, and `weft sm status` looks")
+    protect_tenants: bool = _option(True, _FLAG, "weft: where partitions exist, ports get an M_Key that weft makes")
+    m_key_file: Path | None = _option(None, _FILE, "weft: where that M_Key is kept; managers of one subnet share it")
     repair_drift: bool = _option(True, _FLAG, "weft: ports that others have changed are repaired; FALSE: reported only")
     flap_limit: int = _option(5, Number(1, 0xFFFF_FFFF), "weft: a port that goes down so often is left out")
     flap_window_s: float = _option(60.0, Seconds(), "weft: within so many seconds")

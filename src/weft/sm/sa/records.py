@@ -72,7 +72,7 @@ def answer(kind: Kind, sa: Context, request: SaMad, source_slot: int) -> Reply:
 
 
 def answer_port_info(kind: Kind, sa: Context, request: SaMad, source_slot: int) -> Reply:
-    """M_Keys are for trusted requests; capabilities may be asked for bit by bit."""
+    """Match capabilities bit by bit if asked to; show an M_Key of the options to the trusted, one of weft to nobody."""
     mask = without_component(PortInfoRecord, request.component_mask, "options")
     options = request.data[PortInfoRecord.options.bit // 8] if mask != request.component_mask else 0
     at = PortInfoRecord.port_info.bit // 8
@@ -89,7 +89,7 @@ def answer_port_info(kind: Kind, sa: Context, request: SaMad, source_slot: int) 
         rows = rows[bits_set(rows, field, request.data, at)]
     rows = rows.copy()
     rows[:, PortInfoRecord.options.bit // 8] = options
-    if not sa.is_trusted(request):
+    if not (sa.is_trusted(request) and sa.state.options.m_key):
         rows[:, at : at + 8] = 0
     if not options & _FULL_PORT_INFO:
         _show_qdr(rows, at)

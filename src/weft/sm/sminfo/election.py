@@ -24,6 +24,7 @@ from operator import attrgetter
 from weft.mad.carrier import Address
 from weft.sm.conf.options import Options
 from weft.sm.events import Event
+from weft.sm.protection import sm_key_of
 from weft.sm.sminfo.sm_info import (
     Action,
     Here,
@@ -72,9 +73,12 @@ class Election:
         clock: Callable[[], float],
         say: Callable[[Event, str], None],
         mads_sent: Callable[[], int] = lambda: 0,
+        m_key: Callable[[], int] | None = None,
     ) -> None:
+        """`m_key` returns the key of now, which may be made later; else it is the one of the options."""
         self.options, self.poll_interval_s = options, options.sminfo_polling_timeout_ms / 1000
-        self.guid, self.priority, self.sm_key, self.m_key = guid, options.sm_priority, options.sm_key, options.m_key
+        self.guid, self.priority, self.sm_key = guid, options.sm_priority, options.sm_key
+        self._m_key = m_key or (lambda: options.m_key)
         self.state = SMState.NOT_ACTIVE if options.sm_inactive else SMState.DISCOVERING
         self.others: tuple[OtherSm, ...] = ()  # of the last discovery, with what they said since
         self._clock, self._say, self._mads_sent = clock, say, mads_sent
@@ -92,6 +96,19 @@ class Election:
     def state_word(self) -> str:
         """As status files and clients read it: master, standby, not-active."""
         return self.state.name.lower().replace("_", "-")
+
+    @property
+    def m_key(self) -> int:
+        return self._m_key()
+
+    def _sm_key_of(self, guid: int, priority: int) -> int:
+        """The SM_Key of a manager that belongs here; 0: anybody's will do. An M_Key that weft made proves more."""
+        m_key = self.m_key
+        return sm_key_of(m_key, guid, priority) if m_key and not self.options.m_key else self.sm_key
+
+    def _trusts(self, other: OtherSm) -> bool:
+        key = self._sm_key_of(other.guid, other.priority)
+        return not key or other.sm_key == key
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -116,7 +133,7 @@ class Election:
     def sm_info(self, state: SMState | None = None) -> SMInfo:
         return SMInfo(
             guid=self.guid,
-            sm_key=self.sm_key,
+            sm_key=self._sm_key_of(self.guid, self.priority),
             act_count=(self._mads_sent() + self._questions) & 0xFFFF_FFFF,  # grows as long as we do something
             priority=self.priority,
             sm_state=self.state if state is None else state,
@@ -166,8 +183,9 @@ class Election:
     def _admits(self, other: OtherSm) -> bool:
         if other.guid == self.guid:
             return False
-        if self.sm_key and other.sm_key != self.sm_key:
-            self._say(Event.OTHER_SM, f"{other} has another SM_Key than ours: it is ignored; give both the same sm_key")
+        if not self._trusts(other):
+            both = "sm_key" if self.options.m_key or not self.m_key else "m_key_file"
+            self._say(Event.OTHER_SM, f"{other} has another SM_Key than ours: it is ignored; give both the same {both}")
             return False
         return True
 
@@ -236,18 +254,18 @@ class Election:
         watch = self._watch
         if watch is not None and now_s >= watch.next_s:
             watch.next_s = now_s + self.poll_interval_s
-            mad, to = ask_sm(watch.other, by_path=watch.by_path, m_key=self.m_key)
+            mad, to = ask_sm(watch.other, by_path=watch.by_path)
             self._ask(mad, to, partial(self._on_watched, watch))
         if self.state == SMState.MASTER and now_s >= self._look_round_s:
             self._look_round_s = now_s + _LOOK_ROUND * self.poll_interval_s
             for other in self.others:
-                mad, to = ask_sm(other, by_path=other.path is not None, m_key=self.m_key)
+                mad, to = ask_sm(other, by_path=other.path is not None)
                 self._ask(mad, to, partial(self._on_look_round, other))
         if self.state == SMState.MASTER and self._silent and now_s >= self._ask_silent_s:
             self._silent_wait_s = min(2 * self._silent_wait_s, _LOOK_ROUND * self.poll_interval_s)
             self._ask_silent_s = now_s + self._silent_wait_s
             for other in self._silent:
-                mad, to = ask_sm(other, by_path=True, m_key=self.m_key)
+                mad, to = ask_sm(other, by_path=True)
                 self._ask(mad, to, self._on_silent)
         asked, self._waiting = self._waiting, []
         self._questions += len(asked)
@@ -279,7 +297,7 @@ class Election:
             return Action.NOTHING
         now = described(info, path=other.path, lid=other.lid, name=other.name)
         self.others = tuple(now if one.guid == now.guid else one for one in self.others)
-        if self.sm_key and now.sm_key != self.sm_key:
+        if not self._trusts(now):
             return Action.NOTHING
         two_masters = now.state == SMState.MASTER and not self._shuns(now)
         return Action.SWEEP if two_masters or self._should_take_over(now) else Action.NOTHING
@@ -346,7 +364,7 @@ class Election:
     def _obey(self, control: int, other: OtherSm) -> Action | None:
         """None if it is not to be obeyed: from one that may not say it, or in a state in which it means nothing."""
         may = SMState.STANDBY if control == SMControl.ACKNOWLEDGE else SMState.MASTER
-        if other.state != may or (self.sm_key and other.sm_key != self.sm_key):
+        if other.state != may or not self._trusts(other):
             return None
         match self.state, control:
             case SMState.DISCOVERING, SMControl.HANDOVER:

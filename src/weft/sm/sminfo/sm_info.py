@@ -103,7 +103,7 @@ def find_others(sender: Sender, view: View, say: Callable[[Event, str], None]) -
     is_sm = column(view.port_info, PortInfo.capability_mask) & np.uint64(Capability.IS_SM) > 0
     slots = view.end_ports[is_sm[view.end_ports] & (view.end_ports != view.own_slot)]
     path, hops = view.to_ports(slots)
-    smps = directed(path, hops, SmpAttribute.SM_INFO, m_key=sender.m_key)
+    smps = directed(path, hops, SmpAttribute.SM_INFO)  # without the M_Key: a program answers, which may be anybody's
     answers, answered = np.zeros_like(smps), np.zeros(len(smps), bool)
     for wait_ms in _WAITS_MS:  # between them we answer: two that wait for each other would both become master
         rows = np.flatnonzero(~answered)
@@ -113,9 +113,12 @@ def find_others(sender: Sender, view: View, say: Callable[[Event, str], None]) -
     found: list[OtherSm] = []
     silent: list[OtherSm] = []
     for row, slot in enumerate(slots.tolist()):
-        info = SMInfo.unpack(answers[row].tobytes(), DATA)
+        info, guid = SMInfo.unpack(answers[row].tobytes(), DATA), int(view.fabric.ports.guid[slot])
+        if answered[row] and info.guid != guid:
+            say(Event.OTHER_SM, f"{view.name(slot)} claims to be the manager of GUID 0x{info.guid:016x}: ignored")
+            continue
         if not answered[row]:
-            info = SMInfo(guid=int(view.fabric.ports.guid[slot]), sm_state=SMState.NOT_ACTIVE)
+            info = SMInfo(guid=guid, sm_state=SMState.NOT_ACTIVE)
             say(Event.OTHER_SM, f"{view.name(slot)} says that a subnet manager is there, but none answers")
         way, lid = path[row, 1 : int(hops[row]) + 1].tobytes(), PortInfo.lid.get(view.port_info[slot])
         (found if answered[row] else silent).append(described(info, path=way, lid=lid, name=view.name(slot)))
@@ -143,9 +146,9 @@ def is_sm_info(mad: bytes) -> bool:
     return mad[1] in SMP_CLASSES and not mad[3] & RESPONSE and Smp.attribute_id.get(mad) == SmpAttribute.SM_INFO
 
 
-def ask_sm(other: OtherSm, *, by_path: bool, m_key: int) -> tuple[bytes, Address]:
+def ask_sm(other: OtherSm, *, by_path: bool) -> tuple[bytes, Address]:
     """Get(SMInfo)."""
-    return _to_sm(other, by_path, method=Method.GET, attribute_id=SmpAttribute.SM_INFO, m_key=m_key)
+    return _to_sm(other, by_path, method=Method.GET, attribute_id=SmpAttribute.SM_INFO)
 
 
 def tell_sm(other: OtherSm, control: SMControl, own: SMInfo, *, m_key: int) -> tuple[bytes, Address]:

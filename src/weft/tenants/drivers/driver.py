@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from weft.errors import SubnetError
+from weft.sm.orders import Checked as Checked
 from weft.tenants.slices import Allocation, Inventory
 
 
@@ -42,8 +43,8 @@ class Driver(Protocol):
     def write(self, wanted: Allocation, *, over: Observed) -> None:
         """Conflict if it is no longer as it was read; SubnetError if the fabric does not take it."""
 
-    def check(self, *, repair: bool) -> list[str]:
-        """Return, in words, how ports differ from what their subnet manager was told.
+    def check(self, *, repair: bool) -> Checked:
+        """Compare the ports with what their subnet manager was told.
 
         `repair`: they are written again before it returns; SubnetError if that fails.
         """

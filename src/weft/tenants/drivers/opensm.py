@@ -21,7 +21,7 @@ from weft.diags.ask import HERE, Target, get_smp
 from weft.errors import Silent, SubnetError
 from weft.mad.carrier import Carrier
 from weft.sm.inventory import take_inventory
-from weft.tenants.drivers.driver import Conflict, Observed
+from weft.tenants.drivers.driver import Checked, Conflict, Observed
 from weft.tenants.drivers.inventory import inventory_of
 from weft.tenants.drivers.opensm_files import OpenSmFiles, load
 from weft.tenants.drivers.partition_files import check_index0
@@ -85,7 +85,7 @@ class OpenSmDriver:
                     self._obey(before)
                 raise
 
-    def check(self, *, repair: bool) -> list[str]:
+    def check(self, *, repair: bool) -> Checked:
         """Compare the tables of the ports with the files; to repair, OpenSM is told to sweep."""
         with runtime.alone(self._partitions.parent):
             files = self._load()
@@ -93,7 +93,7 @@ class OpenSmDriver:
             if found and repair:
                 self._check_process()
                 self._tell(files)
-            return found
+            return Checked(differences=tuple(found), repaired=())
 
     def _load(self) -> OpenSmFiles:
         return load(self._partitions, self._options)

@@ -7,7 +7,7 @@ from typing import Any
 from weft.ids import Guid
 from weft.sm.allocation import read_qos, split_definitions
 from weft.sm.control import ManagerSocket, OutOfDate
-from weft.tenants.drivers.driver import Conflict, Observed
+from weft.tenants.drivers.driver import Checked, Conflict, Observed
 from weft.tenants.drivers.inventory import inventory_of
 from weft.tenants.drivers.partition_files import as_read, check_index0, read_slices, write_slices
 from weft.tenants.slices import Allocation, Inventory, Slice
@@ -49,11 +49,12 @@ class ManagerDriver:
         self._read = {one: self._read.get(one) or read_slices(f"{one};", place) for one in definitions}
         return {p_key: one for found in self._read.values() for p_key, one in found.items()}
 
-    def check(self, *, repair: bool) -> list[str]:
+    def check(self, *, repair: bool) -> Checked:
         """A manager that is not the master cannot repair anything: that is the difference then."""
         status = self.manager.status()
         if status.sm_state != _MASTER:
-            return [f"the subnet manager is {status.sm_state}: the one with GUID {status.master} manages the subnet"]
+            why = f"the subnet manager is {status.sm_state}: the one with GUID {status.master} manages the subnet"
+            return Checked(differences=(why,), repaired=())
         return self.manager.check(repair=repair)
 
     def write(self, wanted: Allocation, *, over: Observed) -> None:

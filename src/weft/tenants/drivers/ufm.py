@@ -18,7 +18,7 @@ from weft.fabric.files.naming import node_id
 from weft.fabric.kinds import NodeKind
 from weft.ids import Guid
 from weft.sm.pkey.partitions import DEFAULT_P_KEY
-from weft.tenants.drivers.driver import Conflict, Observed
+from weft.tenants.drivers.driver import Checked, Conflict, Observed
 from weft.tenants.drivers.partition_files import check_index0, check_name
 from weft.tenants.drivers.ufm_rest import UfmClient
 from weft.tenants.drivers.ufm_shapes import UfmPKey, UfmPort, UfmQos
@@ -53,9 +53,9 @@ class UfmDriver:
         digest = hashlib.blake2b(repr((sorted(there.items()), sorted(qos.items()))).encode(), digest_size=12)
         return Observed(allocation=allocation, taken=taken, revision=digest.hexdigest())
 
-    def check(self, *, repair: bool) -> list[str]:
-        """None: a UFM shows no tables of ports, and keeps them itself as it was told."""
-        return []
+    def check(self, *, repair: bool) -> Checked:
+        """Nothing: a UFM shows no tables of ports, and keeps them itself as it was told."""
+        return Checked(differences=(), repaired=())
 
     def write(self, wanted: Allocation, *, over: Observed) -> None:
         before = self.read()

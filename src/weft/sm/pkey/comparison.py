@@ -1,0 +1,26 @@
+"""How P_Key tables differ, in words."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.sm.discovery.view import View
+
+
+def p_key_differences(
+    view: View, slots: NDArray[np.intp], wanted: NDArray[np.uint16], held: NDArray[np.uint16]
+) -> list[str]:
+    """One line for each of these ports whose table, uint16[slot, 128], is another."""
+    rows = slots[(wanted[slots] != held[slots]).any(axis=1)]
+    return [f"{view.name(slot)}: {_compared(wanted[slot], held[slot])}" for slot in rows.tolist()]
+
+
+def _compared(wanted: NDArray[np.uint16], held: NDArray[np.uint16]) -> str:
+    lacks, more = ({*one.tolist()} - {*other.tolist()} - {0} for one, other in ((wanted, held), (held, wanted)))
+    parts = [
+        f"{word} {' and '.join(f'{key:#06x}' for key in sorted(keys))}"
+        for word, keys in (("lacks P_Key", lacks), ("holds P_Key", more))
+        if keys
+    ]
+    return ", ".join(parts) or "holds its P_Keys in another order"

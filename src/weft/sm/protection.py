@@ -1,0 +1,57 @@
+"""The M_Key of a subnet: the one of the options, or one that weft makes and keeps in a file where tenants exist.
+
+    level 1     Sets need the key: another subnet manager changes nothing
+    level 2     so do Gets: a host sees neither the tables of others nor the key, and another manager does not start
+
+Level 2 is set, and no lease: a port that loses its manager stays protected. Managers that read the same file trust each
+other: the SM_Key of each is a digest of the M_Key, its GUID and its priority, so it can be shown to anybody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from weft.errors import ConfigError
+from weft.mad.keyed import KeyFile
+from weft.sm.conf.options import Options
+from weft.sm.events import Event, Log
+from weft.sm.pkey.partitions import NO_FILE, Partitions
+
+_LEVEL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PortKey:
+    """What ports are set to."""
+
+    m_key: int = 0
+    lease_period_s: int = 0
+    level: int = 0
+
+
+def known_m_key(options: Options) -> int:
+    """The key that devices may have by now; 0: none."""
+    if options.m_key or options.m_key_file is None:
+        return options.m_key
+    return KeyFile(options.m_key_file)()
+
+
+def port_key(options: Options, partitions: Partitions, log: Log) -> PortKey:
+    """What ports shall be set to. Where a key cannot be kept there is none: nobody could manage the ports later."""
+    plain = PortKey(options.m_key, options.m_key_lease_period_s, options.m_key_protection_level)
+    if options.m_key or options.m_key_file is None or partitions == NO_FILE:
+        return plain
+    try:
+        key = KeyFile(options.m_key_file).make()
+    except ConfigError as error:
+        log.say_once(Event.NOT_WRITTEN, f"{error}: ports are not protected")
+        return plain
+    return PortKey(key, options.m_key_lease_period_s, options.m_key_protection_level or _LEVEL)
+
+
+def sm_key_of(m_key: int, guid: int, priority: int) -> int:
+    """The SM_Key by which a manager shows that it knows the M_Key."""
+    secret = m_key.to_bytes(8, "big")
+    about = guid.to_bytes(8, "big") + bytes([priority])
+    return int.from_bytes(hashlib.blake2b(about, key=secret, digest_size=8, person=b"weft SM_Key").digest(), "big")
