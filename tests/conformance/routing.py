@@ -48,4 +48,8 @@ def check_routing_engine(engine: RoutingEngine, spec: str, options: Options, *, 
     assert verdict.missing == 0, verdict.explain()
     assert may_deadlock or verdict.ok, verdict.explain()
     assert verdict.vls <= options.max_vls
+    if not options.lmc:
+        hosts = graph.is_host
+        level = tables.path_sl[graph.at[hosts]][:, graph.lid[hosts]]
+        assert (level == level.T).all(), "a reply between hosts has the service level of its own path"
     return True
