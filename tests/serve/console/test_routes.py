@@ -140,6 +140,8 @@ def test_a_cable_that_is_pulled_stays_in_the_picture_and_is_told_of(console):
     log = [(one["kind"], one["text"]) for kind, one in heard if kind == "log"]
     assert ("cable", "operator: break leaf1/5") in log
     assert ("link", "leaf1/5 - spine1/1 is down") in log
+    suspects = [one["kind"] for kind, told in heard if kind == "state" for one in told["suspects"]]
+    assert "link down" in suspects
     assert ("link", "leaf1/5 - spine1/1 is up again") in log
     assert any(kind == "trap" and "trap 128 from leaf1" in text for kind, text in log)
     assert console.get("fabric")["revision"] == shown["revision"]
