@@ -145,7 +145,8 @@ def test_requests_of_one_caller_at_once_are_bounded():
     assert load.hold("a", 60)
     assert not load.hold("a", 60)
     load.end("a", 60)
-    load.end("a", 60)
+    assert load.hold("a", 40)
+    load.end("a", 100)
     assert load.begin("a")
     assert load.hold("a", 100)
     load.end("a", 100)
@@ -158,6 +159,14 @@ def test_a_request_too_many_at_once_is_refused(start):
     service = start(most_at_once=0)
     refused = service.call("eye", "GET", "/partitions")
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+
+
+def test_requests_that_are_over_do_not_count(start):
+    service = start(most_at_once=1, most_held_bytes=300, most_body_bytes=200)
+    for size in (150, 250, 150, 150):  # the second is too large, and its bytes are given back too
+        body = (b" " * (size // 5) for _ in range(5))
+        service.call("ops", "PUT", "/partitions/0x0101", content=body)
+    assert service.call("ops", "PUT", "/partitions/0x0101", content=b'{"name": "a"}').status_code == 200
 
 
 @pytest.mark.parametrize("header", ["Content-Length: 4000000", "Transfer-Encoding: chunked"])
