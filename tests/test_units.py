@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import ConfigError
-from weft.units import format_count, format_gbit_s, gbyte_s, parse_count, parse_size_bytes, transfer_ps
+from weft.units import (
+    format_count,
+    format_gbit_s,
+    format_size_bytes,
+    gbyte_s,
+    parse_count,
+    parse_size_bytes,
+    transfer_ps,
+)
 
 
 def test_a_4_kib_packet_takes_81920_ps_at_400_gbit_s():
@@ -19,6 +27,28 @@ def test_ndr_carries_50_gbyte_s():
 @pytest.mark.parametrize(("text", "size"), [("8", 8), ("4K", 4096), ("1m", 1 << 20), ("8G", 8 << 30), ("2KiB", 2048)])
 def test_sizes_are_powers_of_1024_as_in_nccl_tests(text, size):
     assert parse_size_bytes(text) == size
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0"),
+        (1, "1"),
+        (1023, "1023"),
+        (1024, "1K"),
+        (1536, "1536"),
+        (3 << 20, "3M"),
+        (8 << 30, "8G"),
+        (1 << 40, "1T"),
+    ],
+)
+def test_a_size_is_written_in_the_largest_unit_that_divides_it(size, text):
+    assert format_size_bytes(size) == text
+
+
+@given(st.integers(min_value=1, max_value=1 << 45))
+def test_a_size_that_is_written_reads_as_itself(size):
+    assert parse_size_bytes(format_size_bytes(size)) == size
 
 
 @given(st.text(max_size=8))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from weft.advise import rule
 from weft.advise.case import Case
 from weft.advise.flips import find_flips
 from weft.advise.option import Option, options
 from weft.advise.rows import Point, Row
 from weft.advise.rule import NOTHING, decide
 from weft.advise.works import Timed
+from weft.collectives import calibration
 from weft.fabric.prices import Band
+from weft.training.validate import validate
 
 CASE = Case(servers=16)
 INFINIBAND, ROCE, ETHERNET = options(CASE)
@@ -89,3 +94,14 @@ def test_a_flip_is_where_the_rule_says_so():
     assert found["smaller budget"].answer == "RoCE"
     assert found["more GPUs"].at is None
     assert found["more GPUs"].shown == "up to 16,384 GPUs"
+
+
+def test_the_errors_that_the_rule_and_its_document_name_are_those_of_the_calibration():
+    collectives = [figure for run in calibration.runs() for figure in calibration.compare(run)]
+    means = [sum(abs(one.error) for one in rows) / len(rows) for rows in (validate(), collectives)]
+    document = (Path(__file__).parents[2] / "docs" / "advise.md").read_text()
+    named = r"training steps are (\d+) % off published ones in the mean, (?:its )?collectives (\d+) %"
+    for text in (rule.__doc__ or "", document):
+        said = re.search(named, text)
+        assert said is not None
+        assert [int(figure) for figure in said.groups()] == [round(100 * mean) for mean in means]

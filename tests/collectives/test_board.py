@@ -152,3 +152,20 @@ def test_bands_are_wide_and_say_that_nobody_published_such_servers() -> None:
 def test_pcie_that_nobody_described_still_wants_nccl_s_log() -> None:
     with pytest.raises(ConfigError, match=r"from_server\('ovx-l40s', nodes=1\)"):
         search(Cluster(sm=89, gpus=8, nodes=1, nvlinks=0))
+
+
+def test_a_template_that_does_not_say_its_processor_has_one_of_its_time_and_says_so(tmp_path: Path) -> None:
+    """By its PCIe slots: not the slowest link between processors that NCCL knows."""
+    whole = "gpu: RTX-PRO-6000\ngpus: 4\ncpus: 2\npcie: 16xPCIe5\nheight_u: 4\npower_w: 4000\n"
+    whole += "compute: [mlx5_0]\ncompute_adapter: ConnectX-7\n"
+    whole += "pcie_tree: {cpu0: [gpu0, gpu1, mlx5_0], cpu1: [gpu2, gpu3]}\n"
+    chip = "cpu: {model: x, arch: x86_64, vendor: GenuineIntel, family_id: 6, model_id: 143}\n"
+    (tmp_path / "silent.yaml").write_text(whole)
+    (tmp_path / "said.yaml").write_text(whole + chip)
+    silent, said = (
+        estimate(from_server(str(tmp_path / name), nodes=1), Collective.ALL_REDUCE, 1 << 30)
+        for name in ("silent.yaml", "said.yaml")
+    )
+    assert silent.time_us == said.time_us
+    assert [why for why in silent.doubts if "does not say its processors" in why]
+    assert not said.doubts

@@ -1,12 +1,17 @@
 """Where a job runs."""
 
+from dataclasses import replace
+
 import pytest
 
 from weft.collectives.cluster import from_fabric
 from weft.errors import ConfigError, FileError
 from weft.fabric.spec import load
 from weft.sim.engine import Memory, Network, Paths
+from weft.training.job import run_job
+from weft.training.parallel import Layout
 from weft.training.site import find_site
+from weft.training.transformer import find
 
 
 @pytest.mark.parametrize(
@@ -60,3 +65,22 @@ def test_a_file_with_any_name_is_a_fabric(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileError, match="mine"):
         find_site("mine")
+
+
+@pytest.mark.parametrize(("server", "gpus"), [("dgx-h100", 1), ("dgx-h100", 4), ("gb200-nvl72", 8), ("rtx-4090-8", 2)])
+def test_a_job_may_have_part_of_one_server(server, gpus):
+    """It takes as long as on a server that has no more of them."""
+    site = find_site(gpus=gpus, server=server)
+    assert (site.gpus, site.servers, site.names) == (gpus, 1, ())
+    one = replace(find("gpt-1.7b"), layers=4)
+    layout = Layout(gpus=gpus, tp=gpus, global_batch=8, seq=one.seq)
+    run = run_job(one, layout, site)
+    assert (run.step.parts["tp"] > 0, run.step.parts["dp"]) == (gpus > 1, 0)
+
+
+def test_half_of_a_server_is_as_fast_as_a_server_of_half_the_size():
+    one = replace(find("gpt-1.7b"), layers=4)
+    layout = Layout(gpus=4, tp=4, global_batch=8, seq=one.seq)
+    part, half = (run_job(one, layout, find_site(gpus=4, server=name)) for name in ("dgx-h100", "hgx-h100-4"))
+    assert part.step.parts["products"] == half.step.parts["products"]
+    assert part.step.parts["tp"] == pytest.approx(half.step.parts["tp"], rel=0.5)

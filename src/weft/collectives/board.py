@@ -192,7 +192,7 @@ class _Tree:
 
     def _gbyte_s(self, one: str, other: str) -> float:
         if one.startswith("cpu") and other.startswith("cpu"):
-            return timings().socket.of(self.template.cpu)
+            return timings().socket.of(self.template)
         below = one if self.above.get(one) == other else other
         return slot_gbyte_s(self.gpu.pcie if below.startswith("gpu") else self.template.pcie)
 

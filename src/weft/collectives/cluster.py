@@ -57,6 +57,7 @@ class Cluster:
     board: Board | None = None  # of a node without NVSwitches: how PCIe and NVLinks between GPUs join them
     pcie_gbyte_s: float | None = None  # of a GPU's or adapter's slot by NCCL's count; None: as the generation has it
     processor: Processor = Processor.INTEL
+    guessed: bool = False  # the template does not say its processors, and GPUs talk through them
     near: bool = True  # every adapter has a GPU below the same PCIe switch
     sharp: bool = False  # switches reduce, and NCCL has the plugin for it
     nvls: bool = True  # NVLink multicast where GPUs and NVSwitches have it: NCCL_NVLS_ENABLE
@@ -170,6 +171,7 @@ def from_server(template: str, *, nodes: int, sharp: bool = False, nvls: bool = 
         board=None if kind.nvlink_spread or kind.gpus == 1 else board_of(kind, range(kind.gpus), pairs_of(kind)),
         pcie_gbyte_s=slot_gbyte_s(gpu.pcie),
         processor=_VENDORS.get(kind.cpu.vendor, Processor.ARM) if kind.cpu else Processor.INTEL,
+        guessed=kind.cpu is None and kind.cpus > 1 and kind.gpus > 1 and not kind.nvlink_spread,
         near=bool(kind.c2c_links) or {above[name] for name in kind.compute} <= switches,
         sharp=sharp,
         nvls=nvls,

@@ -37,6 +37,10 @@ _AMD = (
 _SLINGSHOT = (
     "Slingshot: libfabric's matching and rendezvous are not modelled; the one published run is up to 2.9 times as long"
 )
+_GUESSED = (
+    "the server's template does not say its processors: the link between them is taken to be that of Intel's first "
+    "with such PCIe slots. Add cpu: to it, as `weft catalog` shows for others"
+)
 _BARRIER_BYTES = 4  # PyTorch's barrier over NCCL: an all_reduce of one number
 
 
@@ -73,7 +77,8 @@ class Estimate:
     def doubts(self) -> tuple[str, ...]:
         """What of it the published runs leave open, in words."""
         amd = self.cluster.processor == Processor.AMD and self.cluster.nodes > 1 and self.fabric != TCP
-        return tuple(why for why, holds in ((_AMD, amd), (_SLINGSHOT, self.transport == "slingshot")) if holds)
+        found = {_AMD: amd, _SLINGSHOT: self.transport == "slingshot", _GUESSED: self.cluster.guessed}
+        return tuple(why for why, holds in found.items() if holds)
 
     @property
     def name(self) -> str:

@@ -182,8 +182,8 @@ def _add_tree(
     lane = speed(_LANE)
     whole = lane.rate_gbit_s(1) / 8 * (1 - timings().of_line(_LANE).overhead)
     for one, other in combinations(cpus, 2):
-        chip = catalog.server(parts[one][1]).cpu if catalog.is_server(parts[one][1]) else None
-        shape.plug(at[one], at[other], lane.index, max(1, round(timings().socket.of(chip) / whole)))
+        box = catalog.server(parts[one][1]) if catalog.is_server(parts[one][1]) else None
+        shape.plug(at[one], at[other], lane.index, max(1, round(timings().socket.of(box) / whole)))
 
 
 def _routes(server: str, shape: _Shape, names: list[str]) -> Any:

@@ -7,12 +7,13 @@ from functools import cache
 import msgspec
 
 from weft.fabric import catalog
-from weft.fabric.rates import Sourced, Technology, read_catalog
+from weft.fabric.rates import Sourced, Technology, parse_label, read_catalog
 
 # What stands inside a server where GPUs talk over PCIe or from GPU to GPU, as `weft.fabric.boards` calls it.
 GPU_PORTS, PCIE_SWITCH, PROCESSOR = "GPU's NVLinks", "PCIe switch", "processor"
 INNER = {GPU_PORTS: "gpu_ns", PCIE_SWITCH: "pcie_ns", PROCESSOR: "processor_ns"}
 _INTEL_FAMILY = 6
+_FIRST_INTEL = {"PCIe3": 0x00, "PCIe4": 0x55, "PCIe5": 0x8F}  # model numbers; of Ice Lake NCCL thinks as of Skylake
 
 
 class AdapterTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -74,11 +75,21 @@ class SocketTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     arm_gbyte_s: float
     intel_peer: float  # times as much of a PCIe lane, for what a GPU sends through an Intel processor to another
 
-    def of(self, cpu: catalog.Cpu | None) -> float:
+    def of(self, template: catalog.Server | None) -> float:
+        """Return the rate for a server; where it does not say its processor, that of Intel's first with such slots."""
+        cpu = template.cpu if template is not None else None
         if cpu is None or cpu.vendor == "GenuineIntel":
-            model = cpu.model_id if cpu is not None and cpu.family_id == _INTEL_FAMILY else 0
+            if cpu is None:
+                model = _first_intel(template.pcie) if template is not None else 0
+            else:
+                model = cpu.model_id if cpu.family_id == _INTEL_FAMILY else 0
             return next(rate for least, rate in self.intel_gbyte_s.items() if model >= int(least, 16))
         return self.amd_gbyte_s if cpu.vendor == "AuthenticAMD" else self.arm_gbyte_s
+
+
+def _first_intel(pcie: str) -> int:
+    """Return the model number of Intel's first processors with PCIe slots of this label."""
+    return _FIRST_INTEL.get(parse_label(pcie)[0].name, max(_FIRST_INTEL.values())) if pcie else 0
 
 
 class LineTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):

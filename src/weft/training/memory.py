@@ -50,8 +50,7 @@ class Footprint:
 
     @property
     def total_bytes(self) -> int:
-        held = self.weights_bytes + self.gradients_bytes + self.optimizer_bytes
-        return held + self.activations_bytes + self.logits_bytes + self.reserve_bytes
+        return sum(self.parts.values())
 
     def fits(self, memory_gbyte: float) -> bool:
         """Of a GPU sold with so many GB: its maker counts in powers of 1024 (an A100 of 80 GB has 81,920 MiB)."""
@@ -77,24 +76,28 @@ class _Held(NamedTuple):
 
 
 def _stage(layout: Layout, transformer: Transformer, stage: int, held: _Held) -> Footprint:
-    weights, gradients, optimizer = _states(layout, held)
-    last = stage == layout.pp - 1
+    weights, gradients, optimizer, copied = _states(layout, held)
+    activations = _activations(layout, transformer, stage, held)
+    logits = 4 * layout.tokens * transformer.vocab // layout.tp if stage == layout.pp - 1 else 0
     return Footprint(
         weights_bytes=weights,
         gradients_bytes=gradients,
-        optimizer_bytes=optimizer,
-        activations_bytes=_activations(layout, transformer, stage, held),
-        logits_bytes=4 * layout.tokens * transformer.vocab // layout.tp if last else 0,
+        optimizer_bytes=optimizer + max(0, copied - activations - logits),
+        activations_bytes=activations,
+        logits_bytes=logits,
         stage=stage,
     )
 
 
-def _states(layout: Layout, held: _Held) -> tuple[int, int, int]:
-    """Weights, gradients, optimizer. What ZeRO gathers is whole for one layer, with overlap also for the next."""
+def _states(layout: Layout, held: _Held) -> tuple[int, int, int, int]:
+    """Return the bytes of weights, of gradients, of the optimizer, and of the copy that it makes of 16-bit gradients.
+
+    That copy, in 32 bits, is there in the optimizer's step alone, when activations are not. What ZeRO gathers is whole
+    for one layer, with overlap also for the next.
+    """
     of_weight = 2  # in FP8 one for the weight and one for its transpose, as Hopper multiplies
-    of_optimizer = 12 if layout.gradient_bytes == 4 else 16  # gradients of 16 bits are copied to 32
     layers = max(1, held.dense_layers + held.moe_layers)  # an end of the model may stand alone
-    weights = gradients = optimizer = 0
+    weights = gradients = optimizer = copied = 0
     for parameters, copies in (
         (held.parameters, layout.dp * layout.cp),
         (held.expert_parameters, layout.edp),
@@ -103,8 +106,10 @@ def _states(layout: Layout, held: _Held) -> tuple[int, int, int]:
         gathered = layer * (2 if layout.overlap_param_gather else 1)
         weights += of_weight * (min(sharded + gathered, parameters) if layout.zero >= 3 else parameters)
         gradients += layout.gradient_bytes * (min(sharded + layer, parameters) if layout.zero >= 2 else parameters)
-        optimizer += of_optimizer * (sharded if layout.zero >= 1 else parameters)
-    return weights, gradients, optimizer
+        stepped = sharded if layout.zero >= 1 else parameters
+        optimizer += 12 * stepped
+        copied += 4 * stepped if layout.gradient_bytes == 2 else 0
+    return weights, gradients, optimizer, copied
 
 
 def chunks_in_flight(layout: Layout, stage: int) -> int:
@@ -187,6 +192,7 @@ def _smaller(layout: Layout, transformer: Transformer) -> Iterator[tuple[str, Fo
     """One thing changed on the same GPUs, in the order of what it costs."""
     changes: list[dict[str, Any]] = [
         {"fused_attention": True},
+        {"grad_reduce_in_fp32": False},
         *({"zero": stage} for stage in range(layout.zero + 1, 4)),
         {"micro_batch": layout.micro_batch // 2},
         {"recompute": "selective"},

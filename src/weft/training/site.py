@@ -45,6 +45,7 @@ class Site:
     fabric: Fabric
     template: catalog.Server
     servers: int
+    part: int | None = None  # GPUs of its only server that take part; None: all
     names: tuple[str, ...] = ()  # of its servers, where they are not the first of the fabric
     options: Options
     wire: Interconnect | None = None  # None: a topology or file of one's own
@@ -55,7 +56,7 @@ class Site:
 
     @property
     def gpus(self) -> int:
-        return self.servers * self.template.gpus
+        return self.servers * self.template.gpus if self.part is None else self.part
 
     @property
     def gpu(self) -> Gpu:
@@ -128,12 +129,21 @@ def find_site(
         raise ConfigError(f"--servers {servers}: {wire.name} is built anew and has no names yet, say how many")
     if gpus is None and not servers:
         raise ConfigError(f"{wire.name} joins as many GPUs as there are: say how many, --gpus 1024")
-    count = _servers(gpus if gpus is not None else int(servers) * template.gpus, template)
+    wanted = gpus if gpus is not None else int(servers) * template.gpus
+    count = _servers(wanted, template)
     cabled = build(respec("superpod:su=1", wire, template, count), wire)
     whole = catalog.server(template.name)
     box = whole.equipped(whole.card_for(wire))
     options = _changed(options_of(wire, seed), network, paths)
-    return Site(name=wire.name, fabric=cabled, template=box, servers=count, options=options, wire=wire)
+    return Site(
+        name=wire.name,
+        fabric=cabled,
+        template=box,
+        servers=count,
+        part=_part(wanted, template),
+        options=options,
+        wire=wire,
+    )
 
 
 def _of_spec(spec: str, gpus: int | None, servers: str, seed: int, network: str | None, paths: str | None) -> Site:
@@ -148,11 +158,20 @@ def _of_spec(spec: str, gpus: int | None, servers: str, seed: int, network: str 
             "give as many at most, or a larger fabric"
         )
     options = _changed(Options(seed=seed, memory=Memory.GPUDIRECT), network, paths)
-    return Site(name=spec, fabric=fabric, template=template, servers=count, names=names, options=options)
+    part = None if gpus is None else _part(gpus, template)
+    return Site(name=spec, fabric=fabric, template=template, servers=count, part=part, names=names, options=options)
+
+
+def _part(gpus: int, template: catalog.Server) -> int | None:
+    """Return how many GPUs of one server a job has that does not fill it."""
+    return gpus if gpus < template.gpus else None
 
 
 def _servers(gpus: int, template: catalog.Server) -> int:
+    """Return how many servers have so many GPUs: part of one, or all of each."""
     each = template.gpus
+    if 1 <= gpus < each:
+        return 1
     if gpus < 1 or gpus % each:
         below = gpus // each * each
         near = f"{below} or {below + each}" if below > 0 else f"{each}"
