@@ -256,6 +256,7 @@ def test_only_its_owner_reads_the_database(database, tmp_path):
         (["token", "add", "x", "--certificate"], ConfigError, "--certificate has no effect"),
         (["token", "add", "x", "--head", "1:a"], ConfigError, "--head has no effect"),
         (["backup"], ConfigError, "needs a file"),
+        (["--name", "x"], ConfigError, "--name x has no effect without a topology"),
         (["audit", "show"], UnknownName, "no action 'show'"),
         (["restore", "nothing"], ConfigError, "cannot read nothing: No such file"),
         (["star:hosts=4", "--host", "0.0.0.0"], ConfigError, "in the clear"),

@@ -123,6 +123,8 @@ def serve(
     from weft.serve.services import announced
     from weft.serve.settings import Settings
 
+    if name and not spec:
+        raise ConfigError(f"--name {name} has no effect without a topology: name a lab that runs with --lab {name}")
     settings = Settings(
         host=host,
         port=port,
