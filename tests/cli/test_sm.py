@@ -114,6 +114,12 @@ def test_an_unknown_option_is_named_with_its_line_and_near_names(tmp_path):
 
 
 @pytest.mark.usefixtures("nowhere")
+def test_no_m_key_contradicts_an_m_key_of_the_file(tmp_path):
+    (tmp_path / "opensm.conf").write_text("m_key 0x1234\n")
+    with pytest.raises(ConfigError, match="--no-m-key contradicts m_key in"):
+        app(["sm", "-F", str(tmp_path / "opensm.conf"), "--no-m-key", "--once"])
+
+
 def test_a_bad_line_of_partitions_is_named_with_the_rule(tmp_path):
     partitions = write(tmp_path / "partitions.conf", "Default=0x7fff: ALL;\nred=0x9: blah;\n")
     with pytest.raises(FileError, match=r"partitions\.conf:2: read 'blah', expected a port GUID"):

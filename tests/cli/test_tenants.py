@@ -14,7 +14,11 @@ from tests.tenants.wanted import EXAMPLE, fabric
 from weft.cli import app, tenant_drivers, tenants
 from weft.cli.tenant_drivers import Where, find_driver
 from weft.errors import ConfigError, UnknownName
+from weft.fabric.spec import load
 from weft.lab import registry
+from weft.scenarios.managed import ManagedSubnet
+from weft.sm.conf.options import Options
+from weft.tenants.simulate import planned_inventory
 from weft.tenants.slices import Allocation, Inventory
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -166,6 +170,39 @@ def test_what_is_remembered_of_a_lab_ends_with_it(ufm, tmp_path, monkeypatch, ca
         assert "tenant a: h8/1 is not there now" in capsys.readouterr().out
     with registry.claim("mine"), pytest.raises(ConfigError, match="no host 'h8'"):
         weft("plan", str(file), "--lab", "mine")
+
+
+def test_ports_that_differ_from_what_was_told_are_shown_by_plan_and_repaired_by_apply(driver, file, capsys):
+    assert weft("apply", file, "--yes") == 0
+    driver.drift.append("h2/1: lacks P_Key 0x8100")
+    capsys.readouterr()
+    assert weft("plan", file) == 3
+    assert "  ! h2/1: lacks P_Key 0x8100\n" in capsys.readouterr().out
+    assert weft("apply", file, "--yes") == 0
+    assert weft("plan", file) == 0
+
+
+def test_prove_fails_where_the_fabric_is_open_and_the_intent_is_not(monkeypatch, tmp_path, capsys):
+    """The manager was told nothing, or forgot it: without the intent, that is as it should be."""
+    net = ManagedSubnet(load("star:hosts=4"), Options())
+
+    @contextmanager
+    def carrier(where):
+        yield net.carrier
+
+    @contextmanager
+    def find(where, pool=None):
+        yield MemoryDriver(planned_inventory(net.fabric))
+
+    monkeypatch.setattr(tenants, "attached", carrier)
+    monkeypatch.setattr(tenants, "find_driver", find)
+    (tmp_path / "intent.toml").write_text('[tenant.red]\nhosts = ["h2"]\n[tenant.blue]\nhosts = ["h3"]\n')
+    assert weft("prove") == 0
+    assert capsys.readouterr().out.startswith("open")
+    assert weft("prove", str(tmp_path / "intent.toml")) == 1
+    said = capsys.readouterr().out
+    assert said.startswith("NOT isolated")
+    assert "h2/1 to h3/1 on 0xffff (Default)" in said
 
 
 def test_an_unknown_action_is_refused(driver):

@@ -260,6 +260,7 @@ def test_only_its_owner_reads_the_database(database, tmp_path):
         (["audit", "show"], UnknownName, "no action 'show'"),
         (["restore", "nothing"], ConfigError, "cannot read nothing: No such file"),
         (["star:hosts=4", "--host", "0.0.0.0"], ConfigError, "in the clear"),
+        (["--no-m-key"], ConfigError, "--no-m-key is for the subnet manager of SPEC"),
         (["star:hosts=4", "--trusted-proxy", "proxy"], ConfigError, "--trusted-proxy: 'proxy' does not"),
     ],
 )
