@@ -137,3 +137,11 @@ def test_a_job_is_weighed_without_its_hosts_that_are_down():
         fabric, [{"name": "train", "pattern": "ring", "hosts": [f"h{n}" for n in range(1, 9)], "wanted_gbit_s": 800.0}]
     )
     assert len(job.hosts) == 7
+
+
+def test_a_port_that_a_device_of_the_plan_has_and_this_one_has_not_is_named():
+    seen = Watched()
+    mine = cabling_of(seen.fabric)
+    plan = Cabling(cables=mine.cables | {("leaf1/33", "spine1/34")}, switches=mine.switches)
+    suspect = only(diagnosis_of(planned(seen, plan)))
+    assert suspect.evidence[0] == "leaf1 has no port 33: the plan has another device there."

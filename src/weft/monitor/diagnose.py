@@ -19,7 +19,7 @@ from weft.monitor import evidence, traffic_trouble
 from weft.monitor.causes import suspects_of_links
 from weft.monitor.chance import is_chance
 from weft.monitor.change import Change
-from weft.monitor.down import Down, suspects_down
+from weft.monitor.down import Down, note_recabled, suspects_down
 from weft.monitor.health import health
 from weft.monitor.signs import Signs, look
 from weft.monitor.suspects import Diagnosis, Suspect
@@ -38,6 +38,7 @@ def diagnose(changes: Sequence[Change], *, looks: int = 1) -> Diagnosis:
         notes=(
             *_whole_fabric(signs, len(links)),
             *_restarts(signs),
+            *note_recabled(well.ports),
             *traffic_trouble.note_congestion(well, explained),
         ),
         seconds=well.seconds,

@@ -42,6 +42,16 @@ def suspects_down(ports: Ports) -> list[Down]:
     return [*duplicates, *_down(ports, missing)] if missing else duplicates
 
 
+def note_recabled(ports: Ports) -> list[str]:
+    """Note planned cables of which a port has another cable now."""
+    names = [" - ".join(cable) for cable in ports.recabled]
+    if not names:
+        return []
+    return [
+        f"{_count(len(names), 'cable')} of the plan are plugged in elsewhere: {_some(names)}. `weft audit` says where."
+    ]
+
+
 def missing_cables(ports: Ports) -> list[Cable]:
     """Return the cables that the fabric should have and a walk did not see."""
     return ports.expected.missing(cabling_of(ports.fabric))
@@ -109,6 +119,8 @@ def _link(ports: Ports, cable: Cable, here: set[str]) -> Suspect:
 
 def _state(ports: Ports, name: str) -> str:
     """Describe a port that should have a link: `leaf1/5 is Down (Polling).`"""
+    if name not in ports.fabric:
+        return f"{node_of(name)} has no port {name.rpartition('/')[2]}: the plan has another device there."
     slot = ports.fabric.find_port(name).slot
     state, physical = PortState(int(ports.state[slot])), PortPhysicalState(int(ports.physical[slot]))
     return f"{name} is {state.name.title()} ({physical.word})."

@@ -88,7 +88,7 @@ class Poller:
     ) -> None:
         self.carrier, self._timeout_ms, self._retries = carrier, timeout_ms, retries
         self.clock, self._wall = clock, wall
-        self._expected = expected or Cabling()
+        self._planned = self._expected = expected or Cabling()
         self._view: View | None = None
         self._ports: Ports | None = None
         self._masks: dict[int, int] = {}  # GUID of a node -> what its performance agent can do
@@ -119,7 +119,14 @@ class Poller:
                 "run a subnet manager first, `weft sm` or OpenSM"
             )
         self._expected = self._expect(cabling_of(view.fabric))
-        self._view, self._ports = view, replace(bare.with_cables_of(self._ports), expected=self._expected)
+        self._view, self._ports = (
+            view,
+            replace(
+                bare.with_cables_of(self._ports),
+                expected=self._expected,
+                recabled=tuple(sorted(self._planned.cables - self._expected.cables)),
+            ),
+        )
 
     def _expect(self, seen: Cabling) -> Cabling:
         """Add what a walk saw to what should be there; ConfigError if a plan is one of another fabric."""

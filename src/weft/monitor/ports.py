@@ -16,7 +16,7 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.port_guids import DuplicateGuid
 from weft.fabric.rates import lanes_by_code
-from weft.monitor.cabling import Cabling
+from weft.monitor.cabling import Cable, Cabling
 from weft.sm.discovery.view import View
 from weft.wire.bulk import column
 from weft.wire.port_info import LANES, Capability, PortInfo, join_speeds
@@ -49,6 +49,7 @@ class Ports:
     has_fec: Flags  # counts what forward error correction does
     has_rs_fec: Flags
     expected: Cabling = field(default_factory=Cabling)  # cables that should be there
+    recabled: tuple[Cable, ...] = ()  # of a plan, but a port of each has another cable
     duplicates: tuple[DuplicateGuid, ...] = ()
 
     def __len__(self) -> int:
@@ -114,7 +115,8 @@ def ports_of(view: View, able: dict[str, Flags]) -> Ports:
         speed_supported=_speeds(info, "supported"),
         state=_field(info, "port_state"),
         physical=_field(info, "port_physical_state"),
-        expected=Cabling(),  # that the poller knows
+        expected=Cabling(),  # that the poller knows, as the next
+        recabled=(),
         duplicates=view.duplicates,
         has_fec=_field(info, "capability_mask")[own] & Capability.IS_EXTENDED_SPEEDS_SUPPORTED > 0,
         **{name: flags[node] for name, flags in able.items()},
