@@ -16,6 +16,8 @@ from typing import Any
 
 from tests.patience import PATIENCE_S
 
+from weft import runtime
+
 _FLAGS = [
     *("--headless=new", "--no-sandbox", "--no-first-run", "--disable-quic", "--disable-sync", "--mute-audio"),
     *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"),
@@ -57,6 +59,7 @@ class Page:
         return dict(answer["result"])
 
     def _read(self) -> None:
+        assert runtime.wait_ready([self._from], timeout_s=PATIENCE_S), "the browser does not answer"
         piece = os.read(self._from, 1 << 20)
         assert piece, "the browser has ended"
         *messages, self._rest = (self._rest + piece).split(b"\0")

@@ -262,9 +262,12 @@ def test_a_bad_cable_is_an_alert_until_it_is_mended(page: Page) -> None:
     page.wait("!document.querySelector('#alerts').hidden")
     page.wait(f"document.querySelector('#alarm').textContent.includes('{port}')")  # said aloud
     page.press("#alerts")
-    assert port in page.run("document.querySelector('.alert h3').textContent")
-    page.press(".alert button", "Mend")
-    page.wait("document.querySelector('#alerts').hidden && document.querySelector('.alert') === null")
+    alert = (
+        f"[...document.querySelectorAll('.alert')].find(one => one.querySelector('h3').textContent.includes('{port}'))"
+    )
+    page.wait(alert)
+    page.run(f"[...{alert}.querySelectorAll('button')].find(one => one.textContent.startsWith('Mend')).click()")
+    page.wait(f"!{alert}")
 
 
 def _write(page: Page, intent: str) -> None:
