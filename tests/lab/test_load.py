@@ -209,7 +209,7 @@ def test_a_fabric_has_a_past_only_if_it_is_given_one():
     ("words", "said"),
     [
         ({}, "what is it to suffer from"),
-        ({"one_way": True, "to": "1xNDR"}, "one_way is for errors"),
+        ({"one_way": True, "to": "1xNDR"}, "--one-way needs --ber"),
         ({"flaps": 0}, "0 flaps an hour"),
         ({"drain": 1.2}, "takes 1.2 of line rate"),
         ({"drain": 0.5}, "leaf1/5 leads to no host"),

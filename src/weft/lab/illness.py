@@ -26,7 +26,7 @@ class Illness:
         if (self.bit_error_rate, self.to, self.flaps, self.drain) == (None,) * 4:
             raise ConfigError("what is it to suffer from? Give a bit error rate, `to`, `flaps` or `drain`")
         if self.one_way and self.bit_error_rate is None:
-            raise ConfigError("one_way is for errors: give the bit error rate of what the port receives")
+            raise ConfigError("--one-way needs --ber, the bit error rate of the packets that the port receives")
         if self.flaps is not None and not 0 < self.flaps <= MOST_FLAPS:
             raise ConfigError(f"{self.flaps:g} flaps an hour are not above 0 and at most {MOST_FLAPS:,.0f}")
         if self.drain is not None and not 0 < self.drain < 1:

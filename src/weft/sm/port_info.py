@@ -3,7 +3,9 @@
     first     all settings, and Initialize becomes Armed: the port takes management packets only
     second    Armed becomes Active, when both ends and all forwarding tables are ready
 
-A port that is as it should be is left alone. Fields for which zero means "as it is" are sent as zero.
+In a subnet that is in use, a link between switches becomes Active before forwarding tables that use it are written:
+packets sent over a link that is not Active are dropped. A port that is as it should be is left alone. Fields for which
+zero means "as it is" are sent as zero.
 (InfiniBand Architecture volume 1, "PortInfo" and "Link States".)
 """
 
@@ -117,14 +119,48 @@ def link_limits(view: View, max_op_vls: int) -> tuple[NDArray[np.uint64], NDArra
     return np.minimum(mtu, mtu[other]), np.minimum(np.minimum(vls, vls[other]), np.uint64(max_op_vls))
 
 
-def arm(sender: Sender, view: View, known: Known, wanted: Rows, *, reregister: bool = False) -> Outcome:
-    """Write settings that differ; what is in Initialize becomes Armed. `reregister`: hosts tell us of theirs again."""
+def waiting_trunks(view: View) -> NDArray[np.bool_]:
+    """[slot] -> is it at a cable between switches of which an end is not Active?"""
+    slots, ports = view.plugged, view.fabric.ports
+    ends = np.stack((slots, ports.peer[slots]))
+    waiting = np.zeros(len(ports), bool)
+    waiting[slots] = view.is_switch[ports.node[ends]].all(axis=0) & (view.state[ends] != PortState.ACTIVE).any(axis=0)
+    return waiting
+
+
+def bring_up(
+    sender: Sender,
+    view: View,
+    known: Known,
+    wanted: Rows,
+    *,
+    among: NDArray[np.bool_],
+    reregister: bool = False,
+) -> Outcome:
+    """Arm those ports `among` these that need it, then activate them."""
+    armed = arm(sender, view, known, wanted, among=among, reregister=reregister)
+    active = activate(sender, view, wanted, armed.refused, among=among)
+    return Outcome(sets=armed.sets + active.sets, refused=np.union1d(armed.refused, active.refused))
+
+
+def arm(
+    sender: Sender,
+    view: View,
+    known: Known,
+    wanted: Rows,
+    *,
+    among: NDArray[np.bool_] | None = None,
+    reregister: bool = False,
+) -> Outcome:
+    """Write settings that differ; Initialize becomes Armed. `reregister`: ask hosts to register with the SA again."""
     differs = _differs(view, known, wanted)
     initial = np.zeros(len(wanted), bool)
     initial[view.plugged] = view.state[view.plugged] == PortState.INITIALIZE
     due = np.zeros(len(wanted), bool)
     due[view.plugged] = due[view.end_ports] = True
     due &= differs | initial | (reregister & _can_reregister(view))
+    if among is not None:
+        due &= among
     slots = np.flatnonzero(due)
     data = _as_sent(wanted[slots])
     fill(data, PortInfo.port_state, np.where(initial[slots], int(PortState.ARMED), 0))
@@ -146,13 +182,17 @@ def _differs(view: View, known: Known, wanted: Rows) -> NDArray[np.bool_]:
     return found
 
 
-def activate(sender: Sender, view: View, wanted: Rows, refused: NDArray[np.intp]) -> Outcome:
-    """What was armed becomes Active, unless one of the ends of its cable refused."""
+def activate(
+    sender: Sender, view: View, wanted: Rows, refused: NDArray[np.intp], *, among: NDArray[np.bool_] | None = None
+) -> Outcome:
+    """Make armed ports Active, unless an end of their cable refused its settings."""
     linked, ports = view.plugged, view.fabric.ports
     waiting = np.zeros(len(wanted), bool)
     waiting[linked] = np.isin(view.state[linked], (PortState.INITIALIZE, PortState.ARMED))
     waiting[refused] = False
     waiting[ports.peer[refused[ports.peer[refused] >= 0]]] = False
+    if among is not None:
+        waiting &= among
     slots = np.flatnonzero(waiting)
     data = _as_sent(wanted[slots])
     fill(data, PortInfo.port_state, int(PortState.ACTIVE))

@@ -27,7 +27,7 @@ from weft.sm.pkey.adoption import adopt_partitions
 from weft.sm.pkey.comparison import p_key_differences
 from weft.sm.pkey.table_upload import choose_pkeys, read_pkeys, upload_pkeys
 from weft.sm.pkey.tables import PKeyTables
-from weft.sm.port_info import activate, arm, wanted_settings
+from weft.sm.port_info import bring_up, waiting_trunks, wanted_settings
 from weft.sm.protection import known_m_key, port_key
 from weft.sm.qos.congestion_upload import set_up_congestion_control
 from weft.sm.qos.table_upload import choose_vl_tables, upload_vl_tables
@@ -98,17 +98,19 @@ def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
     choose_key(state)
     wanted = wanted_settings(view, lids, state.options, key=state.port_key, enforced=pkeys.enforcement)
 
+    refused = upload_pkeys(sender, view, known, pkeys)
+    refused += upload_vl_tables(sender, view, known)
+    trunks = waiting_trunks(view) & in_use  # a route that uses them before they are Active would lose packets
+    first = bring_up(sender, view, known, wanted, among=trunks)
     forwarding = upload_forwarding(sender, view, known, in_use=in_use, life_time=state.options.packet_life_time)
-    refused = [*forwarding.refused]
+    refused += forwarding.refused
     refused += upload_multicast(sender, view, known)
     if state.options.adaptive_routing:
         state.adaptive, without = upload_adaptive(sender, view, state.adaptive)
         refused += without
-    refused += upload_pkeys(sender, view, known, pkeys)
-    refused += upload_vl_tables(sender, view, known)
-    armed = arm(sender, view, known, wanted, reregister=taking_over and not state.options.no_clients_rereg)
-    active = activate(sender, view, wanted, armed.refused)
-    refused += [view.name(slot) for slot in np.union1d(armed.refused, active.refused).tolist()]
+    reregister = taking_over and not state.options.no_clients_rereg
+    rest = bring_up(sender, view, known, wanted, among=~trunks, reregister=reregister)
+    refused += [view.name(slot) for slot in np.union1d(first.refused, rest.refused).tolist()]
     for name in refused:
         state.log.say(Event.REFUSED, f"{name} does not take what it is told")
 
@@ -123,7 +125,7 @@ def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
         links=len(view.fabric.links),
         engine=routing.engine if routing else "no switch",
         forwarding=forwarding,
-        sets=armed.sets + active.sets,
+        sets=first.sets + rest.sets,
         refused=tuple(refused),
         oddities=view.oddities,
     )
