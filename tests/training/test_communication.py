@@ -79,6 +79,20 @@ def test_a_group_that_straddles_servers_unevenly_is_refused():
         third.time_s("cp", Collective.ALL_GATHER, 1 << 20)
 
 
+def test_an_uneven_group_names_numbers_of_gpus_that_are_even():
+    """Stages of 156 GPUs have 19 servers and a half; those of 152 and 160 have whole servers."""
+
+    def gather(gpus: int) -> float:
+        made = layout(gpus=gpus, tp=2, pp=16, global_batch=gpus)
+        return Ideal(from_server("dgx-h100", nodes=gpus // 8), made).time_s("dp-cp", Collective.ALL_GATHER, 1 << 20)
+
+    with pytest.raises(ConfigError, match=r"dp-cp groups of 78 .* 8 GPUs: .* nearest are gpus = 2432 or 2560"):
+        gather(2496)
+    assert 0 < gather(2432) < gather(2560)
+    third = layout(gpus=24, tp=2, cp=3, global_batch=4, seq=6144)
+    assert third.way_to_even(8) == "let tp*cp = 6 divide 8, or be a multiple of it"
+
+
 def test_a_job_has_as_many_gpus_as_its_servers(fabric):
     with pytest.raises(ConfigError, match="a layout of 32 GPUs on 64"):
         OverFabric(place(fabric), layout(gpus=32))

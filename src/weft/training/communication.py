@@ -141,7 +141,7 @@ class Communication(ABC):
         if (moves != even).any():
             raise ConfigError(
                 f"{kind} groups of {size} do not all lie evenly on servers of {self.cluster.gpus} GPUs: "
-                f"let tp, tp*cp and tp*cp*dp divide {self.cluster.gpus}, or be multiples of it"
+                + self.layout.way_to_even(self.cluster.gpus)
             )
         return size, per_server
 
