@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from math import isfinite
 
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from weft.collectives.cluster import Cluster, from_server
 from weft.collectives.constants import constants
 from weft.collectives.estimate import estimate
+from weft.collectives.graphs import search
 from weft.collectives.ideal import ideal_networks
 from weft.collectives.kinds import Algorithm, Collective, Protocol
 from weft.collectives.network import Networks
 from weft.collectives.spread import spread
+from weft.collectives.tuning import table
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.units import gbyte_s
@@ -30,27 +33,38 @@ def slower(networks: Networks, *, step_us: float = 0.0, rate: float = 1.0) -> Ne
     }
 
 
+@pytest.mark.parametrize("protocol", Protocol)
 @pytest.mark.parametrize("collective", [Collective.BROADCAST, Collective.REDUCE])
-def test_a_slow_wire_holds_the_first_chunk_of_a_line_once_for_each_crossing(collective: Collective) -> None:
-    """And not at every GPU: inside a node it goes on at NVLink's speed."""
+def test_a_slow_wire_counts_once_in_a_line(collective: Collective, protocol: Protocol) -> None:
+    """Calls follow each other, so that chunks are on all wires at once."""
     cluster = from_server("dgx-a100", nodes=8)
     networks = ideal_networks(cluster)
-    asked = {"algorithm": Algorithm.RING, "protocol": Protocol.SIMPLE, "channels": 16}
-    whole = estimate(cluster, collective, 8 * MIB, networks=networks, **asked)  # one chunk for each channel
-    tenth = estimate(cluster, collective, 8 * MIB, networks=slower(networks, rate=0.1), **asked)
-    wire_us = 8 * MIB / (8 * next(iter(networks.values())).adapter_gbyte_s * 0.985) / 1000
-    assert tenth.time_us - whole.time_us == pytest.approx(9 * 7 * wire_us, rel=1e-6)
+    asked = {"algorithm": Algorithm.RING, "protocol": protocol, "channels": 16}
+    tenth, twentieth = (
+        estimate(cluster, collective, 8 * MIB, networks=slower(networks, rate=rate), **asked) for rate in (0.1, 0.05)
+    )
+    assert tenth.bound == twentieth.bound == "adapters"
+    assert twentieth.time_us - tenth.time_us == pytest.approx(tenth.parts["data"], rel=1e-6)
 
 
-def test_a_line_of_ll128_passes_on_what_comes_over_a_wire() -> None:
-    """The slower of GPU and wire counts for each crossing, and before the first one the GPU."""
-    cluster = from_server("dgx-a100", nodes=8)
-    networks, asked = ideal_networks(cluster), {"protocol": Protocol.LL128, "channels": 16}
-    slow = slower(networks, rate=0.1)
-    parts = estimate(cluster, Collective.BROADCAST, 4 * MIB, networks=slow, **asked).parts
-    wire_us = parts["data"]  # one chunk for each channel
-    first_us = estimate(cluster, Collective.BROADCAST, 4 * MIB, networks=networks, **asked).parts["data"]
-    assert parts["pipeline"] == pytest.approx(first_us + 6 * wire_us, rel=1e-6)
+@pytest.mark.parametrize("collective", [Collective.BROADCAST, Collective.REDUCE])
+@pytest.mark.parametrize("server", ["dgx-a100", "dgx-h100", "dgx-b200"])
+def test_a_line_in_one_server_is_not_slower_than_over_two(server: str, collective: Collective) -> None:
+    """But where NVLink is the limit: over two servers an eighth of a GPU's chunks leaves through an adapter instead."""
+    for shift in range(10, 31):
+        one, two = (estimate(from_server(server, nodes=nodes), collective, 1 << shift) for nodes in (1, 2))
+        assert one.time_us <= two.time_us * (8 / 7 if one.bound == "NVLink" and shift >= 28 else 1), 1 << shift
+
+
+@pytest.mark.parametrize(("gpus", "nodes"), [(1, 2), (1, 8), (8, 1), (8, 2), (8, 8)])
+def test_twice_the_bytes_take_at_most_twice_the_time_with_the_same_protocol(gpus: int, nodes: int) -> None:
+    cluster = Cluster(sm=90, gpus=gpus, nodes=nodes, nics=gpus, nic_gbit_s=400)
+    graphs = search(cluster)
+    for collective in (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.BROADCAST, Collective.REDUCE):
+        for row in (row for row in table(cluster, graphs, collective) if not row.off):
+            asked = {"algorithm": row.algorithm, "protocol": row.protocol, "graphs": graphs}
+            times_us = [estimate(cluster, collective, 1 << shift, **asked).time_us for shift in range(10, 31)]
+            assert all(after <= 2.001 * before for before, after in pairwise(times_us)), row.name
 
 
 @pytest.mark.parametrize("collective", [Collective.ALL_GATHER, Collective.REDUCE_SCATTER])

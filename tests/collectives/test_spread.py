@@ -125,8 +125,8 @@ def test_what_nobody_published_is_said():
     near = estimate(from_server("dgx-h100", nodes=2), Collective.ALL_REDUCE, 1 << 30)
     assert spread(near).far == ()
     networks = ideal_networks(cluster, network="omni-path")
-    far = str(spread(estimate(cluster, Collective.BROADCAST, 1 << 40, networks=networks)))
-    for why in ("broadcast", "Omni-Path", "32 nodes, and the most that is published is 8", "bytes, and the most"):
+    far = str(spread(estimate(cluster, Collective.REDUCE_SCATTER, 1 << 40, networks=networks)))
+    for why in ("reduce_scatter", "Omni-Path", "32 nodes, and the most that is published is 8", "bytes, and the most"):
         assert why in far
 
 

@@ -117,24 +117,16 @@ def _relayed_gbyte_s(cluster: Cluster) -> tuple[float, float, float]:
 
 
 def _line(case: Case) -> Parts:
-    """Broadcast and reduce: a ring cut open, through which chunks follow each other.
+    """Return the parts of a broadcast or reduce: a ring cut open, through which chunks follow each other.
 
-    With Simple the first chunk is stored by every GPU that sends, and on every wire between nodes. LL and LL128 pass on
-    what has come of a chunk, over NVLink as well as from a wire; only before a wire a chunk is whole.
+    A GPU forwards a chunk of the Simple protocol when it has all of it, so the first chunk needs the time of one chunk
+    for each hop. This does not count: a GPU starts the next call as soon as it has sent its last chunk, and so the
+    pipeline stays full from one call to the next, as nccl-tests measures it.
     """
     cluster, crossings = case.cluster, case.cluster.nodes - 1
-    hops = cluster.ranks - 1
     crossing_us = case.crossing_us(Pattern.RING) if crossings else 0.0
-    limits = _ring_limits(case)
-    chunk_bytes = case.size_bytes / _rounds(case, _chunk_of(case), case.channels)
-    stage_us = {name: chunk_bytes / limit / 1000 for name, limit in limits.items()}
-    wire_us, gpu_us = stage_us.pop(ADAPTERS, 0.0), max(stage_us.values())
-    slowest_us = max(gpu_us, wire_us)
-    if case.row.protocol == Protocol.SIMPLE:
-        pipeline_us = hops * gpu_us + crossings * wire_us - slowest_us
-    else:
-        pipeline_us = gpu_us + (crossings - 1) * slowest_us if crossings else 0.0
-    return case.parts(case.data(limits), (hops - crossings) * case.inside_us + crossings * crossing_us, pipeline_us)
+    inside_us = (cluster.ranks - 1 - crossings) * case.inside_us
+    return case.parts(case.data(_ring_limits(case)), inside_us + crossings * crossing_us)
 
 
 def _chunk_of(case: Case) -> Chunk:
