@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from tests.sm.conftest import Net
 
 from weft.fabric.tables import NO_ROUTE
@@ -48,22 +47,29 @@ def one_way_round(graph, lids, step):
     return lft
 
 
-@pytest.fixture
-def uploaded():
-    """A ring of six that sends all one way, and shall send it the other: no switch can be written before the next."""
+def upload(*, returns: bool):
+    """Turn a ring of six round: it sends all one way, and shall send it the other.
+
+    No switch can be written before the next. `returns`: one has an empty table, and the others lead past it.
+    """
     view = make_view(walk(Net("torus:6,hosts=20")))
     tables = view.fabric.tables
     tables.lid[:] = assign_lids(view.fabric)[0]
     graph = switch_graph(view.fabric, tables.lid, tables.lmc)
     known = carried_over(None, view)
     tables.lft, known.tables.lft = (one_way_round(graph, int(tables.lid.max()) + 1, step) for step in (1, -1))
+    if returns:
+        leads_there = graph.port[graph.far == 0], graph.near[graph.far == 0]
+        for port, near in zip(*leads_there, strict=True):
+            known.tables.lft[near, known.tables.lft[near] == port] = NO_ROUTE
+        known.tables.lft[0] = NO_ROUTE
     known.routes[:] = True
     recorder = Recorder()
     return upload_forwarding(recorder, view, known, in_use=True, life_time=18), recorder, known
 
 
-def test_after_a_refused_block_its_number_is_written_no_more_and_others_are(uploaded):
-    done, recorder, known = uploaded
+def test_after_a_refused_block_its_number_is_written_no_more_and_others_are():
+    done, recorder, known = upload(returns=False)
     assert len(recorder.blocks) > 1
     refused = recorder.blocks[0][0]
     later = [number for wave in recorder.blocks[1:] for number in wave]
@@ -71,3 +77,11 @@ def test_after_a_refused_block_its_number_is_written_no_more_and_others_are(uplo
     assert later
     assert len(done.refused) == 1
     assert known.routes.sum() == len(known.routes) - 1, "only its table is unknown now"
+
+
+def test_a_switch_that_returns_and_refuses_its_first_block_stops_no_other():
+    done, recorder, _ = upload(returns=True)
+    first, *later = recorder.blocks
+    assert sorted(first) == sorted(set(first)), "its blocks alone"
+    assert first[0] in [number for wave in later for number in wave]
+    assert len(done.refused) == 1

@@ -1,7 +1,8 @@
-"""A cable between switches that is plugged into a subnet in use: its ports are Active before any route uses it."""
+"""Links and switches that join a subnet in use: no route uses them before they forward packets."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from tests.sm.conftest import Net
 from tests.sm.test_sweep import Sm
@@ -13,23 +14,34 @@ from weft.wire.port_info import PortInfo, PortState
 from weft.wire.smp import DirectedSmp, SmpAttribute
 
 
+def send_one_at_a_time(net: Net) -> None:
+    """Let tampers see the subnet after each MAD."""
+    exchange = net.exchange
+
+    def split(mads, to=None, **how):
+        one = [exchange(mads[[row]], None if to is None else to[[row]], **how) for row in range(len(mads))]
+        return tuple(np.concatenate(parts) for parts in zip(*one, strict=True))
+
+    net.exchange = split
+
+
 class LinkRecorder:
-    """The Sets that a subnet gets, and the state of one cable after each batch of them."""
+    """The Sets that a subnet gets, and the state of one cable after each of them."""
 
     def __init__(self, net: Net, slot: int) -> None:
         self._net, ports = net, net.fabric.ports
         self._ends = (slot, int(ports.peer[slot]))
-        self.attributes: list[int] = []  # of each batch
+        self.attributes: list[int] = []  # of each Set
         self.states: list[tuple[int, ...]] = []  # of the two ports, after it
         self.used: list[bool] = []  # does a forwarding table lead over the cable?
         net.tampers.append(self._record)
+        send_one_at_a_time(net)
 
     def _record(self, mads, answers, answered) -> None:
-        sets = column(mads, DirectedSmp.method) == Method.SET
-        if not sets.any():
+        if column(mads, DirectedSmp.method)[0] != Method.SET:
             return
         ports, tables = self._net.fabric.ports, self._net.fabric.tables
-        self.attributes.append(int(column(mads, DirectedSmp.attribute_id)[sets][0]))
+        self.attributes.append(int(column(mads, DirectedSmp.attribute_id)[0]))
         self.states.append(tuple(int(PortInfo.port_state.get(self._net.devices.info(end))) for end in self._ends))
         rows = [tables.switch_row[ports.node[end]] for end in self._ends]
         self.used.append(
@@ -64,3 +76,28 @@ def test_no_route_uses_a_link_before_both_its_ports_are_active(spec, port, optio
     assert not lanes & set(recorder.attributes[armed:])
     assert sets["PORT_INFO"] == 4, "Armed and Active, at both ends"
     assert sm.sweep() == {}
+
+
+def test_no_route_leads_to_a_switch_that_returns_before_its_own_table_is_written(net):
+    sm = Sm(net)
+    routes, ports = net.fabric.tables.lft.copy(), net.fabric.ports
+    spine = net.fabric.node_index["spine1"]
+    faults.kill(net.devices, spine)
+    sm.sweep()
+    faults.revive(net.devices, spine)
+    tables = net.fabric.tables
+    uplinks = ports.peer[(ports.node == spine) & (ports.peer >= 0)]
+    seen = []
+
+    def record(mads, answers, answered) -> None:
+        rows = tables.switch_row[ports.node[uplinks]]
+        lead_there = (tables.lft[rows] == ports.number[uplinks, None]).any()
+        seen.append(
+            (bool(lead_there), bool((tables.lft[tables.switch_row[spine]] == routes[tables.switch_row[spine]]).all()))
+        )
+
+    net.tampers.append(record)
+    send_one_at_a_time(net)
+    sm.sweep()
+    assert (tables.lft == routes).all()
+    assert set(seen) == {(False, False), (False, True), (True, True)}

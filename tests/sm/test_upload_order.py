@@ -88,6 +88,21 @@ def test_random_trees_replace_each_other_without_a_loop(n, blocks, some_missing,
     assert plan.dropped_entries <= plan.changed_entries / 2
 
 
+@settings(max_examples=40)
+@given(n=st.integers(2, 6), idle=st.integers(1, 3), seed=st.integers(0, 1 << 30))
+def test_switches_that_return_are_written_before_any_table_leads_to_them(n, idle, seed):
+    rng = np.random.default_rng(seed)
+    net, far = random_net(rng, n)
+    old, new = (random_tables(rng, net, far, 64, some_missing=False) for _ in range(2))
+    returned = np.arange(n) < idle
+    leads_there = returned[far[np.arange(n)[:, None], np.where(old < far.shape[1], old, 0)]]
+    old[returned[:, None] | (leads_there & (old > 1))] = NO_ROUTE
+    plan = plan_upload(far, old, new, in_use=True)
+    assert set(plan.waves[0].switch.tolist()) == set(np.flatnonzero(returned).tolist())
+    assert_no_interleaving_loops(far, old, new, plan)
+    assert plan.changed_entries == (old != new).sum()
+
+
 def tables_of(fabric):
     """far, and the forwarding tables in whole blocks."""
     graph = Subnet(fabric=fabric, lid=fabric.tables.lid, lmc=fabric.tables.lmc).graph

@@ -79,15 +79,17 @@ def upload_forwarding(sender: Sender, view: View, known: Known, *, in_use: bool,
     refused: set[int] = set()
     blocks = 0
     _write_switch_info(sender, view, known, lids - 1, life_time, refused)
-    failed = np.zeros(old.shape[1] // BLOCK, bool)
+    blocked = old.reshape(len(old), old.shape[1] // BLOCK, BLOCK)
+    failed = np.zeros(blocked.shape[1], bool)
     for wave in plan.waves:
         go = ~failed[wave.block]  # the order of a block number counts on all its earlier writes
         rows, number, ports = wave.switch[go], wave.block[go], wave.ports[go]
         nodes = switches[rows]
         route = view.to_nodes(nodes)
         _, took = sender.set(route, SmpAttribute.LINEAR_FORWARDING_TABLE, number.astype(np.int64), ports)
-        failed[number[~took]] = True
-        old.reshape(len(old), -1, BLOCK)[rows[took], number[took]] = ports[took]
+        blocked[rows[took], number[took]] = ports[took]
+        leads = (blocked[rows, number] != NO_ROUTE).any(axis=1)
+        failed[number[~took & leads]] = True
         refused.update(nodes[~took].tolist())
         blocks += len(nodes)
     known.routes[switches] = True

@@ -25,10 +25,15 @@ be is written in a last wave of its own. Dropping is safe at any time, as it onl
 wave begins no old entry is left, so any mix of the rest is a part of the new tables. So packets of those destinations
 are lost on those switches between two waves, instead of running in a circle; `dropped_entries` says how many entries.
 
+*A switch that returns is written first.* Where a table drops everything, as after power-up, and no old entry of another
+switch leads to it, a wave of its own goes before all others: else neighbours would send packets to a switch that has no
+routes yet. It is safe: a packet that leaves such switches follows old entries from there, which never lead back.
+
 What this does not promise:
 
 - After a write that failed, later waves may write no block of the same number: their order counted on it. Blocks of
-  other numbers are of other destinations, and go on.
+  other numbers are of other destinations, and go on. So do all, if the block that stays drops everything: no circle
+  goes through it.
 - Order cannot help where the old entries are not known (`known`). Such rows are taken to drop everything, as a switch
   does after power-up, and written whole; what they do until then nobody can say.
 - Old tables that have circles keep them until the entries are replaced.
@@ -89,14 +94,27 @@ def plan_upload(
     n, blocks = len(old), old.shape[1] // BLOCK
     differs = old != new
     todo = differs.reshape(n, blocks, BLOCK).any(axis=2) | unknown[:, None]
+    waves = []
+    if in_use and (early := todo & _idle(far, old)[:, None]).any():
+        waves.append(_wave(early, new))
+        old, todo = np.where(early.any(axis=1)[:, None], new, old), todo & ~early
     first, wave, dropped = new, np.where(todo, 0, NOT_WRITTEN).astype(np.int32), 0
     if in_use:
         first = new.copy()
         dropped = order_blocks(far, old, new, todo, first, wave, scratch_for(n))
-    waves = [_wave(wave == number, first) for number in range(int(wave.max(initial=NOT_WRITTEN)) + 1)]
+    waves += [_wave(wave == number, first) for number in range(int(wave.max(initial=NOT_WRITTEN)) + 1)]
     if dropped:
         waves.append(_wave((first != new).reshape(n, blocks, BLOCK).any(axis=2), new))
     return UploadPlan(waves=tuple(waves), changed_entries=int(differs.sum()), dropped_entries=dropped)
+
+
+def _idle(far: NDArray[np.int32], old: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """[switch] -> does its table drop everything, and does no table lead to it?"""
+    idle: NDArray[np.bool_] = (old == NO_ROUTE).all(axis=1)
+    for here, port in np.argwhere((far >= 0) & idle[far]).tolist():
+        if (old[here] == port).any():
+            idle[far[here, port]] = False
+    return idle
 
 
 def _wave(chosen: NDArray[np.bool_], tables: NDArray[np.uint8]) -> Wave:
