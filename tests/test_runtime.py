@@ -46,6 +46,7 @@ MAKE_OTHER_FOLDERS = {
     "lab/doctor.py",
     "lab/preload.py",
     "lab/sysfs_mount.py",
+    "mad/keyed.py",
     "plan/folder.py",
     "plan/growth/step_files.py",
     "scenarios/real_workloads.py",

@@ -17,6 +17,7 @@ from weft.errors import SubnetError, WeftError
 from weft.lab import control, registry
 from weft.lab.lab import Lab
 from weft.mad.ibsim_client import IbsimCarrier
+from weft.mad.keyed import KeyedCarrier, KeyFile
 from weft.serve.embedded import Ufm
 from weft.sm.control import ManagerSocket, socket_of
 from weft.tenants.drivers.subnet_manager import ManagerDriver
@@ -59,7 +60,9 @@ def of_weft_serve() -> Iterator[Bench]:
         client.create_pkey(0x200, "own", ip_over_ib=False, qos=UfmQos())
         driver = UfmDriver(client, range(0x100, 0x200))
         lids = {guid: port.lid for guid, port in driver.inventory().by_guid().items()}
-        carrier = IbsimCarrier("h6", control.ask(registry.find(ufm.lab), "state")["sockname"])
+        lab = registry.find(ufm.lab)
+        plain = IbsimCarrier("h6", control.ask(lab, "state")["sockname"])
+        carrier = KeyedCarrier(plain, KeyFile(lab.m_key_file))
         yield Bench(
             driver=driver,
             guids={f"h{number}": int(ufm.fabric[f"h{number}/1"].guid) for number in range(2, 7)},

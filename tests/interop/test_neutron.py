@@ -14,6 +14,7 @@ from tests.interop.conftest import do_without
 
 from weft.lab import control, registry
 from weft.mad.ibsim_client import IbsimCarrier
+from weft.mad.keyed import KeyedCarrier, KeyFile
 from weft.serve.embedded import Ufm
 from weft.tenants.drivers.seen import look
 from weft.tenants.drivers.ufm_rest import UfmClient
@@ -26,8 +27,9 @@ STEPS = 20
 
 def holders(ufm: Ufm, p_key: int) -> set[int]:
     """GUIDs of the ports whose tables have a P_Key, as MADs read them from the devices."""
-    with closing(IbsimCarrier("h4", control.ask(registry.find(ufm.lab), "state")["sockname"])) as carrier:
-        seen = look(carrier)
+    lab = registry.find(ufm.lab)
+    with closing(IbsimCarrier("h4", control.ask(lab, "state")["sockname"])) as carrier:
+        seen = look(KeyedCarrier(carrier, KeyFile(lab.m_key_file)))
     held = ((seen.p_keys[seen.ends] & 0x7FFF) == p_key).any(axis=1)
     return set(seen.view.fabric.ports.guid[seen.ends][held].tolist())
 

@@ -26,6 +26,7 @@ from weft.fabric.views import Port
 from weft.lab import control, registry
 from weft.mad.host_paths import ask_paths
 from weft.mad.ibsim_client import IbsimCarrier
+from weft.mad.keyed import KeyedCarrier, KeyFile
 from weft.verbs import enums as e
 from weft.verbs.pyverbs.addr import AHAttr
 from weft.wire.bulk import column
@@ -50,7 +51,8 @@ class Lab:
         self.carriers = {}
         for host in self.names:
             told = self.host(host)
-            self.carriers[host] = IbsimCarrier(told["sim_host"], told["sockname"])
+            carrier = IbsimCarrier(told["sim_host"], told["sockname"])
+            self.carriers[host] = KeyedCarrier(carrier, KeyFile(self.entry.m_key_file))
         self.lids = {host: own_lid(carrier) for host, carrier in self.carriers.items()}
         lid_of = dict(self.lids)
         for host in self.names[1:]:  # all switches are on the way from the first to some other

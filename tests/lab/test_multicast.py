@@ -76,5 +76,5 @@ def test_limited_members_of_the_partition_hear_full_ones_alone(tmp_path):
 
 
 def test_without_a_subnet_manager_nobody_joins():
-    with Lab(weft.load("star:hosts=2")) as alone, pytest.raises(SubnetError, match="weft up --sm"):
+    with Lab(weft.load("star:hosts=2")) as alone, pytest.raises(SubnetError, match="weft sm --once"):
         alone.traffic("multicast")

@@ -48,6 +48,7 @@ def main(folder: Path, repeats: int, percent: int, seed: int) -> None:
         os.environ[record.VARIABLE] = str(folder / workload.name)
         recorded = world.Dup()
         del os.environ[record.VARIABLE]
+        recorded.Barrier()  # a record starts with the first call
         workload.run(recorded, n, made)
         world.Barrier()
     by_tcp.close()
