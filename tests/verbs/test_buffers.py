@@ -252,3 +252,18 @@ def test_a_tensor_of_torch_is_registered(node):
     assert tensor.sum().item() == 16
     with pytest.raises(PyverbsUserError, match="contiguous"):
         MR(node.pd, 0, WRITE, torch.zeros(4, 4).t())
+
+
+@pytest.mark.parametrize(
+    ("protection", "expected"), [(mmap.PROT_READ, False), (mmap.PROT_READ | mmap.PROT_WRITE, True)]
+)
+def test_kernels_without_a_query_for_one_mapping_are_asked_for_all(protection, expected, monkeypatch):
+    """Linux before 6.11."""
+
+    def refuse(at: int, end: int) -> bool:
+        raise OSError(errno.ENOTTY, "no such ioctl")
+
+    monkeypatch.setattr(buffers, "_are_writable", refuse)
+    page = mmap.mmap(-1, mmap.PAGESIZE, prot=protection)
+    assert buffers.is_writable(buffers.span(page).address, mmap.PAGESIZE) == expected
+    assert not buffers.is_writable(mmap.PAGESIZE, 1)  # nothing is mapped there

@@ -11,6 +11,7 @@ from tests.verbs.hosts import Node, connect
 
 from weft.verbs import enums as e
 from weft.verbs.errors import PyverbsRDMAError
+from weft.verbs.pyverbs import buffers
 from weft.verbs.pyverbs.mr import MR
 from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 
@@ -78,6 +79,10 @@ def test_registering_memory_takes_few_calls(node):
     """The kernel is asked about its mapping alone, and no folder is searched for a GPU's driver."""
     memory = bytearray(4096)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    try:
+        buffers._are_writable(address, address + 4096)
+    except OSError:
+        pytest.skip("Linux before 6.11 lists all mappings")
     assert min(calls(lambda: MR(node.pd, 4096, e.IBV_ACCESS_LOCAL_WRITE, address).close()) for _ in range(3)) <= 95
 
 
