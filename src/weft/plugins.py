@@ -63,7 +63,7 @@ class Door(Mapping[str, _T]):
         return things[0]
 
     def is_own(self, name: str) -> bool:
-        """Whether it is weft's, and no plugin's."""
+        """Return whether it belongs to weft rather than to a plugin."""
         return name in self._own
 
     def working(self) -> dict[str, _T]:

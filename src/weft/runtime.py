@@ -84,7 +84,7 @@ def folder() -> Path:
 
 
 def state_folder() -> Path:
-    """Where files are kept that outlive a reboot; it may not be there yet."""
+    """Return the folder for files that outlive a reboot; it may not exist yet."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "weft"
 
 

@@ -150,7 +150,7 @@ def serve(
 
 
 class _Fabric(NamedTuple):
-    """What is served."""
+    """The fabric that is served."""
 
     driver: Driver
     face: Face

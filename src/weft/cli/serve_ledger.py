@@ -21,7 +21,7 @@ _DAYS = 365.0
 
 @dataclass(frozen=True)
 class Rights:
-    """Of a new token or user."""
+    """The rights of a new token or user."""
 
     role: Role = "read-only"
     tenant: str = ""

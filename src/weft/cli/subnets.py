@@ -58,7 +58,7 @@ class Subnet:
 
     @property
     def m_key_file(self) -> Path:
-        """Where managers of this user keep the M_Key. Of a lab it ends with the lab; others outlive a reboot."""
+        """Return the file with the M_Key: that of a lab ends with the lab, others outlive a reboot."""
         from weft import runtime
         from weft.lab import registry
 

@@ -163,7 +163,7 @@ def _devices(ranks: Ranks) -> Iterator[dict[str, Any]]:
 
 
 def _device_lines(ranks: Ranks) -> Iterator[str]:
-    """Of many ranks the first and the last; the JSON has all."""
+    """Return the lines of the first and last of many ranks; the JSON has all."""
     lines = [
         f"#  Rank {one['rank']:2d} Group {one['group']:2d} Pid {one['pid']:6d} on {one['hostname']:>10} "
         f"device {one['device']:2d} [{one['device_hex']}] {one['device_info']}"

@@ -176,7 +176,7 @@ class LabTraffic:
 
     @contextmanager
     def _as_host(self, slot: int) -> Iterator[tuple[Carrier, int]]:
-        """To ask the subnet administrator: a carrier, and the GID of the port. A host's driver may ask its own port."""
+        """Yield a carrier for queries to the subnet administrator, and the GID of its port."""
         devices = self._server.subnet.devices
         info = devices.info(slot)
         if not PortInfo.master_sm_lid.get(info) or not devices.is_active(slot):

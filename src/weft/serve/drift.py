@@ -28,7 +28,7 @@ class Found(NamedTuple):
 
 
 class DriftWatch:
-    """What the comparisons of one service found. One thread compares, any thread reads."""
+    """The results of a service's comparisons. One thread compares, any thread reads."""
 
     def __init__(self, *, repairs: bool = True, every_s: float = _EVERY_S) -> None:
         self.repairs, self._every_s = repairs, every_s

@@ -96,7 +96,7 @@ def load_configuration(state: State) -> None:
 
 
 def was_given_partitions(state: State) -> bool:
-    """By a file, or over the socket."""
+    """Return whether partitions were given by a file or over the socket."""
     options = state.options
     return bool(named_file(options.partition_config_file) or options.virtual_fabrics_file) or state.told != NOTHING
 

@@ -23,7 +23,7 @@ _LEVEL = 2
 
 @dataclass(frozen=True, slots=True)
 class PortKey:
-    """What ports are set to."""
+    """The M_Key settings of all ports."""
 
     m_key: int = 0
     lease_period_s: int = 0
@@ -38,7 +38,7 @@ def known_m_key(options: Options) -> int:
 
 
 def port_key(options: Options, partitions: Partitions, log: Log) -> PortKey:
-    """What ports shall be set to. Where a key cannot be kept there is none: nobody could manage the ports later."""
+    """Return the M_Key settings to write; no key if its file cannot be written: it would be lost with the process."""
     plain = PortKey(options.m_key, options.m_key_lease_period_s, options.m_key_protection_level)
     if options.m_key or options.m_key_file is None or partitions == NO_FILE:
         return plain

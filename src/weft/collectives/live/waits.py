@@ -18,7 +18,7 @@ _ABSENT = (TimeoutError, OSError, RuntimeError, SubnetError)  # nothing was said
 
 
 class Waits:
-    """Those of a rank; `tell` and `hear` are the store of its group."""
+    """The waits of a rank; `tell` and `hear` are the store of its group."""
 
     def __init__(
         self, tell: Callable[[str, bytes], None], hear: Callable[[str, float], bytes], rank: int, size: int

@@ -115,7 +115,7 @@ class Wire(ABC):
 
     @cached_property
     def us_per_byte(self) -> float:
-        """Of a long message alone, once it is under way."""
+        """Return the time for each byte of a single long message."""
         ends = self.lone_us(np.array([LARGE_BYTES, 2.0 * LARGE_BYTES]))
         return float(ends[1] - ends[0]) / LARGE_BYTES
 
@@ -155,7 +155,7 @@ class FabricWire(Wire):
 
     @cached_property
     def line_mbyte_s(self) -> float:
-        """Of the first adapter's cable, one way."""
+        """Return the rate of the first adapter's cable in one direction."""
         ports = self.ranks.fabric.ports
         rate_gbit_s = self.ranks.fabric.link_rate_gbit_s[ports.link[self.ranks.adapters[0, 0]]]
         return 1000 * gbyte_s(float(rate_gbit_s))
@@ -241,7 +241,7 @@ class FabricWire(Wire):
 
 @dataclass(eq=False, kw_only=True)
 class IdealWire(Wire):
-    """As many servers as one likes, each message as between the two of a pair: no message waits for another's link."""
+    """Any number of servers without contention: each message takes as long as between the two of a pair."""
 
     ppn: int = 1
     pair: FabricWire

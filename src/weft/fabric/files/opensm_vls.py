@@ -62,7 +62,7 @@ def _switch_of(subnet: Subnet, node: int) -> int:
 
 
 def sl2vl_text(fabric: Fabric) -> str:
-    """Of every switch, for the ports that have a cable and port 0; of every adapter, for the ports that have one."""
+    """Return the lines of port 0 and all cabled ports of switches, and of the cabled ports of adapters."""
     subnet, tables = Subnet.of(fabric), fabric.tables
     parts = []
     for node in subnet.nodes:

@@ -26,7 +26,7 @@ class RequestedPorts(msgspec.Struct, kw_only=True):
 
 
 class InstanceOrder(msgspec.Struct, kw_only=True):
-    """What UFM's clients send. How often it samples is the monitor's own: once a second."""
+    """A request for an instance. Its sampling interval is ignored: the monitor samples once a second."""
 
     counters: Annotated[list[_Name], msgspec.Meta(max_length=500)] | None = None
     requested_guids: Annotated[list[RequestedPorts], msgspec.Meta(max_length=100_000)] | None = None
@@ -39,7 +39,7 @@ class InstanceOrder(msgspec.Struct, kw_only=True):
 
 
 class Instances:
-    """Those that were started, by name."""
+    """The running instances by name."""
 
     def __init__(self) -> None:
         self._started: dict[str, InstanceOrder] = {}

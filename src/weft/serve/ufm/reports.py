@@ -30,7 +30,7 @@ _FULL = 0.9  # of a disk
 
 
 class FabricHealth(msgspec.Struct, kw_only=True):
-    """What to check, as UFM's clients ask for it. Bounds and lists of speeds belong to checks of the same name."""
+    """A request for checks. Bounds and lists of speeds belong to checks of the same name."""
 
     duplicate_nodes: bool = False
     duplicate_zero_and_lids: bool = False
@@ -63,7 +63,7 @@ class FabricHealth(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """What the checks look at."""
+    """The input of the checks."""
 
     picture: Picture
     marked: dict[str, dict[str, Any]]  # ports that are marked as unhealthy

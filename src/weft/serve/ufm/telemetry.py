@@ -53,7 +53,7 @@ LOW_FREQ_DEBUG = Table("Node_GUID", "Port_Number", "debug")
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What a dynamic instance shows: some counters of some ports; None means all."""
+    """A choice of counters and ports; None means all."""
 
     counters: tuple[Counter, ...] = COUNTERS
     ports: frozenset[str] | None = None  # by UFM's name

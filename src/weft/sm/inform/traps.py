@@ -37,7 +37,7 @@ def repress(trap: bytes) -> bytes:
 
 
 def is_forged(notice: Notice, source_lid: int, view: View | None, lmc: int) -> bool:
-    """Does a trap contradict itself: sent in the name of another port, or of an event that only others can see?
+    """Return whether a trap contradicts itself: in the name of another port, or of an event that only others see.
 
     The source LID of a packet is written by the adapter, not by a program. Only switches report their links and packets
     that they stopped; a port reports wrong keys in packets to itself.
@@ -60,7 +60,7 @@ def is_forged(notice: Notice, source_lid: int, view: View | None, lmc: int) -> b
 
 
 class TrapLimit:
-    """How soon a sweep follows a trap: the oftener one port sends them, the later, so that nobody keeps us sweeping."""
+    """The delay from a trap to its sweep; it grows for a port that sends many traps."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._last = clock, dict[int, tuple[float, float]]()  # by LID: when, and how long a sweep waited

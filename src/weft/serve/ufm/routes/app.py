@@ -45,7 +45,7 @@ async def ufm_version() -> Response:
 
 @router.get("/app/ufm_config", **gives(dict[str, str]))
 async def ufm_config(request: Request) -> Response:
-    """Which features there are; no licence is needed."""
+    """Return the list of features; no licence is needed."""
     has_counters = getattr(request.app.state, "sight", None) is not None
     return answer_json(
         {

@@ -50,7 +50,7 @@ async def vports() -> Response:
 
 @router.get("/resources/logical_servers", **gives(list[dict[str, Any]]))
 async def logical_servers() -> Response:
-    """Of UFM's logical model, which is not here."""
+    """Return nothing: UFM's logical model is not supported."""
     return answer_json([])
 
 

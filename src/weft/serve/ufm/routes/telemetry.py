@@ -128,7 +128,7 @@ def _instance(request: Request) -> dict[str, Any]:
 
 
 def _port(request: Request) -> int:
-    """Where there is no port without tokens, the service's own."""
+    """Return the port for telemetry: the one without tokens if there is one, else the service's own."""
     return face_of(request).telemetry_port or request.url.port or 443
 
 
