@@ -12,7 +12,7 @@ from tests.sm.conftest import Net
 from tests.sm.test_orders import Managed
 
 from weft.errors import ConfigError
-from weft.mad.carrier import Carrier, ask
+from weft.mad.carrier import Address, Carrier, ask
 from weft.mad.discover import directed_get
 from weft.mad.keyed import KeyedCarrier, KeyFile
 from weft.sm.conf.options import Options
@@ -20,6 +20,7 @@ from weft.sm.events import Event, Log
 from weft.sm.run import SubnetManager
 from weft.wire.mad import Method
 from weft.wire.port_info import PortInfo
+from weft.wire.sa import SaAttribute, SaMad
 from weft.wire.smp import DirectedSmp, SMInfo, Smp, SmpAttribute, SMState
 
 
@@ -68,6 +69,52 @@ def test_ports_are_protected_from_strangers_while_tenants_exist(managed):
     managed.allocate(remove=[0x0101], default_is_full=True)
     assert port_info(stranger).m_key == 0
     assert disable_h2(managed, stranger)
+
+
+def test_partition_file_with_default_alone_sets_no_m_key(tmp_path):
+    (tmp_path / "partitions.conf").write_text("Default=0x7fff, ipoib: ALL=full;\n")
+    managed = Managed(tmp_path, m_key_file=tmp_path / "m_key", partition_config_file=tmp_path / "partitions.conf")
+    assert not (tmp_path / "m_key").exists()
+    assert port_info(managed.net.at("h3/1")).m_key == 0
+    managed.manager.close()
+
+
+def read_p_keys(managed: Managed, name: str, sa_key: int) -> bytes | None:
+    """Query all P_Key tables from a host's port, as `saquery --smkey KEY PKTR` does."""
+    administrator = managed.manager.administrator
+    lid = int(managed.net.fabric.tables.lid[managed.net.fabric[f"{name}/1"].slot])
+    request = SaMad(
+        method=Method.GET_TABLE, attribute_id=SaAttribute.P_KEY_TABLE_RECORD, class_version=2, sm_key=sa_key
+    )
+    return administrator.answer(request.raw, Address(lid))
+
+
+@pytest.mark.parametrize("options", [{}, {"m_key": 7, "m_key_protection_level": 2}])
+def test_default_sa_key_is_trusted_from_the_managers_own_port_alone_where_tenants_exist(tmp_path, options):
+    managed = Managed(tmp_path, m_key_file=tmp_path / "m_key", **options)
+    assert read_p_keys(managed, "h2", sa_key=1)
+    isolate(managed)
+    assert read_p_keys(managed, "h2", sa_key=1) is None
+    assert read_p_keys(managed, "h1", sa_key=1)
+    managed.allocate(remove=[0x0101], default_is_full=True)
+    assert read_p_keys(managed, "h2", sa_key=1)
+    managed.manager.close()
+
+
+def test_chosen_sa_key_is_trusted_from_any_port_where_tenants_exist(tmp_path):
+    managed = Managed(tmp_path, m_key_file=tmp_path / "m_key", sa_key=0x51)
+    isolate(managed)
+    assert read_p_keys(managed, "h2", sa_key=0x51)
+    assert read_p_keys(managed, "h1", sa_key=1) is None
+    managed.manager.close()
+
+
+def test_standby_with_the_same_key_file_copies_the_tables_of_the_sa(managed):
+    isolate(managed)
+    other = other_manager(managed, 0, m_key_file=managed.place / "m_key")
+    settle(managed.manager, other)
+    assert other.election.state == SMState.STANDBY
+    assert other.replication.replica.groups is not None
 
 
 def test_manager_that_starts_again_knows_the_key_of_its_file(managed):

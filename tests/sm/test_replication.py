@@ -60,7 +60,7 @@ def groups_of(guids, count=1):
 class Standby:
     def __init__(self):
         self.clock, self.said = ManualClock(), []
-        self.replication = Replication(clock=self.clock, say=lambda *said: self.said.append(said), sa_key=5)
+        self.replication = Replication(clock=self.clock, say=lambda *said: self.said.append(said), sa_key=lambda: 5)
 
     def ask(self, master=MASTER):
         return self.replication.due(self.clock(), master)

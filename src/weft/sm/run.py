@@ -33,7 +33,7 @@ from weft.sm.events import Event, Log
 from weft.sm.inform.traps import SETTLE_S, TrapLimit, asks_for_handover, repress, take_trap
 from weft.sm.mcast.trees import reprogram
 from weft.sm.orders import Orders, socket_of
-from weft.sm.protection import known_m_key
+from weft.sm.protection import known_m_key, own_sa_key
 from weft.sm.sa.requests import Requests
 from weft.sm.sender import Sender
 from weft.sm.sminfo.election import Election
@@ -149,7 +149,10 @@ class SubnetManager:
             m_key=lambda: state.sender.m_key,
         )
         self.replication = Replication(
-            clock=state.clock, say=state.log.say, sa_key=options.sa_key, changed=self._write_status
+            clock=state.clock,
+            say=state.log.say,
+            sa_key=lambda: own_sa_key(options, state.sender.m_key),
+            changed=self._write_status,
         )
         if options.state_file is not None:
             path = socket_of(options.state_file)

@@ -52,7 +52,7 @@ class Asked:
             plugged = infos[view.plugged]
             fill(plugged, field, int(value))
             infos[view.plugged] = plugged
-        self.state = State(options=options or Options(), sender=SimpleNamespace(mads=77), log=Log())
+        self.state = State(options=options or Options(), sender=SimpleNamespace(mads=77, m_key=0), log=Log())
         self.state.view = self.view = replace(view, fabric=routed, port_info=infos)
         self.administrator = Administrator(self.state)
         self.administrator.is_master = True

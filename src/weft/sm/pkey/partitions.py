@@ -126,8 +126,13 @@ class Partitions:
     notes: tuple[str, ...] = ()  # what was ignored, merged, or contradicts; with its line
     empty: tuple[Partition, ...] = ()  # written, but without members: no port hears of them
 
+    @property
+    def has_tenants(self) -> bool:
+        """Return whether any partition besides Default has members."""
+        return any(partition.p_key != DEFAULT_P_KEY for partition in self.partitions)
+
     def by_p_key(self, p_key: int) -> Partition | None:
-        """Of a P_Key with or without the bit of full members."""
+        """Return the partition of a P_Key, given with or without the full-member bit."""
         return next((one for one in self.partitions if one.p_key == p_key & 0x7FFF), None)
 
 

@@ -37,12 +37,12 @@ class Administrator(Context):
     """`is_master` and `other_managers` are set by whoever runs the election."""
 
     def answer(self, mad: bytes, source: Address) -> bytes | None:
-        """None if no answer is due: to an answer, to a key that is wrong, to a port that is not in the subnet."""
+        """Return the answer; None to a response, a key that is not trusted, or a port that is not in the subnet."""
         request = SaMad.unpack(mad if len(mad) >= MAD_BYTES else mad.ljust(MAD_BYTES, b"\0"))
-        method, attribute, sm_key = int(request.method), request.attribute_id, request.sm_key
+        method, attribute, self.source = int(request.method), request.attribute_id, source
         if method & RESPONSE or method in (Method.SEND, Method.TRAP, Method.REPORT, Method.TRAP_REPRESS):
             return None
-        if sm_key and sm_key != self.state.options.sa_key:
+        if request.sm_key and not self.is_trusted(request):
             return None  # osmtest waits for that
         handler = HANDLERS.get((attribute, method))
         reply = self._refusal(request, method, handler)
@@ -50,7 +50,6 @@ class Administrator(Context):
             slot = self.directory.slot_at(source.lid)
             if slot < 0:
                 return None
-            self.source = source
             reply = handler(self, request, slot)
         return None if reply is None else _message(request, attribute, method, reply)
 

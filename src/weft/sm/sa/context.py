@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from weft.mad.carrier import HERE
 from weft.sm.discovery.view import View
+from weft.sm.protection import DEFAULT_SA_KEY, own_sa_key
 from weft.sm.sa.directory import Directory
 from weft.sm.sa.path_tables import PathTables
 from weft.sm.state import State
@@ -16,6 +17,8 @@ T = TypeVar("T")
 
 
 class Context:
+    """The state of the manager, and the request that is being answered."""
+
     def __init__(self, state: State) -> None:
         self.state = state
         self.is_master = False
@@ -25,7 +28,15 @@ class Context:
         self._made: dict[Callable[[Context], Any], Any] = {}
 
     def is_trusted(self, request: SaMad) -> bool:
-        return bool(request.sm_key) and request.sm_key == self.state.options.sa_key
+        """Return whether the key of a request is trusted.
+
+        Where an M_Key protects tenants, the default sa_key is trusted from the manager's own port alone.
+        """
+        state, key = self.state, request.sm_key
+        is_protected = state.partitions.has_tenants and state.port_key.m_key and state.view is not None
+        if key == DEFAULT_SA_KEY and is_protected and self.directory.slot_at(self.source.lid) != self.view.own_slot:
+            return False
+        return bool(key) and key in (state.options.sa_key, own_sa_key(state.options, state.sender.m_key))
 
     def once(self, make: Callable[[Context], T]) -> T:
         """What `make` made since the last sweep; there has been one."""

@@ -4,7 +4,7 @@
     LIDs, forwarding tables, P_Keys                          in the devices: found by the sweep of the new master
 
 Nothing but queries of the standard is used, so the master may be OpenSM. They are trusted ones, which give members and
-keys too: the SA's key must be the same on both sides.
+keys too: both managers need the same sa_key, or the same m_key_file.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Replication:
         *,
         clock: Callable[[], float],
         say: Callable[[Event, str], None],
-        sa_key: int,
+        sa_key: Callable[[], int],
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.replica = Replica()
@@ -88,7 +88,7 @@ class Replication:
 
     def _ask(self, master: OtherSm, attribute: SaAttribute) -> Question:
         return Question(
-            mad=SaMad.pack(method=Method.GET_TABLE, attribute_id=attribute, sm_key=self._sa_key),
+            mad=SaMad.pack(method=Method.GET_TABLE, attribute_id=attribute, sm_key=self._sa_key()),
             to=Address(lid=master.lid),
             timeout_ms=_TIMEOUT_MS,
             retries=_RETRIES,
@@ -108,7 +108,7 @@ class Replication:
                 if self.replica.counts != before:
                     self._changed()
                 return Action.NOTHING
-            fault = "does not answer: has it another sa_key?"
+            fault = "does not answer: give both the same sa_key"
         except Malformed as error:
             fault = f"answers what cannot be read: {error}"
         self._failures[attribute] += 1
