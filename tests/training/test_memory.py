@@ -151,6 +151,14 @@ def test_a_copy_of_gradients_for_the_optimizer_takes_the_place_of_activations():
     assert half.gradients_bytes == single.gradients_bytes / 2
 
 
+def test_16_bit_optimizer_states_are_two_moments_and_no_weights_in_32_bits():
+    """NeMo's distributed_fused_adam with dtype = bf16: the shard takes 4 bytes for each parameter, and no copy."""
+    layout, model = Layout(gpus=64, global_batch=64, seq=S, grad_reduce_in_fp32=False), find("gpt-7.5b")
+    single, half = (footprint(replace(layout, optimizer_precision=dtype), model) for dtype in ("fp32", "bf16"))
+    assert (single.optimizer_bytes, half.optimizer_bytes) == (12 * model.parameters / 64, 4 * model.parameters / 64)
+    assert (single.weights_bytes, single.gradients_bytes) == (half.weights_bytes, half.gradients_bytes)
+
+
 def test_each_stage_of_zero_shards_one_thing_more():
     """Rajbhandari et al., figure 1; of what is gathered again there is one layer whole, and the next on its way."""
     model, copies = find("gpt-7.5b"), 64
@@ -204,6 +212,10 @@ SC21 = {"zero": 0, "precision": "fp16", "recompute": "full", "fused_attention": 
         ("gpt3-175b", {"gpus": 128, "tp": 4, "pp": 8, "vp": 12, "global_batch": 256, **RECIPE}),
         ("llama3-8b", {"gpus": 8, "cp": 2, "global_batch": 128, **RECIPE}),
         ("nemotron4-15b", {"gpus": 16, "tp": 2, "micro_batch": 2, "global_batch": 64, **RECIPE}),
+        (
+            "nemotron4-340b",
+            {"gpus": 128, "tp": 8, "pp": 8, "vp": 12, "global_batch": 32, "optimizer_precision": "bf16", **RECIPE},
+        ),
         ("gpt-5b", {"gpus": 16, "micro_batch": 4, "global_batch": 64, "zero": 3, **RECIPE}),
         ("gpt-1.7b", {"gpus": 32, "global_batch": 512, **SC21}),
         ("gpt-7.5b", {"gpus": 128, "tp": 4, "global_batch": 512, **SC21}),

@@ -50,6 +50,11 @@ def test_everything_is_in_the_checkpoint_once(model, given):
         assert np.count_nonzero(sizes) == layout.tp * layout.pp
 
 
+def test_checkpoint_of_a_16_bit_optimizer_has_6_bytes_for_each_parameter():
+    small = checkpoint_bytes(replace(LAYOUT, optimizer_precision="bf16"), MODEL)
+    assert small.sum() * 14 == pytest.approx(checkpoint_bytes(LAYOUT, MODEL).sum() * 6, rel=1e-6)
+
+
 def test_a_checkpoint_takes_as_long_as_the_ports_of_storage_or_its_disks():
     sizes = checkpoint_bytes(LAYOUT, MODEL)
     saved = STORE.write(sizes)

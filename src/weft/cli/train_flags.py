@@ -51,6 +51,8 @@ class Cut:
     """Tokens on their way to experts hide behind another micro-batch (DualPipe)."""
     grad_reduce_in_fp32: bool = True
     """Gradients are summed in 32 bits; else in 16."""
+    optimizer_precision: str = "fp32"
+    """Of the optimizer's states: fp32, with a copy of the weights; or bf16, without one."""
     fused_attention: bool = True
     """Flash attention; else scores go through memory."""
 

@@ -27,8 +27,9 @@ from weft.fabric.rates import read_catalog
 
 BF16_BYTES = 2
 FP8_BYTES = 1
-# Of a parameter: gradient, value and two moments are read in fp32, the last three written, and a copy in bf16.
-ADAM_BYTES = 4 * 4 + 3 * 4 + BF16_BYTES
+# Bytes that Adam moves for each parameter: gradient, value and two moments are read, the last three written; with an
+# optimizer in fp32 also a copy of the value in bf16.
+ADAM_BYTES = {"fp32": 4 * 4 + 3 * 4 + BF16_BYTES, "bf16": (4 + 3) * BF16_BYTES}
 
 
 class _Kernel(msgspec.Struct, frozen=True):
@@ -154,8 +155,8 @@ class Gpu:
         passes = _constants().passes
         return max(1e-6 * passes.launch_us, moved_bytes / (passes.memory * self.memory_byte_s))
 
-    def adam_s(self, parameters: float, moved_bytes: int = ADAM_BYTES) -> float:
-        """Time of a fused Adam step over so many parameters, of which each moves so many bytes."""
+    def adam_s(self, parameters: float, moved_bytes: int = ADAM_BYTES["fp32"]) -> float:
+        """Return the time of a fused Adam step over `parameters`, each of which moves `moved_bytes`."""
         return self.pass_s(parameters * moved_bytes)
 
     def fp8_cast_s(self, elements: float) -> float:

@@ -1,7 +1,8 @@
 """Bytes on one GPU, by what they are for, and whether they fit.
 
 States, for each parameter (Rajbhandari et al., ZeRO; the bytes are those of Megatron Core's manual): the weight, its
-gradient, and Adam's two moments with the weight in single precision, each sharded or not by the stage of ZeRO.
+gradient, and Adam's two moments with the weight in single precision, each sharded or not by the stage of ZeRO. An
+optimizer in bf16 has two moments of 2 bytes and changes the weight itself.
 
 Activations, for each layer and micro-batch in flight (Korthikanti et al., Reducing Activation Recomputation in Large
 Transformer Models): what the backward pass reads again. For GPT with sequence length s, micro-batch b, width h, and a
@@ -107,8 +108,8 @@ def _states(layout: Layout, held: _Held) -> tuple[int, int, int, int]:
         weights += of_weight * (min(sharded + gathered, parameters) if layout.zero >= 3 else parameters)
         gradients += layout.gradient_bytes * (min(sharded + layer, parameters) if layout.zero >= 2 else parameters)
         stepped = sharded if layout.zero >= 1 else parameters
-        optimizer += 12 * stepped
-        copied += 4 * stepped if layout.gradient_bytes == 2 else 0
+        optimizer += layout.optimizer_bytes * stepped
+        copied += 4 * stepped if layout.gradient_bytes == 2 and layout.optimizer_precision == "fp32" else 0
     return weights, gradients, optimizer, copied
 
 

@@ -26,6 +26,7 @@ from weft.training.transformer import Transformer
 
 RECOMPUTE = ("none", "selective", "full")
 PRECISIONS = ("bf16", "fp16", "fp8")
+OPTIMIZER_PRECISIONS = ("fp32", "bf16")
 KINDS = ("tp", "cp", "dp", "dp-cp", "pp", "ep", "etp", "edp")
 
 
@@ -50,6 +51,7 @@ class Layout:
     recompute: str = "none"  # selective: attention's core; full: a layer's input alone is kept
     precision: str = "bf16"
     grad_reduce_in_fp32: bool = True  # Megatron's default for bf16; NVIDIA's performance recipes set it off
+    optimizer_precision: str = "fp32"  # of Adam's moments; bf16: and no weights in 32 bits (NeMo's optim.dtype)
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = True
     tp_comm_overlap: bool = True
@@ -67,6 +69,7 @@ class Layout:
             raise ConfigError(f"zero = {self.zero}; the stages of ZeRO are 0, 1, 2 and 3")
         find_named("recompute", self.recompute, dict.fromkeys(RECOMPUTE))
         find_named("precision", self.precision, dict.fromkeys(PRECISIONS))
+        find_named("optimizer_precision", self.optimizer_precision, dict.fromkeys(OPTIMIZER_PRECISIONS))
         self._check_ranks()
         self._check_batch()
 
@@ -134,6 +137,11 @@ class Layout:
     def gradient_bytes(self) -> int:
         """Of one gradient, in memory and on its way."""
         return 4 if self.grad_reduce_in_fp32 and self.precision != "fp16" else 2
+
+    @property
+    def optimizer_bytes(self) -> int:
+        """Return the bytes of optimizer state for each parameter: two moments, in fp32 also the weight."""
+        return 12 if self.optimizer_precision == "fp32" else 4
 
     @property
     def cuts_sequence(self) -> bool:

@@ -24,7 +24,7 @@ from weft.collectives.kinds import Collective
 from weft.errors import ConfigError
 from weft.training import pipeline
 from weft.training.communication import Communication
-from weft.training.gpu import BF16_BYTES, Gpu
+from weft.training.gpu import ADAM_BYTES, BF16_BYTES, Gpu
 from weft.training.layers import Layers, Time
 from weft.training.parallel import Layout, Shares, check, shares
 from weft.training.transformer import Transformer
@@ -95,7 +95,8 @@ def run_step(
     )
     summed_s = sharded.summed_s(schedule, backward_s)
     optimizer_s = gpu.adam_s(
-        float((owned.parameters / sharded.copies + owned.expert_parameters / sharded.expert_copies).sum(1).max())
+        float((owned.parameters / sharded.copies + owned.expert_parameters / sharded.expert_copies).sum(1).max()),
+        ADAM_BYTES[layout.optimizer_precision],
     )
     gathered_s = sharded.gather_s
     after_s = 0.0 if layout.overlap_param_gather else float(gathered_s.sum(1).max())

@@ -33,6 +33,7 @@ from weft.sim.engine import Memory, Network, Options, Progress
 from weft.sim.flow.engine import FlowEngine
 from weft.sim.result import Engine, Result
 from weft.sim.traffic import PATH_SL, Traffic
+from weft.training.gpu import BF16_BYTES
 from weft.training.parallel import Layout, shares
 from weft.training.transformer import Transformer
 
@@ -49,14 +50,18 @@ def constants() -> dict[str, Any]:
 
 
 def checkpoint_bytes(layout: Layout, transformer: Transformer) -> NDArray[np.int64]:
-    """[rank] -> what it writes: its own part of what its copies share (ZeRO), else the first copy writes all."""
+    """Return the bytes that each rank writes: [rank].
+
+    Of each parameter the weight in 16 bits and the optimizer's states are written (Megatron Core's distributed
+    checkpoints; BLOOM-176B's had 14 bytes for each). With ZeRO every copy writes its shard, else the first one all.
+    """
     held = shares(layout, transformer)
     made = np.zeros(layout.gpus, np.int64)
     stage = np.arange(layout.gpus) // (layout.gpus // layout.pp)
     for kind, parameters in (("dp-cp", held.parameters), ("edp", held.expert_parameters)):
         groups = layout.ranks(kind)
         writers = groups if layout.zero else groups[:, :1]
-        each = constants()["checkpoint"]["parameter_bytes"] * parameters.sum(axis=1) // writers.shape[1]
+        each = (BF16_BYTES + layout.optimizer_bytes) * parameters.sum(axis=1) // writers.shape[1]
         made[writers.ravel()] += each[stage[writers.ravel()]]
     return made
 
