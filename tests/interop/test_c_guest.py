@@ -1,4 +1,4 @@
-"""weft's libibverbs in programs that are Python: who waits in C lets weft's Python run, which is the same."""
+"""Test weft's libibverbs in programs that are Python: waits in C release Python's lock, which weft's adapter needs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.interop.c_programs import outside_of_labs, program
+from tests.interop.c_programs import compile_program, outside_of_labs, program
 from tests.interop.conftest import do_without
 from tests.interop.test_c_mpi import OPEN_MPI, OPTIONS
 from tests.interop.test_c_ucx import only
@@ -48,6 +48,11 @@ else:
     assert c.ibv_get_async_event(context, own) == 0 and own[0] == 1
 print("it came")
 """
+SEND = """
+import ctypes, sys
+library = ctypes.PyDLL(sys.argv[1])
+print(library.set_up(), library.send_and_join(), ctypes.CDLL(sys.argv[1]).wait_for_both())
+"""
 MPI = """
 import os
 from mpi4py import MPI
@@ -72,6 +77,16 @@ def test_who_waits_for_an_event_lets_python_run(what):
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "it came\n"), done.stderr
+
+
+def test_a_thread_sends_while_its_joiner_holds_the_lock_of_python(tmp_path):
+    """NIXL joins its progress thread so. The datagram is sent once the lock is free."""
+    library = compile_program("send_in_thread", tmp_path, "-shared", "-fPIC")
+    command = [sys.executable, "-c", SEND, library]
+    done = subprocess.run(
+        command, env=outside_of_labs(), capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "0 0 0\n"), done.stderr
 
 
 def test_mpi4py_begins_sends_and_ends(tmp_path):

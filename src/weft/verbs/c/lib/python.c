@@ -118,6 +118,7 @@ static void child_forked(void)
 {
     weft_generation++;
     memset(memories, 0, sizeof(memories));
+    weft_forget_handed_over();
     if (forking) {
         after_fork_child();
         gil_release(forking_state);

@@ -77,7 +77,8 @@ static int post_to_python(struct weft_qp *qp, const struct ibv_send_wr *wr)
         call.mw = wr->bind_mw.mw->handle, call.key = wr->bind_mw.rkey, call.mr = info->mr ? info->mr->handle : 0;
         call.address = info->addr, call.length = info->length, call.access = info->mw_access_flags;
     }
-    int error = ASK(PostSend, &call);
+    bool is_handed_over = weft_is_guest && !weft_holds_python();
+    int error = is_handed_over ? weft_hand_over(&call, qp->inline_max) : ASK(PostSend, &call);
     if (!error && wr->opcode == IBV_WR_BIND_MW) wr->bind_mw.mw->rkey = wr->bind_mw.rkey;
     keep(qp, wr, call.path);
     qp->is_queued = call.is_queued;

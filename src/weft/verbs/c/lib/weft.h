@@ -33,6 +33,11 @@ void *weft_lacks_object(const char *verb);                  /* the same of what 
 extern int64_t (*weft_post)(int64_t path);                  /* hca.execute, compiled: a request over a path */
 extern unsigned weft_generation;                            /* how often this process is a copy of another */
 
+/* -- handover.c --------------------------------------------------------------------------------------------------- */
+
+int weft_hand_over(struct weft_PostSend *, size_t inline_max); /* execute it in a thread of the library; 0, or an error number */
+void weft_forget_handed_over(void);                            /* after fork, in the child */
+
 /* Numbers of errors for calls that give objects, and for those that give numbers as in libibverbs. */
 static inline void *no_object(int error) { errno = error; return NULL; }
 static inline int in_errno(int error) { if (error) errno = error; return error ? -1 : 0; }
