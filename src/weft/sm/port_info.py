@@ -3,9 +3,9 @@
     first     all settings, and Initialize becomes Armed: the port takes management packets only
     second    Armed becomes Active, when both ends and all forwarding tables are ready
 
-In a subnet that is in use, a link between switches becomes Active before forwarding tables that use it are written:
-packets sent over a link that is not Active are dropped. A port that is as it should be is left alone. Fields for which
-zero means "as it is" are sent as zero.
+Links between switches become Active before forwarding tables are written: packets sent over a link that is not Active
+are dropped, and routes avoid one that does not become so. A port that is as it should be is left alone. Fields for
+which zero means "as it is" are sent as zero.
 (InfiniBand Architecture volume 1, "PortInfo" and "Link States".)
 """
 

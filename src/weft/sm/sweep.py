@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weft.errors import SubnetError, WeftError
 from weft.fabric.kinds import NodeKind
@@ -37,6 +38,8 @@ from weft.sm.ucast.forwarding import Uploaded, compute_routes, read_forwarding, 
 from weft.sm.ucast.lids import Lids, choose_lids
 from weft.wire.notice import Trap
 from weft.wire.port_info import PortState
+
+Slots = NDArray[np.intp]
 
 
 class Interrupted(SubnetError):
@@ -80,7 +83,10 @@ def discover(state: State) -> View:
 
 
 def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
-    """From what was discovered to a subnet that works. `taking_over`: hosts are asked to register anew."""
+    """Configure a subnet that was discovered. `taking_over`: ask hosts to register with the SA again.
+
+    A link between switches that does not become Active is left out, and the rest is configured again without it.
+    """
     sender = state.sender
     view, lids = give_lids(state, view)
     known = carried_over(state.known, view)
@@ -100,8 +106,12 @@ def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
 
     refused = upload_pkeys(sender, view, known, pkeys)
     refused += upload_vl_tables(sender, view, known)
-    trunks = waiting_trunks(view) & in_use  # a route that uses them before they are Active would lose packets
+    trunks = waiting_trunks(view)  # a route that uses them before they are Active would lose packets
     first = bring_up(sender, view, known, wanted, among=trunks)
+    unusable = np.flatnonzero(waiting_trunks(view))
+    if len(unusable):
+        state.known = known
+        return _configure_without(state, view, unusable, first.refused, taking_over)
     forwarding = upload_forwarding(sender, view, known, in_use=in_use, life_time=state.options.packet_life_time)
     refused += forwarding.refused
     refused += upload_multicast(sender, view, known)
@@ -129,6 +139,18 @@ def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
         refused=tuple(refused),
         oddities=view.oddities,
     )
+
+
+def _configure_without(state: State, view: View, unusable: Slots, refused: Slots, taking_over: bool) -> Report:
+    """Configure the subnet without links that did not become Active; the report names the ports that are to blame."""
+    named = np.intersect1d(unusable, refused)
+    named = named if len(named) else unusable[view.state[unusable] != PortState.ACTIVE]
+    names = [view.name(slot) for slot in named.tolist()]
+    notes = tuple(f"refused: {name} does not become Active: routes avoid its link" for name in names)
+    for note in notes:
+        state.log.say(Event.REFUSED, note.removeprefix("refused: "))
+    report = configure(state, without_links(view, unusable, notes), taking_over=taking_over)
+    return replace(report, refused=(*names, *report.refused))
 
 
 def give_lids(state: State, view: View) -> tuple[View, Lids]:
