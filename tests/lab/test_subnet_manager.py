@@ -40,7 +40,7 @@ def test_one_that_cannot_begin_is_not_waited_for_and_its_log_says_why(tmp_path):
     try:
         sockname = control.ask(entry, "state")["sockname"]
         with pytest.raises(SubnetError, match="has not brought it up") as told:
-            subnet_manager.start(entry, sockname, "h9", Options(), log=tmp_path / "sm.log")
+            subnet_manager.launch(entry, sockname, "h9", Options(), log=tmp_path / "sm.log").wait()
         assert str(tmp_path / "sm.log") in str(told.value)
         assert "h9" in (tmp_path / "sm.log").read_text()
     finally:

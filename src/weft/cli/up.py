@@ -94,7 +94,7 @@ def _manager(fabric: Fabric, flags: SmFlags) -> Callable[[Entry], None]:
         from weft.lab import control, subnet_manager
 
         sockname = control.ask(entry, "state")["sockname"]
-        place = subnet_manager.start(entry, sockname, host, options, dump=dump, log=log)
+        place = subnet_manager.launch(entry, sockname, host, options, dump=dump, log=log).wait()
         print(f"SUBNET UP by the subnet manager on {host}; `weft sm status`; log {place}")
 
     return manage

@@ -51,19 +51,6 @@ class Launched:
         raise SubnetError(f"the subnet manager of lab {self.entry.name} has not brought it up: see {self.log}")
 
 
-def start(
-    entry: Entry,
-    sockname: str,
-    host: str,
-    options: Options | None = None,
-    *,
-    dump: Path | None = None,
-    log: Path | None = None,
-) -> Path:
-    """Start a subnet manager and return when the subnet is up, with the path of its log."""
-    return launch(entry, sockname, host, options, dump=dump, log=log).wait()
-
-
 def launch(
     entry: Entry,
     sockname: str,
