@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -198,6 +199,38 @@ def test_the_tuner_takes_the_fastest_of_all(table: bench.Table) -> None:
                     protocol=protocol,
                 )
                 assert one.best.time_us <= other.time_us
+
+
+ONE_GPU = """
+gpu: H100
+gpus: 1
+cpus: 1
+cpu: {model: x, arch: x86_64, vendor: GenuineIntel, family_id: 6, model_id: 143}
+pcie: 16xPCIe5
+pcie_switches: 1
+pcie_tree: {cpu0: [pcie0], pcie0: [gpu0, mlx5_0]}
+compute: [mlx5_0]
+compute_adapter: ConnectX-7
+height_u: 1
+power_w: 1000
+"""
+
+
+def test_a_time_that_jumps_with_nccls_choice_is_explained_below_the_table(tmp_path: Path) -> None:
+    """One GPU in each of two servers, trees only: NCCL counts 199 us for LL128 in 58 small chunks, Simple 207."""
+    (tmp_path / "one.yaml").write_text(ONE_GPU)
+    ranks = place(prepare(weft.load(f"star:hosts=2,server={tmp_path / 'one.yaml'}")))
+    sizes = Sizes(min_bytes=1 << 20, max_bytes=8 << 20)
+    table = run(ranks, Settings(collective=Collective.ALL_REDUCE, sizes=sizes, algorithms=(Algorithm.TREE,)))
+    assert [row.estimate.protocol for row in table.rows][1:3] == [Protocol.SIMPLE, Protocol.LL128]
+    notes = [line for line in nccl_tests.text(table) if "tuning model" in line]
+    assert len(notes) == 1
+    assert "From 4,194,304 bytes on NCCL's tuning model takes Tree/LL128" in notes[0]
+    assert nccl_tests.report(table)["weft"]["slower_choices"] == [notes[0].removeprefix("# ")]
+
+
+def test_a_choice_near_the_fastest_is_not_named(table: bench.Table) -> None:
+    assert tuner.much_slower_choices(table) == []
 
 
 def test_the_tuner_plugin_can_read_its_file(table: bench.Table) -> None:

@@ -122,6 +122,22 @@ def test_groups_that_work_at_once_share_the_link_between_processors() -> None:
     assert halves / whole == pytest.approx((1 / 2 * 4) / (7 / 8), rel=0.02)
 
 
+@pytest.mark.parametrize("collective", [Collective.BROADCAST, Collective.ALL_GATHER])
+def test_only_channels_between_servers_use_both_directions_of_the_link_between_processors(
+    collective: Collective,
+) -> None:
+    """NCCL lays all channels of one server in one order; between servers they cross the processors each way in turn.
+
+    So over PCIe a large broadcast takes longer in one server than over two, whose channels carry as many bytes.
+    """
+    data_us = [
+        estimate(from_server("rtx-pro-6000-8", nodes=nodes), collective, 1 << 30).parts["data"] for nodes in (1, 2)
+    ]
+    factors = [collective.bus_factor(8 * nodes) for nodes in (1, 2)]
+    gbyte_s = [factor * (1 << 30) / us / 1000 for factor, us in zip(factors, data_us, strict=True)]
+    assert gbyte_s == pytest.approx([22, 44], rel=0.01)
+
+
 def test_a_lost_nvlink_is_one_of_the_weakest_gpu() -> None:
     fabric = weft.load("star:hosts=2,server=hgx-a100-4")
     hurt = from_fabric(faults.remove_link(fabric, "hgx2/gpu0/1"))

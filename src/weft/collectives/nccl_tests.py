@@ -15,6 +15,7 @@ from weft.collectives.bench import Row, Settings, Table
 from weft.collectives.constants import constants
 from weft.collectives.kinds import Collective
 from weft.collectives.ranks import Ranks
+from weft.collectives.tuner import much_slower_choices
 from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
 from weft.version import __version__
@@ -49,7 +50,7 @@ def text(table: Table, *, explain: bool = False) -> Iterator[str]:
     yield from _head(explain)
     for row in table.rows:
         yield _line(settings, row) + (f"  {row.choice:<27} {row.bound:<9} {_band(row)}" if explain else "")
-    yield from (f"# {line}" for line in bands(table))
+    yield from (f"# {line}" for line in (*bands(table), *much_slower_choices(table)))
     yield "# Out of bounds values : 0 OK"
     yield f"# Avg bus bandwidth    : {table.average_gbyte_s:g} "
     yield "#"
@@ -277,6 +278,7 @@ def _facts(table: Table) -> dict[str, Any]:
         "network": options.network,
         "paths": options.paths,
         "memory": options.memory,
+        "slower_choices": much_slower_choices(table),
         "patterns": {
             pattern.value: {"step_us": network.step_us, "adapter_gbyte_s": network.adapter_gbyte_s}
             for pattern, network in (table.networks or {}).items()

@@ -21,6 +21,7 @@ from weft.version import __version__
 _LARGEST = (1 << 64) - 1  # that the plugin can read: a size_t
 _LINE = 255  # characters; what is beyond them the plugin takes for another line
 _ANY = -1  # pipelined operations, registered buffers
+_MUCH_FASTER = 1.5  # times: bands of well-known collectives are about as wide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,27 @@ def _fastest(table: Table, row: Row) -> Estimate:
         )
         best = min(best, one, key=lambda candidate: candidate.time_us)
     return best
+
+
+def much_slower_choices(table: Table) -> list[str]:
+    """Return a line for each change of NCCL's choice where weft expects another row of its table to be much faster.
+
+    NCCL compares rows by a latency and a bandwidth. It does not count that small chunks wait for each other, nor each
+    step of a broadcast through the GPUs of a node. So times can jump where the choice changes.
+    """
+    if table.settings.collective not in TUNED or table.cluster.windows:
+        return []
+    lines = []
+    for _, group in groupby(table.rows, key=lambda row: row.estimate.name):
+        row = next(group)
+        best = _fastest(table, row)
+        if row.estimate.time_us > _MUCH_FASTER * best.time_us:
+            lines.append(
+                f"From {row.size_bytes:,} bytes on NCCL's tuning model takes {row.estimate.name}, and weft expects "
+                f"{best.name} to be faster there: {best.time_us:.1f} instead of {row.estimate.time_us:.1f} us. "
+                "--tuner writes the faster choice"
+            )
+    return lines
 
 
 def to_text(table: Table) -> str:
