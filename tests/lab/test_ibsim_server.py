@@ -393,7 +393,7 @@ def test_an_error_in_the_server_itself_is_logged_and_the_lab_goes_on(lab, host, 
         host.send(smp(0x11))
         while not lab.errors.counts:
             time.sleep(0.01)
-    assert lab.errors.counts["the server stumbled: RuntimeError"] == 1
+    assert lab.errors.counts["the server failed on an event: RuntimeError"] == 1
     assert answers(host)
 
 

@@ -45,7 +45,7 @@ def serve(
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: lab.server.stop())
         if until is not None:
-            lab.server.watch_end_of(until)
+            lab.server.stop_when_closed(until)
         ready(lab)
         log.info("lab %s up: %s", name, fabric.spec)
         try:

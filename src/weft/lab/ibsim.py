@@ -18,17 +18,16 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from weft import runtime
 from weft.errors import ConfigError
 from weft.lab import protocol, sysfs
-from weft.lab.calls import Calls
 from weft.lab.clients import Client, free_number, pick
 from weft.lab.error_counts import ErrorCounts
-from weft.lab.hot import Ancillary, HotLines
+from weft.lab.event_loop import EventLoop
+from weft.lab.hot import Ancillary
 from weft.lab.places import Places
 from weft.lab.protocol import CLIENT_INFO, CONTROL, CONTROL_DATA_BYTES, DATA_BYTES, HEADER_BYTES, MAGIC, Control
 from weft.lab.streams import Service
@@ -44,77 +43,44 @@ _RETRIES = 3  # of a MAD that a bad cable lost, as the kernel does for OpenSM
 _SEND_BYTES = 4 << 20
 _QUEUE = 1 << 14  # MADs that wait for a client
 _UNANSWERED = frozenset((Method.SEND, Method.TRAP, Method.TRAP_REPRESS))
-T = TypeVar("T")
 
 
-class Server:
-    """One subnet, and the programs attached to it. `serve` runs in one thread; others go through `call`."""
+class Server(EventLoop):
+    """One subnet, and the programs attached to it through ibsim's protocol or through other services."""
 
     def __init__(self, subnet: Subnet, base: str = "sim", errors: ErrorCounts | None = None) -> None:
+        super().__init__(subnet, errors)
         self.subnet, self.base = subnet, base
         self.places = Places(subnet.devices)
-        self.errors = errors or ErrorCounts()
         self.clients: dict[int, Client] = {}
-        self.at: dict[int, list[Client]] = {}  # slot -> who is attached there
-        self._pending: dict[bytes, tuple[Client, bytes, float]] = {}  # transaction id -> who asked what, till when
+        self.at: dict[int, list[Client]] = {}  # slot -> clients attached there
+        self._pending: dict[bytes, tuple[Client, bytes, float]] = {}  # transaction id -> sender, request, deadline
         self._unsent: set[Client] = set()
         self._services: list[Service] = []
-        self._sender: Client | None = None  # of what is on its way now
-        self._last = -1  # number that a client was given
-        self._stopped = self._serving = False
-        self._calls = Calls()
+        self._sender: Client | None = None  # of the MAD that is being delivered
+        self._last = -1  # number that was assigned to a client
         self._inbox = bytearray(2 * DATA_BYTES)
-        self._handlers: dict[int, Callable[[int], None]] = {}
-        self._epoll = select.epoll()
-        self.hot = HotLines(subnet, self._epoll)
         self._control = self._open("ctl")
         self._watch(self._control.fileno(), self._on_control)
-        self._watch(self._calls.fileno(), lambda mask: self._calls.run())
         self._tick_at, self._check_at = 0.0, time.monotonic() + LIVENESS_S
         subnet.deliver = self._deliver
 
-    # -- running --------------------------------------------------------------------------------------------------
+    # -- events ---------------------------------------------------------------------------------------------------
 
-    def serve(self) -> None:
-        """Until `stop`."""
-        self._serving = True
-        try:
-            self._loop()
-        finally:
-            self._serving = False
-            self._calls.run()
+    def _timeout_s(self) -> float:
+        return _TICK_S if self._has_deadlines() else LIVENESS_S
 
-    def _loop(self) -> None:
-        while not self._stopped:
-            try:
-                self._round(self.hot.wait(_TICK_S if self._something_waits() else LIVENESS_S))
-            except Exception as error:  # whatever it is, the lab goes on
-                self.errors.note(f"the server stumbled: {type(error).__name__}", str(error), error)
-
-    def _round(self, events: list[tuple[int, int]]) -> None:
-        for fd, mask in events:
-            handler = self._handlers.get(fd)
-            if handler is not None:  # else one before it in this round dropped it
-                handler(mask)
+    def _after_events(self) -> None:
         if self.subnet.devices.traps.pending:
-            self._send_traps()
+            self.subnet.due()
         now = time.monotonic()
         if now >= self._tick_at:
             self._tick_at = now + _TICK_S
-            self._on_time(now)
+            self._on_tick(now)
         for service in self._services:
             service.after_round()
         while self._unsent:
             self._flush(self._unsent.pop())
-
-    def stop(self) -> None:
-        """From any thread, or a signal handler."""
-        self._stopped = True
-        self._calls.wake()
-
-    def call(self, work: Callable[[], T]) -> T:
-        """Run in the server's thread, between two MADs, and wait for what comes out. At once if it does not serve."""
-        return self._calls.call(work) if self._serving else work()
 
     def close(self) -> None:
         for client in list(self.clients.values()):
@@ -122,19 +88,13 @@ class Server:
         for service in self._services:
             service.close()
         self._control.close()
-        self.hot.close()
-        self._epoll.close()
-        self._calls.close()
+        super().close()
 
-    def serve_too(self, service: Service) -> None:
-        """Programs that come by other ways: weft's own preload, and verbs."""
+    def add_service(self, service: Service) -> None:
+        """Serve programs that attach by another protocol: weft's own preload, and verbs."""
         self._services.append(service)
         self.hot.add_nested(service.fileno())
         self._watch(service.fileno(), lambda mask: service.on_ready())
-
-    def watch_end_of(self, fd: int) -> None:
-        """Stop when the other end of this pipe is closed."""
-        self._watch(fd, lambda mask: self.stop())
 
     def _open(self, end: str, to: str = "") -> socket.socket:
         try:
@@ -142,24 +102,16 @@ class Server:
         except OSError as error:
             raise ConfigError(f"{error.strerror}; the socket {self.base}:{end} is needed") from None
 
-    def _watch(self, fd: int, handler: Callable[[int], None]) -> None:
-        self._handlers[fd] = handler
-        self._epoll.register(fd, select.EPOLLIN)
-
-    def _unwatch(self, fd: int) -> None:
-        del self._handlers[fd]
-        self._epoll.unregister(fd)
-
     # -- time -----------------------------------------------------------------------------------------------------
 
-    def _something_waits(self) -> bool:
-        """Is there anything but clients to wait for?"""
+    def _has_deadlines(self) -> bool:
+        """Return whether requests, traps or services wait for a deadline."""
         if self._pending or self.subnet.devices.traps.pending:
             return True
         return any(service.next_deadline_s() is not None for service in self._services)
 
-    def _on_time(self, now: float) -> None:
-        """Send back what nobody answered, repeat traps, look who died."""
+    def _on_tick(self, now: float) -> None:
+        """Return unanswered requests as timed out, repeat traps, and drop clients that died."""
         while self._pending:
             key, (client, request, until) = next(iter(self._pending.items()))
             if until > now:
@@ -170,14 +122,10 @@ class Server:
             service.on_time()
         if now >= self._check_at:
             self._check_at = now + LIVENESS_S
-            self._send_traps()
+            self.subnet.due()
             for client in [one for one in self.clients.values() if not one.lives(self.base)]:
                 self.errors.note("a client died without a word", f"process {client.pid} at {client.name}")
                 self.drop(client)
-
-    def _send_traps(self) -> None:
-        """What agents have to tell the subnet manager."""
-        self.subnet.due()
 
     # -- control --------------------------------------------------------------------------------------------------
 

@@ -70,11 +70,11 @@ class Lab:
         except OSError as error:
             self.server.close()
             raise ConfigError(f"{self.socket} cannot be had: {error.strerror}; give the lab another name") from None
-        self.server.serve_too(self._attachments)
+        self.server.add_service(self._attachments)
         self.verbs_socket = self.socket.with_name(f"{self.name}{SUFFIX}")
         self.verbs = VerbsPorts(self.subnet, self._attachments.agents, self.metered_paths)
         self._verbs_server = VerbsServer(self.verbs, self.verbs_socket)
-        self.server.serve_too(self._verbs_server)
+        self.server.add_service(self._verbs_server)
         self.gate: Gate | None = None
         self._thread: threading.Thread | None = None
 
@@ -169,7 +169,7 @@ class Lab:
             raise ConfigError(f"hosts join {self.name} at {self.gate.address} already")
         hosts = LabHosts(self._attachments, self._verbs_server, self.metered_paths)
         self.gate = gate = Gate(address, checked_token(token) if token else new_token(), self.name, hosts, self.errors)
-        self.server.call(lambda: self.server.serve_too(gate))
+        self.server.call(lambda: self.server.add_service(gate))
         return gate
 
     # -- faults ---------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ reallocation   partitions and lanes changed between two sweeps
 status         what it says of itself in its state file
 drift          ports that something else than this manager has changed
 sweep          from whatever is there to a subnet that works: the table of contents
+questions      requests that were sent, and the handlers of their answers
 sminfo/        several managers: election, and what a standby must know
 sa/            the subnet administrator: path records and all the others
 configuration  the files that opensm.conf names
@@ -24,7 +25,7 @@ port_info      what every port is set to
 ucast/         LIDs, forwarding tables, adaptive routing, and the order in which they are written
 inform/        traps in, reports to who subscribed out
 services       what programs registered under a name
-protection     the M_Key of all ports
+protection     the M_Key of all ports, and keys derived from it
 pkey/          partitions.conf, partitions, P_Key tables
 discovery/     what there is, what changed
 conf/          opensm.conf

@@ -34,6 +34,7 @@ from weft.sm.inform.traps import SETTLE_S, TrapLimit, asks_for_handover, repress
 from weft.sm.mcast.trees import reprogram
 from weft.sm.orders import Orders, socket_of
 from weft.sm.protection import known_m_key, own_sa_key
+from weft.sm.questions import Questions
 from weft.sm.sa.requests import Requests
 from weft.sm.sender import Sender
 from weft.sm.sminfo.election import Election
@@ -93,7 +94,7 @@ class SubnetManager:
         self._writing = Writing(self.state.log)
         self.report: Report | None = None  # of the last sweep that ended
         self.sweeps, self.seconds, self.mads = 0, 0.0, 0  # so far; and of the last
-        self._heard: dict[int, Callable[[bytes | None], Action]] = {}  # by token of a MAD that we sent
+        self._questions = Questions(carrier)
         self._sweep_s, self._check_s, self._light_s = -math.inf, math.inf, math.inf  # when they are due
         self._suspects: set[int] = set()  # LIDs of switches that sent a trap
         self._taking_over = self._configuring = self._is_sweeping = self._reload = self._stopped = False
@@ -298,18 +299,16 @@ class SubnetManager:
 
     def _hear(self, wait_s: float) -> None:
         """Answers to what we asked, other managers and traps; questions to the SA are put into their queue."""
-        for token, answer in self.carrier.poll(wait_s):
-            heard = self._heard.pop(token, None)
-            if heard is not None:
-                self._obey(heard(answer))
+        for action in self._questions.poll(wait_s):
+            self._obey(action)
         for arrived in self.carrier.arrivals():
             self._on_arrival(arrived)
         now_s = self.state.clock()
         for question in (*self.election.due(now_s), *self.replication.due(now_s, self.election.master)):
-            self._ask(question)
+            self._questions.ask(question)
         for mad, address in self.state.subscriptions.take():
             heard = partial(self._on_report_response, address)
-            self._ask(Question(mad=mad, to=address, timeout_ms=_REPORT_MS, retries=3, heard=heard))
+            self._questions.ask(Question(mad=mad, to=address, timeout_ms=_REPORT_MS, retries=3, heard=heard))
         self._stop_if_not_master()
 
     def _stop_if_not_master(self) -> None:
@@ -366,17 +365,10 @@ class SubnetManager:
             self.state.log.say(Event.SWEEP_STARTED, changed)
             self._sweep_s = -math.inf
 
-    def _ask(self, question: Question) -> None:
-        if question.heard is None:
-            self.carrier.post(question.mad, question.to)
-            return
-        token = self.carrier.send(question.mad, question.to, timeout_ms=question.timeout_ms, retries=question.retries)
-        self._heard[token] = question.heard
-
     def _ask_own_port(self) -> None:
         """Where the master is, if it gave LIDs after we met it: it is asked for its tables by LID."""
         port_info = get_own(SmpAttribute.PORT_INFO, self.state.sender.m_key)
-        self._ask(Question(mad=port_info, timeout_ms=_REPORT_MS, heard=self._on_own_port))
+        self._questions.ask(Question(mad=port_info, timeout_ms=_REPORT_MS, heard=self._on_own_port))
 
     def _on_own_port(self, answer: bytes | None) -> Action:
         if answer is not None and (lid := PortInfo.master_sm_lid.get(answer, DATA)):
