@@ -14,7 +14,7 @@ ENGINES := nixl==1.5.1 nixl-cu13==1.5.1 mooncake-transfer-engine-non-cuda==0.3.1
 # Hundreds of commands are run by the tests: each would compile weft's sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test docs web wheel peers interop rdma-core-tests bench clean
+.PHONY: demo test docs web wheel peers interop rdma-core-tests bench mutate clean
 
 demo: $(VENV)/.installed
 	@mkdir -p out
@@ -91,6 +91,12 @@ bench: $(VENV)/.tested
 	$(BIN)/python benchmarks/mpi.py
 	$(BIN)/python benchmarks/study.py
 	$(BIN)/python benchmarks/serve.py
+
+# Changes of a package's source that none of its tests notices: make mutate PACKAGE=sm MUTANTS=100 SEED=2
+MUTANTS ?= 40
+SEED ?= 1
+mutate: $(VENV)/.tested
+	@$(BIN)/python -m tests.mutate $(PACKAGE) --sample $(MUTANTS) --seed $(SEED)
 
 $(VENV)/bin/python:
 	@echo "weft: making $(VENV)"

@@ -11,6 +11,7 @@ from weft.units import (
     format_size_bytes,
     gbyte_s,
     parse_count,
+    parse_share,
     parse_size_bytes,
     transfer_ps,
 )
@@ -69,3 +70,10 @@ def test_counts_are_powers_of_a_thousand():
     for wrong in ("", "T", "-1B", "0", "nan", "inf", "15X"):
         with pytest.raises(ConfigError, match="write 500M, 300B or 15T"):
             parse_count("tokens", wrong)
+
+
+def test_shares_are_read_as_percent_or_as_fraction():
+    assert [parse_share(text) for text in ("80%", "0.8", "1", "100%", "0")] == [0.8, 0.8, 1, 1, 0]
+    for wrong in ("", "%", "80", "-1%", "101%", "nan"):
+        with pytest.raises(ConfigError, match=r"write 80% or 0\.8"):
+            parse_share(wrong)

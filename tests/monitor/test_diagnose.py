@@ -161,6 +161,16 @@ def test_a_port_that_erred_on_another_cable_too_is_bad_itself() -> None:
     assert "leaf1/33 counted 300 symbol errors on another cable too" in words(suspect)
 
 
+def test_unknown_error_counts_on_a_previous_cable_add_no_bits() -> None:
+    one = ward()
+    far_number = one.ports.far_number.copy()
+    far_number[one.slot(UPLINK)] = 60
+    before = replace(one.change, ports=replace(one.ports, far_number=far_number), known=one.change.known.copy())
+    assert health([before, one.change]).bits_before[one.slot(UPLINK)] == pytest.approx(20 * 400e9)
+    before.known[one.slot(UPLINK), Column.SYMBOL_ERROR] = False
+    assert health([before, one.change]).bits_before[one.slot(UPLINK)] == 0
+
+
 def test_two_links_of_a_cage_at_both_ends_are_one_twin_cable() -> None:
     one = ward()
     for port in ("leaf1/33", "leaf1/34"):  # to spine1/1 and spine1/2
