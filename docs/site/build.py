@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from weft.cli import app
+from weft.cli import COMMANDS, app, use_whole_docstring
 
 ROOT = Path(__file__).parents[2]
 # What a program outside is meant to import, in the order in which one meets it.
@@ -58,6 +58,8 @@ def copy_source(module: str, target: Path) -> None:
 
 
 def commands() -> str:
+    for name in COMMANDS:
+        use_whole_docstring(name)
     text: str = app.generate_docs(heading_level=1)
     said = "# Commands\n\nMade from the commands themselves: `weft COMMAND --help` says the same.\n"
     parts = re.split(r"(^```.*?^```$)", text.replace("# weft\n", said, 1), flags=re.M | re.S)

@@ -27,7 +27,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 def test_a_number_that_is_not_whole_is_refused(words):
     done = run(*words)
     assert done.returncode == 2
-    assert f"'{words[-1]}' is no whole number" in done.stderr
+    assert f"'{words[-1]}' is not a whole number" in done.stderr
 
 
 def test_a_whole_number_may_be_hexadecimal():
@@ -64,4 +64,4 @@ def test_a_variable_of_nccls_that_has_no_effect_says_why(option, why):
 def test_other_commands_know_no_variables_of_nccls():
     done = run("sim", "star:hosts=2", "--NCCL_ALGO", "Ring")
     assert done.returncode == 2
-    assert "there is no option --NCCL_ALGO; `weft nccl` has those of NCCL" in done.stderr
+    assert "there is no option --NCCL_ALGO; `weft nccl` has the variables of NCCL" in done.stderr

@@ -25,20 +25,20 @@ def test_flags_come_from_the_file_unless_they_are_given(run):
     file = "[sim]\nseed = 7\njson = true\n"
     assert json.loads(run(file, "sim", "star:hosts=2").stdout)["seed"] == 7
     assert json.loads(run(file, "sim", "star:hosts=2", "--seed", "8").stdout)["seed"] == 8
-    assert run(file, "sim", "star:hosts=2", "--no-json").stdout.startswith("star:hosts=2")
+    assert run(file, "sim", "star:hosts=2", "--json=false").stdout.startswith("star:hosts=2")
 
 
 def test_a_command_below_a_command_has_its_section(run):
     done = run("[scenario]\njson = true\n[scenario.qos]\nseed = 1.5\n", "scenario")
     assert json.loads(done.stdout)[0]["scenario"] == "qos"
-    assert "'1.5' is no whole number" in run("[scenario.qos]\nseed = 1.5\n", "scenario", "qos").stderr
+    assert "'1.5' is not a whole number" in run("[scenario.qos]\nseed = 1.5\n", "scenario", "qos").stderr
 
 
 @pytest.mark.parametrize(
     ("toml", "words"),
     [
         ("[route]\nsed = 3\n", ("there is no flag 'sed'; did you mean", "seed", "[route]")),
-        ("[route]\nseed = 1.9\n", ("[route]", "[seed]: '1.9' is no whole number")),
+        ("[route]\nseed = 1.9\n", ("[route]", "[seed]: '1.9' is not a whole number")),
         ("[rout]\nseed = 3\n", ("there is no command 'rout'; did you mean route",)),
         ("seed = 3\n", ("there is no command 'seed'", "below the name of their command")),
         ("seed = \n", ("expected TOML", "line 1")),

@@ -105,10 +105,13 @@ def test_a_run_that_fails_is_a_row_and_the_status_says_so(tmp_path, capsys):
         (["up", "star:hosts=4", "--grid", "name=a"], "weft up has no --json"),
         (["study", "--grid", "a=1"], "weft study has no --json"),
         (["sim", "star:hosts=4", "--grid", "sze=1M"], "Unknown option: --sze. Did you mean --size?"),
-        (["sim", "star:hosts=4", "--grid", "seed=1,x"], "--seed=x: Invalid value for --seed: 'x' is no whole number"),
+        (
+            ["sim", "star:hosts=4", "--grid", "seed=1,x"],
+            "--seed=x: Invalid value for --seed: 'x' is not a whole number",
+        ),
         (["sim", "--grid", "seed=1"], "parameter SPEC requires an argument"),
         (["sim", "star:hosts=4", "--seed", "1", "--grid", "seed=1"], "--seed specified multiple times"),
-        (["sim", "star:hosts=4", "--csv", "--grid", "seed=1"], "leave out one"),
+        (["sim", "star:hosts=4", "--csv", "--grid", "seed=1"], "use --json or --csv, not both"),
     ],
 )
 def test_what_the_command_does_not_take_is_refused_before_anything_runs(words, said, tmp_path):

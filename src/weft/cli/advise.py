@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 from textwrap import fill
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any
 
 from weft.cli.arguments import TABLES, File, Form, Whole
 from weft.cli.output import Cell, console, print_data, progress_bar, table
@@ -30,15 +28,15 @@ def advise(
     rate: float | None = None,
     storage: str | None = None,
     budget: str | None = None,
-    cloud: Annotated[bool, Parameter(negative=())] = False,
+    cloud: bool = False,
     team: str | None = None,
     prices: File = None,
     seed: Whole = 1,
     form: Form = TABLES,
 ) -> None:
-    """Say whether a cluster needs InfiniBand, RoCE or plain Ethernet, why, and when that changes; or ask.
+    """Advise whether a cluster needs InfiniBand, and why.
 
-    Without flags it asks. With some, the others are at their defaults.
+    Without flags it asks a few questions. With some flags, the others keep their defaults.
 
     Parameters
     ----------

@@ -25,7 +25,10 @@ def audit(
     ],
     form: Form = TABLES,
 ) -> None:
-    """Compare a discovered fabric with its plan: cables to mend, in the order of a walk. Status 1 if any."""
+    """Compare a discovered fabric with its plan.
+
+    Lists the cables to repair in walking order. The exit status is 1 if there are any.
+    """
     from weft.fabric.spec import load
     from weft.plan.audit.audit import compare
     from weft.plan.audit.positions import read_plan

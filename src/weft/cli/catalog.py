@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def catalog(name: str | None = None, /, *, prices: File = None, form: Form = TABLES) -> None:
-    """List switches, adapters, GPUs, servers and cables, or show one with its sources.
+    """List switches, adapters, GPUs, servers and cables.
+
+    With NAME, show one entry and its sources.
 
     Parameters
     ----------

@@ -9,9 +9,10 @@ from weft.cli.output import console, print_data, progress_bar, table
 
 
 def check(spec: Spec, /, *, tables: File = None, hosts_only: bool = False, form: Form = TABLES) -> None:
-    """Prove forwarding tables: every pair arrives, nothing goes round, no credit loop. Status 1 if not.
+    """Verify forwarding tables: reachability, credit loops.
 
-    Says too whether replies on the service level of their requests are covered by the proof.
+    The exit status is 1 if a pair is unreachable, a route loops or the channel dependencies have a cycle. Also report
+    whether replies on the service level of their requests are covered by the proof.
 
     Parameters
     ----------

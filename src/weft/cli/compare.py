@@ -24,7 +24,7 @@ def compare(
     seed: Whole = 1,
     form: Form = TABLES,
 ) -> None:
-    """Compare fabrics for a cluster: one job over InfiniBand, RoCE or TCP, how long, why, and what it costs.
+    """Compare InfiniBand, RoCE and TCP for a cluster and a job.
 
     Parameters
     ----------

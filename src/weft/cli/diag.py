@@ -15,7 +15,9 @@ def diag(
     *arguments: Annotated[str, Parameter(allow_leading_hyphen=True)],
     subnet: Subnet = THE_LAB,
 ) -> None:
-    """Ask a subnet as infiniband-diags does: weft diag smpquery -D portinfo 0,1 3. With no TOOL, list them.
+    """Run a tool of infiniband-diags: ibstat, smpquery, ...
+
+    Without TOOL, list the tools. For example: weft diag smpquery -D portinfo 0,1 3
 
     Parameters
     ----------

@@ -26,7 +26,9 @@ def diagnose(
     subnet: Subnet = THE_LAB,
     form: Form = TABLES,
 ) -> None:
-    """Find what is down or bad: suspects, evidence, what to do, whom it concerns. Status 1 if any.
+    """Find bad cables: suspects, evidence, what to do.
+
+    The exit status is 1 if there is a suspect.
 
     Parameters
     ----------

@@ -9,7 +9,10 @@ from weft.cli.output import console, print_data, table
 
 
 def doctor(*, form: Form = TABLES) -> None:
-    """Say what this machine has and lacks: libraries, kernel cache, labs, judges. Status 1 if it is bad."""
+    """Check this machine: libraries, kernel cache, labs.
+
+    The exit status is 1 if a required part is missing or broken.
+    """
     from dataclasses import asdict
 
     from weft.cli import defaults

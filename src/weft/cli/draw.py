@@ -24,7 +24,9 @@ def draw(
     output: Annotated[Path, Parameter(name=["--output", "-o"]), NAMES_FILE],
     by: Literal["speed", "load", "length"] = "speed",
 ) -> None:
-    """Draw a fabric: tiers with spines on top and servers in racks, or groups in a ring, or a grid.
+    """Draw a fabric as SVG, PNG, PDF or an HTML page.
+
+    Spines are on top and servers in racks below; dragonflies become rings of groups, tori grids.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Options of nccl-tests, of OSU's programs and of mpirun that weft's commands do not have, and the way out."""
+"""Advice for options and programs of nccl-tests, OSU, mpirun and OpenSM that weft does not have."""
 
 from __future__ import annotations
 
@@ -7,67 +7,64 @@ import re
 
 from weft.errors import ConfigError
 
-_RANKS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # how many Open MPI's mpirun, or MPICH's, has started
-_WHY = {
+_SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # set by Open MPI's and by MPICH's mpirun
+_OPTIONS = {
     "nccl": {
-        "-p --parallel_init": "nothing is started here: leave it out",
-        "-m --agg_iters": "every collective is a launch of its own: leave it out",
-        "-z --blocking -y --stream_null -T --timeout": "nothing runs that could wait: leave it out",
-        "-G --cudagraph": "no launch is captured in a graph: leave it out",
-        "-C --report_cputime": "no processor's time is modelled: leave it out",
-        "-a --average": "all ranks take the same time: leave it out",
-        "-r --root": "all roots are alike, and the first rank is it: leave it out",
-        "-J --output_file": "--json prints it: --json > FILE",
-        "-np --np --npernode": "there is a rank on each GPU: --servers 4 takes so many servers",
-        "--nodes --gpus": "there is a rank on each GPU of --servers: --servers 4, or dgx1,dgx3",
-        "-H --host --hostfile": "--servers names them: dgx1,dgx2",
-        "--genv --mca": "variables of NCCL are options, --NCCL_ALGO Ring, or stand in the environment",
+        "-p --parallel_init": "no process is started; leave it out",
+        "-m --agg_iters": "every collective is a launch of its own; leave it out",
+        "-z --blocking -y --stream_null -T --timeout": "simulated runs do not block; leave it out",
+        "-G --cudagraph": "CUDA graphs are not modelled; leave it out",
+        "-C --report_cputime": "CPU time is not modelled; leave it out",
+        "-a --average": "all ranks take the same time; leave it out",
+        "-r --root": "the root is the first rank, and all roots take the same time; leave it out",
+        "-J --output_file": "use --json > FILE",
+        "-np --np --npernode": "every GPU is a rank; choose the servers with --servers 4",
+        "--nodes --gpus": "every GPU is a rank; choose the servers with --servers 4 or --servers dgx1,dgx3",
+        "-H --host --hostfile": "name the servers with --servers dgx1,dgx2",
+        "--genv --mca": "set NCCL's variables in the environment or as options: --NCCL_ALGO Ring",
     },
     "osu": {
-        "-np --np -n": "there are --ppn processes on each of --servers: --servers 4 --ppn 8 are 32",
-        "-c --validation": "what algorithms compute is proved: leave it out",
-        "--nodes": "--servers says how many, or which",
-        "-N --npernode -npernode -ppn --ntasks-per-node": "--ppn says how many processes a server has",
-        "-H --host --hostfile -hostfile": "--servers names them: h1,h2",
-        "-d --accelerator": "memory is the host's; `weft nccl` has GPUs",
-        "-t --num_threads -P --papi -G -u -z": "it is not modelled: leave it out",
-        "-T --type": "bytes are what counts, of the type that the test has: leave it out",
-        "--bind-to -bind-to --rank-by": "what is in a server has no place here: leave it out",
-        "--mca -mca --genv -genv": "--coll and --mpi say who chooses, --UCX_TLS what carries messages",
+        "-np --np -n": "use --servers and --ppn: --servers 4 --ppn 8 starts 32 processes",
+        "-c --validation": "weft verifies the algorithms; leave it out",
+        "--nodes": "use --servers",
+        "-N --npernode -npernode -ppn --ntasks-per-node": "use --ppn for the processes per server",
+        "-H --host --hostfile -hostfile": "name the servers with --servers h1,h2",
+        "-d --accelerator": "buffers are in host memory; `weft nccl` models GPUs",
+        "-t --num_threads -P --papi -G -u -z": "it is not modelled; leave it out",
+        "-T --type": "the data type is the test's; leave it out",
+        "--bind-to -bind-to --rank-by": "binding inside a server is not modelled; leave it out",
+        "--mca -mca --genv -genv": "use --mpi and --coll for the algorithms, --UCX_TLS for the transports",
     },
 }
-
-
 _PROGRAMS = {
-    r"\w+_perf|nccl-tests": "`weft nccl all_reduce SPEC` says what it would print",
-    r"osu_\w+": "`weft osu {} SPEC` says what it would print",
-    r"ib_\w+_(bw|lat)": "`weft perf {} HOST HOST SPEC` says what it would print, `weft perftest {}` runs it",
-    r"mpirun|mpiexec|torchrun": "`weft run` starts programs as ranks",
-    r"opensm": "`weft sm` is a subnet manager, and `weft exec h1 opensm` runs yours in a lab",
+    r"\w+_perf|nccl-tests": "`weft nccl all_reduce SPEC` predicts its output",
+    r"osu_\w+": "`weft osu {} SPEC` predicts its output",
+    r"ib_\w+_(bw|lat)": "`weft perf {} HOST HOST SPEC` predicts its output, `weft perftest {}` runs it",
+    r"mpirun|mpiexec|torchrun": "use `weft run`",
+    r"opensm": "use `weft sm`; `weft exec h1 opensm` runs OpenSM in a lab",
 }
 
 
-def check_words(command: str, what: str, spec: str) -> None:
-    """Their order; and that nobody starts many of them, as one starts what is simulated."""
-    ranks = max(os.environ.get(name, "1") for name in _RANKS)
+def check_first_argument(command: str, first: str, spec: str) -> None:
+    """Refuse swapped arguments, and copies of weft started by mpirun: weft simulates all ranks in one process."""
+    ranks = max(os.environ.get(name, "1") for name in _SIZE_VARIABLES)
     if ranks != "1":
-        raise ConfigError(
-            f"{ranks} processes of weft {command}: all ranks are simulated in one. Start it without mpirun"
-        )
-    if ":" in what:
-        raise ConfigError(f"{what!r} is a fabric, which comes second: weft {command} {spec or 'all_reduce'} {what}")
+        raise ConfigError(f"weft {command} simulates all ranks in one process; start it without mpirun")
+    if ":" in first:
+        raise ConfigError(f"{first!r} is a fabric and comes second: weft {command} {spec or 'all_reduce'} {first}")
 
 
-def way_to(program: str) -> str | None:
-    """To what is a program elsewhere, and here a word of a command."""
+def advice_for_program(program: str) -> str | None:
+    """Return the weft command for a program of another tool, or None."""
     from weft.diags import TOOLS
 
     if program in TOOLS:
-        return f"`weft diag {program}` is it"
-    return next((way.format(program, program) for name, way in _PROGRAMS.items() if re.fullmatch(name, program)), None)
+        return f"use `weft diag {program}`"
+    patterns = _PROGRAMS.items()
+    return next((advice.format(program, program) for name, advice in patterns if re.fullmatch(name, program)), None)
 
 
-def way_out(command: str, option: str) -> str | None:
-    """Of an option that others know by this name."""
+def advice_for_option(command: str, option: str) -> str | None:
+    """Return advice for an option that the original tool has and weft does not, or None."""
     name = option.partition("=")[0]
-    return next((why for names, why in _WHY.get(command, {}).items() if name in names.split()), None)
+    return next((advice for names, advice in _OPTIONS.get(command, {}).items() if name in names.split()), None)

@@ -18,7 +18,9 @@ def export(
     format: Annotated[str | None, Parameter(name=["--format", "-f"])] = None,  # noqa: A002
     form: Form = TABLES,
 ) -> None:
-    """Write a fabric in the form of another tool. With no SPEC, list the formats.
+    """Convert a fabric to another tool's file format.
+
+    Without SPEC, list the formats.
 
     Parameters
     ----------

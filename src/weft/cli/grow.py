@@ -27,7 +27,9 @@ def grow(
     folder: File = None,
     form: Form = TABLES,
 ) -> None:
-    """Grow a fabric without an outage: the fewest cables that move, in steps that are each routed and proved.
+    """Plan the steps that extend a fabric without an outage.
+
+    Moves as few cables as possible; every step is routed and verified.
 
     Parameters
     ----------

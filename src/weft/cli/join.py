@@ -21,7 +21,7 @@ _VALUES = ("--token", "--as", "--patience", "--roce")
 
 
 def join(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
-    """Run a program as a host of a lab on another machine: weft join ADDRESS:PORT --as h3 -- ibstat."""
+    """Run a program as a lab's host on another machine."""
     import os
 
     from weft.errors import ConfigError

@@ -20,7 +20,9 @@ With --sysfs it finds the host's adapters in /sys/class/infiniband and /sys/clas
 
 
 def down(name: str = "", /, *, lab: LabName = "") -> None:
-    """End a lab: the only one that runs, or the one of that name.
+    """Stop a lab.
+
+    Without NAME, stop the only lab that runs.
 
     Parameters
     ----------
@@ -38,7 +40,7 @@ def down(name: str = "", /, *, lab: LabName = "") -> None:
 
 
 def ps(*, form: Form = TABLES) -> None:
-    """List the labs that run: fabric, attached programs, MADs so far, what is broken."""
+    """List the running labs."""
     from weft.cli.output import console, print_data, table
     from weft.lab import registry
     from weft.lab.control import states as states_of
@@ -77,7 +79,9 @@ def ps(*, form: Form = TABLES) -> None:
 
 
 def exec_(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
-    """Run a program as a host of a lab: weft exec h1 ibnetdiscover. With --lab NAME before HOST, of that lab.
+    """Run a program as a host of a lab.
+
+    For example: weft exec h1 ibnetdiscover. --lab NAME before HOST selects the lab.
 
     With --sysfs before HOST it finds the host's adapters in /sys.
     """
@@ -106,7 +110,9 @@ def exec_(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
 
 
 def break_(name: str, /, *, lab: LabName = "") -> None:
-    """Pull a cable of a lab, by a port; of a node or a server, all its cables.
+    """Pull cables of a lab.
+
+    A port names one cable; a node or a server names all its cables.
 
     Parameters
     ----------
@@ -127,7 +133,9 @@ def degrade(
     drain: str | None = None,
     lab: LabName = "",
 ) -> None:
-    """Make a cable of a lab ill, in one or more ways; `weft fix` mends it.
+    """Degrade a lab cable: bit errors, flaps, lower speed.
+
+    `weft fix` repairs it.
 
     Parameters
     ----------
@@ -158,7 +166,9 @@ def degrade(
 
 
 def fix(name: str = "", /, *, lab: LabName = "") -> None:
-    """Put cables of a lab back, and replace those that are ill: by a name, or all.
+    """Reconnect and repair cables of a lab.
+
+    Repairs the cables of NAME, or all cables.
 
     Parameters
     ----------
@@ -171,7 +181,9 @@ def fix(name: str = "", /, *, lab: LabName = "") -> None:
 def load(
     *jobs: str, speed: float = 1.0, seed: Whole = 1, advance: float = 0.0, lab: LabName = "", form: Form = TABLES
 ) -> None:
-    """Let jobs run through a lab on and on, so that its counters live; without a job, show those that do.
+    """Run background traffic so that counters move.
+
+    Without a job, show the jobs that run.
 
     Parameters
     ----------
@@ -215,7 +227,9 @@ def load(
 
 
 def unload(*names: str, lab: LabName = "") -> None:
-    """End jobs of `weft load`; without a name all, and the clock.
+    """Stop background traffic.
+
+    Without a name, stop all jobs and the clock.
 
     Parameters
     ----------
@@ -240,7 +254,9 @@ def traffic(
     lab: LabName = "",
     form: Form = TABLES,
 ) -> None:
-    """Send data through a lab by the packet engine, on its subnet manager's tables; ports count it.
+    """Send traffic through a lab with the packet engine.
+
+    Routes come from the lab's subnet manager, and ports count the packets.
 
     Parameters
     ----------
@@ -290,7 +306,7 @@ def capture(
     packets: Whole | None = None,
     lab: LabName = "",
 ) -> None:
-    """Capture what crosses a cable of a lab, both ways, in a file for Wireshark.
+    """Capture the packets of a lab cable for Wireshark.
 
     MADs and packets of programs are captured; what `weft traffic` and `weft load` send is only counted. Ctrl-C ends it.
 

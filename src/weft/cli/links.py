@@ -7,7 +7,7 @@ from weft.cli.output import console, print_data, table
 
 
 def links(*, form: Form = TABLES) -> None:
-    """Show every link speed: signalling, encoding, data rate by width, year."""
+    """List link speeds: encoding, data rate by width, year."""
     from weft.fabric.rates import speeds
     from weft.units import format_gbit_s, gbyte_s
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
-
 from weft.cli.arguments import NAMES_FILE
 from weft.cli.subnets import THE_LAB, Subnet
 
@@ -22,11 +20,13 @@ def monitor(
     listen: str = "127.0.0.1:9315",
     every: float = 10.0,
     plan: Annotated[str, NAMES_FILE] = "",
-    once: Annotated[bool, Parameter(negative=())] = False,
-    rules: Annotated[bool, Parameter(negative=())] = False,
-    dashboard: Annotated[bool, Parameter(negative=())] = False,
+    once: bool = False,
+    rules: bool = False,
+    dashboard: bool = False,
 ) -> None:
-    """Read the counters of all ports of a fabric, and tell Prometheus, in infiniband_exporter's names.
+    """Export port counters to Prometheus.
+
+    The metrics have the names of infiniband_exporter.
 
     Parameters
     ----------

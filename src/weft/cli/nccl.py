@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Kinds, Picture, Servers, Whole
-from weft.cli.elsewhere import check_words
+from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Kinds, OnByDefault, Picture, Servers, Whole
+from weft.cli.elsewhere import check_first_argument
 from weft.cli.output import console, print_data, progress_bar, say_written, table
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def nccl(
     step: Annotated[str, Parameter(name=["--stepbytes", "-i"])] = "",
     kinds: Kinds = "",
     servers: Servers = "",
-    fault: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = (),
+    fault: tuple[str, ...] = (),
     algo: Annotated[str, _variable("NCCL_ALGO", "--algo")] = "",
     proto: Annotated[str, _variable("NCCL_PROTO", "--proto")] = "",
     channels: Whole | None = None,
@@ -65,7 +65,7 @@ def nccl(
     sym_gin: Annotated[Literal[0, 1] | None, _variable("NCCL_SYM_GIN_KERNELS_ENABLE")] = None,
     network: str | None = None,
     paths: str | None = None,
-    gpudirect: bool = True,
+    gpudirect: OnByDefault = True,
     tuner: File = None,
     picture: Picture = None,
     explain: bool = False,
@@ -77,7 +77,9 @@ def nccl(
     check: Annotated[Whole, Parameter(name=["--check", "-c"])] = 1,
     form: Form = TABLES,
 ) -> None:
-    """Run a collective at every size as nccl-tests does, in its form; or show published runs beside weft's.
+    """Predict nccl-tests: a collective at every size.
+
+    The output has the form of nccl-tests. `weft nccl calibration` compares weft with published runs.
 
     Parameters
     ----------
@@ -181,7 +183,7 @@ def nccl(
     from weft.sim.engine import Memory, Network, Options
     from weft.units import parse_size_bytes
 
-    check_words("nccl", collective, spec)
+    check_first_argument("nccl", collective, spec)
     if collective == "calibration":
         _calibrate(spec, form)
         return

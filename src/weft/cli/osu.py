@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import NAMES_FILE, TABLES, Form, Kinds, Picture, Servers, Whole
-from weft.cli.elsewhere import check_words
+from weft.cli.arguments import NAMES_FILE, TABLES, Form, Kinds, OnByDefault, Picture, Servers, Whole
+from weft.cli.elsewhere import check_first_argument
 from weft.cli.output import console, print_data, progress_bar, say_written, table
 
 if TYPE_CHECKING:
@@ -32,13 +32,13 @@ def osu(
     message_size: Annotated[str, Parameter(name=["--message-size", "-m"])] = "",
     kinds: Kinds = "",
     servers: Servers = "",
-    sharp: Annotated[bool, Parameter(negative="")] = False,
-    registration_cache: bool = True,
+    sharp: bool = False,
+    registration_cache: OnByDefault = True,
     window: Annotated[Whole | None, Parameter(name=["--window-size", "-W"])] = None,
     network: str | None = None,
     paths: str | None = None,
-    full: Annotated[bool, Parameter(name=["--full", "-f"], negative="")] = False,
-    band: bool = True,
+    full: Annotated[bool, Parameter(name=["--full", "-f"])] = False,
+    band: OnByDefault = True,
     explain: bool = False,
     picture: Picture = None,
     seed: Whole = 1,
@@ -46,7 +46,9 @@ def osu(
     warmup: Annotated[Whole, Parameter(name=["--warmup", "-x"])] = 0,
     form: Form = TABLES,
 ) -> None:
-    """Run MPI between hosts at every size as the OSU micro-benchmarks do, in their form; or show published runs.
+    """Predict the OSU micro-benchmarks for MPI.
+
+    The output has the form of the OSU programs. `weft osu calibration` compares weft with published runs.
 
     Parameters
     ----------
@@ -100,7 +102,7 @@ def osu(
     from weft.fabric.spec import as_kinds
     from weft.sim.engine import Options
 
-    check_words("osu", test, spec)
+    check_first_argument("osu", test, spec)
     if test == "calibration":
         _calibrate(spec, form)
         return

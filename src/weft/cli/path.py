@@ -11,7 +11,9 @@ from weft.cli.output import console, print_data, progress_bar, table
 def path(
     spec: Spec, source: str, destination: str, /, *, tables: File = None, engine: str | None = None, form: Form = TABLES
 ) -> None:
-    """Show the way of packets from one host to another, hop by hop, and back. Status 1 if it ends early.
+    """Show the path between two hosts, hop by hop.
+
+    Both directions are shown. The exit status is 1 if a path does not arrive.
 
     Parameters
     ----------

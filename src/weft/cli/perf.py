@@ -25,7 +25,7 @@ def perf(
     /,
     *,
     size: Annotated[str, Parameter(name=["--size", "-s"])] = "",
-    all_sizes: Annotated[bool, Parameter(name=["--all", "-a"], negative="")] = False,
+    all_sizes: Annotated[bool, Parameter(name=["--all", "-a"])] = False,
     iterations: Annotated[Whole, Parameter(name=["--iterations", "--iters", "-n"])] = 0,
     qps: Annotated[Whole, Parameter(name=["--qps", "--qp", "-q"])] = 1,
     tx_depth: Annotated[Whole, Parameter(name=["--tx-depth", "-t"])] = 128,
@@ -34,14 +34,16 @@ def perf(
     connection: Annotated[str, Parameter(name=["--connection", "-c"])] = "RC",
     network: str | None = None,
     memory: str = "host",
-    bidirectional: Annotated[bool, Parameter(name=["--bidirectional", "-b"], negative="")] = False,
-    live: Annotated[bool, Parameter(negative="")] = False,
+    bidirectional: Annotated[bool, Parameter(name=["--bidirectional", "-b"])] = False,
+    live: bool = False,
     lab: str = "",
     duration: Annotated[Whole, Parameter(name=["--duration", "-D"])] = 0,
-    report_gbits: Annotated[bool, Parameter(name=["--report_gbits", "--report-gbits"], negative="")] = False,
+    report_gbits: Annotated[bool, Parameter(name=["--report_gbits", "--report-gbits"])] = False,
     form: Form = TABLES,
 ) -> None:
-    """Measure bandwidth or latency between two hosts as perftest does; or run all published measurements again.
+    """Predict perftest between two hosts, or measure it.
+
+    `weft perf calibration` compares weft with published measurements.
 
     Parameters
     ----------

@@ -60,7 +60,9 @@ def plan(
     folder: Path | None = None,
     form: Form = TABLES,
 ) -> None:
-    """Plan a cluster's fabric: switches, racks, every cable, dollars and watts; writes a folder with all of it.
+    """Plan a cluster: switches, racks, cables, price, power.
+
+    Writes a folder with the report, the bill and the list of cables.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ def replay(
     trace_out: File = None,
     form: Form = TABLES,
 ) -> None:
-    """Run a job's trace on a fabric: Chakra, PyTorch's profiler, SimAI, GOAL; how long, where the time goes.
+    """Replay a job's trace: Chakra, PyTorch, SimAI, GOAL.
 
     Parameters
     ----------

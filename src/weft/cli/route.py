@@ -48,7 +48,9 @@ def route(
     seed: Whole = 1,
     form: Form = TABLES,
 ) -> None:
-    """Calculate forwarding tables, prove them, and say how good they are; or compare all engines.
+    """Compute forwarding tables, verify and rate them.
+
+    `--compare` does so for every routing engine and prints them side by side.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ _NOTICE_S = 2.0
 
 
 def run(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
-    """Run a program as many ranks on the hosts of a lab, as torchrun does: weft run -n 8 train.py."""
+    """Run a program as many ranks in a lab, like torchrun."""
     if not words or words[0] in ("--help", "-h"):
         print(_USAGE)
         return

@@ -31,7 +31,6 @@ def _question(name: str) -> str:
 
 scenario = App(
     name="scenario",
-    help="Test a claim about InfiniBand with numbers. With no NAME, list the scenarios.",
     help_format="markdown",
 )
 for _name in SCENARIOS:
@@ -40,7 +39,9 @@ for _name in SCENARIOS:
 
 @scenario.default
 def list_scenarios(name: str | None = None, /, *, form: Form = TABLES) -> None:
-    """Test a claim about InfiniBand with numbers. With no NAME, list the scenarios.
+    """Test a claim about InfiniBand with numbers.
+
+    Without NAME, list the scenarios.
 
     Parameters
     ----------
@@ -83,7 +84,7 @@ def __getattr__(name: str) -> Callable[..., None]:
 def _flag(name: str, hint: Any, default: Any) -> Place:
     """A parameter of `run` as a flag."""
     kind, (meaning, *flag) = hint.__origin__, hint.__metadata__
-    words = Parameter(name=flag or [f"--{name.removesuffix('_bytes').replace('_', '-')}"], help=meaning, negative=())
+    words = Parameter(name=flag or [f"--{name.removesuffix('_bytes').replace('_', '-')}"], help=meaning)
     if name.endswith("_bytes"):
         kind, default = str, format_size_bytes(default)
     return Place(name, Place.KEYWORD_ONLY, default=default, annotation=Annotated[Whole if kind is int else kind, words])

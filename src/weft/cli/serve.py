@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from cyclopts import Parameter
-
-from weft.cli.arguments import TABLES, File, Form, Spec, Whole
+from weft.cli.arguments import TABLES, File, Form, OnByDefault, Spec, Whole
 from weft.cli.serve_ledger import COMMANDS, Order, Rights, Role, manage, usual_database
 from weft.cli.tenant_drivers import LAB, Where, attached, fabric_name, reach
 
@@ -45,22 +43,22 @@ def serve(
     tls_cert: File = None,
     tls_key: File = None,
     tls_client_ca: File = None,
-    insecure: Annotated[bool, Parameter(negative=())] = False,
-    trust_remote_user: Annotated[bool, Parameter(negative=())] = False,
+    insecure: bool = False,
+    trust_remote_user: bool = False,
     trusted_proxy: str = "",
     rate: float = 1000,
-    ends_with_lab: Annotated[bool, Parameter(negative=())] = False,
-    repair: bool = True,
-    m_key: bool = True,
+    ends_with_lab: bool = False,
+    repair: OnByDefault = True,
+    m_key: OnByDefault = True,
     token_file: File = None,
     role: Role = "read-only",
     tenant: str = "",
     days: float | None = None,
-    certificate: Annotated[bool, Parameter(negative=())] = False,
+    certificate: bool = False,
     head: str = "",
     form: Form = TABLES,
 ) -> None:
-    """Serve tenants over REST, our own and UFM's, with roles and an audit log: of a lab, an OpenSM, a UFM.
+    """Serve tenants over REST, UFM's API and the console.
 
     `weft serve token add NAME --role ROLE`, `token list`, `token revoke NAME`; the same with `user`, whose password is
     read from standard input. `weft serve backup FILE` and `restore FILE` copy the database; `weft serve audit check`

@@ -23,7 +23,9 @@ def server(
     compute: str = "",
     height_u: Whole = 8,
 ) -> None:
-    """Make a template of a server of your own, from `nvidia-smi topo -m` or NCCL's topology XML.
+    """Import a template of your own server.
+
+    Reads `nvidia-smi topo -m` or NCCL's topology XML.
 
     Parameters
     ----------

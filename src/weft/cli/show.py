@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def show(spec: Spec, name: str | None = None, /, *, form: Form = TABLES) -> None:
-    """Summarise a fabric, or show one node, port or server of it.
+    """Summarise a fabric, or show a node, port or server.
 
     Parameters
     ----------

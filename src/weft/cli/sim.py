@@ -36,7 +36,9 @@ def sim(
     network: Annotated[Network, Parameter(name="*", group="What it runs on")] = NO_NETWORK,
     outputs: Annotated[Outputs, Parameter(name="*", group="What is looked at, printed and written")] = NO_OUTPUTS,
 ) -> None:
-    """Run traffic over a fabric: times, goodput, latency, the busiest links.
+    """Simulate traffic: times, goodput, latency.
+
+    Also shows the busiest links.
 
     Parameters
     ----------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Literal
 
-from weft.cli.arguments import File
+from weft.cli.arguments import File, OnByDefault
 from weft.cli.tenant_drivers import connect_ufm
 
 
@@ -15,10 +15,12 @@ def slurm(
     *,
     ufm: str,
     ufm_ca: File = None,
-    ip_over_ib: bool = True,
+    ip_over_ib: OnByDefault = True,
     index0: bool = False,
 ) -> None:
-    """Give a Slurm job its own partition, or take it away: for PrologSlurmctld and EpilogSlurmctld.
+    """Give a Slurm job its own partition.
+
+    For PrologSlurmctld and EpilogSlurmctld.
 
     The job is read from SLURM_JOB_ID and SLURM_JOB_NODELIST, as slurmctld sets them.
 

@@ -30,11 +30,11 @@ def sm(
     ibsim: str = "",
     umad: str = "",
     flags: Annotated[SmFlags, Parameter(name="*")] = NOTHING,
-    once: Annotated[bool, Parameter(("--once", "-o"), negative=())] = False,
+    once: Annotated[bool, Parameter(("--once", "-o"))] = False,
     create_config: Annotated[File, Parameter(("--create-config", "-c"))] = None,
     form: Form = TABLES,
 ) -> None:
-    """Run a subnet manager: discover, give LIDs, route, answer hosts; or show the status of those that run.
+    """Run a subnet manager, or show its status.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import File, Whole
+from weft.cli.arguments import File, OnByDefault, Whole
 
 if TYPE_CHECKING:
     from weft.sm.conf.options import Options
@@ -33,9 +33,9 @@ class SmFlags:
     """From 0 to 15: the highest is master."""
     engine: Annotated[str, Parameter(("--engine", "-R"))] = ""
     """Routing engines, tried in turn: auto, fat-tree, up-down, min-hop, dfsssp, dimension-order, dragonfly."""
-    qos: Annotated[bool, Parameter(("--qos", "-Q"), negative=())] = False
+    qos: Annotated[bool, Parameter(("--qos", "-Q"))] = False
     """Write SL to VL and VL arbitration tables, and follow the QoS policy."""
-    m_key: bool = True
+    m_key: OnByDefault = True
     """Protect the ports by an M_Key of weft's own where partitions exist: no other subnet manager can change them."""
     state: Path | None = None
     """Where its state is kept, as JSON."""

@@ -24,12 +24,14 @@ _INTERRUPTED = 130  # as shells say it
 def study(
     *words: Annotated[str, Parameter(allow_leading_hyphen=True)],
     output: Annotated[Path, Parameter(name=["--output", "-o"])],
-    grid: Annotated[tuple[str, ...], Parameter(negative="")] = (),
+    grid: tuple[str, ...] = (),
     workers: Whole | None = None,
     ray: str | None = None,
-    restart: Annotated[bool, Parameter(negative="")] = False,
+    restart: bool = False,
 ) -> None:
-    """Run a command over lists of options and seeds, on all cores or a Ray cluster, and write one table.
+    """Run a command for many options and seeds.
+
+    Writes one table. Runs on all cores of this machine, or on a Ray cluster.
 
     Parameters
     ----------

@@ -26,15 +26,16 @@ if TYPE_CHECKING:
     from weft.tenants.violations import Violation
 
 CHANGES = 3  # status of a plan that is not empty; 1 and 2 are errors
-_HELP = "Give tenants isolated slices of a fabric: plan, apply, prove, simulate, destroy. With no ACTION, show."
 Wanted = Annotated[Path, NAMES_FILE, Parameter(help="The intent: tenants, services and classes, in TOML.")]
 
-tenants = App(name="tenants", help=_HELP, help_format="markdown")
+tenants = App(name="tenants", help_format="markdown")
 
 
 @tenants.default
 def _default(action: str | None = None, /, *, where: Where = LAB, form: Form = TABLES) -> None:
-    """Give tenants isolated slices of a fabric: plan, apply, prove, simulate, destroy. With no ACTION, show.
+    """Isolate tenants with partitions: plan, apply, verify.
+
+    Without ACTION, show the current partitions.
 
     Parameters
     ----------

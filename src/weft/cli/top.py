@@ -28,7 +28,9 @@ def top(
     every: float = 2.0,
     form: Form = TABLES,
 ) -> None:
-    """Show the links of a fabric as they are now: errors, load, waiting. Once, where there is no terminal.
+    """Show the busiest and the faulty links.
+
+    Refreshes until Ctrl-C on a terminal; prints once otherwise.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ from weft.cli.output import console, print_data, table
 
 
 def topologies(name: str | None = None, /, *, form: Form = TABLES) -> None:
-    """List the topologies, their parameters and an example of each.
+    """List the topologies and their parameters.
 
     Parameters
     ----------

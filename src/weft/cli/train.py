@@ -33,7 +33,7 @@ def train(
     trouble: Annotated[Trouble, Parameter(name="*", group="What goes wrong")] = NO_TROUBLE,
     outputs: Annotated[Outputs, Parameter(name="*", group="What is asked, printed and written")] = NO_OUTPUTS,
 ) -> None:
-    """Train a transformer on a fabric: step time, tokens/s, MFU, memory, where the time goes.
+    """Predict the step time of a training job.
 
     Parameters
     ----------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.cli.arguments import TABLES, File, Form, Kinds, Servers, Whole
+from weft.cli.arguments import TABLES, File, Form, Kinds, OnByDefault, Servers, Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,23 +37,23 @@ class Cut:
     """Tokens of a sequence. [as the model is usually trained]"""
     precision: str = "bf16"
     """bf16, fp16 or fp8."""
-    sequence_parallel: bool = True
+    sequence_parallel: OnByDefault = True
     """With --tp: norms and residuals are cut along the sequence."""
-    overlap_grad_reduce: bool = True
+    overlap_grad_reduce: OnByDefault = True
     """Gradients are summed beside the last backward passes."""
-    overlap_param_gather: bool = True
+    overlap_param_gather: OnByDefault = True
     """Parameters are gathered beside the first forward passes."""
-    tp_comm_overlap: bool = True
+    tp_comm_overlap: OnByDefault = True
     """Tensor-parallel collectives hide behind the products beside them."""
-    overlap_p2p: bool = True
+    overlap_p2p: OnByDefault = True
     """Interleaved stages send while they compute."""
     overlap_moe: bool = False
     """Tokens on their way to experts hide behind another micro-batch (DualPipe)."""
-    grad_reduce_in_fp32: bool = True
+    grad_reduce_in_fp32: OnByDefault = True
     """Gradients are summed in 32 bits; else in 16."""
     optimizer_precision: str = "fp32"
     """Of the optimizer's states: fp32, with a copy of the weights; or bf16, without one."""
-    fused_attention: bool = True
+    fused_attention: OnByDefault = True
     """Flash attention; else scores go through memory."""
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any
 
 from weft.cli.output import Cell, console, table
 from weft.errors import ConfigError
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 class Trouble:
     """What goes wrong."""
 
-    fault: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = ()
+    fault: tuple[str, ...] = ()
     """In the middle of the job, each alone: slow:leaf1/3=4xHDR, cut:leaf1/40, flap:dgx1/mlx5_0/1@5s or dead:spine1."""
     goodput: str | None = None
     """What part of the time is training, by a published failure rate: llama3, rsc-1 or rsc-2."""

@@ -28,12 +28,14 @@ def up(
     name: str = "lab",
     daemon: bool = False,
     sm: bool = False,
-    web: Annotated[bool, Parameter(negative=())] = False,
+    web: bool = False,
     timed: bool = False,
     join: str = "",
     flags: Annotated[SmFlags, Parameter(name="*", group="Of the subnet manager, with --sm")] = NOTHING,
 ) -> None:
-    """Start a lab: a fabric that runs, for OpenSM, infiniband-diags and the like. On a terminal, with a prompt.
+    """Start a lab: an emulated fabric for real tools.
+
+    OpenSM, infiniband-diags and RDMA programs run in it. On a terminal it opens a prompt.
 
     Parameters
     ----------

@@ -15,7 +15,10 @@ its children, and the tools of RDMA (ib_write_bw, ibv_devinfo ...). --roce: spea
 
 
 def verbs(*words: Words) -> None:
-    """Run a program for pyverbs over weft's adapter: weft verbs python app.py. --roce ADDRESS: over UDP."""
+    """Run a pyverbs program on weft's software adapter.
+
+    For example: weft verbs python app.py. --roce ADDRESS sends RoCE v2 over UDP.
+    """
     from weft.errors import ConfigError
     from weft.verbs import launch
 
@@ -29,7 +32,10 @@ def verbs(*words: Words) -> None:
 
 
 def perftest(*words: Words) -> None:
-    """Run one end of a test of perftest over weft's adapter: weft perftest ib_write_bw [HOST] [-s 64K]."""
+    """Run one end of a perftest program: ib_write_bw, ...
+
+    For example: weft perftest ib_write_bw [HOST] [-s 64K].
+    """
     from weft.verbs.perftest import perftest as tool
     from weft.verbs.perftest.kinds import Test
 
@@ -40,31 +46,34 @@ def perftest(*words: Words) -> None:
 
 
 def ibv_devices() -> None:
-    """List RDMA devices as rdma-core's ibv_devices does."""
+    """List the RDMA devices."""
     from weft.verbs.perftest import devinfo
 
     print(devinfo.devices())
 
 
 def ibv_devinfo(*words: Words) -> None:
-    """Show what RDMA devices can do, as rdma-core's ibv_devinfo does: -v all, -l names only."""
+    """Show the attributes of RDMA devices.
+
+    -v shows all attributes, -l lists names only.
+    """
     from weft.verbs.perftest import devinfo
 
     print(devinfo.main(words))
 
 
 def ibv_rc_pingpong(*words: Words) -> None:
-    """Run one end of rdma-core's ping-pong over a reliable connection: ibv_rc_pingpong [HOST]."""
+    """Run one end of a ping-pong over RC."""
     _pingpong("ibv_rc_pingpong", words)
 
 
 def ibv_uc_pingpong(*words: Words) -> None:
-    """Run one end of rdma-core's ping-pong over an unreliable connection: ibv_uc_pingpong [HOST]."""
+    """Run one end of a ping-pong over UC."""
     _pingpong("ibv_uc_pingpong", words)
 
 
 def ibv_ud_pingpong(*words: Words) -> None:
-    """Run one end of rdma-core's ping-pong over datagrams: ibv_ud_pingpong [HOST]."""
+    """Run one end of a ping-pong over UD."""
     _pingpong("ibv_ud_pingpong", words)
 
 
