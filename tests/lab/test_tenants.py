@@ -117,7 +117,11 @@ class Direct:
         return [self._came.popleft() for _ in range(len(self._came))]
 
     def wait(self, seconds: float | None) -> None:
-        """The adapter's own thread rests for ever: a batch that it sends is not complete when this thread counts."""
+        """Block the adapter's own thread for ever.
+
+        If it took a batch between post_send and progress, poll would return before the batch is complete, and the last
+        batch would be missing from the count.
+        """
         self._never.wait()
 
     def ring(self) -> None:
