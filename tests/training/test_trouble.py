@@ -49,6 +49,33 @@ def test_a_gpu_or_a_server_that_dies_ends_the_job_even_where_it_needs_no_network
     assert not hurt(alone, "dead:leaf1").on_its_way
 
 
+@pytest.mark.parametrize(
+    ("site", "gpus", "unused", "used"),
+    [
+        (
+            {"fabric": "ndr"},
+            4,
+            ("dead:dgx1/gpu6", "cut:dgx1/gpu6/1", "cut:dgx1/mlx5_0/1", "dead:leaf1"),
+            "dead:dgx1/gpu2",
+        ),
+        ({"server": "gb200-nvl72"}, 8, ("dead:nvl1/tray5", "dead:nvl1/gpu8"), "dead:nvl1/tray1"),
+    ],
+)
+def test_a_job_on_part_of_a_server_is_disturbed_by_faults_of_its_own_gpus_alone(site, gpus, unused, used):
+    layout = Layout(gpus=gpus, tp=4, global_batch=8, seq=4096)
+    part = run_job(find("llama3-8b"), layout, find_site(gpus=gpus, **site))
+    for fault in unused:
+        assert not hurt(part, fault).on_its_way, fault
+    assert not hurt(part, used).survives
+
+
+def test_a_lost_nvlink_slows_a_job_on_part_of_a_server():
+    layout = Layout(gpus=4, tp=4, global_batch=8, seq=4096)
+    slower = hurt(run_job(find("llama3-8b"), layout, find_site("ndr", gpus=4)), "cut:dgx1/gpu1/1")
+    assert slower.survives
+    assert slower.slowdown > 1
+
+
 def test_a_checkpoint_blocks_until_it_is_in_host_memory_or_on_disks(run):
     background, waits = (checkpoint_of(run, waits=waits) for waits in (False, True))
     assert background.total_bytes == waits.total_bytes == pytest.approx(14 * 8.03e9, rel=0.01)

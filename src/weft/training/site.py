@@ -17,7 +17,7 @@ from weft.collectives.ideal import ideal_networks
 from weft.collectives.interconnect import build, options_of, own_wire, respec, template_of
 from weft.collectives.measure import measure
 from weft.collectives.network import Networks
-from weft.collectives.ranks import Ranks, compute_servers, pick_servers, place
+from weft.collectives.ranks import Ranks, compute_servers, pick_servers, place, subset
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
@@ -68,8 +68,12 @@ class Site:
 
     @cached_property
     def ranks(self) -> Ranks:
-        fabric = prepare(self.fabric)
-        return place(fabric, self.names or compute_servers(fabric)[: self.servers])
+        return self.place(prepare(self.fabric))
+
+    def place(self, fabric: Fabric) -> Ranks:
+        """Return the ranks of the job on its servers, in this state of their fabric."""
+        ranks = place(fabric, self.names or compute_servers(self.fabric)[: self.servers])
+        return ranks if self.part is None else subset(ranks, range(self.part))
 
     @cached_property
     def networks(self) -> Networks:

@@ -9,7 +9,8 @@ from math import ceil
 
 import numpy as np
 
-from weft.collectives.ranks import Ranks, place
+from weft.collectives.ranks import Ranks
+from weft.fabric import catalog, faults
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.routing.engine import Options as RoutingOptions
@@ -41,13 +42,17 @@ class Checkpoint:
 
 
 class _Noting:
-    """An engine that notes which ports were sent through. What is inside the servers of a job is always used."""
+    """An engine that notes which ports were sent through. What is inside the servers of a job is always used, but for
+    GPUs of others and trays that have only those."""
 
     def __init__(self, engine: Engine, ranks: Ranks) -> None:
         self._engine, self.name = engine, engine.name
-        nodes, port_node = ranks.fabric.nodes, ranks.fabric.ports.node
-        own = np.isin(nodes.server, [ranks.fabric.find_server(name).index for name in ranks.servers])
-        self.used = (own & (nodes.kind != NodeKind.HCA))[port_node]
+        fabric, nodes = ranks.fabric, ranks.fabric.nodes
+        own = np.isin(nodes.server, [fabric.find_server(name).index for name in ranks.servers])
+        self.used = (own & (nodes.kind != NodeKind.HCA))[fabric.ports.node]
+        for node in _unused_nodes(ranks):
+            ends = [end.slot for port in fabric.node(node).ports for end in (port, port.peer) if end is not None]
+            self.used[ends] = False
 
     def run(
         self, fabric: Fabric, traffic: Traffic, options: Options | None = None, *, progress: Progress | None = None
@@ -57,10 +62,22 @@ class _Noting:
         return result
 
 
+def _unused_nodes(ranks: Ranks) -> set[int]:
+    """Return the nodes of the job's servers that belong to GPUs of other jobs: those GPUs, and trays without a GPU of
+    this job."""
+    fabric, unused = ranks.fabric, set[int]()
+    for server in map(fabric.find_server, ranks.servers):
+        others = {gpu.index for gpu in server.gpus[ranks.per_server :]}
+        own = {gpu.index for gpu in server.gpus} - others
+        trays = catalog.server(server.of_kind(NodeKind.CPU)[0].model).trays if others else 1
+        shared = (set(faults.nodes_of(fabric, f"{server}/tray{tray}")) for tray in range(trays) if trays > 1)
+        unused |= others.union(*(tray for tray in shared if not tray & own))
+    return unused
+
+
 def _step_on(run: Run, fabric: Fabric, engine: Engine) -> Step:
     """The same job on the same servers of another state of the fabric."""
-    ranks = place(fabric, run.site.ranks.servers)
-    over = OverFabric(ranks, run.layout, run.site.options, engine)
+    over = OverFabric(run.site.place(fabric), run.layout, run.site.options, engine)
     return run_step(run.step.transformer, run.layout, run.site.gpu, over, slowest=run.step.slowest)
 
 
