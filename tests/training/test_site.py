@@ -43,6 +43,20 @@ def test_a_fabric_that_is_built_whole_has_the_cluster_of_its_template(name):
     assert site.cluster == from_fabric(site.ranks.fabric)
 
 
+@pytest.mark.parametrize(
+    ("given", "note"),
+    [
+        ({"fabric": "eth-400-tcp"}, "400G is as fast as 100G"),
+        ({"server": "gb300-nvl72"}, "GB300: the catalog has the same peak rates and memory bandwidth for GB200"),
+        ({"fabric": "ndr"}, None),
+    ],
+)
+def test_a_site_says_where_another_fabric_or_gpu_gives_the_same_result(given, note):
+    notes = find_site(gpus=144, **given).notes
+    assert len(notes) == (note is not None)
+    assert note is None or note in notes[0]
+
+
 def test_one_server_needs_no_fabric():
     assert find_site("ndr", gpus=8).networks == {}
 

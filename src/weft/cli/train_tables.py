@@ -36,8 +36,15 @@ def print_run(run: Run, tokens: float | None) -> None:
         out.print(f"{name:<13} {said}", markup=False)
     out.print()
     out.print(table("Where the time goes", ("part", "seconds", "%", "what"), _where(run)))
-    out.print(_TRUST, markup=False)
+    _print_trust([run.site])
     out.print(f"{run.engine} engine over {run.site.spec}; seed {run.site.options.seed}", markup=False)
+
+
+def _print_trust(sites: Sequence[Site]) -> None:
+    out = console()
+    out.print(_TRUST, markup=False)
+    for note in dict.fromkeys(note for site in sites for note in site.notes):
+        out.print(f"Note: {note}.", markup=False)
 
 
 def _headline(run: Run, tokens: float | None) -> dict[str, str]:
@@ -107,7 +114,7 @@ def print_runs(curves: Sequence[Curve], tokens: float | None) -> None:
     same = f": {cuts.pop()}" if len(cuts) == 1 else ", on each the fastest layout"
     out.print(f"{first.step.transformer.name} on {first.site.template.name.partition('+')[0]}{same}", markup=False)
     out.print(table("", columns, rows))
-    out.print(_TRUST, markup=False)
+    _print_trust([run.site for curve in curves for run in curve.runs])
     out.print(f"{first.engine} engine; seed {first.site.options.seed}", markup=False)
 
 

@@ -37,6 +37,10 @@ _AMD = (
 _SLINGSHOT = (
     "Slingshot: libfabric's matching and rendezvous are not modelled; the one published run is up to 2.9 times as long"
 )
+TCP_DOUBT = (
+    "TCP: one core copies for each connection, 15 Gb/s of it, whatever the line carries: 400G is as fast as 100G. "
+    "More connections (NCCL_NSOCKS_PERTHREAD) are not modelled"
+)
 _GUESSED = (
     "the server's template does not say its processors: the link between them is taken to be that of Intel's first "
     "with such PCIe slots. Add cpu: to it, as `weft catalog` shows for others"
@@ -75,10 +79,15 @@ class Estimate:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What of it the published runs leave open, in words."""
-        amd = self.cluster.processor == Processor.AMD and self.cluster.nodes > 1 and self.fabric != TCP
-        found = {_AMD: amd, _SLINGSHOT: self.transport == "slingshot", _GUESSED: self.cluster.guessed}
-        return tuple(why for why, holds in found.items() if holds)
+        """Return the reasons, in words, why the published runs do not settle this time."""
+        over_tcp = self.fabric == TCP
+        reasons = {
+            _AMD: self.cluster.processor == Processor.AMD and self.cluster.nodes > 1 and not over_tcp,
+            _SLINGSHOT: self.transport == "slingshot",
+            TCP_DOUBT: over_tcp,
+            _GUESSED: self.cluster.guessed,
+        }
+        return tuple(why for why, holds in reasons.items() if holds)
 
     @property
     def name(self) -> str:

@@ -66,6 +66,7 @@ class Run:
             "band_kind": band.kind,
             "band_models": band.models,
             "far": list(band.far),
+            "notes": list(site.notes),
             "tokens_per_s": step.tokens_per_s,
             "mfu": step.mfu,
             "parts": step.parts,

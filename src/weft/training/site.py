@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from weft.collectives.cluster import Cluster, from_server
+from weft.collectives.estimate import TCP_DOUBT
 from weft.collectives.ideal import ideal_networks
 from weft.collectives.interconnect import build, options_of, own_wire, respec, template_of
 from weft.collectives.measure import measure
@@ -61,6 +62,25 @@ class Site:
     @property
     def gpu(self) -> Gpu:
         return Gpu.of(self.template.gpu)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return the reasons why another fabric or GPU would give the same result."""
+        entry, notes = self.gpu.entry, []
+        if self.servers > 1 and self.options.network is Network.TCP:
+            notes.append(TCP_DOUBT)
+        twins = [
+            other.name
+            for other in catalog.gpus()
+            if other.name != entry.name
+            and (other.peak_tflop_s, other.memory_gbyte_s) == (entry.peak_tflop_s, entry.memory_gbyte_s)
+        ]
+        if twins:
+            notes.append(
+                f"{entry.name}: the catalog has the same peak rates and memory bandwidth for {' and '.join(twins)}, so "
+                "that they compute as fast; what fits into their memory and what their network carries may differ"
+            )
+        return tuple(notes)
 
     @cached_property
     def cluster(self) -> Cluster:
