@@ -1,1 +1,1 @@
-"""Structures of verbs.h as values: of devices, ports and addresses; numbers of C's widths, and their text."""
+"""Define the structures of verbs.h for devices, ports and addresses, integers of C's widths, and their text."""

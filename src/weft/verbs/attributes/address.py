@@ -1,4 +1,4 @@
-"""Where a packet goes, as values: GIDs, routes, addresses."""
+"""Define GIDs, global routes and address handle attributes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _IPV4_PREFIX = bytes(10) + b"\xff\xff"
 
 
 class GID(PyverbsObject):
-    """128 bits that name a port: a subnet prefix and a GUID, or with RoCE an IP address."""
+    """A GID, the 128-bit address of a port: a subnet prefix and a GUID, or with RoCE an IP address."""
 
     def __init__(self, val: str | None = None) -> None:
         self.raw = NO_GID if val is None else gid_to_raw(val)
@@ -39,7 +39,7 @@ class GID(PyverbsObject):
 
 
 class _Address:
-    """A GID that is read and written as text, or written as what it is; a dataclass finds none for its default."""
+    """A field that holds a GID: read as text, written as text or as a `GID`. Its default in a dataclass is no GID."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.slot = f"raw_{name}"
@@ -54,7 +54,7 @@ class _Address:
 
 @dataclass(eq=False)
 class GRH(PyverbsObject):
-    """A Global Route Header, as it lies before the data of a received datagram."""
+    """A Global Route Header, as in front of the data of a received datagram."""
 
     sgid: _Address = _Address()
     dgid: _Address = _Address()
@@ -76,7 +76,7 @@ class GRH(PyverbsObject):
 
 @dataclass(eq=False)
 class GlobalRoute(PyverbsObject):
-    """What the Global Route Headers of sent packets will say."""
+    """The contents of the Global Route Header of packets to send."""
 
     dgid: _Address = _Address()
     raw_dgid: bytes = field(init=False, repr=False)
@@ -91,7 +91,7 @@ class GlobalRoute(PyverbsObject):
 
 
 class _OfRoute:
-    """A field of an address's global route; None while the address has none."""
+    """A field of the global route of an address; None if the address is not global."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -106,9 +106,9 @@ class _OfRoute:
 
 @dataclass(eq=False)
 class AHAttr(PyverbsObject):
-    """An address: a LID with its path, and a global route where there is one.
+    """An address: a LID with its path, and a global route if it is global.
 
-    `route` has the global part without the questions whether it is valid.
+    `route` is the global part, also while `is_global` is 0.
     """
 
     dlid: Unsigned = Unsigned(16)
@@ -130,10 +130,10 @@ class AHAttr(PyverbsObject):
         self.route = copy.copy(gr) if self.is_global and gr is not None else GlobalRoute(hop_limit=0)
 
     def copy(self) -> AHAttr:
-        """One that does not change when this one does."""
-        made = copy.copy(self)
-        made.route = copy.copy(self.route)
-        return made
+        """Return an independent copy."""
+        duplicate = copy.copy(self)
+        duplicate.route = copy.copy(self.route)
+        return duplicate
 
     def __str__(self) -> str:
         lines = table(
@@ -150,9 +150,9 @@ class AHAttr(PyverbsObject):
 
 
 def read_route(header: bytes) -> tuple[GlobalRoute, bytes]:
-    """The way back out of the 40 bytes before a datagram's data, and the GID that it was sent to.
+    """Return the route back to the sender, and the destination GID, from the 40 bytes in front of a datagram's data.
 
-    With RoCE over IPv4 they are 20 bytes of nothing and the IPv4 header.
+    With RoCE over IPv4 these are 20 undefined bytes and the IPv4 header.
     """
     if header[0] >> 4 != 6 and header[20] >> 4 == 4:
         ip = header[20:]

@@ -1,7 +1,7 @@
-"""What weft's adapter says of itself, its port and its GIDs: the structures that queries return.
+"""Define the structures that queries of weft's adapter, its port and its GIDs return.
 
-All values are those of the one kind of adapter that there is. Its port looks like one of RoCE v2, because that is what
-most programs for verbs are written for; limits are those of the numbers' widths or generous, as memory is the only one.
+The defaults describe the adapter outside of labs. Its port is a RoCE v2 port, because most programs for verbs are written
+for one. Limits are the widths of the fields, or large: only memory limits the adapter.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.verbs.shm.layout import QUEUE_PAIRS_MAX
 NODE_GUID = 0x0077_65FF_FE66_7401  # the EUI-64 of the locally administered address 02:77:65:66:74:01
 GID_TABLE_LEN = 8
 MAX_DM_BYTES = 256 * 1024
-_VENDOR = 0xFFFFFF  # as Linux's software adapter: no vendor
+_VENDOR = 0xFFFFFF  # no vendor, as Linux's software adapter
 _CAPS = (
     e.IBV_DEVICE_BAD_PKEY_CNTR
     | e.IBV_DEVICE_BAD_QKEY_CNTR
@@ -41,7 +41,7 @@ _ODP_RC = sum(e.ibv_odp_transport_cap_bits)  # all
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceAttr(PyverbsObject):
-    """ibv_device_attr. GUIDs are in network order, as there."""
+    """The ibv_device_attr of the adapter. GUIDs are in network order, as in C."""
 
     fw_version: str = "1.0.0"
     node_guid: int = be64toh(NODE_GUID)
@@ -84,23 +84,23 @@ class DeviceAttr(PyverbsObject):
     phys_port_cnt: int = 1
 
     def __str__(self) -> str:
-        shown = {name.replace("max", "Max", 1): value for name, value in vars(self).items()}
-        shown |= {name: device_text.guid_format(getattr(self, name)) for name in ("node_guid", "sys_image_guid")}
-        shown["vendor_id"] = hex(self.vendor_id)
-        shown["device_cap_flags"] = device_text.translate_device_caps(self.device_cap_flags)
-        return table(**shown)
+        fields = {name.replace("max", "Max", 1): value for name, value in vars(self).items()}
+        fields |= {name: device_text.guid_format(getattr(self, name)) for name in ("node_guid", "sys_image_guid")}
+        fields["vendor_id"] = hex(self.vendor_id)
+        fields["device_cap_flags"] = device_text.translate_device_caps(self.device_cap_flags)
+        return table(**fields)
 
 
 @dataclass(eq=False)
 class QueryDeviceExInput(PyverbsObject):
-    """Nothing can be asked for yet."""
+    """The input of an extended query. It selects nothing, as in libibverbs."""
 
     comp_mask: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class ODPCaps(PyverbsObject):
-    """Memory on demand: all of it, as the process's own page tables are the adapter's."""
+    """The capabilities of on-demand paging: all, because the adapter uses the process's own page tables."""
 
     general_caps: int = e.IBV_ODP_SUPPORT | e.IBV_ODP_SUPPORT_IMPLICIT
     rc_odp_caps: int = _ODP_RC
@@ -110,45 +110,45 @@ class ODPCaps(PyverbsObject):
 
 
 class RSSCaps(PyverbsObject):
-    """Spreading raw packets by a hash: none."""
+    """The capabilities of receive-side scaling: none."""
 
     supported_qpts = rx_hash_fields_mask = rx_hash_function = 0
     max_rwq_indirection_tables = max_rwq_indirection_table_size = 0
 
 
 class PacketPacingCaps(PyverbsObject):
-    """Rate limits of queue pairs: none."""
+    """The rate limits of queue pairs: none."""
 
     qp_rate_limit_min = qp_rate_limit_max = supported_qpts = 0
 
 
 class PCIAtomicCaps(PyverbsObject):
-    """Atomic operations across PCI Express: none."""
+    """The atomic operations across PCI Express: none."""
 
     fetch_add = swap = compare_swap = 0
 
 
 class TMCaps(PyverbsObject):
-    """Tag matching: none."""
+    """The capabilities of tag matching: none."""
 
     max_rndv_hdr_size = max_num_tags = flags = max_ops = max_sge = 0
 
 
 class CQModerationCaps(PyverbsObject):
-    """Fewer interrupts than completions: none."""
+    """The capabilities of completion moderation: none."""
 
     max_cq_count = max_cq_period = 0
 
 
 class TSOCaps(PyverbsObject):
-    """Cutting raw packets: none."""
+    """The capabilities of TCP segmentation offload: none."""
 
     max_tso = supported_qpts = 0
 
 
 @dataclass(kw_only=True)
 class DeviceAttrEx(PyverbsObject):
-    """ibv_device_attr_ex."""
+    """The ibv_device_attr_ex of the adapter."""
 
     orig_attr: DeviceAttr = field(default_factory=DeviceAttr)
     comp_mask: int = 0
@@ -170,7 +170,7 @@ class DeviceAttrEx(PyverbsObject):
 
 @dataclass(frozen=True, kw_only=True)
 class PortAttr(PyverbsObject):
-    """ibv_port_attr."""
+    """The ibv_port_attr of the adapter's port."""
 
     state: int = e.IBV_PORT_ACTIVE
     max_mtu: int = e.IBV_MTU_4096
@@ -222,7 +222,7 @@ class PortAttr(PyverbsObject):
 
 @dataclass(frozen=True)
 class GIDEntry(PyverbsObject):
-    """One GID of one port; its halves are in network order."""
+    """A GID of a port; its halves are in network order."""
 
     gid_subnet_prefix: int = 0
     gid_interface_id: int = 0
@@ -245,7 +245,7 @@ class GIDEntry(PyverbsObject):
 
 
 class FdArr(PyverbsObject):
-    """File descriptors that a program hands over: `count` of those in `arr`."""
+    """An array of file descriptors from a program: the first `count` of `arr`."""
 
     def __init__(self, arr: Sequence[int] = (), count: int = 0) -> None:
         if count > len(arr):
@@ -253,7 +253,7 @@ class FdArr(PyverbsObject):
         self.arr, self.count = list(arr[:count]), count
 
     def close(self) -> None:
-        """The files are the program's."""
+        """Do nothing: the files belong to the program."""
 
     def __str__(self) -> str:
         return table(Number_of_fd_in_arr=self.count, FDs_in_arr=str(self.arr))

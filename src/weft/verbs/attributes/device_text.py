@@ -1,4 +1,4 @@
-"""Numbers of devices, ports and events as words. pyverbs has these functions in `device`."""
+"""Translate numbers of devices, ports and events to text. In pyverbs these functions are in `device`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _TRANSPORTS = {0: "IB", 1: "IWARP", 2: "USNIC", 3: "USNIC UDP"}
 _NODES = {1: "CA", 2: "Switch", 3: "Router", 4: "RNIC", 5: "USNIC", 6: "USNIC UDP"}
 _PORT_STATES = {0: "NOP", 1: "Down", 2: "Init", 3: "Armed", 4: "Active", 5: "Defer"}
 _LINK_LAYERS = {0: "Unspecified", 1: "InfiniBand", 2: "Ethernet"}
-_PHYSICAL_STATES = {int(one): one.name.replace("_", " ").capitalize() for one in PortPhysicalState if one}
+_PHYSICAL_STATES = {int(state): state.name.replace("_", " ").capitalize() for state in PortPhysicalState if state}
 _WIDTHS = {int(width): f"{lanes}X" for width, lanes in LANES.items()}
-_SPEEDS_GBPS = {0: 0.0} | {int(one): one.lane_tenths / 10 for one in LinkSpeed} | {4: 5.0}  # so pyverbs has QDR
+_SPEEDS_GBPS = {0: 0.0} | {int(speed): speed.lane_tenths / 10 for speed in LinkSpeed} | {4: 5.0}  # QDR as in pyverbs
 
 
 def translate_gid_type(gid_type: int) -> str:
@@ -24,7 +24,7 @@ def translate_gid_type(gid_type: int) -> str:
 
 
 def guid_format(num: int) -> str:
-    """The text of a GUID that is in network order."""
+    """Format a GUID that is in network order."""
     return be64toh(num).to_bytes(8, "big").hex(":", -2)
 
 
@@ -66,7 +66,7 @@ def translate_device_caps(flags: int) -> str:
 
 
 def str_from_flags(flags: int, dictionary: Mapping[int, str]) -> str:
-    """The names of the bits that are set, each on a line of its own."""
+    """Return the names of the bits that are set, each on a line of its own."""
     return "\n  " + "".join(f"{name}\n  " for bit, name in dictionary.items() if flags & bit)
 
 
@@ -79,7 +79,7 @@ def width_to_str(width: int) -> str:
 
 
 def speed_to_str(active_speed: int, active_speed_ex: int = 0) -> str:
-    """Of a lane; `active_speed_ex`, where it is not 0, has the speeds that do not fit into 8 bits."""
+    """Format the speed of a lane; `active_speed_ex`, if not 0, has the speeds that do not fit into 8 bits."""
     speed = active_speed_ex or active_speed
     return f"{_SPEEDS_GBPS[speed]} Gbps ({speed})" if speed in _SPEEDS_GBPS else "Invalid speed"
 

@@ -1,4 +1,4 @@
-"""What all objects of the verbs have: numbers of C's widths, a parent that closes them, an end that comes once.
+"""Define the base classes of verbs objects: integers of C's widths, and objects that their parent closes.
 
 pyverbs calls this module `base`.
 """
@@ -21,10 +21,10 @@ _births = itertools.count()
 
 
 class Unsigned:
-    """A field of a C structure: `OverflowError` for what does not fit, as from pyverbs; fractions are cut off.
+    """A field of a C structure: a value that does not fit raises `OverflowError`, as in pyverbs; fractions are cut off.
 
-    It has no `__get__`: a reader goes straight to the object's own dictionary, where `__init__` must put the field.
-    A dataclass does; it takes what it finds for the default, which is this object, and that stands for `default`.
+    It has no `__get__`: reads go straight to the object's own dictionary, so `__init__` must set the field. A dataclass
+    does, with this object as the default value, which stands for `default`.
     """
 
     def __init__(self, bits: int, default: int = 0) -> None:
@@ -42,7 +42,7 @@ class Unsigned:
 
 
 def unsigned(name: str, bits: int, value: SupportsIndex | float) -> int:
-    """The number, if it fits into so many bits."""
+    """Return the value as an integer. Raise OverflowError if it does not fit into `bits`."""
     number = int(value) if isinstance(value, float) else operator.index(value)
     if number < 0:
         raise OverflowError(f"{name} = {number}: can't convert negative value to uint{bits}_t")
@@ -52,24 +52,24 @@ def unsigned(name: str, bits: int, value: SupportsIndex | float) -> int:
 
 
 class Rare(Unsigned):
-    """One that most objects never set: it is 0 without a word of `__init__`, and slower to read."""
+    """A field that most objects never set: 0 unless `__init__` sets it, and slower to read."""
 
     def __get__(self, obj: object, owner: type) -> int:
         return vars(obj).get(self.name, 0) if obj is not None else self  # type: ignore[return-value]
 
 
 def inc_rkey(rkey: int) -> int:
-    """The next key of a memory window: the 8 bits that its owner chooses go up by one."""
+    """Return the next key of a memory window: the 8 bits that its owner chooses, plus one."""
     return rkey & 0xFFFFFF00 | (rkey + 1) & 0xFF
 
 
 def PyverbsRDMAErrno(msg: str) -> PyverbsRDMAError:  # noqa: N802 - a function that looks like a class, as in pyverbs
-    """The exception for the C library's last error."""
+    """Return the exception for the C library's last error."""
     return PyverbsRDMAError(msg, ctypes.get_errno())
 
 
 class PyverbsObject:
-    """Anything of the verbs."""
+    """The base class of all objects of verbs."""
 
     @property
     def logger(self) -> logging.Logger:
@@ -80,14 +80,13 @@ class PyverbsObject:
 
 
 class PyverbsCM(PyverbsObject):
-    """An object with an end: `close()`, the end of a `with`, of its parent, or of the last reference to it.
+    """An object that is closed by `close()`, by `with`, with its parent, or with the last reference to it.
 
-    A child keeps its parent alive and a parent knows its children weakly. `close()` ends the children, youngest first,
-    then calls `_release()`, where a class gives back what the adapter holds for it; if that fails it stays open.
-    Ending it twice is no error.
+    A child keeps its parent alive; a parent has weak references to its children. `close()` closes the children, youngest
+    first, then calls `_release()`, where a class frees the adapter's resources. If that fails the object stays open.
+    Closing it twice is no error.
 
-    `is_held=False`: the adapter holds nothing for such objects, and the end of the last reference needs no look: a loop
-    makes and drops many of them.
+    `is_held=False`: the adapter has no resources for such objects, so that a loop can create and drop them cheaply.
     """
 
     _is_open = False
@@ -99,14 +98,14 @@ class PyverbsCM(PyverbsObject):
             cls.__del__ = _end  # type: ignore[attr-defined]
 
     def add_ref(self, child: PyverbsCM) -> None:
-        """Take in a child that is complete: from now on it is open."""
+        """Add a child that is complete and mark it as open."""
         if self._children is None:
             self._children = weakref.WeakValueDictionary()
         self._children[next(_births)] = child
         child._is_open = True
 
     def close(self) -> None:
-        if not self._is_open or sys.is_finalizing():  # at the end of the process threads stand still, with their locks
+        if not self._is_open or sys.is_finalizing():  # then threads are stopped, and may hold locks
             return
         for child in reversed(list((self._children or {}).values())):
             child.close()
@@ -114,7 +113,7 @@ class PyverbsCM(PyverbsObject):
         self._is_open = False
 
     def _release(self) -> None:
-        """Nothing is held by default."""
+        """Free the adapter's resources: none by default."""
 
     def __enter__(self) -> Self:
         return self
@@ -127,10 +126,10 @@ class PyverbsCM(PyverbsObject):
 
 def _end(self: PyverbsCM) -> None:
     if self._is_open:
-        with contextlib.suppress(Exception):  # nobody is there to hear of it
+        with contextlib.suppress(Exception):  # a destructor cannot raise
             self.close()
 
 
 def table(**fields: Any) -> str:
-    """Names and values one below the other, as pyverbs prints objects; underscores of the names are blanks."""
+    """Format names and values one below the other, as pyverbs prints objects; underscores in names become blanks."""
     return "".join(f"{name.replace('_', ' '):22}: {value:<20}\n" for name, value in fields.items())

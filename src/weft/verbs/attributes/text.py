@@ -1,4 +1,4 @@
-"""Numbers as words, and GIDs as text. pyverbs calls this module `utils`."""
+"""Translate numbers and GIDs to text. pyverbs calls this module `utils`."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _MIGRATION = {0: "Migrated", 1: "Re-arm", 2: "Armed"}
 
 
 def be64toh(num: int) -> int:
-    """A number in network order, read by this machine."""
+    """Convert a 64-bit number from network order to the order of this machine."""
     return int(struct.unpack("=Q", struct.pack("!Q", num))[0])
 
 
 def gid_str(subnet_prefix: int, interface_id: int) -> str:
-    """The text of a GID whose halves are in network order."""
+    """Format a GID whose halves are in network order."""
     return raw_to_gid(struct.pack("=QQ", subnet_prefix, interface_id))
 
 
 def gid_str_to_array(val: str) -> list[str]:
-    """The 16 bytes of a GID, as pairs of hexadecimal digits."""
+    """Return the 16 bytes of a GID as pairs of hexadecimal digits."""
     words = val.split(":")
     if len(words) != 8 or any(len(word) != 4 for word in words):
         raise PyverbsUserError(f"Invalid GID value ({words})")
@@ -42,7 +42,7 @@ def gid_str_to_array(val: str) -> list[str]:
 
 
 def gid_to_raw(text: str) -> bytes:
-    """The 16 bytes of a GID in pyverbs' form: eight groups of four digits, none left out."""
+    """Parse a GID in pyverbs' form: eight groups of four digits, none left out."""
     return bytes(int(pair, 16) for pair in gid_str_to_array(text))
 
 
@@ -51,7 +51,7 @@ def raw_to_gid(raw: bytes) -> str:
 
 
 def name_flags(flags: int, names: Mapping[int, str]) -> str:
-    """The names of the bits that are set, each followed by a blank, as pyverbs prints them."""
+    """Return the names of the bits that are set, each followed by a blank, as pyverbs prints them."""
     return "".join(f"{name} " for flag, name in names.items() if flags & flag)
 
 
@@ -64,7 +64,7 @@ def qp_state_to_str(qp_state: int) -> str:
 
 
 def mtu_to_str(mtu: int) -> int:
-    """Bytes of an MTU code, 0 if there is no such code; a number in spite of its name, as in pyverbs."""
+    """Return the bytes of an MTU code, or 0 if it is invalid; a number in spite of the function's name, as in pyverbs."""
     return 128 << mtu if 1 <= mtu <= 5 else 0
 
 
