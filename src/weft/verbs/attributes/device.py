@@ -1,7 +1,7 @@
 """Define the structures that queries of weft's adapter, its port and its GIDs return.
 
-The defaults describe the adapter outside of labs. Its port is a RoCE v2 port, because most programs for verbs are written
-for one. Limits are the widths of the fields, or large: only memory limits the adapter.
+The defaults describe the adapter outside of labs. Its port is a RoCE v2 port, because most programs for verbs are
+written for one. Limits are the widths of the fields, or large: only memory limits the adapter.
 """
 
 from __future__ import annotations

@@ -82,9 +82,9 @@ class PyverbsObject:
 class PyverbsCM(PyverbsObject):
     """An object that is closed by `close()`, by `with`, with its parent, or with the last reference to it.
 
-    A child keeps its parent alive; a parent has weak references to its children. `close()` closes the children, youngest
-    first, then calls `_release()`, where a class frees the adapter's resources. If that fails the object stays open.
-    Closing it twice is no error.
+    A child keeps its parent alive; a parent has weak references to its children. `close()` closes the children,
+    youngest first, then calls `_release()`, where a class frees the adapter's resources. If that fails the object
+    stays open. Closing it twice is no error.
 
     `is_held=False`: the adapter has no resources for such objects, so that a loop can create and drop them cheaply.
     """

@@ -64,7 +64,7 @@ def qp_state_to_str(qp_state: int) -> str:
 
 
 def mtu_to_str(mtu: int) -> int:
-    """Return the bytes of an MTU code, or 0 if it is invalid; a number in spite of the function's name, as in pyverbs."""
+    """Return the bytes of an MTU code, or 0 if it is invalid. The name is pyverbs', though this is a number."""
     return 128 << mtu if 1 <= mtu <= 5 else 0
 
 

@@ -34,7 +34,7 @@ _IBV_ADVISE_MR_FLAG_FLUSH = 1
 
 
 def members(module: ModuleType) -> dict[str, IntEnum]:
-    """All members of all enumerations of a module, by name."""
+    """Return all members of all enumerations of a module by name."""
     classes = [item for item in vars(module).values() if isinstance(item, type) and issubclass(item, IntEnum)]
     return {name: member for enumeration in classes for name, member in enumeration.__members__.items()}
 

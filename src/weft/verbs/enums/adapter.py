@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class ibv_transport_type(IntEnum):
-    """What a device speaks."""
+    """The transport of a device."""
 
     IBV_TRANSPORT_UNKNOWN = -1
     IBV_TRANSPORT_IB = 0
@@ -17,7 +17,7 @@ class ibv_transport_type(IntEnum):
 
 
 class ibv_node_type(IntEnum):
-    """What a device is."""
+    """The type of a device."""
 
     IBV_NODE_UNKNOWN = -1
     IBV_NODE_CA = 1
@@ -30,7 +30,7 @@ class ibv_node_type(IntEnum):
 
 
 class ibv_atomic_cap(IntEnum):
-    """How far an atomic operation is atomic."""
+    """The scope in which an operation is atomic."""
 
     IBV_ATOMIC_NONE = 0
     IBV_ATOMIC_HCA = 1
@@ -38,7 +38,7 @@ class ibv_atomic_cap(IntEnum):
 
 
 class ibv_device_cap_flags(IntEnum):
-    """What a device can do."""
+    """The capabilities of a device."""
 
     IBV_DEVICE_RESIZE_MAX_WR = 1
     IBV_DEVICE_BAD_PKEY_CNTR = 2
@@ -67,14 +67,14 @@ class ibv_device_cap_flags(IntEnum):
 
 
 class ibv_odp_general_caps(IntEnum):
-    """On-demand paging of a device."""
+    """The on-demand paging capabilities of a device."""
 
     IBV_ODP_SUPPORT = 1
     IBV_ODP_SUPPORT_IMPLICIT = 2
 
 
 class ibv_odp_transport_cap_bits(IntEnum):
-    """Operations that may touch memory registered on demand."""
+    """The operations that may access memory registered on demand."""
 
     IBV_ODP_SUPPORT_SEND = 1
     IBV_ODP_SUPPORT_RECV = 2
@@ -87,7 +87,7 @@ class ibv_odp_transport_cap_bits(IntEnum):
 
 
 class ibv_raw_packet_caps(IntEnum):
-    """What a device can do with raw packets."""
+    """The capabilities of a device for raw packets."""
 
     IBV_RAW_PACKET_CAP_CVLAN_STRIPPING = 1
     IBV_RAW_PACKET_CAP_SCATTER_FCS = 2
@@ -96,19 +96,19 @@ class ibv_raw_packet_caps(IntEnum):
 
 
 class ibv_tm_cap_flags(IntEnum):
-    """Transports that match tags."""
+    """The transports with tag matching."""
 
     IBV_TM_CAP_RC = 1
 
 
 class ibv_values_mask(IntEnum):
-    """Clocks that can be read."""
+    """The clocks that can be read."""
 
     IBV_VALUES_MASK_RAW_CLOCK = 1
 
 
 class ibv_fork_status(IntEnum):
-    """Whether fork() is safe."""
+    """The state of the protection of registered memory against fork()."""
 
     IBV_FORK_DISABLED = 0
     IBV_FORK_ENABLED = 1
@@ -116,7 +116,7 @@ class ibv_fork_status(IntEnum):
 
 
 class ibv_event_type(IntEnum):
-    """Asynchronous events."""
+    """An asynchronous event."""
 
     IBV_EVENT_CQ_ERR = 0
     IBV_EVENT_QP_FATAL = 1
@@ -153,7 +153,7 @@ class ibv_port_state(IntEnum):
 
 
 class ibv_port_cap_flags(IntEnum):
-    """PortInfo's CapabilityMask."""
+    """The CapabilityMask of PortInfo."""
 
     IBV_PORT_SM = 2
     IBV_PORT_NOTICE_SUP = 4
@@ -182,7 +182,7 @@ class ibv_port_cap_flags(IntEnum):
 
 
 class ibv_port_cap_flags2(IntEnum):
-    """PortInfo's CapabilityMask2."""
+    """The CapabilityMask2 of PortInfo."""
 
     IBV_PORT_SET_NODE_DESC_SUP = 1
     IBV_PORT_INFO_EXT_SUP = 2
@@ -195,7 +195,7 @@ class ibv_port_cap_flags2(IntEnum):
 
 
 class ibv_mtu(IntEnum):
-    """MTU codes: 128 << code bytes."""
+    """The code of an MTU: 128 << code bytes."""
 
     IBV_MTU_256 = 1
     IBV_MTU_512 = 2
@@ -205,7 +205,7 @@ class ibv_mtu(IntEnum):
 
 
 class ibv_gid_type(IntEnum):
-    """What a GID is used by."""
+    """The protocol that uses a GID."""
 
     IBV_GID_TYPE_IB = 0
     IBV_GID_TYPE_ROCE_V1 = 1
@@ -220,7 +220,7 @@ class ibv_gid_type_sysfs(IntEnum):
 
 
 class ibv_access_flags(IntEnum):
-    """What may be done with memory, and by whom."""
+    """The access rights of a memory region."""
 
     IBV_ACCESS_LOCAL_WRITE = 1
     IBV_ACCESS_REMOTE_WRITE = 2
@@ -236,7 +236,7 @@ class ibv_access_flags(IntEnum):
 
 
 class ibv_rereg_mr_flags(IntEnum):
-    """What a re-registration changes."""
+    """The parts of a memory region that a re-registration changes."""
 
     IBV_REREG_MR_CHANGE_TRANSLATION = 1
     IBV_REREG_MR_CHANGE_PD = 2
@@ -244,7 +244,7 @@ class ibv_rereg_mr_flags(IntEnum):
 
 
 class ibv_rereg_mr_err_code(IntEnum):
-    """How far a failed re-registration got."""
+    """The state in which a failed re-registration left the region."""
 
     IBV_REREG_MR_ERR_INPUT = -1
     IBV_REREG_MR_ERR_DONT_FORK_NEW = -2
@@ -254,7 +254,7 @@ class ibv_rereg_mr_err_code(IntEnum):
 
 
 class ibv_mr_init_attr_mask(IntEnum):
-    """Which fields of an extended registration are given."""
+    """The fields that are set in an extended registration."""
 
     IBV_REG_MR_MASK_IOVA = 1
     IBV_REG_MR_MASK_ADDR = 2
@@ -265,28 +265,28 @@ class ibv_mr_init_attr_mask(IntEnum):
 
 
 class ibv_mw_type(IntEnum):
-    """Who binds a memory window: the driver (1) or a work request (2)."""
+    """The type of a memory window: bound by the driver (1) or by a work request (2)."""
 
     IBV_MW_TYPE_1 = 1
     IBV_MW_TYPE_2 = 2
 
 
 class ibv_placement_type(IntEnum):
-    """How far a flush must push the data."""
+    """The placement that a flush guarantees."""
 
     IBV_FLUSH_GLOBAL = 1
     IBV_FLUSH_PERSISTENT = 2
 
 
 class ibv_selectivity_level(IntEnum):
-    """How much of a memory region a flush covers."""
+    """The extent of a memory region that a flush covers."""
 
     IBV_FLUSH_MR = 1
     IBV_FLUSH_RANGE = 0
 
 
 class ibv_dmah_init_attr_mask(IntEnum):
-    """Which fields of DMAHandleInitAttr are given."""
+    """The fields that are set in DMAHandleInitAttr."""
 
     IBV_DMAH_INIT_ATTR_MASK_CPU_ID = 1
     IBV_DMAH_INIT_ATTR_MASK_PH = 2
@@ -294,14 +294,14 @@ class ibv_dmah_init_attr_mask(IntEnum):
 
 
 class ibv_tph_mem_type(IntEnum):
-    """PCIe processing hints: kind of memory."""
+    """The memory type in PCIe processing hints."""
 
     IBV_TPH_MEM_TYPE_VM = 0
     IBV_TPH_MEM_TYPE_PM = 1
 
 
 class ibv_parent_domain_init_attr_mask(IntEnum):
-    """Which fields of ParentDomainInitAttr are given."""
+    """The fields that are set in ParentDomainInitAttr."""
 
     IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS = 1
     IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT = 2
@@ -309,7 +309,7 @@ class ibv_parent_domain_init_attr_mask(IntEnum):
 
 
 class ibv_xrcd_init_attr_mask(IntEnum):
-    """Which fields of XRCDInitAttr are given."""
+    """The fields that are set in XRCDInitAttr."""
 
     IBV_XRCD_INIT_ATTR_FD = 1
     IBV_XRCD_INIT_ATTR_OFLAGS = 2

@@ -25,7 +25,7 @@ RDMA_OPTION_ID_ACK_TIMEOUT = 3
 
 
 class rdma_cm_event_type(IntEnum):
-    """Events of a connection."""
+    """An event of a connection."""
 
     RDMA_CM_EVENT_ADDR_RESOLVED = 0
     RDMA_CM_EVENT_ADDR_ERROR = 1
@@ -48,7 +48,7 @@ class rdma_cm_event_type(IntEnum):
 
 
 class rdma_port_space(IntEnum):
-    """Who a service number belongs to."""
+    """The port space of a service number."""
 
     RDMA_PS_IPOIB = 2
     RDMA_PS_TCP = 0x106
@@ -57,14 +57,14 @@ class rdma_port_space(IntEnum):
 
 
 class rdma_cm_join_mc_attr_mask(IntEnum):
-    """Which fields of JoinMCAttrEx are given."""
+    """The fields that are set in JoinMCAttrEx."""
 
     RDMA_CM_JOIN_MC_ATTR_ADDRESS = 1
     RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS = 2
 
 
 class rdma_cm_mc_join_flags(IntEnum):
-    """How a multicast group is joined."""
+    """The way a multicast group is joined."""
 
     RDMA_MC_JOIN_FLAG_FULLMEMBER = 0
     RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER = 1

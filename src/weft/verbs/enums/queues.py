@@ -12,7 +12,7 @@ class ibv_qp_type(IntEnum):
     IBV_QPT_RC = 2
     IBV_QPT_UC = 3
     IBV_QPT_UD = 4
-    IBV_QPT_RD = 7  # weft's own: libibverbs has no reliable datagrams, and nobody ever used this number
+    IBV_QPT_RD = 7  # weft's own: libibverbs has no reliable datagrams, and no program uses this number
     IBV_QPT_RAW_PACKET = 8
     IBV_QPT_XRC_SEND = 9
     IBV_QPT_XRC_RECV = 10
@@ -33,7 +33,7 @@ class ibv_qp_state(IntEnum):
 
 
 class ibv_mig_state(IntEnum):
-    """Automatic path migration."""
+    """The state of automatic path migration."""
 
     IBV_MIG_MIGRATED = 0
     IBV_MIG_REARM = 1
@@ -41,7 +41,7 @@ class ibv_mig_state(IntEnum):
 
 
 class ibv_qp_attr_mask(IntEnum):
-    """Which attributes a modification of a queue pair carries."""
+    """The attributes that a modification of a queue pair sets."""
 
     IBV_QP_STATE = 1
     IBV_QP_CUR_STATE = 2
@@ -68,7 +68,7 @@ class ibv_qp_attr_mask(IntEnum):
 
 
 class ibv_qp_init_attr_mask(IntEnum):
-    """Which fields of QPInitAttrEx are given."""
+    """The fields that are set in QPInitAttrEx."""
 
     IBV_QP_INIT_ATTR_PD = 1
     IBV_QP_INIT_ATTR_XRCD = 2
@@ -80,7 +80,7 @@ class ibv_qp_init_attr_mask(IntEnum):
 
 
 class ibv_qp_create_flags(IntEnum):
-    """Options of a new queue pair."""
+    """The options of a new queue pair."""
 
     IBV_QP_CREATE_BLOCK_SELF_MCAST_LB = 2
     IBV_QP_CREATE_SCATTER_FCS = 0x100
@@ -90,7 +90,7 @@ class ibv_qp_create_flags(IntEnum):
 
 
 class ibv_qp_create_send_ops_flags(IntEnum):
-    """Operations that an extended queue pair will post."""
+    """The operations that an extended queue pair can post."""
 
     IBV_QP_EX_WITH_RDMA_WRITE = 1
     IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM = 2
@@ -108,20 +108,20 @@ class ibv_qp_create_send_ops_flags(IntEnum):
 
 
 class ibv_query_qp_data_in_order_flags(IntEnum):
-    """How an in-order query is answered."""
+    """The form of the result of an in-order query."""
 
     IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS = 1
 
 
 class ibv_query_qp_data_in_order_caps(IntEnum):
-    """How much of a message arrives in order."""
+    """The extent of a message that arrives in order."""
 
     IBV_QUERY_QP_DATA_IN_ORDER_WHOLE_MSG = 1
     IBV_QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES = 2
 
 
 class ibv_qp_attach_comp_cntr_op(IntEnum):
-    """Operations that a completion counter counts."""
+    """The operations that a completion counter counts."""
 
     IBV_QP_ATTACH_COMP_CNTR_OP_SEND = 1
     IBV_QP_ATTACH_COMP_CNTR_OP_RECV = 2
@@ -132,7 +132,7 @@ class ibv_qp_attach_comp_cntr_op(IntEnum):
 
 
 class ibv_wr_opcode(IntEnum):
-    """What a send work request does."""
+    """The operation of a send work request."""
 
     IBV_WR_RDMA_WRITE = 0
     IBV_WR_RDMA_WRITE_WITH_IMM = 1
@@ -150,7 +150,7 @@ class ibv_wr_opcode(IntEnum):
 
 
 class ibv_send_flags(IntEnum):
-    """Flags of a send work request."""
+    """The flags of a send work request."""
 
     IBV_SEND_FENCE = 1
     IBV_SEND_SIGNALED = 2
@@ -160,7 +160,7 @@ class ibv_send_flags(IntEnum):
 
 
 class ibv_wc_status(IntEnum):
-    """How a work request ended."""
+    """The completion status of a work request."""
 
     IBV_WC_SUCCESS = 0
     IBV_WC_LOC_LEN_ERR = 1
@@ -189,7 +189,7 @@ class ibv_wc_status(IntEnum):
 
 
 class ibv_wc_opcode(IntEnum):
-    """Which work request ended; receives have bit 7."""
+    """The operation that completed; receives have bit 7."""
 
     IBV_WC_SEND = 0
     IBV_WC_RDMA_WRITE = 1
@@ -213,7 +213,7 @@ class ibv_wc_opcode(IntEnum):
 
 
 class ibv_wc_flags(IntEnum):
-    """Which fields of a completion are valid."""
+    """The fields of a completion that are valid."""
 
     IBV_WC_GRH = 1
     IBV_WC_WITH_IMM = 2
@@ -225,21 +225,21 @@ class ibv_wc_flags(IntEnum):
 
 
 class ibv_cq_init_attr_mask(IntEnum):
-    """Which fields of CqInitAttrEx are given."""
+    """The fields that are set in CqInitAttrEx."""
 
     IBV_CQ_INIT_ATTR_MASK_FLAGS = 1
     IBV_CQ_INIT_ATTR_MASK_PD = 2
 
 
 class ibv_create_cq_attr_flags(IntEnum):
-    """Options of an extended completion queue."""
+    """The options of an extended completion queue."""
 
     IBV_CREATE_CQ_ATTR_SINGLE_THREADED = 1
     IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN = 2
 
 
 class ibv_create_cq_wc_flags(IntEnum):
-    """Fields that an extended completion queue keeps."""
+    """The fields that an extended completion queue stores."""
 
     IBV_WC_EX_WITH_BYTE_LEN = 1
     IBV_WC_EX_WITH_IMM = 2
@@ -256,7 +256,7 @@ class ibv_create_cq_wc_flags(IntEnum):
 
 
 class ibv_srq_type(IntEnum):
-    """Kinds of shared receive queue."""
+    """The type of a shared receive queue."""
 
     IBV_SRQT_BASIC = 0
     IBV_SRQT_XRC = 1
@@ -264,14 +264,14 @@ class ibv_srq_type(IntEnum):
 
 
 class ibv_srq_attr_mask(IntEnum):
-    """What a modification of a shared receive queue changes."""
+    """The attributes that a modification of a shared receive queue sets."""
 
     IBV_SRQ_MAX_WR = 1
     IBV_SRQ_LIMIT = 2
 
 
 class ibv_srq_init_attr_mask(IntEnum):
-    """Which fields of SrqInitAttrEx are given."""
+    """The fields that are set in SrqInitAttrEx."""
 
     IBV_SRQ_INIT_ATTR_TYPE = 1
     IBV_SRQ_INIT_ATTR_PD = 2
@@ -281,7 +281,7 @@ class ibv_srq_init_attr_mask(IntEnum):
 
 
 class ibv_ops_wr_opcode(IntEnum):
-    """Tag-matching operations on a shared receive queue."""
+    """A tag-matching operation on a shared receive queue."""
 
     IBV_WR_TAG_ADD = 0
     IBV_WR_TAG_DEL = 1
@@ -289,14 +289,14 @@ class ibv_ops_wr_opcode(IntEnum):
 
 
 class ibv_ops_flags(IntEnum):
-    """Flags of a tag-matching operation."""
+    """The flags of a tag-matching operation."""
 
     IBV_OPS_SIGNALED = 1
     IBV_OPS_TM_SYNC = 2
 
 
 class ibv_tmh_op(IntEnum):
-    """Operation codes of the tag-matching header."""
+    """The operation code of the tag-matching header."""
 
     IBV_TMH_NO_TAG = 0
     IBV_TMH_RNDV = 1

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class ibv_flow_attr_type(IntEnum):
-    """Kinds of flow rule."""
+    """The type of a flow rule."""
 
     IBV_FLOW_ATTR_NORMAL = 0
     IBV_FLOW_ATTR_ALL_DEFAULT = 1
@@ -16,14 +16,14 @@ class ibv_flow_attr_type(IntEnum):
 
 
 class ibv_flow_flags(IntEnum):
-    """Options of a flow rule."""
+    """The options of a flow rule."""
 
     IBV_FLOW_ATTR_FLAGS_DONT_TRAP = 2
     IBV_FLOW_ATTR_FLAGS_EGRESS = 4
 
 
 class ibv_flow_spec_type(IntEnum):
-    """Headers that a flow rule matches, and its actions."""
+    """A header that a flow rule matches, or an action of the rule."""
 
     IBV_FLOW_SPEC_ETH = 0x20
     IBV_FLOW_SPEC_IPV4 = 0x30
@@ -43,20 +43,20 @@ class ibv_flow_spec_type(IntEnum):
 
 
 class ibv_counter_description(IntEnum):
-    """What a flow counter counts."""
+    """The quantity that a flow counter counts."""
 
     IBV_COUNTER_PACKETS = 0
     IBV_COUNTER_BYTES = 1
 
 
 class ibv_read_counters_flags(IntEnum):
-    """How flow counters are read."""
+    """The way flow counters are read."""
 
     IBV_READ_COUNTERS_ATTR_PREFER_CACHED = 1
 
 
 class ibv_wq_type(IntEnum):
-    """Kinds of work queue."""
+    """The type of a work queue."""
 
     IBV_WQT_RQ = 0
 
@@ -71,7 +71,7 @@ class ibv_wq_state(IntEnum):
 
 
 class ibv_wq_flags(IntEnum):
-    """Options of a work queue."""
+    """The options of a work queue."""
 
     IBV_WQ_FLAGS_CVLAN_STRIPPING = 1
     IBV_WQ_FLAGS_SCATTER_FCS = 2
@@ -80,13 +80,13 @@ class ibv_wq_flags(IntEnum):
 
 
 class ibv_wq_init_attr_mask(IntEnum):
-    """Which fields of WQInitAttr are given."""
+    """The fields that are set in WQInitAttr."""
 
     IBV_WQ_INIT_ATTR_FLAGS = 1
 
 
 class ibv_wq_attr_mask(IntEnum):
-    """What a modification of a work queue changes."""
+    """The attributes that a modification of a work queue sets."""
 
     IBV_WQ_ATTR_STATE = 1
     IBV_WQ_ATTR_CURR_STATE = 2
@@ -94,13 +94,13 @@ class ibv_wq_attr_mask(IntEnum):
 
 
 class ibv_rx_hash_function_flags(IntEnum):
-    """Hash functions of receive-side scaling."""
+    """A hash function of receive-side scaling."""
 
     IBV_RX_HASH_FUNC_TOEPLITZ = 1
 
 
 class ibv_rx_hash_fields(IntEnum):
-    """Header fields that receive-side scaling hashes."""
+    """The header fields that receive-side scaling hashes."""
 
     IBV_RX_HASH_SRC_IPV4 = 1
     IBV_RX_HASH_DST_IPV4 = 2

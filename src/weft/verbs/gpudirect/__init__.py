@@ -1,1 +1,1 @@
-"""Memory of GPUs, registered and moved like any other."""
+"""Register and move memory of GPUs like host memory."""

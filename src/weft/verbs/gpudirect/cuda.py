@@ -1,7 +1,7 @@
-"""NVIDIA's driver, as much as moving memory needs of it: whose an address is, copies, memory of other processes.
+"""Call NVIDIA's driver: find the GPU of an address, copy, map memory of other processes.
 
-It is called by ctypes: neither torch nor CuPy is needed. It is loaded when memory of a GPU is registered, and found if
-another library has loaded it.
+The calls use ctypes: neither torch nor CuPy is needed. The driver is loaded when memory of a GPU is registered, unless
+another library has loaded it already.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NON_BLOCKING, _LAZY_PEER_ACCESS = 1, 1
 _NOT_INITIALIZED = 3
 _ON_DEVICE = 2  # CU_MEMORYTYPE_DEVICE
 _CONTEXT = 1  # CU_POINTER_ATTRIBUTE_CONTEXT
-# What is asked of an address: CONTEXT, MEMORY_TYPE, IS_MANAGED, DEVICE_ORDINAL, IS_LEGACY_CUDA_IPC_CAPABLE,
+# The attributes to query of an address: CONTEXT, MEMORY_TYPE, IS_MANAGED, DEVICE_ORDINAL, IS_LEGACY_CUDA_IPC_CAPABLE,
 # RANGE_START_ADDR, RANGE_SIZE, BUFFER_ID.
 _ATTRIBUTES = (ctypes.c_int * 8)(1, 2, 8, 9, 10, 11, 12, 7)
 
@@ -67,7 +67,7 @@ _COPIES = {kind: f"cuMemcpy{kind}Async_v2" for kind in ("DtoD", "HtoD", "DtoH")}
 
 
 class CudaError(Exception):
-    """The driver refused, or the memory cannot be used; `code` is the errno for it."""
+    """An error of the driver, or memory that cannot be used; `code` is the errno for it."""
 
     def __init__(self, reason: str, code: int = errno.EIO) -> None:
         super().__init__(reason)
@@ -76,7 +76,7 @@ class CudaError(Exception):
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Allocation:
-    """One allocation on a GPU: of this process, or of another and mapped here. `owner` keeps it."""
+    """An allocation on a GPU, of this process, or of another one and mapped here. `owner` keeps it alive."""
 
     driver: Driver
     context: int
@@ -84,24 +84,24 @@ class Allocation:
     start: int
     size: int
     owner: object = None
-    number: int = 0  # that no other one of this process has, ever
+    number: int = 0  # unique in this process, never reused
     _reference: tuple[bytes, bytes] | None = field(default=None, init=False)
 
     def reference(self) -> tuple[bytes, bytes]:
-        """UUID of the GPU, and the handle with which another process maps the allocation."""
+        """Return the GPU's UUID and the handle with which another process maps the allocation."""
         if self._reference is None:
             self._reference = self.driver.uuid(self.device), self.driver.handle(self)
         return self._reference
 
     def put(self, address: int, data: bytes | memoryview) -> None:
-        """From host memory."""
+        """Copy host memory to an address of the allocation."""
         if len(data):
             source = np.frombuffer(data, np.uint8)
             self.driver.copy("HtoD", self.context, address, int(source.ctypes.data), len(source))
 
 
 class Driver:
-    """What is used of libcuda. `copied_bytes` counts by kind: DtoD, HtoD (from the host), DtoH (to the host)."""
+    """The interface to libcuda. `copied_bytes` counts by direction: DtoD, HtoD (from the host), DtoH (to the host)."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
@@ -111,7 +111,7 @@ class Driver:
         self._lock = threading.RLock()
         self._streams: dict[int, int] = {}  # by context
         self._primaries: dict[int, int] = {}  # contexts, by ordinal
-        self._opened: OrderedDict[bytes, Allocation] = OrderedDict()  # by handle, the one used last at the end
+        self._opened: OrderedDict[bytes, Allocation] = OrderedDict()  # by handle, least recently used first
 
     def call(self, name: str, *arguments: object) -> None:
         code = getattr(self._library, name)(*arguments)
@@ -122,13 +122,13 @@ class Driver:
         name, meaning = ctypes.c_char_p(), ctypes.c_char_p()
         self._library.cuGetErrorName(code, ctypes.byref(name))
         self._library.cuGetErrorString(code, ctypes.byref(meaning))
-        said = f"{(name.value or b'error').decode()} ({code}), {(meaning.value or b'of no name').decode()}"
+        text = f"{(name.value or b'error').decode()} ({code}), {(meaning.value or b'unknown').decode()}"
         hint = "; a forked process cannot use the GPU of its parent: start it by spawn"
-        return said + hint if code == _NOT_INITIALIZED else said
+        return text + hint if code == _NOT_INITIALIZED else text
 
     @contextlib.contextmanager
     def _current(self, context: int) -> Iterator[None]:
-        """The context of this thread; the program's own is back afterwards."""
+        """Make a context current in this thread, and restore the program's own afterwards."""
         now = _pointer()
         self.call("cuCtxGetCurrent", ctypes.byref(now))
         if now.value == context:
@@ -140,19 +140,19 @@ class Driver:
         finally:
             self.call("cuCtxPopCurrent_v2", ctypes.byref(_pointer()))
 
-    # -- whose memory -------------------------------------------------------------------------------------------------
+    # -- addresses ----------------------------------------------------------------------------------------------------
 
     def allocation_at(
         self, address: int, length: int, owner: object = None, *, for_others: bool = True
     ) -> Allocation | None:
-        """None if the address is not a GPU's. Managed memory is the host's too, and treated as such.
+        """Return a GPU's allocation, None for host memory. Managed memory counts as host memory.
 
-        What is not for others needs no handle: if it has none, its bytes alone are taken for the allocation.
+        Without `for_others` no handle is needed: memory without a handle becomes an allocation of its own.
         """
-        found = self._attributes(address)
-        if found is None or found[1] != _ON_DEVICE or found[2]:
+        attributes = self._attributes(address)
+        if attributes is None or attributes[1] != _ON_DEVICE or attributes[2]:
             return None
-        context, _, _, device, has_handle, start, size, number = found
+        context, _, _, device, has_handle, start, size, number = attributes
         if not for_others and not (has_handle and context):
             return Allocation(self, self._primary(device), device, address, length, owner)
         if not start <= address <= address + length <= start + size:
@@ -169,18 +169,18 @@ class Driver:
         return Allocation(self, context, device, start, size, owner, number)
 
     def has(self, address: int) -> bool:
-        """Whether the processor cannot read there."""
-        found = self._attributes(address)
-        return found is not None and found[1] == _ON_DEVICE and not found[2]
+        """Return whether an address is on a GPU, where the processor cannot read."""
+        attributes = self._attributes(address)
+        return attributes is not None and attributes[1] == _ON_DEVICE and not attributes[2]
 
     def context_of(self, address: int) -> int:
-        """That in which memory of this process was allocated."""
-        found = _pointer()
-        self.call("cuPointerGetAttribute", ctypes.byref(found), _CONTEXT, address)
-        return found.value or 0
+        """Return the context in which memory of this process was allocated."""
+        context = _pointer()
+        self.call("cuPointerGetAttribute", ctypes.byref(context), _CONTEXT, address)
+        return context.value or 0
 
     def _attributes(self, address: int) -> list[int] | None:
-        """As in _ATTRIBUTES; None if this process does not use CUDA."""
+        """Return the values of _ATTRIBUTES; None if this process does not use CUDA."""
         values = (ctypes.c_uint64 * len(_ATTRIBUTES))()
         places = (_pointer * len(_ATTRIBUTES))(
             *(ctypes.addressof(values) + 8 * index for index in range(len(_ATTRIBUTES)))
@@ -191,7 +191,7 @@ class Driver:
     # -- copies -------------------------------------------------------------------------------------------------------
 
     def copy(self, kind: str, context: int, to: int, source: int, length: int) -> None:
-        """Done when it returns."""
+        """Copy and wait for the end of the copy."""
         with self._current(context):
             stream = self._streams.get(context) or self._stream(context)
             self.call(_COPIES[kind], to, source, length, stream)
@@ -199,31 +199,31 @@ class Driver:
         self.copied_bytes[kind] += length
 
     def _stream(self, context: int) -> int:
-        """One of our own: what the program does on its streams neither waits for us nor we for it."""
+        """Return a stream of weft's own, so that copies and the program's streams do not wait for each other."""
         with self._lock:
             if context not in self._streams:
-                made = _pointer()
-                self.call("cuStreamCreate", ctypes.byref(made), _NON_BLOCKING)
-                self._streams[context] = made.value or 0
+                stream = _pointer()
+                self.call("cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING)
+                self._streams[context] = stream.value or 0
             return self._streams[context]
 
     # -- between processes --------------------------------------------------------------------------------------------
 
     def uuid(self, ordinal: int) -> bytes:
-        """The ordinal of a GPU depends on what a process is allowed to see."""
-        device, found = ctypes.c_int(), (ctypes.c_char * 16)()
+        """Return the UUID of a GPU. Its ordinal depends on CUDA_VISIBLE_DEVICES of the process."""
+        device, uuid = ctypes.c_int(), (ctypes.c_char * 16)()
         self.call("cuDeviceGet", ctypes.byref(device), ordinal)
-        self.call("cuDeviceGetUuid_v2", found, device)
-        return found.raw
+        self.call("cuDeviceGetUuid_v2", uuid, device)
+        return uuid.raw
 
     def handle(self, allocation: Allocation) -> bytes:
-        made = _Handle()
+        handle = _Handle()
         with self._current(allocation.context):
-            self.call("cuIpcGetMemHandle", ctypes.byref(made), allocation.start)
-        return bytes(made.reserved)
+            self.call("cuIpcGetMemHandle", ctypes.byref(handle), allocation.start)
+        return bytes(handle.reserved)
 
     def opened(self, uuid: bytes, handle: bytes, size: int) -> Allocation:
-        """The allocation that another process has a handle of; CudaError if this one does not see the GPU."""
+        """Map the allocation of another process by its handle. Raise CudaError if this process does not see the GPU."""
         with self._lock:
             if handle in self._opened:
                 self._opened.move_to_end(handle)
@@ -231,8 +231,8 @@ class Driver:
             ordinal, address = self._ordinal(uuid), _address()
             context = self._primary(ordinal)
             with self._current(context):
-                wanted = _Handle.from_buffer_copy(handle)
-                self.call("cuIpcOpenMemHandle_v2", ctypes.byref(address), wanted, _LAZY_PEER_ACCESS)
+                value = _Handle.from_buffer_copy(handle)
+                self.call("cuIpcOpenMemHandle_v2", ctypes.byref(address), value, _LAZY_PEER_ACCESS)
             allocation = Allocation(self, context, ordinal, address.value, size)
             self._at_end_of(allocation, "cuIpcCloseMemHandle")
             self._opened[handle] = allocation
@@ -246,10 +246,10 @@ class Driver:
         for ordinal in range(count.value):
             if self.uuid(ordinal) == uuid:
                 return ordinal
-        raise CudaError(f"this process does not see GPU {uuid.hex()}: CUDA_VISIBLE_DEVICES", errno.ENODEV)
+        raise CudaError(f"this process does not see GPU {uuid.hex()}: add it to CUDA_VISIBLE_DEVICES", errno.ENODEV)
 
     def _primary(self, ordinal: int) -> int:
-        """The context that CUDA's runtime uses, and with it PyTorch."""
+        """Return the primary context of a GPU, which CUDA's runtime and PyTorch use."""
         with self._lock:
             if ordinal not in self._primaries:
                 device, context = ctypes.c_int(), _pointer()
@@ -259,7 +259,7 @@ class Driver:
             return self._primaries[ordinal]
 
     def allocate(self, ordinal: int, size: int) -> Allocation:
-        """Memory that others can map, whatever the program's own allocator does; free when the object goes."""
+        """Allocate memory that other processes can map; it is freed with the returned object."""
         context, address = self._primary(ordinal), _address()
         with self._current(context):
             self.call("cuMemAlloc_v2", ctypes.byref(address), size)
@@ -268,7 +268,7 @@ class Driver:
         return allocation
 
     def _at_end_of(self, allocation: Allocation, call: str) -> None:
-        """When nobody uses it any more."""
+        """Call the driver when the allocation has no references left."""
         weakref.finalize(allocation, self._end, call, allocation.context, allocation.start).atexit = False
 
     def _end(self, call: str, context: int, address: int) -> None:
@@ -287,23 +287,23 @@ def _library() -> Driver:
 
 @functools.cache
 def driver() -> Driver:
-    """Load and begin; PyverbsUserError if this machine has none."""
+    """Load and initialize the driver. Raise PyverbsUserError if this machine has none."""
     try:
-        found = _library()
-        found.call("cuInit", 0)
+        library = _library()
+        library.call("cuInit", 0)
     except (OSError, AttributeError, CudaError) as error:
         raise PyverbsUserError(
             f"memory of a GPU needs NVIDIA's driver, {LIBRARY}: {error}\n"
             "  Install the driver (in a container: run it with the GPU, docker run --gpus all), or register a copy in"
             " host memory: it.cpu(), it.get()."
         ) from error
-    return found
+    return library
 
 
 def loaded() -> Driver | None:
-    """The driver, if something in this process has loaded it already: an address can only then be a GPU's.
+    """Return the driver if this process has loaded it: only then an address can belong to a GPU.
 
-    It is not begun here, or processes that are forked later could not use it.
+    It is not initialized here, because processes that are forked later could not use it.
     """
     try:
         if in_use() is None and not _find_loaded(_libraries_loaded()):
@@ -315,7 +315,7 @@ def loaded() -> Driver | None:
 
 @functools.lru_cache(maxsize=1)
 def _find_loaded(libraries: int) -> bool:
-    """Return whether the driver is among so many libraries: looking for it reads folders, for each registration."""
+    """Return whether the driver is loaded. The search reads folders: it runs again only if `libraries` changes."""
     try:
         ctypes.CDLL(LIBRARY, mode=os.RTLD_NOW | os.RTLD_NOLOAD)
     except OSError:
@@ -324,7 +324,7 @@ def _find_loaded(libraries: int) -> bool:
 
 
 class _LoadedObject(ctypes.Structure):
-    """dl_phdr_info of link.h."""
+    """The structure dl_phdr_info of link.h."""
 
     _fields_ = (
         ("address", ctypes.c_void_p),
@@ -339,7 +339,7 @@ class _LoadedObject(ctypes.Structure):
 _Visit = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_LoadedObject), ctypes.c_size_t, ctypes.c_void_p)
 
 
-# It stops at the first: each object says it of all.
+# Stop at the first object: each has the count of all.
 _ever_loaded = _Visit(lambda loaded, _size, _data: int(loaded.contents.ever_loaded) & 0x7FFF_FFFF)
 
 
@@ -355,11 +355,11 @@ def _libraries_loaded() -> int:
 
 
 def in_use() -> Driver | None:
-    """The driver, if it was looked for before and found; asking costs nothing."""
+    """Return the driver if an earlier call found it; this costs nothing."""
     return _in_use[0] if _in_use else None
 
 
 def allocation_at(address: int, length: int) -> Allocation | None:
-    """None if the address is not a GPU's; CudaError if it is and cannot be registered."""
-    found = loaded()
-    return found.allocation_at(address, length) if found is not None else None
+    """Return a GPU's allocation, None for host memory. Raise CudaError if the memory cannot be registered."""
+    library = loaded()
+    return library.allocation_at(address, length) if library is not None else None

@@ -1,16 +1,16 @@
-"""Memory of NVIDIA GPUs: registered like any other, and moved by the GPU itself.
+"""Register memory of NVIDIA GPUs, and let the GPU move it.
 
-    device_span(tensor)      where an object's memory is, if it is a GPU's: torch, CuPy, numba, __cuda_array_interface__
-    DeviceBytes              what a message holds of such memory: not the bytes, but where they are
-    shown, reach             what a region shows of its allocation, and how another process gets there by that
+    device_span(tensor)      the memory of an object on a GPU: torch, CuPy, numba, __cuda_array_interface__
+    DeviceBytes              a reference to such memory in a message, instead of the bytes
+    publish, reach           publish the allocation of a region, and map it in another process
 
 Between two regions on GPUs of one machine the bytes take one copy, which the GPU makes: within a process by the
 addresses, between processes by CUDA IPC. Over a shared-memory path the sender maps the receiver's allocation and copies
 (`gpu_copies`); else the message holds the handle of the allocation, and the receiver maps it. The acknowledgement
-follows the copy, so the sender's memory is free when its completion says so. To and from host memory it is one copy
+follows the copy, so the sender's memory can be reused after its completion. To and from host memory it is one copy
 too.
 
-As with GPUDirect in hardware the adapter knows nothing of streams: finish what writes a tensor before you post it
+As with GPUDirect in hardware the adapter ignores streams: wait for kernels that write a tensor before you post it
 (`torch.cuda.synchronize()`, an event); when the completion is polled the bytes are there for every kernel after it.
 """
 
@@ -32,7 +32,7 @@ SHOWN_BYTES = _SHOWN.size
 
 
 class Part(NamedTuple):
-    """Some bytes of an allocation."""
+    """A range of an allocation."""
 
     allocation: Allocation
     address: int
@@ -40,7 +40,7 @@ class Part(NamedTuple):
 
 
 class DeviceBytes:
-    """Bytes on GPUs, as a message has them: they have a length and slices, and stay where they are until copied."""
+    """A sequence of bytes on GPUs, for a message. It has a length and slices, and is not copied until `copy_to`."""
 
     __slots__ = ("_length", "parts")
 
@@ -51,27 +51,27 @@ class DeviceBytes:
     def __len__(self) -> int:
         return self._length
 
-    def __getitem__(self, wanted: slice) -> DeviceBytes:
-        begin, end, step = wanted.indices(self._length)
+    def __getitem__(self, part: slice) -> DeviceBytes:
+        begin, end, step = part.indices(self._length)
         if step != 1:
             raise ValueError("bytes on a GPU have no slices with steps")
-        found, at = [], 0
+        parts, at = [], 0
         for allocation, address, length in self.parts:
             low, high = max(begin - at, 0), min(end - at, length)
             if low < high:
-                found.append(Part(allocation, address + low, high - low))
+                parts.append(Part(allocation, address + low, high - low))
             at += length
-        return DeviceBytes(tuple(found))
+        return DeviceBytes(tuple(parts))
 
     def copy_to(self, address: int, allocation: Allocation | None) -> None:
-        """To a GPU, or to host memory; they are there when it returns."""
+        """Copy to a GPU, or to host memory, and wait for the end of the copy."""
         for part in self.parts:
             kind, place = ("DtoH", part.allocation) if allocation is None else ("DtoD", allocation)
             place.driver.copy(kind, place.context, address, part.address, part.length)
             address += part.length
 
     def to_host(self) -> memoryview:
-        """A copy."""
+        """Return a copy in host memory."""
         copy = np.empty(self._length, np.uint8)
         self.copy_to(int(copy.ctypes.data), None)
         return copy.data
@@ -82,7 +82,7 @@ class DeviceBytes:
     # -- between processes --------------------------------------------------------------------------------------------
 
     def pack(self) -> bytes:
-        """What another process of this machine needs to find them."""
+        """Return a reference with which another process of this machine maps the bytes."""
         return b"".join(
             _REFERENCE.pack(*allocation.reference(), allocation.size, address - allocation.start, length)
             for allocation, address, length in self.parts
@@ -90,7 +90,7 @@ class DeviceBytes:
 
     @classmethod
     def unpack(cls, data: bytes) -> DeviceBytes:
-        """Those of another process; CudaError if this one does not reach them."""
+        """Map bytes of another process. Raise CudaError if this process cannot reach them."""
         parts = []
         try:
             for uuid, handle, size, offset, length in _REFERENCE.iter_unpack(data):
@@ -103,30 +103,30 @@ class DeviceBytes:
         return cls(tuple(parts))
 
 
-def shown(allocation: Allocation) -> bytes:
-    """For others who may write there, or read."""
+def publish(allocation: Allocation) -> bytes:
+    """Return a reference with which other processes read and write an allocation."""
     return _SHOWN.pack(*allocation.reference(), allocation.size, allocation.start)
 
 
 def reach(data: bytes, address: int) -> tuple[Allocation, int]:
-    """What another process has shown, mapped here, and where its address is; CudaError if this one cannot."""
+    """Map an allocation that another process published; return it and its address here. Raise CudaError on failure."""
     uuid, handle, size, start = _SHOWN.unpack(data)
     allocation = driver().opened(uuid, handle, size)
     return allocation, address - start + allocation.start
 
 
 class Span(NamedTuple):
-    """Memory in one piece, of the host or of a GPU."""
+    """A contiguous range of memory of the host or of a GPU."""
 
     address: int
     nbytes: int
     writable: bool
     owner: object  # while it is alive the memory stays
-    device: Allocation | None = None  # of a GPU
+    device: Allocation | None = None  # on a GPU
 
 
 def device_span(obj: Any) -> Span | None:
-    """The memory of an object on a GPU, in one piece; None if the object is not on one."""
+    """Return the memory of an object on a GPU; None if the object is not on a GPU."""
     is_tensor = callable(getattr(obj, "data_ptr", None))
     fields = _of_torch(obj) if is_tensor else of_interface(obj, "__cuda_array_interface__")
     if fields is None:
@@ -142,12 +142,12 @@ def device_span(obj: Any) -> Span | None:
     except CudaError as error:
         raise PyverbsUserError(f"{name} cannot be registered: {error}") from error
     if allocation is None:
-        raise PyverbsUserError(f"{name} says that it is on a GPU, but at {address:#x} there is no memory of one")
+        raise PyverbsUserError(f"{name} claims to be on a GPU, but {address:#x} is not memory of a GPU")
     return Span(address, nbytes, writable, owner, allocation)
 
 
 def scattered(obj: Any, way_out: str) -> PyverbsUserError:
-    return PyverbsUserError(f"{name_of(obj)} does not lie in one piece: register a copy that does, {way_out}")
+    return PyverbsUserError(f"{name_of(obj)} is not contiguous: register a contiguous copy, {way_out}")
 
 
 def name_of(obj: Any) -> str:
@@ -156,7 +156,7 @@ def name_of(obj: Any) -> str:
 
 
 def _of_torch(tensor: Any) -> tuple[int, int, bool, object, bool] | None:
-    """Not by `__cuda_array_interface__`, which a tensor with a gradient or of 8-bit floats does not have."""
+    """Return the memory of a tensor; tensors with a gradient or of 8-bit floats have no `__cuda_array_interface__`."""
     if not getattr(tensor, "is_cuda", False):
         return None
     nbytes = int(tensor.numel() * tensor.element_size())
@@ -164,7 +164,7 @@ def _of_torch(tensor: Any) -> tuple[int, int, bool, object, bool] | None:
 
 
 def of_interface(obj: Any, name: str) -> tuple[int, int, bool, object, bool] | None:
-    """By `__cuda_array_interface__`, versions 2 and 3, or `__array_interface__`, version 3."""
+    """Return the memory by `__cuda_array_interface__`, versions 2 and 3, or `__array_interface__`, version 3."""
     fields = getattr(obj, name, None)
     if not isinstance(fields, dict) or not isinstance(fields.get("data"), tuple):
         return None

@@ -2,7 +2,7 @@
 
 A kernel that finds such memory asks for them here (`copying`), with the lock of the other end, as for any other copy:
 nobody takes the memory away meanwhile. The other process has left in the memory of its queues how its allocation is
-reached (`gpu.shown`), and this one maps it. What cannot be reached so goes in packets.
+reached (`gpu.publish`), and this one maps it. Memory that cannot be mapped is sent in packets.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class Regions:
         if not region.access:
             return kind | layout.NO_REFERENCE
         try:
-            reference = gpu.shown(device)
+            reference = gpu.publish(device)
             region.reference = region.reference or Block(self._memory, len(reference))
         except (CudaError, MemoryError):
             return 0
