@@ -108,12 +108,23 @@ def bound_name(node: ast.AST) -> str | None:
 
 def prose_of(text: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield each docstring, message and comment with its line: every string with a space, every comment."""
+    in_f_strings = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
-            yield node.lineno, " ".join(node.value.split())
+        if not isinstance(node, ast.JoinedStr | ast.Constant) or id(node) in in_f_strings:
+            continue
+        string = "".join(map(_literal, node.values if isinstance(node, ast.JoinedStr) else [node]))
+        if " " in string.strip():
+            yield node.lineno, " ".join(string.split())
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string.lstrip("#: ")
+
+
+def _literal(node: ast.AST) -> str:
+    """Return the text of a string or of a part of an f-string, `{}` for a value, and nothing for other nodes."""
+    if isinstance(node, ast.FormattedValue):
+        return "{}"
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def main(folders: list[str]) -> None:

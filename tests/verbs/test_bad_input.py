@@ -305,12 +305,12 @@ def test_nobody_receives(node, far):
 
 
 def test_what_cannot_be_made_is_refused_with_the_reason(node):
-    assert "entries" in refused(errno.EINVAL, CQ, node.ctx, 1 << 30)
+    assert "cqe" in refused(errno.EINVAL, CQ, node.ctx, 1 << 30)
     with pytest.raises(OverflowError):
         SGE(-1, 8, 0)
     with pytest.raises(OverflowError):
         SGE(0, 1 << 32, 0)
-    assert "at most" in refused(errno.EINVAL, lambda: node.qp(IBV_QPT_RC, cap=QPCap(max_send_wr=1 << 20)))
+    assert "max_send_wr" in refused(errno.EINVAL, lambda: node.qp(IBV_QPT_RC, cap=QPCap(max_send_wr=1 << 20)))
     assert "mapped" in refused(errno.EFAULT, MR, node.pd, 4096, IBV_ACCESS_LOCAL_WRITE, 4096)
     with pytest.raises(PyverbsUserError, match="num_sge"):
         SendWR(num_sge=2, sg=[node.sge(0, 1)])

@@ -7,7 +7,7 @@ import sys
 from weft.verbs.attributes.address import GID, AHAttr, GlobalRoute
 from weft.verbs.c.calls import operation
 from weft.verbs.c.objects import add, find
-from weft.verbs.pyverbs.addr import AH, answer
+from weft.verbs.pyverbs.addr import AH, reply_address
 from weft.verbs.pyverbs.context import Context
 from weft.verbs.pyverbs.pd import PD
 from weft.verbs.pyverbs.wc import WC
@@ -82,4 +82,4 @@ class AnswerTo(Record):
 @operation(AnswerTo)
 def answer_to(call: AnswerTo) -> None:
     wc = WC(slid=call.slid, sl=call.sl, dlid_path_bits=call.dlid_path_bits, wc_flags=call.wc_flags)
-    write_address(call.address, answer(find(call.context, Context), wc, call.grh, call.port_num))
+    write_address(call.address, reply_address(find(call.context, Context), wc, call.grh, call.port_num))

@@ -148,7 +148,7 @@ class Requester:
             return False
         qp, status = self.qp, ibv_wc_status.IBV_WC_SUCCESS
         if work.window is not None:
-            status = work.window.carry_out(qp.pd, qp.number)
+            status = work.window.execute(qp.pd, qp.number)
         elif work.invalidate is None or not qp.adapter.regions.invalidate(qp.pd, qp.number, work.invalidate):
             status = ibv_wc_status.IBV_WC_MW_BIND_ERR
         if status != ibv_wc_status.IBV_WC_SUCCESS:

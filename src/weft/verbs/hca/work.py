@@ -23,7 +23,7 @@ class Refused(Exception):
 class Binding(Protocol):
     """Of a window: what is bound to what."""
 
-    def carry_out(self, pd: object, qp_num: int) -> ibv_wc_status: ...
+    def execute(self, pd: object, qp_num: int) -> ibv_wc_status: ...
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""weft in place of pyverbs: after `install()`, `import pyverbs.qp` finds `weft.verbs.pyverbs.qp`.
+"""Replace pyverbs: after `install()`, `import pyverbs.qp` imports `weft.verbs.pyverbs.qp`.
 
     from weft.verbs import pyverbs
     pyverbs.install()
@@ -19,7 +19,7 @@ from types import ModuleType
 from weft.errors import ConfigError
 from weft.verbs.pyverbs.absent import PACKAGES, AbsentModule, is_absent
 
-# What is in other rooms, or has a name that says more here; rdma-core 57 renamed the enumerations.
+# Modules that have another name in weft. rdma-core 57 renamed the enumerations.
 OTHER_NAMES = {
     "base": "weft.verbs.attributes.objects",
     "cm_enums": "weft.verbs.enums.cm",
@@ -32,7 +32,7 @@ OTHER_NAMES = {
 
 
 class _Loader(Loader):
-    """Puts the module of weft where the import system expects the one that it asked for."""
+    """A loader that provides weft's module under the name of pyverbs' module."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return AbsentModule(spec.name) if is_absent(_inner(spec.name)) else None
@@ -59,12 +59,12 @@ _LOADER, _FINDER = _Loader(), _Finder()
 
 
 def _inner(fullname: str) -> str:
-    """The name below pyverbs, empty for pyverbs itself."""
+    """Return the name below pyverbs, empty for pyverbs itself."""
     return fullname.partition(".")[2]
 
 
 def _target(fullname: str) -> str | None:
-    """The module of weft that stands for one of pyverbs."""
+    """Return the name of weft's module for a module of pyverbs."""
     inner = _inner(fullname)
     if not inner or "." in inner or is_absent(inner):
         return None
@@ -73,11 +73,11 @@ def _target(fullname: str) -> str | None:
 
 
 def install() -> None:
-    """Answer all later imports of pyverbs. A second call changes nothing."""
-    there = sys.modules.get("pyverbs")
-    if there is not None and getattr(there.__spec__, "loader", None) is not _LOADER:
+    """Provide weft's modules for all later imports of pyverbs. A second call changes nothing."""
+    module = sys.modules.get("pyverbs")
+    if module is not None and getattr(module.__spec__, "loader", None) is not _LOADER:
         raise ConfigError(
-            f"pyverbs is already imported, from {getattr(there, '__file__', None) or there}\n"
+            f"pyverbs is already imported, from {getattr(module, '__file__', None) or module}\n"
             "  Call weft.verbs.pyverbs.install() before anything imports pyverbs."
         )
     if _FINDER not in sys.meta_path:

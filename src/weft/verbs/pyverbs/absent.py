@@ -1,7 +1,7 @@
-"""Parts of pyverbs that weft's adapter does not have: their modules can be imported, and say so when they are used.
+"""Provide the modules of pyverbs for features that weft's adapter lacks: importing them works, using them fails.
 
-They are the vendors' own interfaces, the steering of raw Ethernet packets, and counters of completions. A program that
-asks for them gets EOPNOTSUPP, as from an adapter that lacks them, and a constant of theirs is 0.
+These are vendor interfaces, flow steering of raw Ethernet packets, and completion counters. A program that uses
+them gets EOPNOTSUPP, as with an adapter that lacks them. Their constants are 0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MODULES = ("flow", "spec", "wq", "dmabuf", "comp_cntr")
 
 
 def is_absent(name: str) -> bool:
-    """Whether this is a module of pyverbs that stands empty here."""
+    """Return whether weft's adapter lacks the features of a module of pyverbs."""
     return name in MODULES or (name.startswith("providers.") and name not in PACKAGES)
 
 
@@ -40,7 +40,7 @@ class _Absent(type):
 
 
 class AbsentModule(ModuleType):
-    """Has every name that is asked of it, so that programs for any version of pyverbs can import it."""
+    """A module that has every name, so that programs for any version of pyverbs can import it."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

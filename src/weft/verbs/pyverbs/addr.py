@@ -1,4 +1,4 @@
-"""Address handles, and under pyverbs' names what they are made of."""
+"""Define address handles, and export the classes of their attributes under pyverbs' names."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ __all__ = ["AH", "GID", "GRH", "AHAttr", "GlobalRoute"]
 
 
 class AH(PyverbsCM):
-    """An address handle: an address that the adapter has looked at. `attr` is a copy of what it was made of.
+    """An address handle: an address that the adapter has checked. `attr` is a copy of its attributes.
 
-    Made from `attr`, or to answer a datagram from its `wc`, the address of the `grh` before its data, and `port_num`.
+    It is created from `attr`; or, for the reply to a datagram, from its completion `wc`, the address `grh` of the
+    Global Route Header before its data, and `port_num`.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class AH(PyverbsCM):
         if attr is not None:
             self.attr = attr.copy()
         elif wc is not None:
-            self.attr = answer(pd.ctx, wc, grh, port_num)
+            self.attr = reply_address(pd.ctx, wc, grh, port_num)
         else:
             raise PyverbsUserError("AH needs attr, or wc with grh and port_num")
         self._check(pd.ctx)
@@ -62,8 +63,8 @@ class AH(PyverbsCM):
         self.pd = None
 
 
-def answer(ctx: Context, wc: WC, grh: int, port_num: int) -> AHAttr:
-    """The way back of a datagram that was received."""
+def reply_address(ctx: Context, wc: WC, grh: int, port_num: int) -> AHAttr:
+    """Return the address of the sender of a received datagram."""
     attr = AHAttr(dlid=wc.slid, sl=wc.sl, src_path_bits=wc.dlid_path_bits, port_num=port_num)
     if wc.wc_flags & IBV_WC_GRH:
         attr.is_global = 1
@@ -73,12 +74,12 @@ def answer(ctx: Context, wc: WC, grh: int, port_num: int) -> AHAttr:
 
 
 def own_index(ctx: Context, port_num: int, raw: bytes) -> int:
-    """Where a GID is in the table; that of RoCE v2, if an address is there for both."""
+    """Return the index of a GID in the port's table; for an address with two entries that of RoCE v2."""
     table = range(ctx.query_port(port_num).gid_tbl_len)
-    found = [index for index in table if ctx.query_gid(port_num, index).raw == raw]
-    if not found:
+    matches = [index for index in table if ctx.query_gid(port_num, index).raw == raw]
+    if not matches:
         raise _refused(f"port {port_num} does not have {raw_to_gid(raw)}")
-    return next((i for i in found if ctx.query_gid_type(port_num, i) == IBV_GID_TYPE_SYSFS_ROCE_V2), found[0])
+    return next((i for i in matches if ctx.query_gid_type(port_num, i) == IBV_GID_TYPE_SYSFS_ROCE_V2), matches[0])
 
 
 def _refused(reason: str) -> PyverbsRDMAError:

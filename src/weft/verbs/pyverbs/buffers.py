@@ -24,13 +24,13 @@ _PROCMAP_QUERY, _WRITABLE = 0xC0686611, 2
 
 
 def span(obj: Any) -> Span:
-    """The memory of an object, in one piece; PyverbsUserError if it has none."""
+    """Return the contiguous memory of an object. Raise PyverbsUserError if it has none."""
     if (on_gpu := device_span(obj)) is not None:
         return on_gpu
     if callable(getattr(obj, "data_ptr", None)):
         return _of_tensor(obj)
     if getattr(getattr(obj, "dtype", None), "hasobject", False):
-        raise PyverbsUserError(f"{name_of(obj)} holds objects of Python, which cannot be sent: only numbers can")
+        raise PyverbsUserError(f"{name_of(obj)} holds Python objects, which cannot be sent: use an array of numbers")
     try:
         view = memoryview(obj)
     except (TypeError, ValueError, BufferError):  # numpy does not export all kinds of elements
@@ -44,22 +44,24 @@ def span(obj: Any) -> Span:
 
 
 def _of_tensor(tensor: Any) -> Span:
-    """torch's, which exports no buffer."""
+    """Return the memory of a tensor of torch, which has no buffer protocol."""
     device = getattr(tensor.device, "type", tensor.device)
     if device != "cpu":
-        raise PyverbsUserError(f"{name_of(tensor)} is in the memory of {tensor.device}, not of this process: it.cpu()")
+        raise PyverbsUserError(
+            f"{name_of(tensor)} is in the memory of {tensor.device}, not of this process: copy it, it.cpu()"
+        )
     if not tensor.is_contiguous():
         raise scattered(tensor, "it.contiguous()")
     return Span(int(tensor.data_ptr()), int(tensor.numel() * tensor.element_size()), True, tensor)
 
 
 def _of_interface(obj: Any) -> Span:
-    if (found := of_interface(obj, "__array_interface__")) is None:
+    if (fields := of_interface(obj, "__array_interface__")) is None:
         raise PyverbsUserError(
-            f"{name_of(obj)} is no memory: neither an address nor an object with the buffer protocol,"
+            f"{name_of(obj)} is not memory: give an address, or an object with the buffer protocol,"
             " __array_interface__ or data_ptr()"
         )
-    address, nbytes, writable, owner, dense = found
+    address, nbytes, writable, owner, dense = fields
     if not dense:
         raise scattered(obj, "numpy.ascontiguousarray(it)")
     return Span(address, nbytes, writable, owner)
@@ -73,7 +75,7 @@ def is_writable(address: int, length: int) -> bool:
         return _are_writable_by_text(address, length)
 
 
-_maps_of: tuple[int, int] = (0, -1)  # process, and its file: one that was forked has other mappings
+_maps_of: tuple[int, int] = (0, -1)  # process ID and its open file: a forked process has other mappings
 
 
 def _maps() -> int:
@@ -84,7 +86,7 @@ def _maps() -> int:
 
 
 def _are_writable(at: int, end: int) -> bool:
-    """Ask for one mapping after the other: reading all of them takes a thousand times as long."""
+    """Query the mappings of a range one by one: reading all mappings takes a thousand times as long."""
     query = bytearray(_QUERY.size)
     while at < end:
         _QUERY.pack_into(query, 0, _QUERY.size, _WRITABLE, at, 0, 0)
@@ -101,11 +103,11 @@ def _are_writable(at: int, end: int) -> bool:
 def _are_writable_by_text(address: int, length: int) -> bool:
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as lines:
-            found = [line.split(" ", 2)[:2] for line in lines]
+            mappings = [line.split(" ", 2)[:2] for line in lines]
     except OSError:
-        return True  # there is nobody to ask
+        return True  # unknown without /proc
     at, end = address, address + length
-    for bounds, rights in found:  # in the order of addresses
+    for bounds, rights in mappings:  # in the order of addresses
         low, high = (int(bound, 16) for bound in bounds.split("-"))
         if low <= at < high and "w" in rights:
             at = high

@@ -1,4 +1,4 @@
-"""What happens to connections, as it is told on channels."""
+"""Define the events of connections and their channels."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.pyverbs.context import the_adapter
 from weft.verbs.pyverbs.events import wait_for
 
-Owner = Callable[["CMEvent"], rdma_cm_event_type]  # what an identifier does with one; what it is called then
-Datagrams = tuple[AHAttr, int, int]  # where to send them: an address, a queue pair there, its Q_Key
+Owner = Callable[["CMEvent"], rdma_cm_event_type]  # handles an event of an identifier and returns the type to report
+Datagrams = tuple[AHAttr, int, int]  # destination: address, queue pair number, Q_Key
 
 
 class CMEventChannel(PyverbsObject):
-    """Where identifiers tell what happened to them."""
+    """A queue of events from connection identifiers."""
 
     def __init__(self) -> None:
         self.events: deque[tuple[Owner, Told]] = deque()
@@ -35,12 +35,12 @@ class CMEventChannel(PyverbsObject):
 
 
 class CMEvent(PyverbsObject):
-    """The next event of a channel. `datagrams` is where to send them, if the event is about that: see UDParam."""
+    """The next event of a channel. `datagrams` is the destination for datagrams, if the event has one: see UDParam."""
 
     def __init__(self, channel: CMEventChannel) -> None:
         on_event, self.told = wait_for(the_adapter(), channel.next)
         self.private_data = self.told.private_data
-        self.status = self.told.status  # why, if something failed: a negative errno, or the reason of the other end
+        self.status = self.told.status  # of a failure: a negative errno, or the reason code of the peer
         self.datagrams: Datagrams | None = None
         self.event_type = on_event(self)
 
@@ -48,7 +48,7 @@ class CMEvent(PyverbsObject):
         return rdma_cm_event_type(self.event_type).name
 
     def ack_cm_event(self) -> None:
-        """It was dealt with."""
+        """Acknowledge the event. Nothing is to be freed."""
 
     def close(self) -> None:
         self.ack_cm_event()

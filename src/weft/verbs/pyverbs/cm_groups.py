@@ -1,4 +1,4 @@
-"""Multicast groups of an identifier: its queue pair receives what is sent to them."""
+"""Join multicast groups with the queue pair of a connection identifier."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ _E = rdma_cm_event_type
 
 
 class Groups(Traffic):
-    """`_source` is the GID that the identifier is at."""
+    """An identifier's multicast groups. `_source` is the GID of the identifier."""
 
     def __init__(self) -> None:
         super().__init__()
         self._source = 0
-        self._groups: dict[int, int] = {}  # by the address that was given: what it is on the wire
+        self._groups: dict[int, int] = {}  # multicast GID by the address that the program joined
 
     @property
     def _adapter(self) -> Adapter:
         return the_adapter()
 
-    def _tell(self, told: Told) -> None:
-        """An event of the identifier."""
+    def _tell(self, notice: Told) -> None:
+        """Queue an event of the identifier."""
         raise NotImplementedError
 
     def join_multicast(
         self, addr: AddrInfo | None = None, mc_attr: JoinMCAttrEx | None = None, context: object = None
     ) -> None:
-        wanted = mc_attr.addr if mc_attr is not None else addr
-        what = "Failed to Join multicast"
+        address = mc_attr.addr if mc_attr is not None else addr
+        action = "Failed to Join multicast"
         if mc_attr is not None and not mc_attr.comp_mask & rdma_cm_join_mc_attr_mask.RDMA_CM_JOIN_MC_ATTR_ADDRESS:
-            raise PyverbsRDMAError(what, errno.EINVAL, "comp_mask does not say that there is an address")
-        if wanted is None or wanted.src is None:
-            raise PyverbsRDMAError(what, errno.EINVAL, "nothing says which group")
-        qp, group = self._queue_pair(what), self._adapter.carrier.join(wanted.src, self._source)
+            raise PyverbsRDMAError(action, errno.EINVAL, "comp_mask lacks RDMA_CM_JOIN_MC_ATTR_ADDRESS")
+        if address is None or address.src is None:
+            raise PyverbsRDMAError(action, errno.EINVAL, "no group: give an address with src")
+        qp, group = self._queue_pair(action), self._adapter.carrier.join(address.src, self._source)
         if group is None:
             self._tell(Told(kind=_E.RDMA_CM_EVENT_MULTICAST_ERROR, status=-errno.ETIMEDOUT))
             return
         with self._adapter.lock:
             self._adapter.join(qp.core, group)
-            self._groups[wanted.src] = group
+            self._groups[address.src] = group
         self._tell(Told(kind=_E.RDMA_CM_EVENT_MULTICAST_JOIN, group=group))
 
     def leave_multicast(self, addr: AddrInfo) -> None:
         if addr.src not in self._groups:
-            raise PyverbsRDMAError("Failed to leave multicast", errno.EADDRNOTAVAIL, "it is not in that group")
+            raise PyverbsRDMAError("Failed to leave multicast", errno.EADDRNOTAVAIL, "not a member of that group")
         with self._adapter.lock:
             self._leave(addr.src)
 

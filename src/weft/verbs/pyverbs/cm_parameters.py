@@ -1,4 +1,4 @@
-"""What connections are asked for with: addresses, and what each end offers."""
+"""Define the parameters of connection requests: addresses, and the limits of each end."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from weft.verbs.enums.cm import RAI_NUMERICHOST, RAI_PASSIVE, rdma_port_space
 from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
 from weft.verbs.pyverbs.cm_events import CMEvent
 
-IPV4_PREFIX = 0xFFFF << 32  # a GID that stands for an IPv4 address begins so
+IPV4_PREFIX = 0xFFFF << 32  # prefix of an IPv4 address as a GID
 _PRIVATE_MAX_BYTES = 196
 
 
 def gid_of(host: str, *, numeric_only: bool = False) -> int:
-    """The GID of an address or a name: IPv6 addresses are GIDs, IPv4 ones are mapped as everywhere."""
+    """Return the GID of an IP address or a host name: an IPv6 address is a GID, an IPv4 address is mapped."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -52,7 +52,7 @@ def _text(value: str | bytes | None) -> str | None:
 
 
 class AddrInfo(PyverbsObject):
-    """Where to listen (`src`, with RAI_PASSIVE in `flags`), or whom to ask (`dst`): GIDs and ports."""
+    """The GIDs and ports of a connection: `src` to listen at (with RAI_PASSIVE in `flags`), `dst` to connect to."""
 
     def __init__(
         self,
@@ -63,26 +63,26 @@ class AddrInfo(PyverbsObject):
         port_space: int = 0,
         flags: int = 0,
     ) -> None:
-        """pyverbs' documentation has an older form: (node, service, port space, flags)."""
+        """Resolve names. The older form of pyverbs works too: (node, service, port space, flags)."""
         if isinstance(src_service, rdma_port_space):
             node, service, port_space, flags = src, dst, src_service, int(dst_service or 0)
             near, far = ((node, service), (None, None))[:: 1 if flags & RAI_PASSIVE else -1]
             (src, src_service), (dst, dst_service) = near, far
         numeric = bool(flags & RAI_NUMERICHOST)
-        own, other = (gid_of(name, numeric_only=numeric) if (name := _text(one)) else None for one in (src, dst))
+        own, other = (gid_of(name, numeric_only=numeric) if (name := _text(node)) else None for node in (src, dst))
         ports = _port_of(src_service), _port_of(dst_service)
         self.src, self.dst, (self.src_port, self.dst_port) = own, other, ports
         self.port_space, self.flags = port_space, flags
 
-    get_addrinfo = __init__  # what other names mean, in place of what was here; an error changes nothing
+    get_addrinfo = __init__  # resolve again and replace the result; an error changes nothing
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to free."""
 
 
 @dataclass(eq=False)
 class ConnParam(PyverbsObject):
-    """What one end offers: READs and atomics that it takes at a time (`resources`) and sends (`depth`), retries."""
+    """The limits of one end: READs and atomics it accepts (`resources`) and issues (`depth`) at a time, and retries."""
 
     resources: Unsigned = Unsigned(8, 1)
     depth: Unsigned = Unsigned(8, 1)
@@ -99,14 +99,14 @@ class ConnParam(PyverbsObject):
         self.qpn = qp_num
 
     def set_private_data(self, data: bytes | str) -> None:
-        """Goes with the request or the answer: 56 bytes with one for a connection, 196 with its answer."""
+        """Set the private data of the request (at most 56 bytes for a connection) or of the reply (at most 196)."""
         raw = data.encode() if isinstance(data, str) else bytes(data)
         if len(raw) > _PRIVATE_MAX_BYTES:
             raise PyverbsUserError(f"{len(raw)} bytes of private data: {_PRIVATE_MAX_BYTES} at most")
         self.private_data = raw
 
     def side(self, *, qp_num: int, psn: int, q_key: int = 0) -> Side:
-        """As the other end hears it."""
+        """Return these parameters as the fields of a CM message."""
         return Side(
             qp_num=qp_num,
             psn=psn,
@@ -133,17 +133,17 @@ class ConnParam(PyverbsObject):
 
 
 class UDParam(PyverbsObject):
-    """Where to send datagrams: from the event that says that the other end is there, or that a group was joined."""
+    """The destination for datagrams, from the event of an established peer or of a joined group."""
 
     def __init__(self, cm_event: CMEvent) -> None:
         if cm_event.datagrams is None:
-            raise PyverbsUserError(f"{cm_event.event_str()} does not tell where to send datagrams")
+            raise PyverbsUserError(f"{cm_event.event_str()} has no destination for datagrams")
         self.ah_attr, self.qp_num, self.qkey = cm_event.datagrams
 
 
 @dataclass(eq=False)
 class JoinMCAttrEx(PyverbsObject):
-    """Which multicast group, and joined how."""
+    """A multicast group and the way to join it."""
 
     addr: AddrInfo
     comp_mask: Unsigned = Unsigned(32)

@@ -1,4 +1,4 @@
-"""Sending and receiving through an identifier of the connection manager: its own queue pair and completion queues."""
+"""Send and receive through a connection identifier, with its own queue pair and completion queues."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 
 UDP_KEY = 0x0123_4567  # the Q_Key of all datagrams of the connection manager
 _S, _M = ibv_qp_state, ibv_qp_attr_mask
-MASKS = {  # of an RC queue pair on its way
+MASKS = {  # attributes for each state of an RC queue pair
     after: _M.IBV_QP_STATE | TRANSITIONS[_S(after - 1), after][ibv_qp_type.IBV_QPT_RC][0]
     for after in (_S.IBV_QPS_INIT, _S.IBV_QPS_RTR, _S.IBV_QPS_RTS)
 }
 
 
 class Traffic(PyverbsCM):
-    """What an identifier does with its queue pair, when it has one."""
+    """An identifier's operations on its queue pair."""
 
     port_space: int
 
@@ -48,15 +48,15 @@ class Traffic(PyverbsCM):
         self._cqs.append(CQ(ctx, max(1, size)))
         return self._cqs[-1]
 
-    def _queue_pair(self, what: str) -> QP:
+    def _queue_pair(self, action: str) -> QP:
         if self.qp is None:
-            raise PyverbsRDMAError(what, errno.EINVAL, "the identifier has no queue pair: create_qp")
+            raise PyverbsRDMAError(action, errno.EINVAL, "the identifier has no queue pair: create_qp")
         return self.qp
 
     def _close_traffic(self) -> None:
-        for thing in (self.qp, *self._cqs):
-            if thing is not None:
-                thing.close()
+        for resource in (self.qp, *self._cqs):
+            if resource is not None:
+                resource.close()
 
     # -- queue pairs --------------------------------------------------------------------------------------------------
 
@@ -65,22 +65,22 @@ class Traffic(PyverbsCM):
         return self.port_space in (rdma_port_space.RDMA_PS_UDP, rdma_port_space.RDMA_PS_IPOIB)
 
     def init_qp_attr(self, qp_state: int) -> tuple[QPAttr, int]:
-        """What a queue pair of the program needs to come to a state, and the mask of it."""
+        """Return the attributes and their mask for moving a queue pair of the program to a state."""
         raise NotImplementedError
 
     @property
     def qp_type(self) -> ibv_qp_type:
-        """What its port space needs."""
+        """The type of queue pair for the identifier's port space."""
         return ibv_qp_type.IBV_QPT_UD if self.is_datagram else ibv_qp_type.IBV_QPT_RC
 
     def create_qp(self, qp_init: QPInitAttr) -> None:
-        """With completion queues of its own, where none are given."""
-        what = "Failed to Create QP"
+        """Create the queue pair, with completion queues of the identifier where `qp_init` has none."""
+        action = "Failed to Create QP"
         if self.ctx is None or self.pd is None:
-            raise PyverbsRDMAError(what, errno.EINVAL, "the identifier is not bound to a device yet")
+            raise PyverbsRDMAError(action, errno.EINVAL, "the identifier is not bound to a device yet")
         if qp_init.qp_type != self.qp_type:
             reason = f"qp_type is {qp_type_to_str(qp_init.qp_type)}; this port space needs {self.qp_type.name}"
-            raise PyverbsRDMAError(what, errno.EINVAL, reason)
+            raise PyverbsRDMAError(action, errno.EINVAL, reason)
         scq = qp_init.send_cq or self._make_cq(self.ctx, qp_init.max_send_wr)
         rcq = qp_init.recv_cq or self._make_cq(self.ctx, qp_init.max_recv_wr)
         cap, sig = qp_init.cap, qp_init.sq_sig_all
@@ -98,15 +98,15 @@ class Traffic(PyverbsCM):
     # -- memory -------------------------------------------------------------------------------------------------------
 
     def reg_msgs(self, size: int) -> MR:
-        """Memory for messages."""
+        """Register memory for messages."""
         return MR(self.pd, size, e.IBV_ACCESS_LOCAL_WRITE)
 
     def reg_read(self, size: int) -> MR:
-        """Memory that the other end may read."""
+        """Register memory that the peer may read."""
         return MR(self.pd, size, e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_READ)
 
     def reg_write(self, size: int) -> MR:
-        """Memory that the other end may write."""
+        """Register memory that the peer may write."""
         return MR(self.pd, size, e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE)
 
     # -- messages -----------------------------------------------------------------------------------------------------
@@ -136,24 +136,24 @@ class Traffic(PyverbsCM):
         self._queue_pair("Failed to Post Send").post_send(wr)
 
     def get_recv_comp(self) -> WC:
-        """What was received; waits for it."""
+        """Wait for a receive completion and return it."""
         return self._completion(lambda qp: qp.rcq, "Failed to retrieve receive completion")
 
     def get_send_comp(self) -> WC:
-        """What was sent; waits for it."""
+        """Wait for a send completion and return it."""
         return self._completion(lambda qp: qp.scq, "Failed to retrieve send completion")
 
-    def _completion(self, queue_of: Callable[[QP], CQ | CQEX | None], what: str) -> WC:
-        qp = self._queue_pair(what)
+    def _completion(self, queue_of: Callable[[QP], CQ | CQEX | None], action: str) -> WC:
+        qp = self._queue_pair(action)
         queue = queue_of(qp)
         if not isinstance(queue, CQ):
-            raise PyverbsRDMAError(what, errno.EOPNOTSUPP, "its completion queue is an extended one")
+            raise PyverbsRDMAError(action, errno.EOPNOTSUPP, "the completion queue is extended: use start_poll")
 
-        def found() -> WC | None:
+        def poll() -> WC | None:
             count, entries = queue.poll()
             return entries[0] if count else None
 
-        return wait_for(qp.ctx.adapter, found)
+        return wait_for(qp.ctx.adapter, poll)
 
 
 def _work(mr: MR, length: int | None, flags: int, opcode: int = ibv_wr_opcode.IBV_WR_SEND) -> SendWR:

@@ -1,7 +1,7 @@
-"""Connections by addresses and ports, as librdmacm makes them: identifiers (CMID), and events on channels.
+"""Establish connections by addresses and ports as librdmacm does: identifiers (CMID), and events on channels.
 
-An identifier made of addresses waits in each step until it is done; one made of a channel returns at once, and the
-channel tells: `CMEvent(channel)` waits for the next event.
+An identifier with addresses waits in each step for the result. An identifier with a channel returns at once, and the
+result is an event of the channel: `CMEvent(channel)` waits for the next event.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from weft.verbs.pyverbs.qp import ECE, QPAttr, QPInitAttr
 
 __all__ = ["CMID", "AddrInfo", "CMEvent", "CMEventChannel", "ConnParam", "JoinMCAttrEx", "UDParam"]
 
-_REQUEST_BYTES, ANSWER_BYTES = {False: 92, True: 216}, {False: 196, True: 136}  # of private data; True: datagrams
+_REQUEST_BYTES, ANSWER_BYTES = {False: 92, True: 216}, {False: 196, True: 136}  # private data; True: datagrams
 _REFUSAL_BYTES = 136
-_NO_OPTIONS = "weft's adapter has no options of a vendor"
-_PORTS_OF_NOBODY = range(0xC000, 0x1_0000)  # for those who do not care
+_NO_OPTIONS = "weft's adapter has no vendor options"
+_EPHEMERAL_PORTS = range(0xC000, 0x1_0000)
 _TIMEOUT, _MIN_RNR = 14, 12  # codes: 67 ms for an answer, 0.64 ms until a receiver is ready
 _E, _S, _M = rdma_cm_event_type, ibv_qp_state, ibv_qp_attr_mask
 _FAILED = {
@@ -51,7 +51,7 @@ _P = ParamSpec("_P")
 
 
 def _weakly(method: Callable[_P, None]) -> Callable[_P, None]:
-    """A method that does not keep its object alive, and does nothing without it."""
+    """Return a function that calls the method while its object is alive, without keeping it alive."""
     reference = weakref.WeakMethod(method)
 
     def call(*args: _P.args, **kwargs: _P.kwargs) -> None:
@@ -63,13 +63,13 @@ def _weakly(method: Callable[_P, None]) -> Callable[_P, None]:
 
 
 class CMID(Groups):
-    """One end of a connection, or one that listens. `qp` is its queue pair, unless the program has its own.
+    """An identifier: one end of a connection, or a listener. `qp` is its queue pair, unless the program has its own.
 
-    Made of `AddrInfo`, of a `CMEventChannel`, or of the CMEvent of a request that `listen_id` received.
+    It is created from `AddrInfo`, a `CMEventChannel`, or the CMEvent of a request that `listen_id` received.
     """
 
     port_num = PORT
-    speaks_ib = False  # its addresses are of AF_IB: private data is all the program's
+    speaks_ib = False  # addresses of AF_IB: all private data belongs to the program
 
     def __init__(
         self,
@@ -83,10 +83,10 @@ class CMID(Groups):
         self.pd, self.port_space, self._init_attr = pd, port_space, qp_init_attr
         self.event_channel: CMEventChannel | None = None
         self._own_channel = CMEventChannel()
-        self._target = self._port = self._own_port = 0  # _port: at the other end
-        self._claims: list[Claim] = []  # to its own port, and to the service that it listens for
-        self._found: AddrInfo | None = None  # by resolve_addrinfo
-        self._service: int | None = None  # that it listens for
+        self._target = self._port = self._own_port = 0  # _port: of the peer
+        self._claims: list[Claim] = []  # on its own port, and on the service it listens for
+        self._resolved: AddrInfo | None = None  # by resolve_addrinfo
+        self._service: int | None = None  # listening for it
         self._conversation: Conversation | None = None
         self._param, self._psn, self._ack_timeout = ConnParam(), secrets.randbits(24) & PSN_MASK, _TIMEOUT
         self._is_open = True
@@ -103,7 +103,7 @@ class CMID(Groups):
 
     def _from_addresses(self, info: AddrInfo) -> None:
         self.port_space = info.port_space or self.port_space
-        if self._init_attr is not None:  # whatever its type is: librdmacm does not look at it here
+        if self._init_attr is not None:  # librdmacm ignores its type here
             self._init_attr = copy.copy(self._init_attr)
             self._init_attr.qp_type = self.qp_type
         if info.flags & ce.RAI_PASSIVE:
@@ -123,7 +123,7 @@ class CMID(Groups):
         self._conversation = conversation
         conversation.tell = _weakly(self._tell)
 
-    # -- what it is ---------------------------------------------------------------------------------------------------
+    # -- properties ---------------------------------------------------------------------------------------------------
 
     @property
     def context(self) -> Context | None:
@@ -135,11 +135,11 @@ class CMID(Groups):
 
     # -- events -------------------------------------------------------------------------------------------------------
 
-    def _tell(self, told: Told) -> None:
-        (self.event_channel or self._own_channel).events.append((self.on_event, told))
+    def _tell(self, notice: Told) -> None:
+        (self.event_channel or self._own_channel).events.append((self.on_event, notice))
 
     def on_event(self, event: CMEvent) -> rdma_cm_event_type:
-        """Do what belongs to an event when the program takes it, as librdmacm does; what it is called then."""
+        """Handle an event when the program takes it, as librdmacm does, and return the type to report."""
         kind, conversation = event.told.kind, event.told.conversation
         if kind == _E.RDMA_CM_EVENT_CONNECT_RESPONSE and self.qp is not None and conversation is not None:
             with self._adapter.lock:
@@ -153,14 +153,14 @@ class CMID(Groups):
             event.datagrams = self._address(event.told.group), GROUP_QP, UDP_KEY
         return kind
 
-    def _wait(self, kind: rdma_cm_event_type, what: str) -> None:
-        """Of an identifier without a channel: until it happened, or cannot happen any more."""
+    def _wait(self, kind: rdma_cm_event_type, action: str) -> None:
+        """Wait for an event of an identifier without a channel. Raise PyverbsRDMAError for any other event."""
         if self.event_channel is not None:
             return
         event = CMEvent(self._own_channel)
         if event.event_type != kind:
             code = _FAILED.get(event.event_type, errno.ECONNRESET)
-            raise PyverbsRDMAError(what, code, event.event_str())
+            raise PyverbsRDMAError(action, code, event.event_str())
 
     # -- addresses ----------------------------------------------------------------------------------------------------
 
@@ -169,15 +169,15 @@ class CMID(Groups):
         self._own_port = self._bound_port(lai.src_port)
         self._open_device()
 
-    def _bound_port(self, wanted: int) -> int:
-        """Nobody else's from now on; any that is free, if none is wanted."""
-        for port in [wanted] if wanted else random.sample(_PORTS_OF_NOBODY, len(_PORTS_OF_NOBODY)):
+    def _bound_port(self, requested: int) -> int:
+        """Claim a port, or any free one if it is 0, and return it."""
+        for port in [requested] if requested else random.sample(_EPHEMERAL_PORTS, len(_EPHEMERAL_PORTS)):
             if self._claim(port, Kind.PORT):
                 return port
-        raise PyverbsRDMAError("Failed to Bind ID", errno.EADDRINUSE, f"port {wanted} is another's")
+        raise PyverbsRDMAError("Failed to Bind ID", errno.EADDRINUSE, f"port {requested} is in use")
 
     def _claim(self, port: int, kind: Kind) -> bool:
-        """Whether it is for this one from now on."""
+        """Claim a port for this identifier; return whether it was free."""
         try:
             self._claims.append(Claim(self._source, service_id(self.port_space, port), kind))
         except OSError:
@@ -185,13 +185,15 @@ class CMID(Groups):
         return True
 
     def resolve_addr(self, rai: AddrInfo, timeout_ms: int = 2000) -> None:
-        what = "Failed to Resolve Address"
+        action = "Failed to Resolve Address"
         if rai.dst is None:
-            raise PyverbsRDMAError(what, errno.EINVAL, "nothing says whom to connect to: dst")
+            raise PyverbsRDMAError(action, errno.EINVAL, "no destination: give dst")
         is_v4 = rai.dst >> 32 == IPV4_PREFIX >> 32
-        self._source = self._source or self._own_gid(rai.src, what, is_v4=is_v4)
+        self._source = self._source or self._own_gid(rai.src, action, is_v4=is_v4)
         self._target, self._port = hardware.present()[0].gid_at(rai.dst), rai.dst_port
-        self._own_port = self._own_port or rai.src_port or random.choice(_PORTS_OF_NOBODY)  # nobody is called by it
+        self._own_port = (
+            self._own_port or rai.src_port or random.choice(_EPHEMERAL_PORTS)
+        )  # not claimed: no peer connects to it
         self._tell(Told(kind=_E.RDMA_CM_EVENT_ADDR_RESOLVED))
 
     def resolve_addrinfo(
@@ -201,44 +203,44 @@ class CMID(Groups):
         port_space: int = 0,
         flags: int = 0,
     ) -> None:
-        """Ask what a name means; an event tells when it is known, or that it is not."""
-        what = "Failed to Resolve AddrInfo"
+        """Resolve a name; an event has the result."""
+        action = "Failed to Resolve AddrInfo"
         if flags & ce.RAI_SA:
             code = errno.EINVAL if flags & ce.RAI_DNS else errno.EOPNOTSUPP
-            raise PyverbsRDMAError(what, code, "services are not looked up at the subnet administrator: RAI_DNS")
+            raise PyverbsRDMAError(action, code, "the subnet administrator resolves no services: use RAI_DNS")
         near, far = ((node, service), (None, None))[:: 1 if flags & ce.RAI_PASSIVE else -1]
-        self._found, told = None, Told(kind=_E.RDMA_CM_EVENT_ADDRINFO_RESOLVED)
+        self._resolved, notice = None, Told(kind=_E.RDMA_CM_EVENT_ADDRINFO_RESOLVED)
         try:
-            self._found = AddrInfo(near[0], far[0], near[1], far[1], port_space, flags)
+            self._resolved = AddrInfo(near[0], far[0], near[1], far[1], port_space, flags)
         except PyverbsRDMAError as error:
-            told = Told(kind=_E.RDMA_CM_EVENT_ADDRINFO_ERROR, status=-error.error_code)
-        self._tell(told)
-        self._wait(_E.RDMA_CM_EVENT_ADDRINFO_RESOLVED, what)
+            notice = Told(kind=_E.RDMA_CM_EVENT_ADDRINFO_ERROR, status=-error.error_code)
+        self._tell(notice)
+        self._wait(_E.RDMA_CM_EVENT_ADDRINFO_RESOLVED, action)
 
     def query_addrinfo(self) -> AddrInfo:
-        """What the last `resolve_addrinfo` found."""
-        if self._found is None:
-            raise PyverbsRDMAError("Failed to Query AddrInfo", errno.EINVAL, "resolve_addrinfo has found none")
-        return copy.copy(self._found)
+        """Return the result of the last `resolve_addrinfo`."""
+        if self._resolved is None:
+            raise PyverbsRDMAError("Failed to Query AddrInfo", errno.EINVAL, "no result: call resolve_addrinfo first")
+        return copy.copy(self._resolved)
 
     def resolve_route(self, timeout_ms: int = 2000) -> None:
         if not self._target:
-            raise PyverbsRDMAError("Failed to Resolve Route", errno.EINVAL, "resolve_addr comes first")
+            raise PyverbsRDMAError("Failed to Resolve Route", errno.EINVAL, "call resolve_addr first")
         self._open_device()
         self._tell(Told(kind=_E.RDMA_CM_EVENT_ROUTE_RESOLVED))
 
-    def _own_gid(self, wanted: int | None, what: str, *, is_v4: bool = True) -> int:
-        """The one that an address means; any of its family, if it means none."""
+    def _own_gid(self, address: int | None, action: str, *, is_v4: bool = True) -> int:
+        """Return the port's GID for an address, or the first GID of its family if the address is unspecified."""
         own = Context(name=hardware.present()[0].name)
         gids = [int.from_bytes(own.query_gid(PORT, entry.gid_index).raw, "big") for entry in own.query_gid_table(256)]
         fitting = [gid for gid in gids if (gid >> 32 == IPV4_PREFIX >> 32) == is_v4]
-        if wanted is None or wanted & ~IPV4_PREFIX == 0:
+        if address is None or address & ~IPV4_PREFIX == 0:
             return (fitting or gids)[0]
-        wanted = own.hardware.gid_at(wanted)
-        if wanted not in gids:
-            text = GID.of(wanted.to_bytes(16, "big")).gid
-            raise PyverbsRDMAError(what, errno.ENODEV, f"{text} is not an address of {own.name}")
-        return wanted
+        address = own.hardware.gid_at(address)
+        if address not in gids:
+            text = GID.of(address.to_bytes(16, "big")).gid
+            raise PyverbsRDMAError(action, errno.ENODEV, f"{text} is not an address of {own.name}")
+        return address
 
     def _open_device(self) -> None:
         if self.ctx is None:
@@ -260,7 +262,7 @@ class CMID(Groups):
         with self._adapter.lock:
             listeners, service = agent_of(self._adapter).listeners, service_id(self.port_space, self._own_port)
             if service in listeners or not self._claim(self._own_port, Kind.SERVICE):
-                raise PyverbsRDMAError("Listen Failed", errno.EADDRINUSE, f"somebody listens at port {self._own_port}")
+                raise PyverbsRDMAError("Listen Failed", errno.EADDRINUSE, f"port {self._own_port} has a listener")
             self._service, listeners[service] = service, _weakly(self._on_request)
 
     def _on_request(self, conversation: Conversation, private_data: bytes) -> None:
@@ -268,40 +270,40 @@ class CMID(Groups):
         self._tell(Told(kind=_E.RDMA_CM_EVENT_CONNECT_REQUEST, conversation=conversation, private_data=own))
 
     def get_request(self) -> CMID:
-        """The next request, as an identifier that can accept it."""
+        """Wait for a connection request and return it as an identifier that can accept it."""
         if self._service is None or self.event_channel is not None:
             reason = "the identifier does not listen, or has a channel"
             raise PyverbsRDMAError("Failed to get request, no connection established", errno.EINVAL, reason)
-        made = CMID(CMEvent(self._own_channel), listen_id=self)
+        identifier = CMID(CMEvent(self._own_channel), listen_id=self)
         if self._init_attr is not None:
-            made.create_qp(self._init_attr)
-        return made
+            identifier.create_qp(self._init_attr)
+        return identifier
 
     def connect(self, param: ConnParam | None = None) -> None:
-        what = "Failed to Connect"
+        action = "Failed to Connect"
         if not self._target:
-            raise PyverbsRDMAError(what, errno.EINVAL, "resolve_addr comes first")
-        self._take(param, self._request_bytes, what)
+            raise PyverbsRDMAError(action, errno.EINVAL, "call resolve_addr first")
+        self._take(param, self._request_bytes, action)
         with self._adapter.lock:
             to = self._target, self._source
             talk = agent_of(self._adapter).converse(to, _weakly(self._tell), is_datagram=self.is_datagram)
             self._conversation, talk.has_addresses = talk, not self.speaks_ib
             talk.connect(service_id(self.port_space, self._port), self._side())
-        self._wait(_E.RDMA_CM_EVENT_ESTABLISHED, what)
+        self._wait(_E.RDMA_CM_EVENT_ESTABLISHED, action)
 
     def accept(self, param: ConnParam | None = None) -> None:
-        what = "Failed to Accept Connection"
-        conversation = self._speaking(what)
-        self._take(param, ANSWER_BYTES[self.is_datagram], what)
+        action = "Failed to Accept Connection"
+        conversation = self._speaking(action)
+        self._take(param, ANSWER_BYTES[self.is_datagram], action)
         with self._adapter.lock:
             if self.qp is not None and not self.is_datagram:
                 self._get_ready()
             conversation.accept(self._side())
         if not self.is_datagram:
-            self._wait(_E.RDMA_CM_EVENT_ESTABLISHED, what)
+            self._wait(_E.RDMA_CM_EVENT_ESTABLISHED, action)
 
     def establish(self) -> None:
-        """The program's own queue pair is ready."""
+        """Complete the connection: the program's own queue pair is ready."""
         with self._adapter.lock:
             self._speaking("Failed to Complete an active connection request").establish()
 
@@ -310,36 +312,36 @@ class CMID(Groups):
             self._speaking("Failed to Reject Connection").reject((private_data or b"")[:_REFUSAL_BYTES])
 
     def disconnect(self) -> None:
-        what = "Failed to Disconnect"
-        conversation = self._speaking(what)
+        action = "Failed to Disconnect"
+        conversation = self._speaking(action)
         if not conversation.is_up:
-            raise PyverbsRDMAError(what, errno.EINVAL, "it is not connected")
+            raise PyverbsRDMAError(action, errno.EINVAL, "it is not connected")
         with self._adapter.lock:
             if self.qp is not None:
                 self.qp.modify(QPAttr(qp_state=_S.IBV_QPS_ERR), _M.IBV_QP_STATE)
             conversation.disconnect()
-        self._wait(_E.RDMA_CM_EVENT_DISCONNECTED, what)
+        self._wait(_E.RDMA_CM_EVENT_DISCONNECTED, action)
 
     @property
     def _request_bytes(self) -> int:
         return _REQUEST_BYTES[self.is_datagram] - (0 if self.speaks_ib else ADDRESSES_BYTES)
 
-    def _take(self, param: ConnParam | None, most_bytes: int, what: str) -> None:
-        """What the program offers, if its private data fits into the message."""
-        given = param or self._usual_param()
-        if len(given.private_data) > most_bytes:
-            reason = f"{len(given.private_data)} bytes of private data: {most_bytes} at most"
-            raise PyverbsRDMAError(what, errno.EINVAL, reason)
-        self._param = given
+    def _take(self, param: ConnParam | None, most_bytes: int, action: str) -> None:
+        """Set the parameters of the connection. Raise PyverbsRDMAError if the private data is too long."""
+        accepted = param or self._usual_param()
+        if len(accepted.private_data) > most_bytes:
+            reason = f"{len(accepted.private_data)} bytes of private data: {most_bytes} at most"
+            raise PyverbsRDMAError(action, errno.EINVAL, reason)
+        self._param = accepted
 
     def _usual_param(self) -> ConnParam:
-        """What librdmacm offers for a program that says nothing: all that the adapter can, and patience."""
+        """Return the defaults of librdmacm: the adapter's limits, and the most retries."""
         limits = self.ctx.query_device() if self.ctx is not None else DeviceAttr()
         return ConnParam(resources=limits.max_qp_rd_atom, depth=limits.max_qp_init_rd_atom, retry=7, rnr_retry=7)
 
-    def _speaking(self, what: str) -> Conversation:
+    def _speaking(self, action: str) -> Conversation:
         if self._conversation is None:
-            raise PyverbsRDMAError(what, errno.EINVAL, "there is no connection, and none was asked for")
+            raise PyverbsRDMAError(action, errno.EINVAL, "there is no connection and no request")
         return self._conversation
 
     def _side(self) -> Side:
@@ -376,7 +378,7 @@ class CMID(Groups):
         return attr, MASKS[target]
 
     def _fill_in(self, attr: QPAttr, conversation: Conversation) -> None:
-        """What both ends said of themselves."""
+        """Set the attributes that both ends have agreed on."""
         far, param = conversation.far, self._param
         attr.ah_attr, attr.path_mtu = self._address(self._target), e.IBV_MTU_4096
         attr.dest_qp_num, attr.rq_psn, attr.sq_psn = far.qp_num, far.psn, self._psn
@@ -395,10 +397,10 @@ class CMID(Groups):
 
     def set_option(self, level: int, optname: int, optval: int, optlen: int) -> None:
         if (level, optname) != (ce.RDMA_OPTION_ID, ce.RDMA_OPTION_ID_ACK_TIMEOUT):
-            reason = f"option {optname} of level {level} is not known; RDMA_OPTION_ID_ACK_TIMEOUT is"
+            reason = f"unknown option {optname} of level {level}: use RDMA_OPTION_ID_ACK_TIMEOUT"
             raise PyverbsRDMAError("Failed to set option", errno.ENOSYS, reason)
         if not 0 <= optval <= 31:
-            raise PyverbsRDMAError("Failed to set option", errno.EINVAL, f"timeout {optval}: a code of 0 to 31")
+            raise PyverbsRDMAError("Failed to set option", errno.EINVAL, f"timeout {optval} is not a code from 0 to 31")
         self._ack_timeout = optval
 
     def set_local_ece(self, ece: ECE) -> None:

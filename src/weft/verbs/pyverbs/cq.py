@@ -24,13 +24,13 @@ from weft.verbs.shm.layout import CompletionRecord
 
 _FLAG = ibv_create_cq_wc_flags
 _STAMPS = _FLAG.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | _FLAG.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
-WC_FLAGS = e.IBV_WC_STANDARD_FLAGS | _STAMPS  # what can be read of a completion here
-flags_to_str = name_flags  # so pyverbs calls it
-NO_MORE = errno.ENOENT  # what start_poll and poll_next return when nothing is there
+WC_FLAGS = e.IBV_WC_STANDARD_FLAGS | _STAMPS  # fields of a completion that can be read
+flags_to_str = name_flags  # pyverbs' name
+NO_MORE = errno.ENOENT  # of start_poll and poll_next: the queue is empty
 
 
 class CompChannel(PyverbsCM):
-    """Where completion queues tell that something came, if `req_notify` asked them to. Closing it closes them."""
+    """A channel for the events of completion queues with `req_notify`. Closing it closes the queues."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -38,7 +38,7 @@ class CompChannel(PyverbsCM):
         context.add_ref(self)
 
     def get_cq_event(self, expected_cq: _Queue) -> None:
-        """Wait for the next event, which must be of this queue; `ack_events` counts them as dealt with."""
+        """Wait for the next event, which must be of this queue; acknowledge it with `ack_events`."""
         cq = wait_for(self.context.adapter, self._next)
         if cq is not expected_cq:
             raise PyverbsRDMAError("Received event on an unexpected CQ")
@@ -51,17 +51,17 @@ class CompChannel(PyverbsCM):
 
 
 class _Queue(PyverbsCM):
-    """What plain and extended queues share. A queue pair adds itself with `add_ref`: the queue's end is its end too."""
+    """A completion queue, plain or extended. A queue pair adds itself with `add_ref` and is closed with the queue."""
 
-    _what = "Failed to create a CQ"
-    num_events = 0  # that the program got and has not acknowledged
+    _action = "Failed to create a CQ"
+    num_events = 0  # that the program has received and not acknowledged
 
     def _open(self, ctx: Context, cqe: int, channel: CompChannel | None, comp_vector: int) -> None:
         cqe_max = ctx.query_device().max_cqe
         if not 1 <= cqe <= cqe_max:
-            raise self._refused(f"{cqe} entries: there can be 1 to {cqe_max}")
+            raise self._refused(f"cqe {cqe} is not from 1 to {cqe_max}")
         if not 0 <= comp_vector < ctx.num_comp_vectors:
-            raise self._refused(f"comp_vector {comp_vector}: there are 0 to {ctx.num_comp_vectors - 1}")
+            raise self._refused(f"comp_vector {comp_vector} is not from 0 to {ctx.num_comp_vectors - 1}")
         self.ctx = self.context = ctx
         self.comp_channel, self.comp_vector = channel, comp_vector
         self.core = CompletionQueue(int(cqe), ctx.adapter.memory)
@@ -71,14 +71,14 @@ class _Queue(PyverbsCM):
             channel.add_ref(self)
 
     def _refused(self, reason: str, code: int = errno.EINVAL) -> PyverbsRDMAError:
-        return PyverbsRDMAError(self._what, code, reason)
+        return PyverbsRDMAError(self._action, code, reason)
 
     @property
     def cqe(self) -> int:
         return self.core.capacity
 
     def req_notify(self, solicited_only: bool = False) -> None:
-        """One event on the channel, when the next completion comes; or the next solicited or failed one."""
+        """Request one event for the next completion, or for the next solicited or failed one."""
         with self.ctx.adapter.lock:
             self.core.arm(solicited_only=bool(solicited_only))
             self.ctx.adapter.progress()
@@ -86,37 +86,39 @@ class _Queue(PyverbsCM):
     def ack_events(self, num_events: int) -> None:
         self.num_events = max(0, self.num_events - num_events)
 
-    def _taken(self, most: int) -> list[Numbers]:
-        """The oldest completions; if there are none, after what can be done now is done."""
-        found = self.core.poll(most)
-        if not found and self.ctx.adapter.progress():
-            found = self.core.poll(most)
-        return found
+    def _poll(self, most: int) -> list[Numbers]:
+        """Return the oldest completions; if there are none, let the adapter work and poll again."""
+        completions = self.core.poll(most)
+        if not completions and self.ctx.adapter.progress():
+            completions = self.core.poll(most)
+        return completions
 
     def _on_event(self) -> None:
         if self.comp_channel is not None:
             self.comp_channel.events.append(self)
 
     def _on_overflow(self) -> None:
-        """A completion is lost, so no queue pair that uses this queue can be trusted."""
+        """Fail all queue pairs that use this queue: a completion is lost."""
         self.ctx.raise_event(ibv_event_type.IBV_EVENT_CQ_ERR, self)
         for qp in self._users():
             qp.on_event(ibv_event_type.IBV_EVENT_QP_FATAL)
             qp.fail()
 
     def _users(self) -> list[QueuePair]:
-        """Of a copy: other threads make and close queue pairs meanwhile."""
+        """Return the queue pairs that use this queue, from a copy: other threads create and close queue pairs."""
         return [qp for qp in list(self.ctx.adapter.queue_pairs.values()) if self.core in (qp.send_cq, qp.recv_cq)]
 
     def _release(self) -> None:
         if users := self._users():
-            raise PyverbsRDMAError("Failed to close CQ", errno.EBUSY, f"queue pair {users[0].number} uses it")
+            raise PyverbsRDMAError(
+                "Failed to close CQ", errno.EBUSY, f"queue pair {users[0].number} uses it: close that first"
+            )
         if (channel := self.comp_channel) is not None:
             channel.events = deque(cq for cq in channel.events if cq is not self)
 
 
 class CQ(_Queue):
-    """A completion queue with place for `cqe` completions."""
+    """A completion queue for `cqe` completions."""
 
     def __init__(
         self,
@@ -130,14 +132,14 @@ class CQ(_Queue):
         self._open(context, int(cqe), channel, comp_vector)
 
     def poll(self, num_entries: int = 1) -> tuple[int, list[WC]]:
-        """How many there were, and they, oldest first."""
+        """Return the number of completions, and the completions, oldest first."""
         if num_entries != 1:
-            found = self._taken(num_entries)
-            return len(found), [completion_of(numbers) for numbers in found]
-        one = self.core.poll_one()
-        if one is None and (not self.ctx.adapter.progress() or (one := self.core.poll_one()) is None):
+            completions = self._poll(num_entries)
+            return len(completions), [completion_of(numbers) for numbers in completions]
+        completion = self.core.poll_one()
+        if completion is None and (not self.ctx.adapter.progress() or (completion := self.core.poll_one()) is None):
             return 0, []
-        return 1, [completion_of(one)]
+        return 1, [completion_of(completion)]
 
     def resize(self, cqe: int) -> None:
         cqe_max = self.ctx.query_device().max_cqe
@@ -145,7 +147,7 @@ class CQ(_Queue):
             self.ctx.adapter.progress()
             waiting = len(self.core)
             if not max(1, waiting) <= cqe <= cqe_max:
-                reason = f"{cqe} entries: there can be {max(1, waiting)} to {cqe_max}, and {waiting} completions wait"
+                reason = f"cqe {cqe} is not from {max(1, waiting)} to {cqe_max}: {waiting} completions are queued"
                 raise PyverbsRDMAError("Failed to resize CQ", errno.EINVAL, reason)
             self.core.resize(int(cqe))
             self.ctx.adapter.show()
@@ -156,7 +158,7 @@ class CQ(_Queue):
 
 @dataclass(eq=False)
 class CqInitAttrEx(PyverbsObject):
-    """What an extended completion queue is made of; `wc_flags` says what the program will read of completions."""
+    """The attributes of a new extended completion queue; `wc_flags` are the fields that the program will read."""
 
     cqe: Unsigned = Unsigned(32, 100)
     channel: InitVar[CompChannel | None] = None
@@ -179,11 +181,11 @@ class CqInitAttrEx(PyverbsObject):
 
 
 def _reader(flag: ibv_create_cq_wc_flags, field: str) -> Callable[[CQEX], int]:
-    """Reads a field of the current completion, if the queue was made to show it."""
+    """Return a method that reads a field of the current completion. It raises if `wc_flags` lacks the field."""
 
     def read(cq: CQEX) -> int:
         if not cq.wc_flags & flag:
-            reason = f"the queue was made without {flag.name} in wc_flags"
+            reason = f"the queue has no {flag.name} in wc_flags"
             raise PyverbsRDMAError("Failed to read a completion", errno.EOPNOTSUPP, reason)
         return getattr(cq._current, field)  # type: ignore[no-any-return]
 
@@ -201,7 +203,7 @@ class CQEX(_Queue):
         cq.end_poll()
     """
 
-    _what = "Failed to create extended CQ"
+    _action = "Failed to create extended CQ"
 
     def __init__(self, context: Context, init_attr: CqInitAttrEx | None = None) -> None:
         attr = init_attr or CqInitAttrEx()
@@ -217,30 +219,30 @@ class CQEX(_Queue):
     def _check(self, attr: CqInitAttrEx) -> None:
         if absent := attr.wc_flags & ~WC_FLAGS:
             names = create_wc_flags_to_str(absent).strip() or hex(absent)
-            raise self._refused(f"completions do not have {names} here", errno.EOPNOTSUPP)
+            raise self._refused(f"completions of weft's adapter have no {names}", errno.EOPNOTSUPP)
         if attr.comp_mask & ~(e.IBV_CQ_INIT_ATTR_MASK_FLAGS | e.IBV_CQ_INIT_ATTR_MASK_PD):
             raise self._refused(f"comp_mask {attr.comp_mask:#x} has unknown bits")
         if attr.comp_mask & e.IBV_CQ_INIT_ATTR_MASK_FLAGS and attr.flags & ~e.IBV_CREATE_CQ_ATTR_SINGLE_THREADED:
-            raise self._refused("a queue that overflows always fails here", errno.EOPNOTSUPP)
+            raise self._refused("flags: a queue of weft's adapter always fails on overflow", errno.EOPNOTSUPP)
 
     # -- polling ------------------------------------------------------------------------------------------------------
 
     def start_poll(self, attr: PollCqAttr | None = None) -> int:
-        """0, and the first completion can be read; or ENOENT if there is none."""
+        """Move to the first completion; return 0, or ENOENT if there is none."""
         if attr is not None and attr.comp_mask:
             return errno.EINVAL
         return self.poll_next()
 
     def poll_next(self) -> int:
-        """0, and the next completion can be read; or ENOENT."""
-        taken = self._taken(1)
-        if not taken:
+        """Move to the next completion; return 0, or ENOENT if there is none."""
+        completions = self._poll(1)
+        if not completions:
             return NO_MORE
-        self._current = CompletionRecord(*taken[0])
+        self._current = CompletionRecord(*completions[0])
         return 0
 
     def end_poll(self) -> None:
-        """What was read is gone."""
+        """End the poll."""
 
     @property
     def status(self) -> ibv_wc_status:
@@ -266,10 +268,10 @@ class CQEX(_Queue):
     read_slid = _reader(_FLAG.IBV_WC_EX_WITH_SLID, "slid")
     read_sl = _reader(_FLAG.IBV_WC_EX_WITH_SL, "sl")
     read_dlid_path_bits = _reader(_FLAG.IBV_WC_EX_WITH_DLID_PATH_BITS, "dlid_path_bits")
-    # When it was completed: in ticks of the adapter's clock, which are nanoseconds; and in those since 1970.
+    # Time of completion: in nanoseconds of the adapter's clock, and since 1970.
     read_timestamp = _reader(_FLAG.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, "time_ns")
     _read_time_ns = _reader(_FLAG.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, "time_ns")
-    # No queue can be made with these: see WC_FLAGS.
+    # No queue has these: see WC_FLAGS.
     read_cvlan = _reader(_FLAG.IBV_WC_EX_WITH_CVLAN, "")
     read_flow_tag = _reader(_FLAG.IBV_WC_EX_WITH_FLOW_TAG, "")
     read_tm_info = _reader(_FLAG.IBV_WC_EX_WITH_TM_INFO, "")

@@ -41,18 +41,18 @@ class Device(PyverbsObject):
 
 def get_device_list() -> list[Device]:
     return [
-        Device(one.name.encode(), one.guid, IBV_NODE_CA, IBV_TRANSPORT_IB, index)
-        for index, one in enumerate(hardware.present())
+        Device(device.name.encode(), device.guid, IBV_NODE_CA, IBV_TRANSPORT_IB, index)
+        for index, device in enumerate(hardware.present())
     ]
 
 
 def rdma_get_devices() -> list[Device]:
-    """Those that the connection manager can use: all."""
+    """Return the devices that the connection manager can use: all."""
     return get_device_list()
 
 
 class AllocDmAttr(PyverbsObject):
-    """How much is wanted, and at which multiple of 2**log_align_req."""
+    """The size of device memory, and its alignment, 2**log_align_req bytes."""
 
     length = Unsigned(64)
     log_align_req = Unsigned(32)
@@ -64,10 +64,10 @@ class AllocDmAttr(PyverbsObject):
 
 
 class DM(PyverbsCM):
-    """Memory of the adapter itself: new, or what has `handle` in the same device.
+    """A piece of memory on the adapter: new, or imported by its `handle` in the same device.
 
-    A software adapter has none: it is ordinary memory, with the rules of the real thing, read and written in words of
-    four bytes as ConnectX adapters have it. `address` and `length` say where it is in this process.
+    A software adapter uses host memory with the rules of hardware: it is read and written in words of four bytes, as on
+    ConnectX adapters. `address` and `length` are its place in this process.
     """
 
     address: int
@@ -92,7 +92,7 @@ class DM(PyverbsCM):
     def _release(self) -> None:
         assert self.context is not None
         if self.origin is None:
-            with self.context.adapter.lock:  # while nobody uses it
+            with self.context.adapter.lock:  # no request uses it meanwhile
                 free(self.address)
         self.context = None
 
@@ -105,27 +105,29 @@ class DM(PyverbsCM):
         return read(self.address, length, dm_offset)
 
     def export_dmabuf_fd(self) -> int:
-        raise PyverbsRDMAError("Failed to export dmabuf FD for DM", errno.EOPNOTSUPP, "it is ordinary memory")
+        raise PyverbsRDMAError(
+            "Failed to export dmabuf FD for DM", errno.EOPNOTSUPP, "device memory of weft's adapter is host memory"
+        )
 
-    def _check(self, what: str, offset: int, length: int) -> None:
+    def _check(self, action: str, offset: int, length: int) -> None:
         if not self._is_open:
-            raise PyverbsRDMAError(what, errno.EINVAL, "the device memory is closed")
+            raise PyverbsRDMAError(action, errno.EINVAL, "the device memory is closed")
         if offset % WORD_BYTES or length % WORD_BYTES:
             raise PyverbsRDMAError(
-                what, errno.EINVAL, f"offset {offset} and length {length} must be multiples of {WORD_BYTES}"
+                action, errno.EINVAL, f"offset {offset} and length {length} must be multiples of {WORD_BYTES}"
             )
         if offset < 0 or length < 0 or offset + length > self.length:
             raise PyverbsRDMAError(
-                what, errno.EFAULT, f"{length} bytes at {offset} are not within the {self.length} that there are"
+                action, errno.EFAULT, f"{length} bytes at {offset} exceed the {self.length} bytes of device memory"
             )
 
 
 def _allocate(attr: AllocDmAttr) -> int:
-    what = f"Failed to allocate device memory of size {attr.length}. Max available size {MAX_DM_BYTES}."
+    action = f"Failed to allocate device memory of size {attr.length}. Max available size {MAX_DM_BYTES}."
     if attr.comp_mask:
-        raise PyverbsRDMAError(what, errno.EINVAL, "comp_mask must be 0")
+        raise PyverbsRDMAError(action, errno.EINVAL, "comp_mask must be 0")
     if attr.log_align_req > _LOG_ALIGN_MAX:
-        raise PyverbsRDMAError(what, errno.EINVAL, f"log_align_req is at most {_LOG_ALIGN_MAX}")
+        raise PyverbsRDMAError(action, errno.EINVAL, f"log_align_req is at most {_LOG_ALIGN_MAX}")
     if not 0 < attr.length <= MAX_DM_BYTES:
-        raise PyverbsRDMAError(what, errno.ENOMEM if attr.length else errno.EINVAL)
+        raise PyverbsRDMAError(action, errno.ENOMEM if attr.length else errno.EINVAL)
     return posix_memalign(attr.length, max(8, 1 << attr.log_align_req))

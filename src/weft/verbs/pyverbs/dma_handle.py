@@ -1,6 +1,6 @@
-"""Hints for an adapter in hardware that writes to memory over PCI Express (TPH): which CPU will use it, and how.
+"""Define hints for adapters that write to memory over PCI Express (TPH): the CPU that will use the memory, and how.
 
-A software adapter is a CPU itself and has no use for them; what hardware would refuse is refused.
+A software adapter does not use them. It refuses hints that hardware would refuse.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MASK = e.IBV_DMAH_INIT_ATTR_MASK_CPU_ID | e.IBV_DMAH_INIT_ATTR_MASK_PH | e.IBV_
 
 @dataclass(eq=False)
 class DmaHandleInitAttr(PyverbsObject):
-    """The hints; `comp_mask` says which of them count."""
+    """The hints; `comp_mask` selects those that are set."""
 
     comp_mask: Unsigned = Unsigned(32)
     cpu_id: Unsigned = Unsigned(32)
@@ -31,25 +31,25 @@ class DmaHandleInitAttr(PyverbsObject):
         return "DmaHandleInitAttr:\n" + table(**vars(self))
 
     def wrong(self) -> str:
-        """Why no adapter would take them; empty if one would."""
+        """Return the reason to refuse the hints; empty if they are valid."""
         if self.comp_mask & ~_MASK:
-            return f"comp_mask {self.comp_mask:#x} has bits that are not of {_MASK:#x}"
+            return f"comp_mask {self.comp_mask:#x} has bits outside of {_MASK:#x}"
         if self.comp_mask & e.IBV_DMAH_INIT_ATTR_MASK_CPU_ID and self.cpu_id not in _cpus():
-            return f"cpu_id {self.cpu_id}: this process does not run there"
+            return f"cpu_id {self.cpu_id}: this process may not use that CPU"
         if self.comp_mask & e.IBV_DMAH_INIT_ATTR_MASK_PH and self.ph > _PH_MAX:
-            return f"ph {self.ph}: at most {_PH_MAX}"
+            return f"ph {self.ph} is above {_PH_MAX}"
         if self.comp_mask & e.IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE and self.tph_mem_type > e.IBV_TPH_MEM_TYPE_PM:
-            return f"tph_mem_type {self.tph_mem_type}: there is volatile and persistent memory, 0 and 1"
+            return f"tph_mem_type {self.tph_mem_type} is neither 0 (volatile memory) nor 1 (persistent)"
         return ""
 
 
 def _cpus() -> set[int] | range:
-    """Those that the kernel lets this process use."""
+    """Return the CPUs that this process may use."""
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
 
 
 class DMAHandle(PyverbsCM):
-    """The hints for regions that name it; these end with it."""
+    """A handle with the hints for memory regions; it closes its regions."""
 
     def __init__(self, ctx: Context, init_attr: DmaHandleInitAttr) -> None:
         if reason := init_attr.wrong():
@@ -60,9 +60,9 @@ class DMAHandle(PyverbsCM):
     def _release(self) -> None:
         self.ctx = None
 
-    def check(self, ctx: Context, access: int, what: str) -> None:
-        """Whether a region of a context may name it."""
+    def check(self, ctx: Context, access: int, action: str) -> None:
+        """Raise PyverbsRDMAError if a region of a context cannot use this handle."""
         if self.ctx is not ctx:
-            raise PyverbsRDMAError(what, errno.EINVAL, "the DMA handle is of another context, or closed")
+            raise PyverbsRDMAError(action, errno.EINVAL, "the DMA handle belongs to another context, or is closed")
         if access & e.IBV_ACCESS_ON_DEMAND:
-            raise PyverbsRDMAError(what, errno.EOPNOTSUPP, "memory on demand has no DMA handle")
+            raise PyverbsRDMAError(action, errno.EOPNOTSUPP, "on-demand paging cannot use a DMA handle")

@@ -1,12 +1,13 @@
-"""Reliable datagrams: their domains, and EE contexts, which are the ends of the paths that they take.
+"""Define reliable datagram domains, and EE contexts, the ends of the connections that carry reliable datagrams.
 
     rdd = RDD(ctx)
     eec = EEC(rdd); eec.to_rts(attr)                     attr: an EECAttr with dest_eec_num, ah_attr, timeout, ...
     qp = QP(pd, QPInitAttr(qp_type=IBV_QPT_RD, rdd=rdd, ...), qp_attr)      a Q_Key, access flags: no peer
     wr.set_wr_rd(eec, remote_qpn, remote_qkey); qp.post_send(wr)
 
-libibverbs has none of this; the names are those of the standard (InfiniBand Architecture volume 1, "Software transport
-interface": allocate reliable datagram domain; create, modify, query, destroy EE context) in the manner of pyverbs.
+libibverbs lacks reliable datagrams. The names are those of the standard (InfiniBand Architecture volume 1, "Software
+transport interface": allocate reliable datagram domain; create, modify, query, destroy EE context) in the manner of
+pyverbs.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = ["EEC", "RDD", "EECAttr"]
 
 _S, _M = ibv_qp_state, ibv_qp_attr_mask
 _OF_QUEUES = _M.IBV_QP_ACCESS_FLAGS | _M.IBV_QP_MIN_RNR_TIMER | _M.IBV_QP_EN_SQD_ASYNC_NOTIFY
-# (before, after) -> needed, allowed besides: those of a connected queue pair without what is its queues'.
+# (before, after) -> required and optional attributes: those of an RC queue pair without the ones of its queues.
 _STEPS = {
     step: (masks[ibv_qp_type.IBV_QPT_RC][0] & ~_OF_QUEUES, masks[ibv_qp_type.IBV_QPT_RC][1] & ~_OF_QUEUES)
     for step, masks in TRANSITIONS.items()
@@ -38,11 +39,11 @@ _STEPS = {
 
 
 class RDD(PyverbsCM):
-    """A reliable datagram domain: its queue pairs may use its EE contexts, and may be reached by them."""
+    """A reliable datagram domain: the queue pairs and EE contexts that may be used together."""
 
     def __init__(self, context: Context) -> None:
         self.ctx: Context | None = context
-        self.domain = object()  # what the adapter compares
+        self.domain = object()  # compared by the adapter
         context.add_ref(self)
 
     def _release(self) -> None:
@@ -50,12 +51,12 @@ class RDD(PyverbsCM):
 
 
 def _also(name: str) -> property:
-    """The attribute of that name, under another."""
+    """Return a property that is another name of an attribute."""
     return property(operator.attrgetter(name), lambda attr, val: setattr(attr, name, val))
 
 
 class EECAttr(QPAttr):
-    """What an EE context has of a queue pair's attributes, with the other end's number.
+    """The attributes of an EE context: those of a queue pair, with the number of the peer's EE context.
 
     `IBV_QP_DEST_QPN` in a mask means `dest_eec_num`, and `IBV_QP_STATE` `eec_state`.
     """
@@ -64,7 +65,7 @@ class EECAttr(QPAttr):
 
 
 class EEC(Changeable):
-    """An EE context. `core` is the adapter's side of it."""
+    """An EE context. `core` is its state in the adapter."""
 
     _name, _called = "EEC", "an EE context"
     core: EEContext
@@ -96,7 +97,7 @@ class EEC(Changeable):
         return _STEPS.get((before, after))
 
     def query(self) -> EECAttr:
-        """All attributes; PSNs are those of the next packets."""
+        """Return all attributes; the PSNs are those of the next packets."""
         core, attr = self.core, EECAttr()
         copy_attributes(self._attr, attr, ~0)
         attr.eec_state = attr.cur_qp_state = core.state

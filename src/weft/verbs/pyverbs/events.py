@@ -1,9 +1,9 @@
-"""What an adapter tells without being asked: events of queue pairs, shared receive queues, completion queues, ports.
+"""Define asynchronous events of queue pairs, shared receive queues, completion queues and ports.
 
     ctx.raise_event(IBV_EVENT_CQ_ERR, cq)       the adapter's side
     ctx.get_async_event()                       the program's: waits for one
 
-Each context has its own queue, `ctx.events`. Whoever waits, here or at a completion channel, drives the adapter
+Each context has its own queue, `ctx.events`. A thread that waits, here or at a completion channel, drives the adapter
 meanwhile: see `wait_for`.
 """
 
@@ -16,14 +16,14 @@ from weft.verbs.attributes.objects import PyverbsObject
 from weft.verbs.enums import ibv_event_type
 from weft.verbs.hca.adapter import Adapter
 
-_SLICE_S = 0.002  # another thread may have moved the adapter, which the carrier does not tell us
+_SLICE_S = 0.002  # poll interval: the carrier does not report progress by other threads
 T = TypeVar("T")
 
 
 class AsyncEvent(PyverbsObject):
-    """One event. `element` is the queue pair, shared receive queue, completion queue, or port number that it is about.
+    """An event. `element` is its queue pair, shared receive queue, completion queue, or port number.
 
-    `ack()` says that it was dealt with; saying so twice is no error.
+    `ack()` acknowledges it; acknowledging it twice is no error.
     """
 
     def __init__(self, event_type: ibv_event_type = ibv_event_type.IBV_EVENT_CQ_ERR, element: object = None) -> None:
@@ -37,10 +37,10 @@ class AsyncEvent(PyverbsObject):
         return f"{ibv_event_type(self.event_type).name} {self.element if isinstance(self.element, int) else ''}".strip()
 
 
-def wait_for(adapter: Adapter, found: Callable[[], T | None]) -> T:
-    """Move the adapter until there is what the caller looks for. Signals interrupt it, as any wait in Python."""
+def wait_for(adapter: Adapter, poll: Callable[[], T | None]) -> T:
+    """Drive the adapter until `poll` returns a result. Signals interrupt it, as any wait in Python."""
     adapter.progress()
-    while (answer := found()) is None:
+    while (result := poll()) is None:
         adapter.carrier.wait(_SLICE_S)
         adapter.progress()
-    return answer
+    return result

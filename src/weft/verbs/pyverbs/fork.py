@@ -1,4 +1,4 @@
-"""fork() and registered memory: always safe, because no adapter writes to physical pages behind the kernel's back."""
+"""Report that fork() is safe with registered memory: no adapter writes to physical pages without the kernel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from weft.verbs.enums import ibv_fork_status
 
 
 def fork_init() -> None:
-    """Nothing is needed."""
+    """Do nothing: no protection is needed."""
 
 
 def is_fork_initialized() -> ibv_fork_status:

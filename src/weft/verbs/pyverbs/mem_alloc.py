@@ -1,6 +1,6 @@
-"""Memory of this process by address: the C library's allocators, and reads and writes.
+"""Allocate, read and write memory of this process by address, with the C library.
 
-Addresses are checked by nobody, as in C: a wrong one ends the process.
+Addresses are not checked, as in C: a wrong address ends the process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from weft.verbs.attributes.objects import PyverbsRDMAErrno
 
 PROT_EXEC_, PROT_READ_, PROT_WRITE_, PROT_NONE_ = _mmap.PROT_EXEC, _mmap.PROT_READ, _mmap.PROT_WRITE, 0
 MAP_PRIVATE_, MAP_SHARED_, MAP_ANONYMOUS_ = _mmap.MAP_PRIVATE, _mmap.MAP_SHARED, _mmap.MAP_ANONYMOUS
-# Of Linux' <asm-generic/mman.h>; Python's mmap module does not know all of them.
+# From Linux' <asm-generic/mman.h>; Python's mmap module lacks some of them.
 MAP_FIXED_, MAP_GROWSDOWN_, MAP_LOCKED_, MAP_NORESERVE_ = 0x10, 0x100, 0x2000, 0x4000
 MAP_POPULATE_, MAP_STACK_, MAP_HUGETLB_ = 0x8000, 0x20000, 0x40000
 _MADV_DONTNEED = 4
@@ -37,7 +37,7 @@ def malloc(size: int) -> int:
 
 
 def posix_memalign(size: int, alignment: int = 8) -> int:
-    """Zeroed memory whose address is a multiple of `alignment`."""
+    """Allocate zeroed memory at a multiple of `alignment`."""
     pointer = ctypes.c_void_p()
     code = _c.posix_memalign(ctypes.byref(pointer), alignment, int(size))
     if code or pointer.value is None:
@@ -80,11 +80,11 @@ def write(addr: int, data: str | bytes, length: int, offset: int = 0) -> None:
 
 
 def first_bytes(data: str | bytes, length: int) -> bytes:
-    """Of what is to be written."""
-    given = data.encode() if isinstance(data, str) else bytes(data)
-    if length > len(given):
-        raise ValueError(f"write() of {length} bytes was given {len(given)}")
-    return given[:length]
+    """Return the first `length` bytes of data to write. Raise ValueError if there are fewer."""
+    raw = data.encode() if isinstance(data, str) else bytes(data)
+    if length > len(raw):
+        raise ValueError(f"write() of {length} bytes was given {len(raw)}")
+    return raw[:length]
 
 
 def read(addr: int, length: int, offset: int = 0) -> bytes:

@@ -27,14 +27,14 @@ HUGE_PAGE_SIZE = 0x200000
 _MS_ASYNC = 1
 _SIZE_MAX = (1 << 64) - 1
 _REREG = e.IBV_REREG_MR_CHANGE_TRANSLATION | e.IBV_REREG_MR_CHANGE_PD | e.IBV_REREG_MR_CHANGE_ACCESS
-# What a connection's identifier grants only together with IBV_ACCESS_LOCAL_WRITE (rdma_reg_write, rdma_reg_read).
+# Rights for which a connection identifier adds IBV_ACCESS_LOCAL_WRITE (rdma_reg_write, rdma_reg_read).
 _OF_CONNECTION = (e.IBV_ACCESS_REMOTE_WRITE, e.IBV_ACCESS_REMOTE_READ)
 _c = ctypes.CDLL(None, use_errno=True)
 _c.msync.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class Buffer:
-    """Memory that a region allocated for itself, of the kind that other processes can reach, or of huge pages."""
+    """The memory that a region allocates: memory that other processes can reach, or huge pages."""
 
     def __init__(self, memory: QueueMemory, length: int, *, huge: bool) -> None:
         self.length, self.is_huge = length, huge
@@ -50,73 +50,70 @@ class Buffer:
             raise PyverbsError(f"Failed to allocate MR buffer of size {length}") from error
 
     def free(self) -> None:
-        """What is not of huge pages goes with this object."""
+        """Free huge pages. Other memory is freed with this object."""
         if self.is_huge:
             mem_alloc.munmap(self.address, self.length)
 
 
-def check_access(what: str, access: int) -> None:
-    """Who lets others write must be able to write itself (InfiniBand Architecture volume 1, "Register MR")."""
+def check_access(action: str, access: int) -> None:
+    """Raise unless remote write access comes with local write access (InfiniBand Architecture, "Register MR")."""
     if access & (e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_ATOMIC) and not access & e.IBV_ACCESS_LOCAL_WRITE:
-        raise PyverbsRDMAError(what, errno.EINVAL, "remote write and remote atomic need IBV_ACCESS_LOCAL_WRITE")
+        raise PyverbsRDMAError(action, errno.EINVAL, "remote write and remote atomic need IBV_ACCESS_LOCAL_WRITE")
 
 
-def given_memory(address: Any) -> Span | None:
-    """The memory of an object; None if it is an address, or nothing."""
+def memory_of(address: Any) -> Span | None:
+    """Return the memory of an object; None for an address or None."""
     is_number = address is None or type(address) is int or isinstance(address, Integral)  # the last takes long
     return None if is_number else span(address)
 
 
-def whereabouts(address: Any, length: int, given: Span | None) -> tuple[int, int]:
-    """Address and length."""
-    if given is None:
+def locate(address: Any, length: int, memory: Span | None) -> tuple[int, int]:
+    """Return the address and length of an object's memory, or the given ones without an object."""
+    if memory is None:
         return int(address or 0), length
-    if not 0 < (length or given.nbytes) <= given.nbytes:
-        raise PyverbsUserError(f"MR of {length} bytes, of an object that has {given.nbytes}")
-    return given.address, length or given.nbytes
+    if not 0 < (length or memory.nbytes) <= memory.nbytes:
+        raise PyverbsUserError(f"MR of {length} bytes, but the object has {memory.nbytes}")
+    return memory.address, length or memory.nbytes
 
 
-def check_memory(what: str, access: int, address: int, length: int, given: Span | None) -> Allocation | None:
-    """Using a page that is not there, or writing to one that is read-only, would end the process.
-
-    Gives the allocation, if it is on a GPU.
-    """
+def check_memory(action: str, access: int, address: int, length: int, memory: Span | None) -> Allocation | None:
+    """Raise if memory is not mapped or not writable: using it would end the process. Return a GPU's allocation."""
     try:
-        device = allocation_at(address, length) if given is None else given.device
+        device = allocation_at(address, length) if memory is None else memory.device
     except CudaError as error:
-        raise PyverbsRDMAError(what, error.code, str(error)) from error
-    writable = given is None or given.writable
-    if given is None and device is None:
+        raise PyverbsRDMAError(action, error.code, str(error)) from error
+    writable = memory is None or memory.writable
+    if memory is None and device is None:
         if access & e.IBV_ACCESS_ON_DEMAND:
             return None
         writable = access & e.IBV_ACCESS_LOCAL_WRITE != 0 and is_writable(address, length)
         if not writable:
-            _check_mapped(what, address, length)
+            _check_mapped(action, address, length)
     if access & e.IBV_ACCESS_LOCAL_WRITE and not writable:
         reason = "the memory is read-only: register a copy (bytearray(it), it.copy()) or without IBV_ACCESS_LOCAL_WRITE"
-        raise PyverbsRDMAError(what, errno.EFAULT, reason)
+        raise PyverbsRDMAError(action, errno.EFAULT, reason)
     return device
 
 
-def _check_mapped(what: str, address: int, length: int) -> None:
-    """msync() asks the kernel and changes nothing."""
+def _check_mapped(action: str, address: int, length: int) -> None:
+    """Raise if a range is not mapped. msync() with MS_ASYNC checks this and changes nothing."""
     first = address // _mmap.PAGESIZE * _mmap.PAGESIZE
     if length and _c.msync(first, address + length - first, _MS_ASYNC):
-        raise PyverbsRDMAError(what, errno.EFAULT, f"not all of {length} bytes at {address:#x} are mapped")
+        raise PyverbsRDMAError(action, errno.EFAULT, f"not all of {length} bytes at {address:#x} are mapped")
 
 
 class MR(PyverbsCM):
-    """A region of a protection domain, or of that of a connection's identifier.
+    """A memory region of a protection domain, or of that of a connection identifier.
 
-    It is at `address`, or in memory of its own; `implicit` opens the whole address space besides, on demand; with
-    `handle` it is another context's, and `address` only says where to read and write. `region` is the adapter's entry.
-    `address` may also be an object that has memory, such as a numpy array or a tensor: see `buffers`. All of it is
-    meant if there is no length, and it stays as long as the region is open.
+    It is at `address`, or in memory that it allocates. `implicit` registers the whole address space, on demand. With
+    `handle` it is imported from another context, and `address` is only used to read and write. `region` is the
+    adapter's entry. `address` may also be an object with memory, such as a numpy array or a tensor (see `buffers`):
+    without `length` all of it is registered, and it is kept alive while the region is open.
     """
 
     region: Region
-    _what = "Failed to register a MR"
-    _iova: int | None = None  # what the first byte is called; its address, if nothing is said
+    _action = "Failed to register a MR"
+    _iova: int | None = None  # remote address of the first byte; None: its address
 
     def __init__(
         self,
@@ -132,8 +129,8 @@ class MR(PyverbsCM):
         assert self.pd is not None
         if not isinstance(creator, PD) and access in _OF_CONNECTION:
             access |= e.IBV_ACCESS_LOCAL_WRITE
-        self._given = given_memory(address)
-        self.buf, self._size = whereabouts(address, int(length), self._given)
+        self._object_memory = memory_of(address)
+        self.buf, self._size = locate(address, int(length), self._object_memory)
         self._own: Buffer | None = None
         self._is_imported = handle is not None
         if handle is not None:
@@ -165,7 +162,7 @@ class MR(PyverbsCM):
             lkey=self.lkey, rkey=self.rkey, length=self.length, buf=self.buf, handle=self.handle
         )
 
-    # -- beginning and end --------------------------------------------------------------------------------------------
+    # -- open and close -----------------------------------------------------------------------------------------------
 
     def _allocate(self, access: int) -> None:
         if not self.buf and self._size > 0:
@@ -179,18 +176,18 @@ class MR(PyverbsCM):
             self._own = None
 
     def _register(self, access: int, *, implicit: bool) -> None:
-        what = f"{self._what}. length: {self._size}, access flags: {access}"
+        action = f"{self._action}. length: {self._size}, access flags: {access}"
         assert self.pd is not None
-        check_access(what, access)
+        check_access(action, access)
         regions = self.pd.ctx.adapter.regions
         if implicit:
             if not access & e.IBV_ACCESS_ON_DEMAND:
-                raise PyverbsRDMAError(what, errno.EINVAL, "the whole address space needs IBV_ACCESS_ON_DEMAND")
+                raise PyverbsRDMAError(action, errno.EINVAL, "an implicit region needs IBV_ACCESS_ON_DEMAND")
             self.region = regions.register(self.pd.key, 0, WHOLE_SPACE, access, 0)
             return
         device = None
         if self._own is None:
-            device = check_memory(what, access, self.buf, self._size, self._given)
+            device = check_memory(action, access, self.buf, self._size, self._object_memory)
         self.region = regions.register(self.pd.key, self.buf, self._size, access, self._iova, device)
 
     def _import(self, handle: int) -> None:
@@ -198,7 +195,7 @@ class MR(PyverbsCM):
         origin = self.pd.ctx.handles.find(handle, MR, "region")
         if not origin.region.is_open or origin.region.pd is not self.pd.key:
             raise PyverbsRDMAError(
-                "Failed to import MR", errno.EINVAL, f"no open region of the protection domain has handle {handle}"
+                "Failed to import MR", errno.EINVAL, f"the protection domain has no open region with handle {handle}"
             )
         self.handle, self.region, self._size = handle, origin.region, origin._size
 
@@ -212,11 +209,13 @@ class MR(PyverbsCM):
                 self._check_unbound("Failed to dereg MR")
                 self.pd.ctx.adapter.regions.drop(self.region)
             self._free()
-        self.pd, self.buf, self._given = None, 0, None
+        self.pd, self.buf, self._object_memory = None, 0, None
 
-    def _check_unbound(self, what: str) -> None:
+    def _check_unbound(self, action: str) -> None:
         if self.region.windows:
-            raise PyverbsRDMAError(what, errno.EBUSY, f"{self.region.windows} memory windows are bound to it")
+            raise PyverbsRDMAError(
+                action, errno.EBUSY, f"{self.region.windows} memory windows are bound to it: close them first"
+            )
 
     # -- use ----------------------------------------------------------------------------------------------------------
 
@@ -242,34 +241,34 @@ class MR(PyverbsCM):
             )
 
     def rereg(self, flags: int, pd: PD | None = None, addr: Any = 0, length: int = 0, access: int = 0) -> None:
-        """Change what `flags` say. The keys stay. Memory of its own is freed when it gets another address."""
+        """Change the parts that `flags` name. The keys stay. Memory that the region allocated is freed if it moves."""
         if self.pd is None:
             raise PyverbsRDMAError("Failed to rereg MR", errno.EINVAL, "it is closed")
         with self.pd.ctx.adapter.lock:
             self._rereg(flags, pd, addr, length, access)
 
     def _rereg(self, flags: int, pd: PD | None, addr: Any, length: int, access: int) -> None:
-        what = f"Failed to rereg MR: {rereg_error_to_str(e.IBV_REREG_MR_ERR_INPUT)}"
-        self._check_unbound(what)
+        action = f"Failed to rereg MR: {rereg_error_to_str(e.IBV_REREG_MR_ERR_INPUT)}"
+        self._check_unbound(action)
         if not flags or flags & ~_REREG:
-            raise PyverbsRDMAError(what, errno.EINVAL, f"flags {flags:#x} are not some of {_REREG:#x}")
+            raise PyverbsRDMAError(action, errno.EINVAL, f"flags {flags:#x} are empty or outside of {_REREG:#x}")
         if flags & e.IBV_REREG_MR_CHANGE_PD and pd is None:
-            raise PyverbsRDMAError(what, errno.EINVAL, "IBV_REREG_MR_CHANGE_PD needs pd")
-        wanted = access if flags & e.IBV_REREG_MR_CHANGE_ACCESS else self.region.access
-        check_access(what, wanted)
-        own, given, address, size = self._own, self._given, self.buf, self._size
+            raise PyverbsRDMAError(action, errno.EINVAL, "IBV_REREG_MR_CHANGE_PD needs pd")
+        new_access = access if flags & e.IBV_REREG_MR_CHANGE_ACCESS else self.region.access
+        check_access(action, new_access)
+        own, memory, address, size = self._own, self._object_memory, self.buf, self._size
         device = self.region.device
         if flags & e.IBV_REREG_MR_CHANGE_TRANSLATION:
-            own, given = None, given_memory(addr)
-            address, size = whereabouts(addr, length, given)
+            own, memory = None, memory_of(addr)
+            address, size = locate(addr, length, memory)
             if not address or size <= 0:
-                raise PyverbsRDMAError(what, errno.EINVAL, "IBV_REREG_MR_CHANGE_TRANSLATION needs addr and length")
+                raise PyverbsRDMAError(action, errno.EINVAL, "IBV_REREG_MR_CHANGE_TRANSLATION needs addr and length")
         if own is None and address:
-            device = check_memory(what, wanted, address, size, given)
+            device = check_memory(action, new_access, address, size, memory)
         if flags & e.IBV_REREG_MR_CHANGE_TRANSLATION:
-            self._move(address, size, zero_based=bool(wanted & e.IBV_ACCESS_ZERO_BASED))
-            self._given, self.region.device = given, device
-        self.region.access = wanted
+            self._move(address, size, zero_based=bool(new_access & e.IBV_ACCESS_ZERO_BASED))
+            self._object_memory, self.region.device = memory, device
+        self.region.access = new_access
         if flags & e.IBV_REREG_MR_CHANGE_PD:
             assert pd is not None
             assert self.pd is not None

@@ -20,7 +20,7 @@ _NO_DMA_BUF = "a dma-buf has no address: register the memory itself, MR(pd, leng
 
 
 class DMMR(MR):
-    """A region of device memory; its addresses begin at 0. `read` and `write` count from the device memory's begin."""
+    """A region of device memory. Its addresses start at 0; `read` and `write` count from the start of device memory."""
 
     def __init__(self, pd: PD, length: float, access: int, dm: DM, offset: int) -> None:
         self.dm, self.offset = dm, offset
@@ -28,17 +28,17 @@ class DMMR(MR):
         dm.add_ref(self)
 
     def _allocate(self, access: int) -> None:
-        """The device has it."""
+        """Allocate nothing: the memory is on the device."""
 
     def _register(self, access: int, *, implicit: bool) -> None:
-        what = f"Failed to register a device MR. length: {self._size}, access flags: {access}"
+        action = f"Failed to register a device MR. length: {self._size}, access flags: {access}"
         assert self.pd is not None
-        check_access(what, access)
+        check_access(action, access)
         if not access & e.IBV_ACCESS_ZERO_BASED:
-            raise PyverbsRDMAError(what, errno.EINVAL, "device memory needs IBV_ACCESS_ZERO_BASED")
+            raise PyverbsRDMAError(action, errno.EINVAL, "device memory needs IBV_ACCESS_ZERO_BASED")
         if self.offset < 0 or self.offset % WORD_BYTES or self.offset + self._size > self.dm.length:
             raise PyverbsRDMAError(
-                what, errno.EINVAL, f"{self._size} bytes at {self.offset} are not within the {self.dm.length} there are"
+                action, errno.EINVAL, f"{self._size} bytes at {self.offset} exceed the {self.dm.length} of the device"
             )
         regions = self.pd.ctx.adapter.regions
         self.region = regions.register(self.pd.key, self.dm.address + self.offset, self._size, access)
@@ -51,7 +51,7 @@ class DMMR(MR):
 
 
 class DmaBufMR(MR):
-    """Memory of a graphics card by its dma-buf, which leads to no address that a driver would copy from."""
+    """A region of GPU memory by its dma-buf. Not supported: it has no address from which a driver can copy."""
 
     dmabuf: object = None
     offset = 0
@@ -59,24 +59,24 @@ class DmaBufMR(MR):
     def __init__(
         self, pd: PD, length: int, access: int, dmabuf: object = None, offset: int = 0, gpu: int = 0, gtt: int = 0
     ) -> None:
-        what = f"Failed to register a dma-buf MR. length: {length}, access flags: {access}"
-        raise PyverbsRDMAError(what, errno.EOPNOTSUPP, _NO_DMA_BUF)
+        action = f"Failed to register a dma-buf MR. length: {length}, access flags: {access}"
+        raise PyverbsRDMAError(action, errno.EOPNOTSUPP, _NO_DMA_BUF)
 
 
 class Buf(PyverbsCM):
-    """Memory that the adapter chose for a protection domain, to be registered by that domain: whole pages that other
-    processes can reach, as of `MR(pd, length, access)`. It is at `addr`, and its regions end with it.
+    """A buffer that the adapter allocates for a protection domain: whole pages that other processes can reach, as for
+    `MR(pd, length, access)`. It is at `addr`, and closes its regions.
     """
 
     def __init__(self, pd: PD, size: int) -> None:
-        what = f"Failed to allocate ibv_buf of size {size}"
+        action = f"Failed to allocate ibv_buf of size {size}"
         if size <= 0:
-            raise PyverbsRDMAError(what, errno.EINVAL, "it would be empty")
+            raise PyverbsRDMAError(action, errno.EINVAL, "the size must be above 0")
         self.pd: PD | None = pd
         try:
             self._own: Buffer | None = Buffer(pd.ctx.adapter.memory, size, huge=False)
         except PyverbsError as error:
-            raise PyverbsRDMAError(what, errno.ENOMEM) from error
+            raise PyverbsRDMAError(action, errno.ENOMEM) from error
         self.addr, self.size = self._own.address, size
         pd.add_ref(self)
 
@@ -85,20 +85,20 @@ class Buf(PyverbsCM):
         self.addr = 0
 
     def export_dmabuf_fd(self) -> int:
-        raise PyverbsRDMAError("Failed to export dmabuf FD for Buf", errno.ENODATA, "it is ordinary memory")
+        raise PyverbsRDMAError("Failed to export dmabuf FD for Buf", errno.ENODATA, "the buffer is host memory")
 
     def __str__(self) -> str:
         return "Buf:\n" + table(addr=self.addr, size=self.size)
 
 
 class MREx(MR):
-    """A region with all that can be said of one (ibv_reg_mr_ex).
+    """A region with all options (ibv_reg_mr_ex).
 
-    `iova` is what those who have its keys call its first byte. With `buf` it is a part of that buffer, from `address`
-    on. `dmah` tells an adapter in hardware how to write to memory; here it is checked, and ends its regions.
+    `iova` is the remote address of its first byte. With `buf` it is a part of that buffer, from `address` on. `dmah`
+    has hints for adapters in hardware; here they are only checked. The handle closes its regions.
     """
 
-    _what = "Failed to register MR using extended API"
+    _action = "Failed to register MR using extended API"
 
     def __init__(
         self,
@@ -116,12 +116,14 @@ class MREx(MR):
         if fd is not None:
             alone = iova is not None and not (address or implicit or buf)
             code = errno.EOPNOTSUPP if alone else errno.EINVAL
-            raise PyverbsRDMAError(self._what, code, _NO_DMA_BUF if alone else "fd goes with iova, and with no address")
+            raise PyverbsRDMAError(
+                self._action, code, _NO_DMA_BUF if alone else "fd needs iova, and excludes address, implicit and buf"
+            )
         if buf is not None:
             address = buf.addr if address is None else address
             self._check_within(pd, buf, address, int(length))
         if dmah is not None:
-            dmah.check(pd.ctx, access, self._what)
+            dmah.check(pd.ctx, access, self._action)
         self._iova, self.backing_buf, self.dmah = iova, buf, dmah
         super().__init__(pd, length, access, address, implicit)
         for parent in (buf, dmah):
@@ -131,17 +133,17 @@ class MREx(MR):
     def _check_within(self, pd: PD, buf: Buf, address: int, length: int) -> None:
         reason = ""
         if buf.pd is not pd:
-            reason = "the buffer is of another protection domain, or closed"
+            reason = "the buffer belongs to another protection domain, or is closed"
         elif address < buf.addr or address + length > buf.addr + buf.size:
-            reason = f"{length} bytes at {address:#x} are not within the {buf.size} at {buf.addr:#x}"
+            reason = f"{length} bytes at {address:#x} exceed the {buf.size} at {buf.addr:#x}"
         if reason:
-            raise PyverbsRDMAError(self._what, errno.EINVAL, reason)
+            raise PyverbsRDMAError(self._action, errno.EINVAL, reason)
 
 
 class BufMR(MREx):
     """A region of a buffer, from `offset` on (ibv_reg_buf_mr)."""
 
-    _what = "Failed to register a buf MR"
+    _action = "Failed to register a buf MR"
 
     def __init__(self, pd: PD, buf: Buf, length: float = 0, access: int = 0, offset: int = 0) -> None:
         super().__init__(pd, length, access, buf.addr + offset, buf=buf)

@@ -34,17 +34,17 @@ _WITHOUT_INLINE = _HERE | _ATOMICS | {_W.IBV_WR_RDMA_READ, _W.IBV_WR_FLUSH}
 W = TypeVar("W", RecvWR, SendWR)
 
 
-def post_chain(post: Callable[[W], None], first: W, bad_wr: W | None, what: str) -> None:
-    """Post requests one after the other. The first that is refused ends it, and `bad_wr` becomes a copy of it."""
-    one: W | None = first
-    while one is not None:
+def post_chain(post: Callable[[W], None], first: W, bad_wr: W | None, action: str) -> None:
+    """Post a list of requests. The first that is refused ends it, and `bad_wr` becomes a copy of it."""
+    wr: W | None = first
+    while wr is not None:
         try:
-            post(one)
+            post(wr)
         except Refused as refused:
             if bad_wr is not None:
-                bad_wr.__dict__ = dict(one.__dict__)
-            raise PyverbsRDMAError(what, refused.code, str(refused)) from refused
-        one = one.next_wr
+                bad_wr.__dict__ = dict(wr.__dict__)
+            raise PyverbsRDMAError(action, refused.code, str(refused)) from refused
+        wr = wr.next_wr
 
 
 def receive_work(wr: RecvWR) -> ReceiveWork:
@@ -52,7 +52,7 @@ def receive_work(wr: RecvWR) -> ReceiveWork:
 
 
 def send_work(wr: SendWR) -> SendWork:
-    """What to do, without what depends on the kind of queue pair."""
+    """Return the work of a request, without the parts that depend on the type of queue pair."""
     work = SendWork(wr_id=wr.wr_id, opcode=_opcode(wr.opcode), places=tuple(wr.places), flags=wr.send_flags)
     work.va, work.rkey, work.srq = wr.remote_addr, wr.remote_rkey, wr.remote_srqn
     if work.opcode in (_W.IBV_WR_SEND_WITH_INV, _W.IBV_WR_LOCAL_INV):
@@ -65,7 +65,7 @@ def send_work(wr: SendWR) -> SendWork:
         work.swap = wr.compare_add
     elif work.opcode == _W.IBV_WR_BIND_MW:
         if wr.mw is None or wr.bind_info is None:
-            raise Refused(errno.EINVAL, "nothing says which window is bound to what: set_bind_wr")
+            raise Refused(errno.EINVAL, "no window to bind: call set_bind_wr")
         work.window = Binding(wr.mw, wr.bind_info, wr.rkey)
     return work
 
@@ -74,23 +74,23 @@ def _opcode(number: int) -> ibv_wr_opcode:
     try:
         return _W(number)
     except ValueError as error:
-        raise Refused(errno.EINVAL, f"there is no opcode {number}") from error
+        raise Refused(errno.EINVAL, f"unknown opcode {number}") from error
 
 
 def prepare(work: SendWork, kind: ibv_qp_type, inline_max_bytes: int) -> None:
-    """Check what a kind of queue pair can do, and take the data of IBV_SEND_INLINE: its memory is free again."""
+    """Check a request for a type of queue pair, and copy the data of IBV_SEND_INLINE, whose memory may be reused."""
     if work.opcode not in OPCODES[kind]:
-        raise Refused(errno.EINVAL, f"a queue pair of type {qp_type_to_str(kind)} does not do {work.opcode.name}")
+        raise Refused(errno.EINVAL, f"a queue pair of type {qp_type_to_str(kind)} does not support {work.opcode.name}")
     if work.size > MESSAGE_MAX_BYTES:
-        raise Refused(errno.EINVAL, f"{work.size} bytes: a message has {MESSAGE_MAX_BYTES} at most")
+        raise Refused(errno.EINVAL, f"{work.size} bytes exceed the largest message, {MESSAGE_MAX_BYTES}")
     if work.flags & IBV_SEND_INLINE and work.inline is None:
         if work.opcode in _WITHOUT_INLINE:
-            raise Refused(errno.EINVAL, f"{work.opcode.name} sends no data that could be inline")
+            raise Refused(errno.EINVAL, f"{work.opcode.name} has no data to send inline")
         if work.size > inline_max_bytes:
-            raise Refused(errno.EINVAL, f"{work.size} bytes are too many for inline: {inline_max_bytes} at most")
+            raise Refused(errno.EINVAL, f"{work.size} bytes exceed the inline limit of {inline_max_bytes}")
         if (gpus := in_use()) is not None and any(gpus.has(place.address) for place in work.places):
-            raise Refused(errno.EINVAL, "the processor reads what is inline, and cannot read the memory of a GPU")
+            raise Refused(errno.EINVAL, "memory of a GPU cannot be sent inline: the processor cannot read it")
         try:
             work.inline = bytes(memory.gather(work.places, 0, work.size))
         except memory.MemoryFault:
-            raise Refused(errno.EFAULT, "the memory of what is inline is not mapped") from None
+            raise Refused(errno.EFAULT, "the inline data is not mapped") from None

@@ -41,7 +41,7 @@ _FLAGS = {getattr(_W, flag.name.replace("QP_EX_WITH", "WR")): flag for flag in i
 
 
 class DataBuffer(PyverbsCM):
-    """Memory whose contents are sent inline."""
+    """A piece of memory to send inline."""
 
     def __init__(self, addr: int, length: int) -> None:
         self.addr, self.length = addr, length
@@ -61,7 +61,7 @@ class QPEx(QP):
         self._works: list[SendWork] | None = None
         self._wrong: Refused | None = None
 
-    # -- beginning and end --------------------------------------------------------------------------------------------
+    # -- start and complete -------------------------------------------------------------------------------------------
 
     def wr_start(self) -> None:
         self._works, self._wrong = [], None
@@ -87,7 +87,7 @@ class QPEx(QP):
         self._go()
 
     def _count_by_shm(self, works: list[SendWork]) -> int:
-        """How many of them are done already."""
+        """Execute requests over shared memory; return how many were executed."""
         core, done = self.core, 0
         if core.adapter.lock.is_mine:
             return 0
@@ -98,23 +98,23 @@ class QPEx(QP):
         return done
 
     def wr_abort(self) -> None:
-        """Forget what was said since `wr_start`."""
+        """Discard the requests since `wr_start`."""
         self._begun()
         self._works = None
 
     def _begun(self) -> list[SendWork]:
         if self._works is None:
-            raise PyverbsUserError("wr_start() comes first")
+            raise PyverbsUserError("call wr_start() first")
         return self._works
 
     def _add(self, opcode: ibv_wr_opcode, **fields: Any) -> None:
         works = self._begun()
         if not _FLAGS[opcode] & self._operations:
-            self._refuse(f"{opcode.name} was not asked for: {_FLAGS[opcode].name} in send_ops_flags")
+            self._refuse(f"{opcode.name} needs {_FLAGS[opcode].name} in send_ops_flags")
         works.append(SendWork(wr_id=self.wr_id, opcode=opcode, flags=self.wr_flags, **fields))
 
     def _refuse(self, reason: str) -> None:
-        """The first thing that is wrong is what `wr_complete` says."""
+        """Record an error; `wr_complete` raises the first one."""
         self._wrong = self._wrong or Refused(errno.EINVAL, reason)
 
     @property
@@ -122,11 +122,11 @@ class QPEx(QP):
         works = self._begun()
         if not works:
             raise PyverbsUserError(
-                "Say what is to be done (wr_send(), wr_rdma_write(), ...) before its data and address"
+                "call an operation (wr_send(), wr_rdma_write(), ...) before you set its data and address"
             )
         return works[-1]
 
-    # -- what is done -------------------------------------------------------------------------------------------------
+    # -- operations ---------------------------------------------------------------------------------------------------
 
     def wr_send(self) -> None:
         self._add(_W.IBV_WR_SEND)
@@ -138,7 +138,7 @@ class QPEx(QP):
         self._add(_W.IBV_WR_SEND_WITH_INV, invalidate=invalidate_rkey)
 
     def wr_send_tso(self, hdr: int, hdr_sz: int, mss: int) -> None:
-        self._add(_W.IBV_WR_TSO)  # no kind of queue pair does it
+        self._add(_W.IBV_WR_TSO)  # no type of queue pair supports it
 
     def wr_rdma_write(self, rkey: int, remote_addr: int) -> None:
         self._add(_W.IBV_WR_RDMA_WRITE, rkey=rkey, va=remote_addr)
@@ -156,7 +156,7 @@ class QPEx(QP):
         self._add(_W.IBV_WR_ATOMIC_FETCH_AND_ADD, rkey=rkey, va=remote_addr, swap=add)
 
     def wr_atomic_write(self, rkey: int, remote_addr: int, atomic_wr: bytes) -> None:
-        """The first 8 bytes of `atomic_wr`."""
+        """Write the first 8 bytes of `atomic_wr` atomically."""
         self._add(_W.IBV_WR_ATOMIC_WRITE, rkey=rkey, va=remote_addr, inline=bytes(atomic_wr[:8]))
 
     def wr_flush(self, rkey: int, remote_addr: int, length: int, ptype: int, level: int) -> None:
@@ -168,7 +168,7 @@ class QPEx(QP):
     def wr_bind_mw(self, mw: MW, rkey: int, bind_info: MWBindInfo) -> None:
         self._add(_W.IBV_WR_BIND_MW, window=Binding(mw, bind_info, rkey))
 
-    # -- with what, and where to --------------------------------------------------------------------------------------
+    # -- data and destination -----------------------------------------------------------------------------------------
 
     def wr_set_sge(self, sge: SGE) -> None:
         self.wr_set_sge_list(1, [sge])
@@ -180,17 +180,17 @@ class QPEx(QP):
         self.wr_set_inline_data_list(1, [DataBuffer(addr, length)])
 
     def wr_set_inline_data_list(self, num_buf: int, buf_list: Sequence[DataBuffer]) -> None:
-        """Copied now: the memory may be used again."""
+        """Set the inline data. It is copied at once: the memory may be reused."""
         self._last.inline = b"".join(read(buf.addr, buf.length) for buf in buf_list[:num_buf])
 
     def wr_set_ud_addr(self, ah: AH, remote_qpn: int, remote_rkey: int) -> None:
-        """`remote_rkey` is the Q_Key; pyverbs calls it so."""
+        """Set the destination of a datagram. `remote_rkey` is the Q_Key; the name is pyverbs'."""
         work = self._last
         work.ah = self.ctx.hardware.address_vector(ah.attr)
         work.remote_qp, work.q_key = remote_qpn & PSN_MASK, remote_rkey
 
     def wr_set_rd_addr(self, eec: EEC, remote_qpn: int, remote_qkey: int) -> None:
-        """Weft's own: by which EE context to whom."""
+        """Set the EE context and the destination of a reliable datagram. pyverbs has no such method."""
         work = self._last
         work.ah, work.remote_qp, work.q_key = eec.eec_num, remote_qpn & PSN_MASK, remote_qkey
 
@@ -199,5 +199,5 @@ class QPEx(QP):
 
     def _ready(self, work: SendWork) -> None:
         if self._kind == ibv_qp_type.IBV_QPT_UD and work.ah is None:
-            raise Refused(errno.EINVAL, "a datagram needs an address: wr_set_ud_addr")
+            raise Refused(errno.EINVAL, "a datagram needs an address: call wr_set_ud_addr")
         super()._ready(work)

@@ -1,4 +1,4 @@
-"""What a queue pair is changed by."""
+"""Define the attributes by which queue pairs are modified and queried."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.verbs.enums import IBV_MTU_1024, IBV_QPS_INIT, IBV_QPS_RESET
 
 @dataclass(eq=False)
 class QPCap(PyverbsObject):
-    """How much fits into a queue pair."""
+    """The capacity of a queue pair."""
 
     max_send_wr: Unsigned = Unsigned(32, 1)
     max_recv_wr: Unsigned = Unsigned(32, 10)
@@ -21,12 +21,12 @@ class QPCap(PyverbsObject):
     max_inline_data: Unsigned = Unsigned(32)
 
     def take(self, cap: QPCap | None) -> None:
-        """The values of another; 0 where nothing was said."""
+        """Copy the values of another capacity, or set all to 0."""
         for name in _NAMES:
             setattr(self, name, getattr(cap, name) if cap is not None else 0)
 
     def only_cap(self) -> QPCap:
-        """A copy, without what a `QPInitAttr` has besides."""
+        """Return a copy without the other fields of a `QPInitAttr`."""
         return QPCap(*(getattr(self, name) for name in _NAMES))
 
     def _lines(self, indent: str) -> str:
@@ -41,7 +41,7 @@ _NAMES = [field.name for field in fields(QPCap)]
 
 
 class _Address:
-    """What is read and written is a copy; writing None changes nothing."""
+    """An address field that copies on read and write; writing None changes nothing."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -55,7 +55,7 @@ class _Address:
 
 
 class QPAttr(PyverbsObject):
-    """Attributes of modify and query; the masks say which are meant. Addresses and `cap` are copies."""
+    """The attributes of modify and query; a mask selects them. Addresses and `cap` are copies."""
 
     qp_state = Unsigned(32)
     cur_qp_state = Unsigned(32)
@@ -140,7 +140,7 @@ _UNSET = dict.fromkeys((name for name, field in vars(QPAttr).items() if isinstan
 
 @dataclass(eq=False)
 class ECE(PyverbsCM):
-    """Enhanced connection establishment: what two adapters of one vendor agree on besides."""
+    """The options of enhanced connection establishment between two adapters of one vendor."""
 
     vendor_id: Unsigned = Unsigned(32)
     options: Unsigned = Unsigned(32)
@@ -153,7 +153,7 @@ class ECE(PyverbsCM):
 
 @dataclass(eq=False)
 class QPRateLimitAttr(PyverbsObject):
-    """How fast a queue pair may send: kilobits a second, 0 for as fast as it can."""
+    """The rate limit of a queue pair in kilobits per second; 0 for no limit."""
 
     rate_limit: Unsigned = Unsigned(32)
     max_burst_sz: Unsigned = Unsigned(32)

@@ -37,7 +37,9 @@ _SETTINGS = (  # mask, name of the adapter, name of pyverbs
     (_M.IBV_QP_RETRY_CNT, "retry_cnt", "retry_cnt"),
     (_M.IBV_QP_RNR_RETRY, "rnr_retry", "rnr_retry"),
 )
-ATTRIBUTES: dict[ibv_qp_attr_mask, tuple[str, ...]] = {bit: (given,) for bit, _, given in _SETTINGS} | {
+ATTRIBUTES: dict[ibv_qp_attr_mask, tuple[str, ...]] = {
+    bit: (name_in_pyverbs,) for bit, _, name_in_pyverbs in _SETTINGS
+} | {
     _M.IBV_QP_PATH_MTU: ("path_mtu",),
     _M.IBV_QP_AV: ("ah_attr",),
     _M.IBV_QP_ALT_PATH: ("alt_ah_attr", "alt_pkey_index", "alt_port_num", "alt_timeout"),
@@ -53,15 +55,15 @@ def copy_attributes(source: QPAttr, target: QPAttr, mask: int) -> None:
 
 
 def _wrong_value(ctx: Context, attr: QPAttr, mask: int) -> str:
-    """Why the adapter cannot take a value; empty if it can."""
+    """Return the reason why a value is invalid; empty if all are valid."""
     if mask & _M.IBV_QP_AV and (reason := ctx.hardware.wrong_address(attr.ah_attr)):
         return reason
     for bit, name, least, most in _ranges(ctx):
         value = getattr(attr, name)
         if mask & bit and not least <= value <= most:
-            return f"{name} {value}: it must be {least} to {most}"
+            return f"{name} {value} is not from {least} to {most}"
     if mask & _M.IBV_QP_PATH_MTU and not 0 < mtu_to_str(attr.path_mtu) <= ctx.adapter.mtu_bytes:
-        return f"path_mtu {attr.path_mtu}: it must be a code for 256 to {ctx.adapter.mtu_bytes} bytes"
+        return f"path_mtu {attr.path_mtu} is not a code for 256 to {ctx.adapter.mtu_bytes} bytes"
     return ""
 
 
@@ -78,8 +80,10 @@ def _ranges(ctx: Context) -> Iterator[tuple[ibv_qp_attr_mask, str, int, int]]:
 
 
 def _new_settings(ctx: Context, before: Settings, attr: QPAttr, mask: int) -> Settings:
-    """Those of the adapter, with what is new."""
-    new: dict[str, Any] = {name: getattr(attr, given) for bit, name, given in _SETTINGS if mask & bit}
+    """Return the adapter's settings with the attributes of the mask."""
+    new: dict[str, Any] = {
+        name: getattr(attr, name_in_pyverbs) for bit, name, name_in_pyverbs in _SETTINGS if mask & bit
+    }
     for name in {"dest_qp", "rq_psn", "sq_psn"} & new.keys():
         new[name] &= PSN_MASK
     if mask & _M.IBV_QP_PATH_MTU:
@@ -90,7 +94,7 @@ def _new_settings(ctx: Context, before: Settings, attr: QPAttr, mask: int) -> Se
 
 
 def may_use_controlled_qkeys() -> bool:
-    """Whether this process has CAP_NET_RAW, which the kernel asks for."""
+    """Return whether this process has CAP_NET_RAW, as the kernel requires."""
     try:
         with open("/proc/self/status", encoding="ascii", errors="replace") as lines:
             line = next(line for line in lines if line.startswith("CapEff:"))
@@ -100,29 +104,29 @@ def may_use_controlled_qkeys() -> bool:
 
 
 class Changeable(PyverbsCM):
-    """What has the states of a queue pair. `core` is the adapter's side of it."""
+    """An object with the states of a queue pair. `core` is its state in the adapter."""
 
     ctx: Context
     core: Any
-    _name: str  # as errors call the kind,
-    _called: str  # and this one
-    _attr: QPAttr  # what was set last, for those attributes that the adapter does not use
+    _name: str  # of the class, in errors
+    _called: str  # the same with its article
+    _attr: QPAttr  # last values, for attributes that the adapter does not use
 
     def _masks(self, before: ibv_qp_state, after: ibv_qp_state) -> tuple[int, int] | None:
-        """What a step needs, and allows besides; None if there is no such step."""
+        """Return the required and the optional attributes of a transition; None if it is not allowed."""
         raise NotImplementedError
 
     def to_init(self, qp_attr: QPAttr) -> None:
         self._step(qp_attr, _S.IBV_QPS_INIT)
 
     def to_rtr(self, qp_attr: QPAttr) -> None:
-        """By way of INIT, if it is not there."""
+        """Go to RTR, through INIT if needed."""
         if self.core.state != _S.IBV_QPS_INIT:
             self.to_init(qp_attr)
         self._step(qp_attr, _S.IBV_QPS_RTR)
 
     def to_rts(self, qp_attr: QPAttr) -> None:
-        """By way of RTR, if it is not there."""
+        """Go to RTS, through RTR if needed."""
         if self.core.state != _S.IBV_QPS_RTR:
             self.to_rtr(qp_attr)
         self._step(qp_attr, _S.IBV_QPS_RTS)
@@ -137,16 +141,16 @@ class Changeable(PyverbsCM):
     def modify(self, qp_attr: QPAttr, comp_mask: int) -> None:
         self._modify(qp_attr, comp_mask, f"Failed to modify {self._name}")
 
-    def _modify(self, attr: QPAttr, mask: int, what: str) -> None:
-        """All of it or nothing."""
+    def _modify(self, attr: QPAttr, mask: int, action: str) -> None:
+        """Check and apply attributes: all of them or none."""
         core = self.core
         with core.adapter.lock:
             target = attr.qp_state if mask & _M.IBV_QP_STATE else core.state
             reason = self._wrong_state(attr, mask, target) or _wrong_value(self.ctx, attr, mask)
             if reason:
-                raise PyverbsRDMAError(what, errno.EINVAL, reason)
+                raise PyverbsRDMAError(action, errno.EINVAL, reason)
             if mask & _M.IBV_QP_QKEY and attr.qkey & _CONTROLLED_QKEY and not may_use_controlled_qkeys():
-                raise PyverbsRDMAError(what, errno.EPERM, "a Q_Key with the highest bit set needs CAP_NET_RAW")
+                raise PyverbsRDMAError(action, errno.EPERM, "a Q_Key with the highest bit set needs CAP_NET_RAW")
             core.settings = _new_settings(self.ctx, core.settings, attr, mask)
             core.show()
             copy_attributes(attr, self._attr, mask)
@@ -161,7 +165,7 @@ class Changeable(PyverbsCM):
     def _wrong_state(self, attr: QPAttr, mask: int, target: int) -> str:
         state = self.core.state
         if mask & _M.IBV_QP_CUR_STATE and attr.cur_qp_state != state:
-            return f"it is in state {qp_state_to_str(state)}, not {qp_state_to_str(attr.cur_qp_state)}"
+            return f"the state is {qp_state_to_str(state)}, not {qp_state_to_str(attr.cur_qp_state)}"
         if target not in _STATES:
-            return f"there is no state {target}"
+            return f"unknown state {target}"
         return wrong_step(self._called, self._masks(state, _S(target)), state, _S(target), mask)

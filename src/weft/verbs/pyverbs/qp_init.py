@@ -1,4 +1,4 @@
-"""What a queue pair is made with."""
+"""Define the attributes of new queue pairs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _CREATE_FLAGS = {
     4: "CVLAN stripping",
     8: "Source QPN",
     16: "PCI write end padding",
-}  # pyverbs numbers them from 0, which is not what they are in verbs.h
+}  # pyverbs numbers them from 0, unlike verbs.h
 
 
 class QPInitAttr(QPCap):
-    """`cap` is a copy, as in pyverbs: to change one value, write to `max_send_wr` and the like.
+    """The attributes of a new queue pair. `cap` is a copy, as in pyverbs: to change a value, set `max_send_wr` etc.
 
-    `rdd`, which pyverbs has not, is the domain of a queue pair for reliable datagrams.
+    `rdd` is the domain of a queue pair for reliable datagrams; pyverbs does not have it.
     """
 
     qp_type = Unsigned(32)
@@ -69,7 +69,7 @@ def _checked(cq: CQ | CQEX | None) -> CQ | CQEX | None:
 
 
 class QPInitAttrEx(QPInitAttr):
-    """With what only some queue pairs have; `comp_mask` says which of it is meant."""
+    """The attributes of a new extended queue pair; `comp_mask` selects those that are set."""
 
     comp_mask = Unsigned(32)
     create_flags = Unsigned(32)

@@ -30,9 +30,9 @@ _S, _M, _T = ibv_qp_state, ibv_qp_attr_mask, ibv_qp_type
 
 
 class QP(Changeable):
-    """Made by a PD, or by a Context with QPInitAttrEx. `core` is the adapter's side of it.
+    """A queue pair, created from a PD, or from a Context with QPInitAttrEx. `core` is its state in the adapter.
 
-    With a `qp_attr` it goes as far towards RTS as it can alone: UD and RD to RTS, the others to INIT.
+    With a `qp_attr` it goes to RTS (UD and RD), or to INIT (the others).
     """
 
     _name = "QP"
@@ -63,40 +63,42 @@ class QP(Changeable):
             raise PyverbsRDMAError("Failed to create QP", refused.code, str(refused)) from refused
         self.core.on_event = lambda event: self.ctx.raise_event(event, self)
         for parent in {
-            id(one): one for one in (self.ctx, self.pd, self.scq, self.rcq, self.srq, self.xrcd, self.rdd) if one
+            id(parent): parent
+            for parent in (self.ctx, self.pd, self.scq, self.rcq, self.srq, self.xrcd, self.rdd)
+            if parent
         }.values():
             parent.add_ref(self)
         if qp_attr is not None:
             self.to_rts(qp_attr) if self._kind in (_T.IBV_QPT_UD, _T.IBV_QPT_RD) else self.to_init(qp_attr)
 
-    # -- making -------------------------------------------------------------------------------------------------------
+    # -- creation -----------------------------------------------------------------------------------------------------
 
     def _check(self, init_attr: QPInitAttr | QPInitAttrEx) -> None:
-        """What the adapter cannot do is refused before anything is made."""
+        """Raise if the adapter cannot create the queue pair, before anything is allocated."""
         limits, target = self.ctx.query_device(), self._kind == _T.IBV_QPT_XRC_RECV
         reason = ""
         if target and self.xrcd is None:
-            reason = "the receiving side of XRC needs a domain: xrcd, and IBV_QP_INIT_ATTR_XRCD in comp_mask"
+            reason = "an XRC receive queue pair needs a domain: give xrcd, and IBV_QP_INIT_ATTR_XRCD in comp_mask"
         elif not target and self.pd is None:
-            reason = "it needs a protection domain: pd, and IBV_QP_INIT_ATTR_PD in comp_mask"
+            reason = "no protection domain: give pd, and IBV_QP_INIT_ATTR_PD in comp_mask"
         elif (self._kind == _T.IBV_QPT_RD) != (init_attr.rdd is not None):
-            reason = "queue pairs for reliable datagrams, and no others, need a domain for them: rdd"
+            reason = "rdd must be given for a queue pair for reliable datagrams, and for no other"
         elif not target and init_attr.send_cq is None:
-            reason = "it needs a completion queue to send: scq"
+            reason = "no completion queue for sends: give scq"
         elif self._kind not in (_T.IBV_QPT_XRC_SEND, _T.IBV_QPT_XRC_RECV) and init_attr.recv_cq is None:
-            reason = "it needs a completion queue to receive: rcq"
+            reason = "no completion queue for receives: give rcq"
         elif max(init_attr.max_send_wr, init_attr.max_recv_wr) > limits.max_qp_wr:
-            reason = f"{init_attr.max_send_wr} and {init_attr.max_recv_wr} requests: {limits.max_qp_wr} at most"
+            reason = f"max_send_wr or max_recv_wr is above {limits.max_qp_wr}"
         elif max(init_attr.max_send_sge, init_attr.max_recv_sge) > limits.max_sge:
-            reason = f"{init_attr.max_send_sge} and {init_attr.max_recv_sge} elements: {limits.max_sge} at most"
+            reason = f"max_send_sge or max_recv_sge is above {limits.max_sge}"
         elif init_attr.max_inline_data > INLINE_MAX_BYTES:
-            reason = f"{init_attr.max_inline_data} bytes inline: {INLINE_MAX_BYTES} at most"
+            reason = f"max_inline_data {init_attr.max_inline_data}: the limit is {INLINE_MAX_BYTES}"
         if reason:
             raise PyverbsRDMAError("Failed to create QP", errno.EINVAL, reason)
         flags = getattr(init_attr, "create_flags", 0)
         if flags:
             raise PyverbsRDMAError(
-                "Failed to create QP", errno.EOPNOTSUPP, f"create_flags {flags:#x} mean nothing here"
+                "Failed to create QP", errno.EOPNOTSUPP, f"create_flags {flags:#x} are not supported"
             )
 
     def _make(self, number: int) -> QueuePair:
@@ -126,8 +128,10 @@ class QP(Changeable):
         core, adapter = self.core, self.ctx.adapter
         with adapter.lock:
             if any(core in members for members in adapter.groups.values()):
-                raise PyverbsRDMAError("Failed to destroy QP", errno.EBUSY, "it is still in a multicast group")
-            core.enter(_S.IBV_QPS_RESET)  # whoever has it still can post nothing
+                raise PyverbsRDMAError(
+                    "Failed to destroy QP", errno.EBUSY, "it is in a multicast group: leave it first"
+                )
+            core.enter(_S.IBV_QPS_RESET)  # requests on other references fail
             adapter.remove(core)
         self.pd = self.scq = self.rcq = self.srq = self.xrcd = self.rdd = None
 
@@ -137,15 +141,15 @@ class QP(Changeable):
         return TRANSITIONS.get((before, after), {}).get(self._kind)
 
     def modify_rate_limit(self, attr: QPRateLimitAttr) -> None:
-        """As fast as it can is what it does; the device says that it has no other (packet_pacing_caps)."""
-        what = "Failed to modify QP rate limit"
+        """Accept no limit only: the device has no packet pacing (packet_pacing_caps)."""
+        action = "Failed to modify QP rate limit"
         if self.core.state != _S.IBV_QPS_RTS:
-            raise PyverbsRDMAError(what, errno.EINVAL, f"it is in state {qp_state_to_str(self.core.state)}, not RTS")
+            raise PyverbsRDMAError(action, errno.EINVAL, f"the state is {qp_state_to_str(self.core.state)}, not RTS")
         if attr.rate_limit or attr.max_burst_sz or attr.typical_pkt_sz or attr.comp_mask:
-            raise PyverbsRDMAError(what, errno.EOPNOTSUPP, f"{attr.rate_limit} kbit/s: the device has no rate limits")
+            raise PyverbsRDMAError(action, errno.EOPNOTSUPP, f"{attr.rate_limit} kbit/s: the device has no rate limits")
 
     def query(self, attr_mask: int) -> tuple[QPAttr, QPInitAttr]:
-        """All attributes, whatever the mask asks for. PSNs are those of the next packets."""
+        """Return all attributes, regardless of the mask. PSNs are those of the next packets."""
         core, settings, attr = self.core, self.core.settings, QPAttr()
         copy_attributes(self._attr, attr, ~0)
         attr.cap = self._cap
@@ -159,8 +163,8 @@ class QP(Changeable):
             attr.rq_psn = core.record.expected_psn
         attr.sq_draining = int(core.state == _S.IBV_QPS_SQD and any(work.psn >= 0 for work in core.sends))
         init = self._init_attr
-        made = QPInitAttr(self._kind, init.qp_context, self.scq, self.rcq, self.srq, self._cap, init.sq_sig_all)
-        return attr, made
+        init_attr = QPInitAttr(self._kind, init.qp_context, self.scq, self.rcq, self.srq, self._cap, init.sq_sig_all)
+        return attr, init_attr
 
     @property
     def qp_type(self) -> int:
@@ -180,10 +184,10 @@ class QP(Changeable):
         if wr.next_wr is None and self.core.put_receive(wr.raw):
             return
         with self.core.adapter.lock:
-            post_chain(lambda one: self.core.post_receive(receive_work(one)), wr, bad_wr, "Failed to post recv")
+            post_chain(lambda receive: self.core.post_receive(receive_work(receive)), wr, bad_wr, "Failed to post recv")
 
     def post_send(self, wr: SendWR, bad_wr: SendWR | None = None) -> None:
-        """Post a chain; what comes before one that fails is posted."""
+        """Post a list of requests; those before a refused one are posted."""
         core, rest = self.core, wr
         while (path := core.shm_path or self._find_shm_path(rest)) is not None and path.post(rest.raw):
             if rest.next_wr is None:
@@ -205,7 +209,7 @@ class QP(Changeable):
         work = send_work(wr)
         if self._kind in (_T.IBV_QPT_UD, _T.IBV_QPT_RD):
             if self._kind == _T.IBV_QPT_UD and wr.ah is None:
-                raise Refused(errno.EINVAL, "a datagram needs an address: set_wr_ud")
+                raise Refused(errno.EINVAL, "a datagram needs an address: call set_wr_ud")
             work.ah = wr.eec_num if wr.ah is None else self.ctx.hardware.address_vector(wr.ah.attr)
             work.remote_qp, work.q_key = wr.remote_qpn & PSN_MASK, wr.remote_qkey
         self._ready(work)
@@ -223,7 +227,7 @@ class QP(Changeable):
     # -- windows ------------------------------------------------------------------------------------------------------
 
     def bind_mw(self, mw: MW, mw_bind: MWBind) -> None:
-        """Bind a window of type 1, which has a new key from now on."""
+        """Bind a window of type 1; it gets a new key."""
         work = SendWork(
             wr_id=mw_bind.wr_id,
             opcode=ibv_wr_opcode.IBV_WR_BIND_MW,
@@ -238,17 +242,17 @@ class QP(Changeable):
             raise PyverbsRDMAError("Failed to Bind MW", refused.code, str(refused)) from refused
         self._go()
 
-    # -- the rest -----------------------------------------------------------------------------------------------------
+    # -- options ------------------------------------------------------------------------------------------------------
 
     def set_ece(self, ece: ECE) -> None:
         if ece.vendor_id:
-            raise PyverbsRDMAError("Failed to set ECE", errno.EOPNOTSUPP, "weft's adapter has no options of a vendor")
+            raise PyverbsRDMAError("Failed to set ECE", errno.EOPNOTSUPP, "weft's adapter has no vendor options")
 
     def query_ece(self) -> ECE:
-        raise PyverbsRDMAError("Failed to query ECE", errno.EOPNOTSUPP, "weft's adapter has no options of a vendor")
+        raise PyverbsRDMAError("Failed to query ECE", errno.EOPNOTSUPP, "weft's adapter has no vendor options")
 
     def query_data_in_order(self, op: int, flags: int = 0) -> int:
-        """0: the bytes of a message are there in order when it is complete, and not before."""
+        """Return 0: the bytes of a message are visible when it is complete, in no order before."""
         return 0
 
     def __str__(self) -> str:
@@ -264,7 +268,7 @@ def _kind(init_attr: QPInitAttr) -> ibv_qp_type:
     try:
         kind = _T(init_attr.qp_type)
     except ValueError as error:
-        reason = f"there is no type {init_attr.qp_type}"
+        reason = f"unknown qp_type {init_attr.qp_type}"
         raise PyverbsRDMAError("Failed to create QP", errno.EINVAL, reason) from error
     if kind not in SERVICES:
         reason = f"weft's adapter has no queue pairs of type {qp_type_to_str(kind)}"

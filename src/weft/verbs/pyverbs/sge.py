@@ -1,4 +1,4 @@
-"""Scatter/gather elements: pieces of registered memory."""
+"""Define scatter/gather elements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _pack_sge = SgeRecord.form.pack
 
 
 class Packed:
-    """A field of the record that `raw` is."""
+    """A field of the record in `raw`."""
 
     def __init__(self, record: type[Record], field: str) -> None:
         self.bits, self._at = record.bits(field), record.offset(field)

@@ -1,4 +1,4 @@
-"""Shared receive queues: receive requests for many queue pairs."""
+"""Define shared receive queues: receive requests for many queue pairs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SrqInitAttr(SrqAttr):
 
 
 class SrqInitAttrEx(SrqAttr):
-    """`comp_mask` says which of the fields that SrqAttr has not are meant."""
+    """The attributes of a new extended shared receive queue; `comp_mask` selects those beyond SrqAttr that are set."""
 
     comp_mask = Rare(32)
     srq_type = Rare(32)  # 0 is IBV_SRQT_BASIC
@@ -47,7 +47,7 @@ class SrqInitAttrEx(SrqAttr):
 
 @dataclass(eq=False)
 class OpsWr(PyverbsCM):
-    """A request of tag matching, which weft's adapter has not; it can be made and not posted."""
+    """A tag-matching request. weft's adapter has no tag matching, so it cannot be posted."""
 
     wr_id: Unsigned = Unsigned(64)
     opcode: Unsigned = Unsigned(32, e.IBV_WR_TAG_ADD)
@@ -66,7 +66,7 @@ class OpsWr(PyverbsCM):
 
 
 class SRQ(PyverbsCM):
-    """`core` is the queue; it tells the context when fewer than the limit are left."""
+    """A shared receive queue. `core` is the queue; an event reports when fewer requests than the limit are left."""
 
     def __init__(self, creator: PD | Context, attr: SrqInitAttr | SrqInitAttrEx) -> None:
         self.cq: CQ | CQEX | None = None
@@ -80,7 +80,7 @@ class SRQ(PyverbsCM):
         limits = self.ctx.query_device()
         if not 1 <= attr.max_wr <= limits.max_srq_wr or attr.max_sge > limits.max_srq_sge:
             most = f"{limits.max_srq_wr} requests of {limits.max_srq_sge} elements"
-            raise _refused(f"{attr.max_wr} requests of {attr.max_sge} elements: at least 1 and at most {most} fit")
+            raise _refused(f"{attr.max_wr} requests of {attr.max_sge} elements are not from 1 to {most}")
         self.core = ReceiveQueue(attr.max_wr, attr.max_sge, shared=True, memory=self.ctx.adapter.memory)
         self.core.pd, self.core.record.limit = self.pd.key, attr.srq_limit
         self.core.on_limit = lambda: self.ctx.raise_event(ibv_event_type.IBV_EVENT_SRQ_LIMIT_REACHED, self)
@@ -99,11 +99,11 @@ class SRQ(PyverbsCM):
             raise PyverbsRDMAError("Failed to create SRQ", errno.EOPNOTSUPP, reason)
         needed = _FOR_XRC if kind == e.IBV_SRQT_XRC else e.IBV_SRQ_INIT_ATTR_PD
         if attr.comp_mask & needed != needed or attr.pd is None:
-            raise _refused("comp_mask must have IBV_SRQ_INIT_ATTR_PD, and for XRC those of XRCD and CQ")
+            raise _refused("comp_mask lacks IBV_SRQ_INIT_ATTR_PD, or for XRC the bits of XRCD and CQ")
         self.ctx, self.pd = ctx, attr.pd
         if kind == e.IBV_SRQT_XRC:
             if attr.xrcd is None or attr.cq is None:
-                raise _refused("XRC needs a domain and a completion queue")
+                raise _refused("XRC needs a domain and a completion queue: give xrcd and cq")
             self.xrcd, self.cq = attr.xrcd, attr.cq
 
     def _release(self) -> None:
@@ -111,21 +111,23 @@ class SRQ(PyverbsCM):
 
     def get_srq_num(self) -> int:
         if not self.core.number:
-            raise PyverbsRDMAError("Failed to retrieve SRQ number", errno.EOPNOTSUPP, "only an SRQ for XRC has one")
+            raise PyverbsRDMAError(
+                "Failed to retrieve SRQ number", errno.EOPNOTSUPP, "only an SRQ for XRC has a number"
+            )
         return self.core.number
 
     def modify(self, attr: SrqAttr, comp_mask: int) -> None:
-        """New sizes and limits. What is in the queue stays, so it cannot become smaller than that."""
+        """Change the capacity and the limit. The capacity cannot fall below the number of queued requests."""
         core, most = self.core, self.ctx.query_device().max_srq_wr
         capacity = attr.max_wr if comp_mask & e.IBV_SRQ_MAX_WR else core.capacity
         limit = attr.srq_limit if comp_mask & e.IBV_SRQ_LIMIT else core.record.limit
         reason = ""
         if comp_mask & ~(e.IBV_SRQ_MAX_WR | e.IBV_SRQ_LIMIT):
-            reason = f"mask {comp_mask:#x}: only IBV_SRQ_MAX_WR and IBV_SRQ_LIMIT can be changed"
+            reason = f"comp_mask {comp_mask:#x} has bits other than IBV_SRQ_MAX_WR and IBV_SRQ_LIMIT"
         elif not max(1, len(core)) <= capacity <= most:
-            reason = f"max_wr {capacity}: it holds {len(core)} requests, and {most} is the most"
+            reason = f"max_wr {capacity} is not from {max(1, len(core))} (requests in the queue) to {most}"
         elif limit > capacity:
-            reason = f"srq_limit {limit} is more than the {capacity} that fit"
+            reason = f"srq_limit {limit} is above the capacity of {capacity}"
         if reason:
             raise PyverbsRDMAError("Failed to modify SRQ", errno.EINVAL, reason)
         adapter = self.ctx.adapter
@@ -138,16 +140,18 @@ class SRQ(PyverbsCM):
         return SrqAttr(self.core.capacity, self.core.places_max, self.core.record.limit)
 
     def post_srq_ops(self, wr: OpsWr, bad_wr: OpsWr | None = None) -> None:
-        raise PyverbsRDMAError("post SRQ ops failed.", errno.EOPNOTSUPP, "weft's adapter does not match tags")
+        raise PyverbsRDMAError("post SRQ ops failed.", errno.EOPNOTSUPP, "weft's adapter has no tag matching")
 
     def post_recv(self, wr: RecvWR, bad_wr: RecvWR | None = None) -> None:
-        """Post a chain; what comes before one that fails is posted."""
+        """Post a list of requests; those before a refused one are posted."""
         lock = self.ctx.adapter.lock
         with lock.threads:
             if wr.next_wr is None and self.core.put(wr.raw):
                 return
         with lock:
-            post_chain(lambda one: self.core.post(receive_work(one)), wr, bad_wr, "Failed to post receive to SRQ.")
+            post_chain(
+                lambda receive: self.core.post(receive_work(receive)), wr, bad_wr, "Failed to post receive to SRQ."
+            )
 
 
 def _refused(reason: str) -> PyverbsRDMAError:

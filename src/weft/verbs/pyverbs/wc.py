@@ -81,7 +81,7 @@ def create_wc_flags_to_str(flags: int) -> str:
 
 
 def _field(name: str, bits: int, place: int) -> property:
-    """A number of so many bits, at its place among those of a completion."""
+    """Return a property for the number at a place of a completion, checked to fit into `bits`."""
 
     def read(wc: WC) -> int:
         return wc.numbers[place]
@@ -96,7 +96,7 @@ def _field(name: str, bits: int, place: int) -> property:
 class WC(PyverbsObject):
     """A work completion. `imm_data` is in network order, as in C, or the key where `wc_flags` has IBV_WC_WITH_INV.
 
-    If `status` is not IBV_WC_SUCCESS, only `wr_id`, `qp_num` and `vendor_err` mean something besides. `numbers` are its
+    If `status` is not IBV_WC_SUCCESS, only `wr_id`, `qp_num` and `vendor_err` are valid besides. `numbers` are its
     fields in the order of `shm.layout`.
     """
 
@@ -149,7 +149,7 @@ class WC(PyverbsObject):
 
 
 def completion_of(numbers: Sequence[int]) -> WC:
-    """Without the checks of what a program sets: a completion of the adapter has numbers that fit."""
+    """Return a completion of the adapter, without the checks for values that a program sets."""
     wc = _new(WC)
     wc.numbers = numbers
     return wc
@@ -159,13 +159,13 @@ _new = object.__new__
 
 
 class PollCqAttr(PyverbsObject):
-    """How to poll an extended completion queue: nothing is to be chosen yet."""
+    """The options for polling an extended completion queue: none, as in libibverbs."""
 
     comp_mask = Rare(32)
 
 
 class WcTmInfo(PyverbsObject):
-    """Of tag matching, which weft's adapter does not have."""
+    """The tag-matching fields of a completion. weft's adapter has no tag matching."""
 
     tag = Rare(64)
     priv = Rare(32)

@@ -28,7 +28,7 @@ def mwtype2str(mw_type: int) -> str:
 
 
 class MWBindInfo(PyverbsCM):
-    """What is opened: `length` bytes of a region from `addr` on, as the region calls it, for `mw_access_flags`."""
+    """The part of a region to bind: `length` bytes from the region's address `addr`, with `mw_access_flags`."""
 
     addr = Unsigned(64)
     length = Unsigned(64)
@@ -55,11 +55,11 @@ class MWBind(PyverbsCM):
 
 
 class MW(PyverbsCM):
-    """A window of type `mw_type`. `region` is the adapter's entry for its key, closed while nothing is bound."""
+    """A window of type `mw_type`. `region` is the adapter's entry for its key, closed while the window is unbound."""
 
     def __init__(self, pd: PD, mw_type: int) -> None:
         if mw_type not in list(ibv_mw_type):
-            raise PyverbsRDMAError("Failed to allocate MW", errno.EINVAL, f"there is no type {mw_type}, only 1 and 2")
+            raise PyverbsRDMAError("Failed to allocate MW", errno.EINVAL, f"mw_type {mw_type} is neither 1 nor 2")
         self.type = ibv_mw_type(mw_type)
         self.regions = pd.ctx.adapter.regions
         key = self.regions.new_key()
@@ -72,7 +72,7 @@ class MW(PyverbsCM):
         pd.windows.add(self)
 
     def unbind(self) -> None:
-        """Its key opens nothing any more."""
+        """Unbind the window: its key gives no access."""
         region = self.region
         with self.regions.lock:
             region.is_open = False
@@ -81,12 +81,12 @@ class MW(PyverbsCM):
                 region.parent = None
 
     def rebind(self, info: MWBindInfo, rkey: int, qp_num: int) -> None:
-        """To what was checked, by who has the adapter's lock."""
+        """Bind the window to a part of a region that was checked. The caller holds the adapter's lock."""
         self.unbind()
         region, parent = self.region, info.mr.region
         self.regions.drop(region)
         region.key = rkey
-        if self.type == _TYPE_2:  # one of type 1 has it since the request was posted, and maybe a later one
+        if self.type == _TYPE_2:  # type 1 got its key when the request was posted
             self.rkey = rkey
         self.regions.add(region)
         if not info.length:
@@ -105,15 +105,14 @@ class MW(PyverbsCM):
 
 
 class Binding:
-    """A window, what it is bound to, and its new key: what a queue pair has in its send queue as `SendWork.window`.
+    """A bind request in a send queue (`SendWork.window`): a window, the part of a region, and the window's new key.
 
-    Without `rkey` it is a window of type 1, whose next key is chosen here and is the window's `rkey` at once.
+    Without `rkey` the window is of type 1: its next key is chosen here and set as its `rkey` at once.
     """
 
     def __init__(self, mw: MW, info: MWBindInfo, rkey: int | None = None) -> None:
         self.mw, self.info = mw, info
-        wanted = _TYPE_1 if rkey is None else _TYPE_2
-        if mw.type != wanted:
+        if mw.type != (_TYPE_1 if rkey is None else _TYPE_2):
             raise PyverbsRDMAError(
                 "Failed to Bind MW",
                 errno.EINVAL,
@@ -124,26 +123,26 @@ class Binding:
         self.rkey = rkey
 
     def _wrong(self, pd: object) -> str:
-        """Why it cannot be done; empty if it can."""
+        """Return the reason why the window cannot be bound; empty if it can."""
         mw, info, region = self.mw, self.info, self.info.mr.region
         if mw.pd is None:
             return "the window is closed"
         if not info.length and mw.type == _TYPE_1:
             return ""
         if mw.type == _TYPE_2 and (not info.length or mw.region.is_open or self.rkey >> 8 != mw.rkey >> 8):
-            return "a window of type 2 is bound while it is unbound, to some bytes, with a key that differs in 8 bits"
+            return "a window of type 2 must be unbound, with a length and a key that differs in its low 8 bits only"
         if mw.type == _TYPE_1 and info.mw_access_flags & e.IBV_ACCESS_ZERO_BASED:
-            return "a window of type 1 has the addresses of its region"
+            return "a window of type 1 cannot be zero-based"
         if not mw.region.pd is pd is region.pd:
-            return "window, region and queue pair are not of one protection domain"
+            return "window, region and queue pair belong to different protection domains"
         if not region.is_open or not region.access & e.IBV_ACCESS_MW_BIND or not region.holds(info.addr, info.length):
-            return "the region is closed, not for windows (IBV_ACCESS_MW_BIND), or does not have all these bytes"
+            return "the region is closed, lacks IBV_ACCESS_MW_BIND, or does not cover all these bytes"
         if info.mw_access_flags & _NEEDS_LOCAL_WRITE and not region.access & e.IBV_ACCESS_LOCAL_WRITE:
             return "a window for writing needs a region with IBV_ACCESS_LOCAL_WRITE"
         return ""
 
-    def carry_out(self, pd: object, qp_num: int) -> ibv_wc_status:
-        with self.mw.regions.lock:  # nobody closes the region, or the window, between the look and the deed
+    def execute(self, pd: object, qp_num: int) -> ibv_wc_status:
+        with self.mw.regions.lock:  # region and window stay open between check and bind
             if self._wrong(pd):
                 return ibv_wc_status.IBV_WC_MW_BIND_ERR
             self.mw.rebind(self.info, self.rkey, qp_num if self.mw.type == _TYPE_2 else 0)

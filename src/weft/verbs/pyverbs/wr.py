@@ -32,27 +32,27 @@ _pack_receive, _pack_send = ReceiveRequest.form.pack, SendRequest.form.pack
 
 
 class _Count(Packed):
-    """Of elements, as the program says it: how many there are in `raw` does not change with it."""
+    """The number of elements as set by the program; setting it does not change the elements in `raw`."""
 
     def __get__(self, obj: Any, owner: type) -> int:
-        said: int | None = vars(obj).get(self.name) if obj is not None else None
-        return super().__get__(obj, owner) if said is None else said
+        count: int | None = vars(obj).get(self.name) if obj is not None else None
+        return super().__get__(obj, owner) if count is None else count
 
     def __set__(self, obj: Any, value: SupportsIndex | float) -> None:
         obj.__dict__[self.name] = unsigned(self.name, self.bits, value)
 
 
 def _elements(sg: Sequence[SGE] | None, num_sge: int) -> bytes:
-    given = sg or ()
-    if num_sge > len(given):
-        raise PyverbsUserError(f"num_sge = {num_sge}, but sg has {len(given)} elements")
-    return b"".join([sge.raw for sge in given[:num_sge]])
+    elements = sg or ()
+    if num_sge > len(elements):
+        raise PyverbsUserError(f"num_sge = {num_sge}, but sg has {len(elements)} elements")
+    return b"".join([sge.raw for sge in elements[:num_sge]])
 
 
 class RecvWR(PyverbsCM, is_held=False):
-    """A place for one message; `places` are the elements as they were when it was made.
+    """A receive request for one message; `places` are its elements as of its creation.
 
-    Without an element it takes messages that carry none of their own, such as RDMA WRITE with immediate.
+    Without an element it receives messages without data, such as RDMA WRITE with immediate.
     """
 
     wr_id, num_sge = Packed(ReceiveRequest, "wr_id"), _Count(ReceiveRequest, "num_sge")
@@ -76,21 +76,21 @@ class RecvWR(PyverbsCM, is_held=False):
 
 
 class SendWR(PyverbsCM, is_held=False):
-    """One thing to do; `places` are the elements as they were when it was made.
+    """A send request; `places` are its elements as of its creation.
 
-    `imm_data` is in network order, as in C, and holds the key where the opcode invalidates one. The fields of the other
-    `set_...` functions stand under their names in verbs.h, with what they belong to in front.
+    `imm_data` is in network order, as in C, or the key to invalidate. The fields of the `set_...` functions have their
+    names of verbs.h, with the name of their structure as prefix.
     """
 
     opcode, send_flags = Packed(SendRequest, "opcode"), Packed(SendRequest, "flags")
     wr_id, imm_data = Packed(SendRequest, "wr_id"), Packed(SendRequest, "immediate")
-    remote_addr, remote_rkey = Packed(SendRequest, "va"), Packed(SendRequest, "rkey")  # of RDMA and atomics
+    remote_addr, remote_rkey = Packed(SendRequest, "va"), Packed(SendRequest, "rkey")  # RDMA and atomics
     compare_add, swap = Packed(SendRequest, "compare"), Packed(SendRequest, "swap")
     num_sge = _Count(SendRequest, "num_sge")
-    remote_qpn, remote_qkey = Rare(32), Rare(32)  # of datagrams
-    remote_srqn = Rare(32)  # of XRC
-    eec_num = Rare(32)  # of reliable datagrams
-    rkey = Rare(32)  # that a window gets when it is bound
+    remote_qpn, remote_qkey = Rare(32), Rare(32)  # datagrams
+    remote_srqn = Rare(32)  # XRC
+    eec_num = Rare(32)  # reliable datagrams
+    rkey = Rare(32)  # new key of a window
     ah: AH | None = None
     mw: MW | None = None
     bind_info: MWBindInfo | None = None
@@ -124,7 +124,7 @@ class SendWR(PyverbsCM, is_held=False):
 
     @sg_list.setter
     def sg_list(self, val: SGE) -> None:
-        """One element instead of the others."""
+        """Replace the elements by one."""
         self.num_sge = self.num_sge
         self.raw = self.raw[:_COUNT_AT] + WORD[64].pack(1) + bytes(8) + val.raw
 
@@ -132,7 +132,7 @@ class SendWR(PyverbsCM, is_held=False):
         self.ah, self.remote_qpn, self.remote_qkey = ah, rqpn, rqkey
 
     def set_wr_rd(self, eec: EEC | int, rqpn: int, rqkey: int) -> None:
-        """Weft's own: the EE context that leads there, or its number. What RDMA needs is set besides."""
+        """Set the EE context, or its number, and the destination of a reliable datagram. pyverbs has no such method."""
         self.eec_num = eec if isinstance(eec, int) else eec.eec_num
         self.remote_qpn, self.remote_qkey = rqpn, rqkey
 
@@ -143,7 +143,7 @@ class SendWR(PyverbsCM, is_held=False):
             self.remote_rkey, self.remote_addr = rkey, addr
 
     def set_wr_atomic(self, rkey: int, addr: int, compare_add: int, swap: int = 0) -> None:
-        """`compare_add` is what a FETCH_AND_ADD adds."""
+        """Set the operands of an atomic operation. `compare_add` is the addend of FETCH_AND_ADD."""
         try:
             self._splice(_ATOMIC.pack(addr, rkey, compare_add, swap))
         except struct.error:
@@ -182,7 +182,7 @@ def _places(words: bytes) -> list[Place]:
 
 
 def _checked(wr_id: int, opcode: int, num_sge: int, imm_data: int, send_flags: int) -> tuple[int, ...]:
-    """What SendRequest has, each number looked at by itself: the first that does not fit is what a program hears of."""
+    """Return the numbers of a SendRequest. Raise OverflowError for the first that does not fit."""
     wr_id, opcode = unsigned("wr_id", 64, wr_id), unsigned("opcode", 32, opcode)
     num_sge, imm_data = unsigned("num_sge", 32, num_sge), unsigned("imm_data", 32, imm_data)
     return opcode, unsigned("send_flags", 32, send_flags), wr_id, imm_data, 0, 0, 0, 0, num_sge, 0

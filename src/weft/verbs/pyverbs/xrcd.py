@@ -1,4 +1,4 @@
-"""XRC domains: processes that share a file share its shared receive queues."""
+"""Define XRC domains: processes with the same file share its shared receive queues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class XRCDInitAttr(PyverbsObject):
 
 
 class XRCD(PyverbsCM):
-    """`domain` is equal where the file is the same; without one (fd -1) it is nobody else's."""
+    """An XRC domain. `domain` is equal for the same file, and unique without a file (fd -1)."""
 
     def __init__(self, context: Context, init_attr: XRCDInitAttr) -> None:
         if init_attr.comp_mask & _NEEDED != _NEEDED:
@@ -31,12 +31,12 @@ class XRCD(PyverbsCM):
     def _find(self, init_attr: XRCDInitAttr) -> object:
         if init_attr.fd < 0:
             if not init_attr.oflags & os.O_CREAT:
-                raise _refused(errno.EINVAL, "without a file a domain can only be created (O_CREAT)")
+                raise _refused(errno.EINVAL, "a domain without a file needs O_CREAT in oflags")
             return object()
         try:
             file = os.fstat(init_attr.fd)
         except OSError as error:
-            raise _refused(error.errno or errno.EBADF, f"fd {init_attr.fd} is no open file") from error
+            raise _refused(error.errno or errno.EBADF, f"fd {init_attr.fd} is not an open file") from error
         return file.st_dev, file.st_ino
 
     def _release(self) -> None:
