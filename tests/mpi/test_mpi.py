@@ -1,4 +1,4 @@
-"""mpi4py's words on ranks that are threads; `tests/interop/test_mpi4py.py` compares with mpi4py itself."""
+"""mpi4py's API on ranks that are threads; `tests/interop/test_mpi4py.py` compares with mpi4py itself."""
 
 from __future__ import annotations
 
@@ -26,51 +26,51 @@ SIZES = pytest.mark.parametrize("n", [1, 3])
 
 
 @SIZES
-def test_arrays_and_objects_are_reduced_alike(n: int) -> None:
-    """By the functions of numpy, and by those of Python."""
-    given = np.random.default_rng(3).integers(0, 4, (n, 5))
+def test_reductions_of_arrays_and_objects_agree(n: int) -> None:
+    """Arrays use functions of numpy, objects those of Python."""
+    rows = np.random.default_rng(3).integers(0, 4, (n, 5))
 
     def rank(comm: Communicator) -> None:
-        mine = given[comm.rank]
+        mine = rows[comm.rank]
         for op in ("SUM", "PROD", "MAX", "MIN", "LAND", "LOR", "LXOR", "BAND", "BOR", "BXOR"):
             how = getattr(MPI, op)
             comm.Allreduce(mine, everywhere := np.empty_like(mine), how)
-            np.testing.assert_array_equal(everywhere, [comm.allreduce(int(one), how) for one in mine], op)
+            np.testing.assert_array_equal(everywhere, [comm.allreduce(int(item), how) for item in mine], op)
             comm.Reduce(mine, at_root := np.full(5, -1), how, root=n - 1)
             assert (at_root == (everywhere if comm.rank == n - 1 else -1)).all(), op
             comm.Scan(mine, so_far := np.empty_like(mine), how)
-            np.testing.assert_array_equal(so_far, [comm.scan(int(one), how) for one in mine], op)
+            np.testing.assert_array_equal(so_far, [comm.scan(int(item), how) for item in mine], op)
             comm.Exscan(mine, before := np.full(5, -1), how)
-            each = [comm.exscan(int(one), how) for one in mine]
-            np.testing.assert_array_equal(before, [-1 if one is None else one for one in each], op)
+            each = [comm.exscan(int(item), how) for item in mine]
+            np.testing.assert_array_equal(before, [-1 if item is None else item for item in each], op)
 
     ranks(n, rank)
 
 
 @SIZES
-def test_what_each_has_comes_where_it_should(n: int) -> None:
+def test_collectives_move_equal_blocks_to_the_right_ranks(n: int) -> None:
     def rank(comm: Communicator) -> None:
         me, row = comm.rank, np.arange(n * 2)
         comm.Allgather(row[:2] + me, every := np.empty(2 * n, row.dtype))
-        wanted = [one + rank for rank in range(n) for one in (0, 1)]
-        assert every.tolist() == wanted
+        expected = [item + rank for rank in range(n) for item in (0, 1)]
+        assert every.tolist() == expected
         block = [None, row[:2] + me][me > 0]  # as mpi4py takes it: in place
         gathered = np.r_[[0, 1], np.full(2 * n - 2, -1)] if me == 0 else None
         comm.Gather(block, gathered, root=0)
-        assert gathered is None or gathered.tolist() == wanted
+        assert gathered is None or gathered.tolist() == expected
         comm.Scatter(row + me if me == n - 1 else None, mine := np.empty(2, row.dtype), root=n - 1)
         assert mine.tolist() == [2 * me + n - 1, 2 * me + n]
         comm.Alltoall(row + 100 * me, swapped := np.empty_like(row))
-        assert swapped.tolist() == [100 * rank + 2 * me + one for rank in range(n) for one in (0, 1)]
+        assert swapped.tolist() == [100 * rank + 2 * me + item for rank in range(n) for item in (0, 1)]
         comm.Reduce_scatter_block(row + me, mine)
-        assert mine.tolist() == [n * one + n * (n - 1) // 2 for one in (2 * me, 2 * me + 1)]
+        assert mine.tolist() == [n * item + n * (n - 1) // 2 for item in (2 * me, 2 * me + 1)]
         comm.Bcast(buf := np.full(3000, me), root=n - 1)
         assert (buf == n - 1).all()
         assert comm.bcast({"of": me}, root=n - 1) == {"of": n - 1}
         assert comm.gather(me, root=n - 1) == (list(range(n)) if me == n - 1 else None)
-        assert comm.scatter([f"for {one}" for one in range(n)] if me == 0 else None) == f"for {me}"
-        assert comm.allgather("x" * me) == ["x" * one for one in range(n)]
-        assert comm.alltoall([(me, one) for one in range(n)]) == [(one, me) for one in range(n)]
+        assert comm.scatter([f"for {rank}" for rank in range(n)] if me == 0 else None) == f"for {me}"
+        assert comm.allgather("x" * me) == ["x" * rank for rank in range(n)]
+        assert comm.alltoall([(me, rank) for rank in range(n)]) == [(rank, me) for rank in range(n)]
         assert comm.allreduce((7, me), MPI.MAXLOC) == (7, 0)
         assert comm.allreduce((me, me), MPI.MINLOC) == (0, 0)
         comm.Barrier()
@@ -79,8 +79,8 @@ def test_what_each_has_comes_where_it_should(n: int) -> None:
 
 
 @SIZES
-def test_another_amount_from_each(n: int) -> None:
-    """Rank r has r + 1 items; what is received lies the other way round, with gaps."""
+def test_collectives_move_blocks_of_different_lengths(n: int) -> None:
+    """Rank r has r + 1 items; they are received in reverse order, with gaps."""
     counts = [rank + 1 for rank in range(n)]
     begins = [20 * (n - 1 - rank) for rank in range(n)]
 
@@ -91,18 +91,18 @@ def test_another_amount_from_each(n: int) -> None:
             place = np.full(20 * n, -1.0)
             call(mine, [place, counts, begins, MPI.DOUBLE])
             if me == 0 or call == comm.Allgatherv:
-                for one in range(n):
-                    assert place[begins[one] : begins[one] + 20].tolist() == [one] * (one + 1) + [-1] * (19 - one)
+                for rank, begin in enumerate(begins):
+                    assert place[begin : begin + 20].tolist() == [rank] * (rank + 1) + [-1] * (19 - rank)
         sent = np.arange(20.0 * n)
         comm.Scatterv([sent, (counts, begins)], mine)
-        assert mine.tolist() == [begins[me] + one for one in range(me + 1)]
+        assert mine.tolist() == [begins[me] + item for item in range(me + 1)]
         to_each, from_each = [me + 1] * n, counts
         comm.Alltoallv([np.full((me + 1) * n, me), to_each], [place := np.empty(sum(counts), int), from_each])
-        assert place.tolist() == [one for one in range(n) for _ in range(one + 1)]
+        assert place.tolist() == [rank for rank in range(n) for _ in range(rank + 1)]
         comm.Allgatherv(np.full(2, me), [strided := np.full(3 * n, -1), (2, 3)])
-        assert strided.tolist() == [item for one in range(n) for item in (one, one, -1)]
-        comm.Reduce_scatter(np.ones(sum(counts)), got := np.zeros(me + 1))
-        assert (got == n).all()
+        assert strided.tolist() == [item for rank in range(n) for item in (rank, rank, -1)]
+        comm.Reduce_scatter(np.ones(sum(counts)), reduced := np.zeros(me + 1))
+        assert (reduced == n).all()
 
     ranks(n, rank)
 
@@ -114,7 +114,7 @@ def test_messages_with_statuses_and_requests() -> None:
         comm.send({"from": me}, right, tag=3)  # all send first
         assert comm.recv(source=left, tag=3, status=status) == {"from": left}
         assert (status.Get_source(), status.Get_tag()) == (left, 3)
-        large = np.full(40_000, me, np.int32)  # larger than what is copied
+        large = np.full(40_000, me, np.int32)  # larger than an eager message
         receiving = comm.Irecv(place := np.empty_like(large), left)
         sending = comm.Isend(large, right, tag=9)
         MPI.Request.Waitall([sending, receiving], statuses := [MPI.Status(), status])
@@ -143,13 +143,12 @@ def test_messages_with_statuses_and_requests() -> None:
     ranks(2, rank)
 
 
-def test_groups_of_ranks() -> None:
-    """A message of one waits while its rank is in a collective of another."""
+def test_messages_progress_while_ranks_wait_in_other_communicators() -> None:
 
     def rank(comm: Communicator) -> None:
         me = comm.rank
         half = comm.Split(me % 2, key=-me)
-        assert half.allgather(me) == sorted((one for one in range(4) if one % 2 == me % 2), reverse=True)
+        assert half.allgather(me) == sorted((rank for rank in range(4) if rank % 2 == me % 2), reverse=True)
         assert bool(comm.Split(0 if me else MPI.UNDEFINED)) == (me > 0)
         again = comm.Dup()
         large = np.full(100_000, me)
@@ -176,59 +175,71 @@ def test_groups_of_ranks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "error"),
     [
-        (lambda comm, x: comm.Allreduce(x[::2], x[:2]), r"sendbuf of Allreduce is not contiguous, shape \(2,\)"),
-        (lambda comm, x: comm.Allreduce(x, x[:2].copy()), "sendbuf has 4 float64, recvbuf has room for 2 float64"),
-        (lambda comm, x: comm.Allreduce(x, np.empty(4, np.float32)), "recvbuf has room for 4 float32: they must be"),
-        (lambda comm, x: comm.Allreduce(x, x.copy(), MPI.BAND), "MPI_BAND does not exist for float64"),
-        (lambda comm, x: comm.Allreduce(x, x.copy(), MPI.MAXLOC), "MPI_MAXLOC is for objects"),
-        (lambda comm, x: comm.Scan(x, x.copy(), MPI.MAXLOC), "MPI_MAXLOC is for objects"),
-        (lambda comm, x: comm.Exscan(x, x.copy(), max), "<built-in function max> is for objects"),
-        (lambda comm, x: comm.Allreduce([1.0], x), "sendbuf of Allreduce is a float, which is no memory"),
+        (lambda comm, x: comm.Allreduce(x[::2], x[:2]), r"sendbuf of Allreduce is not contiguous \(shape \(2,\)\)"),
+        (lambda comm, x: comm.Allreduce(x, x[:2].copy()), "sendbuf has 4 float64, recvbuf has 2 float64"),
+        (
+            lambda comm, x: comm.Allreduce(x, np.empty(4, np.float32)),
+            "recvbuf has 4 float32; give the same count and type",
+        ),
+        (lambda comm, x: comm.Allreduce(x, x.copy(), MPI.BAND), "MPI_BAND is not defined for float64"),
+        (lambda comm, x: comm.Allreduce(x, x.copy(), MPI.MAXLOC), "MPI_MAXLOC reduces objects only"),
+        (lambda comm, x: comm.Scan(x, x.copy(), MPI.MAXLOC), "MPI_MAXLOC reduces objects only"),
+        (lambda comm, x: comm.Exscan(x, x.copy(), max), "<built-in function max> reduces objects only"),
+        (lambda comm, x: comm.Allreduce([1.0], x), "sendbuf of Allreduce is a float, not a buffer"),
         (lambda comm, x: comm.Recv(b"abc", 0), "buf of Recv is read-only"),
         (lambda comm, x: comm.Bcast(np.array([None])), "buf of Bcast is an array of Python objects"),
-        (lambda comm, x: comm.Bcast([x, 5]), "has 4 items, and 5 from number 0 on are not among them"),
-        (lambda comm, x: comm.Bcast([bytearray(7), MPI.DOUBLE]), "has 7 bytes: no whole number of float64"),
-        (lambda comm, x: comm.Bcast(x, root=1), "root=1: ranks are from 0 to 0"),
-        (lambda comm, x: comm.Send(x, 1), "dest=1: ranks are from 0 to 0"),
-        (lambda comm, x: comm.recv(source=-7), "source=-7: ranks are from 0 to 0"),
-        (lambda comm, x: comm.send(1, 0, tag=-1), "tag=-1: tags of messages are from 0"),
-        (lambda comm, x: comm.scatter([1, 2]), "scatter of 2 objects: give one for each of 1 ranks"),
-        (lambda comm, x: comm.Allgatherv(x, [x, [2, 2]]), "has 2 counts: give one for each of 1 ranks"),
+        (lambda comm, x: comm.Bcast([x, 5]), "has 4 items, too few for 5 items at displacement 0"),
+        (
+            lambda comm, x: comm.Bcast([bytearray(7), MPI.DOUBLE]),
+            "has 7 bytes, not a multiple of 8, the size of float64",
+        ),
+        (lambda comm, x: comm.Bcast(x, root=1), "root=1 is not a rank; give 0 to 0"),
+        (lambda comm, x: comm.Send(x, 1), "dest=1 is not a rank; give 0 to 0"),
+        (lambda comm, x: comm.recv(source=-7), "source=-7 is not a rank; give 0 to 0"),
+        (lambda comm, x: comm.send(1, 0, tag=-1), "tag=-1 is not a message tag; give 0 to"),
+        (lambda comm, x: comm.scatter([1, 2]), "scatter of 2 objects; give one for each of 1 ranks"),
+        (lambda comm, x: comm.Allgatherv(x, [x, [2, 2]]), "has 2 counts; give one for each of 1 ranks"),
         (lambda comm, x: comm.Split(-3), "color=-3"),
-        (lambda comm, x: (comm._process.close(), comm.Send(x, 0)), "nobody is there after Finalize"),
+        (lambda comm, x: (comm._process.close(), comm.Send(x, 0)), "MPI is finalized"),
         (lambda comm, x: (comm.send("long", 0), comm.Recv(np.empty(1, "u1"), 0)), "came for a place of 1"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(call: Callable[[Communicator, Any], None], said: str) -> None:
+def test_wrong_arguments_are_refused_with_a_reason(call: Callable[[Communicator, Any], None], error: str) -> None:
     def rank(comm: Communicator) -> None:
-        with pytest.raises(MPI.Exception, match=said):
+        with pytest.raises(MPI.Exception, match=error):
             call(comm, np.ones(4))
 
     ranks(1, rank)
 
 
 @pytest.mark.parametrize("mine", [np.ones(4, np.float32), np.ones(2, np.float64)], ids=["type", "size"])
-def test_ranks_that_differ_learn_it(mine: Any) -> None:
+def test_calls_with_different_types_or_sizes_fail_on_all_ranks(mine: Any) -> None:
     def rank(comm: Communicator) -> None:
-        given = mine if comm.rank else np.ones(4)
+        data = mine if comm.rank else np.ones(4)
         with pytest.raises(SubnetError, match="all ranks must call the same"):
-            comm.Allreduce(given, given.copy())
+            comm.Allreduce(data, data.copy())
 
     ranks(2, rank)
 
 
-V, S = "counts and types must be the same at both", "all ranks must call the same"
+V, S = "give the same count and type on both", "all ranks must call the same"
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "error"),
     [
         (lambda comm, x: comm.Gatherv(x[: 1 + comm.rank], [np.empty(9), [1, 1, 3]]), f"1 sends 2 float64 .* 1 f.*{V}"),
-        (lambda comm, x: comm.Gatherv(x[: comm.rank], [np.empty(9), [0, 0, 2]]), f"1 float64 .* for nothing.*{V}"),
-        (lambda comm, x: comm.Gatherv(x.astype("fd"[comm.rank != 1]), [np.empty(9), 3]), f"3 float32 .*for 3 f.*{V}"),
-        (lambda comm, x: comm.Scatterv([np.ones(9), [3, 3, 1]], x), f"rank 0 sends 1 float64 to rank 2.*for 3 fl.*{V}"),
+        (lambda comm, x: comm.Gatherv(x[: comm.rank], [np.empty(9), [0, 0, 2]]), f"1 float64 .* expects nothing.*{V}"),
+        (
+            lambda comm, x: comm.Gatherv(x.astype("fd"[comm.rank != 1]), [np.empty(9), 3]),
+            f"3 float32 .*expects 3 f.*{V}",
+        ),
+        (
+            lambda comm, x: comm.Scatterv([np.ones(9), [3, 3, 1]], x),
+            f"rank 0 sends 1 float64 to rank 2.*expects 3.*{V}",
+        ),
         (lambda comm, x: comm.Alltoallv([np.ones(6), 2], [np.ones(6), [2, 2, 1 + (comm.rank > 1)]]), V),
         (lambda comm, x: comm.Alltoallv([x, 1], [x, 1]) if comm.rank else comm.Gatherv(x, [np.empty(9), 3]), S),
         (lambda comm, x: comm.Gatherv(x, [np.empty(9), 3], root=comm.rank // 2), S),
@@ -242,11 +253,11 @@ V, S = "counts and types must be the same at both", "all ranks must call the sam
         (lambda comm, x: comm.alltoall([1, 2, 3]) if comm.rank else comm.scatter([1, 2, 3]), S),
     ],
 )
-def test_ranks_that_differ_in_counts_types_or_roots_all_learn_it(
-    call: Callable[[Communicator, Any], None], said: str
+def test_calls_with_different_counts_types_or_roots_fail_on_all_ranks(
+    call: Callable[[Communicator, Any], None], error: str
 ) -> None:
     def rank(comm: Communicator) -> None:
-        with pytest.raises(MPI.Exception, match=said):
+        with pytest.raises(MPI.Exception, match=error):
             call(comm, np.ones(3))
 
     ranks(3, rank)
@@ -262,13 +273,13 @@ def test_a_rank_that_sends_nothing_may_have_any_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "said"),
+    ("variables", "error"),
     [
-        ({"WORLD_SIZE": "2", "RANK": "0"}, "WORLD_SIZE=2 and no WEFT_JOB: ranks find each other by `weft run -n 2"),
-        ({"WORLD_SIZE": "2", "RANK": "2"}, "RANK=2 and WORLD_SIZE=2"),
-        ({"WORLD_SIZE": "x"}, "WORLD_SIZE=x: it must be a whole number"),
+        ({"WORLD_SIZE": "2", "RANK": "0"}, "WORLD_SIZE=2 but WEFT_JOB is not set; start the ranks with `weft run -n 2"),
+        ({"WORLD_SIZE": "2", "RANK": "2"}, "RANK=2 is not below WORLD_SIZE=2"),
+        ({"WORLD_SIZE": "x"}, "WORLD_SIZE=x is not a whole number"),
     ],
 )
-def test_an_environment_that_is_no_job_is_refused(variables: dict[str, str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_environment_without_a_job_is_refused(variables: dict[str, str], error: str) -> None:
+    with pytest.raises(ConfigError, match=error):
         from_environment(variables)

@@ -1,22 +1,22 @@
-"""mpi4py's words, without MPI installed: programs that are ranks of `weft run`, or one rank alone.
+"""The API of mpi4py without MPI installed, for ranks that `weft run` started and for single processes.
 
-    from weft import mpi as MPI                       # where a program says: from mpi4py import MPI
+    from weft import mpi as MPI                       # instead of: from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
-    comm.Allreduce(x, total, op=MPI.SUM)              # numpy arrays, by the programs that the simulators time
+    comm.Allreduce(x, total, op=MPI.SUM)              # numpy arrays, with the algorithms that the simulators time
     print(comm.gather(comm.rank))                     # any objects
 
-datatypes       memory as mpi4py takes it
-operations      SUM and the others
-requests        what is waited for later, and what is known of a message
-process         what this process is in its job
-messages        from rank to rank
-arrays          collectives on memory
-objects         collectives on objects
-communicator    all of it, and groups of ranks
+datatypes       buffers in mpi4py's forms, and MPI datatypes
+operations      reduction operations: SUM, MAX, ...
+requests        requests and statuses
+process         this process: endpoint, message queues, rank and size from the environment
+messages        point-to-point messages
+arrays          collectives on buffers
+objects         collectives on pickled objects
+communicator    communicators and groups
 
-COMM_WORLD is made on first use. At the end of the program all ranks wait for each other, as in MPI_Finalize, unless one
-ends by an exception: then `weft run` ends the others.
+COMM_WORLD is created on first use. At exit all ranks wait for each other, as in MPI_Finalize. If a rank ends with an
+exception instead, `weft run` ends the others.
 """
 # ruff: noqa: N802 - the names are mpi4py's
 
@@ -47,7 +47,7 @@ from weft.mpi.requests import Request as Request
 from weft.mpi.requests import Status as Status
 
 Comm = Intracomm = Communicator
-Exception = WeftError  # noqa: A001 - what is caught as MPI.Exception
+Exception = WeftError  # noqa: A001 - mpi4py's name: programs catch MPI.Exception
 MAX_PROCESSOR_NAME = 256
 _NAMES = {**DATATYPES, **OPERATIONS}
 _begun: tuple[Process, Communicator, Communicator] | None = None  # COMM_WORLD and COMM_SELF
@@ -57,11 +57,11 @@ _lock = threading.Lock()
 
 def __getattr__(name: str) -> object:
     if name in ("COMM_WORLD", "COMM_SELF"):
-        _, everybody, own = _begin()
-        return everybody if name == "COMM_WORLD" else own
+        _, world_comm, self_comm = _begin()
+        return world_comm if name == "COMM_WORLD" else self_comm
     if name in _NAMES:
         return _NAMES[name]
-    raise AttributeError(f"weft.mpi has no {name!r}: docs/mpi.md says what of mpi4py there is")
+    raise AttributeError(f"weft.mpi has no {name!r}; docs/mpi.md lists the supported part of mpi4py")
 
 
 def __dir__() -> list[str]:
@@ -79,7 +79,7 @@ def _begin() -> tuple[Process, Communicator, Communicator]:
 
 
 def Init() -> None:
-    """What the first use of COMM_WORLD does."""
+    """Create COMM_WORLD now; its first use does the same."""
     _begin()
 
 
@@ -92,18 +92,18 @@ def Is_finalized() -> bool:
 
 
 def Finalize() -> None:
-    """Wait until all that was sent has gone, and for all ranks."""
+    """Wait until all sends are complete, then for all ranks."""
     global _is_over
     if _begun is not None and not _is_over:
         _is_over = True
-        process, everybody, _ = _begun
+        process, world_comm, _ = _begun
         process.flush()
-        everybody.Barrier()
+        world_comm.Barrier()
         process.close()
 
 
 def _at_exit() -> None:
-    if getattr(sys, "last_value", None) is not None:  # it ends by an exception: the others may wait for ever
+    if getattr(sys, "last_value", None) is not None:  # the program ends with an exception: other ranks may never arrive
         return
     try:
         Finalize()
@@ -112,7 +112,7 @@ def _at_exit() -> None:
 
 
 def Wtime() -> float:
-    """Seconds, from some moment."""
+    """Return a time in seconds; only differences have a meaning."""
     return time.perf_counter()
 
 

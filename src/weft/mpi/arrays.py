@@ -1,4 +1,8 @@
-"""Collectives on memory: the programs that the simulators time, and messages where each rank has another amount."""
+"""Collectives on buffers.
+
+Most run the same algorithms that the simulators time. Gatherv, Scatterv, Alltoallv and the scans use point-to-point
+messages.
+"""
 # ruff: noqa: N802 - the names are mpi4py's
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from weft.mpi.operations import SUM, Op, ufunc
 
 
 class Arrays(Messages):
-    _by_mail = 0  # collectives so far that were messages
+    _n_by_messages = 0  # collectives so far that used point-to-point messages
 
     def Barrier(self) -> None:
         self._run(Collective.BARRIER, Array(np.empty(0, np.uint8)), "Barrier")
@@ -54,12 +58,12 @@ class Arrays(Messages):
         place[:] = mine
 
     def Reduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: Op = SUM) -> None:
-        """Blocks are filled up to the largest."""
+        """Reduce and scatter blocks of different lengths; each is padded to the longest."""
         name, n = "Reduce_scatter", self.size
         received = items(recvbuf, f"recvbuf of {name}", is_written=True)
         if recvcounts is None:
             if is_in_place(sendbuf):
-                raise ConfigError("Reduce_scatter in place: give recvcounts, how many items each rank gets")
+                raise ConfigError("Reduce_scatter with IN_PLACE needs recvcounts, the number of items for each rank")
             own = np.array([len(received)])
             self.Allgather(own, every := np.empty(n, own.dtype))
             recvcounts = every.tolist()
@@ -76,28 +80,28 @@ class Arrays(Messages):
         place[:] = data[self.rank, : len(place)]
 
     def Scan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
-        """Of the ranks up to this one: each hands on what it has."""
+        """Reduce over the ranks up to this one; each rank passes its result on to the next."""
         data = self._begin_reduction("Scan", sendbuf, recvbuf)
         join = ufunc(op, data.dtype)
         self._agree(f"Scan by {op.name} of {described(data)}")
-        before = self._before(data)
+        before = self._receive_from_previous(data)
         if before is not None:
             join(before, data, out=data)
-        self._hand_on(data)
+        self._send_to_next(data)
 
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
-        """Of the ranks before this one; rank 0 gets nothing."""
+        """Reduce over the ranks before this one; recvbuf of rank 0 stays unchanged."""
         data = items(recvbuf, "recvbuf of Exscan", is_written=True)
         mine = data if is_in_place(sendbuf) else same(items(sendbuf, "sendbuf of Exscan"), data, "Exscan")
         join = ufunc(op, data.dtype)
         self._agree(f"Exscan by {op.name} of {described(data)}")
-        before, mine = self._before(data), mine.copy()
+        before, mine = self._receive_from_previous(data), mine.copy()
         if before is not None:
             data[:] = before
             join(before, mine, out=mine)
-        self._hand_on(mine)
+        self._send_to_next(mine)
 
-    # -- the same from each -------------------------------------------------------------------------------------------
+    # -- equal blocks -------------------------------------------------------------------------------------------------
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
         data = items(recvbuf, "recvbuf of Allgather", is_written=True, blocks=self.size)
@@ -140,10 +144,10 @@ class Arrays(Messages):
         block[:] = self._block(sent)
         self._run(Collective.ALL_TO_ALL, Array(sent, received), f"Alltoall of {described(block)} to each")
 
-    # -- another amount from each -------------------------------------------------------------------------------------
+    # -- blocks of different lengths ----------------------------------------------------------------------------------
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any) -> None:
-        """Blocks are filled up to the largest."""
+        """Gather blocks of different lengths on all ranks; each is padded to the longest."""
         blocks = parts(recvbuf, "recvbuf of Allgatherv", self.size, is_written=True)
         mine = blocks[self.rank]
         if not is_in_place(sendbuf):
@@ -164,7 +168,7 @@ class Arrays(Messages):
         mine = blocks[root]
         if not is_in_place(sendbuf):
             mine[:] = same(items(sendbuf, "sendbuf of Gatherv"), mine, "Gatherv")
-        self._exchange(f"Gatherv to rank {root}", {}, self._others(blocks))
+        self._exchange(f"Gatherv to rank {root}", {}, self._blocks_of_peers(blocks))
 
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         if self.rank != self._root(root):
@@ -176,33 +180,33 @@ class Arrays(Messages):
         if not is_in_place(recvbuf):
             place = items(recvbuf, "recvbuf of Scatterv", is_written=True)
             place[:] = same(blocks[root], place, "Scatterv")
-        self._exchange(f"Scatterv from rank {root}", self._others(blocks), {})
+        self._exchange(f"Scatterv from rank {root}", self._blocks_of_peers(blocks), {})
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:
         places = parts(recvbuf, "recvbuf of Alltoallv", self.size, is_written=True)
         sent = (
-            [one.copy() for one in places]
+            [place.copy() for place in places]
             if is_in_place(sendbuf)
             else parts(sendbuf, "sendbuf of Alltoallv", self.size)
         )
         mine = places[self.rank]
         mine[:] = same(sent[self.rank], mine, "Alltoallv")
-        self._exchange("Alltoallv", self._others(sent), self._others(places))
+        self._exchange("Alltoallv", self._blocks_of_peers(sent), self._blocks_of_peers(places))
 
-    # -- what they are made of ----------------------------------------------------------------------------------------
+    # -- common parts -------------------------------------------------------------------------------------------------
 
-    def _run(self, kind: Collective, memory: Array, words: str, root: int = 0) -> None:
+    def _run(self, kind: Collective, memory: Array, call: str, root: int = 0) -> None:
         group = self._group
         self._root(root)
         if group.size > 1:
-            group.run(choose(kind, group.size, memory.size_bytes, root), memory, words)
+            group.run(choose(kind, group.size, memory.size_bytes, root), memory, call)
 
     def _reduce(self, kind: Collective, data: Items, op: Op, name: str, root: int = 0) -> None:
         memory = Array(data, reduce=ufunc(op, data.dtype))
         self._run(kind, memory, f"{name} by {op.name} of {described(data)}, root {root}", root)
 
     def _begin_reduction(self, name: str, sendbuf: Any, recvbuf: Any) -> Items:
-        """Where the result goes, with what this rank gives."""
+        """Return the result buffer, filled with this rank's contribution."""
         data = items(recvbuf, f"recvbuf of {name}", is_written=True)
         if not is_in_place(sendbuf):
             data[:] = same(items(sendbuf, f"sendbuf of {name}"), data, name)
@@ -212,65 +216,63 @@ class Arrays(Messages):
         count = len(data) // self.size
         return data[self.rank * count : (self.rank + 1) * count]
 
-    def _others(self, blocks: list[Items]) -> dict[int, Items]:
+    def _blocks_of_peers(self, blocks: list[Items]) -> dict[int, Items]:
         return {rank: block for rank, block in enumerate(blocks) if rank != self.rank}
 
-    def _exchange(self, words: str, sent: dict[int, Items], places: dict[int, Items]) -> None:
-        self._agree_on_counts(words, sent, places)
+    def _exchange(self, call: str, sent: dict[int, Items], places: dict[int, Items]) -> None:
+        self._agree_on_counts(call, sent, places)
         mail, tag = self._group.mail, self._own_tag()
         receiving = [mail.receive(flat(place), peer, tag) for peer, place in places.items()]
         sending = [mail.send(peer, flat(data), tag) for peer, data in sent.items()]
-        for one in receiving:
-            mail.wait(one)
-        for each in sending:
-            mail.wait(each)
+        for operation in (*receiving, *sending):
+            mail.wait(operation)
 
-    def _agree(self, words: str) -> None:
-        """All ranks call the same, or all of them raise."""
-        self._run(Collective.BARRIER, Array(np.empty(0, np.uint8)), words)
+    def _agree(self, call: str) -> None:
+        """Check that all ranks make the same call; raise on all of them otherwise."""
+        self._run(Collective.BARRIER, Array(np.empty(0, np.uint8)), call)
 
-    def _agree_on_counts(self, words: str, sent: dict[int, Items], places: dict[int, Items]) -> None:
-        """And where a rank sends so many items of a type to another, that one has room for as many of it."""
-        every = np.zeros((self.size, 2, self.size, 2), np.int64)  # of whom; sent, room; to or from whom; count, type
+    def _agree_on_counts(self, call: str, sent: dict[int, Items], places: dict[int, Items]) -> None:
+        """Check that each pair of ranks agrees on the count and type of items; raise on all ranks otherwise."""
+        every = np.zeros((self.size, 2, self.size, 2), np.int64)  # [rank, sent or expected, peer, count or type]
         for row, blocks in zip(every[self.rank], (sent, places), strict=True):
             for peer, block in blocks.items():
                 row[peer] = len(block), _code(block.dtype) if len(block) else 0
-        self._run(Collective.ALL_GATHER, Array(every.reshape(-1)), words)
-        goes, room = every[:, 0], every[:, 1].swapaxes(0, 1)
-        for source, to in np.argwhere((goes != room).any(axis=2)):
+        self._run(Collective.ALL_GATHER, Array(every.reshape(-1)), call)
+        offered, expected = every[:, 0], every[:, 1].swapaxes(0, 1)
+        for source, to in np.argwhere((offered != expected).any(axis=2)):
             raise ConfigError(
-                f"{words}: rank {source} sends {_named(*goes[source, to])} to rank {to}, which has room for "
-                f"{_named(*room[source, to])}: counts and types must be the same at both"
+                f"{call}: rank {source} sends {_format_items(*offered[source, to])} to rank {to}, which expects "
+                f"{_format_items(*expected[source, to])}; give the same count and type on both"
             )
 
     def _own_tag(self) -> int:
-        self._by_mail += 1
-        return OWN_TAGS + self._by_mail
+        self._n_by_messages += 1
+        return OWN_TAGS + self._n_by_messages
 
-    def _before(self, data: Items) -> Items | None:
-        """What the rank before has handed on."""
+    def _receive_from_previous(self, data: Items) -> Items | None:
+        """Return the partial result of the previous rank; None on rank 0."""
         self._own_tag()
         if self.rank == 0:
             return None
         mail, place = self._group.mail, np.empty_like(data)
-        mail.wait(mail.receive(flat(place), self.rank - 1, OWN_TAGS + self._by_mail))
+        mail.wait(mail.receive(flat(place), self.rank - 1, OWN_TAGS + self._n_by_messages))
         return place
 
-    def _hand_on(self, data: Items) -> None:
+    def _send_to_next(self, data: Items) -> None:
         if self.rank + 1 < self.size:
             mail = self._group.mail
-            mail.wait(mail.send(self.rank + 1, flat(data), OWN_TAGS + self._by_mail))
+            mail.wait(mail.send(self.rank + 1, flat(data), OWN_TAGS + self._n_by_messages))
 
 
 def _refuse_in_place(buffer: Any, name: str, root: int) -> None:
     if is_in_place(buffer):
-        raise ConfigError(f"{name}: IN_PLACE is for its root, rank {root}: give what this rank has")
+        raise ConfigError(f"{name}: only the root, rank {root}, may pass IN_PLACE; give this rank's buffer")
 
 
 def _code(dtype: np.dtype[Any]) -> int:
-    """A type as a number: kind and size."""
+    """Encode a type as a number: kind and size."""
     return ord(dtype.kind) << 32 | dtype.itemsize
 
 
-def _named(count: int, code: int) -> str:
+def _format_items(count: int, code: int) -> str:
     return f"{count:,} {np.dtype(f'{chr(code >> 32)}{code & 0xFFFF_FFFF}')}" if count else "nothing"

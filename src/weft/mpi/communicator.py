@@ -1,4 +1,4 @@
-"""Ranks that talk to each other, in mpi4py's words, and groups of them."""
+"""Communicators and groups."""
 # ruff: noqa: N802 - the names are mpi4py's
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COMM_TYPE_SHARED = 1
 
 
 class Group:
-    """Ranks of COMM_WORLD, in order; `own` is who asks."""
+    """A list of ranks of COMM_WORLD; `own` is the rank of this process there."""
 
     def __init__(self, members: tuple[int, ...], own: int) -> None:
         self.members, self._own = members, own
@@ -46,20 +46,20 @@ class Group:
 
     def Excl(self, ranks: Iterable[int]) -> Group:
         without = {self._checked(rank) for rank in ranks}
-        return Group(tuple(one for rank, one in enumerate(self.members) if rank not in without), self._own)
+        return Group(tuple(member for rank, member in enumerate(self.members) if rank not in without), self._own)
 
     def Free(self) -> None:
-        """There is nothing to free."""
+        """Do nothing: a group holds no resources."""
 
     def _checked(self, rank: int) -> int:
         if not 0 <= rank < self.size:
-            raise ConfigError(f"rank {rank} is none of the {self.size} of the group")
+            raise ConfigError(f"rank {rank} is not in the group; give a rank from 0 to {self.size - 1}")
         return rank
 
 
 class Communicator(Objects):
-    _made = 0  # communicators out of this one, by all of its ranks
-    _created: dict[str, int]  # by name, those of some of its ranks
+    _n_derived = 0  # communicators that all ranks of this one created from it
+    _n_created: dict[str, int]  # by digest of group and tag: those that only some ranks created
 
     def __bool__(self) -> bool:
         return self._group_or_none is not None
@@ -78,7 +78,7 @@ class Communicator(Objects):
     def name(self) -> str:
         return self._group.name
 
-    # -- others out of this one ---------------------------------------------------------------------------------------
+    # -- derived communicators ----------------------------------------------------------------------------------------
 
     def Dup(self) -> Communicator:
         return self.Split(0, self.rank)
@@ -86,39 +86,41 @@ class Communicator(Objects):
     Clone = Dup
 
     def Split(self, color: int = 0, key: int = 0) -> Communicator:
-        """One for each colour, in the order of keys, then of ranks; COMM_NULL where the colour is UNDEFINED."""
-        self._made += 1
+        """Create one communicator for each colour, ordered by key, then rank; COMM_NULL for the colour UNDEFINED."""
+        self._n_derived += 1
         if color < 0 and color != UNDEFINED:
-            raise ConfigError(f"color={color}: give a number from 0 on, or MPI.UNDEFINED for no group")
+            raise ConfigError(f"color={color} is negative; give 0 or more, or MPI.UNDEFINED to be in no communicator")
         every = np.empty((self.size, 2), np.int64)
         self.Allgather(np.array([color, key]), every)
         ranks = [rank for rank in range(self.size) if every[rank, 0] == color]
         ranks.sort(key=lambda rank: (every[rank, 1], rank))
-        return COMM_NULL if color == UNDEFINED else self._of(ranks, f"{self.name}/{self._made}.{color}")
+        return COMM_NULL if color == UNDEFINED else self._derive(ranks, f"{self.name}/{self._n_derived}.{color}")
 
     def Split_type(self, split_type: int = COMM_TYPE_SHARED, key: int = 0) -> Communicator:
-        """Ranks of one host."""
+        """Create a communicator for the ranks of each host."""
         if split_type not in (COMM_TYPE_SHARED, UNDEFINED):
-            raise ConfigError(f"split_type={split_type}: there is MPI.COMM_TYPE_SHARED, ranks of one host")
+            raise ConfigError(
+                f"split_type={split_type} is not supported; give MPI.COMM_TYPE_SHARED (ranks of one host)"
+            )
         names = self.allgather(Get_processor_name())
         return self.Split(names.index(names[self.rank]) if split_type == COMM_TYPE_SHARED else UNDEFINED, key)
 
     def Create(self, group: Group) -> Communicator:
-        """Of the ranks of a group; all ranks of this one call it."""
-        self._made += 1
+        """Create a communicator for a group; all ranks of this communicator call it."""
+        self._n_derived += 1
         self.Barrier()
-        return self._of_group(group, f"{self.name}/{self._made}")
+        return self._create_from_group(group, f"{self.name}/{self._n_derived}")
 
     def Create_group(self, group: Group, tag: int = 0) -> Communicator:
-        """Of the ranks of a group; only they call it."""
+        """Create a communicator for a group; only the ranks of the group call it."""
         digest = hashlib.sha256(repr((group.members, tag)).encode()).hexdigest()[:16]
-        if "_created" not in vars(self):
-            self._created = {}
-        nth = self._created[digest] = self._created.get(digest, 0) + 1
-        return self._of_group(group, f"{self.name}/{digest}.{nth}")
+        if "_n_created" not in vars(self):
+            self._n_created = {}
+        nth = self._n_created[digest] = self._n_created.get(digest, 0) + 1
+        return self._create_from_group(group, f"{self.name}/{digest}.{nth}")
 
     def Free(self) -> None:
-        """All ranks call it."""
+        """Complete pending sends, wait for all ranks, and release the communicator; all ranks call it."""
         self._process.flush(self._group.mail)
         self.Barrier()
         self._process.forget(self._group)
@@ -126,23 +128,23 @@ class Communicator(Objects):
 
     Disconnect = Free
 
-    def _of_group(self, group: Group, name: str) -> Communicator:
+    def _create_from_group(self, group: Group, name: str) -> Communicator:
         own = self._members[self.rank]
-        strange = [one for one in group.members if one not in self._members]
-        if strange:
-            raise ConfigError(f"rank {strange[0]} of COMM_WORLD is in the group and not in the communicator")
+        foreign = [member for member in group.members if member not in self._members]
+        if foreign:
+            raise ConfigError(f"COMM_WORLD rank {foreign[0]} is in the group but not in the communicator")
         if own not in group.members:
             return COMM_NULL
-        return self._of([self._members.index(one) for one in group.members], name)
+        return self._derive([self._members.index(member) for member in group.members], name)
 
-    def _of(self, ranks: list[int], name: str) -> Communicator:
-        made = self._process.group(name, ranks.index(self.rank), len(ranks))
-        return Communicator(self._process, made, tuple(self._members[rank] for rank in ranks))
+    def _derive(self, ranks: list[int], name: str) -> Communicator:
+        group = self._process.group(name, ranks.index(self.rank), len(ranks))
+        return Communicator(self._process, group, tuple(self._members[rank] for rank in ranks))
 
-    # -- the end ------------------------------------------------------------------------------------------------------
+    # -- abort --------------------------------------------------------------------------------------------------------
 
     def Abort(self, errorcode: int = 1) -> NoReturn:
-        """This rank ends at once, and `weft run` ends the others."""
+        """End this rank at once; `weft run` then ends the others."""
         sys.stdout.flush()
         print(f"weft: rank {self._members[self.rank]} calls Abort({errorcode})", file=sys.stderr, flush=True)
         os._exit(errorcode & 0xFF or 1)
@@ -152,15 +154,15 @@ COMM_NULL = Communicator(None, None, ())
 
 
 def world(process: Process, rank: int, size: int) -> Communicator:
-    """Of all ranks of a job."""
+    """Create COMM_WORLD, the communicator of all ranks of a job."""
     return Communicator(process, process.group("mpi", rank, size), tuple(range(size)))
 
 
 def alone(process: Process, rank: int) -> Communicator:
-    """Of one rank of them."""
+    """Create COMM_SELF, the communicator of one rank."""
     return Communicator(process, process.group(f"mpi/self/{rank}", 0, 1), (rank,))
 
 
 def Get_processor_name() -> str:
-    """The host of the lab, or this machine."""
+    """Return the name of the lab host, or of this machine outside a lab."""
     return os.environ.get(HOST) or socket.gethostname()

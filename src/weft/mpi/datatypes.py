@@ -1,4 +1,4 @@
-"""Memory as mpi4py takes it: numpy arrays and what else shows its bytes, with a count and a type if one wants.
+"""Buffers in mpi4py's forms: numpy arrays and other objects with the buffer protocol, optionally with count and type.
 
 x    [x, n]    [x, MPI.DOUBLE]    [x, n, MPI.DOUBLE]    [x, (counts, displacements)]    [x, counts, displs, MPI.DOUBLE]
 """
@@ -19,7 +19,7 @@ Items = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Datatype:
-    """A type of MPI by its name, and what it is here."""
+    """An MPI datatype and its numpy dtype."""
 
     name: str
     dtype: np.dtype[Any]
@@ -49,7 +49,7 @@ DATATYPES = {
 
 
 class InPlace:
-    """IN_PLACE as the buffer that is sent: it is where the result goes."""
+    """The type of IN_PLACE: passed as send buffer, it means that the receive buffer holds the input."""
 
     def __repr__(self) -> str:
         return "IN_PLACE"
@@ -59,24 +59,24 @@ IN_PLACE = InPlace()
 
 
 def is_in_place(buffer: Any) -> bool:
-    """None says the same."""
+    """Return whether the buffer is IN_PLACE or None, which means the same."""
     return buffer is None or buffer is IN_PLACE
 
 
 def items(buffer: Any, name: str, *, is_written: bool = False, blocks: int = 1) -> Items:
-    """What a buffer has, in one row, not a copy; of so many blocks, of which a count that is given is one."""
+    """Return the items of a buffer as a flat view. A count in the buffer is the length of one of `blocks` blocks."""
     data, counts, displs = _read(buffer, name, is_written)
     if counts is None:
         if len(data) % blocks:
-            raise ConfigError(f"{name} has {len(data)} items: they must be the same number for each of {blocks} ranks")
+            raise ConfigError(f"{name} has {len(data)} items; give a multiple of {blocks}, the number of ranks")
         return data
     if isinstance(counts, tuple) or displs is not None:
-        raise ConfigError(f"{name} has counts {counts}: give one count here; a call that ends in v takes several")
+        raise ConfigError(f"{name} has counts {counts}; give one count, or use the call that ends in v")
     return _slice(data, 0, counts * blocks, name)
 
 
 def parts(buffer: Any, name: str, n: int, *, is_written: bool = False) -> list[Items]:
-    """The part of each rank, by its count, and where it begins; one after the other if that is not said."""
+    """Return the part of each rank, by counts and displacements; without displacements the parts are contiguous."""
     data, counts, displs = _read(buffer, name, is_written)
     if counts is None:
         more = len(data) % n
@@ -84,13 +84,13 @@ def parts(buffer: Any, name: str, n: int, *, is_written: bool = False) -> list[I
     elif isinstance(counts, int):
         counts = (counts,) * n
     if len(counts) != n:
-        raise ConfigError(f"{name} has {len(counts)} counts: give one for each of {n} ranks")
+        raise ConfigError(f"{name} has {len(counts)} counts; give one for each of {n} ranks")
     if displs is None:
-        displs = tuple(int(end) - one for end, one in zip(np.cumsum(counts), counts, strict=True))
-    elif isinstance(displs, int):  # from one to the next
+        displs = tuple(int(end) - count for end, count in zip(np.cumsum(counts), counts, strict=True))
+    elif isinstance(displs, int):  # the stride
         displs = tuple(rank * displs for rank in range(n))
     if len(displs) != n:
-        raise ConfigError(f"{name} has {len(displs)} displacements: give one for each of {n} ranks")
+        raise ConfigError(f"{name} has {len(displs)} displacements; give one for each of {n} ranks")
     return [_slice(data, begin, count, name) for begin, count in zip(displs, counts, strict=True)]
 
 
@@ -99,28 +99,27 @@ def described(data: Items) -> str:
 
 
 def same(sent: Items, received: Items, call: str) -> Items:
-    """The first, if it fits where it goes."""
+    """Return `sent` if it has the type and length of `received`; raise ConfigError otherwise."""
     if sent.dtype != received.dtype or len(sent) != len(received):
         raise ConfigError(
-            f"{call}: sendbuf has {described(sent)}, recvbuf has room for {described(received)}: they must be the same"
+            f"{call}: sendbuf has {described(sent)}, recvbuf has {described(received)}; give the same count and type"
         )
     return sent
 
 
 def _slice(data: Items, begin: int, count: int, name: str) -> Items:
     if begin < 0 or count < 0 or begin + count > len(data):
-        raise ConfigError(f"{name} has {len(data)} items, and {count} from number {begin} on are not among them")
+        raise ConfigError(f"{name} has {len(data)} items, too few for {count} items at displacement {begin}")
     return data[begin : begin + count]
 
 
 def _read(buffer: Any, name: str, is_written: bool) -> tuple[Items, int | tuple[int, ...] | None, Any]:
-    """All items; the count, or one for each rank; where those begin."""
+    """Return all items, the count (or one for each rank), and the displacements."""
     if not isinstance(buffer, list | tuple):
         return _memory(buffer, name, is_written, None), None, None
-    words = list(buffer)
-    if not 1 <= len(words) <= 4:
-        raise ConfigError(f"{name} is a list of {len(words)}: give [data], [data, count] or [data, count, type]")
-    data, *rest = words
+    if not 1 <= len(buffer) <= 4:
+        raise ConfigError(f"{name} is a list of {len(buffer)}; give [data], [data, count] or [data, count, type]")
+    data, *rest = buffer
     datatype = rest.pop() if rest and isinstance(rest[-1], Datatype | str | np.dtype) else None
     if rest and rest[-1] is None:
         rest.pop()
@@ -135,7 +134,9 @@ def _dtype(code: Any, name: str) -> np.dtype[Any] | None:
     try:
         return None if code is None else np.dtype(code)
     except TypeError:
-        raise ConfigError(f"{name} is of type {code!r}: give a type of MPI, as MPI.DOUBLE, or of numpy") from None
+        raise ConfigError(
+            f"{name}: {code!r} is not a type; give an MPI type such as MPI.DOUBLE, or a numpy type"
+        ) from None
 
 
 def _whole(counts: Any, name: str) -> int | tuple[int, ...] | None:
@@ -148,9 +149,9 @@ def _each(numbers: Any, name: str) -> tuple[int, ...] | None:
     if numbers is None:
         return None
     try:
-        return tuple(int(one) for one in numbers)
+        return tuple(int(number) for number in numbers)
     except (TypeError, ValueError):
-        raise ConfigError(f"{name}: {numbers!r} is not a list of whole numbers, one for each rank") from None
+        raise ConfigError(f"{name}: {numbers!r} is not a list of whole numbers; give one for each rank") from None
 
 
 def _memory(data: Any, name: str, is_written: bool, kind: np.dtype[Any] | None) -> Items:
@@ -160,20 +161,20 @@ def _memory(data: Any, name: str, is_written: bool, kind: np.dtype[Any] | None) 
         array = data if isinstance(data, np.ndarray) else np.asarray(memoryview(data))
     except (TypeError, ValueError):
         raise ConfigError(
-            f"{name} is a {type(data).__name__}, which is no memory: give a numpy array, or use the call in small "
-            "letters, which takes any object"
+            f"{name} is a {type(data).__name__}, not a buffer; give a numpy array, or use the lower-case call, which "
+            "takes any object"
         ) from None
     if array.dtype.hasobject:
-        raise ConfigError(f"{name} is an array of Python objects: use the call in small letters, which sends those")
+        raise ConfigError(f"{name} is an array of Python objects; use the lower-case call, which takes any object")
     if not array.flags.c_contiguous and not array.flags.f_contiguous:
         raise ConfigError(
-            f"{name} is not contiguous, shape {array.shape}: give numpy.ascontiguousarray of it, or a copy"
+            f"{name} is not contiguous (shape {array.shape}); give a copy, as numpy.ascontiguousarray makes it"
         )
     if is_written and not array.flags.writeable:
-        raise ConfigError(f"{name} is read-only, and something is to be received there: give a copy")
+        raise ConfigError(f"{name} is read-only and cannot receive; give a copy")
     row = (array if array.flags.c_contiguous else array.T).reshape(-1)
     if kind is None or kind == row.dtype:
         return row
     if row.nbytes % kind.itemsize:
-        raise ConfigError(f"{name} has {row.nbytes} bytes: no whole number of {kind}, of {kind.itemsize} bytes each")
+        raise ConfigError(f"{name} has {row.nbytes} bytes, not a multiple of {kind.itemsize}, the size of {kind}")
     return row.view(kind)

@@ -1,7 +1,7 @@
-"""From rank to rank: memory by Send and Recv, objects by send and recv.
+"""Point-to-point messages: Send and Recv for buffers, send and recv for objects.
 
-What is sent and is small is copied and goes when it can, as in other MPIs: two ranks may send to each other first, and
-receive then.
+A small message is copied and sent in the background (eager protocol), so two ranks may both send first and receive
+afterwards.
 """
 # ruff: noqa: N802 - the names are mpi4py's
 
@@ -22,8 +22,8 @@ from weft.mpi.process import Process
 from weft.mpi.requests import ANY_SOURCE, ANY_TAG, PROC_NULL, Request, Status
 
 TAG_UB = (1 << 31) - 1
-_EAGER_BYTES = 1 << 16  # up to which a send is over when it is copied
-_RECORDED = (  # noqa: SIM905 - calls that a record has whole; who only begins something computes meanwhile
+_EAGER_BYTES = 1 << 16  # largest message for which a blocking send returns after the copy
+_RECORDED = (  # noqa: SIM905 - calls that a recording times as a whole; ranks compute during non-blocking calls
     "Send Recv Sendrecv Sendrecv_replace send recv sendrecv Barrier barrier Bcast Reduce Allreduce Scan Exscan Gather "
     "Scatter Allgather Alltoall Reduce_scatter_block Reduce_scatter Gatherv Scatterv Allgatherv Alltoallv "
     "bcast reduce allreduce scan exscan gather scatter allgather alltoall"
@@ -42,9 +42,9 @@ class Messages:
     @property
     def _group(self) -> Group:
         if self._group_or_none is None:
-            raise ConfigError("COMM_NULL has no ranks: this rank is in none of the groups that Split or Create made")
+            raise ConfigError("COMM_NULL has no ranks; skip the call on ranks that Split or Create put in no group")
         if self._process.is_closed:
-            raise ConfigError("nobody is there after Finalize: call it last, or leave it to the end of the program")
+            raise ConfigError("MPI is finalized; call Finalize last, or leave it to the end of the program")
         return self._group_or_none
 
     @property
@@ -117,7 +117,7 @@ class Messages:
         return self._isend(pickled(obj), dest, tag)
 
     def recv(self, buf: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> Any:
-        """`buf` is there for mpi4py's sake: memory is taken as it is needed."""
+        """Receive an object. `buf` is accepted as in mpi4py, and ignored: memory is allocated as needed."""
         return self._irecv(None, source, tag).wait(status)
 
     def irecv(self, buf: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
@@ -137,14 +137,14 @@ class Messages:
         self._isend(pickled(sendobj), dest, sendtag).wait()
         return receiving.wait(status)
 
-    # -- looking ------------------------------------------------------------------------------------------------------
+    # -- probing ------------------------------------------------------------------------------------------------------
 
     def Iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
-        """Whether there is a message for such a receive; it stays there."""
-        found = None if source == PROC_NULL else self._group.mail.look(self._source(source), _tag(tag))
-        if status is not None and (found is not None or source == PROC_NULL):
-            status.take(found)
-        return found is not None or source == PROC_NULL
+        """Return whether a matching message has arrived, without receiving it."""
+        message = None if source == PROC_NULL else self._group.mail.look(self._source(source), _tag(tag))
+        if status is not None and (message is not None or source == PROC_NULL):
+            status.take(message)
+        return message is not None or source == PROC_NULL
 
     def Probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
         self._group.mail.wait_until(lambda: self.Iprobe(source, tag, status), "Probe")
@@ -152,7 +152,7 @@ class Messages:
 
     iprobe, probe = Iprobe, Probe
 
-    # -- all of them --------------------------------------------------------------------------------------------------
+    # -- common part --------------------------------------------------------------------------------------------------
 
     def _send(self, data: Bytes, dest: int, tag: int) -> None:
         if len(data) > _EAGER_BYTES or dest == PROC_NULL:
@@ -176,7 +176,7 @@ class Messages:
 
     def _dest(self, dest: int) -> int:
         if not 0 <= dest < self.size:
-            raise ConfigError(f"dest={dest}: ranks are from 0 to {self.size - 1}, and MPI.PROC_NULL is nobody")
+            raise ConfigError(f"dest={dest} is not a rank; give 0 to {self.size - 1}, or MPI.PROC_NULL for no rank")
         return dest
 
     def _source(self, source: int) -> int | None:
@@ -184,13 +184,14 @@ class Messages:
             return None
         if not 0 <= source < self.size:
             raise ConfigError(
-                f"source={source}: ranks are from 0 to {self.size - 1}; MPI.ANY_SOURCE is all, MPI.PROC_NULL nobody"
+                f"source={source} is not a rank; give 0 to {self.size - 1}, MPI.ANY_SOURCE for any rank, or "
+                "MPI.PROC_NULL for none"
             )
         return source
 
     def _root(self, root: int) -> int:
         if not 0 <= root < self.size:
-            raise ConfigError(f"root={root}: ranks are from 0 to {self.size - 1}")
+            raise ConfigError(f"root={root} is not a rank; give 0 to {self.size - 1}")
         return root
 
 
@@ -202,14 +203,14 @@ def unpickled(data: Bytes) -> Any:
     return pickle.loads(data.data)
 
 
-def _object(came: Receiving) -> Any:
-    assert came.data is not None
-    return unpickled(came.data)
+def _object(message: Receiving) -> Any:
+    assert message.data is not None
+    return unpickled(message.data)
 
 
 def _tag_sent(tag: int) -> int:
     if not 0 <= tag <= TAG_UB:
-        raise ConfigError(f"tag={tag}: tags of messages are from 0 to {TAG_UB}")
+        raise ConfigError(f"tag={tag} is not a message tag; give 0 to {TAG_UB}")
     return tag
 
 

@@ -1,4 +1,4 @@
-"""Collectives on objects of Python, pickled."""
+"""Collectives on Python objects, which are pickled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Objects(Arrays):
         self.Barrier()
 
     def bcast(self, obj: Any, root: int = 0) -> Any:
-        """The length first, then the object."""
+        """Broadcast the length, then the object."""
         is_root = self.rank == self._root(root)
         data = pickled(obj) if is_root else np.empty(0, np.uint8)
         self.Bcast(length := np.array([len(data)]), root)
@@ -29,24 +29,26 @@ class Objects(Arrays):
         return obj if is_root else unpickled(data)
 
     def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
-        """All at the root, in the order of ranks."""
+        """Return all objects on the root, in rank order; None on other ranks."""
         if self.rank != self._root(root):
-            self._swap(f"gather to rank {root}", {root: pickled(sendobj)}, ())
+            self._exchange_objects(f"gather to rank {root}", {root: pickled(sendobj)}, ())
             return None
-        found = self._swap(f"gather to rank {root}", {}, [rank for rank in range(self.size) if rank != root])
-        return [sendobj if rank == root else unpickled(found[rank]) for rank in range(self.size)]
+        received = self._exchange_objects(
+            f"gather to rank {root}", {}, [rank for rank in range(self.size) if rank != root]
+        )
+        return [sendobj if rank == root else unpickled(received[rank]) for rank in range(self.size)]
 
     def scatter(self, sendobj: Sequence[Any] | None, root: int = 0) -> Any:
-        """To each rank its own of the root's."""
+        """Return this rank's object of the root's list."""
         if self.rank != self._root(root):
-            return unpickled(self._swap(f"scatter from rank {root}", {}, [root])[root])
+            return unpickled(self._exchange_objects(f"scatter from rank {root}", {}, [root])[root])
         each = self._one_for_each(sendobj, "scatter")
-        others = {rank: pickled(one) for rank, one in enumerate(each) if rank != root}
-        self._swap(f"scatter from rank {root}", others, ())
+        sent = {rank: pickled(obj) for rank, obj in enumerate(each) if rank != root}
+        self._exchange_objects(f"scatter from rank {root}", sent, ())
         return each[root]
 
     def allgather(self, sendobj: Any) -> list[Any]:
-        """The lengths first, then all objects, filled up to the longest."""
+        """Gather the lengths, then all objects, padded to the longest."""
         data, n = pickled(sendobj), self.size
         self.Allgather(np.array([len(data)]), lengths := np.empty(n, np.int64))
         every = np.zeros((n, int(lengths.max())), np.uint8)
@@ -55,12 +57,12 @@ class Objects(Arrays):
         return [unpickled(row[:length]) for row, length in zip(every, lengths.tolist(), strict=True)]
 
     def alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
-        each, others = self._one_for_each(sendobj, "alltoall"), [rank for rank in range(self.size) if rank != self.rank]
-        found = self._swap("alltoall", {rank: pickled(each[rank]) for rank in others}, others)
-        return [each[rank] if rank == self.rank else unpickled(found[rank]) for rank in range(self.size)]
+        each, peers = self._one_for_each(sendobj, "alltoall"), [rank for rank in range(self.size) if rank != self.rank]
+        received = self._exchange_objects("alltoall", {rank: pickled(each[rank]) for rank in peers}, peers)
+        return [each[rank] if rank == self.rank else unpickled(received[rank]) for rank in range(self.size)]
 
     def reduce(self, sendobj: Any, op: Callable[[Any, Any], Any] = SUM, root: int = 0) -> Any:
-        """In the order of ranks, at the root; `op` may be any function of two."""
+        """Reduce in rank order, on the root; `op` may be any function of two arguments."""
         every = self.gather(sendobj, root)
         return None if every is None else reduce(op, every)
 
@@ -68,31 +70,29 @@ class Objects(Arrays):
         return reduce(op, self.allgather(sendobj))
 
     def scan(self, sendobj: Any, op: Callable[[Any, Any], Any] = SUM) -> Any:
-        """Of the ranks up to this one."""
+        """Reduce over the ranks up to this one."""
         return reduce(op, self.allgather(sendobj)[: self.rank + 1])
 
     def exscan(self, sendobj: Any, op: Callable[[Any, Any], Any] = SUM) -> Any:
-        """Of the ranks before this one; None at rank 0."""
+        """Reduce over the ranks before this one; return None on rank 0."""
         before = self.allgather(sendobj)[: self.rank]
         return reduce(op, before) if before else None
 
-    def _swap(self, words: str, sent: dict[int, Bytes], sources: Sequence[int]) -> dict[int, Bytes]:
-        """What each of the sources sends, of whatever length."""
-        self._agree(words)
+    def _exchange_objects(self, call: str, sent: dict[int, Bytes], sources: Sequence[int]) -> dict[int, Bytes]:
+        """Send to peers, and return the bytes that each source sent, of any length."""
+        self._agree(call)
         mail, tag = self._group.mail, self._own_tag()
         receiving = {peer: mail.receive(None, peer, tag) for peer in sources}
         sending = [mail.send(peer, data, tag) for peer, data in sent.items()]
-        for one in receiving.values():
-            mail.wait(one)
-        for each in sending:
-            mail.wait(each)
-        return {peer: one.data for peer, one in receiving.items() if one.data is not None}
+        for operation in (*receiving.values(), *sending):
+            mail.wait(operation)
+        return {peer: message.data for peer, message in receiving.items() if message.data is not None}
 
     def _one_for_each(self, objects: Sequence[Any] | None, name: str) -> list[Any]:
         try:
             each = list(objects if objects is not None else ())
         except TypeError:
-            raise ConfigError(f"{name} of a {type(objects).__name__}: give a list, one object for each rank") from None
+            raise ConfigError(f"{name} of a {type(objects).__name__}; give a list, one object for each rank") from None
         if len(each) != self.size:
-            raise ConfigError(f"{name} of {len(each)} objects: give one for each of {self.size} ranks")
+            raise ConfigError(f"{name} of {len(each)} objects; give one for each of {self.size} ranks")
         return each

@@ -1,4 +1,4 @@
-"""What a reduction does with two values: by a function of numpy on arrays, by one of Python on objects."""
+"""Reduction operations: a numpy function for arrays and a Python function for objects."""
 # ruff: noqa: N802 - the names are mpi4py's
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ class Op:
 
 
 def ufunc(op: Any, dtype: np.dtype[Any]) -> np.ufunc:
-    """What it is for arrays of this type."""
+    """Return the numpy function of an operation for arrays of a type."""
     if not isinstance(op, Op) or op.of_arrays is None:
         name = op.name if isinstance(op, Op) else repr(op)
         raise ConfigError(
-            f"{name} is for objects: reduce, allreduce, scan in small letters; arrays have MPI.SUM and such"
+            f"{name} reduces objects only; give MPI.SUM or another operation for arrays, or use the lower-case call"
         )
-    nothing = np.empty(0, dtype)
+    empty = np.empty(0, dtype)
     try:
-        op.of_arrays(nothing, nothing, out=nothing)
+        op.of_arrays(empty, empty, out=empty)
     except TypeError:
-        raise ConfigError(f"{op.name} does not exist for {dtype}") from None
+        raise ConfigError(f"{op.name} is not defined for {dtype}") from None
     return op.of_arrays
 
 
 def _maxloc(left: Any, right: Any) -> Any:
-    """The larger value with its place; of equal ones the first place."""
+    """Return the larger value with its index; the lower index of equal values."""
     return left if (left[0], -left[1]) >= (right[0], -right[1]) else right
 
 
@@ -53,8 +53,8 @@ def _minloc(left: Any, right: Any) -> Any:
 
 
 OPERATIONS = {
-    one.name.removeprefix("MPI_"): one
-    for one in (
+    operation.name.removeprefix("MPI_"): operation
+    for operation in (
         Op("MPI_SUM", operator.add, np.add),
         Op("MPI_PROD", operator.mul, np.multiply),
         Op("MPI_MAX", max, np.maximum),

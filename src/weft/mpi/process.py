@@ -1,4 +1,4 @@
-"""What this process is in its job: one rank of those that `weft run` started, or one alone."""
+"""This process as an MPI rank: one that `weft run` started, or a single process."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from weft.collectives.live.store import VARIABLE, JobStore
 from weft.errors import ConfigError
 
 RANK, WORLD_SIZE = "RANK", "WORLD_SIZE"
-# MPI knows no limit: who waits may wait for what another one computes. Links that break are noticed by themselves.
+# MPI has no time limit: a rank may wait while another computes. Broken links are detected separately.
 _PATIENCE_S = 7 * 24 * 3600
 
 
 class Process:
-    """Its endpoint, and the mail of all its groups, which goes on whichever of them it waits in."""
+    """The endpoint of a rank and the message queues of all its groups; waiting in one group progresses all of them."""
 
     def __init__(self, end: Endpoint, store: Store, patience_s: float = _PATIENCE_S) -> None:
         self._end, self._store, self._patience_s = end, store, patience_s
         self._mails: list[Mail] = []
-        self._left: list[tuple[Mail, Sending]] = []  # copies that nobody waits for
+        self._left: list[tuple[Mail, Sending]] = []  # eager copies that are still being sent
         self.is_closed = False
 
     def group(self, name: str, rank: int, size: int) -> Group:
-        made = Group(self._end, self._store, name, rank, size, self._patience_s)
-        self._mails.append(made.mail)
-        made.mail.meeting.on_idle = self._go_on
-        return made
+        group = Group(self._end, self._store, name, rank, size, self._patience_s)
+        self._mails.append(group.mail)
+        group.mail.meeting.on_idle = self._go_on
+        return group
 
     def leave(self, mail: Mail, sending: Sending) -> None:
-        """To go when it can."""
-        self._left = [one for one in self._left if not one[1].is_done]
+        """Keep a send that completes in the background."""
+        self._left = [(queue, earlier) for queue, earlier in self._left if not earlier.is_done]
         if not sending.is_done:
             self._left.append((mail, sending))
 
     def flush(self, mail: Mail | None = None) -> None:
-        """Wait until what was left has gone: of one group, or of all."""
-        for one, sending in self._left:
-            if mail is None or one is mail:
-                one.wait(sending)
+        """Wait until background sends are complete: those of one group, or all."""
+        for queue, sending in self._left:
+            if mail is None or queue is mail:
+                queue.wait(sending)
 
     def forget(self, group: Group) -> None:
         self._mails.remove(group.mail)
@@ -57,27 +57,29 @@ class Process:
         return sum(mail.go_on() for mail in self._mails) > 0  # all of them
 
 
-class _Nobody:
-    """The store of one who is alone."""
+class _EmptyStore:
+    """A store for a single process, which has no peers to exchange keys with."""
 
     def set(self, key: str, value: bytes) -> None:
-        """Nobody will ask."""
+        """Ignore the key."""
 
     def get(self, key: str, timeout_s: float) -> bytes:
         raise TimeoutError(key)
 
 
 def from_environment(variables: Mapping[str, str] = os.environ) -> tuple[Process, int, int]:
-    """The process, its rank, and of how many."""
+    """Return the process, its rank and the number of ranks."""
     rank, size = (_whole(variables, name, default) for name, default in ((RANK, 0), (WORLD_SIZE, 1)))
     if size < 1 or not 0 <= rank < size:
-        raise ConfigError(f"{RANK}={rank} and {WORLD_SIZE}={size}: a rank is from 0 to the size of the world less one")
+        raise ConfigError(
+            f"{RANK}={rank} is not below {WORLD_SIZE}={size}; start ranks with `weft run -n N program.py`"
+        )
     if size == 1:
-        return Process(Endpoint(), _Nobody()), 0, 1
+        return Process(Endpoint(), _EmptyStore()), 0, 1
     if VARIABLE not in variables:
         raise ConfigError(
-            f"{WORLD_SIZE}={size} and no {VARIABLE}: ranks find each other by `weft run -n {size} program.py`; without "
-            f"{RANK} and {WORLD_SIZE} a program is one rank, alone"
+            f"{WORLD_SIZE}={size} but {VARIABLE} is not set; start the ranks with `weft run -n {size} program.py`, or "
+            f"unset {RANK} and {WORLD_SIZE} to run a single rank"
         )
     return Process(Endpoint(), JobStore(variables[VARIABLE])), rank, size
 
@@ -85,5 +87,5 @@ def from_environment(variables: Mapping[str, str] = os.environ) -> tuple[Process
 def _whole(variables: Mapping[str, str], name: str, default: int) -> int:
     text = variables.get(name, str(default))
     if not text.isascii() or not text.isdecimal():
-        raise ConfigError(f"{name}={text}: it must be a whole number, as `weft run` sets it")
+        raise ConfigError(f"{name}={text} is not a whole number; `weft run` sets it")
     return int(text)

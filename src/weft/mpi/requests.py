@@ -1,4 +1,4 @@
-"""What was begun and is waited for later, and what is known of a message that came."""
+"""Requests for non-blocking operations, and statuses of received messages."""
 # ruff: noqa: N802 - the names are mpi4py's
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ ANY_SOURCE, ANY_TAG, PROC_NULL, UNDEFINED = -1, -1, -2, -32766
 
 
 class Status:
-    """Of the last message that it was given for."""
+    """The status of the last message received with it."""
 
     def __init__(self) -> None:
         self.source, self.tag, self.count, self.error = ANY_SOURCE, ANY_TAG, 0, 0
 
-    def take(self, came: Receiving | None) -> None:
-        """None: from nobody."""
+    def take(self, message: Receiving | None) -> None:
+        """Store source, tag and length of a message; None stands for a receive from PROC_NULL."""
         self.source, self.tag, self.count = PROC_NULL, ANY_TAG, 0
-        if came is not None and came.source is not None and came.tag is not None:
-            self.source, self.tag, self.count = came.source, came.tag, came.length
+        if message is not None and message.source is not None and message.tag is not None:
+            self.source, self.tag, self.count = message.source, message.tag, message.length
 
     def Get_source(self) -> int:
         return self.source
@@ -35,7 +35,7 @@ class Status:
         return self.error
 
     def Get_count(self, datatype: Datatype = DATATYPES["BYTE"]) -> int:
-        """Items of this type; UNDEFINED if that is no whole number."""
+        """Return the number of items of this type; UNDEFINED if the message has a fraction of one."""
         return UNDEFINED if self.count % datatype.size else self.count // datatype.size
 
     Get_elements = Get_count
@@ -45,26 +45,26 @@ class Status:
 
 
 class Request:
-    """A message under way; `read` makes an object of what came. False as soon as it was waited for."""
+    """A pending send or receive; it becomes false once waited for. `read` decodes a received object."""
 
     def __init__(
-        self, mail: Mail | None, what: Sending | Receiving | None, read: Callable[[Receiving], Any] | None = None
+        self, mail: Mail | None, operation: Sending | Receiving | None, read: Callable[[Receiving], Any] | None = None
     ) -> None:
-        self._mail, self._what, self._read = mail, what, read
+        self._mail, self._operation, self._read = mail, operation, read
         self._is_open = True
 
     def __bool__(self) -> bool:
         return self._is_open
 
     def wait(self, status: Status | None = None) -> Any:
-        """The object, if one was to come."""
-        if self._is_open and self._mail is not None and self._what is not None:
-            self._mail.wait(self._what)
+        """Wait until the operation is complete; return the object of a receive, else None."""
+        if self._is_open and self._mail is not None and self._operation is not None:
+            self._mail.wait(self._operation)
         return self._end(status)
 
     def test(self, status: Status | None = None) -> tuple[bool, Any]:
-        """Whether it is done, and the object."""
-        if self._is_open and self._mail is not None and self._what is not None and not self._mail.test(self._what):
+        """Return whether the operation is complete, and the received object."""
+        if self._is_pending():
             return False, None
         return True, self._end(status)
 
@@ -75,18 +75,24 @@ class Request:
     def Test(self, status: Status | None = None) -> bool:
         return self.test(status)[0]
 
+    def _is_pending(self) -> bool:
+        if not self._is_open or self._mail is None or self._operation is None:
+            return False
+        return not self._mail.test(self._operation)
+
     def _end(self, status: Status | None) -> Any:
-        came = self._what if isinstance(self._what, Receiving) and self._is_open else None
+        message = self._operation if isinstance(self._operation, Receiving) and self._is_open else None
         self._is_open = False
         if status is not None:
-            status.take(came)
-        return self._read(came) if self._read is not None and came is not None else None
+            status.take(message)
+        return self._read(message) if self._read is not None and message is not None else None
 
     # -- several ------------------------------------------------------------------------------------------------------
 
     @classmethod
     def waitall(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> list[Any]:
-        return [one.wait(status) for one, status in zip(requests, _as_many(statuses, requests), strict=True)]
+        statuses_or_none = _statuses_for(requests, statuses)
+        return [request.wait(status) for request, status in zip(requests, statuses_or_none, strict=True)]
 
     @classmethod
     def Waitall(cls, requests: Sequence[Request], statuses: list[Status] | None = None) -> bool:
@@ -97,10 +103,9 @@ class Request:
     def testall(
         cls, requests: Sequence[Request], statuses: list[Status] | None = None
     ) -> tuple[bool, list[Any] | None]:
-        """All objects as soon as all are here, and none before."""
-        for one in requests:
-            if one._is_open and one._mail is not None and one._what is not None and not one._mail.test(one._what):
-                return False, None
+        """Return whether all operations are complete, and then their objects."""
+        if any(request._is_pending() for request in requests):
+            return False, None
         return True, cls.waitall(requests, statuses)
 
     @classmethod
@@ -109,30 +114,34 @@ class Request:
 
     @classmethod
     def waitany(cls, requests: Sequence[Request], status: Status | None = None) -> tuple[int, Any]:
-        """Which one is done, and its object; UNDEFINED if none is under way."""
-        open_ones = [one for one in requests if one]
-        if not open_ones:
+        """Wait until one operation is complete; return its index and object, or UNDEFINED if none is pending."""
+        pending = [request for request in requests if request]
+        if not pending:
             return UNDEFINED, None
-        mail = next((one._mail for one in open_ones if one._mail is not None), None)
+        mail = next((request._mail for request in pending if request._mail is not None), None)
 
         def first() -> int | None:
-            done = (n for n, one in enumerate(requests) if one and (one._what is None or one._what.is_done))
+            done = (
+                index
+                for index, request in enumerate(requests)
+                if request and (request._operation is None or request._operation.is_done)
+            )
             return next(done, None)
 
         if mail is not None:
             mail.wait_until(lambda: first() is not None, "Waitany")
-        number = first()
-        assert number is not None
-        return number, requests[number].wait(status)
+        index = first()
+        assert index is not None
+        return index, requests[index].wait(status)
 
     @classmethod
     def Waitany(cls, requests: Sequence[Request], status: Status | None = None) -> int:
         return cls.waitany(requests, status)[0]
 
 
-def _as_many(statuses: list[Status] | None, requests: Sequence[Request]) -> Sequence[Status | None]:
+def _statuses_for(requests: Sequence[Request], statuses: list[Status] | None) -> Sequence[Status | None]:
     if statuses is None:
         return [None] * len(requests)
     if len(statuses) < len(requests):
-        raise ConfigError(f"{len(statuses)} statuses for {len(requests)} requests: give one for each")
+        raise ConfigError(f"{len(statuses)} statuses for {len(requests)} requests; give one for each request")
     return statuses[: len(requests)]
