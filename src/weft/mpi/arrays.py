@@ -14,7 +14,7 @@ import numpy as np
 from weft.collectives.kinds import Collective
 from weft.collectives.live.arrays import Array, flat
 from weft.collectives.live.calls import choose
-from weft.collectives.live.mail import OWN_TAGS
+from weft.collectives.live.mail import OWN_TAGS, Receiving, Sending
 from weft.errors import ConfigError
 from weft.mpi.datatypes import Items, described, is_in_place, items, parts, same
 from weft.mpi.messages import Messages
@@ -224,7 +224,8 @@ class Arrays(Messages):
         mail, tag = self._group.mail, self._own_tag()
         receiving = [mail.receive(flat(place), peer, tag) for peer, place in places.items()]
         sending = [mail.send(peer, flat(data), tag) for peer, data in sent.items()]
-        for operation in (*receiving, *sending):
+        operations: list[Sending | Receiving] = [*receiving, *sending]
+        for operation in operations:
             mail.wait(operation)
 
     def _agree(self, call: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.collectives.live.mail import Receiving, Sending
 from weft.errors import ConfigError
 from weft.mpi.arrays import Arrays
 from weft.mpi.messages import Bytes, pickled, unpickled
@@ -84,7 +85,8 @@ class Objects(Arrays):
         mail, tag = self._group.mail, self._own_tag()
         receiving = {peer: mail.receive(None, peer, tag) for peer in sources}
         sending = [mail.send(peer, data, tag) for peer, data in sent.items()]
-        for operation in (*receiving.values(), *sending):
+        operations: list[Sending | Receiving] = [*receiving.values(), *sending]
+        for operation in operations:
             mail.wait(operation)
         return {peer: message.data for peer, message in receiving.items() if message.data is not None}
 
