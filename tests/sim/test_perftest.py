@@ -139,7 +139,7 @@ def test_tests_are_named_as_the_programs_are():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"test": Test.WRITE_LAT, "qps": 2}, "one message under way"),
+        ({"test": Test.WRITE_LAT, "qps": 2}, "one message in flight"),
         ({"test": Test.WRITE_BW, "connection": Transport.UD}, "send_bw"),
         ({"test": Test.READ_BW, "connection": Transport.UC}, "RC"),
         ({"test": Test.WRITE_BW, "tx_depth": 0}, "tx_depth 0"),

@@ -131,7 +131,7 @@ def test_a_part_of_an_object_can_be_registered_and_no_more_than_all_of_it(node):
     assert MR(node.pd, 16, WRITE, given).length == 16
     assert MR(node.pd, 16, WRITE, given[32:]).read(2, 0) == bytes((32, 33))
     for length, obj in ((BYTES + 1, given), (-1, given), (0, np.zeros(0))):
-        with pytest.raises(PyverbsUserError, match=f"object that has {obj.nbytes}"):
+        with pytest.raises(PyverbsUserError, match=f"the object has {obj.nbytes}"):
             MR(node.pd, length, WRITE, obj)
 
 

@@ -1,4 +1,4 @@
-"""Options as getopt_long reads them, and what several tools check alike."""
+"""Parse options as getopt_long does, and check those that several tools share."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NoReturn
 from weft.errors import ConfigError, UnknownName
 from weft.verbs.pyverbs.device import get_device_list
 
-PORT = 18515  # where perftest and the examples of rdma-core meet
+PORT = 18515  # TCP port of perftest and of the examples of rdma-core
 
 
 class Arguments(argparse.ArgumentParser):
-    """What is wrong is a ConfigError."""
+    """An argument parser that raises ConfigError for wrong arguments."""
 
     def __init__(self, program: str, about: str, epilog: str = "") -> None:
         super().__init__(
@@ -26,8 +26,8 @@ class Arguments(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{self.prog}: {message}; `{self.prog} --help` lists the options")
 
-    def add_meeting(self) -> None:
-        """Where two ends meet, on which device, with which MTU."""
+    def add_connection(self) -> None:
+        """Add the options for the connection: server, TCP port, device and MTU."""
         self.add_argument(
             "host", nargs="?", default="", help="the server, or a host of the lab; without, be the server"
         )
@@ -46,7 +46,7 @@ class Arguments(argparse.ArgumentParser):
 
 
 def number(name: str, low: int, high: int) -> Callable[[str], int]:
-    """A reader of numbers in a range, decimal or 0x."""
+    """Return a parser of decimal and hexadecimal numbers in a range."""
 
     def read(text: str) -> int:
         try:
@@ -61,10 +61,10 @@ def number(name: str, low: int, high: int) -> Callable[[str], int]:
 
 
 def find_device(name: str) -> str:
-    """The device of that name, or the first."""
+    """Return the name of a device, the first one without a name. Raise ConfigError if it does not exist."""
     names = [device.name.decode() for device in get_device_list()]
     if not names:
-        raise ConfigError("there is no RDMA device: weft's adapter has no port here")
+        raise ConfigError("there is no RDMA device: weft's adapter has no port on this host")
     if name and name not in names:
         raise UnknownName("RDMA device", name, names)
     return name or names[0]

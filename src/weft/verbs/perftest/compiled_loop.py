@@ -1,6 +1,6 @@
-"""The loops in compiled code, where every queue pair has a shared-memory path (`hca.shm_path`).
+"""Run the measurement loops in compiled code, if every queue pair has a shared-memory path (`hca.shm_path`).
 
-What a kernel leaves for Python is done here: a request that this path does not take goes as packets, once.
+Python executes the requests that a kernel cannot: a request that does not fit the path is sent as packets.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from weft.verbs.shm import atomic
 from weft.verbs.shm.layout import MeterRecord, SendRequest, SgeRecord
 
 Words = npt.NDArray[np.int64]
-# Polls that find nothing until the processor is left to others: some 100 us; or 5, if the other end seems to need it
+# Empty polls before the processor is yielded: about 100 us, or 5 us if the peer seems to need the processor.
 _PATIENT, _HASTY = 20_000, 1_000
-_STEPS = 8  # fewer than these between two such pauses mean that
-_LOOK_EVERY = 16  # pauses
+_STEPS = 8  # fewer steps than this between two pauses mean that it does
+_CHECK_EVERY = 16  # pauses
 
 
 def load(end: Endpoint) -> None:
-    """What paths are made with, before the other end asks for one: it does not wait long."""
+    """Load the kernels that a path needs before the peer requests one: it does not wait long."""
     atomic.load(end.port.ctx.adapter.memory.address)
 
 
 def compiled_loop(end: Endpoint, watch: Watch) -> Loop | None:
-    """None if a queue pair has no shared-memory path."""
+    """Return a compiled loop; None if a queue pair has no shared-memory path."""
     if any(queue.comp_channel is not None for queue in (end.send_cq, end.recv_cq)):
-        return None  # who sleeps until something comes is not polling
+        return None  # an end that waits for events does not poll
     paths = [qp.core.find_shm_path(at_once=True) or qp.core.find_shm_path(at_once=True) for qp in end.qps]
-    found = [path for path in paths if path is not None]
-    return CompiledLoop(end, watch, found) if len(found) == len(paths) else None
+    present = [path for path in paths if path is not None]
+    return CompiledLoop(end, watch, present) if len(present) == len(paths) else None
 
 
 class CompiledLoop:
     engine = "compiled"
 
     def __init__(self, end: Endpoint, watch: Watch, paths: list[MemoryPath]) -> None:
-        self.end, self._is_in_vain, self._paths = end, watch, paths
+        self.end, self._has_failed, self._paths = end, watch, paths
         self._memory = end.port.ctx.adapter.memory
         self._requests = np.stack([path.words for path in paths])  # int64[queue pair, word of a path]
         self._records = [execute.fill_in(words) for words in self._requests]
@@ -62,16 +62,16 @@ class CompiledLoop:
         self._compile()
 
     def _compile(self) -> None:
-        """Before anybody measures: a run of no messages, and a request over a path that is closed."""
+        """Compile the kernels before the measurement: run no messages, and a request over a closed path."""
         closed, meter = self._requests[0].copy(), MeterRecord()
         execute.fill_in(closed).meter = ctypes.addressof(meter)
         assert execute.post(closed, b"") == execute.CLOSED
         setup, state = self._setup(Batch(number=0, size_bytes=self.end.sizes[0], iterations=0))
-        none, one = np.zeros(0, np.int64), np.zeros(1, np.int64)
+        empty, stamps = np.zeros(0, np.int64), np.zeros(1, np.int64)
         if self.end.plan.test.is_latency:
-            kernels.take_turns(self._requests, setup, state, one)
+            kernels.take_turns(self._requests, setup, state, stamps)
         else:
-            kernels.stream(self._requests, self._rings, setup, state, none, none, none, none)
+            kernels.stream(self._requests, self._rings, setup, state, empty, empty, empty, empty)
 
     def _address(self, at: int) -> int:
         return self._memory.address + at
@@ -80,7 +80,7 @@ class CompiledLoop:
         return SendRequest.from_address(self._records[index].request)
 
     def _setup(self, batch: Batch) -> tuple[Words, Words]:
-        """Of any test; and that nothing has happened yet."""
+        """Return the setup of a batch and its initial state."""
         end, setup, state = self.end, np.zeros(kernels.SETUP_WORDS, np.int64), np.zeros(kernels.STATE_WORDS, np.int64)
         setup[kernels.SEND_CQ], setup[kernels.RECEIVE_CQ] = (
             self._address(cq.core.at) for cq in (end.send_cq, end.recv_cq)
@@ -96,7 +96,7 @@ class CompiledLoop:
         return setup, state
 
     def _ask(self, index: int, size_bytes: int) -> None:
-        """Write the request of a queue pair where its path has it."""
+        """Write the request of a queue pair to its path."""
         work, request = self.end.work(index, size_bytes, signaled=True), self._request(index)
         (place,) = work.places
         adds = self.end.plan.verb is Verb.ATOMIC and self.end.plan.atomic is Atomic.FETCH_AND_ADD
@@ -126,7 +126,7 @@ class CompiledLoop:
         return (Times(posted_ns=posted_ns, done_ns=done_ns) if sends else None), int(state[kernels.CAME])
 
     def _receive(self, words: tuple[Words, ...]) -> None:
-        """What came until now."""
+        """Receive the messages that have arrived."""
         setup = words[2]
         sends, setup[kernels.SENDS] = int(setup[kernels.SENDS]), 0
         if setup[kernels.RECEIVES]:
@@ -151,13 +151,13 @@ class CompiledLoop:
         while (code := kernels.take_turns(self._requests, setup, state, stamps)) != kernels.FINISHED:
             if self._needs_packets(code, 0, setup, int(state[kernels.TURN] * 4 + state[kernels.PHASE])):
                 self._send_packets(0, batch.size_bytes, signaled=True, meanwhile=lambda: None)
-                state[kernels.PHASE] = kernels.TOLD
+                state[kernels.PHASE] = kernels.COMPLETE
         return stamps
 
-    # -- what kernels leave -------------------------------------------------------------------------------------------
+    # -- work for Python ----------------------------------------------------------------------------------------------
 
     def _needs_packets(self, code: int, index: int, setup: Words, progress: int) -> bool:
-        """Do what a kernel asks for; True if its request is still to be carried out."""
+        """Handle the return code of a kernel; return whether its request must be sent as packets."""
         if progress != self._progress:
             self._quiet_since_s, self._progress = time.monotonic(), progress
         if code == kernels.WAITING:
@@ -180,14 +180,14 @@ class CompiledLoop:
     def _wait(self) -> None:
         os.sched_yield()
         self._pauses += 1
-        if self._pauses % _LOOK_EVERY:
+        if self._pauses % _CHECK_EVERY:
             return
         self.end.port.ctx.adapter.progress()
-        if self._is_in_vain(time.monotonic() - self._quiet_since_s):
-            raise SubnetError("what was to come does not come, and nobody repeats it")
+        if self._has_failed(time.monotonic() - self._quiet_since_s):
+            raise SubnetError("a message was lost, and this transport does not repeat it: use -c RC")
 
     def _send_packets(self, index: int, size_bytes: int, *, signaled: bool, meanwhile: Callable[[], None]) -> None:
-        """Until it is acknowledged. Both ends may be here, each waiting for the other to receive."""
+        """Send a request as packets and wait for its acknowledgement. The peer may do the same: receive meanwhile."""
         qp = self.end.qps[index]
         qp.post_send(self.end.work(index, size_bytes, signaled=signaled))
         while qp.core.sends:

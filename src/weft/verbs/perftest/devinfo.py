@@ -1,4 +1,4 @@
-"""ibv_devices and ibv_devinfo of rdma-core, line by line."""
+"""Print devices as ibv_devices and ibv_devinfo of rdma-core do."""
 
 from __future__ import annotations
 
@@ -21,37 +21,39 @@ from weft.wire.port_info import LANES, LinkSpeed, PortPhysicalState
 
 _TRANSPORTS = {0: "InfiniBand", 1: "iWARP", 2: "usNIC", 3: "usNIC UDP"}
 _STATES = {1: "PORT_DOWN", 2: "PORT_INIT", 3: "PORT_ARMED", 4: "PORT_ACTIVE"}
-_PHYSICAL = {int(one): one.name for one in PortPhysicalState if one}
-_PHYSICAL |= {4: "PORT_CONFIGURATION TRAINNING", 7: "PHY TEST"}  # so spelled there
+_PHYSICAL = {int(state): state.name for state in PortPhysicalState if state}
+_PHYSICAL |= {4: "PORT_CONFIGURATION TRAINNING", 7: "PHY TEST"}  # rdma-core's spelling
 _ATOMICS = {0: "ATOMIC_NONE", 1: "ATOMIC_HCA", 2: "ATOMIC_GLOB"}
 _LANES = {1: "1", 2: "2", 3: "4", 4: "8", 5: "15"}
 _DEEP = "\t" * 5
 
 
 def devices() -> str:
-    """What ibv_devices prints."""
+    """Return the output of ibv_devices."""
     rows = [f"    {device.name.decode():<16}\t{device.guid:016x}" for device in get_device_list()]
     return "\n".join([f"    {'device':<16}\t   node GUID", f"    {'------':<16}\t----------------", *rows])
 
 
 def main(words: Sequence[str]) -> str:
-    """What ibv_devinfo prints."""
-    given = _arguments().parse_args(list(words))
-    found = get_device_list()
-    if given.list:
-        names = [f"\t{device.name.decode()}" for device in found]
-        return "\n".join([f"{len(found)} HCA{'s' * (len(found) != 1)} found:", *names, ""])
-    name = find_device(given.device)
-    found = [device for device in found if device.name.decode() == name or not given.device]
-    return "\n".join(line for device in found for line in _device(device, given.ib_port, given.verbose))
+    """Return the output of ibv_devinfo."""
+    arguments = _arguments().parse_args(list(words))
+    devices_present = get_device_list()
+    if arguments.list:
+        names = [f"\t{device.name.decode()}" for device in devices_present]
+        return "\n".join([f"{len(devices_present)} HCA{'s' * (len(devices_present) != 1)} found:", *names, ""])
+    name = find_device(arguments.device)
+    devices_present = [device for device in devices_present if device.name.decode() == name or not arguments.device]
+    return "\n".join(
+        line for device in devices_present for line in _device(device, arguments.ib_port, arguments.verbose)
+    )
 
 
 def _arguments() -> Arguments:
-    made = Arguments("ibv_devinfo", "What RDMA devices there are, and what they can do.")
-    made.add_device(port=0)
-    made.add_argument("-l", "--list", action="store_true", help="only names")
-    made.add_argument("-v", "--verbose", action="store_true", help="all attributes")
-    return made
+    parser = Arguments("ibv_devinfo", "List RDMA devices and their capabilities.")
+    parser.add_device(port=0)
+    parser.add_argument("-l", "--list", action="store_true", help="only names")
+    parser.add_argument("-v", "--verbose", action="store_true", help="all attributes")
+    return parser
 
 
 def _device(device: Device, port: int, verbose: bool) -> list[str]:
@@ -81,7 +83,7 @@ def _device(device: Device, port: int, verbose: bool) -> list[str]:
 
 
 def _row(name: str, value: Any, *, column: int = 40, indent: str = "\t") -> str:
-    """The value begins in a column, tabs before it."""
+    """Format a row whose value starts at a column, after tabs."""
     at = 8 * len(indent) + len(name) + 1
     tabs = "\t" * max(1, -(-(column - at) // 8))
     return f"{indent}{name}:{tabs}{value}"
@@ -98,7 +100,7 @@ def _limits(attr: DeviceAttr) -> list[str]:
         *(("max_srq_wr", "max_srq_sge") if attr.max_srq else ()),
         *("max_pkeys", "local_ca_ack_delay"),
     ]
-    known = vars(attr) | {  # pyverbs has one under another name, and one not at all
+    values = vars(attr) | {  # pyverbs has another name for the first, and lacks the second
         "max_raw_ipv6_qp": attr.max_raw_ipv6_qps,
         "max_total_mcast_qp_attach": attr.max_mcast_grp * attr.max_mcast_qp_attach,
     }
@@ -109,14 +111,14 @@ def _limits(attr: DeviceAttr) -> list[str]:
         _row("max_qp_wr", attr.max_qp_wr),
         _row("device_cap_flags", f"{attr.device_cap_flags:#010x}"),
         *_flags(attr.device_cap_flags, ibv_device_cap_flags, "IBV_DEVICE_"),
-        *(_row(name, known[name]) for name in names),
+        *(_row(name, values[name]) for name in names),
         _row("atomic_cap", f"{_ATOMICS.get(attr.atomic_caps, 'invalid atomic capability')} ({int(attr.atomic_caps)})"),
-        *(_row(name, known[name]) for name in rest),
+        *(_row(name, values[name]) for name in rest),
     ]
 
 
 def _flags(value: int, kind: Any, prefix: str) -> list[str]:
-    """The names of the bits that are set, without what all names begin with."""
+    """Return the names of the bits that are set, without their common prefix."""
     known = [flag for flag in kind if flag and value & flag]
     lines = [f"{_DEEP}{flag.name.lstrip('_').removeprefix(prefix)}" for flag in known]
     unknown = value & ~sum(int(flag) for flag in known)
@@ -193,7 +195,7 @@ def _port_details(ctx: Context, number: int, attr: PortAttr, device: Device) -> 
         _of_port("active_width", f"{LANES.get(attr.active_width, 'invalid width')}X ({attr.active_width})"),
         _of_port("active_speed", f"{shown} ({speed})"),
     ]
-    with contextlib.suppress(PyverbsRDMAError):  # of an adapter that cannot tell the line is left out there too
+    with contextlib.suppress(PyverbsRDMAError):  # rdma-core omits the line too if the adapter does not know
         lines.append(_of_port("effective_speed", f"{ctx.query_port_speed(number) / 10:.1f} Gbps"))
     if device.transport_type == e.IBV_TRANSPORT_IB:
         physical = _PHYSICAL.get(attr.phys_state, "invalid physical state")
@@ -214,6 +216,6 @@ def _gids(ctx: Context, number: int, attr: PortAttr) -> list[str]:
 
 
 def gid_text(raw: bytes) -> str:
-    """As inet_ntop writes an IPv6 address."""
+    """Format a GID as inet_ntop formats an IPv6 address."""
     address = ipaddress.IPv6Address(raw)
     return f"::ffff:{address.ipv4_mapped}" if address.ipv4_mapped else str(address)

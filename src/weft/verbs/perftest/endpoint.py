@@ -1,9 +1,8 @@
-"""One end of a test: its device, its memory, its queue pairs, and what the other end must know of them.
+"""Create one end of a test: its device, memory and queue pairs, and their addresses for the peer.
 
     memory    | outgoing of queue pair 0 | incoming of it | outgoing of 1 | ...
 
-Before each batch both ends fill what goes out with bytes that only this batch has, so that afterwards whoever has got
-them can tell whether they came.
+Before each batch both ends fill the outgoing memory with bytes of this batch, so that the receiver can check them.
 """
 
 from __future__ import annotations
@@ -47,33 +46,35 @@ _RNR_TIMER, _RETRIES = 12, 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """Of an open device."""
+    """A port of an open device."""
 
     ctx: Context
     number: int
     lid: int
     mtu_bytes: int
     is_ethernet: bool
-    gid_index: int  # -1: addressed by its LID alone
+    gid_index: int  # -1: by LID only
     gid: bytes
 
 
 def open_port(device: str = "", ib_port: int = 1, gid_index: int = -1) -> Port:
-    """Of the first device, if none is named. Without a GID's index one is chosen where the port needs it."""
+    """Open a port, by default of the first device. Without `gid_index` a GID is chosen if the port needs one."""
     ctx = Context(name=find_device(device))
     try:
         facts = ctx.query_port(ib_port)
     except PyverbsRDMAError as error:
         raise ConfigError(f"{ctx.name} has no port {ib_port}: leave out -i") from error
     if facts.state != e.IBV_PORT_ACTIVE:
-        raise SubnetError(f"port {ib_port} of {ctx.name} is not Active: no subnet manager, or no cable")
+        raise SubnetError(
+            f"port {ib_port} of {ctx.name} is not Active: start a subnet manager (`weft sm`), or connect a cable"
+        )
     is_ethernet = facts.link_layer == e.IBV_LINK_LAYER_ETHERNET
     gids = [ctx.query_gid(ib_port, index).raw for index in range(facts.gid_tbl_len)]
     index = gid_index
     if index < 0 and is_ethernet:
         index = _best_gid(ctx, ib_port, gids)
     if index >= len(gids) or (index >= 0 and gids[index] == NO_GID):
-        raise ConfigError(f"port {ib_port} of {ctx.name} has no GID {index}: ibv_devinfo -v lists them")
+        raise ConfigError(f"port {ib_port} of {ctx.name} has no GID {index}: list them with ibv_devinfo -v")
     return Port(
         ctx=ctx,
         number=ib_port,
@@ -86,7 +87,7 @@ def open_port(device: str = "", ib_port: int = 1, gid_index: int = -1) -> Port:
 
 
 def _best_gid(ctx: Context, port: int, gids: list[bytes]) -> int:
-    """As perftest chooses: of RoCE v2, and of IPv4 rather than IPv6."""
+    """Return the index of the GID that perftest chooses: RoCE v2 before v1, IPv4 before IPv6."""
 
     def score(index: int) -> tuple[bool, bool, bool]:
         is_v2 = ctx.query_gid_type(port, index) == e.IBV_GID_TYPE_SYSFS_ROCE_V2
@@ -97,7 +98,7 @@ def _best_gid(ctx: Context, port: int, gids: list[bytes]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Of a queue pair, and where the other end may read or write."""
+    """The address of a queue pair, and of the memory that the peer may read or write."""
 
     lid: int
     qpn: int
@@ -109,7 +110,7 @@ class Address:
 
 
 class Endpoint:
-    """`side` is 0 of the client and 1 of the server. With events its queues tell when something comes."""
+    """An end of a test. `side` is 0 for the client, 1 for the server. `with_events` adds completion channels."""
 
     def __init__(self, port: Port, plan: Plan, *, mtu_bytes: int, side: int, with_events: bool = False) -> None:
         self.port, self.plan, self.mtu_bytes, self.side = port, plan, mtu_bytes, side
@@ -130,7 +131,7 @@ class Endpoint:
         total = 2 * self.slot_bytes * self.plan.qps
         if total > _MEMORY_MAX_BYTES:
             raise ConfigError(
-                f"{self.plan.qps} queue pairs of {max(self.sizes)} bytes are too much memory: fewer, or -s"
+                f"{self.plan.qps} queue pairs of {max(self.sizes)} bytes need too much memory: reduce -q or -s"
             )
         self.pd = PD(self.port.ctx)
         self.mr = MR(self.pd, -(-total // mmap.PAGESIZE) * mmap.PAGESIZE, _ACCESS)
@@ -148,21 +149,21 @@ class Endpoint:
         return QP(self.pd, QPInitAttr(kind, scq=self.send_cq, rcq=self.recv_cq, cap=cap, sq_sig_all=0))
 
     def close(self) -> None:
-        """The memory goes too, so nothing may look at it any more."""
+        """Close the device and free the memory, which must not be used any more."""
         self.port.ctx.close()
 
     # -- addresses ----------------------------------------------------------------------------------------------------
 
     def outgoing(self, qp: int) -> int:
-        """Where in `memory` it begins."""
+        """Return the offset in `memory` of the data that a queue pair sends."""
         return 2 * qp * self.slot_bytes
 
     def incoming(self, qp: int) -> int:
-        """Of datagrams without what lies before their data."""
+        """Return the offset in `memory` of the data that a queue pair receives, after the GRH of datagrams."""
         return (2 * qp + 1) * self.slot_bytes + self.grh_bytes
 
     def addresses(self) -> list[Address]:
-        """What the other end needs: it reads what goes out of here, and writes to where things come in."""
+        """Return the addresses for the peer: READs use the outgoing memory, other operations the incoming."""
         target = self.outgoing if self.plan.verb is Verb.READ else self.incoming
         return [
             Address(
@@ -180,7 +181,7 @@ class Endpoint:
     def connect(self, remote: list[Address]) -> None:
         if len(remote) != len(self.qps):
             raise ConfigError(
-                f"the other end has {len(remote)} queue pairs, this one {len(self.qps)}: give both the same"
+                f"the peer has {len(remote)} queue pairs, this end {len(self.qps)}: give both the same -q"
             )
         self.remote = remote
         for qp, psn, address in zip(self.qps, self.psns, remote, strict=True):
@@ -207,7 +208,7 @@ class Endpoint:
     # -- work ---------------------------------------------------------------------------------------------------------
 
     def work(self, qp: int, size_bytes: int, *, signaled: bool) -> SendWR:
-        """What the queue pair is to do, again and again. `wr_id` is its index."""
+        """Return the request that a queue pair posts repeatedly. `wr_id` is its index."""
         plan, to = self.plan, self.remote[qp]
         into = self.incoming(qp) if plan.verb is Verb.READ else self.outgoing(qp)
         place = SGE(self.mr.buf + into, size_bytes, self.mr.lkey)
@@ -215,23 +216,23 @@ class Endpoint:
         if size_bytes <= plan.inline_max_bytes:
             flags |= e.IBV_SEND_INLINE
         opcode = _ATOMICS[plan.atomic] if plan.verb is Verb.ATOMIC else _WORKS[plan.verb]
-        made = SendWR(wr_id=qp, opcode=opcode, num_sge=1, sg=[place], send_flags=flags)
+        request = SendWR(wr_id=qp, opcode=opcode, num_sge=1, sg=[place], send_flags=flags)
         if plan.verb is Verb.ATOMIC:
             add = 1 if plan.atomic is Atomic.FETCH_AND_ADD else 0
-            made.set_wr_atomic(to.rkey, to.vaddr, add, swap=1)
+            request.set_wr_atomic(to.rkey, to.vaddr, add, swap=1)
         elif plan.connection is Connection.UD:
-            made.set_wr_ud(self._handles[qp], to.qpn, _Q_KEY)
+            request.set_wr_ud(self._handles[qp], to.qpn, _Q_KEY)
         elif plan.verb is not Verb.SEND:
-            made.set_wr_rdma(to.rkey, to.vaddr)
-        return made
+            request.set_wr_rdma(to.rkey, to.vaddr)
+        return request
 
     def receive(self, qp: int) -> RecvWR:
-        """A place for any message of the test."""
+        """Return a receive request for any message of the test."""
         begin = self.incoming(qp) - self.grh_bytes
         return RecvWR(wr_id=qp, num_sge=1, sg=[SGE(self.mr.buf + begin, self.slot_bytes, self.mr.lkey)])
 
     def fill_receives(self) -> None:
-        """As many as fit, if messages need them."""
+        """Post as many receive requests as fit, if the test uses SENDs."""
         if self.plan.verb is not Verb.SEND:
             return
         for index, qp in enumerate(self.qps):
@@ -243,21 +244,23 @@ class Endpoint:
     # -- bytes --------------------------------------------------------------------------------------------------------
 
     def fill(self, batch: int, size_bytes: int) -> None:
-        """New bytes to send, and nothing where bytes come in."""
+        """Fill the outgoing memory with the bytes of a batch, and clear the incoming memory."""
         for qp in range(len(self.qps)):
             out, into = self.outgoing(qp), self.incoming(qp)
             self.memory[out : out + size_bytes] = _pattern(batch, self.side, qp, size_bytes)
             self.memory[into : into + size_bytes] = 0
 
     def has_arrived(self, batch: int, size_bytes: int, iterations: int) -> bool:
-        """Whether what the other end had for this one is here."""
+        """Return whether the data of the peer has arrived."""
         if self.plan.verb is Verb.ATOMIC:
             return all(self._has_counted(qp, iterations) for qp in range(len(self.qps)))
-        compared = size_bytes - (self.plan.verb is Verb.WRITE and self.plan.test.is_latency)  # the last byte counts
+        compared = size_bytes - (
+            self.plan.verb is Verb.WRITE and self.plan.test.is_latency
+        )  # the last byte is a counter
         for qp in range(len(self.qps)):
             into = self.incoming(qp)
-            wanted = _pattern(batch, 1 - self.side, qp, size_bytes)
-            if not np.array_equal(self.memory[into : into + compared], wanted[:compared]):
+            expected = _pattern(batch, 1 - self.side, qp, size_bytes)
+            if not np.array_equal(self.memory[into : into + compared], expected[:compared]):
                 return False
         return True
 

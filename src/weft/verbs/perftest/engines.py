@@ -1,4 +1,4 @@
-"""Which loop runs. The compiled one is imported when there is an endpoint: it needs numba."""
+"""Choose the loop. The compiled one is imported when there is an endpoint: it needs numba."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft.verbs.perftest.loop import Loop, PythonLoop, Watch
 
 
 def load(end: Endpoint) -> None:
-    """Whatever takes long, before both ends begin."""
+    """Load slow parts before both ends start."""
     from weft.verbs.perftest import compiled_loop
 
     if end.plan.connection is Connection.RC:
@@ -16,7 +16,7 @@ def load(end: Endpoint) -> None:
 
 
 def choose(end: Endpoint, watch: Watch) -> Loop:
-    """The fastest that can run on this end's queue pairs."""
+    """Return the fastest loop for the queue pairs of this end."""
     from weft.verbs.perftest.compiled_loop import compiled_loop
 
     return compiled_loop(end, watch) or PythonLoop(end, watch)

@@ -1,7 +1,7 @@
-"""What two ends of a test tell each other: one JSON object a line, over TCP.
+"""Exchange messages between the two ends of a test: one JSON object per line, over TCP.
 
-A name that is no address of IP means, inside a lab, one of its hosts: all of them are on this machine. The other end
-says which one it is, so that who calls h2 does not measure h3.
+In a lab a name that is not an IP address is a host of the lab; all its hosts are on this machine. The server sends its
+host name, so that a client that calls h2 does not measure h3.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from weft.verbs.hardware import HOST
 
 LOOPBACK = "127.0.0.1"
 _LINE_BYTES = 16 << 20
-_OTHER_VERSION = "the other end is not this tool of weft, or of another version"
-_Made = TypeVar("_Made")
+_OTHER_VERSION = "the peer is another program, or another version of weft"
+_T = TypeVar("_T")
 
 
 def free_port() -> int:
-    """Of TCP, on this machine."""
+    """Return a free TCP port of this machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
 
 
 def own_host() -> str:
-    """The host of the lab that this process runs as; empty outside."""
+    """Return the lab host of this process; empty outside of labs."""
     return os.environ.get(HOST, "")
 
 
 @contextlib.contextmanager
-def _gone_if_it_fails() -> Iterator[None]:
+def _raise_if_closed() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise SubnetError(f"the other end is gone: {error.strerror}") from error
+        raise SubnetError(f"connection to the peer lost: {error.strerror}") from error
 
 
 class Peer:
-    """The other end."""
+    """A connection to the other end."""
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -57,62 +57,62 @@ class Peer:
         self.write(json.dumps(facts).encode() + b"\n")
 
     def receive(self) -> dict[str, Any]:
-        """What it says next. Its refusals are raised here as its own."""
+        """Return the next message. Raise ConfigError if the peer has refused."""
         while b"\n" not in self._received:
-            with _gone_if_it_fails():
+            with _raise_if_closed():
                 chunk = self._socket.recv(1 << 16)
             if not chunk:
-                raise SubnetError("the other end is gone: it closed the connection")
+                raise SubnetError("the peer closed the connection")
             self._received += chunk
             if len(self._received) > _LINE_BYTES:
-                raise SubnetError("what is at the other end is not a tool of weft: its first line does not end")
+                raise SubnetError("the peer is not a tool of weft: its first line does not end")
         line, _, self._received = self._received.partition(b"\n")
         try:
             facts = json.loads(line)
         except ValueError:
             facts = None
         if not isinstance(facts, dict):
-            raise SubnetError(f"what is at the other end is not a tool of weft: it says {line[:60]!r}")
+            raise SubnetError(f"the peer is not a tool of weft: it sent {line[:60]!r}")
         if "refused" in facts:
             raise ConfigError(str(facts["refused"]))
         return facts
 
     def is_of_weft(self) -> bool:
-        """Whether it begins as tools of weft do; waits until it says something."""
-        with _gone_if_it_fails():
+        """Wait for the first byte and return whether it is that of a tool of weft."""
+        with _raise_if_closed():
             return self._socket.recv(1, socket.MSG_PEEK) in (b"{", b"")
 
     def read(self, size_bytes: int) -> bytes:
-        """Of one that is not of weft: so many bytes."""
-        with _gone_if_it_fails():
+        """Read bytes from a peer that is not a tool of weft."""
+        with _raise_if_closed():
             data = self._socket.recv(size_bytes, socket.MSG_WAITALL)
         if len(data) < size_bytes:
-            raise SubnetError("the other end is gone: it closed the connection")
+            raise SubnetError("the peer closed the connection")
         return data
 
     def write(self, data: bytes) -> None:
-        with _gone_if_it_fails():
+        with _raise_if_closed():
             self._socket.sendall(data)
 
-    def told(self, what: str, *names: str) -> Any:
-        """What it says next, which must be that, with those names in it."""
+    def expect(self, name: str, *fields: str) -> Any:
+        """Return the value `name` of the next message, which must have these fields. Raise SubnetError if not."""
         facts = self.receive()
-        said = facts.get(what)
-        if said is None or (names and not (isinstance(said, dict) and all(name in said for name in names))):
-            raise SubnetError(f"{_OTHER_VERSION}: it says {', '.join(facts) or 'nothing'}, not {what}")
-        return said
+        value = facts.get(name)
+        if value is None or (fields and not (isinstance(value, dict) and all(field in value for field in fields))):
+            raise SubnetError(f"{_OTHER_VERSION}: it sent {', '.join(facts) or 'nothing'}, not {name}")
+        return value
 
     def refuse(self, why: str) -> None:
-        """Say so, to who may be gone."""
+        """Send a refusal; the connection may be closed already."""
         with contextlib.suppress(SubnetError):
             self.send(refused=why)
 
-    def says_something(self) -> bool:
-        """Or has gone, which `receive` tells."""
+    def has_message(self) -> bool:
+        """Return whether `receive` has something to read, or the connection is closed."""
         return b"\n" in self._received or runtime.wait_ready([self._socket])
 
     def is_gone(self) -> bool:
-        """Whether the connection is closed and nothing is left to read."""
+        """Return whether the connection is closed and nothing is left to read."""
         if not runtime.wait_ready([self._socket]):
             return False
         try:
@@ -124,8 +124,8 @@ class Peer:
         self._socket.close()
 
 
-def build(kind: Callable[..., _Made], facts: Any) -> _Made:
-    """An object from its fields, as the other end sent them."""
+def build(kind: Callable[..., _T], facts: Any) -> _T:
+    """Create an object from the fields that the peer sent."""
     try:
         return kind(**facts)
     except TypeError as error:
@@ -133,7 +133,7 @@ def build(kind: Callable[..., _Made], facts: Any) -> _Made:
 
 
 class Listener:
-    """A server's place; `accept` takes one client and closes it."""
+    """A listening socket; `accept` takes one client and closes it."""
 
     def __init__(self, address: str, port: int) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -146,7 +146,7 @@ class Listener:
             self._socket.close()
             why = f"cannot listen on port {port} of {address}: {error.strerror or error}"
             if error.errno == errno.EADDRINUSE:
-                why = f"port {port} of {address} is in use, by another server perhaps: give both ends another with -p"
+                why = f"port {port} of {address} is in use: give both ends another one with -p"
             raise ConfigError(why) from error
 
     def accept(self) -> Peer:
@@ -155,7 +155,7 @@ class Listener:
 
 
 def call(host: str, port: int) -> Peer:
-    """Reach the server at a host."""
+    """Connect to the server at a host."""
     address = host if _is_address(host) or not own_host() else LOOPBACK
     try:
         return Peer(socket.create_connection((address, port), timeout=None))
@@ -174,10 +174,12 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def check_host(wanted: str, found: str) -> None:
-    """Refuse a server that is another host of the lab than the one that was called."""
-    if not found or _is_address(wanted) or wanted == found:
+def check_host(called: str, actual: str) -> None:
+    """Raise ConfigError if the server runs on another host of the lab than the one that was called."""
+    if not actual or _is_address(called) or called == actual:
         return
-    if wanted.startswith(f"{found}/") or found.startswith(f"{wanted}/"):
+    if called.startswith(f"{actual}/") or actual.startswith(f"{called}/"):
         return
-    raise ConfigError(f"the server at this port runs as {found}, not as {wanted}: give {wanted}'s another with -p")
+    raise ConfigError(
+        f"the server at this port runs on {actual}, not on {called}: give the server on {called} another port with -p"
+    )

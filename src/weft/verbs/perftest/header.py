@@ -1,4 +1,4 @@
-"""What perftest prints before its table, with what is true of weft's adapter."""
+"""Print the header of perftest's table with the properties of weft's adapter."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def settings(end: Endpoint, engine: str) -> list[str]:
 
 def addresses(end: Endpoint) -> list[str]:
     sides = (("local", end.addresses()), ("remote", end.remote))
-    return [line for side, found in sides for address in found for line in _address(end, side, address)]
+    return [line for side, ends in sides for address in ends for line in _address(end, side, address)]
 
 
 def _address(end: Endpoint, side: str, address: Address) -> list[str]:
@@ -58,5 +58,5 @@ def _address(end: Endpoint, side: str, address: Address) -> list[str]:
 
 
 def _hex(value: int, width: int) -> str:
-    """C's %#0*x, which leaves out the 0x of 0."""
+    """Format a number as C's %#0*x, which omits the 0x of 0."""
     return f"{value:#0{width}x}" if value else "0" * width

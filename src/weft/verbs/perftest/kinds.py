@@ -1,4 +1,4 @@
-"""The tests of perftest, for the simulator and for those that really run: what each does and takes for granted."""
+"""Define the tests of perftest with their defaults and limits, for the simulator and for real runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMITS = {  # of perftest's options, least and most
     "qp_timeout": (0, 31),
 }
 ALL_SIZES = tuple(2**power for power in range(1, 24))  # what `-a` means
-WORD_BYTES = 8  # of an atomic
+WORD_BYTES = 8  # atomic operand
 
 
 class Verb(enum.StrEnum):
@@ -32,7 +32,7 @@ class Verb(enum.StrEnum):
 
     @property
     def is_answered(self) -> bool:
-        """Does the one who asks learn all, and the other end nothing?"""
+        """The property that the requester gets a response and the peer no completion."""
         return self in (Verb.READ, Verb.ATOMIC)
 
 
@@ -43,7 +43,7 @@ class Connection(enum.StrEnum):
 
 
 class Test(enum.StrEnum):
-    __test__ = False  # pytest: this is none of yours
+    __test__ = False  # not a test class of pytest
 
     WRITE_BW = "ib_write_bw"
     READ_BW = "ib_read_bw"
@@ -56,8 +56,8 @@ class Test(enum.StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Test | None:
-        """`write_bw`, as everybody says."""
-        return next((one for one in cls if one == f"ib_{value}"), None)
+        """Find a test without the prefix `ib_`: `write_bw`."""
+        return next((test for test in cls if test == f"ib_{value}"), None)
 
     @property
     def verb(self) -> Verb:
@@ -69,7 +69,7 @@ class Test(enum.StrEnum):
 
     @property
     def ways(self) -> int:
-        """Of a round trip, which its latency is divided by: the other end of a ping-pong sends as well."""
+        """The divisor of a round trip for the latency: 2 for a ping-pong, in which both ends send."""
         return 1 if self.verb.is_answered else 2
 
     @property
@@ -77,32 +77,32 @@ class Test(enum.StrEnum):
         return 5000 if self is Test.WRITE_BW else 1000
 
     def depth(self, tx_depth: int = 0) -> int:
-        """Messages that a queue pair has under way."""
+        """Return how many messages a queue pair has in flight."""
         return 1 if self.is_latency else tx_depth or 128
 
-    def sizes(self, most_bytes: int, given: tuple[int, ...] = (), *, all_sizes: bool = False) -> tuple[int, ...]:
-        """Of the messages, one after the other; a datagram is one packet."""
+    def sizes(self, most_bytes: int, chosen: tuple[int, ...] = (), *, all_sizes: bool = False) -> tuple[int, ...]:
+        """Return the message sizes to run; a datagram is one packet."""
         if all_sizes:
             return tuple(size for size in ALL_SIZES if size <= most_bytes)
         usual_bytes = WORD_BYTES if self.verb is Verb.ATOMIC else 2 if self.is_latency else 65_536
-        return given or (min(usual_bytes, most_bytes),)
+        return chosen or (min(usual_bytes, most_bytes),)
 
     def headline(self, *, bidirectional: bool, kind: str = "") -> str:
-        what = "Latency" if self.is_latency else f"{'Bidirectional ' * bidirectional}BW"
-        return f"                    {_TITLES[self.verb]} {kind}{what} Test"
+        quantity = "Latency" if self.is_latency else f"{'Bidirectional ' * bidirectional}BW"
+        return f"                    {_TITLES[self.verb]} {kind}{quantity} Test"
 
     def check(self, connection: str, *, qps: int, bidirectional: bool) -> None:
-        """Refuse what the transport cannot do, and what a ping-pong has no use for."""
+        """Raise ConfigError for options that the transport or a latency test does not support."""
         if self.is_latency and (qps > 1 or bidirectional):
-            raise ConfigError(f"{self} has one message under way: leave out -q and -b")
+            raise ConfigError(f"{self} has one message in flight: leave out -q and -b")
         if connection == Connection.UD and self.verb is not Verb.SEND:
             raise ConfigError(f"{self} cannot run on datagrams: use ib_send_{self.rpartition('_')[2]}, or -c RC")
         if connection == Connection.UC and self.verb.is_answered:
-            raise ConfigError(f"{self} needs an answer, which only RC gives: use -c RC")
+            raise ConfigError(f"{self} needs responses, which only RC has: use -c RC")
 
 
 def check_limits(settings: Any, limits: dict[str, tuple[int, int]] = LIMITS) -> None:
-    """Refuse numbers out of range; a default may be: it means as usual."""
+    """Raise ConfigError for numbers out of range, except for defaults."""
     for field in fields(settings):
         value, (least, most) = getattr(settings, field.name), limits.get(field.name, (0, 0))
         if field.name in limits and value != field.default and not (isinstance(value, int) and least <= value <= most):
@@ -113,7 +113,7 @@ _TITLES = {Verb.WRITE: "RDMA_Write", Verb.READ: "RDMA_Read", Verb.SEND: "Send", 
 
 
 def parse_test(name: str, *others: str) -> Test:
-    """`ib_write_bw` as the program is called, or `write_bw`; `others` are what could be meant too."""
+    """Parse the name of a test, `ib_write_bw` or `write_bw`; `others` are further names for the error message."""
     try:
         return Test(name)
     except ValueError:

@@ -1,11 +1,10 @@
-"""What is measured: the inner loops of perftest, over post_send and poll.
+"""Run the measurement loops of perftest with post_send and poll.
 
-    bandwidth     keep a number of messages under way, and take those that come
+    bandwidth     keep a number of messages in flight, and receive
     pingpong      one message there, one back; WRITE waits for the memory to change, SEND for a completion
     roundtrips    one READ or atomic after the other
 
-`Loop` is the seam; which one runs is chosen in `engines`. A loop knows one end only;
-the other end runs its own.
+Each end runs its own `Loop`, chosen in `engines`.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ from weft.verbs.pyverbs.cq import CQ, WC
 from weft.verbs.pyverbs.wc import cqe_status_to_str
 
 _POLL = 16  # completions at a time; perftest's CQE Poll Batch
-_LOOK_EVERY = 1024  # polls that found nothing, between two looks at the clock
-_SWITCH_S = 20e-6  # between the thread that spins and the adapter's own; Python's usual 5 ms would be the latency
+_CHECK_EVERY = 1024  # empty polls between two readings of the clock
+_SWITCH_S = 20e-6  # thread switch interval: with Python's default the adapter's thread would add 5 ms of latency
 _now_ns: Callable[[], int] = time.perf_counter_ns
-Wait = Callable[[int], None]  # for the other's message of a turn
-# Asked now and then by who gets nothing, with the seconds since; True: it will not come. Raises if all is in vain.
+Wait = Callable[[int], None]  # waits for the peer's message of a turn
+# Called by a loop that receives nothing, with the seconds since the last progress: True if no message will come.
 Watch = Callable[[float], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What both ends run now."""
+    """A run of messages of one size on both ends."""
 
     number: int
     size_bytes: int
@@ -49,15 +48,15 @@ class Loop(Protocol):
     engine: str
 
     def bandwidth(self, batch: Batch, *, sends: bool, receives: bool) -> tuple[Times | None, int]:
-        """The times of what was sent, and how many messages came."""
+        """Send and receive; return the times of sent messages, and the number of received ones."""
         ...
 
     def pingpong(self, batch: Batch, *, begins: bool) -> NDArray[np.int64]:
-        """When each message was sent, in nanoseconds, and at last when all was over: int64[iterations + 1]."""
+        """Return when each message was sent, and the end, in nanoseconds: int64[iterations + 1]."""
         ...
 
     def roundtrips(self, batch: Batch) -> NDArray[np.int64]:
-        """As of `pingpong`; the other end does nothing."""
+        """Return the times as `pingpong` does, of operations for which the peer does nothing."""
         ...
 
 
@@ -65,7 +64,7 @@ class PythonLoop:
     engine = "python"
 
     def __init__(self, end: Endpoint, watch: Watch) -> None:
-        self.end, self._is_in_vain = end, watch
+        self.end, self._has_failed = end, watch
         self._idle, self._since_ns = 0, 0
         sys.setswitchinterval(_SWITCH_S)
 
@@ -90,8 +89,8 @@ class PythonLoop:
         return (out.times() if out is not None else None), came
 
     def _each(self, cq: CQ, act: Callable[[WC], None]) -> int:
-        count, found = cq.poll(_POLL)
-        for done in found:
+        count, completions = cq.poll(_POLL)
+        for done in completions:
             check(done)
             act(done)
         return count
@@ -128,7 +127,7 @@ class PythonLoop:
         return stamps
 
     def _wait_for_byte(self, batch: Batch) -> Wait:
-        """Of memory: the last one of the message counts, modulo 256. Polling lets the adapter work meanwhile."""
+        """Return a wait for the last byte of a message, a counter modulo 256. Polling drives the adapter meanwhile."""
         memory, cq = self.end.memory, self.end.recv_cq
         at = self.end.incoming(0) + batch.size_bytes - 1
 
@@ -144,45 +143,45 @@ class PythonLoop:
         self._repost(self._take(self.end.recv_cq))
 
     def _take(self, cq: CQ) -> WC:
-        """The next completion."""
+        """Wait for the next completion and return it."""
         while True:
-            found = cq.poll(1)[1] or self._await(cq)
-            if found:
+            completions = cq.poll(1)[1] or self._await(cq)
+            if completions:
                 self._idle = 0
-                check(found[0])
-                return found[0]
+                check(completions[0])
+                return completions[0]
 
     def _await(self, cq: CQ) -> list[WC]:
-        """Poll again, or sleep until the queue's channel tells."""
+        """Return and poll again, or wait for an event of the queue's channel."""
         if cq.comp_channel is None:
             self._give_up_if_over()
             return []
         cq.req_notify()
-        found = cq.poll(1)[1]  # it may have come before the queue was asked to tell
-        if not found:
+        completions = cq.poll(1)[1]  # one may have arrived before the request
+        if not completions:
             cq.comp_channel.get_cq_event(cq)
             cq.ack_events(1)
-        return found
+        return completions
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
     def _is_over(self) -> bool:
-        """Nothing came; look at the clock now and then."""
+        """Count an empty poll; return whether no message will come any more."""
         self._idle += 1
         if self._idle == 1:
             self._since_ns = _now_ns()
-        time.sleep(0)  # the adapter's own thread may have what is waited for
-        if self._idle % _LOOK_EVERY:
+        time.sleep(0)  # let the adapter's thread run
+        if self._idle % _CHECK_EVERY:
             return False
-        return self._is_in_vain((_now_ns() - self._since_ns) / 1e9)
+        return self._has_failed((_now_ns() - self._since_ns) / 1e9)
 
     def _give_up_if_over(self) -> None:
         if self._is_over():
-            raise SubnetError("a message was lost, and nothing repeats it: the test cannot go on; use -c RC")
+            raise SubnetError("a message was lost, and this transport does not repeat it: use -c RC")
 
 
 def check(done: WC) -> None:
-    """A completion with an error ends the test."""
+    """Raise SubnetError for a completion with an error."""
     if done.status != IBV_WC_SUCCESS:
         raise SubnetError(
             f"completion with error: status {done.status} ({cqe_status_to_str(done.status)}) "
@@ -191,7 +190,7 @@ def check(done: WC) -> None:
 
 
 class _Outgoing:
-    """Messages on their way, over all queue pairs in turn."""
+    """The messages in flight, over all queue pairs in turn."""
 
     def __init__(self, end: Endpoint, batch: Batch) -> None:
         self.end, self.n = end, batch.iterations
@@ -205,7 +204,7 @@ class _Outgoing:
         self._posted_ns, self._done_ns = (np.zeros(self.n * len(end.qps), np.int64) for _ in range(2))
 
     def post(self) -> int:
-        """What fits; returns how many."""
+        """Post as many messages as fit; return how many."""
         before, depth = self.posted, self.end.plan.depth
         for index, qp in enumerate(self.end.qps):
             while self._posted_of[index] < self.n and self._posted_of[index] - self._done_of[index] < depth:
@@ -218,7 +217,7 @@ class _Outgoing:
         return self.posted - before
 
     def on_done(self, done: WC) -> None:
-        """A completion speaks for all before it."""
+        """Count a completion, which covers all messages before it."""
         index = done.wr_id
         count = min(self.together, self.n - self._done_of[index])
         self._done_of[index] += count

@@ -1,7 +1,7 @@
-"""The loops of `compiled_loop`, over rings of completions and receive requests, and requests that are done at once.
+"""Define the kernels of `compiled_loop`, over rings of completions and receive requests.
 
-Both kernels can leave at any point and go on later: all that they know is in `state`. They leave when all is done, when
-nothing comes for a while, and when Python must do something: `execute` says what.
+Both kernels can return at any point and continue later: their state is in `state`. They return when all messages are
+done, when nothing arrives for a while, and when Python must act: the code is that of `execute`.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-warn-return-any
@@ -16,14 +16,14 @@ from weft.verbs.shm.atomic import Word, acquire, release, view, where
 from weft.verbs.shm.meter import SEND, now_ns
 from weft.verbs.shm.rings import completion_at, completion_queue, put_in_place, queue_pair, receive_queue
 
-FINISHED, WAITING, FAILED = 0, 64, 128  # why a kernel returned; else a code of `execute`
-# Of a test, in words: addresses of rings, and numbers
+FINISHED, WAITING, FAILED = 0, 64, 128  # return codes of a kernel; others are codes of `execute`
+# Words of the setup of a test: addresses of rings, and numbers
 SEND_CQ, RECEIVE_CQ, CLOCK, COUNT, DEPTH, TOGETHER, SENDS, RECEIVES, BEGINS, OUT_BYTE, IN_BYTE, RING, POLLS = range(13)
 SETUP_WORDS = 13
-# How far it is
+# Words of the state
 POSTED, DONE, CAME, AT, TURN, PHASE = range(6)
 STATE_WORDS = 6
-BEFORE, POST, TOLD, AFTER = range(4)  # phases of a turn
+BEFORE, POST, COMPLETE, AFTER = range(4)  # phases of a turn
 
 _SIGNALED = int(IBV_SEND_SIGNALED)
 _UNDONE = SLOW | BUSY | CLOSED
@@ -35,13 +35,13 @@ _yield: Kernel = types.ExternalFunction("sched_yield", types.int32())
 
 @part
 def _waiting(queue) -> int:
-    """Completions that nobody took."""
+    """Return the number of completions in a queue."""
     return acquire(queue, "head") - queue.tail
 
 
 @part
 def _oldest(address: int):
-    """The completion that is to be taken next."""
+    """Return the oldest completion of a queue."""
     queue = completion_queue(address)
     return completion_at(address, queue, queue.tail)
 
@@ -55,21 +55,21 @@ def _take(address: int) -> None:
 
 @part
 def _take_own(address: int, qp: int) -> None:
-    """A completion of what this queue pair sent: its place is free again, and those of all before it."""
+    """Take a send completion: the places of its request and of all before it are free."""
     queue_pair(qp).polled = _oldest(address).posted
     _take(address)
 
 
 @part
 def _post_again(address: int) -> None:
-    """The receive request that was used: all of a ring are alike, and are still there."""
+    """Post the receive request that was used again: all requests of a ring are equal and stay in it."""
     queue = receive_queue(address)
     release(queue, "head", queue.head + 1)
 
 
 @part
 def _is_awaited(path) -> bool:
-    """Whether the other end has a place for a message; it may have one soon."""
+    """Return whether the peer has a receive request for a message."""
     if request_at(path.request).opcode != SEND:
         return True
     queue = receive_queue(path.far + queue_pair(path.far_qp).receive_queue)
@@ -78,13 +78,13 @@ def _is_awaited(path) -> bool:
 
 @part
 def _path(paths, qp: int):
-    """That of a queue pair, by its index."""
+    """Return the path of a queue pair by its index."""
     return path_at(where(paths) + qp * PATH_BYTES)
 
 
 @part
-def _carry_out(path) -> int:
-    """As `execute`; who has a lock may have been interrupted, and needs a processor."""
+def _execute(path) -> int:
+    """Execute a request; while its lock is taken, yield the processor to the holder."""
     code, tries = BUSY, 0
     while code == BUSY and tries < _BUSY_TRIES:
         if tries != 0:
@@ -99,7 +99,7 @@ def _carry_out(path) -> int:
 
 @part
 def _send(paths, setup, state, posted_of, done_of, posted_ns) -> int:
-    """One message of each queue pair that may send one; -1 if none could."""
+    """Send one message on each queue pair that can send; return -1 if none can."""
     n, result = setup[COUNT], -1
     for qp in range(len(posted_of)):
         path = _path(paths, qp)
@@ -110,7 +110,7 @@ def _send(paths, setup, state, posted_of, done_of, posted_ns) -> int:
         request = request_at(path.request)
         request.flags = request.flags & ~_SIGNALED | (_SIGNALED if signaled else 0)
         posted_ns[state[POSTED]] = now_ns(setup[CLOCK])
-        code = _carry_out(path)
+        code = _execute(path)
         if code & _UNDONE == 0:
             posted_of[qp] = number
             state[POSTED] += 1
@@ -123,7 +123,7 @@ def _send(paths, setup, state, posted_of, done_of, posted_ns) -> int:
 
 @part
 def _take_sent(paths, setup, state, done_of, done_ns) -> int:
-    """Completions of what was sent: each speaks for all before it. -1 if there was none."""
+    """Take send completions, each of which covers all messages before it; return -1 if there are none."""
     queue, result = setup[SEND_CQ], -1
     while _waiting(completion_queue(queue)) != 0:
         done = _oldest(queue)
@@ -143,7 +143,7 @@ def _take_sent(paths, setup, state, done_of, done_ns) -> int:
 
 @part
 def _take_received(rings, setup, state) -> int:
-    """-1 if nothing came."""
+    """Take receive completions; return -1 if there are none."""
     queue, result = setup[RECEIVE_CQ], -1
     while _waiting(completion_queue(queue)) != 0:
         done = _oldest(queue)
@@ -159,7 +159,7 @@ def _take_received(rings, setup, state) -> int:
 
 @kernel
 def stream(paths, rings, setup, state, posted_of, done_of, posted_ns, done_ns) -> int:
-    """Send and receive `COUNT` messages of each queue pair, as far as `SENDS` and `RECEIVES` say so."""
+    """Send (if `SENDS`) and receive (if `RECEIVES`) `COUNT` messages on each queue pair."""
     total, idle = setup[COUNT] * len(posted_of), 0
     while True:
         idle += 1
@@ -167,10 +167,10 @@ def stream(paths, rings, setup, state, posted_of, done_of, posted_ns, done_ns) -
             code = _send(paths, setup, state, posted_of, done_of, posted_ns)
             if code > 0:
                 return code
-            told = _take_sent(paths, setup, state, done_of, done_ns)
-            if told > 0:
-                return told
-            if code == 0 or told == 0:
+            taken = _take_sent(paths, setup, state, done_of, done_ns)
+            if taken > 0:
+                return taken
+            if code == 0 or taken == 0:
                 idle = 0
         if setup[RECEIVES] != 0:
             code = _take_received(rings, setup, state)
@@ -194,7 +194,7 @@ def _byte(address: int) -> int:
 
 @part
 def _set_byte(address: int, value: int) -> None:
-    """Of a word that nobody else writes."""
+    """Set a byte of a word that has no other writer."""
     shift = (address & 7) * 8
     word = _word(address & ~7)
     word.value = word.value & ~(0xFF << shift) | value << shift
@@ -202,7 +202,7 @@ def _set_byte(address: int, value: int) -> None:
 
 @part
 def _came(setup, turn: int) -> int:
-    """-1 if the other's message of this turn is not here yet."""
+    """Take the peer's message of a turn; return -1 if it has not arrived."""
     if setup[IN_BYTE] != 0:
         return 0 if _byte(setup[IN_BYTE]) == turn & 0xFF else -1
     queue = setup[RECEIVE_CQ]
@@ -216,8 +216,8 @@ def _came(setup, turn: int) -> int:
 
 
 @part
-def _told(queue: int, qp: int) -> int:
-    """-1 if nothing says yet that the own message is done."""
+def _complete(queue: int, qp: int) -> int:
+    """Take the completion of the own message; return -1 if there is none yet."""
     if _waiting(completion_queue(queue)) == 0:
         return -1
     if _oldest(queue).status != 0:
@@ -228,19 +228,19 @@ def _told(queue: int, qp: int) -> int:
 
 @part
 def _post(path, setup, state, stamps) -> int:
-    """-1 if the other end is not ready."""
+    """Post a message; return -1 if the peer is not ready."""
     turn = state[TURN]
     if not _is_awaited(path):
         return -1
     stamps[turn - 1] = now_ns(setup[CLOCK])
     if setup[OUT_BYTE] != 0:
         _set_byte(setup[OUT_BYTE], turn & 0xFF)
-    return _carry_out(path)
+    return _execute(path)
 
 
 @kernel
 def take_turns(paths, setup, state, stamps) -> int:
-    """A message there and one back, `COUNT` times; or if none comes back, one after the other."""
+    """Exchange `COUNT` messages with the peer in turns, or run `COUNT` operations one after the other."""
     path, idle = _path(paths, 0), 0
     while state[TURN] <= setup[COUNT]:
         phase, code = state[PHASE], 0
@@ -248,8 +248,8 @@ def take_turns(paths, setup, state, stamps) -> int:
             code = _came(setup, state[TURN])
         elif phase == POST:
             code = _post(path, setup, state, stamps)
-        elif phase == TOLD:
-            code = _told(setup[SEND_CQ], path.own_qp)
+        elif phase == COMPLETE:
+            code = _complete(setup[SEND_CQ], path.own_qp)
         elif phase == AFTER and setup[RECEIVES] != 0 and setup[BEGINS] != 0:
             code = _came(setup, state[TURN])
         if code == -1:

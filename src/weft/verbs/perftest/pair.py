@@ -1,4 +1,4 @@
-"""Both ends of a test at once: a server, and when it waits, a client on the caller's terminal."""
+"""Run both ends of a test: a server, and, when it waits, a client on the caller's terminal."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from weft.verbs.perftest.perftest import WAITING
 
 
 def run_pair(server: Sequence[str], client: Sequence[str]) -> int:
-    """Returns the client's status; the server's, if that ended before the client began. Both are gone afterwards."""
+    """Run both ends and return the client's exit status, or the server's if it ends before the client starts."""
     if sys.platform != "linux":
-        raise ConfigError("processes share weft's adapter on Linux only: --live cannot run here")
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # then too
+        raise ConfigError("--live needs Linux")
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # end both processes then too
     own, others = _halves()
     with _start(server, others, stdout=subprocess.PIPE) as first:
         try:
@@ -33,7 +33,7 @@ def run_pair(server: Sequence[str], client: Sequence[str]) -> int:
                     _end(second)
             if status != 0:
                 return status
-            first.communicate(timeout=10)  # it has nothing more to do than to print
+            first.communicate(timeout=10)  # only its output is left
             if first.returncode != 0:
                 raise SubnetError(f"the client is done, but the server ended with status {first.returncode}")
             return 0
@@ -42,14 +42,14 @@ def run_pair(server: Sequence[str], client: Sequence[str]) -> int:
 
 
 def _halves() -> tuple[set[int], set[int]]:
-    """Processors for each end: two that poll on the same one wait for each other's turns. Of one, both have it."""
+    """Return the processors for each end: two ends that poll on the same processor would wait for each other."""
     cpus = sorted(os.sched_getaffinity(0))
     half = len(cpus) // 2
     return set(cpus[half:]), set(cpus[:half] or cpus)
 
 
 def _start(command: Sequence[str], cpus: set[int], stdout: int | None) -> subprocess.Popen[str]:
-    """In a session of its own, so that what it starts ends with it."""
+    """Start a process in a session of its own, so that its children end with it."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cpus)  # a child inherits it
     try:

@@ -1,14 +1,14 @@
-"""ib_write_bw, ib_read_lat and the like: the client decides what runs and prints; the server does its part.
+"""Run ib_write_bw, ib_read_lat and the other tests of perftest. The client chooses the options and prints the result.
 
 client                                          server
-hello: plan, MTU                        ->      checks it against what it was told
+hello: plan, MTU                        ->      compares it with its own options
                                         <-      hello: its MTU
 addresses of its queue pairs            <->     the same
 batch: size, iterations                 ->      fills its memory, posts receives
                                         <-      ready
 ...messages...
-ran                                     ->      looks at what came
-                                        <-      arrived: whether all is right, how much came
+ran                                     ->      checks the received data
+                                        <-      arrived: whether the data is right, number of messages
 end: all rows                           ->      prints them
 """
 
@@ -36,7 +36,7 @@ from weft.verbs.perftest.exchange import build
 from weft.verbs.perftest.header import addresses, settings
 from weft.verbs.perftest.kinds import Connection, Verb, parse_test
 from weft.verbs.perftest.loop import Batch, Loop
-from weft.verbs.perftest.plan import Plan, Seat, Style, parse
+from weft.verbs.perftest.plan import EndpointArguments, Plan, Style, parse
 from weft.verbs.perftest.report import BandwidthRow, LatencyRow, Row, Times, bandwidth_row, row_of
 from weft.verbs.perftest.watch import is_over
 from weft.version import __version__
@@ -50,42 +50,42 @@ Say = Callable[[str], None]
 
 
 def main(name: str, words: Sequence[str], say: Say) -> None:
-    """Run one end of the test, until it is over."""
-    plan, seat, style = parse(parse_test(name), words)
+    """Run one end of a test."""
+    plan, arguments, style = parse(parse_test(name), words)
     try:
-        if seat.host:
-            _Client(plan, seat, style, say).run()
+        if arguments.host:
+            _Client(plan, arguments, style, say).run()
         else:
-            _Server(plan, seat, style, say).run()
+            _Server(plan, arguments, style, say).run()
     except PyverbsError as error:
         raise SubnetError(str(error)) from error
 
 
 class _End:
-    """What client and server share."""
+    """An end of a test: the common parts of client and server."""
 
     side: int
     peer: exchange.Peer
     port: Port
     end: Endpoint
     loop: Loop
-    engines: tuple[str, str]  # here and there
+    engines: tuple[str, str]  # of this end and of the peer
 
-    def __init__(self, plan: Plan, seat: Seat, style: Style, say: Say) -> None:
-        self.plan, self.seat, self.style, self.say_data = plan, seat, style, say
-        self.say: Say = (lambda line: None) if style.json else say  # JSON stands alone
+    def __init__(self, plan: Plan, arguments: EndpointArguments, style: Style, say: Say) -> None:
+        self.plan, self.arguments, self.style, self.say_data = plan, arguments, style, say
+        self.say: Say = (lambda line: None) if style.json else say  # JSON is the only output
 
     def _connect(self, mtu_bytes: int) -> None:
-        """Make the queue pairs, tell the other end of them, and wait until it is there too."""
+        """Create the queue pairs, exchange addresses, and wait until the peer is connected."""
         self.end = Endpoint(self.port, self.plan, mtu_bytes=mtu_bytes, side=self.side)
         load(self.end)
-        self.peer.send(addresses=[asdict(one) for one in self.end.addresses()])
-        self.end.connect([build(Address, one) for one in self.peer.told("addresses")])
+        self.peer.send(addresses=[asdict(address) for address in self.end.addresses()])
+        self.end.connect([build(Address, fields) for fields in self.peer.expect("addresses")])
         self.peer.send(connected=True)
-        self.peer.told("connected")
+        self.peer.expect("connected")
         self.loop = choose(self.end, functools.partial(is_over, self.peer, self.plan))
         self.peer.send(engine=self.loop.engine)
-        self.engines = (self.loop.engine, self.peer.told("engine"))
+        self.engines = (self.loop.engine, self.peer.expect("engine"))
 
     def _prepare(self, batch: Batch) -> None:
         self.end.fill(batch.number, batch.size_bytes)
@@ -112,8 +112,8 @@ class _Server(_End):
     side = 1
 
     def run(self) -> None:
-        self.port = open_port(self.seat.device, self.seat.ib_port, self.seat.gid_index)
-        listener = exchange.Listener(self.seat.bind, self.seat.port)
+        self.port = open_port(self.arguments.device, self.arguments.ib_port, self.arguments.gid_index)
+        listener = exchange.Listener(self.arguments.bind, self.arguments.port)
         for line in ("", _STARS, WAITING, _STARS):
             self.say(line)
         self.peer = listener.accept()
@@ -126,12 +126,12 @@ class _Server(_End):
             self._close()
 
     def _serve(self) -> None:
-        told = self.peer.told("hello", "plan", "mtu_bytes")
-        client = Plan.of(told["plan"])
+        hello = self.peer.expect("hello", "plan", "mtu_bytes")
+        client = Plan.of(hello["plan"])
         self.plan.check_against(client)
         self.plan = client
         self.peer.send(hello={"host": exchange.own_host(), "mtu_bytes": self.port.mtu_bytes})
-        self._connect(_smaller_mtu(client, self.port, told["mtu_bytes"]))
+        self._connect(_smaller_mtu(client, self.port, hello["mtu_bytes"]))
         self._print_settings()
         while "batch" in (facts := self.peer.receive()):
             self._run(build(Batch, facts["batch"]))
@@ -150,7 +150,7 @@ class _Server(_End):
             times, came = self.loop.bandwidth(batch, sends=plan.bidirectional, receives=plan.verb is Verb.SEND)
             if times is not None:
                 row = bandwidth_row(batch.size_bytes, [times], no_peak=self.style.no_peak).facts()
-        self.peer.told("ran")
+        self.peer.expect("ran")
         reads_alone = plan.verb is Verb.READ and not plan.bidirectional
         right = reads_alone or self.end.has_arrived(batch.number, batch.size_bytes, batch.iterations)
         self.peer.send(arrived={"right": right, "came": came, "row": row})
@@ -160,8 +160,8 @@ class _Client(_End):
     side = 0
 
     def run(self) -> None:
-        self.port = open_port(self.seat.device, self.seat.ib_port, self.seat.gid_index)
-        self.peer = exchange.call(self.seat.host, self.seat.port)
+        self.port = open_port(self.arguments.device, self.arguments.ib_port, self.arguments.gid_index)
+        self.peer = exchange.call(self.arguments.host, self.arguments.port)
         try:
             self._measure()
         finally:
@@ -169,8 +169,8 @@ class _Client(_End):
 
     def _measure(self) -> None:
         self.peer.send(hello={"plan": asdict(self.plan), "mtu_bytes": self.port.mtu_bytes})
-        server = self.peer.told("hello", "host", "mtu_bytes")
-        exchange.check_host(self.seat.host, server["host"])
+        server = self.peer.expect("hello", "host", "mtu_bytes")
+        exchange.check_host(self.arguments.host, server["host"])
         self._connect(_smaller_mtu(self.plan, self.port, server["mtu_bytes"]))
         self._print_settings()
         self.lost = self.number = 0
@@ -191,32 +191,32 @@ class _Client(_End):
         else:
             batches = self._run_for(size_bytes, self.plan.duration_s)
         if self.plan.test.is_latency:
-            took = np.concatenate([np.diff(one) for one, _ in batches if isinstance(one, np.ndarray)])
+            took = np.concatenate([np.diff(stamps) for stamps, _ in batches if isinstance(stamps, np.ndarray)])
             return LatencyRow.of(size_bytes, took / 1e3 / self.plan.test.ways)
-        runs = [one for one, _ in batches if isinstance(one, Times)]
+        runs = [times for times, _ in batches if isinstance(times, Times)]
         row = bandwidth_row(size_bytes, runs, no_peak=self.style.no_peak)
-        others = [theirs for _, theirs in batches if theirs is not None]
-        return row.plus(_together(others)) if others else row
+        peer_rows = [peer_row for _, peer_row in batches if peer_row is not None]
+        return row.plus(_together(peer_rows)) if peer_rows else row
 
     def _run_for(self, size_bytes: int, seconds: float) -> list[tuple[Any, BandwidthRow | None]]:
-        """Batches that grow until the time is over; the pauses between them are not counted."""
+        """Run growing batches for a time; the pauses between them are not counted."""
         done: list[tuple[Any, BandwidthRow | None]] = []
         begin_s, iterations = time.monotonic(), _FIRST_BATCH
         while (left_s := begin_s + seconds - time.monotonic()) > 0:
             batch_s = time.monotonic()
             done.append(self._run(size_bytes, iterations))
             batch_s = max(time.monotonic() - batch_s, 1e-6)
-            wanted_s = min(seconds / _BATCHES_IN_DURATION, max(left_s - batch_s, 0.0))
-            iterations = int(np.clip(iterations * wanted_s / batch_s, _FIRST_BATCH // 10, _LONGEST_BATCH))
+            next_s = min(seconds / _BATCHES_IN_DURATION, max(left_s - batch_s, 0.0))
+            iterations = int(np.clip(iterations * next_s / batch_s, _FIRST_BATCH // 10, _LONGEST_BATCH))
         return done
 
     def _run(self, size_bytes: int, iterations: int) -> tuple[Any, BandwidthRow | None]:
-        """One batch: its times, and what the server sent meanwhile."""
+        """Run a batch; return its times, and the server's row if it sent messages too."""
         self.number += 1
         batch = Batch(number=self.number, size_bytes=size_bytes, iterations=iterations)
         self._prepare(batch)  # first: when the server is ready, it may send
         self.peer.send(batch=asdict(batch))
-        self.peer.told("ready")
+        self.peer.expect("ready")
         plan = self.plan
         measured: Times | NDArray[np.int64] | None
         if plan.test.is_latency and plan.verb.is_answered:
@@ -227,30 +227,30 @@ class _Client(_End):
             receives = plan.bidirectional and plan.verb is Verb.SEND
             measured, _ = self.loop.bandwidth(batch, sends=True, receives=receives)
         self.peer.send(ran=True)
-        arrived = self.peer.told("arrived", "right", "came", "row")
+        arrived = self.peer.expect("arrived", "right", "came", "row")
         self._check(batch, arrived)
         row = None if arrived["row"] is None else row_of(arrived["row"])
         assert not isinstance(row, LatencyRow)
         return measured, row
 
     def _check(self, batch: Batch, arrived: dict[str, Any]) -> None:
-        """The bytes of this batch must be where they were sent to."""
+        """Raise if the data of a batch did not arrive."""
         plan = self.plan
         if plan.verb is Verb.SEND and not plan.test.is_latency:
             self.lost += batch.iterations * plan.qps - arrived["came"]
         expects = plan.verb is Verb.READ or plan.bidirectional or (plan.test.is_latency and not plan.verb.is_answered)
-        here = not expects or self.end.has_arrived(batch.number, batch.size_bytes, batch.iterations)
-        if here and arrived["right"]:
+        is_right = not expects or self.end.has_arrived(batch.number, batch.size_bytes, batch.iterations)
+        if is_right and arrived["right"]:
             return
-        where = "at the server" if here else "here"
+        where = "at the server" if is_right else "at the client"
         if plan.connection is Connection.RC:
             raise SimulationBug(
                 f"{plan.test} of {batch.size_bytes} bytes: wrong bytes arrived {where}; please report it"
             )
-        raise SubnetError(f"{plan.test} of {batch.size_bytes} bytes: nothing whole arrived {where}: all was lost")
+        raise SubnetError(f"{plan.test} of {batch.size_bytes} bytes: all messages were lost, none arrived {where}")
 
     def _facts(self, rows: Sequence[Row], server: str) -> dict[str, Any]:
-        """All that ran, so that the figures can be judged."""
+        """Return the results with all options and the machine."""
         return {
             "weft": __version__,
             "test": self.plan.test,
@@ -268,7 +268,7 @@ class _Client(_End):
                 "python": platform.python_version(),
             },
             "lost": self.lost,
-            "verified": True,  # else there are no rows
+            "verified": True,  # wrong data raises
             "results": [row.facts() for row in rows],
         }
 
@@ -276,12 +276,12 @@ class _Client(_End):
 def _smaller_mtu(plan: Plan, port: Port, theirs: int) -> int:
     most = min(port.mtu_bytes, theirs)
     if plan.mtu_bytes > most:
-        raise ConfigError(f"mtu {plan.mtu_bytes} is more than the ports have: {most} at most")
+        raise ConfigError(f"-m {plan.mtu_bytes} is above the MTU of the ports, {most}")
     return plan.mtu_bytes or most
 
 
 def _together(rows: Sequence[BandwidthRow]) -> BandwidthRow:
-    """Of batches after each other, weighted by their messages."""
+    """Combine the rows of consecutive batches, weighted by their messages."""
     messages = [row.iterations for row in rows]
     return BandwidthRow(
         size_bytes=rows[0].size_bytes,

@@ -1,4 +1,4 @@
-"""The tools by name, and as little programs in a folder that a PATH can have before those of the system."""
+"""List the tools by name, and write executables for them to a folder for PATH."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from weft import kept
 from weft.verbs.perftest.kinds import Test
 
 _EXAMPLES = ["ibv_devices", "ibv_devinfo", *(f"ibv_{kind}_pingpong" for kind in ("rc", "uc", "ud"))]
-PROGRAMS = {name: ["perftest", name] for name in Test} | {name: [name] for name in _EXAMPLES}  # words after `weft`
+PROGRAMS = {name: ["perftest", name] for name in Test} | {name: [name] for name in _EXAMPLES}  # arguments of `weft`
 
 
 def command(*words: str) -> list[str]:
-    """This weft with these words, whatever the current folder has of that name."""
+    """Return the command line that runs this weft, regardless of a `weft` in the current folder."""
     return [sys.executable, "-P", "-m", "weft", *words]
 
 
 def program_folder(cache: Path | None = None) -> Path:
-    """Where they are; written when it is not there yet, in one step, as others may do the same."""
+    """Return the folder with the executables. It is written in one step, because other processes may write it too."""
     texts = {name: f'#!/bin/sh\nexec {join(command(*words))} "$@"\n' for name, words in PROGRAMS.items()}
     digest = hashlib.sha256("".join(texts.values()).encode()).hexdigest()[:16]
     parent = cache or kept.home()
@@ -35,7 +35,7 @@ def program_folder(cache: Path | None = None) -> Path:
             (partial / name).write_text(text, encoding="utf-8")
             (partial / name).chmod(0o755)
         partial.chmod(0o755)
-        with contextlib.suppress(OSError):  # somebody else was faster
+        with contextlib.suppress(OSError):  # another process was faster
             partial.rename(folder)
         shutil.rmtree(partial, ignore_errors=True)
         kept.replace_old(folder)

@@ -1,4 +1,4 @@
-"""The rows of perftest: what they are made of, and how it prints them."""
+"""Compute and print the rows of perftest's tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# As perftest prints them, tabs and blanks included, so that what parses perftest parses this.
+# Tabs and blanks as in perftest, so that scripts for its output work.
 LINE = "-" * 87
 _BW_HEAD = " #bytes     #iterations    BW peak[{0}]    BW average[{0}]   MsgRate[Mpps]"
 _BW_ROW = " {:<7d}    {:<10d}       {:<7.2f}            {:<7.2f}\t\t     {:<7.6f}"
@@ -22,8 +22,8 @@ _LAT_ROW = (
     " {:<7d} {:d}          {:<7.2f}        {:<7.2f}      {:<7.2f}  \t       {:<7.2f}     \t{:<7.2f}"
     "\t\t{:<7.2f} \t\t{:<7.2f}"
 )
-_MIB_S = 1e9 / 8 / (1 << 20)  # of one Gbit/s
-_PEAK_MESSAGES_MAX = 20_000  # perftest's own limit: looking for the peak takes the square of it
+_MIB_S = 1e9 / 8 / (1 << 20)  # per Gbit/s
+_PEAK_MESSAGES_MAX = 20_000  # perftest's own limit: the search for the peak takes quadratic time
 _BW_NAMES = ("MsgSize", "n_iterations", "BW_peak", "BW_average", "MsgRate")
 _LAT_NAMES = (
     *("MsgSize", "n_iterations", "t_min", "t_max", "t_typical", "t_avg", "t_stdev"),
@@ -33,10 +33,10 @@ _LAT_NAMES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthRow:
-    """One line of ib_write_bw and its like."""
+    """A line of a bandwidth test."""
 
     size_bytes: int
-    iterations: int  # of all queue pairs
+    iterations: int  # sum over queue pairs
     peak_gbit_s: float
     average_gbit_s: float
     message_rate_mpps: float
@@ -48,18 +48,18 @@ class BandwidthRow:
         return form.format(self.size_bytes, self.iterations, peak, average, self.message_rate_mpps)
 
     def facts(self) -> dict[str, Any]:
-        """Under the names of perftest's own JSON; bandwidth in Gbit/s."""
+        """Return the values under the names of perftest's own JSON; bandwidth in Gbit/s."""
         return dict(zip(_BW_NAMES, astuple(self), strict=True))
 
     def plus(self, other: BandwidthRow) -> BandwidthRow:
-        """Both directions together."""
+        """Return the sum of both directions."""
         rates = ("peak_gbit_s", "average_gbit_s", "message_rate_mpps")
         return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in rates})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyRow:
-    """One line of ib_write_lat and its like."""
+    """A line of a latency test."""
 
     size_bytes: int
     iterations: int
@@ -90,7 +90,7 @@ class LatencyRow:
         return _LAT_ROW.format(*astuple(self))
 
     def facts(self) -> dict[str, Any]:
-        """Under the names of perftest's own JSON."""
+        """Return the values under the names of perftest's own JSON."""
         return dict(zip(_LAT_NAMES, astuple(self), strict=True))
 
 
@@ -98,7 +98,7 @@ Row = BandwidthRow | LatencyRow
 
 
 def row_of(facts: dict[str, Any]) -> Row:
-    """From what `facts` gave."""
+    """Create a row from its `facts`."""
     kind: type[Row] = LatencyRow if "t_min" in facts else BandwidthRow
     return kind(**{field.name: value for field, value in zip(fields(kind), facts.values(), strict=True)})
 
@@ -108,7 +108,7 @@ def head(*, is_latency: bool, gbits: bool) -> str:
 
 
 def _percentile(ordered: NDArray[np.float64], part: float) -> float:
-    """As perftest takes it: the element at that place, not a mean of two."""
+    """Return a percentile as perftest does: one element, not the mean of two."""
     return float(ordered[min(int(np.ceil(len(ordered) * part)), len(ordered) - 1)])
 
 
@@ -117,7 +117,7 @@ def _percentile(ordered: NDArray[np.float64], part: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """When messages were posted and when it was known that they are done, in nanoseconds: int64[message]."""
+    """The times at which messages were posted and completed, in nanoseconds: int64[message]."""
 
     posted_ns: NDArray[np.int64]
     done_ns: NDArray[np.int64]
@@ -128,7 +128,7 @@ class Times:
 
 
 def bandwidth_row(size_bytes: int, runs: Sequence[Times], *, no_peak: bool = False) -> BandwidthRow:
-    """Of one run, or of several of which each began when the one before was over."""
+    """Return the row of one run, or of several consecutive runs."""
     messages = sum(len(run.done_ns) for run in runs)
     rate_mpps = messages * 1e3 / sum(run.span_ns for run in runs)
     peak_mpps = 0.0 if no_peak else max(rate_mpps, *(_peak_mpps(run) for run in runs))
@@ -142,7 +142,7 @@ def bandwidth_row(size_bytes: int, runs: Sequence[Times], *, no_peak: bool = Fal
 
 
 def _peak_mpps(run: Times) -> float:
-    """The best rate from the posting of any message to the completion of any later one."""
+    """Return the best rate from the posting of any message to the completion of any later one."""
     n = len(run.done_ns)
     if n > _PEAK_MESSAGES_MAX:
         return 0.0
