@@ -58,10 +58,8 @@ def test_what_cannot_be_is_named():
         search(find("gpt3-175b"), SITE, {"global_batch": 32, "seq": 2048})
 
 
-def test_groups_that_do_not_lie_evenly_on_servers_are_left_out():
+def test_layouts_whose_groups_lie_unevenly_on_servers_are_found():
     """Of 24 GPUs, two stages have 12 each: a server and a half."""
-    site = find_site("ndr", gpus=24)
     given = BATCH | {"global_batch": 48, "tp": 1, "cp": 1, "vp": 1, "micro_batch": 1}
-    assert {one.layout.pp for one in search(find("llama3-8b"), site, given)} >= {1}
-    with pytest.raises(ConfigError, match="do not all lie evenly"):
-        search(find("llama3-8b"), site, given | {"pp": 2})
+    stages = {one.layout.pp for one in search(find("llama3-8b"), find_site("ndr", gpus=24), given)}
+    assert stages >= {1, 2}

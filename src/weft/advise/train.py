@@ -99,15 +99,10 @@ class Training(Work):
         card = case.template.card_for(option.wire)
         cluster = from_server(case.template.equipped(card).name, nodes=case.servers)
         networks = ideal_of(option.wire, case) if case.servers > 1 else None
-        steps, refused = [], None
-        for layout in self._layouts(option, case):
-            try:
-                steps.append(run_step(self.transformer, layout, self.gpu, Ideal(cluster, layout, networks)))
-            except ConfigError as error:  # its groups do not lie evenly on the servers
-                refused = error
-        if not steps:
-            assert refused is not None
-            raise refused
+        steps = [
+            run_step(self.transformer, layout, self.gpu, Ideal(cluster, layout, networks))
+            for layout in self._layouts(option, case)
+        ]
         return min(steps, key=lambda step: step.step_s)
 
     def _layouts(self, option: Option, case: Case) -> list[Layout]:

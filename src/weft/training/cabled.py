@@ -85,8 +85,7 @@ class Inside(Ideal):
         return super().send_s(size_bytes) if self._is_inside("pp") else 0.0
 
     def _is_inside(self, kind: str) -> bool:
-        size, per_server = self._shape(kind)
-        return size == per_server
+        return self._shape(kind).nodes == 1
 
 
 def cable(wire: Interconnect, servers: int, seed: int, *, more: int = 0, server: str = "dgx-h100") -> Cabled:

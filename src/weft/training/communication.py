@@ -7,7 +7,9 @@
 Groups of one kind work in step, so what each of them gets is what it gets while all of them send: their rings, or
 pairs, are run over the fabric together (`weft.collectives.measure`), and NCCL's closed form
 (`weft.collectives.estimate`) makes times of it. A group's members in one server form a ring over NVLink; each brings
-the adapter of its rail. Collectives of different kinds that happen to overlap do not slow each other down here.
+the adapter of its rail. NCCL has as many channels on every server of a group as the one with the fewest members can
+have, so where a group lies unevenly, that server's adapters limit it; and all groups of a kind wait for the one on the
+most servers. Collectives of different kinds that happen to overlap do not slow each other down here.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +58,19 @@ class _Measured(Mapping[Pattern, Network]):
         return len(Pattern)
 
 
+class _Shape(NamedTuple):
+    """The placement of the groups of one kind."""
+
+    size: int  # members of a group
+    nodes: int  # servers of the group that has the most
+    fewest: int  # members of a group on one server, at least
+
+    @property
+    def per_server(self) -> int:
+        """Return the members on a server, in the mean of a group's servers."""
+        return -(-self.size // self.nodes)
+
+
 class Communication(ABC):
     """Times of collectives in the groups of a layout, remembered."""
 
@@ -63,7 +78,7 @@ class Communication(ABC):
         self.cluster, self.layout = cluster, layout  # the cluster has all servers of the job
         self._times_s: dict[tuple[str, Collective, int], float] = {}
         self._networks: dict[str, Networks] = {}
-        self._shapes: dict[str, tuple[int, int]] = {}
+        self._shapes: dict[str, _Shape] = {}
         self._parts: dict[str, Cluster] = {}
         self._stretch: Callable[[Estimate], float] | None = None
 
@@ -85,27 +100,29 @@ class Communication(ABC):
         return self._times_s[key]
 
     def _time_s(self, kind: str, collective: Collective, size_bytes: int) -> float:
-        if self._shape(kind)[0] == 1:
+        if self._shape(kind).size == 1:
             return 0.0
         return self._seconds(self._estimate(kind, self._part(kind), collective, size_bytes))
 
     def _part(self, kind: str) -> Cluster:
-        """What a group of that kind has of the cluster."""
+        """Return the GPUs and adapters of the cluster that a group of that kind has."""
         if kind not in self._parts:
-            size, per_server = self._shape(kind)
-            nics = max(1, per_server * self.cluster.nics // self.cluster.gpus)
+            shape = self._shape(kind)
             self._parts[kind] = replace(
-                self.cluster, gpus=per_server, nodes=size // per_server, nics=nics, board=self._board(kind, per_server)
+                self.cluster,
+                gpus=shape.per_server,
+                nodes=shape.nodes,
+                nics=max(1, shape.fewest * self.cluster.nics // self.cluster.gpus),
+                board=self._board(kind, shape.per_server),
             )
         return self._parts[kind]
 
     def send_s(self, size_bytes: float) -> float:
         """From a stage of the pipeline to the next, all of them at once."""
-        size, per_server = self._shape("pp")
-        if size == 1:
+        shape = self._shape("pp")
+        if shape.size == 1:
             return 0.0
-        inside = size == per_server
-        gpus, nodes = (2, 1) if inside else (1, 2)
+        gpus, nodes = (2, 1) if shape.nodes == 1 else (1, 2)
         pair = replace(self.cluster, gpus=gpus, nodes=nodes, nics=1, board=self._board("pp", gpus))
         return self._seconds(self._estimate("pp", pair, Collective.SEND_RECV, max(1, round(size_bytes))))
 
@@ -126,24 +143,14 @@ class Communication(ABC):
     def _networks_of(self, kind: str) -> Networks:
         return self._networks.setdefault(kind, _Measured(partial(self._measure, kind)))
 
-    def _shape(self, kind: str) -> tuple[int, int]:
-        """Members of a group, and how many of them share a server."""
+    def _shape(self, kind: str) -> _Shape:
         if kind not in self._shapes:
-            self._shapes[kind] = self._count(kind)
+            servers = self.layout.ranks(kind) // self.cluster.gpus  # [group, member], in order
+            starts = np.pad(np.diff(servers, axis=1) > 0, ((0, 0), (1, 1)), constant_values=True)  # and one end
+            group, member = np.nonzero(starts)
+            counts = np.diff(member)[np.diff(group) == 0]  # members on each server of each group
+            self._shapes[kind] = _Shape(servers.shape[1], int(starts.sum(axis=1).max()) - 1, int(counts.min()))
         return self._shapes[kind]
-
-    def _count(self, kind: str) -> tuple[int, int]:
-        servers = self.layout.ranks(kind) // self.cluster.gpus  # [group, member], in order
-        size = servers.shape[1]
-        moves = np.diff(servers, axis=1) > 0  # to another server
-        per_server = size // (1 + int(moves[0].sum()))
-        even = np.arange(1, size) % per_server == 0
-        if (moves != even).any():
-            raise ConfigError(
-                f"{kind} groups of {size} do not all lie evenly on servers of {self.cluster.gpus} GPUs: "
-                + self.layout.way_to_even(self.cluster.gpus)
-            )
-        return size, per_server
 
 
 class Ideal(Communication):
@@ -172,7 +179,10 @@ def _remembered(
 
 
 class OverFabric(Communication):
-    """Over a routed fabric, by an engine: flows unless told. Who built it whole knows its cluster."""
+    """Communication over a routed fabric, by default with the flow engine.
+
+    cluster: given if the caller built the fabric and nothing in it is broken.
+    """
 
     def __init__(
         self,
@@ -188,16 +198,30 @@ class OverFabric(Communication):
         self._ranks, self._options, self._engine = ranks, options or Options(), engine or FlowEngine()
 
     def _measure(self, kind: str, pattern: Pattern) -> Network:
-        groups, ranks = self.layout.ranks(kind), self._ranks
-        _, per_server = self._shape(kind)
-        server, rail = groups // ranks.per_server, ranks.rail_of[groups % ranks.per_server]
-        on = server[:, ::per_server]  # [group, server]
-        src, dst = _chain(on.shape[1]) if kind == "pp" else edges(pattern, on.shape[1])
-        rails = rail[:, :per_server]  # [group, member]: those of its first server; others are reached over NVLink
-        ends = [ranks.adapters[on[:, end, None], rails[:, None, :]].ravel() for end in (src, dst)]
+        groups = self.layout.ranks(kind)
+        edge_ends = [self._edge_ends(kind, pattern, group) for group in groups]
+        src, dst = (np.concatenate(ends) for ends in zip(*edge_ends, strict=True))
         description = f"{len(groups):,} {kind} groups of {groups.shape[1]}, {pattern}"
-        traffic = edge_traffic(ends[0], ends[1], description, self._connections)
-        return measure_traffic(ranks.fabric, traffic, self._options, engine=self._engine)[0]
+        traffic = edge_traffic(src, dst, description, self._connections)
+        return measure_traffic(self._ranks.fabric, traffic, self._options, engine=self._engine)[0]
+
+    def _edge_ends(
+        self, kind: str, pattern: Pattern, group: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return the ports that send and those that receive between the servers of a group.
+
+        On every server they are those of the rails that the server with the fewest members has; other members reach
+        them over NVLink.
+        """
+        ranks = self._ranks
+        servers, first, counts = np.unique(group // ranks.per_server, return_index=True, return_counts=True)
+        if len(servers) == 1:
+            return np.empty(0, np.int32), np.empty(0, np.int32)
+        at = counts.argmin()
+        rails = ranks.rail_of[group[first[at] : first[at] + counts[at]] % ranks.per_server]
+        src, dst = _chain(len(servers)) if kind == "pp" else edges(pattern, len(servers))
+        ports = ranks.adapters[servers][:, rails]  # [server, rail]
+        return ports[src].ravel(), ports[dst].ravel()
 
     @property
     def _connections(self) -> int:

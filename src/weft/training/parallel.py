@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from math import lcm
 
 import numpy as np
 from numpy.typing import NDArray
@@ -164,17 +163,6 @@ class Layout:
         The first and the last chunk also hold the embeddings: where layers do not divide, they have up to three fewer.
         """
         return _chunks(layers, self.pp, self.vp)
-
-    def way_to_even(self, server_gpus: int) -> str:
-        """Return the change after which every group has the same number of members in each of its servers."""
-        inner = {"tp": self.tp, "tp*cp": self.tp * self.cp}
-        if self.ep > 1:
-            inner |= {"etp": self.expert_tp, "ep*etp": self.ep * self.expert_tp}
-        for name, size in inner.items():
-            if server_gpus % size and size % server_gpus:
-                return f"let {name} = {size} divide {server_gpus}, or be a multiple of it"
-        unit = self.pp * lcm(server_gpus, *inner.values())
-        return f"with this tp, pp and cp the nearest are gpus = {_multiples(self.gpus, unit)}"
 
     def ranks(self, kind: str) -> NDArray[np.int64]:
         """[group, member] of all groups of that kind, in the order of their first ranks."""
