@@ -1,4 +1,4 @@
-"""The cases of the documents, each by the rule; what weft's runs contradict is said with figures."""
+"""The documented cases, and published advice that weft's runs contradict."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from weft.advise import advice, words
+from weft.advise import advice, formatting
 from weft.advise.advice import Advice, advise
 from weft.advise.case import Case
 from weft.advise.facts import facts
-from weft.advise.flips import find_flips
 from weft.advise.option import options
 from weft.advise.questions import ask
 from weft.advise.report import report
 from weft.advise.rows import Bench, Point, middle
 from weft.advise.rule import decide
+from weft.advise.sensitivity import find_flips
 from weft.errors import ConfigError
 from weft.fabric.prices import read_prices
 from weft.plan.bill import bill_of
@@ -51,8 +51,7 @@ def large(trained) -> Advice:
     return trained[0]
 
 
-def test_a_server_of_ones_own_and_one_faster_than_any_roce(tmp_path):
-    """Each with the price that its line has; the fastest RoCE stands beside XDR, on the same ConnectX-8."""
+def test_own_server_template_needs_a_price_and_gets_the_fastest_roce_below_its_rate(tmp_path):
     own, quotes = tmp_path / "my-server.yaml", tmp_path / "mine.toml"
     own.write_text("like: dgx-b300\n")
     case = {"workload": "mpi", "servers": 4, "server": str(own)}
@@ -65,15 +64,19 @@ def test_a_server_of_ones_own_and_one_faster_than_any_roce(tmp_path):
     assert all(row.unit_usd > 0 for row in found)
 
 
-def test_a_batch_far_larger_than_usual_is_named(large):
-    assert not any("M tokens" in reason for reason in words.reasons(large))
+def test_unusually_large_batch_is_noted(large):
+    assert not any("M tokens" in reason for reason in formatting.reasons(large))
     huge = replace(large, case=replace(large.case, sequences=64))  # of 2,048 tokens on 1,024 GPUs
-    assert any("134 M tokens, and large models are trained with about 16 M" in reason for reason in words.reasons(huge))
-    assert words.asked(replace(large, case=replace(large.case, tokens=1e6))).endswith("1.05 M tokens a step")
+    assert any(
+        "134 M tokens, and large models are trained with about 16 M" in reason for reason in formatting.reasons(huge)
+    )
+    assert formatting.describe_case(replace(large, case=replace(large.case, tokens=1e6))).endswith(
+        "1.05 M tokens a step"
+    )
 
 
-def test_training_on_a_thousand_gpus(large):
-    """The overview says InfiniBand. It is the fastest; RoCE is so near that its price decides, and that is said."""
+def test_roce_wins_training_on_a_thousand_gpus_by_price(large):
+    """Published advice is InfiniBand. It is the fastest, but RoCE is so close that its price decides."""
     assert large.verdict.fastest.option.answer == "InfiniBand"
     assert large.answer == "RoCE"
     assert large.row("InfiniBand").seconds > 0.95 * large.row("RoCE").seconds
@@ -82,23 +85,22 @@ def test_training_on_a_thousand_gpus(large):
         low_s, high_s = row.report()["band_s"]
         assert low_s < row.seconds < high_s
     assert large.row("Ethernet").seconds > 1.2 * large.row("RoCE").seconds
-    said = {one.quote: one for one in large.said}
+    said = {one.quote: one for one in large.published}
     assert not said["AI training (1000+ GPU): InfiniBand NDR"].agrees
     assert said["Maximum performance: InfiniBand"].agrees
-    told = words.elsewhere(large, said["AI training (1000+ GPU): InfiniBand NDR"])
+    told = formatting.compare_with_published(large, said["AI training (1000+ GPU): InfiniBand NDR"])
     assert "Not here: on NDR InfiniBand one step takes" in told
     assert "10^9 tokens cost +" in told
 
 
-def test_vendor_risk_is_stated_with_its_bill_and_not_in_the_answer(large):
-    told = words.vendor_risk(large)
+def test_vendor_risk_is_reported_with_its_cost_and_does_not_change_the_answer(large):
+    told = formatting.vendor_risk(large)
     assert "InfiniBand comes from NVIDIA alone" in told
     assert f"another {large.row('InfiniBand').price.short} USD" in told
     assert "Cornelis" in told
 
 
-def test_a_small_cluster_that_trains_needs_no_infiniband(trained):
-    """Under 64 GPUs, and under 16 nodes: by closed forms, each GPU with as much to do."""
+def test_small_training_cluster_needs_no_infiniband(trained):
     bench = trained[1]
     small = bench.rows(Point(case=replace(bench.case, servers=4)))
     infiniband, roce, _ = small
@@ -108,8 +110,8 @@ def test_a_small_cluster_that_trains_needs_no_infiniband(trained):
     assert infiniband.price_usd < bench.rows()[0].price_usd / 20
 
 
-def test_tokens_cost_what_a_plan_says_they_do(tmp_path):
-    """`weft plan --train` and advice: one job, one layout, one bill. Few layers, sequences worth cutting."""
+def test_cost_of_tokens_agrees_with_weft_plan(tmp_path):
+    """`weft plan --train` and `weft advise` use the same job, layout and bill."""
     model, prices = tmp_path / "config.json", read_prices()
     model.write_text(json.dumps(THREE_LAYERS))
     for row in Bench(Case(servers=2, model=str(model))).rows():
@@ -118,15 +120,15 @@ def test_tokens_cost_what_a_plan_says_they_do(tmp_path):
         assert row.unit_usd == pytest.approx(middle(kept.per_tokens(kept.cluster)) / 1_000)
 
 
-def test_infiniband_that_costs_more_or_is_bought_twice(trained):
-    """Cards in a server's price cost the same there; who replaces a fabric buys cards too."""
+def test_price_factor_and_vendor_risk_raise_the_cost_of_infiniband(trained):
+    """Cards included in a server's price do not change with the factor; a second fabric includes cards."""
     bench = trained[1]
     case, kept = bench.case, 5 * 8_766 * 3_600
     (bill,) = bench._bills_of(options(case)[0], case.servers)
     plain, dearer, twice = (
         bench.rows(Point(case=case, **changed))[0] for changed in ({}, {"infiniband": 2.0}, {"risk": 1.0})
     )
-    each_usd = plain.seconds / bench.work.made(case) / kept
+    each_usd = plain.seconds / bench.work.units_of_work(case) / kept
     cards = sum(middle(item.total) for item in bill.of_kind("adapter"))
     assert plain.price == bill.total
     assert dearer.price_usd == twice.price_usd == pytest.approx(2 * plain.price_usd)
@@ -134,12 +136,12 @@ def test_infiniband_that_costs_more_or_is_bought_twice(trained):
     assert dearer.unit_usd - plain.unit_usd == pytest.approx((plain.price_usd - cards) * each_usd)
 
 
-def test_a_size_that_no_fabric_joins_ends_the_search_and_is_said():
+def test_size_too_large_for_every_fabric_ends_the_search_and_is_reported():
     case = Case(workload="mpi", servers=4, server="dgx-a100", rate_per_s=100)
     bench = Bench(case)
     more = next(flip for flip in find_flips(bench, decide(bench.rows(), case)) if flip.by == "more GPUs")
     assert more.at is None
-    assert more.shown == "up to 8,192 GPUs; beyond, 2,048 servers are more than any of the fabrics joins"
+    assert more.where == "up to 8,192 GPUs; beyond, 2,048 servers are too many for every fabric"
 
 
 def test_checkpoints_to_ethernet_make_steps_longer(trained):
@@ -152,19 +154,18 @@ def test_checkpoints_to_ethernet_make_steps_longer(trained):
 
 @pytest.fixture(scope="module")
 def busy() -> Advice:
-    """Dozens of nodes, many thousands of all-reduces in a second."""
+    """Return the advice for 32 servers with 50,000 all-reduces per second."""
     return advise(Case(workload="mpi", servers=32, rate_per_s=50_000))
 
 
-def test_mpi_at_scale(busy):
-    """Against TCP InfiniBand is the only option, as the article says; RoCE is 6 % behind, and cheaper."""
+def test_mpi_with_many_all_reduces_needs_infiniband_or_roce(busy):
+    """TCP is far behind; RoCE is 6 % slower than InfiniBand, and cheaper."""
     assert busy.answer == "either InfiniBand or RoCE"
     assert busy.row("Ethernet").seconds > 5 * busy.row("InfiniBand").seconds
     assert 1.05 < busy.row("RoCE").seconds / busy.row("InfiniBand").seconds < 1.1
 
 
-def test_flips_are_where_the_rule_says_another_thing(busy):
-    """Run beyond its flip, the answer is the other one."""
+def test_answer_beyond_a_flip_is_the_predicted_one(busy):
     flips = {flip.by: flip for flip in busy.flips}
     assert flips["fewer GPUs"].answer == "RoCE"
     assert flips["more GPUs"].answer == flips["more often"].answer == "InfiniBand"
@@ -173,7 +174,7 @@ def test_flips_are_where_the_rule_says_another_thing(busy):
     assert decide(Bench(there).rows(), there).answer == "RoCE"
 
 
-def test_a_cloud_sells_no_switches_and_its_ethernet_is_slower():
+def test_cloud_has_no_fabric_price_and_slower_ethernet():
     case = Case(workload="mpi", servers=4, cloud=True)
     rows = Bench(case).rows()
     assert {row.price_usd for row in rows} == {0.0}
@@ -181,11 +182,11 @@ def test_a_cloud_sells_no_switches_and_its_ethernet_is_slower():
     assert rows[1].seconds - rows[0].seconds > 2 * 14e-6
 
 
-def test_advice_as_data_has_all_that_the_screen_has(busy):
+def test_json_has_everything_that_is_printed(busy):
     told = report(busy)
     assert told["answer"] == busy.answer
     assert [one["fabric"] for one in told["fabrics"]] == ["ndr", "roce-400", "eth-100-tcp"]
-    assert {"by", "at", "answer", "shown"} == set(told["flips"][0])
+    assert {"by", "at", "answer", "where"} == set(told["flips"][0])
     assert told["options"]["rate_per_s"] == 50_000
     assert len(told["reasons"]) >= 2
     assert all(one["unit_usd"] > 0 and one["power_w"] > 0 for one in told["fabrics"])
@@ -194,7 +195,7 @@ def test_advice_as_data_has_all_that_the_screen_has(busy):
 def test_facts_have_sources_and_dates():
     stated = [*facts()["vendors"].values(), facts()["clouds"]]
     assert all(one["source"] and isinstance(one["date"], datetime.date) for one in stated)
-    assert all(one["source"] and one["quote"] for one in facts()["said"])
+    assert all(one["source"] and one["quote"] for one in facts()["published"])
 
 
 def asking(*answers: str) -> tuple[dict[str, object], list[str]]:
@@ -209,14 +210,14 @@ def asking(*answers: str) -> tuple[dict[str, object], list[str]]:
     return ask(read, said.append), said
 
 
-def test_questions_have_defaults_and_are_few():
+def test_questions_are_few_and_have_defaults():
     told, said = asking(*[""] * 20)
     assert told["workload"] == "training"
     assert told["gpus"] == 1024
     assert len([one for one in said if one.endswith("]: ")]) <= 7
 
 
-def test_an_answer_that_cannot_be_is_asked_again():
+def test_question_is_repeated_after_an_invalid_answer():
     told, said = asking("mpy", "mpi", "many", "64", "8", "9000", "no", "3M", "ethernet")
     assert told == {
         "workload": "mpi",
@@ -230,6 +231,6 @@ def test_an_answer_that_cannot_be_is_asked_again():
     assert any("did you mean mpi" in one for one in said)
 
 
-def test_the_end_of_input_ends_the_questions():
+def test_end_of_input_ends_the_questions():
     told, _ = asking("web")
     assert told == {"workload": "web"}

@@ -1,4 +1,4 @@
-"""The rule: cheapest work within the budget; what a model cannot tell apart is a tie."""
+"""The rule: the cheapest unit of work within the budget; differences below the model's accuracy are ties."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 
 from weft.advise import rule
 from weft.advise.case import Case
-from weft.advise.flips import find_flips
 from weft.advise.option import Option, options
 from weft.advise.rows import Point, Row
 from weft.advise.rule import NOTHING, decide
-from weft.advise.works import Timed
+from weft.advise.sensitivity import find_flips
+from weft.advise.workloads import Timed
 from weft.collectives import calibration
 from weft.fabric.prices import Band
 from weft.training.validate import validate
@@ -39,7 +39,7 @@ def rows(infiniband: tuple[float, float], roce: tuple[float, float], ethernet: t
 
 
 @pytest.mark.parametrize(
-    ("given", "answer"),
+    ("fabric_rows", "answer"),
     [
         (rows((1.0, 200), (1.2, 90), (5.0, 80)), "InfiniBand"),  # 1200, 1308, 5400
         (rows((1.0, 200), (1.0, 90), (5.0, 80)), "RoCE"),  # as fast, and cheaper
@@ -47,11 +47,11 @@ def rows(infiniband: tuple[float, float], roce: tuple[float, float], ethernet: t
         (rows((1.0, 130), (1.02, 90), (1.04, 80)), "Ethernet"),  # all cost the same, none is slower by more than 5 %
     ],
 )
-def test_work_is_done_where_it_costs_least(given, answer):
-    assert decide(given, CASE).answer == answer
+def test_fabric_with_the_cheapest_unit_of_work_wins(fabric_rows, answer):
+    assert decide(fabric_rows, CASE).answer == answer
 
 
-def test_a_budget_leaves_out_what_it_does_not_pay():
+def test_fabrics_over_the_budget_are_left_out():
     given = rows((1.0, 200), (1.2, 90), (5.0, 80))
     found = decide(given, replace(CASE, budget_usd=199))
     assert found.answer == "RoCE"
@@ -60,7 +60,7 @@ def test_a_budget_leaves_out_what_it_does_not_pay():
     assert found.fastest.option is INFINIBAND
 
 
-def test_between_equals_the_team_decides():
+def test_team_decides_between_equal_fabrics():
     given = rows((1.0, 200), (1.1, 90), (5.0, 80))
     assert [decide(given, replace(CASE, team=team)).chosen[0].option.answer for team in ("", "infiniband")] == [
         "RoCE",
@@ -69,7 +69,7 @@ def test_between_equals_the_team_decides():
 
 
 class Bench:
-    """Rows of one's own: InfiniBand's price can change, times cannot."""
+    """A bench with fixed times and a variable price of InfiniBand."""
 
     def __init__(self, case: Case, infiniband: tuple[float, float]) -> None:
         self.case, self._infiniband = case, infiniband
@@ -80,7 +80,7 @@ class Bench:
         return rows((seconds, price_usd * at.infiniband * (1 + at.risk)), (1.2, 90), (5.0, 80))
 
 
-def test_a_flip_is_where_the_rule_says_so():
+def test_flips_are_at_the_prices_where_the_rule_changes_its_answer():
     """RoCE's unit costs 1.2 x 1090 = 1308. InfiniBand's is alone below 1308 / 1.05, so up to a price of 245.7; and no
     answer any more from 1.05 x 1308 on, 373.4: prices are times 200."""
     bench = Bench(CASE, (1.0, 200))
@@ -88,15 +88,15 @@ def test_a_flip_is_where_the_rule_says_so():
     assert found["dearer InfiniBand"].at == pytest.approx(245.7 / 200, rel=0.02)
     assert found["dearer InfiniBand"].answer == "either InfiniBand or RoCE"
     assert found["vendor risk"].at == pytest.approx(245.7 / 200, rel=0.02)
-    assert "23 %" in found["vendor risk"].shown or "24 %" in found["vendor risk"].shown
+    assert "23 %" in found["vendor risk"].where or "24 %" in found["vendor risk"].where
     assert found["cheaper InfiniBand"].at is None
     assert found["smaller budget"].at == pytest.approx(200)
     assert found["smaller budget"].answer == "RoCE"
     assert found["more GPUs"].at is None
-    assert found["more GPUs"].shown == "up to 16,384 GPUs"
+    assert found["more GPUs"].where == "up to 16,384 GPUs"
 
 
-def test_the_errors_that_the_rule_and_its_document_name_are_those_of_the_calibration():
+def test_errors_quoted_in_docs_are_those_of_the_calibration():
     collectives = [figure for run in calibration.runs() for figure in calibration.compare(run)]
     means = [sum(abs(one.error) for one in rows) / len(rows) for rows in (validate(), collectives)]
     document = (Path(__file__).parents[2] / "docs" / "advise.md").read_text()

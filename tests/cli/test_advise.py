@@ -16,7 +16,7 @@ from weft.errors import ConfigError
         ({"workload": "train"}, "no workload 'train'; did you mean training"),
         ({"budget_usd": "lots"}, "budget 'lots' are not a number"),
         ({"sequences": 2, "tokens": "16M"}, "--batch and --tokens are two forms of the same"),
-        ({"workload": "mpi", "tokens": "16M"}, "--tokens says nothing of mpi: it is for training, single-node"),
+        ({"workload": "mpi", "tokens": "16M"}, "--tokens has no effect on mpi; it is for training, single-node"),
         ({"workload": "mpi", "message_bytes": "x"}, "size 'x' is not a number of bytes"),
     ],
 )

@@ -1,14 +1,15 @@
-"""Do I need InfiniBand? The answer for one cluster and its work, with the runs that it rests on.
+"""Answer whether a cluster needs InfiniBand, from simulated runs of its workload on each fabric.
 
     from weft.advise.advice import advise
     from weft.advise.case import Case
 
-    found = advise(Case(workload="training", servers=128))
-    print(found.answer, found.rows, found.flips)
+    advice = advise(Case(workload="training", servers=128))
+    print(advice.answer, advice.rows, advice.flips)
 
-case     what is asked: servers, what they do, what the buyer has to say
-works    how long a unit of that work takes on each fabric: by an engine over its routes, or in closed form
-rows     fabric by fabric: time, waiting, price, cost of a unit of work
-rule     rows -> an answer
-flips    the same rule at other points: where the answer changes
+case          the question: servers, workload, budget, team
+workloads     the time of a unit of work on each fabric: simulated over its routes, or in closed form
+rows          one row for each fabric: time, waiting, price, cost of a unit of work
+rule          rows -> an answer
+sensitivity   the same rule at other points: where the answer changes
+formatting    the answer in sentences
 """

@@ -1,4 +1,4 @@
-"""Advice: an answer, the rows that it rests on, when it flips, what stands beside it."""
+"""The advice: an answer, the rows behind it, where it changes, and published advice for comparison."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 from weft.advise.case import Case
 from weft.advise.facts import facts
-from weft.advise.flips import Flip, find_flips
 from weft.advise.rows import Bench, Row
 from weft.advise.rule import Verdict, decide
-from weft.advise.works import Progress
+from weft.advise.sensitivity import Flip, find_flips
+from weft.advise.workloads import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """What an overview advises for such a case."""
+class PublishedAdvice:
+    """A recommendation that was published for such a case."""
 
     quote: str
     source: str
     answers: tuple[str, ...]
-    here: str  # what the rule says of it
+    verdict: str  # the answer of the rule
     agrees: bool
 
 
@@ -31,7 +31,7 @@ class Advice:
     left_out: dict[str, str]  # fabric -> why
     verdict: Verdict
     flips: tuple[Flip, ...]
-    said: tuple[Said, ...]
+    published: tuple[PublishedAdvice, ...]
     counted: str
 
     @property
@@ -39,12 +39,12 @@ class Advice:
         return self.verdict.answer
 
     def row(self, answer: str) -> Row:
-        """The first of that answer."""
+        """Return the first row with that answer."""
         return next(row for row in self.rows if row.option.answer == answer)
 
 
 def advise(case: Case, progress: Progress | None = None) -> Advice:
-    """Run the case on every fabric, decide, and look where the answer changes."""
+    """Run the case on every fabric, decide, and find where the answer changes."""
     bench = Bench(case, progress)
     rows = bench.rows()
     verdict = decide(rows, case)
@@ -54,7 +54,7 @@ def advise(case: Case, progress: Progress | None = None) -> Advice:
         left_out={option.label: why for option, why in bench.left_out.items()},
         verdict=verdict,
         flips=tuple(find_flips(bench, verdict, progress)),
-        said=tuple(_said(case, verdict)),
+        published=tuple(_published(case, verdict)),
         counted=_counted(case),
     )
 
@@ -65,25 +65,25 @@ def _counted(case: Case) -> str:
     return "TB read" if case.work.name == "storage" else f"10^6 {case.work.unit}s"
 
 
-def _said(case: Case, verdict: Verdict) -> Iterator[Said]:
-    """What is said for this case."""
-    for one in facts()["said"]:
-        low, high = one.get("gpus", (0, float("inf")))
-        fewest, most = one.get("servers", (0, float("inf")))
+def _published(case: Case, verdict: Verdict) -> Iterator[PublishedAdvice]:
+    """Yield the published recommendations for this case."""
+    for entry in facts()["published"]:
+        low, high = entry.get("gpus", (0, float("inf")))
+        fewest, most = entry.get("servers", (0, float("inf")))
         if (
-            one.get("workload", case.work.name) == case.work.name
+            entry.get("workload", case.work.name) == case.work.name
             and low <= case.gpus <= high
             and fewest <= case.servers <= most
-            and (case.cloud or not one.get("cloud"))
-            and (case.budget_usd is not None or not one.get("budget"))
-            and case.rate >= one.get("rate", 0)
+            and (case.cloud or not entry.get("cloud"))
+            and (case.budget_usd is not None or not entry.get("budget"))
+            and case.rate >= entry.get("rate", 0)
         ):
-            rows = (verdict.fastest,) if one.get("fastest") else verdict.chosen
-            here = {row.option.answer for row in rows}
-            yield Said(
-                quote=one["quote"],
-                source=one["source"],
-                answers=tuple(one["answers"]),
-                here=verdict.fastest.option.answer if one.get("fastest") else verdict.answer,
-                agrees=bool(here & set(one["answers"])),
+            rows = (verdict.fastest,) if entry.get("fastest") else verdict.chosen
+            chosen = {row.option.answer for row in rows}
+            yield PublishedAdvice(
+                quote=entry["quote"],
+                source=entry["source"],
+                answers=tuple(entry["answers"]),
+                verdict=verdict.fastest.option.answer if entry.get("fastest") else verdict.answer,
+                agrees=bool(chosen & set(entry["answers"])),
             )

@@ -1,4 +1,4 @@
-"""What is asked: so many servers, what they do all day, and what the buyer says of money, place and people."""
+"""The case to advise on: the number of servers, their workload, and the buyer's budget, location and team."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from weft.errors import ConfigError, find_named
 from weft.fabric import catalog
 from weft.fabric.prices import Prices, read_prices
 
-LARGEST_GPUS = 16_384  # for which flips are looked
+LARGEST_GPUS = 16_384
 STORAGE = ("none", "same", "ethernet")
 TEAMS = ("", "infiniband", "ethernet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What servers do over and over: they compute for 1 / rate, then send messages and wait for them."""
+    """A workload that repeats: compute for 1 / rate, then send messages and wait for them."""
 
     name: str
-    about: str  # as a question shows it
-    unit: str  # what is counted
-    sends: str = ""  # what a message is
+    about: str  # the description in the list of workloads
+    unit: str  # the name of a unit of work
+    sends: str = ""  # the kind of message
     message_bytes: int = 0
-    rate_per_s: float = 0.0  # of seconds in which nobody waits
-    model: str = ""  # that is trained
-    rdma: bool = True  # over an adapter for each GPU; else it speaks sockets, over one for a server
+    rate_per_s: float = 0.0  # units per second of computing, waiting not included
+    model: str = ""  # the model to train
+    rdma: bool = True  # with an adapter for each GPU; otherwise sockets over one adapter for each server
 
 
 WORKLOADS = {
-    one.name: one
-    for one in (
+    workload.name: workload
+    for workload in (
         Workload(
             name="training",
             about="a model is trained over all GPUs",
@@ -89,14 +89,14 @@ def find_workload(name: str) -> Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One cluster. What is not given is the workload's own."""
+    """A cluster and its workload. Omitted values are the defaults of the workload."""
 
     workload: str = "training"
     servers: int
     server: str = "dgx-h100"
     model: str = ""
-    sequences: int = 2  # of a batch, for each GPU
-    tokens: float | None = None  # of a batch, over all GPUs; it replaces `sequences`
+    sequences: int = 2  # batch size of each GPU
+    tokens: float | None = None  # batch size over all GPUs; replaces `sequences`
     message_bytes: int | None = None
     rate_per_s: float | None = None
     storage: str = "none"
@@ -109,20 +109,20 @@ class Case:
     def __post_init__(self) -> None:
         work, template = self.work, self.template
         if self.servers < 1:
-            raise ConfigError(f"servers = {self.servers}: a cluster has one or more")
+            raise ConfigError(f"--servers must be 1 or more, got {self.servers}")
         if self.gpus > LARGEST_GPUS:
-            raise ConfigError(f"{self.gpus:,} GPUs: advice goes up to {LARGEST_GPUS:,}, give as many or fewer")
+            raise ConfigError(f"{self.gpus:,} GPUs are too many; give at most {LARGEST_GPUS:,}")
         if work.model and not template.gpus:
-            known = ", ".join(one.name for one in catalog.servers() if one.gpus)
-            raise ConfigError(f"{work.name} on {template.name}, which has no GPUs: name a server with some, {known}")
-        for flag, given, needs in (
+            names = ", ".join(server.name for server in catalog.servers() if server.gpus)
+            raise ConfigError(f"{work.name} needs GPUs; {template.name} has none, give --server with one of {names}")
+        for flag, setting, needs in (
             ("--model", self.model, work.model),
             ("--tokens", self.tokens, work.model),
             ("--message", self.message_bytes, work.sends),
             ("--rate", self.rate_per_s, work.sends),
         ):
-            if given not in ("", None) and not needs:
-                raise ConfigError(f"{flag} says nothing of {work.name}: {_takes(flag)}")
+            if setting not in ("", None) and not needs:
+                raise ConfigError(f"{flag} has no effect on {work.name}; it is for {_workloads_with(flag)}")
         for flag, value in (
             ("--rate", self.rate_per_s),
             ("--message", self.message_bytes),
@@ -130,15 +130,15 @@ class Case:
             ("--tokens", self.tokens),
         ):
             if value is not None and not value > 0:
-                raise ConfigError(f"{flag} {value:g} is not above 0: leave it out, or give more")
+                raise ConfigError(f"{flag} must be above 0, got {value:g}")
         if self.budget_usd is not None and self.cloud:
-            raise ConfigError("--budget is for a fabric that is bought, and in a --cloud none is: leave out one")
-        find_named("place of storage", self.storage, {one: one for one in STORAGE})
-        find_named("kind of team", self.team, {one: one for one in TEAMS})
+            raise ConfigError("--budget is for a fabric that is bought, and --cloud rents it; leave out one of them")
+        find_named("place of storage", self.storage, {name: name for name in STORAGE})
+        find_named("kind of team", self.team, {name: name for name in TEAMS})
         if self.storage != "none" and work.name not in ("training", "storage"):
-            raise ConfigError(f"--storage says nothing of {work.name}: it is for training and storage")
+            raise ConfigError(f"--storage has no effect on {work.name}; it is for training and storage")
         if work.name == "storage" and self.servers < 2:
-            raise ConfigError("storage of one server needs no fabric: give --servers 2 or more")
+            raise ConfigError("the storage workload needs a fabric; give --servers 2 or more")
 
     @property
     def work(self) -> Workload:
@@ -150,7 +150,7 @@ class Case:
 
     @property
     def per_server(self) -> int:
-        """Ranks: GPUs, or the server itself where it has none."""
+        """The ranks of a server: its GPUs, or 1 for a server without GPUs."""
         return self.template.gpus or 1
 
     @property
@@ -167,9 +167,9 @@ class Case:
 
     @property
     def trained(self) -> str:
-        """The model; unless it is given, one that fits on a single server if there is no other."""
-        alone = WORKLOADS["single-node"] if self.work.model and self.servers == 1 else self.work
-        return self.model or alone.model
+        """The model to train; by default one that fits if there is only one server."""
+        default = WORKLOADS["single-node"] if self.work.model and self.servers == 1 else self.work
+        return self.model or default.model
 
     def batch(self, seq: int) -> int:
         """Return the sequences of a step over all GPUs, each of `seq` tokens.
@@ -179,13 +179,13 @@ class Case:
         """
         if self.tokens is None:
             return self.sequences * self.gpus
-        wanted = self.tokens / seq
-        if wanted >= self.gpus:
-            return round(wanted / self.gpus) * self.gpus
+        sequences = self.tokens / seq
+        if sequences >= self.gpus:
+            return round(sequences / self.gpus) * self.gpus
         divisors = [n for n in range(1, self.gpus + 1) if self.gpus % n == 0]
-        return min(divisors, key=lambda n: abs(log(n / wanted)))
+        return min(divisors, key=lambda n: abs(log(n / sequences)))
 
 
-def _takes(flag: str) -> str:
-    names = [one.name for one in WORKLOADS.values() if (one.model if flag in ("--model", "--tokens") else one.sends)]
-    return f"it is for {', '.join(names)}"
+def _workloads_with(flag: str) -> str:
+    takes_model = flag in ("--model", "--tokens")
+    return ", ".join(work.name for work in WORKLOADS.values() if (work.model if takes_model else work.sends))

@@ -1,4 +1,4 @@
-"""What advice states and no engine can find: facts.toml."""
+"""Facts that no engine can compute (vendors, cloud offers, published advice), from facts.toml."""
 
 from __future__ import annotations
 

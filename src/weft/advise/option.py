@@ -1,6 +1,6 @@
-"""What could be bought: a fabric of the catalog between the servers, and a place for storage.
+"""The options: an interconnect of the catalog between the servers, and a network for storage.
 
-Work that speaks sockets gains nothing of RDMA: to it RoCE is Ethernet, and InfiniBand carries IP.
+Workloads that use sockets do not profit from RDMA: for them RoCE is plain Ethernet, and InfiniBand carries IP.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from weft.plan.size import size
 from weft.training.storage import constants
 
 ANSWERS = {"infiniband": "InfiniBand", "roce": "RoCE", "tcp": "Ethernet"}
-BESIDE = "eth-100-tcp"  # storage of its own, and the Ethernet that everybody has
-SOCKETS = "eth-400-tcp"  # as fast as Ethernet goes; IP over InfiniBand is the same kernel's, and timed as this
-_SERVERS_OF_STORAGE = 8  # of the job for each storage server
+BESIDE = "eth-100-tcp"  # for separate storage networks, and as the plain Ethernet option
+SOCKETS = "eth-400-tcp"  # the fastest Ethernet; IP over InfiniBand uses the same kernel stack and is timed like it
+_SERVERS_OF_STORAGE = 8  # compute servers for each storage server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,17 +43,17 @@ class Option:
 
 
 def options(case: Case) -> tuple[Option, ...]:
-    """InfiniBand as the server's adapters have it, Ethernet as fast or the fastest there is, TCP on 100G. For storage
-    also the mixed one."""
+    """Return the options: InfiniBand at the rate of the server's adapters, Ethernet at that rate or the fastest below,
+    and TCP on 100G; for the storage workload also InfiniBand with storage on Ethernet."""
     own = catalog.adapter(case.template.compute_adapter)
     fast = own_wire(case.template)
     slower = [
-        one
-        for one in catalog.interconnects()
-        if one.network == "roce" and not one.transport and _rate(one) <= own.rate_gbit_s
+        interconnect
+        for interconnect in catalog.interconnects()
+        if interconnect.network == "roce" and not interconnect.transport and _rate(interconnect) <= own.rate_gbit_s
     ]
     if fast.network != "infiniband" or not slower:
-        raise ConfigError(f"{case.server} has {own.name}: advice is for servers that take InfiniBand and RoCE")
+        raise ConfigError(f"{case.server} has {own.name}; give a --server with adapters for InfiniBand and RoCE")
     roce = max(slower, key=_rate)
     wires = (fast, roce if case.work.rdma else catalog.interconnect(SOCKETS), catalog.interconnect(BESIDE))
     if case.work.name != "storage" or case.storage != "none":
@@ -72,12 +72,12 @@ def storage_servers(servers: int) -> int:
 
 @cache
 def fabric_of(wire: Interconnect, server: str, servers: int, *, rails: bool = True) -> Fabric:
-    """As it is planned: rail-optimised where every GPU has an adapter, else a fat tree with one for each server."""
+    """Return the planned fabric: rail-optimised with one adapter for each GPU, else a fat tree with one per server."""
     return size(Request(servers=servers, server=server, fabric=wire.name, rails=None if rails else 1)).fabric
 
 
 def fabrics(option: Option, case: Case, servers: int) -> tuple[Fabric, ...]:
-    """All that is bought for so many servers of the job, theirs first; nothing for one alone."""
+    """Return the fabrics to buy for a number of compute servers, theirs first; none for a single server."""
     more = storage_servers(servers) if option.storage == "same" else 0
     if servers + more < 2:
         return ()

@@ -1,4 +1,4 @@
-"""The few things that must be known, asked on a terminal. Enter takes the default in brackets."""
+"""Questions on a terminal for the options of `weft advise`. Enter takes the default in brackets."""
 
 from __future__ import annotations
 
@@ -14,38 +14,43 @@ Say = Callable[[str], None]
 
 
 def ask(read: Read, say: Say) -> dict[str, Any]:
-    """Answers as the flags have them. An answer that cannot be is asked again; after the end of input none is."""
-    told: dict[str, Any] = {}
+    """Ask the questions and return the answers by option name. Repeat a question after an invalid answer; stop at end
+    of input."""
+    answers: dict[str, Any] = {}
     try:
         say("What do the servers do?")
-        for one in WORKLOADS.values():
-            say(f"  {one.name:12} {one.about}")
-        told["workload"] = _one(read, say, "Which", "training", lambda text: find_workload(text).name)
-        work = WORKLOADS[told["workload"]]
+        for workload in WORKLOADS.values():
+            say(f"  {workload.name:12} {workload.about}")
+        answers["workload"] = _ask_one(read, say, "Which", "training", lambda text: find_workload(text).name)
+        work = WORKLOADS[answers["workload"]]
         if work.name == "web":
-            told["servers"] = _one(read, say, "How many servers", "32", _count)
+            answers["servers"] = _ask_one(read, say, "How many servers", "32", _count)
         else:
-            told["gpus"] = _one(read, say, "How many GPUs, 8 in a DGX H100", "1024" if work.model else "256", _count)
+            answers["gpus"] = _ask_one(
+                read, say, "How many GPUs, 8 in a DGX H100", "1024" if work.model else "256", _count
+            )
         if work.model:
-            told["model"] = _one(read, say, "Which model", work.model, _model)
+            answers["model"] = _ask_one(read, say, "Which model", work.model, _model)
         if work.sends:
             size, rate = _short(work.message_bytes), f"{work.rate_per_s:g}"
-            told["message_bytes"] = _one(read, say, f"Bytes of {work.sends}", size, _size)
-            told["rate_per_s"] = _one(read, say, "How often in a second of computing", rate, _number)
+            answers["message_bytes"] = _ask_one(read, say, f"Bytes of {work.sends}", size, _size)
+            answers["rate_per_s"] = _ask_one(read, say, "How often per second of computing", rate, _number)
         if work.name == "training":
-            told["storage"] = _one(read, say, f"Checkpoints go to storage: {', '.join(STORAGE)}", "none", _of(STORAGE))
-        told["cloud"] = _one(read, say, "Rented in a cloud, yes or no", "no", _yes)
-        if not told["cloud"]:
-            budget = _one(read, say, "Budget for the fabric in USD, 3M, or none", "none", _budget)
-            told |= {"budget_usd": budget} if budget else {}
-        team = _one(read, say, "What does the team know: infiniband, ethernet or both", "both", _team)
-        told |= {"team": team} if team else {}
+            answers["storage"] = _ask_one(
+                read, say, f"Checkpoints go to storage: {', '.join(STORAGE)}", "none", _of(STORAGE)
+            )
+        answers["cloud"] = _ask_one(read, say, "Rented in a cloud, yes or no", "no", _yes)
+        if not answers["cloud"]:
+            budget = _ask_one(read, say, "Budget for the fabric in USD, 3M, or none", "none", _budget)
+            answers |= {"budget_usd": budget} if budget else {}
+        team = _ask_one(read, say, "What does the team know: infiniband, ethernet or both", "both", _team)
+        answers |= {"team": team} if team else {}
     except EOFError:
         say("")
-    return told
+    return answers
 
 
-def _one(read: Read, say: Say, question: str, default: str, check: Callable[[str], Any]) -> Any:
+def _ask_one(read: Read, say: Say, question: str, default: str, check: Callable[[str], Any]) -> Any:
     while True:
         text = read(f"{question} [{default}]: ").strip() or default
         try:
@@ -54,13 +59,13 @@ def _one(read: Read, say: Say, question: str, default: str, check: Callable[[str
             say(f"  {error}")
 
 
-def _of(known: tuple[str, ...]) -> Callable[[str], str]:
-    return lambda text: find_named("answer", text, {one: one for one in known})
+def _of(choices: tuple[str, ...]) -> Callable[[str], str]:
+    return lambda text: find_named("answer", text, {choice: choice for choice in choices})
 
 
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or not int(text):
-        raise ConfigError(f"{text!r} is no number above 0: write 256")
+        raise ConfigError(f"{text!r} is not a number above 0; write 256")
     return int(text)
 
 
@@ -98,4 +103,4 @@ def _budget(text: str) -> str:
 
 
 def _team(text: str) -> str:
-    return "" if text == "both" else find_named("answer", text, {one: one for one in TEAMS if one})
+    return "" if text == "both" else find_named("answer", text, {team: team for team in TEAMS if team})

@@ -1,4 +1,4 @@
-"""Advice as `--json` prints it."""
+"""The advice as `--json` prints it."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from typing import Any
 
 from weft.advise.advice import Advice
 from weft.advise.case import Case
-from weft.advise.words import cloud, headline, reasons, trust, vendor_risk
+from weft.advise.formatting import cloud, headline, reasons, trust, vendor_risk
 from weft.version import __version__
 
 
-def report(found: Advice) -> dict[str, Any]:
-    case, best = found.case, found.verdict.best
+def report(advice: Advice) -> dict[str, Any]:
+    case, best = advice.case, advice.verdict.best
     return {
         "weft": __version__,
-        "answer": found.answer,
+        "answer": advice.answer,
         "take": best.option.name if best else None,
-        "fastest": found.verdict.fastest.option.name,
-        "headline": headline(found),
-        "reasons": list(reasons(found)),
+        "fastest": advice.verdict.fastest.option.name,
+        "headline": headline(advice),
+        "reasons": list(reasons(advice)),
         "unit": case.work.unit,
-        "counted": found.counted,
-        "fabrics": [row.report() for row in found.rows],
-        "left_out": found.left_out,
-        "flips": [flip.report() for flip in found.flips],
-        "vendor_risk": vendor_risk(found),
-        "cloud": cloud(found) if case.cloud else None,
-        "said_elsewhere": [asdict(one) for one in found.said],
-        "trust": trust(found),
-        "options": _asked(case),
+        "counted": advice.counted,
+        "fabrics": [row.report() for row in advice.rows],
+        "left_out": advice.left_out,
+        "flips": [flip.report() for flip in advice.flips],
+        "vendor_risk": vendor_risk(advice),
+        "cloud": cloud(advice) if case.cloud else None,
+        "published_advice": [asdict(published) for published in advice.published],
+        "trust": trust(advice),
+        "options": _options_of(case),
         "seed": case.seed,
     }
 
 
-def _asked(case: Case) -> dict[str, Any]:
+def _options_of(case: Case) -> dict[str, Any]:
     own = {"gpus": case.gpus, "message_bytes": case.bytes_sent, "rate_per_s": case.rate, "model": case.trained}
-    kept = ("workload", "servers", "server", "storage", "budget_usd", "cloud", "team", "sequences", "tokens")
-    return {name: getattr(case, name) for name in kept} | own
+    names = ("workload", "servers", "server", "storage", "budget_usd", "cloud", "team", "sequences", "tokens")
+    return {name: getattr(case, name) for name in names} | own

@@ -1,9 +1,9 @@
-"""Fabric by fabric: how long, how much of it waiting, what it costs to buy, and what a unit of work costs.
+"""One row for each fabric: time, waiting, price, and the cost of a unit of work.
 
     cost of a unit = (servers + fabric, bought and powered over their years) / years x seconds of a unit
 
-Bands count by their middles. Which cards are bought beside those that a server is sold with is the bill's to say. In a
-cloud nobody buys a fabric: a server costs the same with each.
+Price bands count by their middles. The bill decides which cards are bought in addition to those that servers include.
+In a cloud no fabric is bought, and servers cost the same with each.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from weft.advise.case import Case
 from weft.advise.option import Option, fabrics, options
 from weft.advise.train import Training
-from weft.advise.works import Messages, Progress, Storage, Timed, Work, is_one_leaf
+from weft.advise.workloads import Messages, Progress, Storage, Timed, Work, is_one_leaf
 from weft.errors import ConfigError
 from weft.fabric.prices import Band
 from weft.plan.bill import Bill, Item, bill_of, server_item
@@ -31,13 +31,13 @@ def middle(band: Band) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One option at one point."""
+    """An option at one point: time, price, power and cost."""
 
     option: Option
     timed: Timed
-    price: Band  # of the fabric
-    power_w: float | None  # None: what its switches draw is not known
-    unit_usd: float  # what one of what is counted costs
+    price: Band
+    power_w: float | None  # None: the power of the switches is unknown
+    unit_usd: float  # cost of a unit of work
 
     @property
     def price_usd(self) -> float:
@@ -48,7 +48,7 @@ class Row:
         return self.timed.seconds
 
     def report(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the row as `--json` prints it."""
         return {
             "fabric": self.option.name,
             "answer": self.option.answer,
@@ -64,19 +64,19 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """The case, or one near it."""
+    """A point to decide at: the case, or a changed one."""
 
     case: Case
-    infiniband: float = 1.0  # what InfiniBand costs, times what its bill says
-    risk: float = 0.0  # chance that the only vendor leaves: so much of another bill
+    infiniband: float = 1.0  # factor on the price of InfiniBand
+    risk: float = 0.0  # probability that the only vendor leaves and the fabric is bought again
 
 
 class Bench:
-    """Runs every option once, at the case; closed forms elsewhere, fitted to those runs."""
+    """A test bench that runs every option at the case, and uses closed forms fitted to those runs elsewhere."""
 
     def __init__(self, case: Case, progress: Progress | None = None) -> None:
         self.case, self.work = case, _work(case, progress)
-        self._servers(case)  # which must have a price, before anything runs
+        self._servers(case)  # raises without a price, before anything runs
         self._bills: dict[tuple[Option, int], tuple[Bill, ...]] = {}
         self.left_out = {option: why for option in options(case) if (why := self._refused(option, case))}
         self._run: dict[Option, Timed] = {}
@@ -90,17 +90,17 @@ class Bench:
             self._fit[option] = self._run[option].seconds / self.work.guess(option, case).seconds
 
     def rows(self, point: Point | None = None) -> tuple[Row, ...]:
-        """Of the case as it was run; of another point in closed form."""
+        """Return the rows at the case from its runs, or at another point in closed form."""
         at = point or Point(case=self.case)
         why = {option: self._refused(option, at.case) for option in options(self.case)}
-        there = [option for option in why if not why[option]]
-        if not there:
-            raise ConfigError(f"{at.case.servers:,} servers are more than any of the fabrics joins: {why.popitem()[1]}")
-        times = _freely({option: self._timed(option, at.case) for option in there})
-        return tuple(self._row(option, at, times[option]) for option in there)
+        feasible = [option for option in why if not why[option]]
+        if not feasible:
+            raise ConfigError(f"{at.case.servers:,} servers are too many for every fabric: {why.popitem()[1]}")
+        times = _with_common_free_time({option: self._timed(option, at.case) for option in feasible})
+        return tuple(self._row(option, at, times[option]) for option in feasible)
 
     def _refused(self, option: Option, case: Case) -> str:
-        """Why so many servers cannot be cabled with it."""
+        """Return why this many servers cannot be cabled with an option; empty if they can."""
         try:
             fabrics(option, case, case.servers)
         except ConfigError as error:
@@ -111,15 +111,15 @@ class Bench:
         if _same_work(case, self.case):
             return self._run[option]
         guess = self.work.guess(option, case)
-        crowds_alike = is_one_leaf(option.wire, case) == is_one_leaf(option.wire, self.case)
-        fit = self._fit.get(option, 1.0) if crowds_alike else 1.0
+        same_congestion = is_one_leaf(option.wire, case) == is_one_leaf(option.wire, self.case)
+        fit = self._fit.get(option, 1.0) if same_congestion else 1.0
         return replace(guess, seconds=max(guess.free_s, guess.seconds * fit))
 
     # -- money --------------------------------------------------------------------------------------------------------
 
     @cached_property
     def _site(self) -> Upkeep:
-        """Its years and its electricity."""
+        """The years of use and the price of electricity."""
         return upkeep(Bill(items=()), self.case.prices)
 
     def _row(self, option: Option, at: Point, timed: Timed) -> Row:
@@ -127,17 +127,17 @@ class Bench:
         one_vendor = option.wire.network == "infiniband"
         times, risk = (at.infiniband, at.risk) if one_vendor else (1.0, 0.0)
         own = [_times(item, times) for bill in bills[:1] for item in bill.items]
-        others = [item for bill in bills[1:] for item in bill.items]
-        whole = Bill(items=(*own, *others), servers=(self._servers(at.case),))
+        beside = [item for bill in bills[1:] for item in bill.items]
+        whole = Bill(items=(*own, *beside), servers=(self._servers(at.case),))
         again = sum((item.total for item in own), _NOTHING) * risk
-        each_s = middle(self._kept(whole, again)) / (self._site.years * YEAR_S)
-        unit_usd = each_s * timed.seconds / self.work.made(at.case)
+        each_s = middle(self._cost_over_years(whole, again)) / (self._site.years * YEAR_S)
+        unit_usd = each_s * timed.seconds / self.work.units_of_work(at.case)
         unknown = any(item.kind == "switch" for item in whole.powerless)
         power_w = None if unknown else whole.power_w
         return Row(option=option, timed=timed, price=whole.total + again, power_w=power_w, unit_usd=unit_usd)
 
-    def _kept(self, whole: Bill, again: Band) -> Band:
-        """With the servers, and what is paid again. What a plain server draws is not known, and not in it."""
+    def _cost_over_years(self, whole: Bill, again: Band) -> Band:
+        """Return the cost of servers, fabric, repurchase and power over the years; unknown server power is left out."""
         capital, drawn_w = whole.cluster, whole.cluster_w
         assert capital is not None  # all of it has a price
         if drawn_w is None:
@@ -147,11 +147,11 @@ class Bench:
     def _bills_of(self, option: Option, servers: int) -> tuple[Bill, ...]:
         key = option, servers
         if key not in self._bills:
-            made = tuple(bill_of(one, self.case.prices) for one in fabrics(option, self.case, servers))
-            unknown = [str(item) for bill in made for item in bill.missing if item.kind != "cable"]
+            bills = tuple(bill_of(fabric, self.case.prices) for fabric in fabrics(option, self.case, servers))
+            unknown = [str(item) for bill in bills for item in bill.missing if item.kind != "cable"]
             if unknown:
-                raise ConfigError(f"{option.name}: {', '.join(unknown)} have no price: give them in a file, --prices")
-            self._bills[key] = made
+                raise ConfigError(f"{option.name}: no price for {', '.join(unknown)}; give a file with --prices")
+            self._bills[key] = bills
         return self._bills[key]
 
     def _servers(self, case: Case) -> Item:
@@ -160,8 +160,8 @@ class Bench:
             name = item.name.partition("+")[0].rpartition("/")[2]
             line = f'"{name}" = {{ usd = [250_000, 300_000], source = "offer", date = 2026-11-02 }}'
             raise ConfigError(
-                f"{case.server} has no price, and what a unit of work costs leans on it: give one in a file, "
-                f"--prices mine.toml, with a line such as {line}"
+                f"{case.server} has no price, which the cost of a unit of work needs; give one by --prices mine.toml, "
+                f"in a line such as {line}"
             )
         return item
 
@@ -173,15 +173,16 @@ def _times(item: Item, times: float) -> Item:
     return replace(item, price=replace(price, low_usd=times * price.low_usd, high_usd=times * price.high_usd))
 
 
-def _same_work(one: Case, other: Case) -> bool:
+def _same_work(case: Case, other: Case) -> bool:
     return all(
-        getattr(one, name) == getattr(other, name)
+        getattr(case, name) == getattr(other, name)
         for name in ("servers", "sequences", "tokens", "bytes_sent", "rate", "storage")
     )
 
 
-def _freely(times: dict[Option, Timed]) -> dict[Option, Timed]:
-    """What nobody's waiting would take is the same on each: a layout that spares the network is the network's price."""
+def _with_common_free_time(times: dict[Option, Timed]) -> dict[Option, Timed]:
+    """Set the shortest time without waiting for all options: avoiding a slow network by another layout counts as
+    waiting."""
     free_s = min(timed.free_s for timed in times.values())
     return {option: replace(timed, free_s=free_s) for option, timed in times.items()}
 

@@ -1,12 +1,13 @@
-"""The rule that makes an answer of rows. It is all that there is:
+"""The complete rule that turns rows into an answer:
 
-1. What costs more than the budget is left out, by the middle of its band.
-2. A unit of work costs least on one of the others. Those within 5 % of it cost the same, as far as a model can tell:
-   weft's training steps are 7 % off published ones in the mean, its collectives 9 %.
-3. Of those, one that is cheaper to buy and not more than 5 % slower makes another needless.
-4. If more than one is left, it is either of them: one is faster, the other cheaper. What the team knows comes first.
+1. Drop fabrics that cost more than the budget, by the middle of their price band.
+2. Find the lowest cost of a unit of work. Fabrics within 5 % of it count as equal, because the model cannot tell them
+   apart: weft's training steps are 7 % off published ones in the mean, its collectives 9 %.
+3. Of these, drop a fabric if another one is cheaper to buy and at most 5 % slower.
+4. If several remain, any of them will do: one is faster, another cheaper. The one that the team knows comes first.
 
-Vendor risk is not in it. It has a line of its own, and `flips` says from which weight on it would change the answer.
+Vendor risk is not part of the rule. It is reported separately, with the probability at which it would change the answer
+(`sensitivity`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ NOTHING = "none can be paid"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The rows that are left, the one to take first; none where the budget pays for nothing."""
+    """The remaining rows, the recommended one first; empty if the budget pays for no fabric."""
 
     chosen: tuple[Row, ...]
     too_dear: tuple[Row, ...]
@@ -31,7 +32,7 @@ class Verdict:
 
     @property
     def answer(self) -> str:
-        """InfiniBand, RoCE, Ethernet, or either of some."""
+        """The answer: InfiniBand, RoCE, Ethernet, or "either A or B"."""
         names = sorted({row.option.answer for row in self.chosen})
         if not names:
             return NOTHING
@@ -47,13 +48,13 @@ def decide(rows: Sequence[Row], case: Case) -> Verdict:
     paid = [row for row in rows if row.price_usd <= budget]
     least = min((row.unit_usd for row in paid), default=0.0)
     equal = [row for row in paid if row.unit_usd <= least * (1 + TIE)]
-    order = {id(row): (row.price_usd, -place) for place, row in enumerate(rows)}  # among equals, the plainer
+    order = {id(row): (row.price_usd, -place) for place, row in enumerate(rows)}  # a tie goes to the later, simpler row
     left = [
         row
         for row in equal
-        if not any(order[id(one)] < order[id(row)] and one.seconds <= row.seconds * (1 + TIE) for one in equal)
+        if not any(order[id(other)] < order[id(row)] and other.seconds <= row.seconds * (1 + TIE) for other in equal)
     ]
-    left.sort(key=lambda row: (not _known(row, case.team), order[id(row)]))
+    left.sort(key=lambda row: (not _is_known_to_team(row, case.team), order[id(row)]))
     return Verdict(
         chosen=tuple(left),
         too_dear=tuple(row for row in rows if row.price_usd > budget),
@@ -61,5 +62,5 @@ def decide(rows: Sequence[Row], case: Case) -> Verdict:
     )
 
 
-def _known(row: Row, team: str) -> bool:
+def _is_known_to_team(row: Row, team: str) -> bool:
     return bool(team) and (row.option.wire.network == "infiniband") == (team == "infiniband")

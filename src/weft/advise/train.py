@@ -1,4 +1,4 @@
-"""Training as work: the fastest layout that each fabric has, run by flows; in closed form at other points."""
+"""The training workload: the fastest layout on each fabric, simulated as flows; in closed form at other points."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cached_property
 
 from weft.advise.case import Case
 from weft.advise.option import Option, fabric_of
-from weft.advise.works import Progress, Timed, Work, ideal_of, store_of, transfer_s
+from weft.advise.workloads import Progress, Timed, Work, ideal_of, store_of, transfer_s
 from weft.collectives.cluster import from_server
 from weft.collectives.interconnect import options_of, template_of
 from weft.errors import ConfigError
@@ -23,12 +23,12 @@ from weft.training.step import Step, run_step
 from weft.training.storage import checkpoint_bytes
 from weft.training.transformer import Transformer, find
 
-CHECKPOINT_EVERY_S = 1_800  # the job waits while one is written
-_SHORTLIST = 8  # layouts of a search that are tried at other points, each cut in a way of its own
+CHECKPOINT_EVERY_S = 1_800  # the job waits while a checkpoint is written
+_SHORTLIST = 8  # layouts of a search to try at other points, each with different tp, pp and ZeRO stage
 
 
 class Training(Work):
-    """Layouts are searched over RDMA and over TCP, which want other ones; each fabric takes the best of its kind."""
+    """The training workload. Layouts are searched once over RDMA and once over TCP, which prefer different ones."""
 
     def __init__(self, case: Case, progress: Progress | None = None) -> None:
         super().__init__(case)
@@ -64,15 +64,15 @@ class Training(Work):
             written_s = transfer_s(option, case, float(sizes.sum()), float(sizes.max()), "write_gbyte_s")
         return self._timed(step, case, written_s)
 
-    def made(self, case: Case) -> float:
+    def units_of_work(self, case: Case) -> float:
         return float(case.batch(self.transformer.seq) * self.transformer.seq) / 1e9
 
     def _job(self, case: Case) -> Case:
-        """Where a job never leaves its server, one of them tells of all."""
+        """Return the case of one job: a single server if jobs stay within a server."""
         return replace(case, servers=1) if case.work.name == "single-node" else case
 
     def _site(self, option: Option, case: Case) -> Site:
-        """The fabric that is billed."""
+        """Return the site with the fabric that is billed."""
         fabric = fabric_of(option.wire, case.server, case.servers)
         return Site(
             name=option.wire.name,
@@ -89,7 +89,7 @@ class Training(Work):
         return Timed(seconds=step.step_s * (1 + written_s / CHECKPOINT_EVERY_S), free_s=free.step_s)
 
     def _fastest(self, option: Option, case: Case) -> Step:
-        """In closed form, of the layouts that divide and fit there."""
+        """Return the fastest step in closed form, over the layouts that divide and fit there."""
         point = option, case.servers, case.batch(self.transformer.seq)
         if point not in self._steps:
             self._steps[point] = self._fastest_of(option, case)
@@ -106,37 +106,37 @@ class Training(Work):
         return min(steps, key=lambda step: step.step_s)
 
     def _layouts(self, option: Option, case: Case) -> list[Layout]:
-        """The shortlist of the first point, the case itself, cut to another size; where none fits, a search there."""
+        """Return the shortlist of the case scaled to this point; search again where none of it fits."""
         over_tcp = option.wire.network == "tcp"
         point = over_tcp, case.servers, case.batch(self.transformer.seq)
         if point not in self._found:
-            here = self._cut(self._shortlist.get(over_tcp, []), case)
-            self._found[point] = here or self._search(option, case)
+            fitting = self._cut(self._shortlist.get(over_tcp, []), case)
+            self._found[point] = fitting or self._search(option, case)
             self._shortlist.setdefault(over_tcp, self._found[point])
         return self._found[point]
 
     def _cut(self, layouts: list[Layout], case: Case) -> list[Layout]:
-        made = []
+        fitting = []
         for layout in layouts:
             try:
-                one = replace(layout, gpus=case.gpus, global_batch=case.batch(self.transformer.seq))
-                check(one, self.transformer)
+                cut = replace(layout, gpus=case.gpus, global_batch=case.batch(self.transformer.seq))
+                check(cut, self.transformer)
             except ConfigError:
                 continue
-            if footprint(one, self.transformer).fits(self.gpu.entry.memory_gbyte):
-                made.append(one)
-        return made
+            if footprint(cut, self.transformer).fits(self.gpu.entry.memory_gbyte):
+                fitting.append(cut)
+        return fitting
 
     def _search(self, option: Option, case: Case) -> list[Layout]:
-        """The best of each way to cut it: the first is what `weft plan --train` finds there."""
+        """Return the best layout for each tp, pp and ZeRO stage; the first is the one of `weft plan --train`."""
         if self._progress is not None:
             self._progress(f"layouts of {self.transformer.name} on {case.gpus:,} GPUs, {option.wire.name}")
-        given = {"global_batch": case.batch(self.transformer.seq), "seq": self.transformer.seq}
+        fixed = {"global_batch": case.batch(self.transformer.seq), "seq": self.transformer.seq}
         ways: dict[tuple[int, int, int], Layout] = {}
         try:
-            fitting = search(self.transformer, self._site(option, case), given)
+            fitting = search(self.transformer, self._site(option, case), fixed)
         except ConfigError as error:
-            raise ConfigError(f"{error}\n  Or name a smaller model, --model.") from error
-        for found in fitting:
-            ways.setdefault((found.layout.tp, found.layout.pp, found.layout.zero), found.layout)
+            raise ConfigError(f"{error}\n  Or give a smaller --model.") from error
+        for candidate in fitting:
+            ways.setdefault((candidate.layout.tp, candidate.layout.pp, candidate.layout.zero), candidate.layout)
         return list(ways.values())[:_SHORTLIST]

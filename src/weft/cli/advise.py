@@ -154,7 +154,7 @@ _HEADS = ("fabric", "time of one {}", "lost to the network %", "fabric USD", "US
 
 
 def _print(found: Advice) -> None:
-    from weft.advise import words
+    from weft.advise import formatting
 
     out = console()
 
@@ -164,19 +164,19 @@ def _print(found: Advice) -> None:
         wide = out.width if out.is_terminal else len(before + text)
         out.print(fill(text, wide, initial_indent=before, subsequent_indent=later), markup=False)
 
-    say(words.headline(found))
-    say(f"For {words.asked(found)}.", "  ")
-    for reason in words.reasons(found):
+    say(formatting.headline(found))
+    say(f"For {formatting.describe_case(found)}.", "  ")
+    for reason in formatting.reasons(found):
         say(reason, "  - ")
     out.print(table("", _heads(found), _rows(found)))
     say("When the answer would change, one thing at a time:")
     out.print(table("", ("if", "then", "where"), [_flip(flip) for flip in found.flips]))
-    say(f"Vendor risk, which is not in the answer: {words.vendor_risk(found)}")
+    say(f"Vendor risk, which is not in the answer: {formatting.vendor_risk(found)}")
     if found.case.cloud:
-        say(words.cloud(found))
-    for one in found.said:
-        say(f"Said elsewhere: {words.elsewhere(found, one)}")
-    say(f"How far to trust it: {words.trust(found)} Seed {found.case.seed}.")
+        say(formatting.cloud(found))
+    for one in found.published:
+        say(f"Said elsewhere: {formatting.compare_with_published(found, one)}")
+    say(f"How far to trust it: {formatting.trust(found)} Seed {found.case.seed}.")
 
 
 def _heads(found: Advice) -> list[str]:
@@ -184,7 +184,7 @@ def _heads(found: Advice) -> list[str]:
 
 
 def _rows(found: Advice) -> list[tuple[Cell, ...]]:
-    from weft.advise.words import price_usd
+    from weft.advise.formatting import price_usd
 
     taken = [row.option for row in found.verdict.chosen]
     return [
@@ -210,4 +210,4 @@ def _time(row: Row) -> str:
 
 
 def _flip(flip: Any) -> tuple[Cell, ...]:
-    return flip.by, flip.answer or "the same", flip.shown
+    return flip.by, flip.answer or "the same", flip.where

@@ -1,4 +1,4 @@
-"""What work takes on each fabric: closed forms, runs beside them, and what sends nothing."""
+"""Workloads on each fabric: closed forms, simulated runs, and workloads without messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.advise.case import Case
 from weft.advise.option import fabrics, options
 from weft.advise.rows import Bench
 from weft.advise.rule import decide
-from weft.advise.works import Messages, Storage, ideal_of, routed
+from weft.advise.workloads import Messages, Storage, ideal_of, routed
 from weft.collectives.interconnect import options_of
 from weft.collectives.network import Pattern
 from weft.collectives.osu import bench
@@ -33,8 +33,8 @@ def test_mpi_waits_as_long_as_weft_osu_prints():
             assert 1e6 * Messages(case).guess(option, case).seconds - 1000 == pytest.approx(row.value, rel=0.25)
 
 
-def test_sockets_gain_nothing_of_rdma():
-    """InfiniBand carries IP, and the same kernel takes its time."""
+def test_socket_workloads_do_not_profit_from_rdma():
+    """InfiniBand carries IP through the same kernel stack."""
     for workload in ("batch", "web"):
         case = Case(workload=workload, servers=4, server="host")
         times = [Messages(case).run(option).seconds for option in options(case)]
@@ -46,7 +46,7 @@ def test_sockets_gain_nothing_of_rdma():
         assert decide(Bench(case).rows(), case).answer == "Ethernet"
 
 
-def test_storage_on_ethernet_holds_up_compute_on_infiniband():
+def test_storage_on_ethernet_delays_compute_on_infiniband():
     """A storage server reads 90 GB/s from its disks, and two adapters of 100G carry 25 of them."""
     case = Case(workload="storage", servers=8)
     same, mixed, roce, ethernet = options(case)
@@ -59,7 +59,7 @@ def test_storage_on_ethernet_holds_up_compute_on_infiniband():
     assert times[ethernet] > times[roce]
 
 
-def test_a_fabric_that_cannot_join_so_many_is_left_out_and_named(monkeypatch):
+def test_fabric_too_small_for_the_servers_is_left_out_with_its_reason(monkeypatch):
     def refuse(option, case, servers):
         if option.answer == "Ethernet":
             raise ConfigError(f"{servers} servers do not fit")
@@ -71,12 +71,12 @@ def test_a_fabric_that_cannot_join_so_many_is_left_out_and_named(monkeypatch):
     assert [row.option.answer for row in bench.rows()] == ["InfiniBand", "RoCE"]
 
 
-def test_training_on_one_server_has_a_model_that_fits_there():
+def test_default_model_fits_on_a_single_server():
     case = Case(servers=1)
     assert case.trained == "llama3-8b"
     found = Bench(case).rows()
     assert {row.price_usd for row in found} == {0.0}
-    with pytest.raises(ConfigError, match="Or name a smaller model, --model"):
+    with pytest.raises(ConfigError, match="Or give a smaller --model"):
         Bench(Case(servers=1, model="llama3-70b"))
 
 
@@ -84,15 +84,15 @@ def test_training_on_one_server_has_a_model_that_fits_there():
     ("servers", "tokens", "sequences"),
     [(2048, 16e6, 2048), (1250, 16e6, 2000), (4, 1e6, 128), (4, 8192, 1), (4, 1, 1), (3, 20 * 8192, 24)],
 )
-def test_a_batch_in_tokens_is_whole_sequences_that_the_gpus_divide_evenly(servers, tokens, sequences):
+def test_batch_in_tokens_is_rounded_to_sequences_that_divide_over_the_gpus(servers, tokens, sequences):
     """16 M tokens are 1,953 sequences of 8,192: one for every eighth of 16,384 GPUs, every fifth of 10,000."""
     case = Case(servers=servers, tokens=tokens)
     assert case.batch(8192) == sequences
     assert case.gpus % sequences == 0 or sequences % case.gpus == 0
 
 
-def test_fewer_tokens_a_step_lose_more_of_it_to_the_network():
-    """The batch stays as large when servers are added; a batch for each GPU grows with them."""
+def test_smaller_batches_lose_a_larger_share_to_the_network():
+    """A batch in tokens stays the same when servers are added; a batch per GPU grows with them."""
     by_gpu, by_tokens = Case(servers=32, model="gpt-7.5b"), Case(servers=32, model="gpt-7.5b", tokens=256 * 2048)
     assert (by_gpu.batch(2048), by_tokens.batch(2048)) == (512, 256)
     assert replace(by_tokens, servers=64).batch(2048) == 256
@@ -110,20 +110,20 @@ def test_one_server_needs_no_fabric():
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options_given", "error"),
     [
-        ({"workload": "mpi", "model": "llama3-8b"}, "--model says nothing of mpi"),
-        ({"message_bytes": 8}, "--message says nothing of training: it is for mpi, storage, batch, web"),
-        ({"server": "host"}, "training on host, which has no GPUs"),
-        ({"workload": "web", "storage": "same"}, "--storage says nothing of web"),
-        ({"servers": 4096}, "32,768 GPUs: advice goes up to 16,384"),
-        ({"workload": "mpi", "rate_per_s": 0.0}, "--rate 0 is not above 0"),
-        ({"sequences": 0}, "--batch 0 is not above 0"),
+        ({"workload": "mpi", "model": "llama3-8b"}, "--model has no effect on mpi"),
+        ({"message_bytes": 8}, "--message has no effect on training; it is for mpi, storage, batch, web"),
+        ({"server": "host"}, "training needs GPUs; host has none"),
+        ({"workload": "web", "storage": "same"}, "--storage has no effect on web"),
+        ({"servers": 4096}, "32,768 GPUs are too many; give at most 16,384"),
+        ({"workload": "mpi", "rate_per_s": 0.0}, "--rate must be above 0, got 0"),
+        ({"sequences": 0}, "--batch must be above 0, got 0"),
         ({"workload": "mpy"}, "no workload 'mpy'; did you mean mpi"),
         ({"cloud": True, "budget_usd": 1.0}, "--budget is for a fabric that is bought"),
         ({"workload": "mpi", "server": "host-opa100"}, "host-opa100 has 100HFA016"),
     ],
 )
-def test_what_makes_no_sense_is_named(given, said):
-    with pytest.raises(ConfigError, match=said):
-        options(Case(**{"servers": 4} | given))
+def test_wrong_options_are_refused_with_a_reason(options_given, error):
+    with pytest.raises(ConfigError, match=error):
+        options(Case(**{"servers": 4} | options_given))

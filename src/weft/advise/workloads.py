@@ -1,7 +1,7 @@
-"""How long a unit of work takes on a fabric, and how long it would where nobody waits for another server.
+"""The time of a unit of work on a fabric, with and without waiting for other servers.
 
-`run` is over the routes of the fabric that would be built: flows, or what the busiest link lets through. `guess` is a
-closed form, every adapter at its rate: for other points than the one that is asked about.
+`run` simulates the routes of the planned fabric, with flows or by its busiest link. `guess` is a closed form with every
+adapter at line rate, for points other than the case itself.
 """
 
 from __future__ import annotations
@@ -33,40 +33,42 @@ from weft.sim.perftest import prepare
 from weft.training.storage import Store, beside, constants, sharing
 from weft.units import gbyte_s
 
-MEASURED_SERVERS = 512  # more are not run message by message: it takes minutes
+MEASURED_SERVERS = 512  # above it closed forms are used: simulating every message takes minutes
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    seconds: float  # of a unit
-    free_s: float  # of it if nobody waited for another server
-    band_s: tuple[float, float] | None = None  # nine of ten are in between; None: nobody published its like
+    """The time of a unit of work."""
+
+    seconds: float
+    free_s: float  # without waiting for other servers
+    band_s: tuple[float, float] | None = None  # 90 % interval; None without published runs to compare with
 
     @property
     def waits(self) -> float:
-        """Share of the time."""
+        """The share of the time spent waiting for the network."""
         return max(0.0, 1 - self.free_s / self.seconds)
 
 
 class Work(ABC):
-    """Of one case."""
+    """A workload of one case."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
 
     @abstractmethod
     def run(self, option: Option) -> Timed:
-        """On the servers of the case."""
+        """Return the time on the servers of the case."""
 
     @abstractmethod
     def guess(self, option: Option, case: Case) -> Timed:
-        """At a point near it."""
+        """Return the time at another point, in closed form."""
 
     @abstractmethod
-    def made(self, case: Case) -> float:
-        """How many of what is counted a unit makes."""
+    def units_of_work(self, case: Case) -> float:
+        """Return the work items completed per unit, in the scale that costs are reported in."""
 
 
 # -- networks ---------------------------------------------------------------------------------------------------------
@@ -82,7 +84,7 @@ def _routed(wire: Interconnect, server: str, servers: int, rails: bool) -> Fabri
 
 
 def cluster_of(wire: Interconnect, case: Case) -> Cluster:
-    """As NCCL sees it; a server without GPUs is one of its own."""
+    """Return the cluster as NCCL sees it; a server without GPUs counts as one rank."""
     card = case.template.card_for(wire)
     if case.work.rdma and case.template.gpus:
         return from_server(case.template.equipped(card).name, nodes=case.servers)
@@ -90,15 +92,15 @@ def cluster_of(wire: Interconnect, case: Case) -> Cluster:
 
 
 def ideal_of(wire: Interconnect, case: Case) -> Networks:
-    """Without flaws, with as many switches between servers as that many servers need."""
+    """Return ideal networks with the number of switch hops that this many servers need."""
     switches = 1
     if not is_one_leaf(wire, case):
         tiers = int(levels(fabric_of(wire, case.server, case.servers, rails=case.work.rdma)).max())
         switches = 2 * tiers - 1
     carrier = _carrier(wire, case)
-    one = cluster_of(carrier, case)
+    cluster = cluster_of(carrier, case)
     return ideal_networks(
-        one,
+        cluster,
         network=carrier.network,
         speed=carrier.speed,
         transport=carrier.transport,
@@ -108,22 +110,22 @@ def ideal_of(wire: Interconnect, case: Case) -> Networks:
 
 
 def is_one_leaf(wire: Interconnect, case: Case) -> bool:
-    """One switch between any two servers: of each rail, or of all."""
+    """Return whether one leaf switch (per rail) joins all servers."""
     ports = catalog.switch(wire.switch).ports
     return case.servers <= (ports // 2 if case.work.rdma else ports)
 
 
 def _carrier(wire: Interconnect, case: Case) -> Interconnect:
-    """By whose rules messages go: sockets over InfiniBand are timed as TCP."""
+    """Return the interconnect that times the messages: sockets over InfiniBand are timed as TCP."""
     return wire if case.work.rdma or wire.network == "tcp" else catalog.interconnect(SOCKETS)
 
 
 def measured(option: Option, case: Case) -> Networks:
-    """Over the fabric's routes, while all servers send."""
+    """Return networks measured over the fabric's routes while all servers send."""
     wire, ranks = _placed(option, case)
-    found = measure(ranks, options_of(wire, case.seed), patterns=(Pattern.RING, Pattern.PAIRS))
+    measurement = measure(ranks, options_of(wire, case.seed), patterns=(Pattern.RING, Pattern.PAIRS))
     more_us = _cloud_us(wire, case)
-    return {name: replace(one, step_us=one.step_us + more_us) for name, one in found.networks.items()}
+    return {name: replace(network, step_us=network.step_us + more_us) for name, network in measurement.networks.items()}
 
 
 def processes_of(option: Option, case: Case) -> FabricWire:
@@ -140,17 +142,17 @@ def _placed(option: Option, case: Case) -> tuple[Interconnect, Ranks]:
 
 
 def _cloud_us(wire: Interconnect, case: Case) -> float:
-    """Return what virtual machines add to a message on Ethernet; a cloud's own adapters have it in their times."""
+    """Return the delay that virtual machines add to a message on Ethernet; times of cloud adapters include it."""
     return (
         times().network.cloud_ethernet_us if case.cloud and wire.network != "infiniband" and not wire.transport else 0
     )
 
 
-# -- works that send messages -----------------------------------------------------------------------------------------
+# -- messages ---------------------------------------------------------------------------------------------------------
 
 
 class Messages(Work):
-    """Compute for 1 / rate, then wait: for an all-reduce of MPI, or for a question and its answer."""
+    """A workload that computes for 1 / rate, then waits for an MPI all-reduce or for a request and its response."""
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
@@ -171,16 +173,16 @@ class Messages(Work):
             return self._timed(all_reduce_us(self._ideal_processes(option, case), case.bytes_sent), case)
         return self._timed(self._answer_us(ideal_of(option.wire, case), option, case), case)
 
-    def made(self, case: Case) -> float:
-        """Millions: every GPU its own, unless all work on one."""
+    def units_of_work(self, case: Case) -> float:
+        """Return millions of units: one for each GPU, or one for all with MPI."""
         return (1 if case.work.name == "mpi" else case.gpus) / 1e6
 
     def _ideal_processes(self, option: Option, case: Case) -> IdealWire:
-        """Return servers without flaws between them: a pair, and the switches that more of them need."""
+        """Return an ideal network: a measured pair of servers plus the switch hops that more servers need."""
         two = replace(self.case, servers=2)
         if option not in self._pairs:
             self._pairs[option] = processes_of(option, two)
-        step_us, near_us = (ideal_of(option.wire, one)[Pattern.PAIRS].step_us for one in (case, two))
+        step_us, near_us = (ideal_of(option.wire, size)[Pattern.PAIRS].step_us for size in (case, two))
         return IdealWire(pair=self._pairs[option], servers=case.servers, more_us=step_us - near_us)
 
     def _answer_us(self, networks: Networks, option: Option, case: Case) -> float:
@@ -195,7 +197,7 @@ class Messages(Work):
 
 
 class Storage(Work):
-    """Compute for 1 / rate, then every GPU waits for a read."""
+    """A workload that computes for 1 / rate, then every GPU waits for a read."""
 
     def run(self, option: Option) -> Timed:
         read = store_of(option, self.case).read(self.case.bytes_sent)
@@ -205,7 +207,7 @@ class Storage(Work):
         total_bytes = float(case.gpus * case.bytes_sent)
         return self._timed(transfer_s(option, case, total_bytes, float(case.bytes_sent), "read_gbyte_s"), case)
 
-    def made(self, case: Case) -> float:
+    def units_of_work(self, case: Case) -> float:
         return float(case.gpus * case.bytes_sent) / 1e12
 
     def _timed(self, read_s: float, case: Case) -> Timed:
@@ -213,7 +215,7 @@ class Storage(Work):
 
 
 def store_of(option: Option, case: Case) -> Store:
-    """On the job's own fabric, or on Ethernet beside it."""
+    """Return the storage, on the compute fabric or on a separate Ethernet."""
     more = storage_servers(case.servers)
     fabric = routed(option, case, more if option.storage == "same" else 0)
     ranks = place(fabric, fabric.servers[: case.servers])
@@ -223,7 +225,10 @@ def store_of(option: Option, case: Case) -> Store:
 
 
 def transfer_s(option: Option, case: Case, total_bytes: float, most_bytes: float, disk: str) -> float:
-    """The slowest of three: a server's own adapters, those of storage, disks. `most_bytes` is the fullest rank's."""
+    """Return the transfer time by the slowest of: server adapters, storage adapters, disks.
+
+    most_bytes: the data of the rank with the most.
+    """
     apart, box = option.storage == "ethernet", constants()["appliance"]
     wire = catalog.interconnect(BESIDE) if apart else option.wire
     line_gbyte_s = gbyte_s(catalog.adapter(wire.adapter).rate_gbit_s if apart else cluster_of(wire, case).nic_gbit_s)
