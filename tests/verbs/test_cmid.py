@@ -153,13 +153,13 @@ def test_a_listener_may_take_its_time(pair, monkeypatch):
     """Who asks gives up after so many repetitions, unless it is told that its request is there."""
     monkeypatch.setattr(connection, "RETRIES", 3)
     monkeypatch.setattr(connection, "ANSWER_S", 0.001)
-    say, requests = Agent.say, []
+    send, requests = Agent.send, []
 
     def counted(agent, message, *, to):
         requests.extend([message] * isinstance(message, Req))
-        say(agent, message, to=to)
+        send(agent, message, to=to)
 
-    monkeypatch.setattr(Agent, "say", counted)
+    monkeypatch.setattr(Agent, "send", counted)
     pair.near.create_qp(made_of(RDMA_PS_TCP))
     pair.asked()
     answers: list[int] = []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from weft.mad.local import ManualClock
 from weft.verbs.carriers.loopback import Loopback
 from weft.verbs.cm.agent import QP1, QP1_KEY, Agent, agent_of
-from weft.verbs.cm.connection import ADDRESSES_BYTES, ANSWER_S, RETRIES, Conversation, Phase, Side, Told
+from weft.verbs.cm.connection import ADDRESSES_BYTES, ANSWER_S, RETRIES, CmConnection, CmNotice, Phase, Side
 from weft.verbs.enums.cm import rdma_cm_event_type
 from weft.verbs.hca.adapter import Adapter
 from weft.verbs.hca.segment import Op, Segment, Service
@@ -44,19 +44,19 @@ class Two:
         self.sent = sent
         self.adapters = [Adapter(Lossy(gid, lost or set(), sent), clock=self.clock) for gid in (0xA, 0xB)]
         self.agents = [agent_of(adapter) for adapter in self.adapters]
-        self.told: tuple[list[Told], list[Told]] = [], []
-        self.asked: list[tuple[Conversation, bytes]] = []
+        self.told: tuple[list[CmNotice], list[CmNotice]] = [], []
+        self.asked: list[tuple[CmConnection, bytes]] = []
 
     def listen(self) -> None:
         self.agents[1].listeners[SERVICE] = lambda made, data: self.asked.append((made, data))
 
-    def connect(self, own: Side, *, is_datagram: bool = False) -> Conversation:
-        made = self.agents[0].converse((0xB, 0xA), self.told[0].append, is_datagram=is_datagram)
+    def connect(self, own: Side, *, is_datagram: bool = False) -> CmConnection:
+        made = self.agents[0].open_connection((0xB, 0xA), self.told[0].append, is_datagram=is_datagram)
         made.connect(SERVICE, own)
         self.run()
         return made
 
-    def request(self) -> Conversation:
+    def request(self) -> CmConnection:
         (made, _), *_ = self.asked
         made.tell = self.told[1].append
         return made
@@ -108,7 +108,7 @@ def test_a_connection_comes_about_once_and_ends_whatever_is_lost(lost):
     assert two.kinds(0)[1:] == [E.RDMA_CM_EVENT_DISCONNECTED]
     assert two.told[0][1].status == 0  # by an answer, not for the lack of one
     assert [data[ADDRESSES_BYTES:].rstrip(b"\0") for _, data in two.asked] == [b"hello"]
-    assert not any(agent.conversations for agent in two.agents)
+    assert not any(agent.connections for agent in two.agents)
     assert all(adapter.next_s() is None for adapter in two.adapters)
 
 
@@ -118,7 +118,7 @@ def test_nobody_listens():
     assert [(told.kind, told.status) for told in two.told[0]] == [
         (E.RDMA_CM_EVENT_REJECTED, RejReason.INVALID_SERVICE_ID)
     ]
-    assert not two.agents[1].conversations
+    assert not two.agents[1].connections
 
 
 def test_nobody_answers():
@@ -175,7 +175,7 @@ def test_an_end_that_closes_tells_the_other(step):
     two.run()
     expected = E.RDMA_CM_EVENT_REJECTED if step == "asked" else E.RDMA_CM_EVENT_DISCONNECTED
     assert two.kinds(1)[-1] == expected
-    assert not two.agents[0].conversations
+    assert not two.agents[0].connections
 
 
 @given(st.sets(st.integers(0, 3), max_size=3))

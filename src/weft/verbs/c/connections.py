@@ -10,7 +10,7 @@ from weft.verbs.c.calls import operation
 from weft.verbs.c.objects import add, find
 from weft.verbs.c.pairs import tell_qp
 from weft.verbs.c.program_cmid import ProgramChannel, ProgramCMID, gid_at, put_gid
-from weft.verbs.cm.connection import Told
+from weft.verbs.cm.connection import CmNotice
 from weft.verbs.enums.cm import rdma_cm_event_type
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.pyverbs.cm_groups import GROUP_QP
@@ -67,16 +67,16 @@ def take_event(call: TakeEvent) -> None:
     _put_parameters(call, who, told)
 
 
-def _put_parameters(call: TakeEvent, who: ProgramCMID, told: Told) -> None:
+def _put_parameters(call: TakeEvent, who: ProgramCMID, told: CmNotice) -> None:
     """What one end offers is what the other may use: resources and depth change places."""
     if told.kind in _GROUPS:
         call.is_datagram, call.qp_num, call.qkey = True, GROUP_QP, UDP_KEY
         if told.group:
             write_address(call.address, who.address(told.group))
         return
-    if told.conversation is None:
+    if told.connection is None:
         return
-    far = told.conversation.far
+    far = told.connection.far
     if who.is_datagram and told.kind == _E.RDMA_CM_EVENT_ESTABLISHED:
         call.qp_num, call.qkey = far.qp_num, far.q_key
         write_address(call.address, who.address(who.target))

@@ -64,9 +64,9 @@ def destroy_id(call: DestroyId) -> None:
     made.close()
     dropped = made.channel.drop(made)
     for told in dropped:
-        if told.kind == rdma_cm_event_type.RDMA_CM_EVENT_CONNECT_REQUEST and told.conversation is not None:
+        if told.kind == rdma_cm_event_type.RDMA_CM_EVENT_CONNECT_REQUEST and told.connection is not None:
             with made._adapter.lock:
-                told.conversation.close()
+                told.connection.close()
     forget(call.id)
     call.taken = made.taken
 

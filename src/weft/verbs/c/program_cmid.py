@@ -18,7 +18,7 @@ from weft.verbs import hardware
 from weft.verbs.attributes.address import AHAttr
 from weft.verbs.attributes.objects import PyverbsCM
 from weft.verbs.c.devices import tell
-from weft.verbs.cm.connection import Told
+from weft.verbs.cm.connection import CmNotice
 from weft.verbs.enums import cm as ce
 from weft.verbs.enums import ibv_qp_attr_mask, ibv_qp_state
 from weft.verbs.enums.cm import rdma_cm_event_type
@@ -45,16 +45,16 @@ class ProgramChannel(PyverbsCM):
     def __init__(self, reads: int, writes: int) -> None:
         self._reads, self._writes = reads, writes
         self._drain = os.open(f"/proc/self/fd/{reads}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        self._events: deque[tuple[ProgramCMID, Told]] = deque()
+        self._events: deque[tuple[ProgramCMID, CmNotice]] = deque()
         self._lock = threading.Lock()
         self._is_open = True
 
-    def put(self, who: ProgramCMID, told: Told) -> None:
+    def put(self, who: ProgramCMID, told: CmNotice) -> None:
         with self._lock:
             self._events.append((who, told))
         tell(self._writes, b"\1")
 
-    def take(self) -> tuple[ProgramCMID, Told] | None:
+    def take(self) -> tuple[ProgramCMID, CmNotice] | None:
         with self._lock:
             if not self._events:
                 return None
@@ -62,7 +62,7 @@ class ProgramChannel(PyverbsCM):
             who.taken += 1
             return who, told
 
-    def drop(self, who: ProgramCMID) -> list[Told]:
+    def drop(self, who: ProgramCMID) -> list[CmNotice]:
         """Events of one that has to do with this channel no more."""
         with self._lock:
             dropped = [told for one, told in self._events if one is who]
@@ -92,7 +92,7 @@ class ProgramCMID(CMID):
         self._traffic_class = 0
         self._speaks_v4, self._shares_port = True, False
 
-    def _tell(self, told: Told) -> None:
+    def _tell(self, told: CmNotice) -> None:
         self.channel.put(self, told)
 
     def _open_device(self) -> None:
@@ -139,7 +139,7 @@ class ProgramCMID(CMID):
         self._open_device()
         is_lost = hardware.present()[0].wrong_address(self._address(self._target))
         if is_lost:
-            self._tell(Told(kind=_E.RDMA_CM_EVENT_ROUTE_ERROR, status=-errno.EHOSTUNREACH))
+            self._tell(CmNotice(kind=_E.RDMA_CM_EVENT_ROUTE_ERROR, status=-errno.EHOSTUNREACH))
         else:
             super().resolve_route(timeout_ms)
 
@@ -157,11 +157,11 @@ class ProgramCMID(CMID):
 
     # -- as a program sees it -----------------------------------------------------------------------------------------
 
-    def introduce(self, told: Told, in_program: int) -> ProgramCMID:
+    def introduce(self, told: CmNotice, in_program: int) -> ProgramCMID:
         """Who asked this one for a connection, at the other end of it."""
         made = ProgramCMID(self.channel, self.port_space, in_program)
-        assert told.conversation is not None
-        made._from_request(told.conversation, self)
+        assert told.connection is not None
+        made._from_request(told.connection, self)
         made._speaks_v4, made.speaks_ib = self._speaks_v4, self.speaks_ib
         return made
 
@@ -197,20 +197,20 @@ class ProgramCMID(CMID):
 
     def notify(self, event: int) -> None:
         """The program saw that the other end speaks already: its RTU was lost, or comes later."""
-        if event == e.IBV_EVENT_COMM_EST and self._conversation is not None:
+        if event == e.IBV_EVENT_COMM_EST and self._connection is not None:
             with self._adapter.lock:
-                self._conversation.is_heard()
+                self._connection.on_first_message()
 
     # -- groups: the library attaches the queue pair ------------------------------------------------------------------
 
     def join_group(self, address: int, in_program: int) -> None:
         group, told_of = self._adapter.carrier.join(address, self._source), in_program.to_bytes(8, "little")
         if group is None:
-            failed = Told(kind=_E.RDMA_CM_EVENT_MULTICAST_ERROR, status=-errno.ETIMEDOUT, private_data=told_of)
+            failed = CmNotice(kind=_E.RDMA_CM_EVENT_MULTICAST_ERROR, status=-errno.ETIMEDOUT, private_data=told_of)
             self._tell(failed)
             return
         self._groups[address] = group
-        self._tell(Told(kind=_E.RDMA_CM_EVENT_MULTICAST_JOIN, group=group, private_data=told_of))
+        self._tell(CmNotice(kind=_E.RDMA_CM_EVENT_MULTICAST_JOIN, group=group, private_data=told_of))
 
     def leave_group(self, address: int) -> None:
         if address in self._groups:

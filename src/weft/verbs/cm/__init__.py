@@ -1,5 +1,6 @@
-"""Communication management: the messages between queue pairs 1 that set up, refuse and end connections.
+"""Implement communication management: the messages between queue pairs 1 that set up, refuse and end connections.
 
-agent            queue pair 1 of an adapter: who listens, which conversations there are
-conversation     one end of a connection
+agent            queue pair 1 of an adapter: its listeners and connections
+connection       one end of a connection
+services         ports and services in use on this machine
 """

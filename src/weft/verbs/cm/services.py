@@ -1,6 +1,6 @@
-"""Who has a port and who listens for a service, of all processes of this user and this network: one for each address.
+"""Claim ports and services among all processes of this user and network namespace: one process per address.
 
-A claim is a socket, so it ends with its process. Elsewhere than on Linux only a process knows.
+A claim is a Unix socket, so it ends with its process. On systems other than Linux there are no claims.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from weft.verbs.carriers.places import place
 
 
 class Kind(StrEnum):
-    SERVICE = "service"  # somebody listens
-    PORT = "port"  # somebody is bound to it, and may listen later
-    PROCESS = "process"  # no service: a process itself, by which others see that it lives
+    SERVICE = "service"  # has a listener
+    PORT = "port"  # bound
+    PROCESS = "process"  # a process itself, for checks that it is alive
 
 
 class Claim:
-    """A service of a GID, for one process; `OSError` if another has it."""
+    """A claim of one process on a service of a GID. Creating it raises OSError if another process has it."""
 
     def __init__(self, gid: int, service: int, kind: Kind = Kind.SERVICE) -> None:
         self._held = runtime.Inbox(_path(gid, service, kind)) if sys.platform == "linux" else None
@@ -37,7 +37,7 @@ def is_claimed(gid: int, service: int, kind: Kind = Kind.SERVICE) -> bool:
 
 
 def _path(gid: int, service: int, kind: Kind) -> Path:
-    """A digest, as the path of a socket must be short."""
-    network = os.stat("/proc/self/ns/net").st_ino  # in another the same address is another's
+    """Return the path of a claim's socket: a digest, because such a path must be short."""
+    network = os.stat("/proc/self/ns/net").st_ino  # addresses are per network namespace
     digest = hashlib.sha256(f"{network} {gid} {service}".encode()).hexdigest()[:16]
     return place() / f"{kind}-{digest}"

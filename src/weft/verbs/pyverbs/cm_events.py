@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from weft.verbs.attributes.address import AHAttr
 from weft.verbs.attributes.objects import PyverbsObject
-from weft.verbs.cm.connection import Told
+from weft.verbs.cm.connection import CmNotice
 from weft.verbs.enums.cm import rdma_cm_event_type
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.pyverbs.context import the_adapter
@@ -22,10 +22,10 @@ class CMEventChannel(PyverbsObject):
     """A queue of events from connection identifiers."""
 
     def __init__(self) -> None:
-        self.events: deque[tuple[Owner, Told]] = deque()
+        self.events: deque[tuple[Owner, CmNotice]] = deque()
         self._is_open = True
 
-    def next(self) -> tuple[Owner, Told] | None:
+    def next(self) -> tuple[Owner, CmNotice] | None:
         if not self._is_open:
             raise PyverbsRDMAError("Failed to create CMEvent", errno.EBADF, "the channel is closed")
         return self.events.popleft() if self.events else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from weft.verbs.cm.connection import Told
+from weft.verbs.cm.connection import CmNotice
 from weft.verbs.enums.cm import rdma_cm_event_type, rdma_cm_join_mc_attr_mask
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.hca.adapter import Adapter
@@ -28,7 +28,7 @@ class Groups(Traffic):
     def _adapter(self) -> Adapter:
         return the_adapter()
 
-    def _tell(self, notice: Told) -> None:
+    def _tell(self, notice: CmNotice) -> None:
         """Queue an event of the identifier."""
         raise NotImplementedError
 
@@ -43,12 +43,12 @@ class Groups(Traffic):
             raise PyverbsRDMAError(action, errno.EINVAL, "no group: give an address with src")
         qp, group = self._queue_pair(action), self._adapter.carrier.join(address.src, self._source)
         if group is None:
-            self._tell(Told(kind=_E.RDMA_CM_EVENT_MULTICAST_ERROR, status=-errno.ETIMEDOUT))
+            self._tell(CmNotice(kind=_E.RDMA_CM_EVENT_MULTICAST_ERROR, status=-errno.ETIMEDOUT))
             return
         with self._adapter.lock:
             self._adapter.join(qp.core, group)
             self._groups[address.src] = group
-        self._tell(Told(kind=_E.RDMA_CM_EVENT_MULTICAST_JOIN, group=group))
+        self._tell(CmNotice(kind=_E.RDMA_CM_EVENT_MULTICAST_JOIN, group=group))
 
     def leave_multicast(self, addr: AddrInfo) -> None:
         if addr.src not in self._groups:

@@ -18,7 +18,7 @@ from weft.verbs import enums as e
 from weft.verbs import hardware
 from weft.verbs.attributes.device import DeviceAttr
 from weft.verbs.cm.agent import agent_of, service_id
-from weft.verbs.cm.connection import ADDRESSES_BYTES, Conversation, Side, Told
+from weft.verbs.cm.connection import ADDRESSES_BYTES, CmConnection, CmNotice, Side
 from weft.verbs.cm.services import Claim, Kind
 from weft.verbs.enums import cm as ce
 from weft.verbs.enums import ibv_qp_attr_mask, ibv_qp_state
@@ -87,7 +87,7 @@ class CMID(Groups):
         self._claims: list[Claim] = []  # on its own port, and on the service it listens for
         self._resolved: AddrInfo | None = None  # by resolve_addrinfo
         self._service: int | None = None  # listening for it
-        self._conversation: Conversation | None = None
+        self._connection: CmConnection | None = None
         self._param, self._psn, self._ack_timeout = ConnParam(), secrets.randbits(24) & PSN_MASK, _TIMEOUT
         self._is_open = True
         if isinstance(creator, AddrInfo):
@@ -95,9 +95,9 @@ class CMID(Groups):
         elif isinstance(creator, CMEventChannel):
             self.event_channel = creator
         elif isinstance(creator, CMEvent):
-            if listen_id is None or creator.told.conversation is None:
+            if listen_id is None or creator.told.connection is None:
                 raise PyverbsUserError("listen ID not provided")
-            self._from_request(creator.told.conversation, listen_id)
+            self._from_request(creator.told.connection, listen_id)
         elif creator is not None:
             raise PyverbsRDMAError(f"Cannot create CM ID from {type(creator)}")
 
@@ -115,13 +115,13 @@ class CMID(Groups):
         if self._init_attr is not None:
             self.create_qp(self._init_attr)
 
-    def _from_request(self, conversation: Conversation, listener: CMID) -> None:
+    def _from_request(self, connection: CmConnection, listener: CMID) -> None:
         self.event_channel, self.ctx, self.pd = listener.event_channel, listener.ctx, listener.pd
         self.port_space = listener.port_space
-        self._target, self._source = conversation.to
-        self._port, self._own_port = conversation.far.port, listener._own_port
-        self._conversation = conversation
-        conversation.tell = _weakly(self._tell)
+        self._target, self._source = connection.to
+        self._port, self._own_port = connection.far.port, listener._own_port
+        self._connection = connection
+        connection.tell = _weakly(self._tell)
 
     # -- properties ---------------------------------------------------------------------------------------------------
 
@@ -135,19 +135,19 @@ class CMID(Groups):
 
     # -- events -------------------------------------------------------------------------------------------------------
 
-    def _tell(self, notice: Told) -> None:
+    def _tell(self, notice: CmNotice) -> None:
         (self.event_channel or self._own_channel).events.append((self.on_event, notice))
 
     def on_event(self, event: CMEvent) -> rdma_cm_event_type:
         """Handle an event when the program takes it, as librdmacm does, and return the type to report."""
-        kind, conversation = event.told.kind, event.told.conversation
-        if kind == _E.RDMA_CM_EVENT_CONNECT_RESPONSE and self.qp is not None and conversation is not None:
+        kind, connection = event.told.kind, event.told.connection
+        if kind == _E.RDMA_CM_EVENT_CONNECT_RESPONSE and self.qp is not None and connection is not None:
             with self._adapter.lock:
                 self._get_ready()
-                conversation.establish()
+                connection.establish()
             return _E.RDMA_CM_EVENT_ESTABLISHED
-        if kind == _E.RDMA_CM_EVENT_ESTABLISHED and self.is_datagram and conversation is not None:
-            far = conversation.far
+        if kind == _E.RDMA_CM_EVENT_ESTABLISHED and self.is_datagram and connection is not None:
+            far = connection.far
             event.datagrams = self._address(self._target), far.qp_num, far.q_key
         elif kind == _E.RDMA_CM_EVENT_MULTICAST_JOIN:
             event.datagrams = self._address(event.told.group), GROUP_QP, UDP_KEY
@@ -194,7 +194,7 @@ class CMID(Groups):
         self._own_port = (
             self._own_port or rai.src_port or random.choice(_EPHEMERAL_PORTS)
         )  # not claimed: no peer connects to it
-        self._tell(Told(kind=_E.RDMA_CM_EVENT_ADDR_RESOLVED))
+        self._tell(CmNotice(kind=_E.RDMA_CM_EVENT_ADDR_RESOLVED))
 
     def resolve_addrinfo(
         self,
@@ -209,11 +209,11 @@ class CMID(Groups):
             code = errno.EINVAL if flags & ce.RAI_DNS else errno.EOPNOTSUPP
             raise PyverbsRDMAError(action, code, "the subnet administrator resolves no services: use RAI_DNS")
         near, far = ((node, service), (None, None))[:: 1 if flags & ce.RAI_PASSIVE else -1]
-        self._resolved, notice = None, Told(kind=_E.RDMA_CM_EVENT_ADDRINFO_RESOLVED)
+        self._resolved, notice = None, CmNotice(kind=_E.RDMA_CM_EVENT_ADDRINFO_RESOLVED)
         try:
             self._resolved = AddrInfo(near[0], far[0], near[1], far[1], port_space, flags)
         except PyverbsRDMAError as error:
-            notice = Told(kind=_E.RDMA_CM_EVENT_ADDRINFO_ERROR, status=-error.error_code)
+            notice = CmNotice(kind=_E.RDMA_CM_EVENT_ADDRINFO_ERROR, status=-error.error_code)
         self._tell(notice)
         self._wait(_E.RDMA_CM_EVENT_ADDRINFO_RESOLVED, action)
 
@@ -227,7 +227,7 @@ class CMID(Groups):
         if not self._target:
             raise PyverbsRDMAError("Failed to Resolve Route", errno.EINVAL, "call resolve_addr first")
         self._open_device()
-        self._tell(Told(kind=_E.RDMA_CM_EVENT_ROUTE_RESOLVED))
+        self._tell(CmNotice(kind=_E.RDMA_CM_EVENT_ROUTE_RESOLVED))
 
     def _own_gid(self, address: int | None, action: str, *, is_v4: bool = True) -> int:
         """Return the port's GID for an address, or the first GID of its family if the address is unspecified."""
@@ -265,9 +265,9 @@ class CMID(Groups):
                 raise PyverbsRDMAError("Listen Failed", errno.EADDRINUSE, f"port {self._own_port} has a listener")
             self._service, listeners[service] = service, _weakly(self._on_request)
 
-    def _on_request(self, conversation: Conversation, private_data: bytes) -> None:
+    def _on_request(self, connection: CmConnection, private_data: bytes) -> None:
         own = private_data[0 if self.speaks_ib else ADDRESSES_BYTES :]
-        self._tell(Told(kind=_E.RDMA_CM_EVENT_CONNECT_REQUEST, conversation=conversation, private_data=own))
+        self._tell(CmNotice(kind=_E.RDMA_CM_EVENT_CONNECT_REQUEST, connection=connection, private_data=own))
 
     def get_request(self) -> CMID:
         """Wait for a connection request and return it as an identifier that can accept it."""
@@ -286,40 +286,40 @@ class CMID(Groups):
         self._take(param, self._request_bytes, action)
         with self._adapter.lock:
             to = self._target, self._source
-            talk = agent_of(self._adapter).converse(to, _weakly(self._tell), is_datagram=self.is_datagram)
-            self._conversation, talk.has_addresses = talk, not self.speaks_ib
-            talk.connect(service_id(self.port_space, self._port), self._side())
+            connection = agent_of(self._adapter).open_connection(to, _weakly(self._tell), is_datagram=self.is_datagram)
+            self._connection, connection.has_addresses = connection, not self.speaks_ib
+            connection.connect(service_id(self.port_space, self._port), self._side())
         self._wait(_E.RDMA_CM_EVENT_ESTABLISHED, action)
 
     def accept(self, param: ConnParam | None = None) -> None:
         action = "Failed to Accept Connection"
-        conversation = self._speaking(action)
+        connection = self._require_connection(action)
         self._take(param, ANSWER_BYTES[self.is_datagram], action)
         with self._adapter.lock:
             if self.qp is not None and not self.is_datagram:
                 self._get_ready()
-            conversation.accept(self._side())
+            connection.accept(self._side())
         if not self.is_datagram:
             self._wait(_E.RDMA_CM_EVENT_ESTABLISHED, action)
 
     def establish(self) -> None:
         """Complete the connection: the program's own queue pair is ready."""
         with self._adapter.lock:
-            self._speaking("Failed to Complete an active connection request").establish()
+            self._require_connection("Failed to Complete an active connection request").establish()
 
     def reject(self, private_data: bytes | None = None, private_data_len: int = 0) -> None:
         with self._adapter.lock:
-            self._speaking("Failed to Reject Connection").reject((private_data or b"")[:_REFUSAL_BYTES])
+            self._require_connection("Failed to Reject Connection").reject((private_data or b"")[:_REFUSAL_BYTES])
 
     def disconnect(self) -> None:
         action = "Failed to Disconnect"
-        conversation = self._speaking(action)
-        if not conversation.is_up:
+        connection = self._require_connection(action)
+        if not connection.is_up:
             raise PyverbsRDMAError(action, errno.EINVAL, "it is not connected")
         with self._adapter.lock:
             if self.qp is not None:
                 self.qp.modify(QPAttr(qp_state=_S.IBV_QPS_ERR), _M.IBV_QP_STATE)
-            conversation.disconnect()
+            connection.disconnect()
         self._wait(_E.RDMA_CM_EVENT_DISCONNECTED, action)
 
     @property
@@ -339,10 +339,10 @@ class CMID(Groups):
         limits = self.ctx.query_device() if self.ctx is not None else DeviceAttr()
         return ConnParam(resources=limits.max_qp_rd_atom, depth=limits.max_qp_init_rd_atom, retry=7, rnr_retry=7)
 
-    def _speaking(self, action: str) -> Conversation:
-        if self._conversation is None:
+    def _require_connection(self, action: str) -> CmConnection:
+        if self._connection is None:
             raise PyverbsRDMAError(action, errno.EINVAL, "there is no connection and no request")
-        return self._conversation
+        return self._connection
 
     def _side(self) -> Side:
         number = self.qp.qp_num if self.qp is not None else self._param.qpn
@@ -351,7 +351,7 @@ class CMID(Groups):
         return side
 
     def _release(self) -> None:
-        if self._service is not None or self._conversation is not None or self._groups:
+        if self._service is not None or self._connection is not None or self._groups:
             with self._adapter.lock:
                 self._leave_others()
         for claim in self._claims:
@@ -361,8 +361,8 @@ class CMID(Groups):
     def _leave_others(self) -> None:
         if self._service is not None:
             agent_of(self._adapter).listeners.pop(self._service, None)
-        if self._conversation is not None:
-            self._conversation.close()
+        if self._connection is not None:
+            self._connection.close()
         self._leave_all()
 
     # -- queue pairs --------------------------------------------------------------------------------------------------
@@ -374,18 +374,18 @@ class CMID(Groups):
         attr = QPAttr(qp_state=target, port_num=PORT)
         attr.qp_access_flags = e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_ATOMIC
         if target != _S.IBV_QPS_INIT:
-            self._fill_in(attr, self._speaking("Failed to get QP attributes"))
+            self._fill_in(attr, self._require_connection("Failed to get QP attributes"))
         return attr, MASKS[target]
 
-    def _fill_in(self, attr: QPAttr, conversation: Conversation) -> None:
+    def _fill_in(self, attr: QPAttr, connection: CmConnection) -> None:
         """Set the attributes that both ends have agreed on."""
-        far, param = conversation.far, self._param
+        far, param = connection.far, self._param
         attr.ah_attr, attr.path_mtu = self._address(self._target), e.IBV_MTU_4096
         attr.dest_qp_num, attr.rq_psn, attr.sq_psn = far.qp_num, far.psn, self._psn
         attr.max_dest_rd_atomic = min(param.resources, far.depth)
         attr.max_rd_atomic = min(param.depth, far.resources)
         attr.min_rnr_timer, attr.timeout = _MIN_RNR, self._ack_timeout
-        asking = conversation.own if conversation.is_active else far
+        asking = connection.own if connection.is_active else far
         attr.retry_cnt, attr.rnr_retry = asking.retry_count, asking.rnr_retry_count
 
     def _get_ready(self) -> None:
