@@ -74,14 +74,14 @@ def serve(spec: str, base: str) -> None:
 
     from weft import runtime
     from weft.lab.attach import Attachments
-    from weft.lab.hot import compile_kernel
+    from weft.lab.fast_path import compile_kernel
     from weft.lab.ibsim import Server
     from weft.mad.subnet import Subnet
 
     compile_kernel()  # as in a lab that has been up for a second
     server = Server(Subnet(weft.load(spec)), base)
-    server.serve_too(Attachments(server.subnet, runtime.folder() / PRELOAD, hot=server.hot))
-    server.hot.load()
+    server.add_service(Attachments(server.subnet, runtime.folder() / PRELOAD, fast_path=server.fast_path))
+    server.fast_path.load()
     signal.signal(signal.SIGTERM, lambda *_: server.stop())
     server.serve()
     server.close()

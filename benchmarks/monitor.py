@@ -58,7 +58,7 @@ def mixed_load(ward: Ward, rng: np.random.Generator) -> None:
     ]
     jobs += [{"name": f"incast{i}", "pattern": "incast", "hosts": some(0.015)} for i in range(8)]
     seed = int(rng.integers(1 << 30))
-    ward.lab.grow_old(seed)
+    ward.lab.seed_history(seed)
     ward.lab.load(*jobs, seed=seed, speed=0)
 
 

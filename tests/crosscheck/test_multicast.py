@@ -22,7 +22,7 @@ from weft.mad import faults
 from weft.mad.devices import NONE
 from weft.mad.host_paths import join_group
 from weft.mad.local import LocalCarrier
-from weft.mad.packets import Fate, carry
+from weft.mad.packets import DeliveryResult, carry
 from weft.scenarios.managed import ManagedSubnet
 from weft.sim.engine import Options as RunOptions
 from weft.sim.packet.engine import PacketEngine
@@ -114,7 +114,7 @@ class Running:
         keys = self.devices.keys(slot)
         return keys[matching(keys, self.members[slot].p_key)]
 
-    def by_hop(self, slot: int) -> Fate:
+    def by_hop(self, slot: int) -> DeliveryResult:
         member = self.members[slot]
         headers = (
             LRH(slid=self.devices.lid(slot), dlid=member.mlid, sl=member.sl, lnh=LNH.GRH),

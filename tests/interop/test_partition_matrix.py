@@ -28,7 +28,7 @@ from weft.ids import Gid
 from weft.lab.lab import Lab
 from weft.mad.carrier import Address, ask
 from weft.mad.ibsim_client import IbsimCarrier
-from weft.mad.packets import Fate
+from weft.mad.packets import DeliveryResult
 from weft.sm.conf.options import Options
 from weft.sm.events import Event, Log
 from weft.sm.run import SubnetManager
@@ -113,7 +113,7 @@ class Divided:
         bth = BTH(opcode=Opcode.UD_SEND_ONLY, dest_qp=0x48, p_key=p_key)
         return Packet((lrh, bth, DETH(q_key=0x1B, src_qp=0x47)), f"{sender} to {receiver}".encode()).pack()
 
-    def send(self, sender: str, receiver: str, p_key: int) -> Fate:
+    def send(self, sender: str, receiver: str, p_key: int) -> DeliveryResult:
         """A fate that says the same as the receiver's inbox."""
         raw = self.packet(sender, receiver, p_key)
         fate = self.lab.send_packet(sender, raw)

@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 
 from tests.patience import PATIENCE_S
 
-from weft.lab.join.gate import parse_address
-from weft.lab.join.greeting import Wish
-from weft.lab.join.guest import Guest, Invitation
+from weft.lab.join.client import Invitation, JoinClient
+from weft.lab.join.handshake import JoinRequest
+from weft.lab.join.server import parse_address
 from weft.lab.lab import Lab
 
 
@@ -82,20 +82,20 @@ class Cable:
 
 
 def invitation(lab: Lab, host: str, address: str = "", patience_s: float = 600.0) -> Invitation:
-    assert lab.gate is not None
-    wish = Wish(host=host, patience_s=patience_s)
-    return Invitation(address=address or lab.gate.address, token=lab.gate.token, wish=wish)
+    assert lab.join_server is not None
+    request = JoinRequest(host=host, patience_s=patience_s)
+    return Invitation(address=address or lab.join_server.address, token=lab.join_server.token, request=request)
 
 
 @contextmanager
-def joined(invited: Invitation) -> Iterator[Guest]:
+def joined(invited: Invitation) -> Iterator[JoinClient]:
     """As `weft join` does, without a program: those of this process come by its environment."""
-    guest, is_over = Guest(invited), threading.Event()
-    thread = threading.Thread(target=guest.serve, args=(is_over.is_set,), daemon=True)
+    client, is_over = JoinClient(invited), threading.Event()
+    thread = threading.Thread(target=client.serve, args=(is_over.is_set,), daemon=True)
     thread.start()
     try:
-        yield guest
+        yield client
     finally:
         is_over.set()
         thread.join(PATIENCE_S)
-        guest.close()
+        client.close()

@@ -15,8 +15,8 @@ import weft
 from weft.lab.lab import Lab
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.sm.conf.options import Options
-from weft.sm.rehearsal import rehearse
 from weft.sm.run import SubnetManager
+from weft.sm.warm_up import warm_up
 from weft.verbs import enums as e
 from weft.verbs import hardware
 from weft.verbs.pyverbs.addr import AH, AHAttr, GlobalRoute
@@ -58,7 +58,7 @@ def load_shm_paths() -> None:
 @contextmanager
 def managed(lab: Lab, *, at: str = "h1", **options: Any) -> Iterator[SubnetManager]:
     """With weft's subnet manager on a host."""
-    rehearse(Options())  # kernels are compiled before a connection's clock runs
+    warm_up(Options())  # kernels are compiled before a connection's clock runs
     load_shm_paths()
     carrier = IbsimCarrier(at, lab.sockname)
     manager = SubnetManager(carrier, Options(**options))

@@ -20,7 +20,7 @@ from weft.errors import ConfigError
 from weft.fabric.counters import Counter
 from weft.lab import attach
 from weft.lab.join import session as sessions
-from weft.lab.join.gate import parse_address
+from weft.lab.join.server import parse_address
 from weft.lab.lab import Lab
 from weft.verbs import enums as e
 from weft.verbs import hardware
@@ -33,13 +33,13 @@ Join = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
     with Lab(weft.load("fat-tree:hosts=8,radix=4"), f"j{os.getpid()}") as up, managed(up):
-        up.let_join("127.0.0.1:0")
+        up.accept_joins("127.0.0.1:0")
         yield up
 
 
 @pytest.fixture
 def cable(lab) -> Iterator[Cable]:
-    made = Cable(lab.gate.address)
+    made = Cable(lab.join_server.address)
     yield made
     made.close()
 
@@ -50,9 +50,9 @@ def join(lab, warm, tmp_path) -> Join:
 
     def run(*words: str, address: str = "", token: str = "", status: int = 0) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [str(warm), "join", address or lab.gate.address, *words],
+            [str(warm), "join", address or lab.join_server.address, *words],
             cwd=tmp_path,
-            env=os.environ | {"WEFT_JOIN_TOKEN": token or lab.gate.token},
+            env=os.environ | {"WEFT_JOIN_TOKEN": token or lab.join_server.token},
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,
@@ -177,9 +177,9 @@ def test_an_address_has_a_host_and_a_port(address):
 def test_a_lab_listens_at_addresses_of_its_machine_alone(lab):
     with Lab(weft.load("fat-tree:hosts=8,radix=4"), f"k{os.getpid()}") as other:
         with pytest.raises(ConfigError, match=r"--join 192\.0\.2\.1:7471: no host can join there"):
-            other.let_join("192.0.2.1:7471")
+            other.accept_joins("192.0.2.1:7471")
         with pytest.raises(ConfigError, match="has 5 characters: a token needs 16 or more"):
-            other.let_join("127.0.0.1:0", "short")
+            other.accept_joins("127.0.0.1:0", "short")
         assert other.state()["join"] is None
 
 
@@ -319,7 +319,7 @@ def test_silence_is_a_cut(lab, monkeypatch):
 def test_programs_end_with_the_lab(warm, tmp_path):
     """It says good-bye: nobody waits."""
     with Lab(weft.load("fat-tree:hosts=8,radix=4"), f"m{os.getpid()}") as other:
-        gate = other.let_join("127.0.0.1:0")
+        gate = other.accept_joins("127.0.0.1:0")
         code = "import sys; print('up', flush=True); sys.stdin.read()"
         command = [str(warm), "join", gate.address, "--as", "h3", "--", sys.executable, "-c", code]
         with subprocess.Popen(

@@ -18,10 +18,10 @@ from tests.patience import PATIENCE_S, wait_until
 
 import weft
 from weft.errors import ConfigError
-from weft.lab.join.frames import BODY_BYTES, HEADER, NUMBER, Forged, Frame, Kind, Reader, Sealer, Wire, pack
-from weft.lab.join.gate import _STRANGERS, _Stranger
-from weft.lab.join.greeting import Conversation, Wish, meet, proof
-from weft.lab.join.guest import Invitation
+from weft.lab.join.client import Invitation
+from weft.lab.join.frames import BODY_BYTES, HEADER, NUMBER, Forged, Frame, FrameSigner, Kind, Reader, Wire, pack
+from weft.lab.join.handshake import JoinRequest, ServerHandshake, proof, shake_hands
+from weft.lab.join.server import _MOST_PENDING, _PendingConnection
 from weft.lab.join.session import WINDOW_BYTES, Session
 from weft.lab.join.watch import Watch
 from weft.lab.lab import Lab
@@ -31,7 +31,7 @@ FRAMES = st.lists(st.tuples(st.integers(0, 2**32 - 1), st.binary(max_size=50)), 
 
 
 def sealed(frames: list[bytes]) -> bytes:
-    sealer = Sealer(KEY)
+    sealer = FrameSigner(KEY)
     return b"".join(one + sealer.seal(one) for one in frames)
 
 
@@ -237,7 +237,7 @@ def test_whatever_a_machine_signs_ends_its_own_session_at_most(frames):
         both.close()
 
 
-# -- greetings --------------------------------------------------------------------------------------------------------
+# -- handshake --------------------------------------------------------------------------------------------------------
 
 
 @given(
@@ -245,25 +245,25 @@ def test_whatever_a_machine_signs_ends_its_own_session_at_most(frames):
         st.none() | st.booleans() | st.integers() | st.text(), lambda each: st.lists(each, max_size=3), max_leaves=4
     )
 )
-def test_a_wish_is_what_it_must_be_or_refused(value):
+def test_malformed_join_request_is_refused(value):
     for said in (value, {"host": value}, {"host": "h3", "received": value}, {"host": "h3", "x": value}):
-        talk = Conversation(TOKEN)
+        talk = ServerHandshake(TOKEN)
         line = json.dumps(said).encode() + b"\n"
         try:
-            wish = talk.hear(line + proof(TOKEN, b"host", talk.greeting + line))
+            request = talk.hear(line + proof(TOKEN, b"host", talk.hello + line))
         except ValueError:
             continue
-        assert wish is not None
-        assert isinstance(wish.host, str)
-        assert type(wish.received) is int
+        assert request is not None
+        assert isinstance(request.host, str)
+        assert type(request.received) is int
 
 
-def test_a_proof_is_of_one_conversation():
+def test_proof_is_valid_for_one_handshake_only():
     """Who heard one cannot say it again."""
-    heard, again = Conversation(TOKEN), Conversation(TOKEN)
+    heard, again = ServerHandshake(TOKEN), ServerHandshake(TOKEN)
     line = json.dumps({"host": "h3"}).encode() + b"\n"
-    said = line + proof(TOKEN, b"host", heard.greeting + line)
-    assert heard.hear(said) == Wish(host="h3")
+    said = line + proof(TOKEN, b"host", heard.hello + line)
+    assert heard.hear(said) == JoinRequest(host="h3")
     with pytest.raises(ConfigError, match="the token is wrong"):
         again.hear(said)
 
@@ -282,31 +282,31 @@ def play(lines: bytes, answer: Callable[[bytes], bytes]) -> socket.socket:
     return here
 
 
-def test_a_recorded_lab_welcomes_nobody():
-    """Who has heard a conversation can say all that the lab said, and no more."""
-    talk, heard = Conversation(TOKEN), []
+def test_replayed_answers_of_a_lab_are_refused():
+    """Who has heard a handshake can say all that the lab said, and no more."""
+    talk, heard = ServerHandshake(TOKEN), []
 
     def welcome(data: bytes) -> bytes:
         assert talk.hear(data) is not None
         heard.append(talk.answer({"host": "h3"}))
         return heard[0]
 
-    with play(talk.greeting, welcome) as lab:
-        assert meet(lab, TOKEN, Wish(host="h3"), "A")[0] == {"host": "h3"}
-    with play(talk.greeting, lambda data: heard[0]) as thief, pytest.raises(ConfigError, match="not know the token"):
-        meet(thief, TOKEN, Wish(host="h3"), "A")
+    with play(talk.hello, welcome) as lab:
+        assert shake_hands(lab, TOKEN, JoinRequest(host="h3"), "A")[0] == {"host": "h3"}
+    with play(talk.hello, lambda data: heard[0]) as thief, pytest.raises(ConfigError, match="not know the token"):
+        shake_hands(thief, TOKEN, JoinRequest(host="h3"), "A")
 
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
     with Lab(weft.load("fat-tree:hosts=8,radix=4"), f"f{os.getpid()}") as up:
-        up.let_join("127.0.0.1:0", TOKEN)
+        up.accept_joins("127.0.0.1:0", TOKEN)
         yield up
 
 
 @given(noise=st.binary(max_size=6000))
 def test_no_stranger_disturbs_a_lab(lab, noise):
-    host, _, port = lab.gate.address.rpartition(":")
+    host, _, port = lab.join_server.address.rpartition(":")
     with socket.create_connection((host, int(port)), PATIENCE_S) as stranger:
         assert stranger.recv(4096).startswith(b"weft join ")
         stranger.sendall(noise)
@@ -322,30 +322,35 @@ def test_no_stranger_disturbs_a_lab(lab, noise):
 
 def test_silent_connections_keep_no_host_out_and_are_not_kept_without_limit(lab):
     """The oldest goes when another comes."""
-    host, _, port = lab.gate.address.rpartition(":")
+    host, _, port = lab.join_server.address.rpartition(":")
     with contextlib.ExitStack() as stack:
         silent = [
-            stack.enter_context(socket.create_connection((host, int(port)), PATIENCE_S)) for _ in range(_STRANGERS + 36)
+            stack.enter_context(socket.create_connection((host, int(port)), PATIENCE_S))
+            for _ in range(_MOST_PENDING + 36)
         ]
         for one in silent:
             assert one.recv(4096).startswith(b"weft join ")
-        assert len(lab.gate._strangers) == _STRANGERS
+        assert len(lab.join_server._pending) == _MOST_PENDING
         assert all(one.recv(1) == b"" for one in silent[:36])
-        stack.enter_context(joined(Invitation(address=lab.gate.address, token=TOKEN, wish=Wish(host="h3"))))
+        stack.enter_context(
+            joined(Invitation(address=lab.join_server.address, token=TOKEN, request=JoinRequest(host="h3")))
+        )
         assert [one["host"] for one in lab.state()["join"]["hosts"]] == ["h3"]
     wait_until(lambda: lab.state()["join"]["hosts"] == [])
 
 
 def test_of_silent_connections_those_of_the_machine_with_most_go_first(lab):
     places = {"10.0.0.1:5": 1.0, "10.0.0.2:6": 3.0, "10.0.0.2:7": 2.0}
-    waiting = {_Stranger(socket.socket(), place, Conversation(TOKEN), until_s) for place, until_s in places.items()}
+    waiting = {
+        _PendingConnection(socket.socket(), place, ServerHandshake(TOKEN), until_s) for place, until_s in places.items()
+    }
 
     def choose() -> str:
-        before, lab.gate._strangers = lab.gate._strangers, waiting
+        before, lab.join_server._pending = lab.join_server._pending, waiting
         try:
-            return lab.gate._most_crowding().place
+            return lab.join_server._most_crowding().place
         finally:
-            lab.gate._strangers = before
+            lab.join_server._pending = before
 
     assert lab.server.call(choose) == "10.0.0.2:7"
     for one in waiting:

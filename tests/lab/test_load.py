@@ -199,7 +199,7 @@ def test_a_fabric_has_a_past_only_if_it_is_given_one():
     with Lab(weft.load("fat-tree:hosts=128,radix=16"), "load-past") as old:
         old.load({"name": "a", "pattern": "ring", "hosts": ["h1", "h2"]}, speed=0)
         assert not old.fabric.counters.any()
-        old.grow_old()
+        old.seed_history()
     links, downs = old.fabric.links, old.fabric.counters[:, Counter.LINK_DOWNED]
     assert 0 < (downs > 0).sum() < 0.2 * len(downs)
     assert (downs[links.a] == downs[links.b]).all()
@@ -208,16 +208,16 @@ def test_a_fabric_has_a_past_only_if_it_is_given_one():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ({}, "what is it to suffer from"),
+        ({}, "no fault was given"),
         ({"one_way": True, "to": "1xNDR"}, "--one-way needs --ber"),
-        ({"flaps": 0}, "0 flaps an hour"),
-        ({"drain": 1.2}, "takes 1.2 of line rate"),
-        ({"drain": 0.5}, "leaf1/5 leads to no host"),
+        ({"flaps": 0}, "--flaps must be above 0"),
+        ({"drain": 1.2}, "--drain must be between 0 and 1"),
+        ({"drain": 0.5}, "leaf1/5 has no host at either end"),
         ({"to": "4xXDR", "bit_error_rate": 1e-9}, "cannot fall back to 4xXDR: it runs at 4xNDR"),
         ({"bit_error_rate": 7}, "is not from 0 to 1"),
     ],
 )
-def test_an_illness_that_cannot_be_is_refused(lab, words, said):
+def test_impossible_link_fault_is_refused(lab, words, said):
     with pytest.raises(ConfigError, match=said):
         lab.degrade("leaf1/5", **words)
     assert lab.state()["degraded"] == []

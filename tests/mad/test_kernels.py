@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import weft
 from weft.mad import faults
 from weft.mad.devices import NONE
-from weft.mad.hot import Hot, answer_one
+from weft.mad.fast_path import FastPathState, answer_one
 from weft.mad.local import ManualClock
 from weft.mad.subnet import Subnet
 from weft.wire.port_info import PortInfo
@@ -57,7 +57,7 @@ class Twins:
             tables.mft = np.zeros((len(tables.lft), 64, 1), np.uint16)
             assert len(tables.pkey) == len(tables.vl_arbitration) == len(tables.vl_high_limit)
             assert len(tables.sl2vl)
-        self.hot = Hot(self.quick)
+        self.fast_path = FastPathState(self.quick)
         devices = self.plain.devices
         self.slots = [devices.first[node] + (not devices.is_switch[node]) for node in devices.nodes]
         self.taken: set[tuple[int, int]] = set()  # method and attribute of what the kernel answered
@@ -65,8 +65,8 @@ class Twins:
     def send(self, slot: int, mad: bytes) -> bytes | None:
         expected = self.plain.send(slot, mad)
         at_hand = np.frombuffer(bytearray(mad), np.uint8)
-        willing = self.hot.is_plain() and answer_one(self.hot.state(), slot, at_hand)
-        self.hot.settle()
+        willing = self.fast_path.is_plain() and answer_one(self.fast_path.state(), slot, at_hand)
+        self.fast_path.settle()
         if willing:
             self.taken.add((mad[3], mad[16] << 8 | mad[17]))
             reply = at_hand.tobytes()
@@ -197,4 +197,4 @@ def test_a_table_that_somebody_read_while_it_was_empty_stops_no_kernel():
     """A subnet manager that takes over reads multicast tables that nobody has written."""
     subnet = Subnet(weft.load(SPEC), clock=ManualClock())
     assert subnet.devices.tables.mft.size == 0
-    assert Hot(subnet).state().mft.size == 0
+    assert FastPathState(subnet).state().mft.size == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.sm.test_orders import Managed, become_master_again
+from tests.sm.test_control_server import Managed, become_master_again
 
 from weft.errors import SubnetError
 from weft.sm.events import Event

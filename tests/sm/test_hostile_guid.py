@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.fabric.duplicates import with_port_guid
-from tests.sm.test_orders import Managed
+from tests.sm.test_control_server import Managed
 
 import weft
 from weft.mad import faults

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.sm.conftest import Net
-from tests.sm.test_orders import Managed
+from tests.sm.test_control_server import Managed
 
 from weft.errors import ConfigError
 from weft.mad.carrier import Address, Carrier, ask

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 from tests.patience import PATIENCE_S, errors_in
 
-from weft.sm import rehearsal
+from weft.sm import warm_up as warming
 from weft.sm.conf.options import Options
 from weft.sm.run import SubnetManager
 
@@ -49,7 +49,7 @@ from weft.mad.local import LocalCarrier, ManualClock
 from weft.mad.subnet import Subnet
 from weft.sm.events import Log
 from weft.sm.conf.options import Options
-from weft.sm.rehearsal import rehearse, run_rehearsed
+from weft.sm.warm_up import warm_up, run_warmed_up
 from weft.sm.run import SubnetManager
 
 def loaded():
@@ -66,7 +66,7 @@ class Spy(Log):
 class Watched(SubnetManager):
     def step(self):
         super().step()
-        threads = [one for one in threading.enumerate() if one.name == "rehearsal"]
+        threads = [one for one in threading.enumerate() if one.name == "weft warm-up"]
         if self.sweeps > 1:
             self.stop()
         elif threads:
@@ -79,7 +79,7 @@ fabric = weft.load("fat-tree:hosts=40,radix=8,levels=3")
 clock = ManualClock()
 subnet = Subnet(fabric, clock=clock)
 carrier = LocalCarrier(subnet, fabric["h1/1"].slot, sleep=clock.sleep)
-run_rehearsed(Watched(carrier, Options(), log=Spy(io.StringIO()), clock=clock))
+run_warmed_up(Watched(carrier, Options(), log=Spy(io.StringIO()), clock=clock))
 said["end"], said["compiler"] = loaded(), "numba.np.random.generator_methods" in sys.modules
 said["early"] = [one for one in modules["SUBNET_UP"] if one in ("weft.sm.sa.administrator", "numba.np.arrayobj")]
 print(json.dumps(said))
@@ -99,14 +99,14 @@ def test_modules_that_a_manager_has_no_use_for_are_not_imported() -> None:
 
 
 def test_the_first_sweep_loads_what_it_needs_and_an_idle_manager_the_rest() -> None:
-    rehearsal.rehearse(Options())  # so that all is in the cache
+    warming.warm_up(Options())  # so that all is in the cache
     said = json.loads(python(_RUN))
     assert said["STARTED"] == []
     assert not said["compiler"]
     assert said["early"] == []
     assert 5 < len(said["SUBNET_UP"]) < len(said["idle"])
     assert said["end"] == said["idle"]
-    assert [name for name in said["end"] if not name.startswith(("weft.routing.", *rehearsal.KERNELS))] == []
+    assert [name for name in said["end"] if not name.startswith(("weft.routing.", *warming.KERNELS))] == []
 
 
 class _Manager:
@@ -125,10 +125,10 @@ class _Manager:
         self.is_over.set()
         return True
 
-    def rehearse(self, _options: Options) -> None:
+    def warm_up(self, _options: Options) -> None:
         if self.done:  # the manager's first sweep was before: now it ends first, too
             assert self.is_over.wait(PATIENCE_S)
-        self.done.append("rehearse")
+        self.done.append("warm_up")
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -136,17 +136,17 @@ def test_compiling_comes_before_the_first_mad_and_loading_after_the_first_sweep(
     compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager = _Manager()
-    monkeypatch.setattr(rehearsal, "was_rehearsed", lambda: compiled)
-    monkeypatch.setattr(rehearsal, "rehearse", manager.rehearse)
-    assert rehearsal.run_rehearsed(cast(SubnetManager, manager))
-    assert manager.done == (["run", "rehearse"] if compiled else ["rehearse", "run"])  # and nothing runs on
+    monkeypatch.setattr(warming, "is_warmed_up", lambda: compiled)
+    monkeypatch.setattr(warming, "warm_up", manager.warm_up)
+    assert warming.run_warmed_up(cast(SubnetManager, manager))
+    assert manager.done == (["run", "warm_up"] if compiled else ["warm_up", "run"])  # and nothing runs on
 
 
-def test_a_rehearsal_is_noted_beside_the_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rehearsal, "cache_folder", lambda module: tmp_path / module)
-    rehearsal.rehearse(Options())  # into folders that are not there: as in a home that cannot be written
-    assert not rehearsal.was_rehearsed()
-    for module in rehearsal.KERNELS:
+def test_complete_warm_up_is_marked_beside_the_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warming, "cache_folder", lambda module: tmp_path / module)
+    warming.warm_up(Options())  # into folders that are not there: as in a home that cannot be written
+    assert not warming.is_warmed_up()
+    for module in warming.KERNELS:
         (tmp_path / module).mkdir()
-    rehearsal.rehearse(Options())
-    assert rehearsal.was_rehearsed()
+    warming.warm_up(Options())
+    assert warming.is_warmed_up()

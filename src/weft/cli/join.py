@@ -25,8 +25,8 @@ def join(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
     import os
 
     from weft.errors import ConfigError
-    from weft.lab.join import guest
-    from weft.lab.join.greeting import TOKEN, Wish
+    from weft.lab.join import client
+    from weft.lab.join.handshake import TOKEN, JoinRequest
     from weft.verbs import launch
 
     if not words or words[0] in ("--help", "-h"):
@@ -38,9 +38,11 @@ def join(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
         raise ConfigError(f"weft join needs the lab's token: --token TOKEN, or the variable {TOKEN}")
     if "--as" not in options:
         raise ConfigError(f"weft join needs a host to join as: --as h3; {_USAGE.splitlines()[0]}")
-    wish = Wish(host=options["--as"], patience_s=_seconds(options.get("--patience", "30")), has_sysfs=has_sysfs)
-    invitation = guest.Invitation(address=address, token=token, wish=wish)
-    raise SystemExit(guest.run(command, invitation, launch.roce_environment(options.get("--roce", ""))))
+    request = JoinRequest(
+        host=options["--as"], patience_s=_seconds(options.get("--patience", "30")), has_sysfs=has_sysfs
+    )
+    invitation = client.Invitation(address=address, token=token, request=request)
+    raise SystemExit(client.run(command, invitation, launch.roce_environment(options.get("--roce", ""))))
 
 
 def _read(words: tuple[str, ...]) -> tuple[str, dict[str, str], bool, tuple[str, ...]]:
@@ -72,7 +74,7 @@ def _read(words: tuple[str, ...]) -> tuple[str, dict[str, str], bool, tuple[str,
 
 def _seconds(text: str) -> float:
     from weft.errors import ConfigError
-    from weft.lab.join.gate import PATIENCE_MAX_S
+    from weft.lab.join.server import PATIENCE_MAX_S
 
     try:
         seconds = float(text)
@@ -87,8 +89,8 @@ def say_how(entry: Entry, fabric: Fabric) -> None:
     """To join a lab, if it lets anybody."""
     from weft.lab import control
 
-    if (gate := control.ask(entry, "state")["join"]) is not None:
-        print(how(gate["address"], entry.token.read_text(encoding="ascii").strip(), fabric))
+    if (join_server := control.ask(entry, "state")["join"]) is not None:
+        print(how(join_server["address"], entry.token.read_text(encoding="ascii").strip(), fabric))
 
 
 def how(address: str, token: str, fabric: Fabric) -> str:

@@ -288,14 +288,14 @@ def _own(spec: str, name: str, repair: bool, m_key: bool) -> Iterator[_Fabric]:
     from weft.serve.ufm.routes.face import Face
     from weft.serve.ufm.watch import Watch
     from weft.sm.conf.options import Options
-    from weft.sm.rehearsal import was_rehearsed
+    from weft.sm.warm_up import is_warmed_up
     from weft.tenants.drivers.subnet_manager import ManagerDriver
 
     with progress_bar(f"reading {spec}"):  # and ends with it: a lab is forked, and no thread may draw then
         fabric = load(spec)
     options = Options(repair_drift=repair, protect_tenants=m_key)
     with launched_lab(fabric, name, options) as (lab, wait_until_up):
-        if not was_rehearsed():
+        if not is_warmed_up():
             print("weft: the subnet manager compiles its kernels, once; this takes a minute or two", file=sys.stderr)
         face = Face(Watch(lab.manager), LabHands(lab.entry), Faults())
         behind = Behind(partial(attached, Where(lab=name)), lab.entry)

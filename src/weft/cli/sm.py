@@ -99,7 +99,7 @@ def _import_manager() -> None:
 
     gc.disable()
     try:
-        import weft.sm.rehearsal  # noqa: F401
+        import weft.sm.warm_up  # noqa: F401
     finally:
         gc.freeze()
         gc.enable()
@@ -128,10 +128,10 @@ def _run(carrier: Carrier, options: Options, subnet: str, flags: SmFlags, *, onc
     from contextlib import ExitStack
 
     from weft.sm.events import Log
-    from weft.sm.rehearsal import run_rehearsed
     from weft.sm.run import SubnetManager
     from weft.sm.signals import obeying_signals
     from weft.sm.status import describe
+    from weft.sm.warm_up import run_warmed_up
 
     with ExitStack() as stack:
         dump, log = dump_folder(flags, options), log_file(options)
@@ -143,7 +143,7 @@ def _run(carrier: Carrier, options: Options, subnet: str, flags: SmFlags, *, onc
             stream = stack.enter_context(log.open("a"))  # after what it holds already, as OpenSM does
         manager = SubnetManager(carrier, options, log=Log(stream), dump=dump, subnet=subnet)
         stack.enter_context(obeying_signals(manager))
-        up = run_rehearsed(manager, once=once)
+        up = run_warmed_up(manager, once=once)
     if form.is_data and options.state_file is not None:
         from weft.cli.output import print_data
 

@@ -147,8 +147,8 @@ def _say_up(lab: Lab) -> None:
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
     print(f"lab {lab.name} is up: {lab.fabric.spec}; `weft down` or SIGTERM ends it", flush=True)
-    if lab.gate is not None:
-        print(how(lab.gate.address, lab.gate.token, lab.fabric), flush=True)
+    if lab.join_server is not None:
+        print(how(lab.join_server.address, lab.join_server.token, lab.fabric), flush=True)
 
 
 def _prompt(entry: Entry) -> None:

@@ -1,5 +1,5 @@
-"""THE RUNNING THING: a fabric whose switches and adapters answer MADs, and programs of others on its hosts.
+"""A running fabric: switches and adapters that answer MADs, and programs on its hosts.
 
-`lab` is it; `ibsim` serves programs that come through libumad2sim, `attach` those that come through weft's own preload;
-`programs` starts them; `daemon`, `registry`, `control` and `commands` make a process of it that can be spoken to.
+`lab` is its class; `ibsim` serves programs that attach through libumad2sim, `attach` those that use weft's own preload;
+`programs` starts them; `daemon`, `registry`, `control` and `commands` run a lab as a process that accepts commands.
 """

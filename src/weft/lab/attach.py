@@ -21,7 +21,7 @@ from weft.errors import UnknownName
 from weft.lab.adapters import Adapter, adapters_of, find_port, rate_gbit_s
 from weft.lab.agents import AGENTS_PER_PORT, Agent, Agents
 from weft.lab.error_counts import ErrorCounts
-from weft.lab.hot import HotLines, Line
+from weft.lab.fast_path import FastPath, Line
 from weft.lab.streams import Stream, Streams
 from weft.mad.carrier import SMP_CLASSES
 from weft.mad.subnet import Subnet
@@ -55,17 +55,17 @@ class _Connection(Stream):
 
     port: _Port | None = None
     is_sm_slot: int | None = None
-    hot: int = -1  # the file descriptor by which the kernel knows it
+    fast_path: int = -1  # the file descriptor by which the kernel knows it
 
 
 class Attachments(Streams[_Connection]):
     """The server behind preload.c."""
 
     def __init__(
-        self, subnet: Subnet, path: Path, errors: ErrorCounts | None = None, hot: HotLines | None = None
+        self, subnet: Subnet, path: Path, errors: ErrorCounts | None = None, fast_path: FastPath | None = None
     ) -> None:
         self.devices, self.agents = subnet.devices, Agents(subnet, time.monotonic)
-        self.errors, self._hot = errors or ErrorCounts(), hot
+        self.errors, self._fast_path = errors or ErrorCounts(), fast_path
         self._ports: dict[int, _Port] = {}
         self._is_sm: dict[int, int] = {}  # slot -> how many programs say so
         self._numbers = itertools.count(1)
@@ -93,8 +93,8 @@ class Attachments(Streams[_Connection]):
             self._take_frames(connection.port, connection.received)
 
     def _forget(self, connection: _Connection) -> None:
-        if self._hot is not None:
-            self._hot.forget(connection.hot)
+        if self._fast_path is not None:
+            self._fast_path.forget(connection.fast_path)
         if connection.is_sm_slot is not None:
             self._count_sm(connection.is_sm_slot, -1)
         if connection.port is not None:
@@ -209,10 +209,10 @@ class Attachments(Streams[_Connection]):
     def _make_hot(self, connection: _Connection) -> None:
         """It sweeps, or may: the kernel answers it while nothing of it waits here."""
         port = connection.port
-        if self._hot is None or port is None:
+        if self._fast_path is None or port is None:
             return
-        connection.hot = connection.socket.fileno()
-        self._hot.forget(connection.hot)
+        connection.fast_path = connection.socket.fileno()
+        self._fast_path.forget(connection.fast_path)
         if any(agent.mgmt_class == MgmtClass.SUBN_DIRECTED_ROUTE for agent in port.agents.values()):
             line = Line(
                 slot=port.slot,
@@ -220,7 +220,7 @@ class Attachments(Streams[_Connection]):
                 is_idle=lambda: not (connection.received or connection.unsent),
                 take_bytes=lambda answers, requests: self._take_back(connection, answers, requests),
             )
-            self._hot.add(connection.hot, line)
+            self._fast_path.add(connection.fast_path, line)
 
     def _take_back(self, connection: _Connection, answers: bytes, requests: bytes) -> None:
         if answers:

@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from socket import socket as Socket  # noqa: N812
 
-from weft.lab.hot import Ancillary, Line
+from weft.lab.fast_path import Ancillary, Line
 from weft.wire.mad import RESPONSE, Method, MgmtClass
 
 _NUMBERS = 0x8000  # the upper half of what fits belongs to `agents`

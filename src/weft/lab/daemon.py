@@ -57,13 +57,13 @@ def serve(
 
 def _let_join(lab: Lab, entry: registry.Entry, address: str) -> None:
     try:
-        gate = lab.let_join(address, os.environ.get("WEFT_JOIN_TOKEN", ""))
+        join_server = lab.accept_joins(address, os.environ.get("WEFT_JOIN_TOKEN", ""))
     except BaseException:
         lab.server.close()
         raise
     token = os.open(entry.token, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(token, "w") as file:
-        print(gate.token, file=file)
+        print(join_server.token, file=file)
 
 
 def start(fabric: Fabric, name: str, *, timed: bool = False, join: str = "", follow: bool = False) -> registry.Entry:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from weft.lab.calls import Calls
 from weft.lab.error_counts import ErrorCounts
-from weft.lab.hot import HotLines
+from weft.lab.fast_path import FastPath
 from weft.mad.subnet import Subnet
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ class EventLoop(ABC):
         self._calls = Calls()
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._epoll = select.epoll()
-        self.hot = HotLines(subnet, self._epoll)
+        self.fast_path = FastPath(subnet, self._epoll)
         self._watch(self._calls.fileno(), lambda mask: self._calls.run())
 
     @abstractmethod
@@ -47,7 +47,7 @@ class EventLoop(ABC):
 
     def _serve_once(self) -> None:
         try:
-            for fd, mask in self.hot.wait(self._timeout_s()):
+            for fd, mask in self.fast_path.wait(self._timeout_s()):
                 handler = self._handlers.get(fd)
                 if handler is not None:  # else a handler before it in this batch dropped it
                     handler(mask)
@@ -65,7 +65,7 @@ class EventLoop(ABC):
         return self._calls.call(work) if self._serving else work()
 
     def close(self) -> None:
-        self.hot.close()
+        self.fast_path.close()
         self._epoll.close()
         self._calls.close()
 

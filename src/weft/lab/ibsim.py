@@ -27,7 +27,7 @@ from weft.lab import protocol, sysfs
 from weft.lab.clients import Client, free_number, pick
 from weft.lab.error_counts import ErrorCounts
 from weft.lab.event_loop import EventLoop
-from weft.lab.hot import Ancillary
+from weft.lab.fast_path import Ancillary
 from weft.lab.places import Places
 from weft.lab.protocol import CLIENT_INFO, CONTROL, CONTROL_DATA_BYTES, DATA_BYTES, HEADER_BYTES, MAGIC, Control
 from weft.lab.streams import Service
@@ -93,7 +93,7 @@ class Server(EventLoop):
     def add_service(self, service: Service) -> None:
         """Serve programs that attach by another protocol: weft's own preload, and verbs."""
         self._services.append(service)
-        self.hot.add_nested(service.fileno())
+        self.fast_path.add_nested(service.fileno())
         self._watch(service.fileno(), lambda mask: service.on_ready())
 
     def _open(self, end: str, to: str = "") -> socket.socket:
@@ -199,7 +199,7 @@ class Server(EventLoop):
         self._set_is_sm(client, False)
         self.at[client.slot].remove(client)
         self._unsent.discard(client)
-        self.hot.forget(client.socket.fileno())
+        self.fast_path.forget(client.socket.fileno())
         self._unwatch(client.socket.fileno())
         client.socket.close()
         if client.process >= 0:
@@ -259,9 +259,9 @@ class Server(EventLoop):
         if mad[3] < RESPONSE:
             mad[8:10] = client.tag
             client.classes.add(mad[1])
-            if mad[1] == MgmtClass.SUBN_DIRECTED_ROUTE and client.socket.fileno() not in self.hot:
+            if mad[1] == MgmtClass.SUBN_DIRECTED_ROUTE and client.socket.fileno() not in self.fast_path:
                 runtime.ask_senders(client.socket)  # the kernel looks at each
-                self.hot.add(client.socket.fileno(), client.line(partial(self._take_back, client)))
+                self.fast_path.add(client.socket.fileno(), client.line(partial(self._take_back, client)))
         self._sender = client
         try:
             # The protocol names no P_Key: everybody reaches the subnet manager by Default's.

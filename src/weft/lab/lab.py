@@ -31,7 +31,7 @@ from weft.lab import programs
 from weft.lab.attach import Attachments
 from weft.lab.error_counts import ErrorCounts
 from weft.lab.ibsim import Server
-from weft.lab.illness import Illness, ill_cables
+from weft.lab.link_faults import LinkFault, faulty_cables
 from weft.lab.metered_paths import MeteredPaths, MeteredSubnet
 from weft.lab.places import cables
 from weft.lab.rank_hosts import port_counts, rank_hosts
@@ -40,13 +40,13 @@ from weft.lab.verbs_ports import VerbsPorts
 from weft.lab.verbs_server import VerbsServer
 from weft.mad import faults
 from weft.mad.devices import Devices
-from weft.mad.packets import Fate
+from weft.mad.packets import DeliveryResult
 from weft.verbs.carriers.lab.connection import SUFFIX
 from weft.verbs.carriers.places import place_of
 
 if TYPE_CHECKING:
     from weft.lab.capture import Captures
-    from weft.lab.join.gate import Gate
+    from weft.lab.join.server import JoinServer
     from weft.lab.load import JobSpec, LabLoad
     from weft.lab.traffic import LabTraffic
 
@@ -66,7 +66,7 @@ class Lab:
         self.server = Server(self.subnet, self.sockname, self.errors)
         self.socket = runtime.folder() / f"{self.name}.umad"
         try:
-            self._attachments = Attachments(self.subnet, self.socket, self.errors, self.server.hot)
+            self._attachments = Attachments(self.subnet, self.socket, self.errors, self.server.fast_path)
         except OSError as error:
             self.server.close()
             raise ConfigError(f"{self.socket} cannot be had: {error.strerror}; give the lab another name") from None
@@ -75,7 +75,7 @@ class Lab:
         self.verbs = VerbsPorts(self.subnet, self._attachments.agents, self.metered_paths)
         self._verbs_server = VerbsServer(self.verbs, self.verbs_socket)
         self.server.add_service(self._verbs_server)
-        self.gate: Gate | None = None
+        self.join_server: JoinServer | None = None
         self._thread: threading.Thread | None = None
 
     @property
@@ -159,18 +159,20 @@ class Lab:
         owner = self.host(name)["host"]
         return asdict(self.server.call(lambda: tree_of(self.subnet.devices, owner)))
 
-    def let_join(self, address: str, token: str = "") -> Gate:
+    def accept_joins(self, address: str, token: str = "") -> JoinServer:
         """From now on other machines may be hosts, by `weft join`, at this `address:port`; who knows the token."""
-        from weft.lab.join.gate import Gate  # most labs let nobody join
-        from weft.lab.join.greeting import checked_token, new_token
+        from weft.lab.join.handshake import checked_token, new_token
         from weft.lab.join.hosts import LabHosts
+        from weft.lab.join.server import JoinServer  # most labs let nobody join
 
-        if self.gate is not None:
-            raise ConfigError(f"hosts join {self.name} at {self.gate.address} already")
+        if self.join_server is not None:
+            raise ConfigError(f"hosts join {self.name} at {self.join_server.address} already")
         hosts = LabHosts(self._attachments, self._verbs_server, self.metered_paths)
-        self.gate = gate = Gate(address, checked_token(token) if token else new_token(), self.name, hosts, self.errors)
-        self.server.call(lambda: self.server.add_service(gate))
-        return gate
+        self.join_server = join_server = JoinServer(
+            address, checked_token(token) if token else new_token(), self.name, hosts, self.errors
+        )
+        self.server.call(lambda: self.server.add_service(join_server))
+        return join_server
 
     # -- faults ---------------------------------------------------------------------------------------------------
 
@@ -194,7 +196,7 @@ class Lab:
         receives. `to`: it comes up with less, `1xNDR`. `flaps`: so often an hour it goes down and up again. `drain`: a
         host takes only this share of its line rate. Returns the ports, one of each cable.
         """
-        ill = Illness(bit_error_rate=bit_error_rate, one_way=one_way, to=to, flaps=flaps, drain=drain)
+        ill = LinkFault(bit_error_rate=bit_error_rate, one_way=one_way, to=to, flaps=flaps, drain=drain)
         changed = self.server.call(lambda: self._degrade(name, ill))
         if flaps is not None:
             self._load.keep_time()
@@ -264,9 +266,9 @@ class Lab:
         """
         return self._load.start(jobs, seed=seed, speed=speed)
 
-    def grow_old(self, seed: int = 1) -> None:
+    def seed_history(self, seed: int = 1) -> None:
         """Before anybody watches: some cables were moved once, and their ports have counted that."""
-        self._load.grow_old(seed)
+        self._load.seed_history(seed)
 
     def unload(self, *names: str) -> dict[str, Any]:
         """End these jobs; without a name all, and the clock."""
@@ -290,7 +292,7 @@ class Lab:
 
         return LabLoad(self.server, self._fabric_now)
 
-    def send_packet(self, host: str, packet: bytes) -> Fate:
+    def send_packet(self, host: str, packet: bytes) -> DeliveryResult:
         """A data packet leaves a host's port. What arrives goes to `subnet.attach_packets`, in the lab's thread."""
         slot = self.server.places.find(host)
         return self.server.call(lambda: self.subnet.send_packet(slot, packet))
@@ -314,19 +316,19 @@ class Lab:
             faults.pull_cable(devices, slot)
         return [devices.name(slot) for slot in pulled]
 
-    def _degrade(self, name: str, ill: Illness) -> list[str]:
+    def _degrade(self, name: str, ill: LinkFault) -> list[str]:
         devices = self.subnet.devices
         slots = _one_end(devices, name)
         ill.check(devices, slots)
         self.metered_paths.close_all()
         for slot in slots:
-            ill.befall(devices, slot)
+            ill.apply(devices, slot)
         return [devices.name(slot) for slot in slots]
 
     def _fix(self, name: str) -> list[str]:
         self.metered_paths.close_all()
         devices = self.subnet.devices
-        wrong = [*sorted(devices.broken), *ill_cables(devices)]
+        wrong = [*sorted(devices.broken), *faulty_cables(devices)]
         asked = set(cables(devices, name)) if name else set(wrong)
         fixed = [slot for slot in wrong if {slot, devices.cable[slot]} & asked]
         for slot in fixed:
@@ -343,9 +345,9 @@ class Lab:
             "sockname": self.sockname,
             "nodes": len(devices.nodes),
             "broken": [devices.name(slot) for slot in sorted(devices.broken)],
-            "degraded": [devices.name(slot) for slot in ill_cables(devices)],
+            "degraded": [devices.name(slot) for slot in faulty_cables(devices)],
             "traffic": self._traffic.now if "_traffic" in vars(self) else "",
-            "join": self.gate.state() if self.gate is not None else None,
+            "join": self.join_server.state() if self.join_server is not None else None,
         } | self.server.state()
 
 

@@ -1,4 +1,4 @@
-"""Room for what programs send to a lab: made once, and known to `rounds` and to the system by its address."""
+"""Room for what programs send to a lab: made once, and known to `smp_loop` and to the system by its address."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class LabLoad:
             self._run_clock(speed)
             return self.state()
 
-    def grow_old(self, seed: int) -> None:
+    def seed_history(self, seed: int) -> None:
         """Ports have counted what those of a fabric have that runs for a while."""
         fabric = self._server.subnet.devices.fabric
         old = past(fabric, np.random.default_rng([seed, 2]))

@@ -18,10 +18,10 @@ from weft.lab.registry import Entry
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.sm.conf.options import Options
 from weft.sm.events import Log
-from weft.sm.rehearsal import run_rehearsed
 from weft.sm.run import SubnetManager
 from weft.sm.signals import obeying_signals
 from weft.sm.status import read_status
+from weft.sm.warm_up import run_warmed_up
 
 _PATIENCE_S = 300.0  # kernels may have to be compiled first
 _LOOK_S = 0.05
@@ -100,7 +100,7 @@ def _live(entry: Entry, sockname: str, host: str, log: Path, options: Options, d
             carrier = IbsimCarrier(host, sockname)
             manager = SubnetManager(carrier, options, log=Log(stream), dump=dump, subnet=f"lab {entry.name}")
             with obeying_signals(manager):
-                run_rehearsed(manager)
+                run_warmed_up(manager)
         except ConfigError as error:  # the lab is gone, or was never to be had
             print(error, file=stream, flush=True)
         except Exception:  # nobody else is there to hear of it

@@ -31,7 +31,7 @@ _CHUNK = 1 << 16  # packets whose paths are kept at the same time: 20 MB
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fates:
+class DeliveryResults:
     """What became of each: where it ended, on which VL it came there, and the `Reason`."""
 
     end: NDArray[np.int64]
@@ -39,11 +39,11 @@ class Fates:
     reason: NDArray[np.int64]
 
 
-def carry_many(devices: Devices, slots: NDArray[np.int64], rows: Rows) -> Fates:
+def carry_many(devices: Devices, slots: NDArray[np.int64], rows: Rows) -> DeliveryResults:
     """Each leaves the port of an adapter, or port 0 of a switch; see the module."""
     if (column(rows, LRH.dlid) >= Lid.FIRST_MULTICAST).any():
         raise ConfigError("packets to groups are not carried many at a time: send each by `packets.carry`")
-    fates = Fates(*(np.zeros(len(rows), np.int64) for _ in range(3)))
+    fates = DeliveryResults(*(np.zeros(len(rows), np.int64) for _ in range(3)))
     plain = _plain(devices, slots, rows)
     seen = arrays(devices.fabric)
     for begin in range(0, len(rows), _CHUNK):
@@ -80,7 +80,7 @@ def _of_bth(rows: Rows, field: Bits) -> NDArray[np.int64]:
 
 
 def _carry_plain(
-    devices: Devices, seen: Arrays, slots: NDArray[np.int64], rows: Rows, fates: Fates, at: NDArray[np.int64]
+    devices: Devices, seen: Arrays, slots: NDArray[np.int64], rows: Rows, fates: DeliveryResults, at: NDArray[np.int64]
 ) -> None:
     words, sl = column(rows, LRH.pkt_len).astype(np.int64), column(rows, LRH.sl).astype(np.int64)
     dlid, p_key = column(rows, LRH.dlid).astype(np.int64), _of_bth(rows, BTH.p_key)

@@ -50,7 +50,7 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class DeliveryResult:
     """What became of a packet. A unicast one is either delivered to one port or dropped once."""
 
     delivered: tuple[int, ...]
@@ -58,7 +58,7 @@ class Fate:
     dropped: tuple[Drop, ...]
 
 
-def carry(devices: Devices, slot: int, packet: bytes) -> Fate:
+def carry(devices: Devices, slot: int, packet: bytes) -> DeliveryResult:
     """One packet leaves the port of an adapter, or port 0 of a switch; see the module."""
     bth = bth_at(packet)
     wrong = Reason.MALFORMED if bth == NONE else None
@@ -70,7 +70,7 @@ def carry(devices: Devices, slot: int, packet: bytes) -> Fate:
         journey.drop(at, wrong or Reason.INACTIVE)
     else:
         journey.go(at)
-    return Fate(tuple(journey.delivered), tuple(journey.vls), tuple(journey.dropped))
+    return DeliveryResult(tuple(journey.delivered), tuple(journey.vls), tuple(journey.dropped))
 
 
 def as_received(packet: bytes, vl: int) -> bytes:

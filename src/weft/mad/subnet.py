@@ -238,7 +238,7 @@ class Subnet:
     def detach_packets(self, slot: int, receiver: PacketReceiver) -> None:
         self._packet_receivers[slot].remove(receiver)
 
-    def send_packet(self, slot: int, packet: bytes) -> packets.Fate:
+    def send_packet(self, slot: int, packet: bytes) -> packets.DeliveryResult:
         """From a port. What reaches a port where nobody is attached is delivered all the same: the port took it."""
         fate = packets.carry(self.devices, slot, packet)
         for at, vl in zip(fate.delivered, fate.vls, strict=True):

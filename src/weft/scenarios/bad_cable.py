@@ -144,7 +144,7 @@ def run(
     given = {"spec": spec, "ill": ill, "polls": polls, "every_s": every_s, "seed": seed}
     rng = np.random.default_rng(seed)
     with ward(spec) as patient:
-        patient.lab.grow_old(seed)
+        patient.lab.seed_history(seed)
         before = patient.lab.load("train=all-to-all@90%", speed=0, seed=seed)["jobs"][0]
         injected = patient.make_ill(ill or str(rng.choice(ILLS)), rng)
         after = patient.job_with(injected)

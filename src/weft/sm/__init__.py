@@ -1,36 +1,36 @@
-"""The subnet manager: brings a subnet up and keeps it so, by MADs alone.
+"""The subnet manager: brings a subnet up and keeps it up, by MADs alone.
 
-A room imports only from rooms below its own; `tests/test_house.py` reads this list and enforces it.
+A module imports only from modules below its own; `tests/test_house.py` reads this list and enforces it.
 
-control        a client of its socket: what it sees, what it was told, and telling it
-rehearsal      kernels are loaded before somebody waits for them
-signals        SIGHUP, SIGTERM and SIGINT of its process
-run            at work: sweeps when they are due, and answers everybody in between
-orders         its end of that socket
-inventory      what it sees, as columns
-reallocation   partitions and lanes changed between two sweeps
-status         what it says of itself in its state file
-drift          ports that something else than this manager has changed
-sweep          from whatever is there to a subnet that works: the table of contents
-questions      requests that were sent, and the handlers of their answers
-sminfo/        several managers: election, and what a standby must know
-sa/            the subnet administrator: path records and all the others
-configuration  the files that opensm.conf names
-state          what is kept from one sweep to the next
-allocation     what it was told, and what its files say
-opafm/         opafm.xml: virtual fabrics as partitions and shares of bandwidth
-mcast/         groups and their trees
-qos/           SL to VL tables, VL arbitration, qos-policy.conf, congestion control
-port_info      what every port is set to
-ucast/         LIDs, forwarding tables, adaptive routing, and the order in which they are written
-inform/        traps in, reports to who subscribed out
-services       what programs registered under a name
-protection     the M_Key of all ports, and keys derived from it
-pkey/          partitions.conf, partitions, P_Key tables
-discovery/     what there is, what changed
-conf/          opensm.conf
-sender         MADs in bulk, while others are answered
-attachment     the port that it speaks through
-writing        files that it keeps beside its work
-events         its log
+control          client of the manager's socket: state queries and changes of the allocation
+warm_up          compiles and loads kernels before a sweep needs them
+signals          SIGHUP, SIGTERM and SIGINT of the manager's process
+run              the manager's loop: sweeps when they are due, and answers requests in between
+control_server   the manager's end of that socket
+inventory        the subnet as columns, for clients of the socket
+reallocation     changes of partitions and lanes between two sweeps
+status           the state file
+drift            ports that something other than this manager has changed
+sweep            one sweep, step by step: the table of contents
+questions        requests that were sent, and the handlers of their answers
+sminfo/          several managers: election, and the copy that a standby keeps
+sa/              the subnet administrator: path records and all the others
+configuration    the files that opensm.conf names
+state            data that is kept from one sweep to the next
+allocation       partitions and lanes: those of the files, and those set at run time
+opafm/           opafm.xml: virtual fabrics as partitions and shares of bandwidth
+mcast/           multicast groups and their trees
+qos/             SL to VL tables, VL arbitration, qos-policy.conf, congestion control
+port_info        the settings and states of all ports
+ucast/           LIDs, forwarding tables, adaptive routing, and the order in which they are written
+inform/          traps from ports, and reports to subscribers
+services         services that programs registered by name
+protection       the M_Key of all ports, and keys derived from it
+pkey/            partitions.conf, partitions, P_Key tables
+discovery/       the subnet as it is, and its changes
+conf/            opensm.conf
+sender           MADs in bulk, with other requests answered meanwhile
+attachment       the port that the manager uses
+writing          files that are written beside the sweeps
+events           the log
 """

@@ -44,7 +44,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class RuntimeConfig:
     definitions: Mapping[int, str] = field(default_factory=dict)  # by P_Key, in the form of partitions.conf
     partitions: Mapping[int, Partition] = field(default_factory=dict)  # the same, read
     qos: QosOptions | None = None
@@ -55,14 +55,14 @@ class Told:
         return "".join(f"{self.definitions[p_key]};\n" for p_key in sorted(self.definitions))
 
 
-NOTHING = Told()
+NOTHING = RuntimeConfig()
 
 
 # -- files and what was told ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filed:
+class FileConfig:
     """What the files say."""
 
     partitions: Partitions
@@ -72,7 +72,7 @@ class Filed:
     def taken(self) -> tuple[int, ...]:
         return tuple(sorted(one.p_key for one in self.partitions.partitions if one.p_key != DEFAULT_P_KEY))
 
-    def with_told(self, told: Told) -> tuple[Partitions, Qos | None]:
+    def with_runtime_config(self, told: RuntimeConfig) -> tuple[Partitions, Qos | None]:
         """What ports get; ConfigError where files contradict what was told."""
         both = sorted(set(self.taken) & told.definitions.keys())
         if both:
@@ -112,16 +112,16 @@ def _default(partitions: Iterable[Partition]) -> Partition:
     return next(one for one in partitions if one.p_key == DEFAULT_P_KEY)
 
 
-def described(filed: Filed, told: Told) -> Saved:
+def described(filed: FileConfig, told: RuntimeConfig) -> Saved:
     """For those who ask what it was told."""
-    partitions, _ = filed.with_told(told)
+    partitions, _ = filed.with_runtime_config(told)
     said = replace(told, default_is_full=default_is_full(partitions.partitions))
     made = _saved(said, filed.taken)
     digest = hashlib.blake2b(msgspec.json.encode(made), digest_size=12).hexdigest()
     return msgspec.structs.replace(made, revision=digest)
 
 
-def _saved(told: Told, taken: tuple[int, ...] = ()) -> Saved:
+def _saved(told: RuntimeConfig, taken: tuple[int, ...] = ()) -> Saved:
     return Saved(partitions=told.text, qos=qos_fields(told.qos), default_is_full=told.default_is_full, taken=taken)
 
 
@@ -129,14 +129,14 @@ def _saved(told: Told, taken: tuple[int, ...] = ()) -> Saved:
 
 
 def changed(
-    told: Told,
-    filed: Filed,
+    told: RuntimeConfig,
+    filed: FileConfig,
     *,
     define: str = "",
     remove: Iterable[int] = (),
     qos: QosOptions | None,
     default_is_full: bool | None,
-) -> Told:
+) -> RuntimeConfig:
     """With these definitions, without those; ConfigError if that cannot be. A definition replaces that of its P_Key."""
     new = split_definitions(define)
     definitions = {p_key: text for p_key, text in told.definitions.items() if p_key not in set(remove)} | new
@@ -145,8 +145,8 @@ def changed(
         new = definitions  # whether service levels count is another matter now
     read = {p_key: _parse(p_key, text, lanes=has_lanes[1]) for p_key, text in new.items()}
     partitions = {p_key: read.get(p_key) or told.partitions[p_key] for p_key in definitions}
-    made = Told(definitions=definitions, partitions=partitions, qos=qos, default_is_full=default_is_full)
-    filed.with_told(made)
+    made = RuntimeConfig(definitions=definitions, partitions=partitions, qos=qos, default_is_full=default_is_full)
+    filed.with_runtime_config(made)
     return made
 
 
@@ -172,7 +172,7 @@ def _parse(p_key: int, definition: str, *, lanes: bool) -> Partition:
     return parse_definition(definition, _SOURCE, qos=lanes, rank=(p_key + 1) * _RULES)
 
 
-def adopted(found: Partitions, filed: Filed) -> tuple[Filed, Told]:
+def adopted(found: Partitions, filed: FileConfig) -> tuple[FileConfig, RuntimeConfig]:
     """Return the partitions `found` in the ports as if a manager that was given none had been told of them."""
     others = [one for one in found.partitions if one.p_key != DEFAULT_P_KEY]
     base = replace(filed, partitions=Partitions(partitions=(_default(found.partitions),)))
@@ -197,11 +197,11 @@ def allocation_file(state_file: Path) -> Path:
     return state_file.with_suffix(".allocation")
 
 
-def write_told(path: Path, told: Told) -> None:
+def write_runtime_config(path: Path, told: RuntimeConfig) -> None:
     write_atomically(path, msgspec.json.format(msgspec.json.encode(_saved(told)), indent=1) + b"\n")
 
 
-def read_told(path: Path, filed: Filed) -> Told:
+def read_runtime_config(path: Path, filed: FileConfig) -> RuntimeConfig:
     """Nothing where there is no such file."""
     try:
         text = path.read_bytes()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from weft.errors import ConfigError, FileError
 from weft.fabric.files.text import read_text
 from weft.ids import Guid
-from weft.sm.allocation import NOTHING, Filed, allocation_file, read_told
+from weft.sm.allocation import NOTHING, FileConfig, allocation_file, read_runtime_config
 from weft.sm.conf.options import Options, named_file
 from weft.sm.conf.qos_options import Qos
 from weft.sm.events import Event
@@ -80,9 +80,9 @@ def load_configuration(state: State) -> None:
     """Read all files again; ConfigError, and all stays as it was, if one of them cannot be used."""
     options = state.options
     read = read_configuration(options)
-    filed = Filed(partitions=read.partitions, qos=read.qos)
+    filed = FileConfig(partitions=read.partitions, qos=read.qos)
     file = None if options.state_file is None else allocation_file(options.state_file)
-    state.merge(filed, NOTHING if file is None else read_told(file, filed))
+    state.merge(filed, NOTHING if file is None else read_runtime_config(file, filed))
     state.policy, state.roots = read.policy, read.roots
     if state.told != NOTHING:
         what = f"{len(state.told.definitions):,} partitions of {file}"

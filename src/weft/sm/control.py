@@ -19,9 +19,9 @@ from weft import json_lines
 from weft.errors import ConfigError, Silent, SimulationBug, SubnetError
 from weft.sm.allocation import Saved, qos_fields
 from weft.sm.conf.qos_options import QosOptions
+from weft.sm.control_server import OUT_OF_DATE, Checked, ManagerStatus
+from weft.sm.control_server import socket_of as socket_of
 from weft.sm.inventory import Subnet
-from weft.sm.orders import OUT_OF_DATE, Checked, ManagerStatus
-from weft.sm.orders import socket_of as socket_of
 
 _PATIENCE_S = 120.0  # for an order: it may be in the middle of a sweep of a large subnet
 _QUESTION_S = 30.0  # questions wait for nothing

@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 
 from weft.errors import ConfigError, SubnetError, WeftError
-from weft.sm.allocation import Told
+from weft.sm.allocation import RuntimeConfig
 from weft.sm.conf.qos_options import Qos, QosOptions
 from weft.sm.discovery.view import View
 from weft.sm.events import Event
@@ -34,7 +34,7 @@ _ONE_LANE = Qos.of(QosOptions(sl2vl=(0,) * 16))  # where lanes were and shall be
 _NONE = np.zeros(0, np.intp)
 
 
-def reallocate(state: State, told: Told, keep: Callable[[], None], sweep: Callable[[], Report | None]) -> None:
+def reallocate(state: State, told: RuntimeConfig, keep: Callable[[], None], sweep: Callable[[], Report | None]) -> None:
     """Make the devices have what it is told, and `keep` it; else all is as before, and the error says why.
 
     `sweep` looks at the whole subnet; None if it failed.

@@ -25,6 +25,7 @@ from weft.mad.walk import DATA
 from weft.sm.attachment import attach, get_own
 from weft.sm.conf.options import Options
 from weft.sm.configuration import load_configuration, was_given_partitions
+from weft.sm.control_server import ControlServer, socket_of
 from weft.sm.discovery.flaps import Flaps
 from weft.sm.discovery.light_sweep import changes, switch_changes
 from weft.sm.discovery.view import View
@@ -32,7 +33,6 @@ from weft.sm.drift import DriftChecks
 from weft.sm.events import Event, Log
 from weft.sm.inform.traps import SETTLE_S, TrapLimit, asks_for_handover, repress, take_trap
 from weft.sm.mcast.trees import reprogram
-from weft.sm.orders import Orders, socket_of
 from weft.sm.protection import known_m_key, own_sa_key
 from weft.sm.questions import Questions
 from weft.sm.sa.requests import Requests
@@ -99,7 +99,7 @@ class SubnetManager:
         self._suspects: set[int] = set()  # LIDs of switches that sent a trap
         self._taking_over = self._configuring = self._is_sweeping = self._reload = self._stopped = False
         self._drift_checks, self._trap_limit = DriftChecks(self.state), TrapLimit(clock)
-        self._orders = Orders(self, self._sweep_now, self._drift_checks.check)
+        self._control_server = ControlServer(self, self._sweep_now, self._drift_checks.check)
 
     @cached_property
     def administrator(self) -> Administrator:
@@ -157,14 +157,14 @@ class SubnetManager:
         )
         if options.state_file is not None:
             path = socket_of(options.state_file)
-            self._writing.attempt(f"the socket {path}", partial(self._orders.open, path))
-            if self._orders.bell >= 0:
-                self.carrier.watch(self._orders.bell)
+            self._writing.attempt(f"the socket {path}", partial(self._control_server.open, path))
+            if self._control_server.bell >= 0:
+                self.carrier.watch(self._control_server.bell)
         self.carrier.set_is_sm(True)
         state.log.say(Event.STARTED, f"GUID 0x{self.election.guid:016x}, priority {options.sm_priority}")
 
     def close(self) -> None:
-        self._orders.close()
+        self._control_server.close()
         self.state.log.say(Event.STOPPED, f"after {self.sweeps} sweeps, {self.state.sender.mads:,} MADs")
         with suppress(WeftError):  # the subnet may be gone
             self.carrier.set_is_sm(False)
@@ -184,7 +184,9 @@ class SubnetManager:
             self._check()
         elif now_s >= self._light_s and self.election.state == SMState.MASTER:
             self._look()
-        if self._orders.is_called() and self.election.state != SMState.DISCOVERING:  # it will be master, or know who is
+        if (
+            self._control_server.is_called() and self.election.state != SMState.DISCOVERING
+        ):  # it will be master, or know who is
             self._carry_out()
         next_s = min(self._sweep_s, self._check_s, self._light_s, self.election.next_due_s(), now_s + _NAP_S)
         next_s = min(next_s, self.replication.next_due_s(self.election.master))
@@ -208,7 +210,7 @@ class SubnetManager:
         """What clients of the socket want changed."""
         self._configuring = self.election.state == SMState.MASTER
         try:
-            self._orders.carry_out()
+            self._control_server.carry_out()
         finally:
             self._configuring = False
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from weft.routing.route import Routing
-from weft.sm.allocation import NOTHING, Filed, Told
+from weft.sm.allocation import NOTHING, FileConfig, RuntimeConfig
 from weft.sm.conf.options import Options
 from weft.sm.conf.qos_options import Qos
 from weft.sm.discovery.flaps import Flaps
@@ -36,8 +36,8 @@ class State:
     sender: Sender
     log: Log
     clock: Callable[[], float] = time.monotonic
-    filed: Filed = field(default_factory=lambda: Filed(partitions=NO_FILE))
-    told: Told = NOTHING  # over its socket
+    filed: FileConfig = field(default_factory=lambda: FileConfig(partitions=NO_FILE))
+    told: RuntimeConfig = NOTHING  # over its socket
     partitions: Partitions = NO_FILE  # both together
     lacking: tuple[str, ...] = ()  # what P_Key tables have no room for
     port_key: PortKey = field(default_factory=PortKey)  # what ports are set to
@@ -57,9 +57,9 @@ class State:
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
     flaps: Flaps = field(default_factory=Flaps)
 
-    def merge(self, filed: Filed, told: Told) -> None:
+    def merge(self, filed: FileConfig, told: RuntimeConfig) -> None:
         """ConfigError, and all stays as it was, where the two contradict each other."""
-        self.partitions, self.qos = filed.with_told(told)
+        self.partitions, self.qos = filed.with_runtime_config(told)
         self.filed, self.told = filed, told
 
     @property

@@ -18,7 +18,7 @@ from weft.ids import Gid, Lid
 from weft.mad.walk import walk
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import Routing
-from weft.sm.allocation import adopted, allocation_file, write_told
+from weft.sm.allocation import adopted, allocation_file, write_runtime_config
 from weft.sm.discovery.differences import differences, missing_links
 from weft.sm.discovery.known import Known, carried_over
 from weft.sm.discovery.view import View, make_view, without_links
@@ -229,7 +229,7 @@ def give_pkeys(state: State, view: View, known: Known) -> PKeyTables:
         state.merge(*adopted(adopt_partitions(known.tables.pkey, view), state.filed))
         state.adopts_partitions = False
         if state.options.state_file is not None:
-            write_told(allocation_file(state.options.state_file), state.told)
+            write_runtime_config(allocation_file(state.options.state_file), state.told)
         names = ", ".join(one.label for one in state.partitions.partitions)
         state.log.say(Event.PARTITIONS, f"no file says which there are: those that ports are in stay, {names}")
     chosen = state.sender.aside(partial(choose_pkeys, state.partitions, state.options, view, known))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import msgspec
 
-from weft.sm.allocation import NOTHING, Filed, changed, described
+from weft.sm.allocation import NOTHING, FileConfig, changed, described
 from weft.sm.inventory import Nodes, Ports, Subnet
 from weft.sm.pkey.partitions import NO_FILE
 from weft.tenants.drivers import subnet_manager
@@ -37,7 +37,7 @@ def test_the_inventory_is_asked_for_again_only_when_the_subnet_has_changed():
 
 
 def test_what_it_wrote_itself_is_known_again_without_being_read(monkeypatch):
-    filed, told = Filed(partitions=NO_FILE), [NOTHING]
+    filed, told = FileConfig(partitions=NO_FILE), [NOTHING]
 
     def allocate(revision: str, *, define: str, remove: list[int], **words: object) -> None:
         told[0] = changed(told[0], filed, define=define, remove=remove, qos=None, default_is_full=None)

@@ -65,7 +65,7 @@ def pack(kind: Kind, channel: int = 0, body: bytes = b"") -> bytes:
     return HEADER.pack(len(body), channel, kind) + body
 
 
-class Sealer:
+class FrameSigner:
     """Of one way of one connection."""
 
     def __init__(self, key: bytes) -> None:
@@ -81,7 +81,7 @@ class Reader:
     """Frames out of bytes, as they come."""
 
     def __init__(self, key: bytes, received: bytes = b"") -> None:
-        self._sealer, self._received = Sealer(key), bytearray(received)
+        self._sealer, self._received = FrameSigner(key), bytearray(received)
 
     def read(self, data: bytes) -> list[Frame]:
         received, found, at = self._received, [], 0
@@ -113,7 +113,7 @@ class Wire:
     def __init__(self, connection: socket.socket, send_key: bytes, receive_key: bytes, received: bytes = b"") -> None:
         connection.setblocking(False)
         self.socket = connection
-        self._sealer, self._reader = Sealer(send_key), Reader(receive_key, received)
+        self._sealer, self._reader = FrameSigner(send_key), Reader(receive_key, received)
         self._unsent: deque[memoryview] = deque()
         self.unsent_bytes = 0
         self.heard_s = time.monotonic()

@@ -9,7 +9,7 @@ from typing import Any
 from weft.errors import ConfigError
 from weft.lab.adapters import adapters_of
 from weft.lab.attach import Attachments
-from weft.lab.join.gate import UMAD
+from weft.lab.join.server import UMAD
 from weft.lab.metered_paths import MeteredPaths
 from weft.lab.sysfs_tree import tree_of
 from weft.lab.verbs_server import VerbsServer

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from weft.errors import SubnetError
-from weft.sm.orders import Checked as Checked
+from weft.sm.control_server import Checked as Checked
 from weft.tenants.slices import Allocation, Inventory
 
 

@@ -5,9 +5,9 @@
     lab      {"session": ..., ...}              the same; or {"error": "..."}
 
 A proof is the HMAC-SHA256, keyed with the token, of whose it is and of all that was said before it. Each end says a
-number that it never said before, so nobody can play it a conversation that was recorded. The keys of the frames that
-follow are made in the same way of the whole conversation. A token is made by chance and long: who has heard
-a conversation cannot find it by trying.
+number that it never said before, so nobody can play it a handshake that was recorded. The keys of the frames that
+follow are made in the same way of the whole handshake. A token is made by chance and long: who has heard
+a handshake cannot find it by trying.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HOST, _LAB = b"host", b"lab"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class JoinRequest:
     """What a host says. With a `session` it has been here before, and has `received` so many frames."""
 
     host: str
@@ -43,12 +43,12 @@ class Wish:
     has_sysfs: bool = False
 
     @classmethod
-    def read(cls, line: bytes) -> Wish:
+    def read(cls, line: bytes) -> JoinRequest:
         """ValueError if it is none."""
         said = json.loads(line)
         types = {name: type(field.default) for name, field in cls.__dataclass_fields__.items()} | {"host": str}
         if not isinstance(said, dict) or any(type(value) is not types.get(name) for name, value in said.items()):
-            raise ValueError("that is no wish")
+            raise ValueError("that is no request")
         if "host" not in said:
             raise ValueError("it names no host")
         return cls(**said)
@@ -75,16 +75,16 @@ def _key(token: str, whose: bytes, said: bytes) -> bytes:
     return hmac.digest(token.encode(), b"key of " + whose + b"\n" + said, "sha256")
 
 
-class Conversation:
+class ServerHandshake:
     """The lab's end, which waits for nothing: bytes come in, and what to say goes out."""
 
     def __init__(self, token: str) -> None:
         self._token = token
         self._said = b"%s%s %s\n" % (_WORDS, __version__.encode(), secrets.token_hex(32).encode())
-        self.greeting = self._said
+        self.hello = self._said
         self._received = b""
 
-    def hear(self, data: bytes) -> Wish | None:
+    def hear(self, data: bytes) -> JoinRequest | None:
         """What the host wishes, when all of it has come. ConfigError or ValueError: it is not let in."""
         self._received += data
         lines = self._received.split(b"\n", 2)
@@ -92,11 +92,11 @@ class Conversation:
             if len(self._received) > LINE_BYTES:
                 raise ValueError("it says too much")
             return None
-        wish, proved, self._received = lines
-        self._said += wish + b"\n"
+        request, proved, self._received = lines
+        self._said += request + b"\n"
         if not hmac.compare_digest(proof(self._token, _HOST, self._said), proved + b"\n"):
             raise ConfigError("the token is wrong: `weft up` has printed the right one, where the lab runs")
-        return Wish.read(wish)
+        return JoinRequest.read(request)
 
     def answer(self, words: dict[str, Any]) -> bytes:
         line = json.dumps(words).encode() + b"\n"
@@ -131,13 +131,13 @@ class _Lines:
         return line + b"\n"
 
 
-def meet(connection: socket.socket, token: str, wish: Wish, place: str) -> tuple[dict[str, Any], Wire]:
+def shake_hands(connection: socket.socket, token: str, request: JoinRequest, place: str) -> tuple[dict[str, Any], Wire]:
     """The host's end: what the lab answers, and what goes on. The socket has a time-out; `place` is for errors."""
     lines = _Lines(connection)
-    greeting = lines.next()
-    _check_greeting(greeting, place)
-    said = greeting + json.dumps(asdict(replace(wish, nonce=secrets.token_hex(32)))).encode() + b"\n"
-    connection.sendall(said[len(greeting) :] + proof(token, _HOST, said))
+    hello = lines.next()
+    _check_hello(hello, place)
+    said = hello + json.dumps(asdict(replace(request, nonce=secrets.token_hex(32)))).encode() + b"\n"
+    connection.sendall(said[len(hello) :] + proof(token, _HOST, said))
     line = lines.next(_ANSWER_BYTES)
     proved = lines.next()
     if not line or not proved:
@@ -150,11 +150,11 @@ def meet(connection: socket.socket, token: str, wish: Wish, place: str) -> tuple
     return answer, Wire(connection, ours, theirs, lines.rest)
 
 
-def _check_greeting(greeting: bytes, place: str) -> None:
-    if not greeting:
+def _check_hello(hello: bytes, place: str) -> None:
+    if not hello:
         raise SubnetError(f"who answers at {place} hangs up without a word")  # as what stands before a lab does
-    words = greeting.removeprefix(_WORDS).split()
-    if not greeting.startswith(_WORDS) or len(words) != 2:
+    words = hello.removeprefix(_WORDS).split()
+    if not hello.startswith(_WORDS) or len(words) != 2:
         raise ConfigError(
             f"what answers at {place} lets no hosts join a lab: start one with `weft up SPEC --join {place}`"
         )

@@ -166,7 +166,7 @@ def _send_bytes(lines, fd, count):
     return sent
 
 
-# -- rounds -----------------------------------------------------------------------------------------------------------
+# -- the loop ---------------------------------------------------------------------------------------------------------
 
 
 @part
@@ -222,7 +222,7 @@ def _gather(lines, count):
 
 
 @lean_kernel
-def rounds(s, lines, epoll, timeout_ms):
+def smp_loop(s, lines, epoll, timeout_ms):
     """Serve until there is something for Python, at most for `timeout_ms`; a Why."""
     end_ms, wait_ms = _now_ms(lines) + timeout_ms, timeout_ms
     while True:

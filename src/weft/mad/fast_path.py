@@ -21,7 +21,7 @@ _ASLEEP: dict[str, Array] = {
 }
 
 
-class Hot:
+class FastPathState:
     """What kernels may touch of a subnet; `state` is made anew when a table grew or woke up."""
 
     def __init__(self, subnet: Subnet) -> None:

@@ -27,7 +27,16 @@ import msgspec
 from weft.errors import ConfigError, SubnetError
 from weft.ids import Guid
 from weft.json_lines import Commands, Refusal
-from weft.sm.allocation import Filed, Saved, Told, allocation_file, changed, described, read_qos, write_told
+from weft.sm.allocation import (
+    FileConfig,
+    RuntimeConfig,
+    Saved,
+    allocation_file,
+    changed,
+    described,
+    read_qos,
+    write_runtime_config,
+)
 from weft.sm.conf.qos_options import QosOptions
 from weft.sm.events import Event
 from weft.sm.reallocation import reallocate
@@ -71,7 +80,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     repaired: tuple[str, ...]  # that the manager has repaired of its own accord, since the last client asked
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AllocationChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is not said stays."""
 
     revision: str | None = None  # of the allocation that this is meant to change; None: whatever there is
@@ -80,7 +89,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     qos: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
     default_is_full: bool | None = None
 
-    def applied(self, state: State, revision: str) -> Told:
+    def applied(self, state: State, revision: str) -> RuntimeConfig:
         """What the manager is told then; nothing is changed yet. `revision` is the one that is there."""
         if self.revision not in (None, revision):
             raise Refusal("the allocation has changed since it was read: read it again", OUT_OF_DATE)
@@ -94,7 +103,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             default_is_full=told.default_is_full if self.default_is_full is None else self.default_is_full,
         )
 
-    def _removed(self, told: Told) -> list[int]:
+    def _removed(self, told: RuntimeConfig) -> list[int]:
         for text in self.remove:
             try:
                 known = int(text, 16) in told.definitions
@@ -109,7 +118,7 @@ def _qos(fields: Any) -> QosOptions | None:
     return None if fields is None else read_qos(fields)
 
 
-class Orders:
+class ControlServer:
     """`sweep` returns None if it failed; `check` reads the ports again and returns how they differ."""
 
     def __init__(
@@ -119,7 +128,7 @@ class Orders:
         self._waiting: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self.bell = -1  # a file that can be read when somebody waits
         self._door = threading.Lock()  # whether it is open
-        self._said: tuple[Filed | None, Told | None, Saved] = (None, None, Saved())
+        self._said: tuple[FileConfig | None, RuntimeConfig | None, Saved] = (None, None, Saved())
         self._seen: tuple[Rows | None, Subnet | None, bytes] = (None, None, b"")
         self._commands: Commands | None = None
 
@@ -140,7 +149,7 @@ class Orders:
             except Exception as error:  # whatever it is, it belongs to who asked
                 future.set_exception(error)
 
-    def _obey(self, order: Order) -> str:
+    def _obey(self, order: AllocationChange) -> str:
         """The new revision."""
         self._check_master()
         state = self._manager.state
@@ -148,7 +157,7 @@ class Orders:
         told = state.sender.aside(partial(order.applied, state, self._describe().revision))
         if told != state.told:
             assert state.options.state_file is not None, "there is no socket without it"
-            keep = partial(write_told, allocation_file(state.options.state_file), told)
+            keep = partial(write_runtime_config, allocation_file(state.options.state_file), told)
             reallocate(state, told, keep, self._sweep)
             state.log.say(Event.PARTITIONS, f"it was told of {len(told.definitions):,} partitions")
         return self._describe().revision
@@ -194,7 +203,7 @@ class Orders:
 
     def _allocate(self, **words: Any) -> dict[str, str]:
         try:
-            order = msgspec.convert(words, Order)
+            order = msgspec.convert(words, AllocationChange)
         except msgspec.ValidationError as error:
             raise ConfigError(f"allocate: {error}") from None
         return {"revision": self._wait(partial(self._obey, order))}

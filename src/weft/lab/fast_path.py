@@ -1,7 +1,7 @@
-"""What a lab's server answers without Python: the SMPs of programs that sweep, by the kernel of `rounds`.
+"""What a lab's server answers without Python: the SMPs of programs that sweep, by the kernel of `smp_loop`.
 
-    hot.add(fd, line)               from then on SMPs of this program that are plain are answered in the kernel
-    events = hot.wait(timeout_s)    instead of epoll.poll; what the kernel leaves is handed back before it returns
+    fast_path.add(fd, line)               from then on SMPs of this program that are plain are answered in the kernel
+    events = fast_path.wait(timeout_s)    instead of epoll.poll; what the kernel leaves is handed back before it returns
 
 The kernel comes with Numba, half a second and 50 MB: a lab loads it beside its work, when its fabric is large enough or
 so many MADs have come that it pays. Until then, and while a node is off, Python answers all; and what crosses a cable
@@ -24,13 +24,13 @@ from weft.lab.lines import HEADER_BYTES, MAD_BYTES, ROW_BYTES, STREAM, Kind, Num
 from weft.mad.subnet import Subnet
 
 if TYPE_CHECKING:
-    from weft.mad.hot import Hot
+    from weft.mad.fast_path import FastPathState
 
 MANY_PORTS = 1_000  # in a fabric whose first sweep takes longer than loading the kernel
 MANY_MADS = 20_000
 _MOST_FILES = 4096  # file descriptors above have no room in the kernel's tables
 _CREDENTIALS_BYTES = 28  # with a datagram: struct cmsghdr and struct ucred
-_COMPILE = "from weft.lab.hot import compile_kernel; compile_kernel()"
+_COMPILE = "from weft.lab.fast_path import compile_kernel; compile_kernel()"
 log = logging.getLogger("weft.lab")
 Ancillary = list[tuple[int, int, bytes]]  # as `recvmsg` returns it
 
@@ -51,14 +51,14 @@ class Line:
         return Kind.DATAGRAMS if self.take is not None else Kind.STREAM
 
 
-class HotLines:
+class FastPath:
     """Serves the lines that it is given, as far as it can and once the kernel is loaded."""
 
     def __init__(self, subnet: Subnet, epoll: select.epoll) -> None:
         self._subnet, self._epoll = subnet, epoll
         self._lines: dict[int, Line] = {}  # by file descriptor
         self._kernel: Callable[..., int] | None = None
-        self._hot: Hot
+        self._state: FastPathState
         self._room = new_lines(_MOST_FILES, os.geteuid())
         self._loading: threading.Thread | None = None
         self._compiling: subprocess.Popen[bytes] | None = None
@@ -88,15 +88,15 @@ class HotLines:
 
     def wait(self, timeout_s: float) -> list[tuple[int, int]]:
         """Until something is ready that is for Python, or the time is over: as epoll.poll."""
-        if self._kernel is None or not self._lines or not self._hot.is_plain():
+        if self._kernel is None or not self._lines or not self._state.is_plain():
             if self._loading is None and self._pays():
                 self._loading = threading.Thread(target=self._try_to_load, name="weft kernel", daemon=True)
                 self._loading.start()
             return self._epoll.poll(timeout_s)
         for fd, line in self._lines.items():
             self._room.files[fd, Of.KIND] = line.kind() if line.is_idle() else Kind.STRANGE
-        why = self._kernel(self._hot.state(), self._room, self._epoll.fileno(), int(1000 * timeout_s))
-        self._hot.settle()
+        why = self._kernel(self._state.state(), self._room, self._epoll.fileno(), int(1000 * timeout_s))
+        self._state.settle()
         if why == Why.REST:
             self._hand_back()
         return self._epoll.poll(0) if why == Why.READY else []
@@ -137,11 +137,11 @@ class HotLines:
 
         if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
             return  # kernels are interpreted: this one calls the system
-        if not any(cache_folder("weft.lab.rounds").glob("*.nbi")):
+        if not any(cache_folder("weft.lab.smp_loop").glob("*.nbi")):
             self._compiling = subprocess.Popen([sys.executable, "-c", _COMPILE], stdin=subprocess.DEVNULL)
             if self._compiling.wait() or self._is_closed:  # it was ended, or cannot compile: the lab does without
                 return
-        self._hot, self._kernel = _loaded(self._subnet)
+        self._state, self._kernel = _loaded(self._subnet)
 
     def _try_to_load(self) -> None:
         try:
@@ -157,15 +157,15 @@ class HotLines:
             self._loading.join()
 
 
-def _loaded(subnet: Subnet) -> tuple[Hot, Callable[..., int]]:
+def _loaded(subnet: Subnet) -> tuple[FastPathState, Callable[..., int]]:
     """Called once, so that it is compiled for what it will be given."""
-    from weft.lab.rounds import rounds
-    from weft.mad.hot import Hot
+    from weft.lab.smp_loop import smp_loop
+    from weft.mad.fast_path import FastPathState
 
-    hot = Hot(subnet)
+    fast_path = FastPathState(subnet)
     with select.epoll() as nobody:
-        rounds(hot.state(), new_lines(1, 0), nobody.fileno(), 0)
-    return hot, rounds
+        smp_loop(fast_path.state(), new_lines(1, 0), nobody.fileno(), 0)
+    return fast_path, smp_loop
 
 
 def compile_kernel() -> None:

@@ -14,7 +14,7 @@ from tests.mad.test_kernels import smp
 from tests.patience import PATIENCE_S, wait_until
 
 import weft
-from weft.lab import hot
+from weft.lab import fast_path
 from weft.lab.attach import ANSWER, LENGTH, OPEN_PORT, QUESTION, REGISTER, USER_MAD
 from weft.lab.lab import Lab
 from weft.lab.lines import FRAME_BYTES
@@ -29,9 +29,9 @@ DIRECTED, TIMEOUT_MS = 0x81, 200
 @contextmanager
 def running(*, kernel: bool, counted: list[int] | None = None) -> Iterator[Lab]:
     """A lab, with the kernel or without; each SMP that Python carries is put into `counted`."""
-    lab = Lab(weft.load(SPEC), f"hot-{kernel:d}-{os.getpid()}")
+    lab = Lab(weft.load(SPEC), f"fast-{kernel:d}-{os.getpid()}")
     if kernel:
-        lab.server.hot.load()
+        lab.server.fast_path.load()
     if counted is not None:
         carry = lab.subnet.send
 
@@ -157,14 +157,14 @@ def test_frames_in_pieces_and_in_heaps_are_answered():
 
 
 def test_a_lab_that_compiles_its_kernel_ends_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(hot, "MANY_PORTS", 1)
-    monkeypatch.setattr(hot, "_COMPILE", "import time; time.sleep(3600)")
+    monkeypatch.setattr(fast_path, "MANY_PORTS", 1)
+    monkeypatch.setattr(fast_path, "_COMPILE", "import time; time.sleep(3600)")
     monkeypatch.setattr("weft.jit.cache_folder", lambda module: tmp_path)
     with running(kernel=False) as lab:
-        wait_until(lambda: lab.server.hot._compiling is not None)
-    assert lab.server.hot._compiling.poll() is not None
-    assert not lab.server.hot._loading.is_alive()
-    assert lab.server.hot._kernel is None
+        wait_until(lambda: lab.server.fast_path._compiling is not None)
+    assert lab.server.fast_path._compiling.poll() is not None
+    assert not lab.server.fast_path._loading.is_alive()
+    assert lab.server.fast_path._kernel is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")

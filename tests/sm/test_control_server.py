@@ -19,8 +19,8 @@ from weft.fabric.model import Fabric
 from weft.sm.conf.options import Options
 from weft.sm.conf.qos_options import QosOptions
 from weft.sm.control import ManagerSocket, OutOfDate, socket_of
+from weft.sm.control_server import AllocationChange
 from weft.sm.events import Log
-from weft.sm.orders import Order
 from weft.sm.pkey.partitions import broadcast_mgid
 from weft.sm.run import SubnetManager
 from weft.sm.sminfo.sm_info import Action
@@ -91,7 +91,7 @@ def test_an_order_wakes_the_manager(managed):
     """It does not wait for the end of a pause."""
     with ThreadPoolExecutor(1) as pool:
         told = pool.submit(managed.client.allocate, define="red=0x0101: ALL=full;")
-        wait_until(lambda: select.select([managed.manager._orders.bell], [], [], 0)[0])
+        wait_until(lambda: select.select([managed.manager._control_server.bell], [], [], 0)[0])
         began_s = managed.net.clock()
         managed.manager.carrier.poll(3600.0)
         assert managed.net.clock() == began_s
@@ -102,13 +102,13 @@ def test_an_order_wakes_the_manager(managed):
 
 def test_others_are_answered_while_an_order_is_read(managed, monkeypatch):
     """Of thousands of tenants that takes seconds, and a standby waits for two."""
-    heard, applied = threading.Event(), Order.applied
+    heard, applied = threading.Event(), AllocationChange.applied
 
-    def slow(order: Order, *where: object) -> object:
+    def slow(order: AllocationChange, *where: object) -> object:
         assert heard.wait(PATIENCE_S)
         return applied(order, *where)
 
-    monkeypatch.setattr(Order, "applied", slow)
+    monkeypatch.setattr(AllocationChange, "applied", slow)
     monkeypatch.setattr(managed.manager.state.sender, "between", lambda wait_s: heard.set())
     managed.allocate(define="red=0x0101: ALL=full;")
     assert managed.keys("h2/1") == [0xFFFF, 0x8101]

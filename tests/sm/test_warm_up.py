@@ -17,7 +17,7 @@ from weft.mad.local import LocalCarrier, ManualClock
 from weft.mad.subnet import Subnet
 from weft.sm.events import Log
 from weft.sm.conf.options import Options
-from weft.sm.rehearsal import rehearse
+from weft.sm.warm_up import warm_up
 from weft.sm.run import SubnetManager
 
 def loaded():
@@ -28,8 +28,8 @@ def loaded():
 fabric = weft.load("fat-tree:hosts=40,radix=8,levels=3")
 clock = ManualClock()
 subnet = Subnet(fabric, clock=clock)
-if "rehearsed" in sys.argv:
-    rehearse(Options())
+if "warm" in sys.argv:
+    warm_up(Options())
 before = loaded()
 carrier = LocalCarrier(subnet, fabric["h1/1"].slot, sleep=clock.sleep)
 manager = SubnetManager(carrier, Options(), log=Log(io.StringIO()), clock=clock)
@@ -48,6 +48,6 @@ def left_to_load(*words: str) -> list[str]:
     return [line for line in done.stdout.splitlines() if line]
 
 
-def test_after_a_rehearsal_no_kernel_is_left_to_load_and_without_one_there_are_many() -> None:
-    assert left_to_load("rehearsed") == []
+def test_after_a_warm_up_no_kernel_is_left_to_load_and_without_one_there_are_many() -> None:
+    assert left_to_load("warm") == []
     assert len(left_to_load()) > 10

@@ -1,4 +1,4 @@
-"""What a cable of a lab can have beside being broken, and which have it."""
+"""Faults of a link that stays up: bit errors, a lower speed, flaps, a host that accepts data slowly."""
 
 from __future__ import annotations
 
@@ -8,36 +8,37 @@ from weft.errors import ConfigError
 from weft.mad import faults
 from weft.mad.devices import Devices
 
-MOST_FLAPS = 3600.0  # an hour: a subnet manager could not follow
+MOST_FLAPS = 3600.0  # per hour: a subnet manager could not keep up with more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Illness:
-    """As `Lab.degrade` takes it; None is not asked for."""
+class LinkFault:
+    """The parameters of `Lab.degrade`; None leaves a property as it is."""
 
     bit_error_rate: float | None
-    one_way: bool  # only what the named port receives errs
-    to: str | None  # what it comes up with
-    flaps: float | None  # an hour
-    drain: float | None  # share of line rate that the host takes
+    one_way: bool  # only packets that the named port receives have errors
+    to: str | None  # width and speed after the link comes up again
+    flaps: float | None  # per hour
+    drain: float | None  # share of line rate that the host accepts
 
     def check(self, devices: Devices, slots: list[int]) -> None:
-        """Before anything is changed."""
+        """Raise ConfigError if the fault cannot be applied to the ports; change nothing."""
         if (self.bit_error_rate, self.to, self.flaps, self.drain) == (None,) * 4:
-            raise ConfigError("what is it to suffer from? Give a bit error rate, `to`, `flaps` or `drain`")
+            raise ConfigError("no fault was given: use --ber, --to, --flaps or --drain")
         if self.one_way and self.bit_error_rate is None:
             raise ConfigError("--one-way needs --ber, the bit error rate of the packets that the port receives")
         if self.flaps is not None and not 0 < self.flaps <= MOST_FLAPS:
-            raise ConfigError(f"{self.flaps:g} flaps an hour are not above 0 and at most {MOST_FLAPS:,.0f}")
+            raise ConfigError(f"--flaps must be above 0 and at most {MOST_FLAPS:,.0f} per hour, got {self.flaps:g}")
         if self.drain is not None and not 0 < self.drain < 1:
-            raise ConfigError(f"a host that takes {self.drain:g} of line rate is not overloaded: give 0.2 or 20%")
+            raise ConfigError(f"--drain must be between 0 and 1, such as 0.2 or 20%, got {self.drain:g}")
         for slot in slots:
             if self.drain is not None:
                 _host_end(devices, slot)
             if self.to is not None:
                 faults.limit(devices, slot, self.to)
 
-    def befall(self, devices: Devices, slot: int) -> None:
+    def apply(self, devices: Devices, slot: int) -> None:
+        """Apply the fault to the cable of a port."""
         if self.bit_error_rate is not None:
             faults.degrade(devices, slot, self.bit_error_rate, one_way=self.one_way)
         if self.to is not None:
@@ -51,13 +52,13 @@ class Illness:
 def _host_end(devices: Devices, slot: int) -> int:
     ends = [end for end in (slot, devices.cable[slot]) if not devices.is_switch[devices.node_of[end]]]
     if not ends:
-        raise ConfigError(f"{devices.name(slot)} leads to no host: only a host drains what it gets slowly")
+        raise ConfigError(f"{devices.name(slot)} has no host at either end: --drain needs the port of a host")
     return ends[0]
 
 
-def ill_cables(devices: Devices) -> list[int]:
-    """Those that are not broken, and not well: each by one slot, at a switch, if one end is."""
+def faulty_cables(devices: Devices) -> list[int]:
+    """Return a slot of each cable with such a fault: the end at a switch, if there is one."""
     links = devices.fabric.links
-    ill = {*devices.erring, *devices.takes, *(int(links.a[link]) for link in (*devices.limits, *devices.flaps))}
-    both = ((slot, devices.cable[slot]) for slot in ill)
+    slots = {*devices.erring, *devices.takes, *(int(links.a[link]) for link in (*devices.limits, *devices.flaps))}
+    both = ((slot, devices.cable[slot]) for slot in slots)
     return sorted({min(ends, key=lambda end: (not devices.is_switch[devices.node_of[end]], end)) for ends in both})

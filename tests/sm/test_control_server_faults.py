@@ -1,4 +1,4 @@
-"""Orders to a subnet manager when something goes wrong in the middle: done, or as before, and the same in the end."""
+"""Changes of the allocation when something fails halfway: done, or as before, and the same in the end."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.sm.test_orders import Managed
+from tests.sm.test_control_server import Managed
 
 from weft.errors import ConfigError, SubnetError
 from weft.fabric.kinds import NodeKind
 from weft.mad.faults import plug_cable, pull_cable
 from weft.mad.local import LocalCarrier
 from weft.sm.allocation import allocation_file
-from weft.sm.orders import Order
+from weft.sm.control_server import AllocationChange
 from weft.wire.mad import Method, Status
 from weft.wire.port_info import PortInfo
 from weft.wire.smp import SmpAttribute
@@ -56,11 +56,11 @@ class Faulty(Managed):
 
     def end(self) -> None:
         """As it ends when it is killed: nothing is written any more, nobody is told."""
-        self.manager._orders._commands.shutdown()
-        self.manager._orders._commands.server_close()
+        self.manager._control_server._commands.shutdown()
+        self.manager._control_server._commands.server_close()
 
     def obey(self, **words: object) -> str:
-        return self.manager._orders._obey(Order(**words))  # type: ignore[arg-type]
+        return self.manager._control_server._obey(AllocationChange(**words))  # type: ignore[arg-type]
 
     def in_devices(self) -> dict[str, bytes]:
         """All that an order may change; keys at a port of a switch that checks none say nothing."""
@@ -107,7 +107,7 @@ def test_what_does_not_fit_into_a_table_is_refused_before_anything_is_written(fa
 
 def test_a_disk_that_is_full_leaves_all_as_it_was(faulty, monkeypatch):
     before = faulty.in_devices()
-    monkeypatch.setattr("weft.sm.orders.write_told", lambda path, told: _full_disk())
+    monkeypatch.setattr("weft.sm.control_server.write_runtime_config", lambda path, told: _full_disk())
     with pytest.raises(ConfigError, match="no space left"):
         faulty.obey(set=two_tenants(faulty))
     assert faulty.in_devices() == before
@@ -166,13 +166,13 @@ def _die(*_: object) -> None:
 
 @pytest.mark.parametrize("place", ["os.replace", "weft.sm.events.Log.say"])
 def test_killed_around_the_writing_of_its_file(faulty, monkeypatch, place):
-    order = Order(set=two_tenants(faulty))
+    order = AllocationChange(set=two_tenants(faulty))
     told = order.applied(faulty.manager.state, "")
     with monkeypatch.context() as patched:
-        patched.setattr("weft.sm.orders.Order.applied", lambda self, state, revision: told)
+        patched.setattr("weft.sm.control_server.AllocationChange.applied", lambda self, state, revision: told)
         patched.setattr(place, _die)
         with pytest.raises(Killed):
-            faulty.manager._orders._obey(order)
+            faulty.manager._control_server._obey(order)
     faulty.end()
     faulty.start()
     kept = place != "os.replace"

@@ -20,13 +20,13 @@ from weft import runtime
 from weft.errors import ConfigError
 from weft.lab.error_counts import ErrorCounts
 from weft.lab.join.frames import Forged
-from weft.lab.join.greeting import Conversation, Wish, refusal
+from weft.lab.join.handshake import JoinRequest, ServerHandshake, refusal
 from weft.lab.join.session import Session
 from weft.lab.join.watch import IN, Watch
 
 UMAD, VERBS = 0, 1  # doors, by number
 PATIENCE_MAX_S = 3600.0
-_STRANGERS = 64  # who have proved nothing yet
+_MOST_PENDING = 64  # who have proved nothing yet
 _GREETING_S = 10.0
 _BACKLOG = 64
 
@@ -54,10 +54,10 @@ class Hosts(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class _Stranger:
+class _PendingConnection:
     connection: socket.socket
     place: str
-    conversation: Conversation
+    handshake: ServerHandshake
     until_s: float
 
     @property
@@ -66,7 +66,7 @@ class _Stranger:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class _Guest:
+class _JoinedHost:
     host: str
     slots: frozenset[int]
     number: str  # of its session
@@ -80,7 +80,7 @@ class _Guest:
         return self.session.wire is not None
 
 
-class Gate:
+class JoinServer:
     """Listens at an address, `host:port`; port 0 is any that is free."""
 
     def __init__(self, address: str, token: str, lab: str, hosts: Hosts, errors: ErrorCounts) -> None:
@@ -98,8 +98,8 @@ class Gate:
         self.address = show_address(self._listener.getsockname())
         self._watch = Watch()
         self._watch.set(self._listener, IN, self._on_listener)
-        self._strangers: set[_Stranger] = set()
-        self._guests: dict[str, _Guest] = {}  # by number
+        self._pending: set[_PendingConnection] = set()
+        self._joined_hosts: dict[str, _JoinedHost] = {}  # by number
         self._pulled: frozenset[int] = frozenset()  # slots, by cuts
 
     # -- as a service of the lab --------------------------------------------------------------------------------------
@@ -122,24 +122,26 @@ class Gate:
     def on_time(self) -> None:
         now_s = time.monotonic()
         self._watch.set(self._listener, IN, self._on_listener)
-        for stranger in [one for one in self._strangers if one.until_s < now_s]:
-            self._send_away(stranger)
-        for guest in list(self._guests.values()):
-            if guest.is_here:
-                guest.session.on_time()
-            elif guest.until_s < now_s:
-                self._forget(guest)
+        for pending in [one for one in self._pending if one.until_s < now_s]:
+            self._send_away(pending)
+        for joined in list(self._joined_hosts.values()):
+            if joined.is_here:
+                joined.session.on_time()
+            elif joined.until_s < now_s:
+                self._forget(joined)
 
     def close(self) -> None:
-        for guest in list(self._guests.values()):
-            self._forget(guest, f"the lab {self._lab} is down")
-        for stranger in list(self._strangers):
-            self._send_away(stranger)
+        for joined in list(self._joined_hosts.values()):
+            self._forget(joined, f"the lab {self._lab} is down")
+        for pending in list(self._pending):
+            self._send_away(pending)
         self._listener.close()
         self._watch.close()
 
     def state(self) -> dict[str, Any]:
-        guests = [{"host": one.host, "from": one.place, "is_cut": not one.is_here} for one in self._guests.values()]
+        guests = [
+            {"host": one.host, "from": one.place, "is_cut": not one.is_here} for one in self._joined_hosts.values()
+        ]
         return {"address": self.address, "hosts": guests}
 
     # -- strangers ----------------------------------------------------------------------------------------------------
@@ -150,133 +152,133 @@ class Gate:
         except OSError:  # it went away; or no file is free, and it is not asked again until some time has passed
             self._watch.forget(self._listener)
             return
-        if len(self._strangers) >= _STRANGERS:
+        if len(self._pending) >= _MOST_PENDING:
             self._send_away(self._most_crowding())
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        stranger = _Stranger(
-            connection, show_address(address), Conversation(self.token), time.monotonic() + _GREETING_S
+        pending = _PendingConnection(
+            connection, show_address(address), ServerHandshake(self.token), time.monotonic() + _GREETING_S
         )
-        self._strangers.add(stranger)
-        self._watch.set(connection, IN, lambda ready: self._hear(stranger))
+        self._pending.add(pending)
+        self._watch.set(connection, IN, lambda ready: self._hear(pending))
         with suppress(OSError):
-            connection.send(stranger.conversation.greeting)
+            connection.send(pending.handshake.hello)
 
-    def _most_crowding(self) -> _Stranger:
+    def _most_crowding(self) -> _PendingConnection:
         """Return the oldest connection of the machine that has most of those that have proved nothing yet.
 
         So connections that stay silent keep nobody out: a host that knows the token needs one round trip.
         """
-        machines = Counter(one.machine for one in self._strangers)
-        return min(self._strangers, key=lambda one: (-machines[one.machine], one.until_s))
+        machines = Counter(one.machine for one in self._pending)
+        return min(self._pending, key=lambda one: (-machines[one.machine], one.until_s))
 
-    def _hear(self, stranger: _Stranger) -> None:
+    def _hear(self, pending: _PendingConnection) -> None:
         try:
-            data = stranger.connection.recv(1 << 16)
-            wish = stranger.conversation.hear(data)
+            data = pending.connection.recv(1 << 16)
+            request = pending.handshake.hear(data)
         except (ConfigError, ValueError) as error:
-            self._errors.note("a host is not let in", f"{stranger.place}: {error}")
-            self._send_away(stranger, error)
+            self._errors.note("a host is not let in", f"{pending.place}: {error}")
+            self._send_away(pending, error)
             return
         except OSError:
-            data, wish = b"", None
-        if wish is not None:
-            self._let_in(stranger, wish)
+            data, request = b"", None
+        if request is not None:
+            self._let_in(pending, request)
         elif not data:
-            self._send_away(stranger)
+            self._send_away(pending)
 
-    def _send_away(self, stranger: _Stranger, why: Exception | None = None) -> None:
-        self._strangers.discard(stranger)
-        self._watch.forget(stranger.connection)
+    def _send_away(self, pending: _PendingConnection, why: Exception | None = None) -> None:
+        self._pending.discard(pending)
+        self._watch.forget(pending.connection)
         if why is not None:
             with suppress(OSError):
-                stranger.connection.send(refusal(why))
-        stranger.connection.close()
+                pending.connection.send(refusal(why))
+        pending.connection.close()
 
     # -- guests -------------------------------------------------------------------------------------------------------
 
-    def _let_in(self, stranger: _Stranger, wish: Wish) -> None:
+    def _let_in(self, pending: _PendingConnection, request: JoinRequest) -> None:
         try:
-            guest = self._returning(wish) if wish.session else self._new(wish, stranger.place)
-            answer: dict[str, Any] = {"session": guest.number, "received": guest.session.received}
-            answer |= {"host": guest.host, "lab": self._lab}
-            if wish.has_sysfs:
-                answer["sysfs"] = self._hosts.sysfs(guest.host)
+            joined = self._returning(request) if request.session else self._new(request, pending.place)
+            answer: dict[str, Any] = {"session": joined.number, "received": joined.session.received}
+            answer |= {"host": joined.host, "lab": self._lab}
+            if request.has_sysfs:
+                answer["sysfs"] = self._hosts.sysfs(joined.host)
         except ConfigError as error:
-            self._send_away(stranger, error)
+            self._send_away(pending, error)
             return
-        self._strangers.discard(stranger)
-        self._watch.forget(stranger.connection)
-        guest.place = stranger.place
-        self._connect(guest, stranger, stranger.conversation.answer(answer), wish.received)
+        self._pending.discard(pending)
+        self._watch.forget(pending.connection)
+        joined.place = pending.place
+        self._connect(joined, pending, pending.handshake.answer(answer), request.received)
 
-    def _connect(self, guest: _Guest, stranger: _Stranger, answer: bytes, received: int) -> None:
-        wire = stranger.conversation.wire(stranger.connection)
+    def _connect(self, joined: _JoinedHost, pending: _PendingConnection, answer: bytes, received: int) -> None:
+        wire = pending.handshake.wire(pending.connection)
         wire.say(answer)
-        self._plug(guest)
+        self._plug(joined)
         try:
-            guest.session.connect(wire, received)
+            joined.session.connect(wire, received)
         except Forged as error:
             wire.close()
-            self._cut(guest, str(error))
+            self._cut(joined, str(error))
 
-    def _new(self, wish: Wish, place: str) -> _Guest:
-        host, slots = self._hosts.find(wish.host)
-        for other in [one for one in self._guests.values() if one.slots & slots]:
+    def _new(self, request: JoinRequest, place: str) -> _JoinedHost:
+        host, slots = self._hosts.find(request.host)
+        for other in [one for one in self._joined_hosts.values() if one.slots & slots]:
             if other.is_here:
                 raise ConfigError(
                     f"{host} is taken: {other.place} has joined as {other.host}; join as another host, or end that one"
                 )
             self._forget(other)  # it was cut off, and somebody else is quicker
-        guest = _Guest(
+        joined = _JoinedHost(
             host=host,
             slots=slots,
             number=secrets.token_hex(16),
             place=place,
-            patience_s=min(max(0.0, wish.patience_s), PATIENCE_MAX_S),
+            patience_s=min(max(0.0, request.patience_s), PATIENCE_MAX_S),
         )
-        guest.session = Session(
+        joined.session = Session(
             self._watch,
-            accept=lambda door: self._accept(guest, door),
-            on_cut=lambda why: self._cut(guest, why),
-            on_bye=lambda why: self._forget(guest),
+            accept=lambda door: self._accept(joined, door),
+            on_cut=lambda why: self._cut(joined, why),
+            on_bye=lambda why: self._forget(joined),
         )
-        self._guests[guest.number] = guest
+        self._joined_hosts[joined.number] = joined
         self._hosts.set_elsewhere(slots, True)
-        return guest
+        return joined
 
-    def _returning(self, wish: Wish) -> _Guest:
-        guest = self._guests.get(wish.session)
-        if guest is None:
-            raise ConfigError(f"{wish.host} was away for too long, or another has joined in its place: join again")
-        if guest.is_here:  # it knows of a cut that is not known here
-            guest.session.disconnect()
-            self._cut(guest, "it has come again")
-        return guest
+    def _returning(self, request: JoinRequest) -> _JoinedHost:
+        joined = self._joined_hosts.get(request.session)
+        if joined is None:
+            raise ConfigError(f"{request.host} was away for too long, or another has joined in its place: join again")
+        if joined.is_here:  # it knows of a cut that is not known here
+            joined.session.disconnect()
+            self._cut(joined, "it has come again")
+        return joined
 
-    def _accept(self, guest: _Guest, door: int) -> socket.socket | None:
+    def _accept(self, joined: _JoinedHost, door: int) -> socket.socket | None:
         if door not in (UMAD, VERBS):
             return None
         here, there = runtime.pair()
-        self._hosts.admit(door, guest.host, there)
+        self._hosts.admit(door, joined.host, there)
         return here
 
-    def _cut(self, guest: _Guest, why: str) -> None:
-        guest.until_s = time.monotonic() + guest.patience_s
-        self._pulled |= self._hosts.pull(guest.slots)
-        self._errors.note("a joined host is cut off", f"{guest.host} at {guest.place}: {why}")
+    def _cut(self, joined: _JoinedHost, why: str) -> None:
+        joined.until_s = time.monotonic() + joined.patience_s
+        self._pulled |= self._hosts.pull(joined.slots)
+        self._errors.note("a joined host is cut off", f"{joined.host} at {joined.place}: {why}")
 
-    def _plug(self, guest: _Guest) -> None:
-        mine = self._pulled & guest.slots
+    def _plug(self, joined: _JoinedHost) -> None:
+        mine = self._pulled & joined.slots
         self._pulled -= mine
         if mine:
             self._hosts.plug(mine)
 
-    def _forget(self, guest: _Guest, why: str = "") -> None:
+    def _forget(self, joined: _JoinedHost, why: str = "") -> None:
         """It has left, or does not come back: then its cables stay out until somebody joins as this host."""
-        if self._guests.pop(guest.number, None) is not None:
-            guest.session.end(why)
-            self._hosts.set_elsewhere(guest.slots, False)
+        if self._joined_hosts.pop(joined.number, None) is not None:
+            joined.session.end(why)
+            self._hosts.set_elsewhere(joined.slots, False)
 
 
 # -- addresses --------------------------------------------------------------------------------------------------------

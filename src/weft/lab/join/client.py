@@ -25,8 +25,8 @@ from weft import runtime
 from weft.errors import ConfigError, SubnetError
 from weft.lab import preload, programs
 from weft.lab.join.frames import Forged, Wire
-from weft.lab.join.gate import UMAD, VERBS, parse_address
-from weft.lab.join.greeting import Wish, meet
+from weft.lab.join.handshake import JoinRequest, shake_hands
+from weft.lab.join.server import UMAD, VERBS, parse_address
 from weft.lab.join.session import Channel, Session
 from weft.lab.join.watch import IN, Watch
 from weft.verbs.carriers.lab.connection import FRAME, SUFFIX, Event, Kind, frame
@@ -42,9 +42,9 @@ class Invitation:
 
     address: str
     token: str
-    wish: Wish
+    request: JoinRequest
 
-    def accept(self, wish: Wish, answer_s: float) -> tuple[dict[str, Any], Wire]:
+    def accept(self, request: JoinRequest, answer_s: float) -> tuple[dict[str, Any], Wire]:
         """ConfigError: the lab does not want it. SubnetError: no lab answers."""
         place = parse_address(self.address)
         try:
@@ -56,7 +56,7 @@ class Invitation:
             ) from None
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return meet(connection, self.token, wish, self.address)
+            return shake_hands(connection, self.token, request, self.address)
         except OSError as error:
             connection.close()
             raise SubnetError(f"the lab at {self.address} does not answer: {error.strerror or error}") from None
@@ -89,12 +89,12 @@ class Boundary:
             at += step
 
 
-class Guest:
+class JoinClient:
     """This machine, as a host of a lab."""
 
     def __init__(self, invitation: Invitation) -> None:
         self._invitation = invitation
-        answer, wire = invitation.accept(invitation.wish, _ANSWER_S)
+        answer, wire = invitation.accept(invitation.request, _ANSWER_S)
         self.host, self._lab, self._number = str(answer["host"]), str(answer["lab"]), str(answer["session"])
         self.sysfs: Mapping[str, Any] | None = answer.get("sysfs")
         self._watch = Watch()
@@ -181,12 +181,14 @@ class Guest:
 
     def _come_back(self) -> None:
         """Try, once."""
-        wish = replace(self._invitation.wish, session=self._number, received=self._session.received, has_sysfs=False)
+        request = replace(
+            self._invitation.request, session=self._number, received=self._session.received, has_sysfs=False
+        )
         try:
-            answer, wire = self._invitation.accept(wish, _AGAIN_S)
+            answer, wire = self._invitation.accept(request, _AGAIN_S)
             self._connect(wire, int(answer["received"]))
         except SubnetError as error:
-            if time.monotonic() - self._lost_s > wish.patience_s:
+            if time.monotonic() - self._lost_s > request.patience_s:
                 self._give_up(str(error))
             return
         except (ConfigError, Forged) as error:
@@ -215,14 +217,14 @@ class Guest:
 
 def run(command: Sequence[str], invitation: Invitation, variables: Mapping[str, str]) -> int:
     """Join, run a program, leave; its status."""
-    guest = Guest(invitation)
+    client = JoinClient(invitation)
     try:
         with programs.WorkingFolder() as folder:
-            given = guest.environment() | dict(variables)
-            child = programs.launch(command, given, guest.sysfs, folder=folder, passes_on=programs.PASSED_ON)
-            return guest.attend(child)
+            given = client.environment() | dict(variables)
+            child = programs.launch(command, given, client.sysfs, folder=folder, passes_on=programs.PASSED_ON)
+            return client.attend(child)
     finally:
-        guest.close()
+        client.close()
 
 
 def _clear_away() -> None:
