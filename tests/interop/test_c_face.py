@@ -198,9 +198,9 @@ def test_without_a_compiler_a_program_is_told_why_it_sees_nothing(monkeypatch, t
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     variables = launch.environment()
     assert "LD_LIBRARY_PATH" not in variables
-    launch.say_if_blind(program("ibv_devices"), variables)
-    assert "sees no device of weft's: it uses libibverbs.so.1, and there is no C compiler" in capfd.readouterr().err
-    launch.say_if_blind(sys.executable, variables)
+    launch.warn_if_unusable(program("ibv_devices"), variables)
+    assert "cannot use weft's devices: it uses libibverbs.so.1, and there is no C compiler" in capfd.readouterr().err
+    launch.warn_if_unusable(sys.executable, variables)
     assert not capfd.readouterr().err
 
 
@@ -208,18 +208,18 @@ def test_a_program_that_loads_no_library_of_wefts_is_told_so(tmp_path, capfd):
     """Setuid, or linked statically; and one that is neither is told nothing."""
     variables, copy = launch.environment(), tmp_path / "ibv_devices"
     shutil.copy(program("ibv_devices"), copy)
-    launch.say_if_blind(str(copy), variables)
+    launch.warn_if_unusable(str(copy), variables)
     assert not capfd.readouterr().err
     copy.chmod(0o4755)
-    launch.say_if_blind(str(copy), variables)
-    assert "sees no device of weft's: it is setuid or setgid" in capfd.readouterr().err
+    launch.warn_if_unusable(str(copy), variables)
+    assert "cannot use weft's devices: it is setuid or setgid" in capfd.readouterr().err
     source, static = tmp_path / "static.c", tmp_path / "static"
     source.write_text('char *verb = "ibv_get_device_list"; int main(void) { return !*verb; }', encoding="utf-8")
     cc = compiler.find()
     assert cc is not None
     subprocess.run([cc, "-static", "-O0", str(source), "-o", str(static)], check=True)
-    launch.say_if_blind(str(static), variables)
-    assert "has libibverbs linked into it" in capfd.readouterr().err
+    launch.warn_if_unusable(str(static), variables)
+    assert "is linked statically with libibverbs" in capfd.readouterr().err
 
 
 def test_the_systems_libpython_is_taken_where_this_python_has_none(monkeypatch, tmp_path):

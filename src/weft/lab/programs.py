@@ -249,5 +249,5 @@ def resolve(command: Sequence[str], variables: Mapping[str, str]) -> list[str]:
     found = shutil.which(command[0], path=variables["PATH"])
     if found is None:
         raise ConfigError(f"there is no program {command[0]!r} in the PATH; tools of InfiniBand: `make peers`")
-    launch.say_if_blind(found, variables)
+    launch.warn_if_unusable(found, variables)
     return [found, *command[1:]]

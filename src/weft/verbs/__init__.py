@@ -1,20 +1,20 @@
-"""HOST: an adapter in software, in the words of pyverbs and with the face of libibverbs.
+"""HOST: an adapter in software, with the interfaces of pyverbs and libibverbs.
 
-A room imports only from rooms below its own; `tests/test_house.py` reads this list and enforces it.
+A sub-package imports only from those below its own; `tests/test_house.py` reads this list and enforces it.
 
-launch        programs that were written for pyverbs, run with weft's
-front/        what such a program finds in place of pyverbs
-perftest/     ib_write_bw and the like, ibv_devinfo, ibv_rc_pingpong
-c/            libibverbs.so.1 for programs in C: what it asks of Python, and its sources
+launch        run programs for pyverbs and libibverbs with weft's
+front/        the module that replaces pyverbs in such a program
+perftest/     ib_write_bw and the other tests of perftest, ibv_devinfo, ibv_rc_pingpong
+c/            libibverbs.so.1 for programs in C: its sources, and the Python operations that it calls
 pyverbs/      the API: modules, classes, signatures, texts and error numbers of pyverbs, because programs test for them
-cm/           communication management: what connects queue pairs, below CMID
-hardware      which adapter stands behind a device
-carriers/     what joins adapters: loopback, processes/, roce/, lab/; and the devices that have them
-attributes/   structures of verbs.h as values: of devices, ports and addresses, and their text
-hca/          what an adapter does: queue pairs, requester, responder, completions, regions, shared-memory path
-shm/          memory that processes share: layout, queues, locks
+cm/           communication management: connection of queue pairs, below CMID
+hardware      the devices of this process
+carriers/     transport of packets between adapters: loopback, processes/, roce/, lab/; and their devices
+attributes/   structures of verbs.h for devices, ports and addresses, and their text
+hca/          the adapter: queue pairs, requester, responder, completions, regions, shared-memory path
+shm/          shared memory of processes: layout, queues, locks
 gpudirect/    memory of GPUs
-enums/        every number of verbs.h and rdma_cma.h, by its name
+enums/        the enumerations of verbs.h and rdma_cma.h
 errors        the exceptions of pyverbs
 
 A program is written as for pyverbs:

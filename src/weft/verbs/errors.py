@@ -1,4 +1,4 @@
-"""The exceptions of pyverbs, with its texts, to which weft adds the reason."""
+"""Define the exceptions of pyverbs, with its texts; weft adds the reason."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 class PyverbsError(Exception):
-    """The root of the others."""
+    """The base class of the exceptions of pyverbs."""
 
     def __init__(self, msg: str, error_code: int = -1, reason: str = "") -> None:
         if error_code != -1:
@@ -15,7 +15,7 @@ class PyverbsError(Exception):
 
 
 class PyverbsRDMAError(PyverbsError):
-    """The adapter refused; `error_code` is the errno that libibverbs would give."""
+    """An error of the adapter; `error_code` is the errno of libibverbs."""
 
     def __init__(self, msg: str, error_code: int = -1, reason: str = "") -> None:
         super().__init__(msg, error_code, reason)
@@ -27,7 +27,7 @@ class PyverbsRDMAError(PyverbsError):
 
 
 class PyverbsUserError(PyverbsError):
-    """The caller gave something that cannot be meant, such as a device that is not there."""
+    """An invalid argument, such as a device that does not exist."""
 
     def __init__(self, msg: str) -> None:
         super().__init__(msg)

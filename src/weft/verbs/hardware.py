@@ -1,8 +1,8 @@
-"""What stands behind a device: its adapter, its port, how it calls others.
+"""Find the devices of this process: their adapters, ports and addresses.
 
-There are three kinds. Outside of a lab a process has `mlx5_0`, which looks like RoCE v2: `carriers.processes.device`.
-With WEFT_VERBS_ROCE it is that: `carriers.roce.device`. A program on a host of a lab (`weft exec h1 python app.py`) has
-the adapters of that host: `carriers.lab.device`.
+There are three kinds. Outside of a lab a process has `mlx5_0`, which looks like RoCE v2 (`carriers.processes.device`).
+With WEFT_VERBS_ROCE it sends RoCE v2 (`carriers.roce.device`). A program on a host of a lab
+(`weft exec h1 python app.py`) has the adapters of that host (`carriers.lab.device`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from weft.verbs.carriers.lab.port_facts import Watcher
     from weft.verbs.hca.adapter import Adapter
 
-HOST = "WEFT_VERBS_HOST"  # variable of a program on a host of a lab, as LAB is
-ROCE = "WEFT_VERBS_ROCE"  # the address of a program that speaks RoCE v2 to others
+HOST = "WEFT_VERBS_HOST"  # variable with the lab host of a program, beside LAB
+ROCE = "WEFT_VERBS_ROCE"  # variable with the address of a program that uses RoCE v2
 
 
 class Hardware(Protocol):
-    """One device with one port. GUIDs are plain numbers."""
+    """A device with one port. GUIDs are plain numbers."""
 
     @property
     def name(self) -> str: ...
@@ -33,11 +33,11 @@ class Hardware(Protocol):
     def guid(self) -> int: ...
 
     def adapter(self) -> Adapter:
-        """The one that all contexts of this process share; opened when somebody asks first."""
+        """Return the adapter that all contexts of this process share; the first call opens it."""
         ...
 
     def watch(self, watcher: Watcher) -> None:
-        """Events of the port go to this one too, as long as it lives."""
+        """Send the events of the port to a watcher while it is alive."""
         ...
 
     def device_attr(self) -> DeviceAttr: ...
@@ -47,36 +47,36 @@ class Hardware(Protocol):
     def speed_100_mbps(self) -> int: ...
 
     def gids(self) -> tuple[bytes, ...]:
-        """The table; entries of zeros are empty."""
+        """Return the GID table; entries of zeros are empty."""
         ...
 
     def gid_type(self, index: int) -> int:
-        """Of an entry of the table."""
+        """Return the type of an entry of the GID table."""
         ...
 
     def wrong_address(self, address: AHAttr) -> str:
-        """Why packets cannot go there; empty if they can."""
+        """Return the reason why an address is invalid; empty if it is valid."""
         ...
 
     def address_vector(self, address: AHAttr) -> Any:
-        """What the carrier calls the other end."""
+        """Return the carrier's form of an address."""
         ...
 
     def gid_at(self, address: int) -> int:
-        """The GID that an IP address means, for the connection manager: both of 128 bits, IPv4 mapped."""
+        """Return the GID of an IP address, for the connection manager: both have 128 bits, IPv4 is mapped."""
         ...
 
     def address_of(self, gid: int) -> int:
-        """An IP address that means a GID; the GID itself if there is none."""
+        """Return an IP address for a GID; the GID itself if there is none."""
         ...
 
     def gid_of_host(self, name: str) -> int | None:
-        """Of a host of the same lab; None if there is no lab, or no such host."""
+        """Return the GID of a host of the same lab; None without a lab or such a host."""
         ...
 
 
 def present() -> tuple[Hardware, ...]:
-    """All that this process has; the first is what the connection manager uses."""
+    """Return all devices of this process; the connection manager uses the first."""
     return _present(os.environ.get(LAB, ""), os.environ.get(HOST, ""), os.environ.get(ROCE, ""))
 
 

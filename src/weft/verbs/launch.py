@@ -1,8 +1,8 @@
-"""Programs that were written for pyverbs or libibverbs, run with weft's: `weft verbs python app.py`.
+"""Run programs for pyverbs or libibverbs with weft's: `weft verbs python app.py`.
 
-What they need is in their environment, so scripts, `-m`, `-c` and all their children have it: a pyverbs in front of the
-Python path, the tools of RDMA in front of the PATH, and a libibverbs before the system's. The program takes the place
-of this process: its status, its signals and its terminal are its own.
+The environment of the program is changed, so that scripts, `-m`, `-c` and all child processes work: weft's pyverbs is
+first in the Python path, its RDMA tools are first in PATH, and its libibverbs comes before the system's. The program
+replaces this process, with its exit status, signals and terminal.
 """
 
 from __future__ import annotations
@@ -28,41 +28,42 @@ _LIBRARIES = "LD_LIBRARY_PATH"
 _PRELOAD = "LD_PRELOAD"
 _ELF_64 = b"\x7fELF\x02"
 _PT_INTERP = 3
-# Messages from here on go by RDMA and not in pieces through buffers: UCX knows what that costs real adapters only
-_OF_UCX = {"UCX_RNDV_THRESH": "32k"}
+# The size from which messages use RDMA instead of copies: UCX's default is for adapters in hardware.
+_UCX_DEFAULTS = {"UCX_RNDV_THRESH": "32k"}
 _IGNORED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ")
 
 
 def environment() -> dict[str, str]:
-    """The variables that differ from this process' own."""
-    made = {"PYTHONPATH": _first(_FRONT, "PYTHONPATH"), "PATH": _first(program_folder(), "PATH")}
+    """Return the environment variables that differ from those of this process."""
+    variables = {"PYTHONPATH": _first(_FRONT, "PYTHONPATH"), "PATH": _first(program_folder(), "PATH")}
     if (libraries := build.folder()) is not None:
-        made[_LIBRARIES] = _first(libraries, _LIBRARIES)
-        preloaded = f"{libraries / build.PRELOAD}:{libraries / build.NAME}"  # wheels bring a libibverbs by another name
-        made[_PRELOAD] = _first(preloaded, _PRELOAD)
-        made |= {name: value for name, value in _OF_UCX.items() if name not in os.environ}
-    return made
+        variables[_LIBRARIES] = _first(libraries, _LIBRARIES)
+        # Wheels contain a libibverbs with another name.
+        preloaded = f"{libraries / build.PRELOAD}:{libraries / build.NAME}"
+        variables[_PRELOAD] = _first(preloaded, _PRELOAD)
+        variables |= {name: value for name, value in _UCX_DEFAULTS.items() if name not in os.environ}
+    return variables
 
 
-def say_if_blind(program: str, variables: Mapping[str, str]) -> None:
-    """A program in C that sees no device of weft's: nothing to compile the library with, or none that it would load."""
+def warn_if_unusable(program: str, variables: Mapping[str, str]) -> None:
+    """Warn that a program cannot use weft's devices, because it cannot load weft's library or there is no compiler."""
     path = Path(program)
     if sys.platform != "linux" or not path.is_file():
         return
     why, content = "", path.read_bytes()
     if build.NAME.encode() in content:
         if _LIBRARIES not in variables:
-            why = f"uses {build.NAME}, and there is no C compiler to make weft's. Install gcc, or set CC"
+            why = f"uses {build.NAME}, and there is no C compiler to build weft's. Install gcc, or set CC"
         elif path.stat().st_mode & (stat.S_ISUID | stat.S_ISGID):
-            why = "is setuid or setgid, so the system does not let it load weft's libraries. Run a copy of it without"
+            why = "is setuid or setgid, so it cannot load weft's libraries. Run a copy without these bits"
     elif b"ibv_get_device_list" in content and _is_static(content):
-        why = f"has libibverbs linked into it, and loads no other. Link it with {build.NAME}"
+        why = f"is linked statically with libibverbs. Link it with {build.NAME}"
     if why:
-        print(f"weft: {program} sees no device of weft's: it {why}", file=sys.stderr)
+        print(f"weft: {program} cannot use weft's devices: it {why}", file=sys.stderr)
 
 
 def _is_static(content: bytes) -> bool:
-    """A program of 64 bits that names no loader of libraries."""
+    """Return whether a program is a 64-bit ELF file without a dynamic loader."""
     if not content.startswith(_ELF_64):
         return False
     begin, (length, count) = struct.unpack_from("<Q", content, 32)[0], struct.unpack_from("<HH", content, 54)
@@ -71,34 +72,34 @@ def _is_static(content: bytes) -> bool:
 
 
 def _first(folder: Path | str, name: str) -> str:
-    """A list of folders of the environment, with this one before the others."""
+    """Return a variable's list of folders with this folder first."""
     before = os.environ.get(name)
     return f"{folder}:{before}" if before else str(folder)
 
 
 def roce_environment(address: str) -> dict[str, str]:
-    """Of a program whose adapter speaks RoCE v2 at this address; none if there is none."""
+    """Return the variables of a program that uses RoCE v2 at an address; none without an address."""
     if not address:
         return {}
     try:
         return {hardware.ROCE: str(ipaddress.ip_address(address))}
     except ValueError:
         raise ConfigError(
-            f"--roce {address}: that is no IP address; one of this machine, `ip addr` lists them"
+            f"--roce {address} is not an IP address: give one of this machine, `ip addr` lists them"
         ) from None
 
 
 def become(command: Sequence[str], *, roce: str = "") -> NoReturn:
-    """Run a program in place of this process; with `roce` its adapter speaks RoCE v2 at that address."""
+    """Replace this process by a program; with `roce` its adapter uses RoCE v2 at that address."""
     variables = environment() | roce_environment(roce)
-    found = shutil.which(command[0], path=variables["PATH"])
-    if found is None:
+    program = shutil.which(command[0], path=variables["PATH"])
+    if program is None:
         hint = f"; weft verbs python {command[0]}" if command[0].endswith(".py") else ""
         raise ConfigError(f"there is no program {command[0]!r} in the PATH{hint}")
-    say_if_blind(found, variables)
-    for name in _IGNORED_BY_PYTHON:  # which programs would inherit
+    warn_if_unusable(program, variables)
+    for name in _IGNORED_BY_PYTHON:  # programs would inherit that
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     try:
-        os.execve(found, list(command), os.environ | variables)
+        os.execve(program, list(command), os.environ | variables)
     except OSError as error:
-        raise ConfigError(f"{found} cannot be run: {error.strerror}") from error
+        raise ConfigError(f"{program} cannot be run: {error.strerror}") from error
