@@ -55,4 +55,4 @@ def test_a_stretched_network_takes_as_many_times_as_long() -> None:
 
 
 def test_what_nobody_published_is_said() -> None:
-    assert "nobody published steps on B200" in made("ndr", server="dgx-b200").band.far
+    assert "no steps are published for B200" in made("ndr", server="dgx-b200").band.far

@@ -10,7 +10,7 @@ from weft.cli.output import Cell, console, table
 if TYPE_CHECKING:
     from weft.training.job import Run
     from weft.training.scaling import Curve
-    from weft.training.search import Found
+    from weft.training.search import SearchResult
     from weft.training.site import Site
 
 _TRUST = (
@@ -129,7 +129,7 @@ def _waits(run: Run) -> str:
 # -- layouts ----------------------------------------------------------------------------------------------------------
 
 
-def search_facts(found: Sequence[Found], site: Site) -> dict[str, Any]:
+def search_facts(found: Sequence[SearchResult], site: Site) -> dict[str, Any]:
     """All of them, the fastest first."""
     from dataclasses import asdict
 
@@ -157,7 +157,7 @@ def search_facts(found: Sequence[Found], site: Site) -> dict[str, Any]:
     }
 
 
-def print_search(found: Sequence[Found], site: Site) -> None:
+def print_search(found: Sequence[SearchResult], site: Site) -> None:
     from weft.training.memory import GB
 
     columns = ("tp", "pp", "vp", "cp", "ep", "dp", "micro-batch", "ZeRO", "recompute", "step, s", "MFU, %", "GB")

@@ -1,4 +1,4 @@
-"""Servers with GPUs and one of the fabrics of the catalog between them: what jobs take there."""
+"""Times of jobs on servers with GPUs that a fabric of the catalog connects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from weft.training.transformer import Transformer
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cabled:
-    """The servers of a job. Without networks no server waits for another: compute and NVLink are left."""
+    """The servers of a job. Without networks, servers do not wait for each other: only compute and NVLink count."""
 
     gpu: Gpu
     cluster: Cluster
@@ -41,11 +41,11 @@ class Cabled:
     def gpus(self) -> int:
         return self.cluster.ranks
 
-    def train_s(self, one: Transformer, **given: Any) -> float:
-        """Of a step."""
-        layout = Layout(**{"gpus": self.gpus, "seq": one.seq, **given})
+    def train_s(self, transformer: Transformer, **sizes: Any) -> float:
+        """Return the time of a training step."""
+        layout = Layout(**{"gpus": self.gpus, "seq": transformer.seq, **sizes})
         over = (Ideal if self.networks else Inside)(self.cluster, layout, self.networks)
-        return run_step(one, layout, self.gpu, over).step_s
+        return run_step(transformer, layout, self.gpu, over).step_s
 
     def all_to_all_s(self, size_bytes: int) -> float:
         if not self.networks:
@@ -53,7 +53,7 @@ class Cabled:
         return estimate(self.cluster, Collective.ALL_TO_ALL, size_bytes, networks=self.networks).time_us / 1e6
 
     def send_s(self, size_bytes: int) -> float:
-        """From a GPU to one of another server, all at once."""
+        """Return the time of a send from each GPU to a GPU of another server, all at once."""
         if not self.networks:
             return 0.0
         pair = replace(self.cluster, gpus=1, nodes=2, nics=1)
@@ -71,12 +71,12 @@ class Cabled:
         return FabricWire(ranks=self.ranks, ppn=1, options=replace(self.options, memory=Memory.HOST))
 
     def alone(self) -> Cabled:
-        """Nobody waits for another server."""
+        """Return the same servers with a network that takes no time."""
         return replace(self, networks={})
 
 
 class Inside(Ideal):
-    """Groups in one server take their time; those over several take none."""
+    """A network that takes no time: only groups inside a server take some."""
 
     def time_s(self, kind: str, collective: Collective, size_bytes: float) -> float:
         return super().time_s(kind, collective, size_bytes) if self._is_inside(kind) else 0.0
@@ -89,7 +89,7 @@ class Inside(Ideal):
 
 
 def cable(wire: Interconnect, servers: int, seed: int, *, more: int = 0, server: str = "dgx-h100") -> Cabled:
-    """So many servers for the job, and some more on the same fabric, after them."""
+    """Return `servers` for a job, on a fabric that connects `more` servers as well."""
     template = catalog.server(server)
     spec = respec("superpod:su=1", wire, template, servers + more)
     routed = prepare(load(spec))

@@ -1,6 +1,6 @@
-"""How long the collectives of a job take: every kind of group, all groups of that kind at once.
+"""Times of a job's collectives: for every kind of group, with all groups of that kind at work at once.
 
-    over = OverFabric(place(fabric), layout)                  a fabric with its routes, and what is broken in it
+    over = OverFabric(place(fabric), layout)                  a fabric with its routes and faults
     over = Ideal(from_server("dgx-h100", nodes=16), layout)   every adapter at its rate: for search
     over.time_s("dp-cp", Collective.REDUCE_SCATTER, 1 << 30)
 
@@ -41,15 +41,15 @@ from weft.training.parallel import Layout
 
 
 class _Measured(Mapping[Pattern, Network]):
-    """Networks that are measured when a collective looks at them."""
+    """A mapping that measures the network of a pattern when it is first read."""
 
     def __init__(self, measure: Callable[[Pattern], Network]) -> None:
-        self._measure, self._found = measure, dict[Pattern, Network]()
+        self._measure, self._networks = measure, dict[Pattern, Network]()
 
     def __getitem__(self, pattern: Pattern) -> Network:
-        if pattern not in self._found:
-            self._found[pattern] = self._measure(pattern)
-        return self._found[pattern]
+        if pattern not in self._networks:
+            self._networks[pattern] = self._measure(pattern)
+        return self._networks[pattern]
 
     def __iter__(self) -> Iterator[Pattern]:
         return iter(Pattern)
@@ -72,7 +72,7 @@ class _Shape(NamedTuple):
 
 
 class Communication(ABC):
-    """Times of collectives in the groups of a layout, remembered."""
+    """A cache of the times of collectives in the groups of a layout."""
 
     def __init__(self, cluster: Cluster, layout: Layout) -> None:
         self.cluster, self.layout = cluster, layout  # the cluster has all servers of the job
@@ -83,17 +83,17 @@ class Communication(ABC):
         self._stretch: Callable[[Estimate], float] | None = None
 
     def stretched(self, stretch: Callable[[Estimate], float]) -> Self:
-        """The same groups on the same network, every collective so many times as long."""
+        """Return a copy in which each collective takes `stretch` times as long."""
         other = copy(self)
         other._times_s, other._stretch = {}, stretch
         return other
 
     @abstractmethod
     def _measure(self, kind: str, pattern: Pattern) -> Network:
-        """What every group of a kind gets between servers."""
+        """Return the latency and bandwidth between the servers of each group of a kind."""
 
     def time_s(self, kind: str, collective: Collective, size_bytes: float) -> float:
-        """In each group of that kind. The size is nccl-tests': the larger of a rank's two buffers."""
+        """Return the time of a collective in each group of a kind; the size is the larger of a rank's two buffers."""
         key = kind, collective, max(1, round(size_bytes))
         if key not in self._times_s:
             self._times_s[key] = self._time_s(*key)
@@ -118,7 +118,7 @@ class Communication(ABC):
         return self._parts[kind]
 
     def send_s(self, size_bytes: float) -> float:
-        """From a stage of the pipeline to the next, all of them at once."""
+        """Return the time of a send from each stage of the pipeline to the next, all at once."""
         shape = self._shape("pp")
         if shape.size == 1:
             return 0.0
@@ -129,16 +129,16 @@ class Communication(ABC):
     def _estimate(self, kind: str, part: Cluster, collective: Collective, size_bytes: int) -> Estimate:
         return estimate(part, collective, size_bytes, networks=self._networks_of(kind))
 
-    def _seconds(self, made: Estimate) -> float:
-        return made.time_us / 1e6 * (1.0 if self._stretch is None else self._stretch(made))
+    def _seconds(self, time: Estimate) -> float:
+        return time.time_us / 1e6 * (1.0 if self._stretch is None else self._stretch(time))
 
     def _board(self, kind: str, members: int) -> Board | None:
-        """Of a server without NVSwitches: the groups that share it, so many members of each."""
+        """Return the board of a server without NVSwitches, shared by the groups with `members` on it."""
         if self.cluster.board is None or members == 1:
             return None
         groups = self.layout.ranks(kind)
-        here = groups[groups[:, members - 1] < self.cluster.gpus, :members]
-        return self.cluster.board.shared(here.tolist())
+        on_first_server = groups[groups[:, members - 1] < self.cluster.gpus, :members]
+        return self.cluster.board.shared(on_first_server.tolist())
 
     def _networks_of(self, kind: str) -> Networks:
         return self._networks.setdefault(kind, _Measured(partial(self._measure, kind)))
@@ -154,15 +154,15 @@ class Communication(ABC):
 
 
 class Ideal(Communication):
-    """Over a network without flaws, or one that is said: `networks` as `ideal_networks` makes them."""
+    """The communication of a job over an ideal network, or over `networks` as `ideal_networks` returns them."""
 
     def __init__(self, cluster: Cluster, layout: Layout, networks: Networks | None = None) -> None:
         super().__init__(cluster, layout)
-        self._given = networks
+        self._own_networks = networks
 
     @cached_property
     def _ideal(self) -> Networks:
-        return self._given or ideal_networks(self.cluster)
+        return self._own_networks or ideal_networks(self.cluster)
 
     def _measure(self, kind: str, pattern: Pattern) -> Network:
         return self._ideal[pattern]
@@ -179,7 +179,7 @@ def _remembered(
 
 
 class OverFabric(Communication):
-    """Communication over a routed fabric, by default with the flow engine.
+    """The communication of a job over a routed fabric, by default with the flow engine.
 
     cluster: given if the caller built the fabric and nothing in it is broken.
     """
@@ -194,7 +194,9 @@ class OverFabric(Communication):
     ) -> None:
         super().__init__(cluster or from_fabric(ranks.fabric, ranks.servers), layout)
         if len(ranks) != layout.gpus:
-            raise ConfigError(f"a layout of {layout.gpus} GPUs on {len(ranks)} of {ranks.fabric.spec}: give it as many")
+            raise ConfigError(
+                f"a layout of {layout.gpus} GPUs on {len(ranks)} of {ranks.fabric.spec}: the numbers must match"
+            )
         self._ranks, self._options, self._engine = ranks, options or Options(), engine or FlowEngine()
 
     def _measure(self, kind: str, pattern: Pattern) -> Network:
@@ -225,13 +227,18 @@ class OverFabric(Communication):
 
     @property
     def _connections(self) -> int:
-        """Between two adapters. Where neither hashes nor processors tell them apart, one stands for all of them."""
-        alike = self._options.paths in (Paths.ADAPTIVE, Paths.SPRAY) and self._options.network is not NetworkRules.TCP
-        return 1 if alike else CONNECTIONS
+        """Return the connections to simulate between two adapters: one if neither hashing nor copies depend on them."""
+        identical = (
+            self._options.paths in (Paths.ADAPTIVE, Paths.SPRAY) and self._options.network is not NetworkRules.TCP
+        )
+        return 1 if identical else CONNECTIONS
 
 
 def _chain(stages: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Activations down the pipeline and gradients up; with virtual stages the last sends to the first too."""
-    every = np.arange(stages)
-    after = np.roll(every, -1)
-    return np.concatenate((every, after)), np.concatenate((after, every))
+    """Return senders and receivers of a pipeline: activations go to the next stage, gradients to the previous one.
+
+    With virtual stages the last stage sends to the first as well.
+    """
+    stage = np.arange(stages)
+    following = np.roll(stage, -1)
+    return np.concatenate((stage, following)), np.concatenate((following, stage))

@@ -1,4 +1,4 @@
-"""What a fault does to a job in the middle of it: how long it stands still, whether it survives, how fast it goes on.
+"""Effects of a fault on a running job: how long it stalls, whether it survives, and its step time afterwards.
 
     routing = route(weft.load("superpod:su=1"))
     hurt = disturb(routing, parse_fault("dead:spine1"), lambda fabric: run_step(..., OverFabric(place(fabric), layout)))
@@ -9,10 +9,9 @@
     flap:dgx1/mlx5_0/1@5s       the cable is down for so long
     dead:spine1                 the switch is gone
 
-Packets on their way are lost; who sent them tries again, at moments of its own: a reliable connection after each
-timeout, TCP after waits that double. So a job stands still until the first of these moments after the network is well:
-the cable is back, or, where another way exists, the subnet manager's new routes lead around it. When the last try
-fails too, the job ends and starts again from its checkpoint (`weft.training.goodput`).
+Packets in flight are lost. The sender retries: a reliable connection after each timeout, TCP after waits that double.
+So a job stalls until the first retry after the network works again: the cable is back, or the subnet manager has
+routed around it. If the last retry fails, the job ends and restarts from its checkpoint (`weft.training.goodput`).
 """
 
 from __future__ import annotations
@@ -49,11 +48,11 @@ StepOn = Callable[[Fabric], Step]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One thing that breaks."""
+    """A fault of a cable, a port or a node."""
 
     kind: str
-    where: str  # a port, or of `dead` a node
-    label: str = ""  # of `slow`: the rate that is left
+    where: str  # a port; with `dead` a node
+    label: str = ""  # with `slow`: the rate that remains
     lasts_s: float = inf
 
     def __str__(self) -> str:
@@ -62,20 +61,20 @@ class Fault:
         return f"{self.kind}:{self.where}" + (f"={self.label}" if self.label else "")
 
     def break_(self, fabric: Fabric) -> Fabric:
-        """The fabric while the fault lasts."""
+        """Return the fabric with this fault."""
         if self.kind == "slow":
             return faults.slow(fabric, self.where, self.label)
         return faults.kill(fabric, self.where) if self.kind == "dead" else faults.remove_link(fabric, self.where)
 
     def ports(self, fabric: Fabric) -> list[int]:
-        """Slots of what is broken: both ends of a cable, or all ports of a node, a server or a tray."""
+        """Return the slots of the affected ports: both ends of a cable, or all ports of a node, server or tray."""
         if self.where in fabric and isinstance(port := fabric[self.where], Port):
             return [end.slot for end in (port, port.peer) if end is not None]
         return [port.slot for node in faults.nodes_of(fabric, self.where) for port in fabric.node(node).ports]
 
 
 def parse_fault(text: str) -> Fault:
-    """As the command line has it."""
+    """Parse a fault as the command line has it."""
     kind, colon, rest = text.partition(":")
     if not colon or not rest:
         raise ConfigError(f"fault {text!r} is not KIND:WHERE: write {', '.join(_FORMS.values())}")
@@ -83,7 +82,7 @@ def parse_fault(text: str) -> Fault:
     if kind == "slow":
         where, equals, label = rest.partition("=")
         if not (where and equals and label):
-            raise ConfigError(f"fault {text!r} says no port and rate: write {form}")
+            raise ConfigError(f"fault {text!r} lacks a port or a rate: write {form}")
         return Fault(kind=kind, where=where, label=label)
     if kind == "flap":
         where, at, lasts = rest.rpartition("@")
@@ -92,50 +91,50 @@ def parse_fault(text: str) -> Fault:
         except ValueError:
             lasts_s = 0.0
         if not (where and at and 0 < lasts_s < inf):
-            raise ConfigError(f"fault {text!r} says no port and seconds: write {form}")
+            raise ConfigError(f"fault {text!r} lacks a port or seconds: write {form}")
         return Fault(kind=kind, where=where, lasts_s=lasts_s)
     return Fault(kind=kind, where=rest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Retries:
-    """When a sender tries again after a loss, and when it stops trying."""
+    """The times after a loss at which a sender retries, and the time at which it gives up."""
 
     tries_s: NDArray[np.float64]
     gives_up_s: float
 
     def stands_s(self, outage_s: float) -> float:
-        """From the loss to the first try that gets through; infinity: none does."""
+        """Return the time from the loss to the first successful retry; infinity if there is none."""
         tries_s = self.tries_s[self.tries_s <= self.gives_up_s]
         index = int(np.searchsorted(tries_s, outage_s))
         return float(tries_s[index]) if index < len(tries_s) else inf
 
 
 def retries_of(network: Network, timeout_exponent: int | None = None) -> Retries:
-    """NCCL's connections on that network; the exponent of reliable ones as NCCL_IB_TIMEOUT says it."""
-    told = constants()
-    watchdog_s = told["watchdog"]["seconds"]
+    """Return the retries of NCCL's connections; `timeout_exponent` is NCCL_IB_TIMEOUT for reliable connections."""
+    table = constants()
+    watchdog_s = table["watchdog"]["seconds"]
     if network is Network.TCP:
-        of = told["tcp"]
-        waits_s = np.minimum(of["first_s"] * 2.0 ** np.arange(of["retries"] + 1), of["longest_s"])
+        tcp = table["tcp"]
+        waits_s = np.minimum(tcp["first_s"] * 2.0 ** np.arange(tcp["retries"] + 1), tcp["longest_s"])
         return Retries(tries_s=np.cumsum(waits_s[:-1]), gives_up_s=min(float(waits_s.sum()), watchdog_s))
-    exponent, tries = timeout_exponent or told["rc"]["timeout_exponent"], told["rc"]["retries"]
+    exponent, tries = timeout_exponent or table["rc"]["timeout_exponent"], table["rc"]["retries"]
     timeout_s = _ACK_UNIT_S * 2.0**exponent
     return Retries(tries_s=timeout_s * np.arange(1, tries + 1), gives_up_s=min(timeout_s * (tries + 1), watchdog_s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Disturbance:
-    """A fault and what it did."""
+    """A fault and its effects on a job."""
 
     fault: Fault
     before: Step
-    under: Step | None  # while the fault lasts and routes lead around it; None: no step is made then
-    outage_s: float  # until the network is well again, or routed around; infinity: never
-    stands_s: float  # how long the job makes no progress; infinity: until it is started again
+    under: Step | None  # while the fault lasts and routes avoid it; None: no step completes then
+    outage_s: float  # until the network works again, or is routed around; infinity: never
+    stands_s: float  # time without progress; infinity: until the job is restarted
     cut_off: tuple[str, ...]  # adapters that lost their only cable, and GPUs that are gone
-    changed_entries: int  # of forwarding tables
-    on_its_way: bool = True  # whether the job sends anything over what broke
+    changed_entries: int  # in forwarding tables
+    on_its_way: bool = True  # the job sends through the faulty part
 
     @property
     def survives(self) -> bool:
@@ -146,7 +145,7 @@ class Disturbance:
         return None if self.under is None else self.under.step_s / self.before.step_s
 
     def report(self) -> dict[str, Any]:
-        """As `--json` prints it: what is infinite is null."""
+        """Return the fields of `--json`; infinite times are null."""
         return {
             "fault": str(self.fault),
             "before_step_s": self.before.step_s,
@@ -171,10 +170,11 @@ def disturb(
     reroute_s: float | None = None,
     used: NDArray[np.bool_] | None = None,
 ) -> Disturbance:
-    """Break the fabric, route it again as the subnet manager does, changing few entries, and run the step on it.
+    """Apply a fault, reroute as the subnet manager does, with few changed entries, and run the step again.
 
-    Without `retries`, those of reliable connections. `reroute_s`: from the fault to new tables in the switches.
-    `used` [port slot] are those that the job sends through: nobody notices what breaks elsewhere.
+    retries: by default those of reliable connections.
+    reroute_s: time from the fault to new tables in the switches.
+    used: [port slot] the ports that the job sends through; faults elsewhere do not affect it.
     """
     broken = fault.break_(routing.fabric)
     before = before or step_on(routing.fabric)
@@ -194,7 +194,7 @@ def disturb(
     again = None if cut_off else _around(broken, routing)
     outage_s = 0.0 if fault.kind == "slow" else fault.lasts_s if again is None else min(fault.lasts_s, around_s)
     if fault.kind != "slow" and fault.lasts_s <= around_s:
-        again = None  # it is over before
+        again = None  # the fault ends before the new routes
     waits = retries or retries_of(Network.INFINIBAND)
     return Disturbance(
         fault=fault,
@@ -208,7 +208,7 @@ def disturb(
 
 
 def _around(broken: Fabric, routing: Routing) -> Routing | None:
-    """None where the fabric is in pieces: no route leads from one to the other."""
+    """Return the routes around a fault; None if the fabric is no longer connected."""
     try:
         return reroute(broken, routing)
     except CannotRoute:
@@ -216,7 +216,7 @@ def _around(broken: Fabric, routing: Routing) -> Routing | None:
 
 
 def _cut_off(before: Fabric, after: Fabric) -> tuple[str, ...]:
-    """Adapters that had a network cable and have none, and GPUs that are gone."""
+    """Return the adapters that lost their last network cable, and the GPUs that failed."""
     left = _needed(after)
     return tuple(name for name in _needed(before) if name not in left)
 

@@ -1,4 +1,4 @@
-"""How much of its time a job trains, as things fail: the effective training time ratio, and how often to checkpoint.
+"""The effective training time ratio of a job under failures, and the best interval between checkpoints.
 
     goodput = Goodput(nodes=2048, rate=find_rate("llama3"), blocks_s=10)
     goodput.ettr, goodput.interval_s, goodput.mttf_s
@@ -24,23 +24,23 @@ from weft.errors import ConfigError, find_named
 from weft.fabric.rates import read_data
 
 _DAY_S = 86_400
-SERVER_GPUS = 8  # of the servers that the rates were counted on
+SERVER_GPUS = 8  # GPUs in each server of the published rates
 
 
 @cache
 def constants() -> dict[str, Any]:
-    """failures.toml."""
+    """Return the tables of failures.toml."""
     return read_data("weft.training", "failures.toml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """How often servers fail, as published."""
+    """A published failure rate of servers."""
 
     name: str
     per_node_day: float
     source: str
-    network_share: float | None = None  # of the failures, where they were told apart
+    network_share: float | None = None  # share of failures caused by the network, if published
 
 
 @cache
@@ -60,13 +60,16 @@ def find_rate(name: str) -> Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goodput:
-    """A job under failures. Without `interval_s` the best one; a checkpoint that blocks nobody has none."""
+    """A job under failures, with a given interval between checkpoints or the best one.
+
+    A checkpoint that does not block the job has no best interval.
+    """
 
     nodes: int  # servers of 8 GPUs
     rate: Rate
     blocks_s: float  # how long a checkpoint keeps the job from training
     restart_s: float = field(default_factory=lambda: float(constants()["restart"]["seconds"]))
-    interval_s: float = 0.0  # of training between two checkpoints
+    interval_s: float = 0.0  # training time between two checkpoints
 
     def __post_init__(self) -> None:
         if self.nodes < 1:
@@ -81,24 +84,24 @@ class Goodput:
 
     @property
     def mttf_s(self) -> float:
-        """Mean time to failure of the whole job: any of its servers ends it."""
+        """Return the mean time to failure of the whole job, which any failed server ends."""
         return _DAY_S / (self.nodes * self.rate.per_node_day)
 
     @property
     def ettr(self) -> float:
-        """Effective training time ratio: part of the time that is training, and is not lost again."""
+        """Return the effective training time ratio: the share of time spent on training that is not lost."""
         mttf_s = self.mttf_s
         return self.interval_s / mttf_s * exp(-self.restart_s / mttf_s) / expm1(self._turn_s / mttf_s)
 
     @property
     def ettr_of_few(self) -> float:
-        """The same as Meta's closed form has it, for failures that are rare: below 0 where they are not."""
+        """Return the ratio by Meta's closed form for rare failures; it is below 0 if they are frequent."""
         lost = (self.restart_s + self.interval_s / 2) / self.mttf_s
         return (1 - lost) / (1 + self.blocks_s / self.interval_s)
 
     @property
     def parts(self) -> dict[str, float]:
-        """Where all time goes: training that counts, checkpoints that count, restarts, and work done again."""
+        """Return the shares of time: training and checkpoints that count, restarts, and lost work."""
         mttf_s, ettr = self.mttf_s, self.ettr
         checkpoint = ettr * self.blocks_s / self.interval_s
         up = exp(-self.restart_s / mttf_s)  # an attempt to restart lasts so long, in the mean, that this is left
@@ -109,7 +112,7 @@ class Goodput:
         return self.interval_s + self.blocks_s
 
     def report(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the fields of `--json`."""
         return {
             "rate": self.rate.name,
             "source": self.rate.source,
@@ -126,15 +129,15 @@ class Goodput:
 
 
 def young_s(mttf_s: float, blocks_s: float) -> float:
-    """The best interval where failures are rare (Young, 1974)."""
+    """Return the best interval for rare failures (Young, 1974)."""
     return sqrt(2 * blocks_s * mttf_s)
 
 
 def best_interval_s(mttf_s: float, blocks_s: float) -> float:
-    """The interval with the most training: that of `ettr`'s maximum, x - 1 + e^-x = w/M with x = (t+w)/M."""
-    wanted = blocks_s / mttf_s
-    low, high = 0.0, wanted + 1.0
+    """Return the interval that maximises `ettr`: x - 1 + e^-x = w/M with x = (t+w)/M."""
+    target = blocks_s / mttf_s
+    low, high = 0.0, target + 1.0
     for _ in range(100):
         middle = (low + high) / 2
-        low, high = (middle, high) if middle + expm1(-middle) < wanted else (low, middle)
+        low, high = (middle, high) if middle + expm1(-middle) < target else (low, middle)
     return high * mttf_s - blocks_s

@@ -1,4 +1,4 @@
-"""How long a GPU computes: matrix products, attention, passes over memory.
+"""Compute times of a GPU: matrix products, attention, passes over memory.
 
     Gpu.of("H100").matmul_s(8192, 12288, 12288, "bf16")
 
@@ -51,7 +51,7 @@ class _Variation(msgspec.Struct, frozen=True):
 
 
 class _Constants(msgspec.Struct, frozen=True):
-    """Those of kernels, of any GPU; explained in `catalog/gpu_compute.toml`."""
+    """The constants of kernels on any GPU; `catalog/gpu_compute.toml` explains them."""
 
     variation: _Variation
     product: _Kernel
@@ -72,22 +72,22 @@ class Gpu:
 
     @staticmethod
     def of(name: str) -> Gpu:
-        """The GPU of that name in the catalog, in any case."""
+        """Return the GPU of that name in the catalog; case does not matter."""
         return Gpu(entry=catalog.gpu(name))
 
     def peak_flop_s(self, precision: str) -> float:
-        """Dense peak in bf16, fp16 or fp8, where it has that."""
+        """Return the dense peak in bf16, fp16 or fp8."""
         peaks = self.entry.peak_tflop_s
         has = f"Its tensor cores have {', '.join(peaks)}."
         return 1e12 * find_named(f"number format of {self.entry.name}", precision, peaks, has)
 
     @property
     def memory_byte_s(self) -> float:
-        """Bandwidth of its memory, as the datasheet has it."""
+        """Return the memory bandwidth of the datasheet."""
         return 1e9 * self.entry.memory_gbyte_s
 
     def slowest_of(self, count: int) -> float:
-        """How many times longer than a mean one the slowest of so many takes: the expected largest of normal times."""
+        """Return the time of the slowest of `count` GPUs relative to the mean: the expected maximum of normal times."""
         if count == 1:
             return 1.0
         return 1 + _constants().variation.spread * NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
@@ -95,7 +95,7 @@ class Gpu:
     def matmul_s(
         self, m: int, n: int, k: int, precision: str, count: int = 1, *, result_bytes: int = BF16_BYTES
     ) -> float:
-        """Time of `count` products [m, k] x [k, n] in one kernel (experts, heads).
+        """Return the time of `count` products [m, k] x [k, n] in one kernel (experts, heads).
 
         `result_bytes` go to and from memory for an element of the result: 8 where it is added to gradients in fp32.
         """
@@ -120,7 +120,7 @@ class Gpu:
         backward: bool,
         fused: bool,
     ) -> float:
-        """Time of softmax(Q K') V, or of its gradients, in 16 bits. Causal queries are the last ones of the keys.
+        """Return the time of softmax(Q K') V, or of its gradients, in 16 bits. Causal queries are the last of the keys.
 
         Not fused, as before 2022, scores of all pairs go through memory: out of a product, through softmax, through
         dropout, into the next product; a causal mask spares nothing.
@@ -132,8 +132,8 @@ class Gpu:
         width = max(head_dim, kernel.narrow)
         # A tile on the diagonal is computed whole. Work is uneven then, and SMs do not end together: from the first to
         # the last it takes half of the longest piece.
-        seen = min(keys, keys - (queries - kernel.tile) / 2) if causal else keys
-        flop = 2 * products * width * batch * heads * queries * seen
+        visible = min(keys, keys - (queries - kernel.tile) / 2) if causal else keys
+        flop = 2 * products * width * batch * heads * queries * visible
         tail_flop = products * width * kernel.tile * keys * self.entry.sms if causal else 0
         rate_flop_s = (kernel.backward if backward else kernel.forward) * self.peak_flop_s("bf16")
         start_s = 1e-6 * (kernel.backward_us if backward else kernel.forward_us)
@@ -151,7 +151,7 @@ class Gpu:
         return to_scores + dropout_s + self.pass_s(scores * 3 * BF16_BYTES) + from_scores + 2 * to_keys
 
     def pass_s(self, moved_bytes: float) -> float:
-        """Time of a kernel that reads and writes so many bytes and computes little: norms, activations, additions."""
+        """Return the time of a kernel that is bound by the bytes it moves: norms, activations, additions."""
         passes = _constants().passes
         return max(1e-6 * passes.launch_us, moved_bytes / (passes.memory * self.memory_byte_s))
 
@@ -160,9 +160,9 @@ class Gpu:
         return self.pass_s(parameters * moved_bytes)
 
     def fp8_cast_s(self, elements: float) -> float:
-        """What a matrix costs before its products in fp8: once for each activation, each gradient, each changed weight.
+        """Return the time to cast a matrix to fp8: once for each activation, each gradient, each changed weight.
 
-        It is read in bf16, its largest element found on the way, and written in fp8 twice: as it is, and transposed,
+        It is read in bf16 to find its largest element, and written in fp8 twice: as it is, and transposed,
         since Hopper multiplies fp8 only along rows, and a backward product goes along the other side.
         """
         return self.pass_s(elements * (BF16_BYTES + 2 * FP8_BYTES))

@@ -22,7 +22,7 @@ _FAMILIES: dict[str, dict[str, bool]] = {
     "qwen2_moe": {"qkv_bias": True},
 }
 _GATES = ("silu", "swiglu", "gelu_pytorch_tanh")  # activations that come with a gate, outside those families
-# Layers that are not all alike, with the value that says they are. A wrong shape is worse than none.
+# Keys of models whose layers differ, with the value for equal layers. Other values are refused.
 _MIXED = {
     "moe_layer_freq": 1,
     "decoder_sparse_step": 1,
@@ -34,7 +34,7 @@ _MIXED = {
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The fields of a Transformer, as a config.json or that of a folder has them."""
+    """Read the fields of a Transformer from a config.json, or from the one in a folder."""
     file = path / "config.json" if path.is_dir() else path
     config = _Config(file)
     family = _FAMILIES.get(config.family, {})
@@ -60,7 +60,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 class _Config:
-    """The table of a file. A value is asked for by all names that it has in some family."""
+    """The table of a file. Values are looked up by all keys that model families use for them."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -72,7 +72,7 @@ class _Config:
             raise FileError(file, None, "brackets in brackets without end", "JSON") from None
         if not isinstance(table, dict):
             raise FileError(file, None, type(table).__name__, "a JSON object, as Hugging Face's config.json is")
-        text = table.get("text_config")  # of a model that also sees
+        text = table.get("text_config")  # multimodal models
         self.table: dict[str, Any] = {**table, **text} if isinstance(text, dict) else table
         self.family = self.text("model_type", usual="")
 

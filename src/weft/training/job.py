@@ -1,4 +1,4 @@
-"""A job: a transformer, cut by a layout, on a site; how long a step of it takes, and whether it fits.
+"""A job: a transformer, a layout and a site; its step time and memory.
 
 run = run_job(find("llama3-70b"), layout, find_site("ndr", gpus=1024))
 run.step.step_s, run.step.mfu, run.footprint.total_bytes
@@ -21,17 +21,17 @@ from weft.training.transformer import Transformer
 if TYPE_CHECKING:
     from weft.sim.result import Engine
 
-SEQUENCES_PER_GPU = 2  # of a global batch that nobody gave: what NVIDIA's DGX Cloud recipes scale with
+SEQUENCES_PER_GPU = 2  # default global batch, as NVIDIA's DGX Cloud recipes scale it
 DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Run:
-    """One step, with what it took."""
+    """A simulated step of a job, with its memory and the communication that timed it."""
 
     site: Site
     step: Step
-    over: Communication  # by which its collectives were timed
+    over: Communication
     footprint: Footprint
     engine: str
 
@@ -41,24 +41,24 @@ class Run:
 
     @property
     def band(self) -> Spread:
-        """Around the step."""
+        """Return the band around the step time."""
         return step_spread(self.step, self.over)
 
     @property
     def free_bytes(self) -> float:
-        """Of a GPU, after all that the fullest stage holds."""
+        """Return the memory that is free on a GPU of the fullest stage."""
         return self.site.gpu.entry.memory_gbyte * GB - self.footprint.total_bytes
 
     def days(self, tokens: float) -> float:
-        """Until so many tokens are seen, with nothing broken on the way."""
+        """Return the days to train on `tokens`, without failures."""
         return tokens / self.step.tokens_per_s / DAY_S
 
     def report(self) -> dict[str, Any]:
-        """As `--json` prints it."""
-        step, one, site, band = self.step, self.step.transformer, self.site, self.band
-        shape = {key: value for key, value in asdict(one).items() if key != "source"}
+        """Return the fields of `--json`."""
+        step, transformer, site, band = self.step, self.step.transformer, self.site, self.band
+        shape = {key: value for key, value in asdict(transformer).items() if key != "source"}
         return {
-            "model": one.name,
+            "model": transformer.name,
             "fabric": site.name,
             "gpus": site.gpus,
             "step_s": step.step_s,
@@ -77,7 +77,8 @@ class Run:
             },
             "options": {
                 "layout": asdict(step.layout) | {"dp": step.layout.dp, "micro_batches": step.layout.micro_batches},
-                "transformer": shape | {"parameters": one.parameters, "active_parameters": one.active_parameters},
+                "transformer": shape
+                | {"parameters": transformer.parameters, "active_parameters": transformer.active_parameters},
                 "site": {
                     "spec": site.spec,
                     "server": site.template.name,
@@ -102,7 +103,7 @@ def run_job(
     *,
     slowest: float | None = None,
 ) -> Run:
-    """By flows unless told. What does not divide or does not fit is named before anything runs."""
+    """Run a step of a job, by default with the flow engine. Raise ConfigError if the layout does not divide or fit."""
     check(layout, transformer)
     held = check_fits(layout, transformer, site.gpu.entry.memory_gbyte)
     clock = engine or FlowEngine()

@@ -1,4 +1,4 @@
-"""What one GPU does for one micro-batch in one layer: kernels, and collectives that it waits for.
+"""Work of one GPU for one micro-batch in one layer: kernels, and collectives that it waits for.
 
                  norm  gather  qkv  attention  proj  scatter  add  norm  gather  up  act  down  scatter  add
     compute      ####          ###  #########  ####           ###  ####          ##  ###  ####           ###
@@ -22,11 +22,11 @@ from weft.training.parallel import Layout
 from weft.training.transformer import Shapes, Transformer
 
 FP32_BYTES = 4
-_ACCUMULATE_BYTES = 2 * FP32_BYTES  # of a gradient: read and written, added over micro-batches
+_ACCUMULATE_BYTES = 2 * FP32_BYTES  # a gradient is read and written to add up micro-batches
 
 
 class Time(dict[str, float]):
-    """Seconds by part; of communication those that nothing hides."""
+    """A dictionary from part to seconds; communication counts only as far as compute does not hide it."""
 
     @property
     def total_s(self) -> float:
@@ -41,7 +41,7 @@ class Time(dict[str, float]):
 
 
 class Layers:
-    """Times of layers and of the two ends of a transformer, on one GPU of a layout."""
+    """A model of the times of layers, embedding and output on one GPU of a layout."""
 
     def __init__(self, transformer: Transformer, layout: Layout, gpu: Gpu, over: Communication) -> None:
         self.transformer, self.layout, self.gpu, self.over = transformer, layout, gpu, over
@@ -57,7 +57,7 @@ class Layers:
         return self._behind_another(time)
 
     def backward(self, has_experts: bool) -> Time:
-        """With what is computed once more."""
+        """Return the time of a backward pass, with recomputation."""
         time = self.forward(has_experts) if self.layout.recompute == "full" else Time()
         self._attention_block(time, backward=True)
         self._feed_forward(time, has_experts, backward=True)
@@ -66,7 +66,7 @@ class Layers:
         return self._behind_another(time)
 
     def _behind_another(self, time: Time) -> Time:
-        """What experts exchange, hidden as far as the compute of a layer reaches."""
+        """Hide the exchange of experts behind the compute of another micro-batch."""
         if self.layout.overlap_moe and "ep" in time:
             time["ep"] = max(0.0, 2 * time["ep"] - time.total_s)
         return time
@@ -93,16 +93,16 @@ class Layers:
         self._linear(time, {"down": matrices["down"]}, backward, gathers=False)
 
     def _norm_and_residual(self, time: Time, backward: bool) -> None:
-        """Norm reads and writes; the addition, with dropout or bias, reads two and writes one."""
+        """Add a norm, which reads and writes, and an addition with dropout or bias, which reads two and writes one."""
         self._pass(time, 5 * self.transformer.hidden / self._cut, backward)
 
     def _pass(self, time: Time, elements_per_token: float, backward: bool) -> None:
-        """Over activations. Backward reads what forward read, and the gradient too."""
+        """Add a pass over activations. Backward reads the inputs of forward, and the gradient."""
         moved = self.layout.tokens * elements_per_token * BF16_BYTES * (1.5 if backward else 1)
         time.add("memory", self.gpu.pass_s(moved))
 
     def _linear(self, time: Time, matrices: Shapes, backward: bool, *, gathers: bool) -> None:
-        """Products with the collective at their side: before the first, or after the last."""
+        """Add matrix products, and the tensor-parallel collective before the first or after the last of them."""
         products_s = 0.0
         for inputs, outputs in matrices.values():
             products_s += self._product_s(self.layout.tokens, inputs, outputs, backward)
@@ -137,9 +137,9 @@ class Layers:
     # -- attention ----------------------------------------------------------------------------------------------------
 
     def _attention(self, time: Time, *, backward: bool) -> None:
-        """With context parallel, keys and values go round a ring, and each round hides behind the one before."""
-        layout, one = self.layout, self.transformer
-        heads, kv_heads = one.heads // layout.tp, max(1, one.kv_heads // layout.tp)
+        """Add attention. With context parallel, keys and values go round a ring while others are computed."""
+        layout, transformer = self.layout, self.transformer
+        heads, kv_heads = transformer.heads // layout.tp, max(1, transformer.kv_heads // layout.tp)
         tokens = layout.seq // layout.cp
         whole = self.gpu.attention_s(
             batch=layout.micro_batch,
@@ -147,7 +147,7 @@ class Layers:
             kv_heads=kv_heads,
             queries=tokens,
             keys=tokens,
-            head_dim=(one.qk_dim + one.v_dim) // 2,
+            head_dim=(transformer.qk_dim + transformer.v_dim) // 2,
             causal=True,
             backward=backward,
             fused=layout.fused_attention,
@@ -161,12 +161,12 @@ class Layers:
             kv_heads=kv_heads,
             queries=tokens,
             keys=tokens // 2,
-            head_dim=(one.qk_dim + one.v_dim) // 2,
+            head_dim=(transformer.qk_dim + transformer.v_dim) // 2,
             causal=False,
             backward=backward,
             fused=layout.fused_attention,
         )
-        moved = layout.micro_batch * tokens * kv_heads * (one.qk_dim + one.v_dim) * BF16_BYTES
+        moved = layout.micro_batch * tokens * kv_heads * (transformer.qk_dim + transformer.v_dim) * BF16_BYTES
         round_s = self.over.time_s("cp", Collective.SEND_RECV, moved * (2 if backward else 1))
         time.add("attention", (layout.cp - 1) * half)
         time.add("cp", (layout.cp - 1) * max(0.0, round_s - half))
@@ -174,34 +174,34 @@ class Layers:
     # -- experts ------------------------------------------------------------------------------------------------------
 
     def _experts(self, time: Time, backward: bool) -> None:
-        """Tokens go to the GPUs of their experts and come back; experts are taken to be equally busy."""
-        layout, one = self.layout, self.transformer
+        """Add the experts: tokens go to the GPUs of their experts and come back. The load of experts is balanced."""
+        layout, transformer = self.layout, self.transformer
         own = layout.tokens / self._cut  # tokens that this GPU sends
-        routed = own * one.topk
-        sent_bytes = routed * one.hidden * BF16_BYTES
-        time.add("products", self._product_s(round(own), one.hidden, one.experts, backward))
+        routed = own * transformer.topk
+        sent_bytes = routed * transformer.hidden * BF16_BYTES
+        time.add("products", self._product_s(round(own), transformer.hidden, transformer.experts, backward))
         for _ in range(2):  # there and back: sorted by expert, sent, and gathered in the tensor group of the expert
-            self._pass(time, 2 * one.hidden * one.topk / self._cut, backward)
+            self._pass(time, 2 * transformer.hidden * transformer.topk / self._cut, backward)
             time.add("ep", self.over.time_s("ep", Collective.ALL_TO_ALL, sent_bytes))
         if layout.expert_tp > 1:
             gathered = sent_bytes * layout.expert_tp
             for kind in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER):
                 time.add("ep", self.over.time_s("etp", kind, gathered))
-        local = one.experts // layout.ep
+        local = transformer.experts // layout.ep
         rows = max(1, round(routed * layout.expert_tp / local))
-        matrices = one.expert_matrices(layout.expert_tp)
+        matrices = transformer.expert_matrices(layout.expert_tp)
         for inputs, outputs in matrices.values():
             time.add("products", self._product_s(rows, inputs, outputs, backward, local))
         width = matrices["up"][1] + matrices["down"][0]
         self._pass(time, width * routed * layout.expert_tp / layout.tokens, backward)
-        if one.shared_experts:
-            self._gated(time, one.shared_matrices(layout.tp), backward)
+        if transformer.shared_experts:
+            self._gated(time, transformer.shared_matrices(layout.tp), backward)
 
     # -- ends ---------------------------------------------------------------------------------------------------------
 
     @cached_property
     def embedding(self) -> tuple[Time, Time]:
-        """Forward and backward of the input: a look-up, then the sum of the tensor group's parts."""
+        """Return forward and backward of the input: a look-up, then the sum over the tensor group."""
         times = []
         for backward in (False, True):
             time = Time()
@@ -216,7 +216,7 @@ class Layers:
 
     @cached_property
     def head(self) -> tuple[Time, Time]:
-        """Forward and backward of the output: norm, product with every word, softmax in fp32."""
+        """Return forward and backward of the output: norm, product with the vocabulary, softmax in fp32."""
         words = self.transformer.vocab / self.layout.tp
         times = []
         for backward in (False, True):

@@ -1,12 +1,12 @@
-"""Bytes on one GPU, by what they are for, and whether they fit.
+"""Memory of one GPU by use: weights, gradients, optimizer states, activations.
 
 States, for each parameter (Rajbhandari et al., ZeRO; the bytes are those of Megatron Core's manual): the weight, its
 gradient, and Adam's two moments with the weight in single precision, each sharded or not by the stage of ZeRO. An
 optimizer in bf16 has two moments of 2 bytes and changes the weight itself.
 
 Activations, for each layer and micro-batch in flight (Korthikanti et al., Reducing Activation Recomputation in Large
-Transformer Models): what the backward pass reads again. For GPT with sequence length s, micro-batch b, width h, and a
-heads that is s b h (34 + 5 a s / h) bytes over all tensor ranks; fused attention writes no scores and has no second
+Transformer Models): the inputs that the backward pass needs. For GPT with sequence length s, micro-batch b, width h and
+a heads that is s b h (34 + 5 a s / h) bytes over all tensor ranks; fused attention writes no scores and has no second
 term. The first stage of a pipeline holds the most micro-batches, the last one the logits: the fullest counts.
 """
 
@@ -23,14 +23,14 @@ from weft.training.parallel import Layout, check, shares
 from weft.training.transformer import Transformer
 
 # CUDA context and libraries about 1 GB, NCCL's buffers 1 to 2 GB with a communicator for each kind of group, the rest
-# for what the allocator cannot use between blocks. Not measured here; what is left of a GPU after it is a bound.
+# for fragmentation. Not measured here, so the free memory is an estimate.
 RESERVE_BYTES = 4 << 30
 GB = 1 << 30  # as makers of GPUs count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """Bytes on each GPU of one stage."""
+    """The memory of each GPU of one pipeline stage."""
 
     weights_bytes: int
     gradients_bytes: int
@@ -42,7 +42,7 @@ class Footprint:
 
     @property
     def parts(self) -> dict[str, int]:
-        """Bytes by what they are for."""
+        """Return the bytes of each use."""
         return {
             field.name.removesuffix("_bytes"): getattr(self, field.name)
             for field in fields(self)
@@ -54,21 +54,21 @@ class Footprint:
         return sum(self.parts.values())
 
     def fits(self, memory_gbyte: float) -> bool:
-        """Of a GPU sold with so many GB: its maker counts in powers of 1024 (an A100 of 80 GB has 81,920 MiB)."""
+        """Return whether it fits into a GPU of so many GB, which vendors count in GiB (80 GB: 81,920 MiB)."""
         return self.total_bytes <= memory_gbyte * GB
 
 
 def footprint(layout: Layout, transformer: Transformer) -> Footprint:
-    """Of the fullest stage."""
+    """Return the memory of the fullest stage."""
     held = shares(layout, transformer)
     columns = (held.dense_layers, held.moe_layers, held.parameters, held.expert_parameters)
     by_stage = np.stack([column.sum(axis=1) for column in columns], axis=1)
     stages = (_stage(layout, transformer, stage, _Held(*held)) for stage, held in enumerate(by_stage.tolist()))
-    return max(stages, key=lambda one: one.total_bytes)
+    return max(stages, key=lambda need: need.total_bytes)
 
 
 class _Held(NamedTuple):
-    """By a rank of one stage."""
+    """The layers and parameters that a rank of one stage holds."""
 
     dense_layers: int
     moe_layers: int
@@ -91,12 +91,12 @@ def _stage(layout: Layout, transformer: Transformer, stage: int, held: _Held) ->
 
 
 def _states(layout: Layout, held: _Held) -> tuple[int, int, int, int]:
-    """Return the bytes of weights, of gradients, of the optimizer, and of the copy that it makes of 16-bit gradients.
+    """Return the bytes of weights, of gradients, of the optimizer, and of its 32-bit copy of 16-bit gradients.
 
-    That copy, in 32 bits, is there in the optimizer's step alone, when activations are not. What ZeRO gathers is whole
-    for one layer, with overlap also for the next.
+    The copy exists only during the optimizer's step, after the activations are freed. ZeRO gathers one layer at a
+    time, with overlap also the next one.
     """
-    of_weight = 2  # in FP8 one for the weight and one for its transpose, as Hopper multiplies
+    weight_bytes = 2  # in FP8 one for the weight and one for its transpose, as Hopper multiplies
     layers = max(1, held.dense_layers + held.moe_layers)  # an end of the model may stand alone
     weights = gradients = optimizer = copied = 0
     for parameters, copies in (
@@ -105,7 +105,7 @@ def _states(layout: Layout, held: _Held) -> tuple[int, int, int, int]:
     ):
         sharded, layer = -(-parameters // copies), parameters // layers
         gathered = layer * (2 if layout.overlap_param_gather else 1)
-        weights += of_weight * (min(sharded + gathered, parameters) if layout.zero >= 3 else parameters)
+        weights += weight_bytes * (min(sharded + gathered, parameters) if layout.zero >= 3 else parameters)
         gradients += layout.gradient_bytes * (min(sharded + layer, parameters) if layout.zero >= 2 else parameters)
         stepped = sharded if layout.zero >= 1 else parameters
         optimizer += layout.optimizer_bytes * stepped
@@ -114,7 +114,7 @@ def _states(layout: Layout, held: _Held) -> tuple[int, int, int, int]:
 
 
 def chunks_in_flight(layout: Layout, stage: int) -> int:
-    """Forward passes of a chunk of layers that wait for their backward pass, at most, on that stage.
+    """Return the most forward passes of a chunk that wait for their backward pass on a stage.
 
     1F1B: one micro-batch for each stage from here to the last. Interleaved: all chunks of the warm-up and one more.
     """
@@ -127,39 +127,39 @@ def _activations(layout: Layout, transformer: Transformer, stage: int, held: _He
     dense = layer_activations(layout, transformer, experts=False)
     mixture = layer_activations(layout, transformer, experts=True) if held.moe_layers else 0
     if layout.recompute == "full":  # the input of each layer, and one layer at a time whole
-        kept = (held.dense_layers + held.moe_layers) * 2 * layout.residual_tokens * transformer.hidden
+        stored = (held.dense_layers + held.moe_layers) * 2 * layout.residual_tokens * transformer.hidden
         working = max(dense if held.dense_layers else 0, mixture)
     else:
-        kept, working = held.dense_layers * dense + held.moe_layers * mixture, 0
-    return chunks_in_flight(layout, stage) * kept // layout.vp + working
+        stored, working = held.dense_layers * dense + held.moe_layers * mixture, 0
+    return chunks_in_flight(layout, stage) * stored // layout.vp + working
 
 
 def layer_activations(layout: Layout, transformer: Transformer, *, experts: bool) -> int:
-    """Bytes that one layer keeps of one micro-batch on one rank, without full recomputation."""
+    """Return the bytes of one layer and micro-batch on one rank, without full recomputation."""
     model, tokens, cut = transformer, layout.tokens, layout.residual_tokens
-    of_matrix = 1 if layout.precision == "fp8" else 2  # what a matrix product reads again
+    of_matrix = 1 if layout.precision == "fp8" else 2  # bytes of a stored input of a matrix product
     norms = 2 * 2 * cut * model.hidden  # their inputs
-    inputs = 2 * of_matrix * cut * model.hidden  # of the first matrices of attention and feed-forward
-    masks = 2 * cut * model.hidden if model.bias else 0  # of dropout: models with biases are trained with it
+    inputs = 2 * of_matrix * cut * model.hidden  # inputs of the first matrices of attention and feed-forward
+    masks = 2 * cut * model.hidden if model.bias else 0  # dropout masks: models with biases are trained with dropout
     total = norms + inputs + masks + _attention(layout, model)
     inner = 2 * (2 if model.gated else 1) + of_matrix  # bytes around the activation function, for each of its width
     if not experts:
         return total + inner * tokens * (model.ffn // layout.tp)
-    routed = cut * model.topk  # as many as each rank sends it gets back, in balance
+    routed = cut * model.topk  # with balanced experts each rank receives as many tokens as it sends
     total += inner * tokens * (model.shared_experts * model.expert_ffn // layout.tp)
     total += routed * (inner * model.expert_ffn + (of_matrix * layout.expert_tp + 2) * model.hidden)
     return total + 4 * cut * model.experts  # the router's probabilities
 
 
 def _attention(layout: Layout, model: Transformer) -> int:
-    """Queries, keys, values and the result; scores where they are written; for latent attention also the latents."""
+    """Return the bytes of queries, keys, values and result; of scores if they are written; and of latents."""
     tokens, heads = layout.tokens, model.heads // layout.tp
     keys = max(model.kv_heads // layout.tp, 1)
     of_matrix = 1 if layout.precision == "fp8" else 2
     width = 2 * (heads * model.qk_dim + keys * (model.qk_dim + model.v_dim)) + of_matrix * heads * model.v_dim
     latents = 2 * 2 * (model.q_lora + model.kv_lora) + 2 * model.rope_dim if model.kv_lora else 0
     if layout.fused_attention:
-        scores = 4 * heads * tokens  # the sum of each row, to make the others again
+        scores = 4 * heads * tokens  # the sum of each row, to recompute the scores
     elif layout.recompute == "selective":
         scores = 0
     else:
@@ -168,7 +168,7 @@ def _attention(layout: Layout, model: Transformer) -> int:
 
 
 def check_fits(layout: Layout, transformer: Transformer, memory_gbyte: float) -> Footprint:
-    """The footprint, or an error that says by how much it is too large and what would help."""
+    """Return the footprint. Raise ConfigError if it is too large, with the excess and the changes that help."""
     need = footprint(layout, transformer)
     if need.fits(memory_gbyte):
         return need
@@ -190,7 +190,7 @@ def check_fits(layout: Layout, transformer: Transformer, memory_gbyte: float) ->
 
 
 def _smaller(layout: Layout, transformer: Transformer) -> Iterator[tuple[str, Footprint]]:
-    """One thing changed on the same GPUs, in the order of what it costs."""
+    """Yield single changes on the same GPUs with their footprints, in the order of their cost."""
     changes: list[dict[str, Any]] = [
         {"fused_attention": True},
         {"grad_reduce_in_fp32": False},

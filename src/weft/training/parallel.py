@@ -1,4 +1,4 @@
-"""How a transformer is cut over GPUs: the sizes of the parallel groups, and which ranks form each.
+"""The layout of a transformer on GPUs: the sizes of the parallel groups, and the ranks of each.
 
 Ranks are in Megatron's default order, tp-cp-ep-dp-pp, the first fastest: of 16 GPUs with tp=2, cp=2, dp=2, pp=2
 
@@ -8,7 +8,7 @@ Ranks are in Megatron's default order, tp-cp-ep-dp-pp, the first fastest: of 16 
     dp     {0,4} {1,5} {2,6} {3,7}    ||
 
 Experts are cut on a grid of their own in the same ranks (Megatron Core's parallel folding): etp, then ep, then edp.
-A Layout agrees with itself from the moment it is made; `check` holds it to a transformer.
+A Layout is checked when it is created; `check` compares it with a transformer.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ KINDS = ("tp", "cp", "dp", "dp-cp", "pp", "ep", "etp", "edp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Parallel sizes in Megatron's words."""
+    """The sizes of parallel groups and the options of a training step, as Megatron names them."""
 
     gpus: int
     tp: int = 1  # tensor
     pp: int = 1  # pipeline: stages
     vp: int = 1  # virtual stages: chunks of layers that a stage has (interleaved schedule)
     cp: int = 1  # context: pieces of a sequence
-    ep: int = 1  # experts are spread over so many
+    ep: int = 1  # GPUs over which experts are spread
     etp: int = 0  # tensor parallel inside an expert; 0: as tp
     micro_batch: int = 1  # sequences
     global_batch: int  # sequences
@@ -50,7 +50,7 @@ class Layout:
     recompute: str = "none"  # selective: attention's core; full: a layer's input alone is kept
     precision: str = "bf16"
     grad_reduce_in_fp32: bool = True  # Megatron's default for bf16; NVIDIA's performance recipes set it off
-    optimizer_precision: str = "fp32"  # of Adam's moments; bf16: and no weights in 32 bits (NeMo's optim.dtype)
+    optimizer_precision: str = "fp32"  # Adam's moments; bf16: and no 32-bit weights (NeMo's optim.dtype)
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = True
     tp_comm_overlap: bool = True
@@ -124,17 +124,17 @@ class Layout:
 
     @property
     def edp(self) -> int:
-        """Copies of an expert."""
+        """Return the number of copies of an expert."""
         return self.gpus // (self.pp * self.ep * self.expert_tp)
 
     @property
     def micro_batches(self) -> int:
-        """Of one pipeline, in a step."""
+        """Return the micro-batches of one pipeline in a step."""
         return self.global_batch // (self.dp * self.micro_batch)
 
     @property
     def gradient_bytes(self) -> int:
-        """Of one gradient, in memory and on its way."""
+        """Return the bytes of a gradient, in memory and on the network."""
         return 4 if self.grad_reduce_in_fp32 and self.precision != "fp16" else 2
 
     @property
@@ -144,28 +144,28 @@ class Layout:
 
     @property
     def cuts_sequence(self) -> bool:
-        """Whether norms and residuals are cut: sequence parallel, where there is a tensor group to cut over."""
+        """Return whether norms and residuals are cut along the sequence: with sequence parallel and tp > 1."""
         return self.sequence_parallel and self.tp > 1
 
     @property
     def tokens(self) -> int:
-        """Of a micro-batch, on one rank: what the matrices of a layer multiply."""
+        """Return the tokens of a micro-batch on one rank: the rows of matrix products."""
         return self.micro_batch * self.seq // self.cp
 
     @property
     def residual_tokens(self) -> int:
-        """Of those, the ones whose norms and residuals this rank has."""
+        """Return the tokens whose norms and residuals a rank holds."""
         return self.tokens // self.tp if self.cuts_sequence else self.tokens
 
     def chunks(self, layers: int) -> tuple[tuple[int, ...], ...]:
-        """Layers by [stage][virtual chunk]; a token passes the first chunk of every stage, then the second of each.
+        """Return layers by [stage][virtual chunk]; tokens pass the first chunk of every stage, then the second of each.
 
         The first and the last chunk also hold the embeddings: where layers do not divide, they have up to three fewer.
         """
         return _chunks(layers, self.pp, self.vp)
 
     def ranks(self, kind: str) -> NDArray[np.int64]:
-        """[group, member] of all groups of that kind, in the order of their first ranks."""
+        """Return the ranks of all groups of a kind as [group, member], ordered by their first ranks."""
         world = np.arange(self.gpus)
         if kind in ("ep", "etp", "edp"):
             axes = ("pp", "edp", "ep", "etp")
@@ -191,7 +191,7 @@ def _chunks(layers: int, pp: int, vp: int) -> tuple[tuple[int, ...], ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Shares:
-    """What one rank holds, by [stage, chunk]. Experts apart: their copies are in other groups (edp, not dp-cp)."""
+    """The layers and parameters of one rank, by [stage, chunk]. Copies of experts form groups of their own (edp)."""
 
     dense_layers: NDArray[np.int64]
     moe_layers: NDArray[np.int64]
@@ -200,7 +200,7 @@ class Shares:
 
 
 def shares(layout: Layout, transformer: Transformer) -> Shares:
-    """The input embedding is in the first chunk, the output one in the last: a copy of it, where they are tied."""
+    """Return the shares of a rank. The first chunk has the input embedding, the last the output (if tied, a copy)."""
     return _shares(transformer, layout.tp, layout.pp, layout.vp, layout.ep, layout.expert_tp)
 
 
@@ -225,7 +225,7 @@ def _shares(model: Transformer, tp: int, pp: int, vp: int, ep: int, expert_tp: i
 
 
 def check(layout: Layout, transformer: Transformer) -> None:
-    """Whether this transformer can be cut so."""
+    """Raise ConfigError if the transformer does not divide by this layout."""
     for field, value, size in (
         ("heads", transformer.heads, "tp"),
         ("ffn", transformer.ffn, "tp"),
@@ -281,13 +281,16 @@ def _check_chunks(layout: Layout, transformer: Transformer) -> None:
 
 
 def _chunk(layers: int, parts: int) -> tuple[int, int]:
-    """Layers of a full chunk, and how many the first and the last chunk lack together."""
+    """Return the layers of a full chunk, and the number missing in the first and last chunk together."""
     size = -(-layers // parts)
     return size, size * parts - layers
 
 
 def cuts(layers: int, parts: int) -> bool:
-    """Evenly, or as Megatron accounts for embedding and loss (Llama 3's 126 in 16 or 128), or DeepSeek-V3's 61."""
+    """Return whether layers divide into parts: evenly, or with up to three fewer in the first and last part.
+
+    Megatron counts embedding and loss as layers so (Llama 3: 126 layers in 16 or 128 parts; DeepSeek-V3: 61).
+    """
     size, missing = _chunk(layers, parts)
     return missing == 0 or (missing <= 3 and parts > 1 and size >= (missing + 1) // 2)
 
@@ -296,8 +299,8 @@ def _dividing(number: int) -> list[int]:
     return [part for part in range(1, number + 1) if number % part == 0]
 
 
-def _divisors(wanted: int, number: int) -> str:
-    return _around(wanted, _dividing(number))
+def _divisors(target: int, number: int) -> str:
+    return _around(target, _dividing(number))
 
 
 def _multiples(number: int, unit: int) -> str:
@@ -305,8 +308,8 @@ def _multiples(number: int, unit: int) -> str:
     return f"{below} or {below + unit}" if below else f"{unit}"
 
 
-def _around(wanted: int, fitting: Iterable[int]) -> str:
-    """The nearest below and the nearest above."""
+def _around(target: int, fitting: Iterable[int]) -> str:
+    """Return the nearest smaller and the nearest larger value, in words."""
     fitting = list(fitting)
-    below, above = [one for one in fitting if one < wanted], [one for one in fitting if one > wanted]
-    return " or ".join(str(one) for one in (*below[-1:], *above[:1]))
+    below, above = [size for size in fitting if size < target], [size for size in fitting if size > target]
+    return " or ".join(str(size) for size in (*below[-1:], *above[:1]))

@@ -6,8 +6,8 @@
     stage 3            F1 B1 F2 B2 F3 B3 ...
 
 A stage works through its operations in Megatron's order. A forward waits for the one of the stage before (of the last
-stage's previous chunk, for the first), a backward for the one after, and for what brings it here. What a stage waits
-for is the bubble.
+stage's previous chunk, for the first), a backward for the one after, both with the send between them. The time that a
+stage waits is the bubble.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weft.jit import lean_kernel
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Schedule:
-    """When each operation began and ended, in seconds."""
+    """The begin and end of each operation, in seconds."""
 
     begin_s: NDArray[np.float64]  # [stage, chunk, micro-batch, forward or backward]
     end_s: NDArray[np.float64]
@@ -38,10 +38,11 @@ def run(
     overlap: bool = True,
     ready_s: NDArray[np.float64] | None = None,
 ) -> Schedule:
-    """`forward_s` and `backward_s` are those of a micro-batch by [stage, chunk].
+    """Return the schedule of a pipeline.
 
-    `send_s` brings activations or gradients to the next stage; unless they `overlap`, the sender waits for it.
-    `ready_s` [stage, chunk] is when the parameters of a chunk are there.
+    forward_s, backward_s: seconds of a micro-batch by [stage, chunk].
+    send_s: seconds to send activations or gradients to the next stage; without `overlap` the sender waits.
+    ready_s: [stage, chunk] the time at which the parameters of a chunk have arrived.
     """
     stages, chunks = forward_s.shape
     begin_s = np.full((stages, chunks, micro_batches, 2), -1.0)
@@ -55,7 +56,7 @@ def run(
 
 @lean_kernel
 def _run(time_s, send_s, blocked_s, ready_s, done, free_s, begin_s, end_s):
-    """Stage by stage, as far as each can go, until all is done; `done` [stage, kind] are operations behind it."""
+    """Advance each stage as far as its inputs allow until all operations are done; `done` [stage, kind] counts them."""
     stages, chunks, micro_batches, _ = begin_s.shape
     total = chunks * micro_batches
     left = 2 * stages * total

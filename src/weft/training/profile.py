@@ -29,13 +29,13 @@ _LABELS = {
     "sum": "gradients summed",
     "optimizer": "optimizer",
 }
-_LEAST_ROWS = 4  # that the picture has room for
-_TELLABLE = 128  # passes in a row, so that an edge around each still leaves something to see
+_LEAST_ROWS = 4
+_MOST_EDGES = 128  # passes in a row that are drawn with edges
 _WAYS = ("forward", "backward")
 
 
 def spans(step: Step) -> Iterator[Span]:
-    """What every stage of one pipeline does; its copies do the same. Tensor, context and expert parallel are inside."""
+    """Yield the spans of every stage of one pipeline. Tensor, context and expert parallel are part of compute."""
     schedule, end_s = step.schedule, float(step.summed_s.max()) + step.optimizer_s
     stages, chunks, micro_batches, _ = schedule.begin_s.shape
     for stage in range(stages):
@@ -63,7 +63,7 @@ def _span(track: str, lane: str, name: str, kind: str, start_s: float, end_s: fl
 
 
 def draw_timeline(path: Path | str, run: Run) -> None:
-    """Write it as PNG, SVG or PDF by the suffix: a row for each stage, compute above, communication below."""
+    """Write the timeline as PNG, SVG or PDF: a row for each stage, compute above, communication below."""
     step = run.step
     title = f"{step.transformer.name} on {run.site.gpus:,} × {run.site.template.gpu}, {run.site.name}: one step"
     note = (
@@ -82,7 +82,7 @@ def _draw_rows(axes: Axes, step: Step) -> None:
     for span in spans(step):
         key = int(span.track.split()[1]), span.lane, span.kind
         bars.setdefault(key, []).append((span.start_s, span.end_s - span.start_s))
-    few = step.layout.micro_batches * step.layout.vp <= _TELLABLE
+    few = step.layout.micro_batches * step.layout.vp <= _MOST_EDGES
     for (stage, lane, kind), pieces in bars.items():
         low, high = (stage - 0.42, 0.6) if lane == "compute" else (stage + 0.2, 0.22)
         look: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.4} if few else {}
@@ -93,7 +93,7 @@ def _draw_rows(axes: Axes, step: Step) -> None:
     axes.set_yticks(range(0, stages, every), [f"stage {stage}" for stage in range(0, stages, every)])
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("time (s)")
-    shown = {kind for _, _, kind in bars}
-    keys = [Patch(color=colour, label=_LABELS[kind]) for kind, colour in KINDS.items() if kind in shown]
+    kinds = {kind for _, _, kind in bars}
+    keys = [Patch(color=colour, label=_LABELS[kind]) for kind, colour in KINDS.items() if kind in kinds]
     keys.append(Patch(facecolor="white", edgecolor=FAINT, label="waiting"))
     axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(1.0, 1.02), labelcolor=INK)

@@ -1,4 +1,4 @@
-"""The same job on more GPUs, and on other fabrics.
+"""A job on different numbers of GPUs and on different fabrics.
 
 grow(128, 64, 4096)                   the batch of 64 GPUs on 4,096: each GPU has the same work (weak scaling)
 grow(128, 64, 4096, strong=True)      the same batch, cut over more copies
@@ -20,27 +20,27 @@ from weft.version import __version__
 
 
 def parse_sizes(text: str) -> list[int]:
-    """`8..1024` doubles from the first to the last; `8,64,96` are these."""
+    """Parse numbers of GPUs: `8..1024` doubles from the first to the last; `8,64,96` is a list."""
     first, dots, last = text.partition("..")
     try:
-        sizes = [int(one) for one in ((first, last) if dots else text.split(","))]
+        sizes = [int(size) for size in ((first, last) if dots else text.split(","))]
     except ValueError:
         sizes = []
     if not sizes or sizes[0] < 1 or any(after <= before for before, after in pairwise(sizes)):
-        raise ConfigError(f"--scale {text} is not numbers of GPUs that grow: write 8..16384, or 8,64,512")
+        raise ConfigError(f"--scale {text} is not a growing list of numbers of GPUs: write 8..16384, or 8,64,512")
     if not dots:
         return sizes
     return [sizes[0] << power for power in range((sizes[1] // sizes[0]).bit_length())]
 
 
 def grow(batch: int, before: int, gpus: int, *, strong: bool = False) -> int:
-    """The global batch on other GPUs than before."""
+    """Return the global batch on `gpus`, given the batch on `before` GPUs."""
     return batch if strong else batch * gpus // before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Curve:
-    """Runs of one fabric, from the fewest GPUs to the most."""
+    """The runs on one fabric, by number of GPUs."""
 
     runs: tuple[Run, ...]
 
@@ -49,7 +49,7 @@ class Curve:
         return self.runs[0].site.name
 
     def efficiency(self, run: Run) -> float:
-        """Tokens/s of a GPU, of those that it had at the first size."""
+        """Return the tokens/s of each GPU relative to the first run."""
         first = self.runs[0]
         return run.step.tokens_per_s / run.site.gpus / (first.step.tokens_per_s / first.site.gpus)
 
@@ -74,7 +74,7 @@ def report(curves: Sequence[Curve], tokens: float | None = None) -> dict[str, An
 
 
 def draw_scaling(path: Path | str, curves: Sequence[Curve], *, strong: bool) -> None:
-    """Tokens/s over GPUs with the straight line that they would follow, and MFU beside it."""
+    """Draw tokens/s over GPUs, with linear scaling as reference, and MFU."""
     from matplotlib.ticker import FuncFormatter, NullLocator
 
     title = f"{curves[0].runs[0].step.transformer.name}, {'strong' if strong else 'weak'} scaling"
@@ -109,10 +109,10 @@ def draw_scaling(path: Path | str, curves: Sequence[Curve], *, strong: bool) -> 
 
 
 def draw_parts(path: Path | str, runs: Sequence[Run]) -> None:
-    """Where a step's time goes on each fabric, as bars."""
-    one = runs[0]
-    title = f"{one.step.transformer.name} on {one.site.gpus:,} × {one.site.template.gpu}: one step"
-    with titled_chart(path, title, _note(one)) as (axes,):
+    """Draw the parts of a step's time on each fabric, as bars."""
+    first = runs[0]
+    title = f"{first.step.transformer.name} on {first.site.gpus:,} × {first.site.template.gpu}: one step"
+    with titled_chart(path, title, _note(first)) as (axes,):
         left = [0.0] * len(runs)
         for part, colour in zip(PARTS, cycle((*COLOURS, "#c3a35c", "#34495e")), strict=False):
             seconds = [run.step.parts[part] for run in runs]
@@ -122,8 +122,8 @@ def draw_parts(path: Path | str, runs: Sequence[Run]) -> None:
         bands = [run.band for run in runs]
         for row, (run, band) in enumerate(zip(runs, bands, strict=True)):
             axes.plot([band.low_s, band.high_s], [row, row], color=INK, linewidth=1.2, marker="|", markersize=7)
-            said = f" {run.step.step_s:.3g} s ({band.low_s:.3g} to {band.high_s:.3g}), MFU {100 * run.step.mfu:.0f} %"
-            axes.text(band.high_s, row, said, va="center", fontsize=8.5)
+            label = f" {run.step.step_s:.3g} s ({band.low_s:.3g} to {band.high_s:.3g}), MFU {100 * run.step.mfu:.0f} %"
+            axes.text(band.high_s, row, label, va="center", fontsize=8.5)
         axes.set_xlim(0, 1.4 * max(band.high_s for band in bands))
         axes.set_ylim(len(runs) - 0.4, -0.6)
         axes.grid(visible=False, axis="y")
@@ -132,7 +132,7 @@ def draw_parts(path: Path | str, runs: Sequence[Run]) -> None:
 
 
 def _limits(run: Run, rate: float) -> tuple[float, float]:
-    """Of a rate, from that of the longest step that the band allows to that of the shortest."""
+    """Return the band of a rate: that of the longest and that of the shortest step in the band."""
     band = run.band
     return rate * run.step.step_s / band.high_s, rate * run.step.step_s / band.low_s
 

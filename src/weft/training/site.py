@@ -1,4 +1,4 @@
-"""Where a job runs: servers that are alike, and the fabric between them.
+"""The servers of a job, all of one kind, and the fabric between them.
 
 find_site("ndr", gpus=1024, server="dgx-h100")      a fabric of the catalog: a SuperPOD of so many servers
 find_site("fat-tree:hosts=64,server=dgx-h100")      a topology, or the path of a file: all of it, or its first GPUs
@@ -40,16 +40,16 @@ _TIERS = 3  # switches between two servers, where no fabric is built to count th
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Site:
-    """Routed when a job first asks for it."""
+    """The servers and the fabric of a job; the fabric is routed on first use."""
 
     name: str
     fabric: Fabric
     template: catalog.Server
     servers: int
     part: int | None = None  # GPUs of its only server that take part; None: all
-    names: tuple[str, ...] = ()  # of its servers, where they are not the first of the fabric
+    names: tuple[str, ...] = ()  # server names, if they are not the first of the fabric
     options: Options
-    wire: Interconnect | None = None  # None: a topology or file of one's own
+    wire: Interconnect | None = None  # None: a topology or file of the user
 
     @property
     def spec(self) -> str:
@@ -97,7 +97,7 @@ class Site:
 
     @cached_property
     def networks(self) -> Networks:
-        """For search: of a fabric of the catalog every adapter at its rate; of another what it gives to whole rings."""
+        """Return networks for a search: ideal for a fabric of the catalog, else measured by rings over all servers."""
         if self.servers == 1:
             return {}
         if self.wire is None:
@@ -110,7 +110,7 @@ class Site:
         )
 
     def over(self, layout: Layout, engine: Engine | None = None) -> Communication:
-        """By an engine over the fabric's routes; without one in closed form."""
+        """Return the communication of a layout, by an engine over the fabric's routes or without one in closed form."""
         if engine is None or self.servers == 1:
             return Ideal(self.cluster, layout, self.networks)
         if engine.name == "packet" and self.gpus > PACKET_GPUS:
@@ -118,7 +118,7 @@ class Site:
                 f"{self.gpus:,} GPUs are too many for the packet engine, which takes {PACKET_GPUS} at most: take a "
                 f"slice, --gpus {PACKET_GPUS}, or the flow engine"
             )
-        whole = None if self.wire is None else self.cluster  # what is built new has no broken cable to look for
+        whole = None if self.wire is None else self.cluster  # a fabric of the catalog has no broken cables
         return OverFabric(self.ranks, layout, self.options, engine, whole)
 
 
@@ -132,29 +132,29 @@ def find_site(
     network: str | None = None,
     paths: str | None = None,
 ) -> Site:
-    """By the name of a fabric of the catalog, by default that of the server's own adapters; or by a spec.
+    """Find a fabric by its name in the catalog, by default that of the server's adapters; or by a spec.
 
-    How large: so many GPUs, or `servers` as `pick_servers` reads them.
+    servers: a number or names, as `pick_servers` reads them; or give `gpus`.
     """
     if gpus is not None and servers:
-        raise ConfigError(f"--gpus {gpus} and --servers {servers} say the same twice: leave out one of them")
+        raise ConfigError(f"use --gpus {gpus} or --servers {servers}, not both")
     if fabric and (
         any(mark in fabric for mark in (":", "/", ".", " as ")) or fabric == STANDARD or os.path.exists(fabric)
     ):
         if server is not None:
-            raise ConfigError(f"--server {server}: {fabric} says what its servers are. Leave it out")
+            raise ConfigError(f"--server {server}: {fabric} already defines its servers. Leave it out")
         return _of_spec(fabric, gpus, servers, seed, network, paths)
     template = catalog.server(server or "dgx-h100")
     if not template.gpus:
-        known = [one.name for one in catalog.servers() if one.gpus]
-        raise ConfigError(f"{template.name} has no GPUs: training runs on {', '.join(known)}")
+        able = [one.name for one in catalog.servers() if one.gpus]
+        raise ConfigError(f"{template.name} has no GPUs: training runs on {', '.join(able)}")
     wire = catalog.interconnect(fabric) if fabric else own_wire(template)
     if servers and not servers.isdecimal():
-        raise ConfigError(f"--servers {servers}: {wire.name} is built anew and has no names yet, say how many")
+        raise ConfigError(f"--servers {servers}: {wire.name} has no server names; give their number")
     if gpus is None and not servers:
-        raise ConfigError(f"{wire.name} joins as many GPUs as there are: say how many, --gpus 1024")
-    wanted = gpus if gpus is not None else int(servers) * template.gpus
-    count = _servers(wanted, template)
+        raise ConfigError(f"{wire.name} has no fixed size: give --gpus, as in --gpus 1024")
+    total = gpus if gpus is not None else int(servers) * template.gpus
+    count = _servers(total, template)
     cabled = build(respec("superpod:su=1", wire, template, count), wire)
     whole = catalog.server(template.name)
     box = whole.equipped(whole.card_for(wire))
@@ -164,7 +164,7 @@ def find_site(
         fabric=cabled,
         template=box,
         servers=count,
-        part=_part(wanted, template),
+        part=_part(total, template),
         options=options,
         wire=wire,
     )
@@ -174,11 +174,11 @@ def _of_spec(spec: str, gpus: int | None, servers: str, seed: int, network: str 
     fabric = load(spec)
     names = pick_servers(fabric, servers) or ()
     template = template_of(fabric, names or None)
-    there = len(compute_servers(fabric))
-    count = len(names) or (there if gpus is None else _servers(gpus, template))
-    if count > there:
+    existing = len(compute_servers(fabric))
+    count = len(names) or (existing if gpus is None else _servers(gpus, template))
+    if count > existing:
         raise ConfigError(
-            f"{gpus:,} GPUs, and {spec} has {there:,} × {template.name} with {there * template.gpus:,}: "
+            f"{gpus:,} GPUs, and {spec} has {existing:,} × {template.name} with {existing * template.gpus:,}: "
             "give as many at most, or a larger fabric"
         )
     options = _changed(Options(seed=seed, memory=Memory.GPUDIRECT), network, paths)

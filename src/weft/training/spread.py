@@ -1,5 +1,5 @@
-"""How far off a step may be: compute as far as published steps of its kind were, communication as far as published
-collectives were (`weft.collectives.spread`).
+"""The band around a step: as wide as the errors of published steps of its kind, and for communication as those of
+published collectives (`weft.collectives.spread`).
 
 A kind is a precision, with experts or without, on one GPU. Where steps of fewer than two models were published of it,
 it is taken wider: any GPU, any precision, all. The band is as wide as the worst of them is off, to both sides, and a
@@ -20,19 +20,19 @@ from weft.training.step import Step, run_step
 from weft.training.validate import Row, validate
 
 _MODELS = 2  # that make a kind
-_PUBLISHED = {"NVLink", "PCIe", "InfiniBand"}  # what they ran over, or what no network is
+_PUBLISHED = {"NVLink", "PCIe", "InfiniBand"}  # the networks of published steps, and links inside a server
 _BEYOND = 2  # times the most GPUs published: far
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Nine of ten steps are in between."""
+    """A 90 % band around a step."""
 
     low_s: float
     high_s: float
-    kind: str  # in words: what the published steps have in common with this one
+    kind: str  # in words: the properties that the published steps share with this one
     models: int  # that they are of
-    far: tuple[str, ...]  # what is unlike anything published
+    far: tuple[str, ...]  # properties that no published step has
 
     def __str__(self) -> str:
         far = "".join(f"; far from anything published: {why}" for why in self.far)
@@ -41,26 +41,26 @@ class Spread:
 
 @lru_cache(maxsize=64)
 def step_spread(step: Step, over: Communication) -> Spread:
-    """The band around a step, whose collectives were timed so."""
+    """Return the band around a step whose collectives were timed by `over`."""
     kind, models, width = _width(_words(step))
-    others: set[str] = set()  # networks that none of them ran over
-    inside: set[str] = set()  # what joins the GPUs of a server
+    networks: set[str] = set()  # without published steps
+    inside: set[str] = set()  # links between the GPUs of a server
 
-    def stretch(made: Estimate) -> float:
-        others.update({made.fabric} - _PUBLISHED)
-        if made.cluster.gpus > 1:
-            inside.add(made.cluster.joined_by)
-        return spread(made).high_us / made.time_us
+    def stretch(estimate: Estimate) -> float:
+        networks.update({estimate.fabric} - _PUBLISHED)
+        if estimate.cluster.gpus > 1:
+            inside.add(estimate.cluster.joined_by)
+        return spread(estimate).high_us / estimate.time_us
 
     def again_s(*, slow: bool) -> float:
-        """All of it as slow as its band allows, or as fast: collectives by theirs, the rest by the step's."""
-        other = over.stretched(lambda made: stretch(made) / width if slow else width / stretch(made))
+        """Run the step with all times at one end of their bands: collectives by their own, the rest by the step's."""
+        other = over.stretched(lambda time: stretch(time) / width if slow else width / stretch(time))
         again = run_step(step.transformer, step.layout, step.gpu, other, slowest=step.slowest)
         return again.step_s * width if slow else again.step_s / width
 
     low_s, high_s = again_s(slow=False), again_s(slow=True)
-    far = [*_far(step), *(f"published steps ran over InfiniBand, and this one over {one}" for one in others)]
-    far += [f"nobody published steps on GPUs joined by {one}" for one in inside - {"NVSwitches"}]
+    far = [*_far(step), *(f"published steps ran over InfiniBand, and this one over {name}" for name in networks)]
+    far += [f"no steps are published for GPUs joined by {name}" for name in inside - {"NVSwitches"}]
     return Spread(low_s=low_s, high_s=high_s, kind=kind, models=models, far=tuple(far))
 
 
@@ -70,13 +70,13 @@ def _rows() -> tuple[Row, ...]:
 
 
 def _words(step: Step) -> tuple[str, ...]:
-    """From what counts most to what counts least: of the last ones a kind may be free."""
+    """Return the properties that define a kind, the most important first; the last ones may be dropped."""
     return ("experts" if step.transformer.experts else "no experts", step.layout.precision, step.gpu.entry.name)
 
 
 @lru_cache(maxsize=64)
 def _width(words: tuple[str, ...]) -> tuple[str, int, float]:
-    """The kind, how many models, and how many times as much or as little the step may be."""
+    """Return the kind, its number of models, and the factor by which a step may be off."""
     for length in range(len(words), -1, -1):
         alike = [row for row in _rows() if _words(row.step)[:length] == words[:length]]
         models = len({row.published.model for row in alike})
@@ -89,9 +89,9 @@ def _width(words: tuple[str, ...]) -> tuple[str, int, float]:
 def _far(step: Step) -> list[str]:
     every = [row.step for row in _rows()]
     far = []
-    if step.gpu.entry.name not in {one.gpu.entry.name for one in every}:
-        far.append(f"nobody published steps on {step.gpu.entry.name}")
-    most = max(one.layout.gpus for one in every)
+    if step.gpu.entry.name not in {published.gpu.entry.name for published in every}:
+        far.append(f"no steps are published for {step.gpu.entry.name}")
+    most = max(published.layout.gpus for published in every)
     if step.layout.gpus > _BEYOND * most:
         far.append(f"{step.layout.gpus:,} GPUs, and the most that is published is {most:,}")
     return far

@@ -36,16 +36,16 @@ _PARTS = ("products", "attention", "memory", "tp", "cp", "ep", "slowest", "bubbl
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Step:
-    """How long, and where the time went: `parts` are seconds of a mean stage, and add up to the step."""
+    """The time of a step; `parts` are seconds of a mean stage and add up to it."""
 
     transformer: Transformer
     layout: Layout
     gpu: Gpu
     step_s: float
     parts: dict[str, float]
-    slowest: float  # how many times longer than the mean the slowest GPU takes
+    slowest: float  # time of the slowest GPU relative to the mean
     schedule: pipeline.Schedule
-    gathered_s: Floats  # [stage, chunk] -> how long its parameters are gathered, beside compute or after
+    gathered_s: Floats  # [stage, chunk] -> time to gather its parameters, beside compute or after
     summed_s: Floats  # [stage, chunk, begin or end] of the sum of its gradients over all copies
     optimizer_s: float
 
@@ -55,7 +55,7 @@ class Step:
 
     @property
     def mfu(self) -> float:
-        """Model FLOPs, as Megatron counts them, over the peak of the precision."""
+        """Return the model FLOPs utilisation: FLOPs as Megatron counts them, over the peak of the precision."""
         peak = self.layout.gpus * self.gpu.peak_flop_s(self.layout.precision)
         return self.tokens_per_s * self.transformer.flop_per_token(self.layout.seq) / peak
 
@@ -63,11 +63,13 @@ class Step:
 def run_step(
     transformer: Transformer, layout: Layout, gpu: Gpu, over: Communication, *, slowest: float | None = None
 ) -> Step:
-    """`slowest` is how many times longer the slowest GPU computes than the mean, and all wait for it; None: as so many
-    of them differ."""
+    """Run one optimizer step.
+
+    slowest: compute time of the slowest GPU relative to the mean; None: as many GPUs are known to vary.
+    """
     check(layout, transformer)
     if slowest is not None and slowest < 1:
-        raise ConfigError(f"the slowest GPU takes {slowest:g} times as long as the mean: that is 1 or more")
+        raise ConfigError(f"--slowest {slowest:g} must be 1 or more: the slowest GPU relative to the mean")
     slowest = gpu.slowest_of(layout.gpus) if slowest is None else slowest
     layers = Layers(transformer, layout, gpu, over)
     counts = layout.chunks(transformer.layers)
@@ -75,9 +77,9 @@ def run_step(
     owned = shares(layout, transformer)
     sharded = _Sharded(layout, over, owned, counts)
     forward_s, backward_s = _seconds(forward), _seconds(backward)
-    held_up = int((forward_s + backward_s).sum(1).argmax())  # the stage of the slowest GPU: where it costs most
-    forward_s[held_up] *= slowest
-    backward_s[held_up] *= slowest
+    critical = int((forward_s + backward_s).sum(1).argmax())  # the slowest GPU is in the stage where it costs most
+    forward_s[critical] *= slowest
+    backward_s[critical] *= slowest
     computed_s = forward_s + backward_s
     if layout.zero >= 2:
         forward_s = sharded.in_passes(forward_s, backward=False)
@@ -117,26 +119,26 @@ def run_step(
 
 
 def _chunk_times(layers: Layers, counts: tuple[tuple[int, ...], ...]) -> tuple[list[list[Time]], list[list[Time]]]:
-    """Forward and backward of a micro-batch by [stage][chunk]; layers are dealt chunk by chunk, stage by stage."""
-    one = layers.transformer
-    kinds = sorted({one.has_experts(layer) for layer in range(one.layers)})
+    """Return forward and backward of a micro-batch by [stage][chunk]; layers fill chunk after chunk of all stages."""
+    transformer = layers.transformer
+    kinds = sorted({transformer.has_experts(layer) for layer in range(transformer.layers)})
     passes = {kind: (layers.forward(kind), layers.backward(kind)) for kind in kinds}
     stages, chunks = len(counts), len(counts[0])
-    made = tuple([[Time() for _ in range(chunks)] for _ in range(stages)] for _ in range(2))
+    ways = tuple([[Time() for _ in range(chunks)] for _ in range(stages)] for _ in range(2))
     layer = 0
     for chunk in range(chunks):
         for stage in range(stages):
-            these = range(layer, layer + counts[stage][chunk])
-            experts = sum(one.has_experts(number) for number in these)
-            layer += len(these)
-            for kind, times in ((True, experts), (False, len(these) - experts)):
+            chunk_layers = range(layer, layer + counts[stage][chunk])
+            experts = sum(transformer.has_experts(number) for number in chunk_layers)
+            layer += len(chunk_layers)
+            for kind, times in ((True, experts), (False, len(chunk_layers) - experts)):
                 for way in range(2):
                     if times:
-                        made[way][stage][chunk].add_all(passes[kind][way], times)
+                        ways[way][stage][chunk].add_all(passes[kind][way], times)
     for way in range(2):
-        made[way][0][0].add_all(layers.embedding[way])
-        made[way][-1][-1].add_all(layers.head[way])
-    return made[0], made[1]
+        ways[way][0][0].add_all(layers.embedding[way])
+        ways[way][-1][-1].add_all(layers.head[way])
+    return ways[0], ways[1]
 
 
 def _seconds(times: list[list[Time]]) -> Floats:
@@ -144,7 +146,7 @@ def _seconds(times: list[list[Time]]) -> Floats:
 
 
 class _Sharded:
-    """The collectives of data-parallel copies: the sum of gradients, and the gather of sharded parameters (ZeRO)."""
+    """The collectives between data-parallel copies: sum of gradients, and gather of sharded parameters (ZeRO)."""
 
     def __init__(self, layout: Layout, over: Communication, owned: Shares, counts: tuple[tuple[int, ...], ...]) -> None:
         self.layout, self.over, self.owned = layout, over, owned
@@ -164,23 +166,23 @@ class _Sharded:
         return np.maximum(1, np.ceil(many / max(BUCKET_PARAMETERS, 1_000_000 * self.layout.dp)))
 
     def _each_s(self, collective: Collective, bytes_each: int, buckets: Floats) -> Floats:
-        """[stage, chunk] -> seconds for the parameters of a chunk, bucket after bucket."""
+        """Return the seconds for the parameters of each [stage, chunk], bucket after bucket."""
         total_s = np.zeros(self.owned.parameters.shape)
         for kind, many in (("dp-cp", self.owned.parameters), ("edp", self.owned.expert_parameters)):
-            sizes, which = np.unique(many / buckets * bytes_each, return_inverse=True)  # most chunks are alike
+            sizes, index = np.unique(many / buckets * bytes_each, return_inverse=True)  # most chunks are equal
             times_s = [self.over.time_s(kind, collective, size) if size else 0.0 for size in sizes.tolist()]
-            total_s += buckets * np.array(times_s)[which].reshape(total_s.shape)
+            total_s += buckets * np.array(times_s)[index].reshape(total_s.shape)
         return total_s
 
     @cached_property
     def gather_s(self) -> Floats:
-        """[stage, chunk] -> seconds to bring the changed parameters to all copies, once in a step."""
+        """Return the seconds to gather the changed parameters of each [stage, chunk] on all copies, once in a step."""
         if self.layout.zero in (0, 3):
             return np.zeros(self.owned.parameters.shape)
         return self._each_s(Collective.ALL_GATHER, BF16_BYTES, self.parameter_buckets)
 
     def ready_s(self, forward_s: Floats) -> Floats:
-        """[stage, chunk] -> when its first forward may begin: first layers are there, the last ones come in time."""
+        """Return the start of the first forward of each [stage, chunk] from which no layer waits for its bucket."""
         each_s = self.gather_s
         all_s = np.cumsum(each_s, axis=1)
         rest = 1 - 1 / self.parameter_buckets
@@ -188,12 +190,14 @@ class _Sharded:
         return ready_s
 
     def summed_s(self, schedule: pipeline.Schedule, backward_s: Floats) -> Floats:
-        """[stage, chunk] -> when the sum of its gradients begins and ends: each bucket after its layers, one after the
-        other. With ZeRO 2 and 3 it is inside of every backward."""
+        """Return begin and end of the sum of gradients of each [stage, chunk], bucket after bucket.
+
+        With ZeRO 2 and 3 it is part of every backward pass.
+        """
         last_s = schedule.end_s[:, :, :, 1].max(axis=2)  # [stage, chunk]
-        made = np.stack((last_s, last_s), axis=-1)
+        sums_s = np.stack((last_s, last_s), axis=-1)
         if self.layout.zero >= 2:
-            return made
+            return sums_s
         kind = Collective.REDUCE_SCATTER if self.layout.zero else Collective.ALL_REDUCE
         buckets = self.gradient_buckets
         each_s = self._each_s(kind, self.layout.gradient_bytes, buckets)
@@ -202,13 +206,13 @@ class _Sharded:
         for chunk in range(last_s.shape[1] - 1, -1, -1):
             bucket_s = each_s[:, chunk] / buckets[:, chunk]
             early_s = backward_s[:, chunk] * (1 - 1 / buckets[:, chunk]) if overlap else 0.0
-            made[:, chunk, 0] = np.maximum(done_s, last_s[:, chunk] - early_s)
-            done_s = np.maximum(made[:, chunk, 0] + each_s[:, chunk], last_s[:, chunk] + bucket_s)
-            made[:, chunk, 1] = done_s
-        return made
+            sums_s[:, chunk, 0] = np.maximum(done_s, last_s[:, chunk] - early_s)
+            done_s = np.maximum(sums_s[:, chunk, 0] + each_s[:, chunk], last_s[:, chunk] + bucket_s)
+            sums_s[:, chunk, 1] = done_s
+        return sums_s
 
     def in_passes(self, compute_s: Floats, *, backward: bool) -> Floats:
-        """[stage, chunk] -> seconds of a pass of a micro-batch with the collectives of ZeRO 2 and 3 in it.
+        """Return the seconds of a pass of a micro-batch by [stage, chunk], with the collectives of ZeRO 2 and 3.
 
         Both scatter gradients in each backward pass, and ZeRO 3 gathers the parameters of a layer before both passes.
         With overlap a collective hides behind the compute of the layer beside it, which the first gather has not;
@@ -237,17 +241,17 @@ def _parts(
     slowest: float,
     gathers_s: float,
 ) -> dict[str, float]:
-    """Seconds of a mean stage, which waits for the one with the slowest GPU.
+    """Return the seconds of each part for a mean stage, which waits for the stage with the slowest GPU.
 
-    Before the first forward and after the last backward stages wait for their copies in other pipelines, with ZeRO 2
-    and 3 in between too (`gathers_s`); what is left is the bubble.
+    Stages wait for their copies in other pipelines before the first forward and after the last backward pass, with
+    ZeRO 2 and 3 also in between (`gathers_s`). The rest of the time is the bubble.
     """
-    made = Time(dict.fromkeys(_PARTS, 0.0))
+    mean = Time(dict.fromkeys(_PARTS, 0.0))
     for stage in times:
         for time in stage:
-            made.add_all(time, layout.micro_batches / layout.pp)
-    made["slowest"] = (slowest - 1) * made.total_s
-    made["optimizer"] = optimizer_s
-    made["dp"] = gathers_s + float(schedule.begin_s.min() + step_s - optimizer_s - schedule.end_s.max())
-    made["bubble"] = max(0.0, step_s - made.total_s)  # a sum of floats may be off by its last digit
-    return made
+            mean.add_all(time, layout.micro_batches / layout.pp)
+    mean["slowest"] = (slowest - 1) * mean.total_s
+    mean["optimizer"] = optimizer_s
+    mean["dp"] = gathers_s + float(schedule.begin_s.min() + step_s - optimizer_s - schedule.end_s.max())
+    mean["bubble"] = max(0.0, step_s - mean.total_s)  # a sum of floats may be off by its last digit
+    return mean

@@ -1,4 +1,4 @@
-"""Checkpoints and training data: what goes between a job and its file system, how long it takes, and whom it slows.
+"""Checkpoints and training data: traffic between a job and its file system, its time, and the slowdown of the job.
 
     store = sharing(ranks, ["dgx33", "dgx34"])            the file system is on the fabric that the GPUs talk over
     store = apart(load("fat-tree:hosts=36,..."), ranks)   or on one of its own, with an adapter for each server
@@ -38,14 +38,14 @@ from weft.training.parallel import Layout, shares
 from weft.training.transformer import Transformer
 
 STORAGE_SL = STORAGE_VL = 1
-_LONG_BYTES = 1 << 36  # of a flow that lasts as long as anybody measures
+_LONG_BYTES = 1 << 36  # a flow that outlasts every measurement
 _LOW, _HIGH = 0, 1  # tables of VL arbitration
-_WEIGHT, _NO_LIMIT = 64, 255  # 4 KiB; what has priority may take all
+_WEIGHT, _NO_LIMIT = 64, 255  # 4 KiB; high priority may take all
 
 
 @cache
 def constants() -> dict[str, Any]:
-    """storage.toml."""
+    """Return the tables of storage.toml."""
     return read_data("weft.training", "storage.toml")
 
 
@@ -56,18 +56,18 @@ def checkpoint_bytes(layout: Layout, transformer: Transformer) -> NDArray[np.int
     checkpoints; BLOOM-176B's had 14 bytes for each). With ZeRO every copy writes its shard, else the first one all.
     """
     held = shares(layout, transformer)
-    made = np.zeros(layout.gpus, np.int64)
+    sizes = np.zeros(layout.gpus, np.int64)
     stage = np.arange(layout.gpus) // (layout.gpus // layout.pp)
     for kind, parameters in (("dp-cp", held.parameters), ("edp", held.expert_parameters)):
         groups = layout.ranks(kind)
         writers = groups if layout.zero else groups[:, :1]
         each = (BF16_BYTES + layout.optimizer_bytes) * parameters.sum(axis=1) // writers.shape[1]
-        made[writers.ravel()] += each[stage[writers.ravel()]]
-    return made
+        sizes[writers.ravel()] += each[stage[writers.ravel()]]
+    return sizes
 
 
 def copy_s(sizes_bytes: NDArray[np.int64]) -> float:
-    """How long a checkpoint in the background blocks: until every GPU has copied its part to its host."""
+    """Return how long a background checkpoint blocks the job: until each GPU has copied its part to its host."""
     gbit_s = timings().memory[Memory.STAGED].gbit_s
     assert gbit_s is not None  # copies have a speed
     return float(sizes_bytes.max()) * 8 / (gbit_s * 1e9)
@@ -75,7 +75,7 @@ def copy_s(sizes_bytes: NDArray[np.int64]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """All ranks' reads or writes."""
+    """The reads or writes of all ranks together."""
 
     total_bytes: int
     network_s: float
@@ -96,16 +96,16 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Store:
-    """A file system and who uses it."""
+    """A file system and its clients."""
 
     fabric: Fabric  # with routes
     clients: NDArray[np.int32]  # [rank] -> slot of the port through which it reads and writes
-    ports: NDArray[np.int32]  # of the storage servers, server by server in turn
+    ports: NDArray[np.int32]  # storage ports, one of each server in turn
     servers: int
     options: Options
 
     def writes(self, sizes_bytes: ArrayLike = _LONG_BYTES, sl: int = PATH_SL) -> Traffic:
-        """From every rank to its port."""
+        """Return a flow from every rank to its storage port."""
         return self._flows(sizes_bytes, sl, reads=False)
 
     def reads(self, sizes_bytes: ArrayLike = _LONG_BYTES, sl: int = PATH_SL) -> Traffic:
@@ -130,12 +130,12 @@ class Store:
         rank = np.flatnonzero(sizes)
         near, far = self.clients[rank], self.ports[np.arange(len(rank)) % len(self.ports)]
         src, dst = (far, near) if reads else (near, far)
-        what = "reads" if reads else "writes"
-        return Traffic.make(src, dst, sizes[rank], qp=rank, sl=sl, description=f"{what} of {len(rank):,} ranks")
+        name = "reads" if reads else "writes"
+        return Traffic.make(src, dst, sizes[rank], qp=rank, sl=sl, description=f"{name} of {len(rank):,} ranks")
 
 
 def sharing(ranks: Ranks, servers: Sequence[str], options: Options | None = None) -> Store:
-    """On servers of the job's own fabric that are not the job's, each with as many adapters as its disks need."""
+    """Return a file system on other servers of the job's fabric, each with as many adapters as its disks need."""
     both = sorted(set(servers) & set(ranks.servers))
     if both:
         raise ConfigError(f"{both[0]} is a server of the job: name storage servers that it does not run on")
@@ -150,7 +150,7 @@ def sharing(ranks: Ranks, servers: Sequence[str], options: Options | None = None
 
 
 def apart(fabric: Fabric, ranks: Ranks, options: Options | None = None) -> Store:
-    """On a fabric of its own, routed: its first hosts are adapters of the job's servers, others those of storage."""
+    """Return a file system on a routed fabric of its own: its first hosts are the job's servers, the others storage."""
     job, adapters = len(ranks.servers), constants()["appliance"]["adapters"]
     more = len(fabric.servers) - job
     if more < adapters or more % adapters:
@@ -169,14 +169,14 @@ def apart(fabric: Fabric, ranks: Ranks, options: Options | None = None) -> Store
 
 
 def beside(ranks: Ranks, servers: int, seed: int) -> Store:
-    """So many storage servers on 100G Ethernet and TCP, with an adapter for each server of the job."""
+    """Return a file system on 100G Ethernet with TCP, with an adapter for each server of the job."""
     ports = len(ranks.servers) + servers * constants()["appliance"]["adapters"]
     ethernet = route(load(f"fat-tree:hosts={ports},speed=100GbE"), Routing(adaptive=True)).fabric
     return apart(ethernet, ranks, Options(seed=seed, network=Network.TCP))
 
 
 class Busy:
-    """An engine that runs other traffic beside what it is given, and tells of the given alone."""
+    """An engine that runs background traffic beside the given traffic, and reports the given traffic alone."""
 
     def __init__(self, beside: Traffic, engine: Engine | None = None) -> None:
         self._beside, self._engine = beside, engine or FlowEngine()
@@ -192,7 +192,7 @@ class Busy:
 
 
 def _together(first: Traffic, second: Traffic) -> Traffic:
-    """Messages of both, none of which wait for others. Their queue pairs are told apart."""
+    """Return the messages of both, with distinct queue pairs. None may wait for others."""
     if len(first.after) or len(second.after):
         raise ConfigError(f"{first.description}, {second.description}: messages that wait for others cannot be mixed")
     names = ("src", "dst", "size_bytes", "start_ps", "delay_ps", "sl", "operation", "transport", "mlid")
@@ -204,14 +204,14 @@ def _together(first: Traffic, second: Traffic) -> Traffic:
 def slowdown(
     fabric: Fabric, traffic: Traffic, beside: Traffic, options: Options | None = None, engine: Engine | None = None
 ) -> float:
-    """How many times as long traffic takes with the other beside it."""
+    """Return the time of traffic beside other traffic, relative to its time alone."""
     clock = engine or FlowEngine()
-    alone, shared = (one.run(fabric, traffic, options).last_arrival_ps for one in (clock, Busy(beside, clock)))
+    alone, shared = (timed.run(fabric, traffic, options).last_arrival_ps for timed in (clock, Busy(beside, clock)))
     return shared / alone
 
 
 def give_lane(fabric: Fabric) -> None:
-    """Quality of service as a subnet manager writes it: storage on a lane of its own, which gets what others leave."""
+    """Configure QoS as a subnet manager does: storage has a lane of its own with low priority."""
     tables = fabric.tables
     tables.sl2vl[:, STORAGE_SL] = STORAGE_VL
     tables.vl_arbitration[:, _HIGH, 0] = (0, _WEIGHT)

@@ -1,4 +1,4 @@
-"""Who did what when, as profilers show it: spans, and the file that Perfetto and chrome://tracing open."""
+"""Spans of a timeline, as profilers show them, and the file that Perfetto and chrome://tracing open."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from weft.fabric.files.atomic import write_atomically
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One thing that took time."""
+    """A named interval on a track."""
 
-    track: str  # who: `rank 3`
-    lane: str  # on which of its streams
+    track: str  # `rank 3`
+    lane: str  # stream of the track
     name: str
     kind: str  # compute, collective, send, recv, wait: one colour each
     start_s: float
@@ -24,13 +24,13 @@ class Span:
 
 
 def write_chrome(spans: Iterable[Span], path: Path | str) -> None:
-    """A trace of Chrome's Trace Event Format: a process for each track, a thread for each lane."""
+    """Write spans in Chrome's Trace Event Format: a process for each track, a thread for each lane."""
     spans = list(spans)
     events: list[dict[str, Any]] = []
     processes = {track: pid for pid, track in enumerate(dict.fromkeys(span.track for span in spans))}
     free_s: dict[tuple[str, str], list[float]] = {}  # when each thread of a lane is free
     threads: dict[tuple[str, str, int], int] = {}
-    for span in sorted(spans, key=lambda one: (one.start_s, -one.end_s)):
+    for span in sorted(spans, key=lambda span: (span.start_s, -span.end_s)):
         pid = processes[span.track]
         nth = _place(free_s.setdefault((span.track, span.lane), []), span)
         tid = threads.setdefault((span.track, span.lane, nth), len(threads))
@@ -45,7 +45,7 @@ def write_chrome(spans: Iterable[Span], path: Path | str) -> None:
 
 
 def _place(free_s: list[float], span: Span) -> int:
-    """The first thread of a lane that is free: a thread of the format does one thing at a time."""
+    """Return the first free thread of a lane: spans of a thread must not overlap."""
     for nth, until_s in enumerate(free_s):
         if until_s <= span.start_s:
             free_s[nth] = span.end_s

@@ -1,4 +1,4 @@
-"""What is trained: a decoder-only transformer, by the shapes of its matrices.
+"""A decoder-only transformer, by the shapes of its matrices.
 
     find("llama3-70b")                     a preset of models.toml, each with its source
     find("my-model/config.json")           or a Hugging Face configuration
@@ -25,7 +25,7 @@ Shapes = dict[str, tuple[int, int]]  # name of a matrix -> inputs, outputs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transformer:
-    """Layers of attention and feed-forward between an input and an output embedding.
+    """A stack of attention and feed-forward layers between an input and an output embedding.
 
     With `experts`, the feed-forward of a layer is a mixture of them after the first `dense_layers`. With `kv_lora`,
     attention is multi-head latent: `head_dim` is then the part of a key without position, `rope_dim` that with it.
@@ -52,8 +52,8 @@ class Transformer:
     kv_lora: int = 0
     rope_dim: int = 0
     v_head_dim: int = 0
-    bias: bool = False  # of every matrix and norm but the embeddings and the router
-    qkv_bias: bool = False  # Qwen 2: of that matrix alone
+    bias: bool = False  # every matrix and norm but the embeddings and the router has biases
+    qkv_bias: bool = False  # only the QKV matrix has biases (Qwen 2)
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -91,16 +91,19 @@ class Transformer:
 
     @property
     def qk_dim(self) -> int:
-        """Width of a head's query and key."""
+        """Return the width of a head's query and key."""
         return self.head_dim + self.rope_dim if self.kv_lora else self.head_dim
 
     @property
     def v_dim(self) -> int:
-        """Width of a head's value."""
+        """Return the width of a head's value."""
         return self.v_head_dim if self.kv_lora else self.head_dim
 
     def attention_matrices(self, tp: int = 1) -> Shapes:
-        """With more ranks than keys, each rank has a copy of one. What latent attention projects down to is not cut."""
+        """Return the attention matrices of one tensor rank.
+
+        With more ranks than keys, each rank has a copy of one key. Down-projections of latent attention are not cut.
+        """
         heads = self.heads // tp
         out = {"proj": (heads * self.v_dim, self.hidden)}
         if not self.kv_lora:
@@ -116,22 +119,22 @@ class Transformer:
         return {**queries, **keys, **out}
 
     def dense_matrices(self, tp: int = 1) -> Shapes:
-        """Gate and up are one product, as frameworks fuse them."""
+        """Return the feed-forward matrices of a dense layer; gate and up are one product, as frameworks fuse them."""
         return self._feed_forward(self.ffn // tp)
 
     def expert_matrices(self, tp: int = 1) -> Shapes:
-        """One routed expert."""
+        """Return the matrices of one routed expert."""
         return self._feed_forward(self.expert_ffn // tp)
 
     def shared_matrices(self, tp: int = 1) -> Shapes:
-        """All shared experts of a layer: every token goes through them, so that they are as one."""
+        """Return the matrices of all shared experts of a layer as one, since every token passes them."""
         return self._feed_forward(self.shared_experts * self.expert_ffn // tp)
 
     def _feed_forward(self, width: int) -> Shapes:
         return {"up": (self.hidden, (2 if self.gated else 1) * width), "down": (width, self.hidden)}
 
     def count(self, shapes: Shapes) -> int:
-        """Parameters of these matrices, with their biases."""
+        """Return the parameters of these matrices, with their biases."""
         biased = shapes if self.bias else {"qkv"} & shapes.keys() if self.qkv_bias else ()
         return sum(inputs * outputs for inputs, outputs in shapes.values()) + sum(shapes[name][1] for name in biased)
 
@@ -139,32 +142,32 @@ class Transformer:
 
     @property
     def attention_parameters(self) -> int:
-        """Of one layer."""
+        """Return the attention parameters of one layer."""
         return self.count(self.attention_matrices())
 
     @property
     def dense_parameters(self) -> int:
-        """Of the feed-forward of one dense layer."""
+        """Return the feed-forward parameters of one dense layer."""
         return self.count(self.dense_matrices())
 
     @property
     def expert_parameters(self) -> int:
-        """Of one routed expert."""
+        """Return the parameters of one routed expert."""
         return self.count(self.expert_matrices()) if self.experts else 0
 
     @property
     def shared_parameters(self) -> int:
-        """Of all shared experts of one layer."""
+        """Return the parameters of all shared experts of one layer."""
         return self.count(self.shared_matrices()) if self.shared_experts else 0
 
     @property
     def router_parameters(self) -> int:
-        """Of one layer with experts."""
+        """Return the router parameters of one layer with experts."""
         return self.hidden * self.experts
 
     @property
     def norm_parameters(self) -> int:
-        """Of one layer: before attention, before the feed-forward, and inside latent attention."""
+        """Return the norm parameters of one layer: before attention and feed-forward, and inside latent attention."""
         return 2 * self.final_norm_parameters + (self.q_lora + self.kv_lora if self.kv_lora else 0)
 
     @property
@@ -173,25 +176,25 @@ class Transformer:
 
     @property
     def embedding_parameters(self) -> int:
-        """Of the input: one row for each word, and for each place where positions are learned."""
+        """Return the parameters of the input: a row for each token of the vocabulary, and for each learned position."""
         return self.hidden * (self.vocab + (self.seq if self.learned_positions else 0))
 
     @property
     def head_parameters(self) -> int:
-        """Of an output embedding that is a matrix of its own."""
+        """Return the parameters of the output embedding; 0 if it is tied to the input."""
         return 0 if self.tied else self.hidden * self.vocab
 
     @property
     def moe_layers(self) -> int:
-        """Layers with experts: the last so many."""
+        """Return the number of layers with experts, which come after the dense ones."""
         return self.layers - self.dense_layers if self.experts else 0
 
     def has_experts(self, layer: int) -> bool:
-        """Of the layer with that number, from 0."""
+        """Return whether the layer with that number, from 0, has experts."""
         return bool(self.experts) and layer >= self.dense_layers
 
     def layer_parameters(self, layer: int) -> int:
-        """Of the layer with that number, from 0."""
+        """Return the parameters of the layer with that number, from 0."""
         return self._layer(layer, self.experts)
 
     def _layer(self, layer: int, experts: int) -> int:
@@ -202,12 +205,12 @@ class Transformer:
 
     @property
     def parameters(self) -> int:
-        """All."""
+        """Return the number of parameters."""
         return self._parameters(self.experts)
 
     @property
     def active_parameters(self) -> int:
-        """Those that one token meets: of the routed experts `topk`."""
+        """Return the parameters that one token uses: `topk` of the routed experts."""
         return self._parameters(self.topk)
 
     def _parameters(self, experts: int) -> int:
@@ -218,7 +221,7 @@ class Transformer:
     # Operations.
 
     def flop_per_token(self, seq: int) -> float:
-        """Model FLOPs of forward and backward, nothing recomputed.
+        """Return the model FLOPs of forward and backward, without recomputation.
 
         6 for each parameter of a matrix that a token meets (the input embedding is a look-up, norms and biases are no
         matrices), and attention in full, not only its causal half, as Megatron and NVIDIA's published MFU count: for
@@ -241,7 +244,7 @@ def _products(shapes: Shapes) -> int:
 
 @cache
 def presets() -> Mapping[str, Transformer]:
-    """Published models by name, as models.toml has them."""
+    """Return the published models of models.toml by name."""
     tables = read_data("weft.training", "models.toml")
     return {name: _preset(name, table) for name, table in tables.items()}
 
@@ -251,19 +254,19 @@ def _preset(name: str, table: dict[str, Any]) -> Transformer:
     return shape(name=name, source=source, **table)
 
 
-def shape(*, name: str, heads: int, hidden: int, **others: Any) -> Transformer:
-    """With what most models have where nothing is said: a key for every query, and heads that fill the hidden width."""
-    if "head_dim" not in others and heads > 0:
+def shape(*, name: str, heads: int, hidden: int, **fields: Any) -> Transformer:
+    """Return a transformer; by default each query has a key, and heads fill the hidden width."""
+    if "head_dim" not in fields and heads > 0:
         if hidden % heads:
             raise ConfigError(
                 f"{name}: hidden = {hidden} does not divide by heads = {heads}; set head_dim, their width"
             )
-        others["head_dim"] = hidden // heads
-    return Transformer(name=name, heads=heads, hidden=hidden, **{"kv_heads": heads, "head_dim": 0, **others})
+        fields["head_dim"] = hidden // heads
+    return Transformer(name=name, heads=heads, hidden=hidden, **{"kv_heads": heads, "head_dim": 0, **fields})
 
 
 def reshape(model: Transformer, **changes: Any) -> Transformer:
-    """Another shape. Unless they are given too, the width of heads and the number of keys follow as in `shape`."""
+    """Return a changed transformer. The width of heads and the number of keys follow as in `shape`, unless given."""
     fields = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
     if model.head_dim * model.heads == model.hidden and not model.kv_lora:
         del fields["head_dim"]
@@ -273,7 +276,7 @@ def reshape(model: Transformer, **changes: Any) -> Transformer:
 
 
 def find(name: str) -> Transformer:
-    """A preset by its name, in any case, or the Hugging Face configuration at that path."""
+    """Find a preset by its name, or read the Hugging Face configuration at a path."""
     if os.sep in name or name.endswith(".json"):
         from weft.training.hugging_face import read_config
 

@@ -1,4 +1,4 @@
-"""What goes wrong with a job of `weft train`: faults in the middle of it, and failures for as long as it runs."""
+"""Faults during a job of `weft train`, and its goodput under failures."""
 
 from __future__ import annotations
 
@@ -27,23 +27,25 @@ from weft.training.site import Site
 from weft.training.step import Step, run_step
 from weft.training.storage import Busy, Transfer, checkpoint_bytes, constants, copy_s, sharing
 
-_SERVERS_OF_STORAGE = 32  # of a job for each storage server: a SuperPOD's scalable unit
+_SERVERS_OF_STORAGE = 32  # servers of a job for each storage server: a SuperPOD's scalable unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """What is written, how long that takes, and how long the job waits for it."""
+    """A checkpoint: its size, the time to write it, and the time that the job waits for it."""
 
     total_bytes: int
     written_s: float
-    limit: str  # who is slowest: disks or network
+    limit: str  # the slower one: disks or network
     blocks_s: float
-    beside_step_s: float | None = None  # of a step while it is written over the same fabric; None: it has its own
+    beside_step_s: float | None = None  # step time during a write over the job's fabric; None: storage has its own
 
 
 class _Noting:
-    """An engine that notes which ports were sent through. What is inside the servers of a job is always used, but for
-    GPUs of others and trays that have only those."""
+    """An engine that records the ports in use.
+
+    Ports inside the job's servers always are, except those of GPUs of other jobs and of trays with only such GPUs.
+    """
 
     def __init__(self, engine: Engine, ranks: Ranks) -> None:
         self._engine, self.name = engine, engine.name
@@ -67,30 +69,30 @@ def _unused_nodes(ranks: Ranks) -> set[int]:
     this job."""
     fabric, unused = ranks.fabric, set[int]()
     for server in map(fabric.find_server, ranks.servers):
-        others = {gpu.index for gpu in server.gpus[ranks.per_server :]}
-        own = {gpu.index for gpu in server.gpus} - others
-        trays = catalog.server(server.of_kind(NodeKind.CPU)[0].model).trays if others else 1
+        unused_gpus = {gpu.index for gpu in server.gpus[ranks.per_server :]}
+        own = {gpu.index for gpu in server.gpus} - unused_gpus
+        trays = catalog.server(server.of_kind(NodeKind.CPU)[0].model).trays if unused_gpus else 1
         shared = (set(faults.nodes_of(fabric, f"{server}/tray{tray}")) for tray in range(trays) if trays > 1)
-        unused |= others.union(*(tray for tray in shared if not tray & own))
+        unused |= unused_gpus.union(*(tray for tray in shared if not tray & own))
     return unused
 
 
 def _step_on(run: Run, fabric: Fabric, engine: Engine) -> Step:
-    """The same job on the same servers of another state of the fabric."""
+    """Run a step of the same job on the same servers of a changed fabric."""
     over = OverFabric(run.site.place(fabric), run.layout, run.site.options, engine)
     return run_step(run.step.transformer, run.layout, run.site.gpu, over, slowest=run.step.slowest)
 
 
 def find_faults(site: Site, texts: Sequence[str]) -> list[Fault]:
-    """Refuses what is no fault, or not of this fabric."""
-    found = [parse_fault(text) for text in texts]
-    for fault in found:
+    """Parse faults. Raise ConfigError if one is malformed or not of this fabric."""
+    parsed = [parse_fault(text) for text in texts]
+    for fault in parsed:
         fault.break_(site.ranks.fabric)
-    return found
+    return parsed
 
 
 def disturb_run(run: Run, faults: Sequence[Fault], engine: Engine) -> list[Disturbance]:
-    """Each fault alone, on the routes that the subnet manager makes of those of before."""
+    """Apply each fault alone; the subnet manager reroutes with few changes."""
     site, fabric = run.site, run.site.ranks.fabric
     noting = _Noting(engine, site.ranks)
     before = _step_on(run, fabric, noting)
@@ -103,8 +105,10 @@ def disturb_run(run: Run, faults: Sequence[Fault], engine: Engine) -> list[Distu
 
 
 def checkpoint_of(run: Run, *, waits: bool, storage: Sequence[str] = ()) -> Checkpoint:
-    """To these servers of the fabric, over the fabric that the job uses; else to one for every 32 of the job, over a
-    network that is as fast as their disks. The job waits until all is written, or until it is in the hosts' memory.
+    """Return the checkpoint of a run.
+
+    waits: the job waits until all is written, else until it is in the hosts' memory.
+    storage: servers of the job's fabric; by default one for every 32 of the job, on a network as fast as their disks.
     """
     sizes = checkpoint_bytes(run.layout, run.step.transformer)
     if storage:
@@ -131,5 +135,7 @@ def goodput_of(run: Run, rate: Rate, checkpoint: Checkpoint, *, interval_s: floa
     """
     nodes = ceil(run.site.gpus / SERVER_GPUS)
     least_s = float(failure_constants()["interval"]["least_s"])
-    made = Goodput(nodes=nodes, rate=rate, blocks_s=checkpoint.blocks_s, interval_s=interval_s)
-    return made if interval_s else replace(made, interval_s=max(made.interval_s, checkpoint.written_s, least_s))
+    goodput = Goodput(nodes=nodes, rate=rate, blocks_s=checkpoint.blocks_s, interval_s=interval_s)
+    if interval_s:
+        return goodput
+    return replace(goodput, interval_s=max(goodput.interval_s, checkpoint.written_s, least_s))

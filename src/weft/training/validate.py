@@ -1,4 +1,4 @@
-"""Predictions beside published step times: how far to trust a step.
+"""Predictions beside published step times, to show their errors.
 
     for row in validate():
         print(row.published.name, row.published.step_s, row.step.step_s, row.error)
@@ -45,7 +45,7 @@ class Row:
 
     @property
     def error(self) -> float:
-        """Of the prediction, as a part of what was measured: less than 0 is too fast."""
+        """Return the relative error of the prediction; below 0 it is too fast."""
         return self.step.step_s / self.published.step_s - 1
 
 
@@ -55,14 +55,14 @@ def published() -> tuple[Published, ...]:
     return msgspec.convert([{**table, "name": name} for name, table in tables.items()], tuple[Published, ...])
 
 
-def predict(one: Published) -> Step:
-    """The step of a published job."""
-    layout = Layout(**one.layout)
-    server = catalog.server(one.server)
-    over = Ideal(from_server(one.server, nodes=layout.gpus // server.gpus), layout)
-    return run_step(replace(find(one.model), **one.overrides), layout, Gpu.of(server.gpu), over)
+def predict(job: Published) -> Step:
+    """Predict the step of a published job."""
+    layout = Layout(**job.layout)
+    server = catalog.server(job.server)
+    over = Ideal(from_server(job.server, nodes=layout.gpus // server.gpus), layout)
+    return run_step(replace(find(job.model), **job.overrides), layout, Gpu.of(server.gpu), over)
 
 
 def validate() -> list[Row]:
-    """Every published row, in the order of the file."""
-    return [Row(published=one, step=predict(one)) for one in published()]
+    """Predict all published jobs, in the order of the file."""
+    return [Row(published=job, step=predict(job)) for job in published()]

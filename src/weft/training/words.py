@@ -1,4 +1,4 @@
-"""Layouts, memory and parts of a step as people read them."""
+"""Text for layouts, memory and parts of a step."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ PARTS = {
 
 
 def show_layout(layout: Layout, *, copies: bool = True) -> str:
-    """`tp 8, pp 4, vp 12, dp 32; micro-batch 4 × 16; ZeRO 1`: sizes that are 1 are left out, but for dp.
+    """Format a layout: `tp 8, pp 4, vp 12, dp 32; micro-batch 4 × 16; ZeRO 1`. Sizes of 1 are left out, except dp.
 
-    Without `copies`, only what stays the same when there are more of them.
+    copies: include the sizes that depend on the number of copies.
     """
-    said = [f"{name} {getattr(layout, name)}" for name in ("tp", "pp", "vp", "cp", "ep") if getattr(layout, name) > 1]
-    said += [f"etp {layout.etp}"] if layout.etp else []
-    said += [f"dp {layout.dp}"] if copies else []
+    sizes = [f"{name} {getattr(layout, name)}" for name in ("tp", "pp", "vp", "cp", "ep") if getattr(layout, name) > 1]
+    sizes += [f"etp {layout.etp}"] if layout.etp else []
+    sizes += [f"dp {layout.dp}"] if copies else []
     batch = f"micro-batch {layout.micro_batch}" + (f" × {layout.micro_batches}" if copies else "")
     again = [] if layout.recompute == "none" else [f"recompute {layout.recompute}"]
-    return "; ".join([*([", ".join(said)] if said else []), batch, f"ZeRO {layout.zero}", *again])
+    return "; ".join([*([", ".join(sizes)] if sizes else []), batch, f"ZeRO {layout.zero}", *again])
 
 
 def show_memory(run: Run) -> str:
-    """What the fullest stage holds, and what is left."""
+    """Format the memory of the fullest stage, and the free memory."""
     parts = ", ".join(f"{name} {size / GB:.1f}" for name, size in run.footprint.parts.items() if size > 0.05 * GB)
     held, has, free = run.footprint.total_bytes / GB, run.site.gpu.entry.memory_gbyte, run.free_bytes / GB
     return f"{held:.1f} of {has:g} GB on each GPU, fits with {free:.1f} GB to spare ({parts})"
