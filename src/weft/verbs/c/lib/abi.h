@@ -1,4 +1,4 @@
-/* The binary interface of libibverbs.so.1: what its structures look like to programs that were compiled with verbs.h.
+/* The binary interface of libibverbs.so.1: its structures as in programs compiled with verbs.h.
 
    Only what a program and the library both touch is here. Numbers (IBV_...) come from weft.verbs.enums and are written
    into weft_numbers.h; enumerations are `int`, as compilers make them. A test compares every field with verbs.h. */
@@ -79,7 +79,7 @@ struct ibv_port_attr {
     uint32_t port_cap_flags, max_msg_sz, bad_pkey_cntr, qkey_viol_cntr;
     uint16_t pkey_tbl_len, lid, sm_lid;
     uint8_t lmc, max_vl_num, sm_sl, subnet_timeout, init_type_reply, active_width, active_speed, phys_state, link_layer;
-    uint8_t flags; /* before them older programs have nothing */
+    uint8_t flags; /* older programs end here */
     uint16_t port_cap_flags2;
     uint32_t active_speed_ex;
 };

@@ -1,4 +1,4 @@
-/* Addresses, and handles of them. */
+/* Address vectors and address handles. */
 #include "weft.h"
 
 #define GRH_BYTES 40

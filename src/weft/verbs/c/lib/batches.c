@@ -1,12 +1,12 @@
-/* ibv_wr_...: start, say one thing after the other, complete. Nothing is posted before wr_complete. */
+/* ibv_wr_...: start, add requests, complete. Nothing is posted before wr_complete. */
 #include "weft.h"
 
 struct weft_batch {
     int count, most;      /* requests */
     size_t elements, elements_most, bytes, bytes_most;
-    struct ibv_send_wr *requests; /* whose sg_list and addresses of inline data are places in the two below */
+    struct ibv_send_wr *requests; /* their sg_list and inline data point into the two below */
     struct ibv_sge *list;
-    char *data; /* inline: copied when it is said */
+    char *data; /* inline data, copied when it is set */
     int error;
 };
 
@@ -26,7 +26,7 @@ static struct ibv_send_wr *last(struct weft_batch *batch)
 {
     static _Thread_local struct ibv_send_wr nowhere;
     if (batch->count) return &batch->requests[batch->count - 1];
-    batch->error = batch->error ? batch->error : EINVAL; /* data of nothing */
+    batch->error = batch->error ? batch->error : EINVAL; /* data without a request */
     return &nowhere;
 }
 
@@ -57,7 +57,7 @@ static struct ibv_send_wr *add_atomic(struct ibv_qp_ex *ex, int opcode, uint32_t
     return wr;
 }
 
-/* -- what is done ------------------------------------------------------------------------------------------------- */
+/* -- operations --------------------------------------------------------------------------------------------------- */
 
 static void wr_send(struct ibv_qp_ex *ex) { add(ex, IBV_WR_SEND); }
 static void wr_send_imm(struct ibv_qp_ex *ex, uint32_t data) { add(ex, IBV_WR_SEND_WITH_IMM)->imm_data = data; }
@@ -101,10 +101,10 @@ static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey, c
 static void wr_send_tso(struct ibv_qp_ex *ex, void *head, uint16_t size, uint16_t mss)
 {
     (void)head, (void)size, (void)mss;
-    add(ex, IBV_WR_TSO); /* no kind of queue pair does it */
+    add(ex, IBV_WR_TSO); /* no type of queue pair supports it */
 }
 
-/* -- with what, and where to -------------------------------------------------------------------------------------- */
+/* -- data and destination ----------------------------------------------------------------------------------------- */
 
 static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t remote_qpn, uint32_t remote_qkey)
 {
@@ -154,7 +154,7 @@ static void wr_set_inline_data(struct ibv_qp_ex *ex, void *address, size_t lengt
     wr_set_inline_data_list(ex, 1, &one);
 }
 
-/* -- beginning and end -------------------------------------------------------------------------------------------- */
+/* -- start and complete ------------------------------------------------------------------------------------------- */
 
 static void wr_start(struct ibv_qp_ex *ex)
 {

@@ -1,13 +1,13 @@
-/* Completion queues: polled here, in the ring that the adapter and other processes write. */
+/* Completion queues: polls read the ring that the adapter and other processes write. */
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/uio.h>
 
 #include "weft.h"
 
-#define YIELD_EVERY 512      /* polls that find nothing: somebody else may need the processor */
-#define PROGRESS_EVERY 4096  /* ... or Python have something to do */
-#define ADDING_TRIES 1000    /* whoever has the memory's lock for longer is not adding a completion */
+#define YIELD_EVERY 512      /* empty polls: yield the processor */
+#define PROGRESS_EVERY 4096  /* ... and let Python work */
+#define ADDING_TRIES 1000    /* a longer holder of the memory's lock is not adding a completion */
 
 /* -- polling ------------------------------------------------------------------------------------------------------ */
 
@@ -16,7 +16,7 @@ static struct weft_CompletionRecord *entry(struct weft_cq *cq, uint64_t count)
     return (void *)((char *)cq->queue + WEFT_RING + count % cq->queue->capacity * WEFT_COMPLETION_BYTES);
 }
 
-/* A short message lies behind its completion until somebody polls. */
+/* A short message is stored behind its completion until it is polled. */
 static void put_in_place(struct weft_CompletionRecord *done)
 {
     if (!done->place) return;
@@ -24,7 +24,7 @@ static void put_in_place(struct weft_CompletionRecord *done)
     done->place = 0;
 }
 
-/* The places of a send request, and of all before it, are free again. */
+/* Free the places of a send request and of all before it. */
 static void free_places(struct weft_cq *cq, const struct weft_CompletionRecord *done)
 {
     if (!done->posted) return;
@@ -35,8 +35,8 @@ static void free_places(struct weft_cq *cq, const struct weft_CompletionRecord *
 
 static bool is_taken(uint64_t left) { return left >> 32 >= (uint32_t)left; }
 
-/* Another process makes a long copy from or to memory of this one: two processors are quicker. What it may copy it has
-   found out; it waits until no helper is left. */
+/* Help another process with a long copy from or to memory of this one: two processors are faster. That process has
+   checked the access, and waits until no helper is left. */
 static bool help(struct weft_Copy *copy)
 {
     __atomic_add_fetch(&copy->helpers, 1, __ATOMIC_SEQ_CST);
@@ -57,11 +57,11 @@ static bool help(struct weft_Copy *copy)
     return may;
 }
 
-/* In a program that is Python nobody waits here for its lock: who has it may wait for what the program has locked to
-   poll (NIXL does), and the adapter's own thread gets it without this one. */
+/* In a program that is Python a poll never waits for Python's lock: its holder may wait for a lock that the program holds
+   while it polls (NIXL does). The adapter's own thread gets the lock without this one. */
 static void find_nothing(struct weft_cq *cq)
 {
-    static bool may_not_help; /* the system may let others reach this process, and not the other way round */
+    static bool may_not_help; /* the system may forbid access to the other process */
     struct weft_Copy *copy = (void *)(cq->memory + WEFT_COPY);
     if (!may_not_help && !copy->is_idle) copy->is_idle = 1;
     if (!is_taken(LOAD(copy->left)) && ((struct weft_Header *)cq->memory)->process == (uint64_t)getpid()) {
@@ -104,8 +104,8 @@ static int take(struct weft_cq *cq, int count, struct ibv_wc *wc)
     return found;
 }
 
-/* Who finds nothing lets others work, and looks again: else a program that looks for events next would hear that a
-   connection has ended before it sees what came over it (libfabric then takes down the queue pair, and waits). */
+/* An empty poll yields and polls again: else a program that reads events next would see the end of a connection before
+   its last message (libfabric then destroys the queue pair, and waits). */
 int weft_poll_cq(struct ibv_cq *given, int count, struct ibv_wc *wc)
 {
     struct weft_cq *cq = (struct weft_cq *)given;
@@ -119,7 +119,7 @@ int weft_poll_cq(struct ibv_cq *given, int count, struct ibv_wc *wc)
     return found;
 }
 
-/* -- the extended way: a completion is read where it is, and gone with the next; the queue is locked meanwhile ---- */
+/* -- extended polling: completions are read in place; the queue is locked from start_poll to end_poll ------------- */
 
 static int next_poll(struct ibv_cq_ex *ex)
 {
@@ -182,7 +182,7 @@ static uint64_t read_wallclock_ns(struct ibv_cq_ex *ex)
     return read_completion_ts(ex) + now_ns(CLOCK_REALTIME) - now_ns(CLOCK_MONOTONIC);
 }
 
-/* -- making ------------------------------------------------------------------------------------------------------- */
+/* -- creation ----------------------------------------------------------------------------------------------------- */
 
 struct ibv_cq_ex *weft_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
 {
@@ -253,8 +253,8 @@ int ibv_destroy_cq(struct ibv_cq *given)
 
 /* -- events ------------------------------------------------------------------------------------------------------- */
 
-/* Without Python, for the same reason. Who adds a completion at this moment has the lock of the memory, and when it is
-   free a program sees one of the two, the event or, if it polls once more as it must, the completion. */
+/* Without Python, for the same reason. A thread that adds a completion holds the memory's lock. When it is free, a
+   program sees the event, or the completion if it polls once more as it must. */
 int weft_req_notify_cq(struct ibv_cq *given, int solicited_only)
 {
     struct weft_cq *cq = (struct weft_cq *)given;
@@ -288,7 +288,7 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
     return 0;
 }
 
-/* The adapter writes it, for which it needs Python. */
+/* The adapter writes the event, for which it needs Python. */
 ssize_t wait_for_event(int fd, void *event, size_t size)
 {
     void *thread = weft_let_python_run();
@@ -316,8 +316,8 @@ void ibv_ack_cq_events(struct ibv_cq *cq, unsigned count)
     pthread_mutex_unlock(&cq->mutex);
 }
 
-/* Events of an object that is gone, which nobody has fetched. All others go to the end again, in their order. Nothing of
-   our own is written: threads of the program may wait for events there. */
+/* Remove the pending events of a destroyed object. All others are written again, in their order. Nothing else is
+   written: threads of the program may wait for events there. */
 void drop_from_pipe(int reads, int writes, size_t size, void *object)
 {
     char event[16];

@@ -1,4 +1,4 @@
-/* Devices: the list, opening one, and what it and its port are. */
+/* Devices: the list, opening, and queries of a device and its port. */
 #include <endian.h>
 #include <fcntl.h>
 #include <net/if.h>
@@ -11,8 +11,8 @@ static pthread_mutex_t listing = PTHREAD_MUTEX_INITIALIZER;
 
 static bool is_set(const char *variable) { return getenv(variable) && *getenv(variable); }
 
-/* Outside of labs there is one device, which is known without Python: many programs only look whether there is any.
-   NONE if there is no device of this number, else an error number. */
+/* Outside of labs there is one device, which is listed without Python: many programs only check whether there is any.
+   Return NONE if there is no device of this number, else an error number. */
 enum { NONE = -1 };
 static int find_device(int index, struct weft_device *made)
 {
@@ -68,13 +68,13 @@ int ibv_get_device_index(struct ibv_device *device)
     return -1;
 }
 
-/* -- an open one -------------------------------------------------------------------------------------------------- */
+/* -- open devices ------------------------------------------------------------------------------------------------- */
 
 int make_pipe(int *reads, int *writes)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC)) return errno;
-    fcntl(ends[1], F_SETFL, O_NONBLOCK); /* who writes is the adapter, which waits for nobody */
+    fcntl(ends[1], F_SETFL, O_NONBLOCK); /* the adapter writes, and must not block */
     *reads = ends[0], *writes = ends[1];
     return 0;
 }
@@ -208,7 +208,7 @@ static int query_port(struct ibv_context *context, uint8_t port_num, struct ibv_
 
 int ibv_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *attr)
 {
-    return query_port(context, port_num, attr, offsetof(struct ibv_port_attr, flags)); /* older programs have no more */
+    return query_port(context, port_num, attr, offsetof(struct ibv_port_attr, flags)); /* older programs have no later fields */
 }
 
 int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uint32_t gid_index, struct ibv_gid_entry *entry,
@@ -289,7 +289,7 @@ int ibv_read_sysfs_file(const char *folder, const char *file, char *text, size_t
     return length;
 }
 
-/* Memory of a process and of its copies by fork need no preparation: what is registered is found by address. */
+/* fork() needs no preparation: registered memory is found by its address. */
 int ibv_fork_init(void) { return 0; }
 int ibv_is_fork_initialized(void) { return 2; /* IBV_FORK_UNNEEDED */ }
 int ibv_dontfork_range(void *base, size_t size) { (void)base, (void)size; return 0; }

@@ -1,5 +1,5 @@
-/* What is between libibverbs, its drivers and the kernel: libraries that link it are loaded, and nothing calls it, as
-   there is no kernel behind weft's adapter. */
+/* The symbols between libibverbs, its drivers and the kernel, so that libraries that link them can be loaded. Nothing calls
+   them: weft's adapter has no kernel driver. */
 #include "weft.h"
 
 void ibv_register_driver(const char *name, void *init) { (void)name, (void)init; }

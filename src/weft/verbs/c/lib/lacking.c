@@ -1,4 +1,4 @@
-/* Verbs that weft's adapter does not have: a program that calls one is told, and goes on with an error. */
+/* Verbs that weft's adapter lacks: a call prints a message and returns an error. */
 #include "weft.h"
 
 #define LACKS(verb) static int lacks_##verb(void) { return weft_lacks("ibv_" #verb); }

@@ -1,4 +1,4 @@
-/* Queue pairs: making and changing them. What they send is in sending.c. */
+/* Queue pairs: creating and modifying them. Sending is in sending.c. */
 #include "weft.h"
 
 struct ibv_qp *weft_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
@@ -42,7 +42,7 @@ struct ibv_qp *weft_create_qp_ex(struct ibv_context *context, struct ibv_qp_init
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
     struct ibv_qp_init_attr_ex ex = {.comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd};
-    memcpy(&ex, attr, offsetof(struct ibv_qp_init_attr_ex, comp_mask)); /* which it begins with */
+    memcpy(&ex, attr, offsetof(struct ibv_qp_init_attr_ex, comp_mask)); /* the common first part */
     struct ibv_qp *made = weft_create_qp_ex(pd->context, &ex);
     if (made) attr->cap = ex.cap;
     return made;
@@ -53,7 +53,7 @@ struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
     return ((struct weft_qp *)qp)->is_extended ? &((struct weft_qp *)qp)->ex : NULL;
 }
 
-/* Python takes completions of a queue pair that is reset out of its queues: nobody may poll meanwhile. */
+/* Python removes the completions of a queue pair that is reset: no thread may poll meanwhile. */
 static void lock_queues(struct ibv_qp *qp)
 {
     struct weft_cq *first = (struct weft_cq *)qp->send_cq, *second = (struct weft_cq *)qp->recv_cq;

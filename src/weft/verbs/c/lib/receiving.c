@@ -1,4 +1,4 @@
-/* Receive requests, of a queue pair or a shared queue: put into the ring here. */
+/* Receive requests of a queue pair or a shared receive queue: added to the ring here. */
 #include "weft.h"
 
 static char *entry(const struct weft_ReceiveQueueRecord *queue, uint64_t count)
@@ -7,7 +7,7 @@ static char *entry(const struct weft_ReceiveQueueRecord *queue, uint64_t count)
     return (char *)queue + WEFT_RING + count % queue->capacity * size;
 }
 
-/* Behind the last one, by who has the lock; 0, or an error number. */
+/* Add a request; the caller holds the lock. Return 0, or an error number. */
 static int put(struct weft_ReceiveQueueRecord *queue, const struct ibv_recv_wr *wr)
 {
     uint64_t head = queue->head;
@@ -44,7 +44,7 @@ int weft_post_recv(struct ibv_qp *given, struct ibv_recv_wr *wr, struct ibv_recv
     }
     int error = put_all(&qp->receives, wr, bad);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (qp->record->state == IBV_QPS_ERR) { /* nobody takes them: they come back */
+    if (qp->record->state == IBV_QPS_ERR) { /* flush them */
         struct weft_FlushReceives call = {.qp = given->handle};
         ASK(FlushReceives, &call);
     }

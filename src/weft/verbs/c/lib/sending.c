@@ -1,8 +1,8 @@
-/* Send requests. Over a path through shared memory the compiled kernel of weft.verbs.hca.execute carries them out at
-   once; what that leaves, and whatever has no path, goes to Python, which sends packets. */
+/* Send requests. On a shared-memory path the compiled kernel of weft.verbs.hca.execute executes them at once. All others
+   go to Python, which sends packets. */
 #include "weft.h"
 
-#define TURNS 100     /* of other processes, until a receiver is given time */
+#define TURNS 100     /* yields to other processes before the first sleep */
 #define RESTS 100
 #define REST_NS 50000
 #define REQUEST_BYTES (sizeof(struct weft_SendRequest) + WEFT_SGE_MAX * sizeof(struct weft_SgeRecord))
@@ -11,7 +11,7 @@ static void fill(struct weft_SendRequest *request, const struct ibv_send_wr *wr,
 {
     struct weft_SgeRecord *elements = (void *)(request + 1);
     int atomic = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ||
-                 wr->opcode == IBV_WR_ATOMIC_WRITE || wr->opcode == IBV_WR_FLUSH; /* as batches.c keeps those two */
+                 wr->opcode == IBV_WR_ATOMIC_WRITE || wr->opcode == IBV_WR_FLUSH; /* as batches.c stores those two */
     request->opcode = wr->opcode, request->flags = wr->send_flags, request->wr_id = wr->wr_id;
     request->immediate = wr->imm_data, request->va = wr->wr.rdma.remote_addr;
     request->rkey = atomic ? wr->wr.atomic.rkey : wr->wr.rdma.rkey;
@@ -25,8 +25,8 @@ static void fill(struct weft_SendRequest *request, const struct ibv_send_wr *wr,
     }
 }
 
-/* Where the path of a datagram is kept, if there is one: by its address handle, whose number never comes again, and
-   the other's queue pair. */
+/* Return the cache entry for the path of a datagram: by its address handle, whose number is never reused, and the remote
+   queue pair. */
 static struct weft_kept_path *place_of(struct weft_qp *qp, const struct ibv_send_wr *wr)
 {
     uint32_t ah = wr->wr.ud.ah ? wr->wr.ud.ah->handle : 0;
@@ -51,7 +51,7 @@ static void keep(struct weft_qp *qp, const struct ibv_send_wr *wr, uint64_t path
                                                     (void *)path};
 }
 
-/* What a kernel has left to do; 0 if it is done now. */
+/* Finish a request that the kernel left to Python; return 0 if it is done. */
 static int finish(struct weft_qp *qp, const struct ibv_send_wr *wr, int64_t code)
 {
     struct weft_FinishSend call = {.qp = qp->ex.qp_base.handle, .code = code, .place = number_of(qp, wr)};
@@ -85,8 +85,8 @@ static int post_to_python(struct weft_qp *qp, const struct ibv_send_wr *wr)
     return error;
 }
 
-/* Whether the other end has no receive request, or no place to tell of one: it may be about to. UC sends packets and
-   goes on, so that some may be under way. Acknowledgements of its packets that were sent before must come first. */
+/* Return whether the peer has no receive request or no free completion, and may have one soon. Packets of UC may still be in
+   flight, and acknowledgements of earlier packets must come first. */
 static bool is_not_ready(const struct weft_PathRecord *path, int opcode)
 {
     const struct weft_QueuePairRecord *far = (void *)path->far_qp, *own = (void *)path->own_qp;
@@ -99,9 +99,9 @@ static bool is_not_ready(const struct weft_PathRecord *path, int opcode)
            (LOAD(receives->head) == LOAD(receives->tail) || LOAD(told->head) - LOAD(told->tail) >= told->capacity);
 }
 
-/* Packets that say "not ready" would make it wait longer than most receivers take. A datagram is dropped: whether the
-   other has the processor should not decide that, but nobody who does not receive holds its sender up. Who is of this
-   process may be behind us in the same thread. */
+/* Wait for a receive request: an RNR NAK would make the sender wait longer than most receivers take. A datagram without a
+   receiver is dropped after a short wait, so that a peer that never receives does not hold up its sender. A receiver in this
+   process may be the same thread, so there is no wait for it. */
 static int64_t wait_for_receiver(struct weft_PathRecord *path, int opcode, int64_t code)
 {
     struct timespec rest = {0, REST_NS};
@@ -118,7 +118,7 @@ static int64_t wait_for_receiver(struct weft_PathRecord *path, int opcode, int64
 static int post(struct weft_qp *qp, const struct ibv_send_wr *wr)
 {
     if (qp->record->state == IBV_QPS_RTS && qp->record->posted - qp->record->polled >= qp->record->max_send_wr)
-        return ENOMEM; /* programs try again and again */
+        return ENOMEM; /* programs retry */
     struct weft_PathRecord *path = path_of(qp, wr);
     if (LIKELY(path && !qp->is_queued && (unsigned)wr->num_sge <= WEFT_SGE_MAX)) {
         fill((struct weft_SendRequest *)path->request, wr, qp->ex.qp_base.qp_type);

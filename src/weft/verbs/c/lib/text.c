@@ -1,4 +1,4 @@
-/* Numbers of verbs as words, and rates: what libibverbs offers besides. */
+/* Text for the numbers of verbs, and rates. */
 #include "weft.h"
 
 #define TEXT(table, number) \
@@ -67,7 +67,7 @@ const char *ibv_wr_opcode_str(int opcode)
     return TEXT(words, opcode);
 }
 
-/* Codes of rates (InfiniBand Architecture volume 1, "PathRecord"), as multiples of 2.5 Gb/s, where they are some, and in Mb/s. */
+/* Codes of rates (InfiniBand Architecture volume 1, "PathRecord"), as multiples of 2.5 Gb/s where possible, and in Mb/s. */
 static const struct { int rate, multiple, mbps; } rates[] = {
     {2, 1, 2500}, {5, 2, 5000}, {3, 4, 10000}, {6, 8, 20000}, {4, 12, 30000}, {7, 16, 40000}, {8, 24, 60000},
     {9, 32, 80000}, {10, 48, 120000}, {11, -1, 14062}, {12, -1, 56250}, {13, -1, 112500}, {14, -1, 168750},
