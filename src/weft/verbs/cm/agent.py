@@ -81,7 +81,7 @@ class Agent(Datagrams):
         )
         self.qp.record.next_psn = self.qp.record.next_psn + 1 & PSN_MASK
         self.qp.adapter.send(self.qp, segment, to)
-        self.qp.adapter.note_time(self.qp)
+        self.qp.adapter.arm_timer(self.qp)
 
     def end(self) -> None:
         """End all connections when the process ends, as a kernel does for open files."""
@@ -100,10 +100,10 @@ class Agent(Datagrams):
             due_s.append(self._check_s)
         return min(due_s, default=None)
 
-    def on_time(self, now_s: float) -> None:
+    def on_timer(self, now_s: float) -> None:
         for connection in list(self.connections.values()):
             if connection.due_s is not None and connection.due_s <= now_s:
-                connection.on_time(now_s)
+                connection.on_timer(now_s)
         if now_s >= self._check_s:
             self._check_s = now_s + _CHECK_S
             self._check_peers()
@@ -148,7 +148,7 @@ class Agent(Datagrams):
             handler(connection, message)
         if isinstance(message, cm.Rep | cm.Rtu):
             connection.was_seen = is_claimed(connection.remote_id >> 16, 0, Kind.PROCESS)
-        self.qp.adapter.note_time(self.qp)
+        self.qp.adapter.arm_timer(self.qp)
 
     def _on_new(self, message: cm.Req | cm.SidrReq, source: tuple[int, int]) -> None:
         is_datagram = isinstance(message, cm.SidrReq)

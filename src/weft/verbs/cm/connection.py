@@ -267,7 +267,7 @@ class CmConnection:
         kind = _E.RDMA_CM_EVENT_UNREACHABLE if rep.status else _E.RDMA_CM_EVENT_ESTABLISHED
         self._tell(kind, rep.status, rep.private_data)
 
-    def on_time(self, now_s: float) -> None:
+    def on_timer(self, now_s: float) -> None:
         """Repeat a message whose reply is missing, or give up."""
         if self.left:
             self.left -= 1

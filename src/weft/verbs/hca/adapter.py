@@ -1,9 +1,8 @@
-"""One port of an adapter: all its queue pairs and regions, and the carrier that joins it to others.
+"""Implement one port of an adapter: its queue pairs, its regions, and the carrier that connects it to others.
 
-    adapter.progress()        take what arrived, act on time, send what may be sent; poll and post call it
+    adapter.progress()        handle arrivals and timers, and send; poll and post call it
 
-Nothing happens by itself: like a program that polls, an adapter moves when somebody calls it. Whoever blocks on a
-completion channel waits in `Carrier.wait`.
+An adapter only works when it is called. A thread that blocks on a completion channel waits in `Carrier.wait`.
 """
 
 from __future__ import annotations
@@ -47,17 +46,17 @@ class Adapter:
     ) -> None:
         self.carrier, self.mtu_bytes, self.p_keys, self.clock = carrier, mtu_bytes, p_keys, clock
         self.memory = memory or QueueMemory(can_be_shared=False)
-        self.lock = Lock(self.memory)  # of whoever posts, changes something or makes progress
+        self.lock = Lock(self.memory)  # held by a thread that posts, modifies an object or makes progress
         self.regions = Regions(self.memory, self.lock)
         self.counters: Counter[str] = Counter()
         self.queue_pairs: dict[int, QueuePair] = {}
         self.ee_contexts: dict[int, EEContext] = {}
         self.groups: dict[object, list[QueuePair]] = {}
-        self.shared: dict[int, ReceiveQueue] = {}  # those that XRC names
+        self.shared: dict[int, ReceiveQueue] = {}  # by the number that XRC uses
         self._numbers = carrier.numbers
         self._next_number = 0
         self._shared_numbers = itertools.count(1)
-        self.background = 0  # the thread that answers others
+        self.background = 0  # the thread that responds to other processes
         self._loaded: threading.Event | None = None
         self._awake: deque[QueuePair | EEContext] = deque()
         self._timed: set[QueuePair | EEContext] = set()
@@ -65,7 +64,7 @@ class Adapter:
     # -- queue pairs --------------------------------------------------------------------------------------------------
 
     def add(self, make: Callable[[int], QueuePair]) -> QueuePair:
-        """A new one, made with its number."""
+        """Create a queue pair with a free number."""
         qp = make(self._free_number())
         if qp.service == Service.UD:
             qp.datagrams = Datagrams(qp)
@@ -77,16 +76,16 @@ class Adapter:
         return qp
 
     def _free_number(self) -> int:
-        """One that was not in use for as long as possible."""
+        """Return the number that has been unused for the longest time."""
         for _ in self._numbers:
             number = self._numbers[self._next_number % len(self._numbers)]
             self._next_number += 1
             if number not in self.queue_pairs and number not in self.ee_contexts:
                 return number
-        raise Refused(errno.ENOMEM, f"there are {len(self._numbers)} queue pairs already")
+        raise Refused(errno.ENOMEM, f"there are {len(self._numbers)} queue pairs already: close some")
 
     def add_ee_context(self, domain: object) -> EEContext:
-        """A new one; its number is none of a queue pair's, so that carriers find the process by either."""
+        """Create an EE context. No queue pair has its number, so that carriers find the process by either."""
         ee = EEContext(self, self._free_number(), domain)
         self.ee_contexts[ee.number] = ee
         return ee
@@ -101,18 +100,18 @@ class Adapter:
             self._awake.remove(qp)
 
     def add_shared(self, receives: ReceiveQueue) -> None:
-        """Give it the number that XRC uses."""
+        """Add a shared receive queue under a number for XRC."""
         receives.number = next(self._shared_numbers) & 0xFF_FFFF
         self.shared[receives.number] = receives
 
     def join(self, qp: QueuePair, group: object) -> None:
-        """What is sent to the group comes to this queue pair too; twice is as once."""
+        """Add a queue pair to a multicast group; joining twice changes nothing."""
         members = self.groups.setdefault(group, [])
         if qp not in members:
             members.append(qp)
 
     def leave(self, qp: QueuePair, group: object) -> bool:
-        """False if it was not in the group."""
+        """Remove a queue pair from a multicast group; return whether it was a member."""
         members = self.groups.get(group, [])
         if qp not in members:
             return False
@@ -122,18 +121,18 @@ class Adapter:
         return True
 
     def wake(self, qp: QueuePair | EEContext) -> None:
-        """It may have something to send."""
+        """Schedule a queue pair that may have something to send."""
         if qp not in self._awake:
             self._awake.append(qp)
 
-    # -- moving -------------------------------------------------------------------------------------------------------
+    # -- progress -----------------------------------------------------------------------------------------------------
 
     def send(self, qp: QueuePair | EEContext, segment: Segment, to: object = None) -> None:
         segment.p_key = self.p_key(qp.settings.pkey_index)
-        segment.source_qp = segment.source_qp or qp.number  # for the carrier, where no header says it
+        segment.source_qp = segment.source_qp or qp.number  # for carriers without such a header
         if isinstance(segment.payload, DeviceBytes):
             answered = segment.service not in (Service.UC, Service.UD)
-            if not answered or not self.carrier.carries_device_bytes:  # else the other end answers when it has a copy
+            if not answered or not self.carrier.carries_device_bytes:  # else the peer responds when it has a copy
                 segment.payload = segment.payload.to_host()
         self.carrier.send(segment, qp.settings.destination if to is None else to, qp.settings.mtu_bytes)
 
@@ -141,34 +140,34 @@ class Adapter:
         return self.p_keys[index] if index < len(self.p_keys) else 0
 
     def show(self) -> None:
-        """Queues are elsewhere, or have other keys."""
+        """Publish changed queue addresses and keys of all queue pairs."""
         for qp in self.queue_pairs.values():
             qp.show()
 
-    def was_rung(self) -> None:
-        """Another process put something where somebody here may wait for it."""
+    def on_bell(self) -> None:
+        """Wake waiting threads after another process has added completions."""
         with self.lock:
             for queue in {id(qp.told_of_receives): qp.told_of_receives for qp in self.queue_pairs.values()}.values():
-                queue.was_rung()
+                queue.on_bell()
             for qp in list(self.queue_pairs.values()):
                 qp.note_established()
 
     def next_s(self) -> float | None:
-        """When something is due; None if nothing is."""
+        """Return the time of the next timer; None if no timer is armed."""
         with self.lock:
-            return min((due for one in self._timed if (due := one.requester.next_s()) is not None), default=None)
+            return min((due for qp in self._timed if (due := qp.requester.next_s()) is not None), default=None)
 
     def rest_s(self) -> float:
-        """How long who works in the background may wait for something to come."""
+        """Return how long the background thread may wait for arrivals."""
         due_s = self.next_s()
         return _IDLE_S if due_s is None else max(_SHORTEST_S, due_s - self.clock())
 
     def progress(self) -> bool:
-        """False if there was nothing to do."""
+        """Handle arrivals and timers, and send. Return False if there was nothing to do."""
         loaded = self._loaded
         if loaded is not None and threading.get_ident() != self.background:
             loaded.wait(_LOADING_S)
-        if self._awake or self._timed or not self.carrier.is_idle():  # who polls does not keep others from the lock
+        if self._awake or self._timed or not self.carrier.is_idle():  # an idle poll does not take the lock
             with self.lock:
                 self._progress()
             return True
@@ -176,7 +175,7 @@ class Adapter:
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
-        """Kernels are being loaded: a program that polls meanwhile sleeps, or it would take many times as long."""
+        """Make polling threads wait while kernels are loaded: polling would slow the loading down many times."""
         self._loaded = threading.Event()
         try:
             yield
@@ -189,9 +188,9 @@ class Adapter:
             self._on_arrival(arrival)
         if self._timed:
             now_s = self.clock()
-            for qp in [one for one in self._timed if (due := one.requester.next_s()) is not None and due <= now_s]:
-                qp.requester.on_time(now_s)
-                self.note_time(qp)
+            for qp in [qp for qp in self._timed if (due := qp.requester.next_s()) is not None and due <= now_s]:
+                qp.requester.on_timer(now_s)
+                self.arm_timer(qp)
         while self._awake:
             self.run(self._awake.popleft())
 
@@ -200,10 +199,10 @@ class Adapter:
             qp.datagrams.run()
         else:
             qp.requester.run()
-            self.note_time(qp)
+            self.arm_timer(qp)
 
-    def note_time(self, qp: QueuePair | EEContext) -> None:
-        """Something of it may be due at a time, or not any more."""
+    def arm_timer(self, qp: QueuePair | EEContext) -> None:
+        """Add the queue pair to those with a timer, or remove it."""
         if qp.requester.next_s() is not None:
             self._timed.add(qp)
         else:
@@ -242,4 +241,4 @@ class Adapter:
             qp.responder.on_request(segment)
         else:
             qp.requester.on_response(segment)
-            self.note_time(qp)
+            self.arm_timer(qp)

@@ -123,7 +123,7 @@ class CompletionQueue:
         only = solicited_only and self.record.armed != ARMED_FOR_ALL
         self.record.armed = ARMED_FOR_SOLICITED if only else ARMED_FOR_ALL
 
-    def was_rung(self) -> None:
+    def on_bell(self) -> None:
         """Another process may have added what somebody waits for."""
         if self.record.bell:
             self.record.bell = 0

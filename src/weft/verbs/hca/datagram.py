@@ -1,7 +1,7 @@
-"""Queue pairs without a connection (UD): one packet is one message, to whoever the address handle names, or to a group.
+"""Implement datagrams (UD): one packet is one message, to the destination of the address handle or to a group.
 
-A receive buffer begins with 40 bytes for the global route header, whether there is one or not. Nothing is answered, and
-nothing is asked for again: what does not fit, has another Q_Key or finds no buffer is dropped and counted.
+A receive buffer starts with 40 bytes for the global route header, present or not. There are no acknowledgements and no
+repetitions: a datagram that does not fit, has another Q_Key or finds no receive request is dropped and counted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Datagrams:
             if failed or qp.signal_all or work.flags & e.IBV_SEND_SIGNALED:
                 done = CompletionRecord(wr_id=work.wr_id, qp_num=qp.number, status=status, posted=work.posted)
                 qp.complete(qp.send_cq, done)
-            if isinstance(segment, Segment):  # now: the reply comes behind the completion
+            if isinstance(segment, Segment):  # afterwards, so that the reply follows the completion
                 qp.adapter.send(qp, segment, work.ah)
             if failed:
                 qp.state = ibv_qp_state.IBV_QPS_SQE
@@ -51,7 +51,7 @@ class Datagrams:
         if places is None:
             return ibv_wc_status.IBV_WC_LOC_PROT_ERR
         if work.size > qp.adapter.mtu_bytes:
-            # C10-93.1.1: no packets, and no error because of it. (Linux's rxe does so too; ConnectX: LOC_LEN_ERR.)
+            # C10-93.1.1: send nothing and report no error, as Linux's rxe does (ConnectX: LOC_LEN_ERR).
             qp.adapter.counters["oversized_datagrams"] += 1
             return ibv_wc_status.IBV_WC_SUCCESS
         try:
@@ -75,7 +75,7 @@ class Datagrams:
         return segment
 
     def on_request(self, segment: Segment, grh: bytes, slid: int, sl: int) -> None:
-        """What arrived; `grh` is what stands before the data, 40 bytes."""
+        """Receive a datagram; `grh` are the 40 bytes in front of the data."""
         qp = self.qp
         if segment.q_key != qp.settings.q_key:
             qp.adapter.counters["qkey_violations"] += 1

@@ -259,9 +259,9 @@ class EERequester(Requester):
         if sends and sends[0].psn >= 0 and psn_distance(segment.psn, sends[0].psn) >= 0:
             super().on_response(segment)
 
-    def on_time(self, now_s: float) -> None:
+    def on_timer(self, now_s: float) -> None:
         self._look_after_owner()
-        super().on_time(now_s)
+        super().on_timer(now_s)
 
     def _on_not_ready(self, segment: Segment) -> None:
         if self.owner is None:

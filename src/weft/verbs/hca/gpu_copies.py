@@ -1,8 +1,8 @@
-"""Copies of a shared-memory path where one side at least is the memory of a GPU: its driver makes them.
+"""Copy over a shared-memory path from or to memory of a GPU with its driver.
 
-A kernel that finds such memory asks for them here (`copying`), with the lock of the other end, as for any other copy:
-nobody takes the memory away meanwhile. The other process has left in the memory of its queues how its allocation is
-reached (`gpu.publish`), and this one maps it. Memory that cannot be mapped is sent in packets.
+A kernel calls this (`copying`) with the lock of the peer held, as for any other copy, so that the memory stays
+registered. The peer has published its allocation in the memory of its queues (`gpu.publish`), and this process maps
+it. Memory that cannot be mapped is sent in packets.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _Function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
 
 
 class Mapping(Protocol):
-    """The memory of the other end's queues."""
+    """The mapped memory of the peer's queues."""
 
     @property
     def is_alive(self) -> bool:
-        """Whether whose it is still is."""
+        """The property that the peer's process is alive."""
 
 
 class GpuCopies:
-    """Of one path; `address` is where kernels find the function."""
+    """The GPU copies of one path; `address` is the address of the C function for kernels."""
 
     def __init__(self, path: PathRecord, far: Mapping) -> None:
         self._path, self._far = path, far
@@ -35,33 +35,33 @@ class GpuCopies:
         self.address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
 
     def _copy(self, own: int, far: int, size: int, outward: int) -> int:
-        """1 if it is done."""
+        """Copy; return 1 on success."""
         driver = in_use()
         if driver is None:
             return 0  # this process uses no GPU
         try:
-            found = self._reach(driver, own, far, size)
-            if found is None:
+            reached = self._reach(driver, own, far, size)
+            if reached is None:
                 return 0
-            context, there = found
+            context, mapped = reached
             kinds = "DH"[not own & ON_GPU], "DH"[not far & ON_GPU]
-            (source, to), ends = ((own & ~ON_GPU, there), kinds) if outward else ((there, own & ~ON_GPU), kinds[::-1])
+            (source, to), ends = ((own & ~ON_GPU, mapped), kinds) if outward else ((mapped, own & ~ON_GPU), kinds[::-1])
             driver.copy("to".join(ends), context, to, source, size)
         except CudaError:
             return 0
         return 1
 
     def _reach(self, driver: Driver, own: int, far: int, size: int) -> tuple[int, int] | None:
-        """The context to copy in, and where the other end's bytes are in this process."""
+        """Return the context for the copy, and the address of the peer's bytes in this process."""
         path = self._path
         if self._is_here:
             near = far & ~ON_GPU
             return driver.context_of(near if far & ON_GPU else own & ~ON_GPU), near
         if far & ON_GPU:
             if not self._far.is_alive:
-                return None  # what it has left is not to be touched
-            allocation, there = reach(ctypes.string_at(path.far + path.far_reference, SHOWN_BYTES), far & ~ON_GPU)
-            return allocation.context, there
+                return None  # its memory must not be used any more
+            allocation, mapped = reach(ctypes.string_at(path.far + path.far_reference, SHOWN_BYTES), far & ~ON_GPU)
+            return allocation.context, mapped
         offset = far - path.far_begin
         if offset < 0 or offset + size > path.far_length:
             return None

@@ -1,9 +1,9 @@
-"""Segments as packets of the wire, and back: which opcode, which headers.
+"""Encode segments as packets with their opcodes and headers, and decode them.
 
-    for headers, payload in encode(segment, mtu_bytes): ...      BTH first; what goes before it is the carrier's
-    segment = decode(headers, payload)                           one packet: a segment of one
+    for headers, payload in encode(segment, mtu_bytes): ...      from the BTH on; earlier headers are the carrier's
+    segment = decode(headers, payload)                           one packet becomes one segment
 
-One packet after the other, in objects: for captures, for tests, and for carriers that are not in a hurry.
+This is slow: it is for captures, for tests, and for slow carriers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weft.wire.format import Format, Malformed
 from weft.wire.headers import AETH, BTH, DETH, FETH, IETH, RDETH, RETH, XRCETH, AtomicAckETH, AtomicETH, ImmDt, Opcode
 from weft.wire.opcodes import EXTENDED_HEADERS
 
-# Operations by the names of their opcodes: those that may take many packets, and those of one.
+# Operations by the names of their opcodes: those with any number of packets, and those with one.
 _RUNS = {"SEND": Op.SEND, "RDMA_WRITE": Op.WRITE, "RDMA_READ_RESPONSE": Op.READ_RESPONSE}
 _PARTS = {"ONLY": (True, True), "FIRST": (True, False), "LAST": (False, True), "MIDDLE": (False, False)}
 _SINGLE = {
@@ -63,7 +63,7 @@ OPCODES = {
 
 
 def encode(segment: Segment, mtu_bytes: int) -> Iterator[tuple[tuple[Format, ...], bytes]]:
-    """Its packets, in order."""
+    """Yield the packets of a segment in order."""
     for packet in segment.packets(mtu_bytes):
         more = packet.immediate is not None, packet.invalidate is not None
         opcode = OPCODES[packet.service, packet.op, packet.first, packet.last, *more]
@@ -76,15 +76,15 @@ def encode(segment: Segment, mtu_bytes: int) -> Iterator[tuple[tuple[Format, ...
 
 
 def decode(headers: Sequence[Format], payload: bytes) -> Segment:
-    """From a BTH and what follows it; Malformed if no queue pair can take it."""
+    """Return the segment of a packet from its BTH on. Raise Malformed if no queue pair accepts it."""
     bth = headers[0]
     assert isinstance(bth, BTH)
     if bth.opcode not in PLACES:
-        raise Malformed(f"opcode {bth.opcode:#04x} is none of a queue pair")
+        raise Malformed(f"opcode {bth.opcode:#04x} is not an opcode of a queue pair")
     if bth.t_ver:
-        raise Malformed(f"version {bth.t_ver} of the transport is none")
+        raise Malformed(f"transport version {bth.t_ver} is not 0")
     if bth.pad_cnt and bth.pad_cnt != -len(payload) % 4:
-        raise Malformed(f"{len(payload)} bytes and {bth.pad_cnt} of padding are no multiple of 4")
+        raise Malformed(f"{len(payload)} bytes and {bth.pad_cnt} of padding are not a multiple of 4")
     service, op, first, last = PLACES[bth.opcode]
     fields: dict[str, Any] = {field: getattr(bth, name) for name, field in _BTH.items()}
     for header in headers[1:]:

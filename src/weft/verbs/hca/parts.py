@@ -1,7 +1,7 @@
-"""What the parts of an adapter are to each other, so that no file of one has to import that of another.
+"""Define the interfaces between the parts of an adapter, so that their modules do not import each other.
 
-An adapter has queue pairs, and a queue pair its two sides. A side knows its queue pair as it is; a queue pair knows its
-sides, and its adapter, by what is here.
+An adapter has queue pairs, and a queue pair has a requester and a responder. These use the queue pair directly; a queue
+pair uses them, and its adapter, by these interfaces.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.verbs.shm.queue_memory import Lock, QueueMemory
 
 
 class Sending(Protocol):
-    """A requester: of a queue pair, or of an EE context."""
+    """A requester of a queue pair or of an EE context."""
 
     def reset(self) -> None: ...
 
@@ -28,7 +28,7 @@ class Sending(Protocol):
 
     def next_s(self) -> float | None: ...
 
-    def on_time(self, now_s: float) -> None: ...
+    def on_timer(self, now_s: float) -> None: ...
 
     def on_response(self, segment: Segment) -> None: ...
 
@@ -44,7 +44,7 @@ class Receiving(Protocol):
 
 
 class Unconnected(Protocol):
-    """Both sides of a queue pair for datagrams."""
+    """A requester and responder for datagrams."""
 
     def reset(self) -> None: ...
 
@@ -54,7 +54,7 @@ class Unconnected(Protocol):
 
 
 class Host(Protocol):
-    """The adapter that queue pairs and EE contexts are of."""
+    """The adapter of queue pairs and EE contexts."""
 
     carrier: Carrier
     mtu_bytes: int
@@ -73,6 +73,6 @@ class Host(Protocol):
 
     def wake(self, qp: Any) -> None: ...
 
-    def note_time(self, qp: Any) -> None: ...
+    def arm_timer(self, qp: Any) -> None: ...
 
     def progress(self) -> bool: ...

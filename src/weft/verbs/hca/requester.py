@@ -344,10 +344,10 @@ class Requester:
             self.deadline_s = qp.adapter.clock() + 4.096e-6 * (1 << qp.settings.timeout)
 
     def next_s(self) -> float | None:
-        """When `on_time` has something to do."""
+        """When `on_timer` has something to do."""
         return self._wait_s if self._wait_s is not None else self.deadline_s
 
-    def on_time(self, now_s: float) -> None:
+    def on_timer(self, now_s: float) -> None:
         if self._wait_s is not None and self._wait_s <= now_s:
             self._wait_s = None
             self.run()

@@ -1,9 +1,8 @@
-"""What travels between queue pairs: consecutive packets of one message as one thing, or one packet of control.
+"""Define segments: consecutive packets of one message as one object, or one control packet.
 
-A message of a megabyte is 256 packets of 4 KiB, with 256 packet sequence numbers. Nothing in the protocol needs them to
-be apart: a receiver accepts a run of packets as it would accept them one after the other. So a segment is a run, and a
-carrier that moves bytes in bulk moves a whole message as one; one that loses packets cuts it where it lost them, by
-`Segment.cut`, and a carrier of real packets makes as many as there are, by `packets`.
+A message of 1 MiB is 256 packets of 4 KiB, with 256 packet sequence numbers. A receiver handles a run of packets as it
+would handle them one by one. So a carrier that moves bytes in bulk moves a whole message as one segment, a carrier that
+loses packets cuts a segment where they are lost (`Segment.cut`), and a carrier of real packets splits it (`packets`).
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from weft.verbs.shm.memory import Payload
 
 PSN_MASK = 0xFF_FFFF
 MESSAGE_MAX_BYTES = 1 << 31
-OWN_Q_KEY = 1 << 31  # of a request for a datagram: "take the queue pair's"
+OWN_Q_KEY = 1 << 31  # flag in a send request: use the Q_Key of the queue pair
 _HALF = 1 << 23
 _ACKNOWLEDGED_EVERY = 64  # packets, as Linux's rxe has it
 
 
 class Service(IntEnum):
-    """Which transport: the upper three bits of an opcode."""
+    """A transport service: the upper three bits of an opcode."""
 
     RC = 0
     UC = 1
@@ -31,7 +30,7 @@ class Service(IntEnum):
 
 
 class Op(IntEnum):
-    """What a message is."""
+    """An operation on the wire."""
 
     SEND = 1
     WRITE = 2
@@ -43,14 +42,14 @@ class Op(IntEnum):
     ACKNOWLEDGE = 8
     ATOMIC_WRITE = 9
     FLUSH = 10
-    RESYNC = 11  # of RD: forget the message that is under way, and go on after this PSN
+    RESYNC = 11  # RD: drop the current message and continue after this PSN
 
 
 REQUESTS = frozenset((Op.SEND, Op.WRITE, Op.READ, Op.COMPARE_SWAP, Op.FETCH_ADD, Op.ATOMIC_WRITE, Op.FLUSH, Op.RESYNC))
 
 
 class Nak(IntEnum):
-    """Codes of a negative acknowledgement, syndrome 0x60 and up."""
+    """A code of a negative acknowledgement, syndrome 0x60 and up."""
 
     PSN_SEQUENCE_ERROR = 0
     INVALID_REQUEST = 1
@@ -76,18 +75,18 @@ def psn_after(psn: int, count: int = 1) -> int:
 
 
 def psn_distance(a: int, b: int) -> int:
-    """From b to a, the short way round: negative if a is behind."""
+    """Return the distance from b to a modulo 2**24: negative if a is behind b."""
     return (a - b + _HALF & PSN_MASK) - _HALF
 
 
 def packets_of(size_bytes: int, mtu_bytes: int) -> int:
-    """How many packets a message takes: one at least."""
+    """Return the number of packets of a message, at least one."""
     return max(1, -(-size_bytes // mtu_bytes))
 
 
 @dataclass(slots=True, kw_only=True)
 class Segment:
-    """`first` and `last` say whether it begins and ends its message. Fields that an operation has not are zero."""
+    """A run of packets. `first` and `last`: it starts and ends its message. Unused fields are zero."""
 
     op: Op
     service: Service
@@ -99,21 +98,21 @@ class Segment:
     p_key: int = 0xFFFF
     solicited: bool = False
     ack_request: bool = False
-    immediate: int | None = None  # of the last packet; as in verbs, its bytes in memory are those on the wire
-    invalidate: int | None = None  # likewise: a key
-    va: int = 0  # RETH or AtomicETH, of the first packet
+    immediate: int | None = None  # in the last packet; in network order in memory, as in verbs
+    invalidate: int | None = None  # key, likewise
+    va: int = 0  # RETH or AtomicETH, in the first packet
     rkey: int = 0
     length: int = 0
     compare: int = 0
-    swap: int = 0  # or what is added; of a response what was there
-    flush: int = 0  # placement type of a FLUSH
-    selectivity: int = 0  # and whether it means a range, or the whole region
+    swap: int = 0  # or the addend; in a response the old value
+    flush: int = 0  # FLUSH: placement type
+    selectivity: int = 0  # FLUSH: a range or the whole region
     syndrome: int = 0
     msn: int = 0
     source_qp: int = 0  # DETH
     q_key: int = 0
     ee: int = 0  # RDETH
-    srq: int = 0  # XRCETH: the shared receive queue that it is for
+    srq: int = 0  # XRCETH: shared receive queue
     payload: Payload = b""
 
     @property
@@ -121,7 +120,7 @@ class Segment:
         return psn_after(self.psn, self.count - 1)
 
     def cut(self, count: int, mtu_bytes: int) -> tuple[Segment, Segment]:
-        """The first `count` packets, and the rest."""
+        """Split into the first `count` packets and the rest."""
         at = count * mtu_bytes
         head = replace(
             self,
@@ -138,10 +137,10 @@ class Segment:
         return head, tail
 
     def packets(self, mtu_bytes: int) -> list[Segment]:
-        """One by one. If it wants to be acknowledged so do some on the way: a long message is not taken for lost."""
-        made, rest = [], self
+        """Split into single packets. Some request an acknowledgement too, so that a long message does not time out."""
+        packets, rest = [], self
         while rest.count > 1:
-            one, rest = rest.cut(1, mtu_bytes)
-            made.append(one)
-            one.ack_request = self.ack_request and len(made) % _ACKNOWLEDGED_EVERY == 0
-        return [*made, rest]
+            packet, rest = rest.cut(1, mtu_bytes)
+            packets.append(packet)
+            packet.ack_request = self.ack_request and len(packets) % _ACKNOWLEDGED_EVERY == 0
+        return [*packets, rest]

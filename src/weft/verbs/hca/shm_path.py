@@ -160,7 +160,7 @@ class ShmPath:
             self._tell()
         if code & execute.WAKE:
             with self._qp.adapter.lock:
-                self._qp.send_cq.was_rung()
+                self._qp.send_cq.on_bell()
         return True
 
     def _tell(self) -> None:

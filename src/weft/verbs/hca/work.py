@@ -1,4 +1,4 @@
-"""What was posted to a queue pair, and what came of it."""
+"""Define the requests in the queues of a queue pair, and their progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.verbs.shm.memory import Payload, Place, total
 
 
 class Refused(Exception):
-    """What verbs answer with an errno."""
+    """A request that is refused with an errno."""
 
     def __init__(self, code: int, why: str) -> None:
         super().__init__(why)
@@ -21,43 +21,43 @@ class Refused(Exception):
 
 
 class Binding(Protocol):
-    """Of a window: what is bound to what."""
+    """A bind request of a memory window."""
 
     def execute(self, pd: object, qp_num: int) -> ibv_wc_status: ...
 
 
 @dataclass(slots=True, kw_only=True)
 class SendWork:
-    """A send request; of those below `psn` some are filled in when it is sent first."""
+    """A send request. The fields from `psn` on are set when it is sent."""
 
     wr_id: int
     opcode: ibv_wr_opcode | Control
     places: Sequence[Place] = ()
     flags: int = 0
-    inline: bytes | None = None  # copied when it was posted
+    inline: bytes | None = None  # copied when posted
     immediate: int | None = None
     invalidate: int | None = None
     va: int = 0
     rkey: int = 0
     compare: int = 0
     swap: int = 0
-    flush: int = 0  # placement type, and what is flushed
+    flush: int = 0  # placement type of a FLUSH
     selectivity: int = 0
-    length: int = 0  # of a FLUSH
-    ah: object = None  # of a datagram: where to; of a reliable one the number of an EE context
+    length: int = 0  # length of a FLUSH
+    ah: object = None  # destination of a datagram; EE context number of a reliable datagram
     remote_qp: int = 0
     q_key: int = 0
-    srq: int = 0  # of XRC: the other's shared receive queue
-    window: Binding | None = None  # of a bind
-    psn: int = -1  # first of it; -1: not sent yet
-    count: int = 0  # PSNs that it takes
-    sent: int = 0  # packets that were sent, from the first
-    received: int = 0  # bytes of a READ that came
-    response_psn: int = -1  # next one of a READ
+    srq: int = 0  # XRC: shared receive queue of the peer
+    window: Binding | None = None  # bind request
+    psn: int = -1  # first PSN; -1: not sent yet
+    count: int = 0  # number of PSNs
+    sent: int = 0  # packets sent
+    received: int = 0  # received bytes of a READ
+    response_psn: int = -1  # next response of a READ
     done: bool = False
-    posted: int = 0  # which one of its queue pair it is, counted from 1
-    op: Op | None = field(init=False)  # on the wire; None of what never leaves
-    is_answered: bool = field(init=False)  # complete by its own answer only
+    posted: int = 0  # number in its queue pair, from 1
+    op: Op | None = field(init=False)  # on the wire; None for local requests
+    is_answered: bool = field(init=False)  # completed by its own response only
 
     def __post_init__(self) -> None:
         self.op = OPS[self.opcode][0] if self.opcode in OPS else None
@@ -68,7 +68,7 @@ class SendWork:
         return len(self.inline) if self.inline is not None else total(self.places)
 
     def next_part(self, count: int, payload: Payload, mtu_bytes: int, *, service: Service, dest_qp: int) -> Segment:
-        """So many packets after those that are sent; what asks for an answer is one packet, for so many of it."""
+        """Return the next `count` packets to send; for READs one request packet for `count` response packets."""
         assert self.op is not None
         part = Segment(op=self.op, service=service, dest_qp=dest_qp, psn=psn_after(self.psn, self.sent))
         part.ack_request, part.rkey, part.srq, part.payload = True, self.rkey, self.srq, payload

@@ -142,7 +142,7 @@ class LabCarrier(Carrier):
         if event == Event.CLIENT_REREGISTER:
             self.on_change([ibv_event_type.IBV_EVENT_CLIENT_REREGISTER])
         elif event == Event.RING and self._peer_memories is not None:
-            self._peer_memories.adapter.was_rung()
+            self._peer_memories.adapter.on_bell()
         elif event == Event.CUT and self.facts.is_active:
             self._changed(self.facts.down())
 

@@ -239,7 +239,7 @@ class ProcessCarrier(Loopback):
             if not runtime.is_from_trusted(ancillary):
                 continue
             if data == _BELL and self._peer_memories is not None:
-                self._peer_memories.adapter.was_rung()
+                self._peer_memories.adapter.on_bell()
             else:
                 with contextlib.suppress(Malformed):
                     came.extend(self._taken(data))

@@ -146,7 +146,7 @@ class PeerMemories:
         )
 
     def _rung(self) -> None:
-        self.adapter.was_rung()
+        self.adapter.on_bell()
         self._ring_here()
 
     def far(self, path: Path) -> PeerMemory | None:
