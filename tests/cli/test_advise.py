@@ -1,4 +1,4 @@
-"""`weft advise`: bad combinations are named; what is given is what is asked about."""
+"""`weft advise`: invalid combinations of flags are named; flags reach the case."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from weft.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("options", "said"),
     [
-        ({"gpus": 12}, "--gpus 12 are no whole servers of 8, which a dgx-h100 has: 8, say"),
-        ({"gpus": 8, "servers": 1}, "--gpus and --servers are two forms of the same"),
+        ({"gpus": 12}, "--gpus 12 must be a multiple of 8, the GPUs of a dgx-h100: --gpus 8"),
+        ({"gpus": 8, "servers": 1}, "use --gpus or --servers, not both"),
         ({"workload": "train"}, "no workload 'train'; did you mean training"),
         ({"budget_usd": "lots"}, "budget 'lots' are not a number"),
-        ({"sequences": 2, "tokens": "16M"}, "--batch and --tokens are two forms of the same"),
+        ({"sequences": 2, "tokens": "16M"}, "use --batch or --tokens, not both"),
         ({"workload": "mpi", "tokens": "16M"}, "--tokens has no effect on mpi; it is for training, single-node"),
         ({"workload": "mpi", "message_bytes": "x"}, "size 'x' is not a number of bytes"),
     ],
 )
-def test_flags_that_cannot_be_are_named(told, said):
+def test_invalid_flags_are_named(options, said):
     with pytest.raises(ConfigError, match=said):
-        _case(told, None, cloud=False, seed=1)
+        _case(options, None, cloud=False, seed=1)
 
 
 def test_defaults_depend_on_the_work():

@@ -20,12 +20,27 @@ def test_the_finding_opens_the_table_follows_and_the_report_is_written(capsys, t
     lines = printed.splitlines()
     assert lines[0].startswith("On 16 GPUs all_reduce of 1 GiB takes ")
     assert "times as long with TCP on 100G Ethernet." in lines[0]
-    assert lines[1].startswith("How far to trust it: ")
-    for words in ("where the time goes", "8 × ConnectX-7 ", "8 × ConnectX-5-EN", "ndr: ", "eth-100-tcp: ", "seed 1"):
-        assert words in printed
+    assert "90 % band" in printed
+    assert lines[-2].startswith("How far to trust it: Largest error against published nccl-tests runs")
     assert lines[-1] == f"{path}: written"
+    assert "seed 1" not in printed
     assert path.read_text().startswith("<!doctype html>")
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_explain_adds_where_the_time_goes_and_why(capsys):
+    app(["compare", *SMALL, "--explain"])
+    printed = capsys.readouterr().out
+    for words in ("Where the time goes", "8 × ConnectX-7 ", "8 × ConnectX-5-EN", "ndr: ", "eth-100-tcp: ", "seed 1"):
+        assert words in printed
+    with pytest.raises(ConfigError, match="--explain changes nothing here"):
+        app(["compare", *SMALL, "--explain", "--json"])
+
+
+def test_the_table_is_sorted_by_time(capsys):
+    app(["compare", SMALL[0], "--fabrics", "eth-100-tcp,ndr"])
+    printed = capsys.readouterr().out
+    assert printed.index(" ndr ") < printed.index(" eth-100-tcp ")
 
 
 def test_json_has_the_same_with_seed_job_and_version(capsys):
@@ -53,11 +68,11 @@ def test_your_own_prices_are_in_the_bill_and_said(capsys, tmp_path):
     (one,) = said["fabrics"]
     assert one["cost"]["low_usd"] == one["cost"]["high_usd"] == 20_000 + 16 * 1_500
     assert said["prices"] == str(path)
-    assert said["trust"].endswith("Prices are yours.")
+    assert said["trust"].endswith("Prices are your own.")
 
 
 def test_a_switch_that_nobody_sells_is_said(capsys):
-    app(["compare", "fat-tree:hosts=2,server=dgx-h100,radix=16", "--fabrics", "ndr"])
+    app(["compare", "fat-tree:hosts=2,server=dgx-h100,radix=16", "--fabrics", "ndr", "--explain"])
     assert "16-port NDR switch: no product: a QM9700 has 64 ports; priced by the port" in capsys.readouterr().out
 
 

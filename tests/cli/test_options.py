@@ -234,7 +234,8 @@ CASES: dict[str, dict[str, tuple[str, str]]] = {
     "sim": SIM_CASES,
     "plan": PLAN_CASES,
 }
-TEXTS: dict[str, dict[str, tuple[str, str]]] = {"nccl": NCCL_TEXTS, "osu": OSU_TEXTS}
+PLAN_TEXTS = {"--explain": ("--gpus 64 --folder OUT.explained", "--explain")}
+TEXTS: dict[str, dict[str, tuple[str, str]]] = {"nccl": NCCL_TEXTS, "osu": OSU_TEXTS, "plan": PLAN_TEXTS}
 REFUSES = {"--routed"}  # packets of RoCE v1 that would leave their leaf: that is its effect
 FORMS = {"--json", "--csv"}  # of every command: tests/cli/test_output.py
 # In command lines of nccl-tests and OSU's programs; the help says that they are ignored.
@@ -407,7 +408,7 @@ IDLE = [
     ("sim", SIM, "--routed", "roce-v1"),
     ("sim", SIM, "--load 0.5", "uniform"),
     ("sim", SIM, "--senders 2", "incast"),
-    ("plan", "fat-tree:hosts=16", "--rails 2", "says what is planned"),
+    ("plan", "fat-tree:hosts=16", "--rails 2", "is the fabric to plan"),
 ]
 
 

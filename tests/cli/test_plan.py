@@ -42,7 +42,7 @@ def test_a_plan_says_what_moved_switches_would_save(capsys, tmp_path):
     saving = told["possible_saving"]
     assert saving["rounds"] == 1
     assert saving["optical_before"] > 2 * saving["optical_after"]
-    out = said(capsys, "--servers", "53", "--server", "dgx-b200", "--folder", str(tmp_path / "p"))
+    out = said(capsys, "--servers", "53", "--server", "dgx-b200", "--folder", str(tmp_path / "p"), "--explain")
     assert f"USD or more: {saving['optical_before']} optical links become {saving['optical_after']}\n" in out
     moved = json.loads(said(capsys, "--servers", "53", "--server", "dgx-b200", "--json", "--optimise"))
     assert moved["possible_saving"] is None
@@ -51,8 +51,8 @@ def test_a_plan_says_what_moved_switches_would_save(capsys, tmp_path):
 
 def test_a_sum_without_switches_is_no_sum(capsys, tmp_path):
     out = said(capsys, "--gpus", "64", "--fabric", "opa-400", "--folder", str(tmp_path / "p"))
-    assert "no sum, as switches or adapters have no price" in out
-    assert ": put in your own, --prices FILE" in out
+    assert "has no total price, because switches or adapters have none" in out
+    assert "; give your own with --prices FILE" in out
 
 
 def test_any_fabric_can_be_planned(capsys, ndr_dump):

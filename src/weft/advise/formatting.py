@@ -208,5 +208,12 @@ def trust(advice: Advice) -> str:
     )
 
 
+def short_trust(advice: Advice) -> str:
+    """Return the evidence behind the answer in one line."""
+    steps = "Training steps are 7 % off published ones on average. " if advice.case.work.model else ""
+    prices = "" if advice.case.cloud else "Prices are rough estimates: give your own with --prices FILE. "
+    return f"{steps}{prices}Differences under {100 * TIE:.0f} % are ties."
+
+
 def price_usd(row: Row) -> str:
     return row.price.short if middle(row.price) else "nothing"

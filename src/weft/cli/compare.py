@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Kinds, Servers, Whole
-from weft.cli.output import Cell, console, print_data, progress_bar, say_written, table
+from weft.cli.output import Cell, check_explain, console, print_data, progress_bar, report_written, table
 
 if TYPE_CHECKING:
-    from weft.compare.outcome import Comparison
+    from rich.console import Console
+
+    from weft.compare.outcome import Comparison, Outcome
 
 
 def compare(
@@ -21,6 +23,7 @@ def compare(
     servers: Servers = "",
     prices: File = None,
     report: File = None,
+    explain: bool = False,
     seed: Whole = 1,
     form: Form = TABLES,
 ) -> None:
@@ -33,13 +36,15 @@ def compare(
     job
         A collective and its size, all_reduce:1G or all_to_all:64M; or trace:FILE with lines collective,size,count.
     fabrics
-        Which, by commas, the names as in `weft catalog`. [ndr,roce-400,eth-100-tcp,hdr,xdr,opa-100]
+        Fabrics of `weft catalog`, separated by commas. [default: ndr,roce-400,eth-100-tcp,hdr,xdr,opa-100]
     prices
-        A TOML file with your own prices, which stand before weft's: those are weak.
+        A TOML file with your own prices, which replace weft's estimates.
     report
-        Write a page with curves, the fabric and its busy cables, .html; it needs no network.
+        Write an HTML page with curves, the fabric and its busiest cables; it works offline.
+    explain
+        Also print where the time goes, why, missing prices, and all that the figures rest on.
     seed
-        Of the hashes by which Ethernet switches choose paths.
+        Random seed for ECMP hashing.
     """
     from weft.compare.comparison import compare as run
     from weft.compare.job import parse_job
@@ -48,71 +53,86 @@ def compare(
     from weft.fabric.prices import read_prices
     from weft.fabric.spec import as_kinds
 
+    check_explain(explain, form)
     if report is not None:
         check_path(report)
-    asked, known = parse_job(job), read_prices(prices)
+    parsed_job, price_list = parse_job(job), read_prices(prices)
     names = None if fabrics is None else [name.strip() for name in fabrics.split(",") if name.strip()]
     with progress_bar(f"reading {spec}") as change:
-        found = run(
+        comparison = run(
             as_kinds(spec, kinds),
-            asked,
+            parsed_job,
             names,
             servers=servers,
             seed=seed,
-            prices=known,
+            prices=price_list,
             progress=lambda label: change(description=f"running {label}"),
         )
     if report is not None:
-        write_atomically(report, to_html(found))
+        write_atomically(report, to_html(comparison))
     if form.is_data:
-        print_data(form, found.report(), "fabrics")
+        print_data(form, comparison.report(), "fabrics")
         return
-    _print(found)
-    say_written(report)
+    _print(comparison, explain)
+    report_written(report)
 
 
-def _print(found: Comparison) -> None:
+def _print(comparison: Comparison, explain: bool) -> None:
+    out = console()
+    out.print(comparison.finding, markup=False)
+    fastest_first = sorted(comparison.outcomes, key=lambda outcome: outcome.time_us)
+    out.print(table("", _COLUMNS, [_row(comparison, outcome) for outcome in fastest_first]))
+    if explain:
+        _explain(out, comparison, fastest_first)
+        return
+    out.print(f"How far to trust it: {comparison.short_trust} More: --explain", markup=False)
+
+
+def _explain(out: Console, comparison: Comparison, fastest_first: list[Outcome]) -> None:
     from weft.compare.words import notes, without_price
 
-    out = console()
-    out.print(found.finding, markup=False)
-    out.print(f"How far to trust it: {found.trust}", markup=False)
-    out.print(table("", _COLUMNS, _rows(found)))
-    for one in found.outcomes:
-        out.print(f"{one.wire.name}: {one.why}", markup=False)
-        if one.wire.transport:  # of which little is published: what is modelled, and what is not
-            out.print(f"{one.wire.name}: {one.wire.source}; {one.wire.note}.", markup=False)
-    missing = {one.wire.name: without_price(one.bill) for one in found.outcomes if one.bill.missing}
+    out.print(table("Where the time goes", _DETAILS, [_detail_row(outcome) for outcome in fastest_first]))
+    for outcome in fastest_first:
+        out.print(f"{outcome.wire.name}: {outcome.why}", markup=False)
+        if outcome.wire.transport:  # little is published about these: list the model's parts and gaps
+            out.print(f"{outcome.wire.name}: {outcome.wire.source}; {outcome.wire.note}.", markup=False)
+    missing = [f"{item.wire.name}: {without_price(item.bill)}" for item in fastest_first if item.bill.missing]
     if missing:
-        told = "; ".join(f"{name}: {items}" for name, items in missing.items())
-        out.print(f"Without a price, and not in the sums: {told}", markup=False)
-    for note in dict.fromkeys(note for one in found.outcomes for note in notes(one.bill)):
+        out.print(f"Items without a price, not in the sums: {'; '.join(missing)}", markup=False)
+    for note in dict.fromkeys(note for outcome in fastest_first for note in notes(outcome.bill)):
         out.print(note, markup=False)
-    template, seed = found.outcomes[0].template.name.partition("+")[0], found.seed
-    out.print(f"{found.spec}: {found.servers:,} × {template}, {found.gpus:,} GPUs; {found.job.name}; seed {seed}")
+    out.print(f"How far to trust it: {comparison.trust}", markup=False)
+    template, seed = comparison.outcomes[0].template.name.partition("+")[0], comparison.seed
+    size = f"{comparison.servers:,} × {template}, {comparison.gpus:,} GPUs"
+    out.print(f"{comparison.spec}: {size}; {comparison.job.name}; seed {seed}")
 
 
-_COLUMNS = (
-    *("fabric", "adapters/server", "switches", "time", "band", "bus GB/s", "speed-up"),
-    *("where the time goes, %", "bound by", "fabric USD"),
-)
+_COLUMNS = ("fabric", "time", "90 % band", "ratio", "bus GB/s", "fabric USD")
 
 
-def _rows(found: Comparison) -> list[tuple[Cell, ...]]:
-    from weft.compare.words import show_band, show_parts, show_time, show_usd
+def _row(comparison: Comparison, outcome: Outcome) -> tuple[Cell, ...]:
+    from weft.compare.words import show_band, show_time, show_usd, three
 
-    return [
-        (
-            one.wire.name,
-            f"{one.cluster.nics} × {one.template.compute_adapter}",
-            one.bill.count("switch"),
-            show_time(one.time_us),
-            show_band(one.band.low_us, one.band.high_us),
-            one.bus_gbyte_s,
-            found.speedup(one),
-            show_parts(one.parts_us),
-            one.bound,
-            show_usd(one.bill),
-        )
-        for one in found.outcomes
-    ]
+    return (
+        outcome.wire.name,
+        show_time(outcome.time_us),
+        show_band(outcome.band.low_us, outcome.band.high_us),
+        round(outcome.time_us / comparison.fastest.time_us, 2),
+        three(outcome.bus_gbyte_s),
+        show_usd(outcome.bill),
+    )
+
+
+_DETAILS = ("fabric", "adapters per server", "switches", "bound by", "share of the time, %")
+
+
+def _detail_row(outcome: Outcome) -> tuple[Cell, ...]:
+    from weft.compare.words import show_parts
+
+    return (
+        outcome.wire.name,
+        f"{outcome.cluster.nics} × {outcome.template.compute_adapter}",
+        outcome.bill.count("switch"),
+        outcome.bound,
+        show_parts(outcome.parts_us),
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from weft.cli.arguments import NAMES_FILE, Spec
-from weft.cli.output import progress_bar, say_written
+from weft.cli.output import progress_bar, report_written
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,7 +47,7 @@ def draw(
             metric, label = fabric.links.length_m.astype(float), "metres"
         change(description="drawing")
         draw_fabric(fabric, output, metric=metric, metric_label=label)
-    say_written(output)
+    report_written(output)
 
 
 def _load(fabric: Fabric) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from weft.cli.arguments import NAMES_FILE, TABLES, File, Form
-from weft.cli.output import console, print_data, progress_bar, say_written, table
+from weft.cli.output import console, print_data, progress_bar, report_written, table
 
 
 def export(
@@ -45,7 +45,7 @@ def export(
         fabric = load(spec)
         change(description=f"writing {output}")
         files.write(fabric, output, format)
-    say_written(output)
+    report_written(output)
 
 
 def _list_formats(form: Form) -> None:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Whole
-from weft.cli.output import Cell, console, print_data, progress_bar, say_written, table
+from weft.cli.output import Cell, console, print_data, progress_bar, report_written, table
 
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric
@@ -60,7 +60,7 @@ def grow(
         print_data(form, _facts(done), "steps")
         return
     _print(done)
-    say_written(*written)
+    report_written(*written)
 
 
 def _target(today: Fabric, gpus: int | None, servers: int | None, to: str | None) -> str:

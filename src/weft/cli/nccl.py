@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Kinds, OnByDefault, Picture, Servers, Whole
 from weft.cli.elsewhere import check_first_argument
-from weft.cli.output import console, print_data, progress_bar, say_written, table
+from weft.cli.output import console, print_data, progress_bar, report_written, table
 
 if TYPE_CHECKING:
     from weft.collectives.bench import Sizes
@@ -266,7 +266,7 @@ def nccl(
     unused = [*_unknown_variables(), *without_effect(found)]
     if unused:
         print(f"# Of NCCL's environment, without effect here: {', '.join(unused)}")
-    say_written(tuner, picture, before="# ")
+    report_written(tuner, picture, prefix="# ")
 
 
 def _unknown_variables() -> list[str]:

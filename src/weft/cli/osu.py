@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from weft.cli.arguments import NAMES_FILE, TABLES, Form, Kinds, OnByDefault, Picture, Servers, Whole
 from weft.cli.elsewhere import check_first_argument
-from weft.cli.output import console, print_data, progress_bar, say_written, table
+from weft.cli.output import console, print_data, progress_bar, report_written, table
 
 if TYPE_CHECKING:
     from weft.collectives.osu.bench import Settings
@@ -142,7 +142,7 @@ def osu(
         return
     for line in report.text(found, full=full, band=band, explain=explain):
         print(line)
-    say_written(picture, before="# ")
+    report_written(picture, prefix="# ")
 
 
 def _check_idle(

@@ -20,84 +20,94 @@ from rich.table import Table
 from rich.text import Text
 
 from weft.cli.arguments import Form
+from weft.errors import ConfigError
 
 Cell = str | int | float | None
-_kept: ContextVar[list[dict[str, Any]] | None] = ContextVar("kept", default=None)
+_collector: ContextVar[list[dict[str, Any]] | None] = ContextVar("collector", default=None)
+_PIPE_WIDTH = 160
 
 
 class _Screen(Console):
     def on_broken_pipe(self) -> None:
-        """As `print` does it: `weft.cli.main` knows what it means."""
+        """Raise as `print` does; `weft.cli.main` handles it."""
         raise BrokenPipeError
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Standard output, or error; a pipe or a file gets the full width, so that nothing is cut."""
+    """Return a console for standard output or error. In a pipe or a file, text is not wrapped."""
     is_screen = (sys.stderr if stderr else sys.stdout).isatty()
-    return _Screen(stderr=stderr, highlight=False, soft_wrap=not is_screen, width=None if is_screen else 160)
+    width = None if is_screen or os.environ.get("COLUMNS", "").isdecimal() else _PIPE_WIDTH
+    return _Screen(stderr=stderr, highlight=False, soft_wrap=not is_screen, width=width)
+
+
+def check_explain(explain: bool, form: Form) -> None:
+    """Refuse `--explain` with `--json` or `--csv`, which contain everything."""
+    if explain and form.is_data:
+        raise ConfigError("--explain changes nothing here: --json and --csv contain everything. Leave it out")
 
 
 def print_data(form: Form, facts: Any, *records: str) -> None:
-    """The facts as JSON; or as CSV, where those under these names are the rows, else the facts themselves."""
-    kept = _kept.get()
-    if form.json and kept is None:
+    """Print facts as JSON, or as CSV with one row per record. `records` names the lists that are the rows."""
+    collector = _collector.get()
+    if form.json and collector is None:
         print(json.dumps(facts, indent=2, default=str))
         return
-    rows = [dict(_cells(one)) for one in _records(facts, records)]
-    if kept is not None:
-        kept += json.loads(json.dumps(rows, default=str))
+    rows = [dict(_cells(record)) for record in _records(facts, records)]
+    if collector is not None:
+        collector += json.loads(json.dumps(rows, default=str))
         return
     columns = dict.fromkeys(column for row in rows for column in row)
-    to = csv.DictWriter(sys.stdout, [*columns], lineterminator="\n")
-    to.writeheader()
-    to.writerows(rows)
+    writer = csv.DictWriter(sys.stdout, [*columns], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
 
 
 @contextmanager
-def keep_rows() -> Iterator[list[dict[str, Any]]]:
-    """For who runs a command instead of a user: rows as of its CSV come here, in kinds that JSON has."""
+def collect_rows() -> Iterator[list[dict[str, Any]]]:
+    """Collect the rows of a command's CSV instead of printing them; values have JSON types."""
     rows: list[dict[str, Any]] = []
-    before = _kept.set(rows)
+    token = _collector.set(rows)
     try:
         yield rows
     finally:
-        _kept.reset(before)
+        _collector.reset(token)
 
 
 def _records(facts: Any, names: Sequence[str]) -> list[dict[str, Any]]:
     if not names:
         return facts if isinstance(facts, list) else [facts]
-    if isinstance(facts, list):  # what is inside of a record carries what is around it
-        return [one | {name: below} for one in facts for name in names for below in one[name]]
-    which = len(names) > 1
-    return [({"table": name} if which else {}) | one for name in names for one in facts[name]]
+    if isinstance(facts, list):  # an inner record repeats the values of its outer record
+        return [outer | {name: inner} for outer in facts for name in names for inner in outer[name]]
+    has_several = len(names) > 1
+    return [({"table": name} if has_several else {}) | record for name in names for record in facts[name]]
 
 
-def _cells(record: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Column and value; records inside of a record are tables of their own, and only the JSON has them."""
+def _cells(record: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield column and value of a record. Lists of records are tables of their own and only in the JSON."""
     for name, value in record.items():
         if isinstance(value, dict):
-            yield from _cells(value, f"{before}{name}.")
+            yield from _cells(value, f"{prefix}{name}.")
         elif not isinstance(value, list | tuple):
-            yield f"{before}{name}", value
-        elif not any(isinstance(one, dict) for one in value):
-            yield f"{before}{name}", "; ".join(map(str, value))
+            yield f"{prefix}{name}", value
+        elif not any(isinstance(item, dict) for item in value):
+            yield f"{prefix}{name}", "; ".join(map(str, value))
 
 
-def say_written(*paths: Path | None, before: str = "") -> None:
-    """That files are there now; not in the midst of one, if standard output is what was written."""
+def report_written(*paths: Path | None, prefix: str = "") -> None:
+    """Print the names of the files that were written, unless the file is standard output itself."""
     from weft.fabric.files.streams import descriptor
 
     for path in filter(None, paths):
         if descriptor(path, 1) != 1:
-            print(f"{before}{path}: written")
+            print(f"{prefix}{path}: written")
 
 
 @dataclass(frozen=True, slots=True)
 class table:  # noqa: N801  commands say out.print(table(...))
-    """A plain table, to print: numbers right, words left, thousands with commas. No screen breaks it inside a word.
+    """A plain table: numbers right-aligned, words left-aligned, thousands with commas. No word is broken.
 
-    Cells are wrapped between words where that is enough; else columns go below each other, each part with the first.
+    Cells wrap between words. If the longest words do not fit side by side, the table is printed in several parts, each
+    with the first column.
     """
 
     title: str
@@ -112,33 +122,33 @@ class table:  # noqa: N801  commands say out.print(table(...))
         if self.title:
             yield Text(self.title, style="bold")
         for part in _parts(least, most, options.max_width):
-            made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+            rendered = Table(box=box.SIMPLE_HEAD, pad_edge=False)
             for i, width in _widths(part, least, most, options.max_width).items():
-                numeric = any(isinstance(row[i], int | float) for row in self.rows)
-                made.add_column(columns[i][0], justify="right" if numeric else "left", overflow="fold", width=width)
+                justify = "right" if any(isinstance(row[i], int | float) for row in self.rows) else "left"
+                rendered.add_column(columns[i][0], justify=justify, overflow="fold", width=width)  # type: ignore[arg-type]
             for cells in zip(*(columns[i][1:] for i in part), strict=True):
-                made.add_row(*cells)
-            yield made
+                rendered.add_row(*cells)
+            yield rendered
         if self.note:
             yield Text(self.note, style="dim")
 
 
-def _parts(least: Sequence[int], most: Sequence[int], room: int) -> list[list[int]]:
-    """All columns, where their longest words fit side by side; else as many at a time as fit unwrapped."""
-    if sum(least) + 3 * len(least) - 1 <= room:
+def _parts(least: Sequence[int], most: Sequence[int], width: int) -> list[list[int]]:
+    """Return the columns of each part: all in one part if their longest words fit, else as many as fit unwrapped."""
+    if sum(least) + 3 * len(least) - 1 <= width:
         return [[*range(len(least))]]
     parts = [[0]]
     for i in range(1, len(most)):
-        if len(parts[-1]) > 1 and sum(most[j] for j in (*parts[-1], i)) + 3 * len(parts[-1]) + 2 > room:
+        if len(parts[-1]) > 1 and sum(most[j] for j in (*parts[-1], i)) + 3 * len(parts[-1]) + 2 > width:
             parts.append([0])
         parts[-1].append(i)
     return parts
 
 
-def _widths(part: Sequence[int], least: Sequence[int], most: Sequence[int], room: int) -> dict[int, int]:
-    """Of each column: what it would like, less where it is widest, down to its longest word."""
+def _widths(part: Sequence[int], least: Sequence[int], most: Sequence[int], width: int) -> dict[int, int]:
+    """Return the width of each column: unwrapped if possible, else the widest shrink down to their longest word."""
     widths = {i: most[i] for i in part}
-    while sum(widths.values()) + 3 * len(part) - 1 > room and (wide := [i for i in part if widths[i] > least[i]]):
+    while sum(widths.values()) + 3 * len(part) - 1 > width and (wide := [i for i in part if widths[i] > least[i]]):
         widths[max(wide, key=widths.__getitem__)] -= 1
     return widths
 
@@ -151,14 +161,14 @@ def _show(cell: Cell) -> str:
     return f"{cell:,}" if isinstance(cell, int) else cell
 
 
-def _tell_by_lines(what: str) -> Callable[..., None]:
-    told = ""
+def _print_progress_lines(description: str) -> Callable[..., None]:
+    printed = ""
 
-    def change(**words: Any) -> None:
-        nonlocal told
-        line = words.get("description", what)
-        if line != told:
-            told = line
+    def change(**options: Any) -> None:
+        nonlocal printed
+        line = options.get("description", description)
+        if line != printed:
+            printed = line
             print(line, file=sys.stderr, flush=True)
 
     change()
@@ -166,22 +176,24 @@ def _tell_by_lines(what: str) -> Callable[..., None]:
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Callable[..., None]]:
-    """A bar on standard error that goes away, if that is a terminal; yields what changes it, in rich's words.
+def progress_bar(description: str) -> Iterator[Callable[..., None]]:
+    """Show a progress bar on standard error if that is a terminal; yield the function that updates it.
 
-    With WEFT_PROGRESS=lines it is a line whenever there is something new to say, for who reads what a process prints.
+    The function takes the options of rich's `Progress.update`. With WEFT_PROGRESS=lines each new description is
+    printed as a line, for programs that read it.
     """
     if sys.stderr is None or not sys.stderr.isatty():
-        yield _tell_by_lines(what) if os.environ.get("WEFT_PROGRESS") == "lines" else lambda **words: None
+        is_lines = os.environ.get("WEFT_PROGRESS") == "lines"
+        yield _print_progress_lines(description) if is_lines else lambda **options: None
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
+        task = bar.add_task(description, total=None)
 
-        def change(**words: Any) -> None:
-            bar.update(task, **words)
-            bar.refresh()  # kernels do not let the bar's own clock run
+        def change(**options: Any) -> None:
+            bar.update(task, **options)
+            bar.refresh()  # the bar's own thread does not run while a kernel does
 
         yield change

@@ -1,4 +1,4 @@
-"""`weft plan`: what to buy for so many GPUs, where it stands, what it costs; a folder with all of it."""
+"""`weft plan`: the parts of a cluster's fabric, their place and price, written to a folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Whole
-from weft.cli.output import Cell, console, print_data, progress_bar, table
+from weft.cli.output import Cell, check_explain, console, print_data, progress_bar, table
 
 if TYPE_CHECKING:
     from weft.plan.plan import Plan
@@ -20,44 +20,45 @@ if TYPE_CHECKING:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What is planned, unless a SPEC says it."""
+class Sizing:
+    """The cluster to plan, unless SPEC names one."""
 
     gpus: Whole | None = None
-    """GPUs in all."""
+    """GPUs in total."""
     servers: Whole | None = None
-    """Or servers in all."""
+    """Servers in total, instead of --gpus."""
     server: str | None = None
-    """Server template of the catalog: dgx-h100, dgx-a100, host. [dgx-h100]"""
+    """Server template of the catalog: dgx-h100, dgx-a100, host. [default: dgx-h100]"""
     fabric: str | None = None
-    """Fabric of the catalog: ndr, xdr, hdr, roce-400, eth-100-tcp, opa-400. [that of the switch or the server]"""
+    """Fabric of the catalog: ndr, xdr, hdr, roce-400, eth-100-tcp, opa-400. [default: that of the switch or server]"""
     switch: str | None = None
-    """Switch model of the catalog. [the fabric's]"""
+    """Switch model of the catalog. [default: the fabric's]"""
     topology: str | None = None
-    """superpod, fat-tree or dragonfly+. [superpod; fat-tree for servers with one rail]"""
+    """superpod, fat-tree or dragonfly+. [default: superpod; fat-tree for servers with one rail]"""
     rails: Whole | None = None
-    """Compute adapters of each server that are cabled. [all]"""
+    """Compute adapters per server that are cabled. [default: all]"""
     oversubscription: float | None = None
-    """Ports to servers for each uplink of a leaf. [1]"""
+    """Server ports per uplink of a leaf. [default: 1]"""
     grow_to: Whole | None = None
-    """Build so that so many can be reached later and nothing is moved; in GPUs, or servers where these are given."""
+    """Plan so that this size can be reached later without moving a cable; in GPUs, or in servers with --servers."""
     ufm: bool = False
-    """Two hosts of UFM, in the place of a server."""
+    """Reserve the place of one server for two UFM hosts."""
 
 
-NOTHING = Wanted()
+DEFAULT_SIZING = Sizing()
 
 
 def plan(
     spec: Annotated[str | None, NAMES_FILE] = None,
     /,
     *,
-    wanted: Wanted = NOTHING,
+    sizing: Sizing = DEFAULT_SIZING,
     room: File = None,
     prices: File = None,
     optimise: bool = False,
     train: str | None = None,
     folder: Path | None = None,
+    explain: bool = False,
     form: Form = TABLES,
 ) -> None:
     """Plan a cluster: switches, racks, cables, price, power.
@@ -67,53 +68,56 @@ def plan(
     Parameters
     ----------
     spec
-        Plan the floor, cables and bill of this: a topology, fat-tree:hosts=256, or a file, a real fabric's dump.
+        Plan the floor, cables and bill of this fabric: a topology, fat-tree:hosts=256, or a file.
     room
-        The room, a TOML file: racks_per_row, rack_u, rack_power_w and the like.
+        A TOML file that describes the room: racks_per_row, rack_u, rack_power_w and more.
     prices
-        Your own prices, a TOML file; weft's own are weak. `weft catalog` has the names.
+        A TOML file with your own prices, which replace weft's estimates. `weft catalog` has the names.
     optimise
-        Move switches to where cables cost less, and say what that saves; Ctrl-C ends the search with the best so far.
+        Move switches to reduce the cost of cables, and print the saving; Ctrl-C ends the search with the best so far.
     train
-        Also what training this model costs: llama3-70b and others of `weft train`.
+        Also print the cost of training this model: llama3-70b and others of `weft train`.
     folder
-        Where to write; a plan that is there is replaced. [plan-SERVER-NUMBER; with --json or --csv, nowhere]
+        The folder to write; an older plan in it is replaced. [default: plan-SERVER-NUMBER; none with --json or --csv]
+    explain
+        Also print racks, cable lengths, possible savings, upkeep and power.
     """
     from weft.fabric.prices import read_prices
     from weft.plan.floor.room import Room, read_room
     from weft.plan.folder import check_folder, default_name, write_folder
     from weft.plan.plan import make_plan
 
-    known, hall = read_prices(prices), Room() if room is None else read_room(room)
+    check_explain(explain, form)
+    price_list, hall = read_prices(prices), Room() if room is None else read_room(room)
     with progress_bar("sizing the fabric") as change:
 
-        def tell(what: str) -> None:
-            change(description=what)
+        def describe(step: str) -> None:
+            change(description=step)
 
-        sized = _size(spec, wanted)
-        to = folder or (None if form.is_data else Path(default_name(sized)))
-        if to is not None:
-            check_folder(to)  # before the work, not after it
+        size = _size(spec, sizing)
+        target = folder or (None if form.is_data else Path(default_name(size)))
+        if target is not None:
+            check_folder(target)  # before the work, not after it
         with _until_interrupted() if optimise else nullcontext(lambda: False) as stop:
-            made = make_plan(
-                sized, room=hall, prices=known, model=train, move=optimise, look=True, stop=stop, progress=tell
+            result = make_plan(
+                size, room=hall, prices=price_list, model=train, move=optimise, look=True, stop=stop, progress=describe
             )
-        if to is not None:
-            write_folder(made, to, tell)
+        if target is not None:
+            write_folder(result, target, describe)
     if form.is_data:
-        print_data(form, made.report(), *(["runs"] if form.csv else []))
+        print_data(form, result.report(), *(["runs"] if form.csv else []))
         return
-    _print(made)
-    print(f"{to}: written; open report.html, order bill.csv, cable by cables.csv")
+    _print(result, explain)
+    print(f"{target}: written; open report.html, order bill.csv, cable by cables.csv")
 
 
 @contextmanager
 def _until_interrupted() -> Iterator[Callable[[], bool]]:
-    """Yields whether Ctrl-C was pressed; the second ends weft as ever."""
+    """Yield a function that returns whether Ctrl-C was pressed; a second Ctrl-C ends weft."""
     import signal
     import threading
 
-    if threading.current_thread() is not threading.main_thread():  # which alone hears signals
+    if threading.current_thread() is not threading.main_thread():  # other threads get no signals
         yield lambda: False
         return
     pressed: list[int] = []
@@ -129,94 +133,121 @@ def _until_interrupted() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _size(spec: str | None, wanted: Wanted) -> Size:
+def _size(spec: str | None, sizing: Sizing) -> Size:
     from weft.errors import ConfigError
     from weft.fabric.spec import load
     from weft.plan.request import Request
     from weft.plan.size import count, size
 
-    given = {name: value for name, value in vars(wanted).items() if value is not None and value is not False}
+    options = {name: value for name, value in vars(sizing).items() if value is not None and value is not False}
     if spec is None:
-        return size(Request(**given))
-    if given:
-        flag = next(iter(given)).replace("_", "-")
-        raise ConfigError(f"{spec} says what is planned: leave out --{flag}, or the spec")
+        return size(Request(**options))
+    if options:
+        flag = next(iter(options)).replace("_", "-")
+        raise ConfigError(f"{spec} is the fabric to plan: leave out --{flag}, or the spec")
     fabric = load(spec)
     return count(fabric.spec, fabric)
 
 
-def _print(made: Plan) -> None:
+def _print(plan: Plan, explain: bool) -> None:
+    from weft.compare.words import weakness
+
     out = console()
-    out.print(made.name, markup=False)
-    out.print(table("", ("tier", "switches", "model"), _tiers(made)))
-    runs: list[tuple[Cell, ...]] = [
-        (run.between, run.count, run.medium, run.part, _metres(run.shortest_m, run.longest_m)) for run in made.runs
-    ]
-    out.print(table("", ("cables", "number", "medium", "part", "metres"), runs))
-    for name, value in _facts(made):
-        out.print(f"{name:<10}{value}", markup=False)
-    for note in made.assumed:
+    out.print(plan.name, markup=False)
+    for sentence in _answer(plan):
+        out.print(sentence, markup=False)
+    out.print(table("", ("item", "number", "part", "medium", "metres"), [*_switch_rows(plan), *_cable_rows(plan)]))
+    if explain:
+        for name, value in _details(plan):
+            out.print(f"{name:<10}{value}", markup=False)
+    for note in plan.assumed:
         out.print(note, markup=False)
+    trust = f"{weakness([plan.bill])} "
+    own = "" if "your own" in trust else "Give your own prices with --prices FILE. "
+    out.print(f"How far to trust it: {trust}{own}{'' if explain else 'More: --explain'}".rstrip(), markup=False)
+
+
+def _answer(plan: Plan) -> Iterator[str]:
+    """Yield the price and the power of the fabric, and the results of --optimise and --train."""
+    bill, kept = plan.bill, plan.upkeep
+    power = f" and draws {_kilowatts(bill.power_w)}" if bill.power_w else ""
+    racks = f"{plan.report()['racks']:,} rack{'s' * (plan.report()['racks'] != 1)}"
+    if bill.complete:
+        each = f" ({bill.per_gpu} per GPU)" if bill.per_gpu else ""
+        yield f"The fabric costs {bill.total.short} USD{each}{power}; the cluster fills {racks}."
+    else:
+        yield (
+            f"The fabric has no total price, because switches or adapters have none; the rest costs "
+            f"{bill.total.short} USD{power}; the cluster fills {racks}."
+        )
+    if bill.missing:
+        yield f"No price: {', '.join(map(str, bill.missing))}; give your own with --prices FILE."
+    if plan.saving:
+        where = ", all in the later fabric" if plan.size.grows else ""
+        yield f"Optimised: {plan.saving}{where}."
+    if kept.run and bill.complete:
+        yield f"Training: {_training_cost(plan)}."
+
+
+def _training_cost(plan: Plan) -> str:
+    bill, kept = plan.bill, plan.upkeep
+    assert kept.run is not None
+    lacking = [
+        f"{item.name} has no known {'price' if item.price is None else 'power'}"
+        for item in bill.servers
+        if item.price is None or item.power_w is None
+    ]
+    servers = f" (no total with the servers: {', '.join(lacking)})" if lacking else ""
+    servers = f", {kept.per_tokens(kept.cluster)} with the servers," if kept.cluster else servers
+    return f"{kept.per_tokens(kept.fabric)} USD of fabric{servers} for 10^12 tokens of {kept.run.step.transformer.name}"
+
+
+def _switch_rows(plan: Plan) -> Iterator[tuple[Cell, ...]]:
+    from weft.plan.size import tier_name
+
+    racks = plan.racks
+    tiers = [tier_name(tier) if model else "" for tier, model in zip(racks.tier.tolist(), racks.models, strict=True)]
+    models = dict.fromkeys(zip(tiers, racks.models, strict=True))
+    for tier, count in reversed(plan.size.switches.items()):
+        names = ", ".join(model for other, model in models if other == tier)
+        yield f"{tier} switches", count, names or "unknown", "", ""
+
+
+def _cable_rows(plan: Plan) -> Iterator[tuple[Cell, ...]]:
+    for run in plan.runs:
+        yield f"{run.between} cables", run.count, run.part, _medium(run.medium), _metres(run.shortest_m, run.longest_m)
+
+
+def _medium(name: str) -> str:
+    return name if name in ("ACC", "AOC", "DAC") else name.lower()
 
 
 def _metres(shortest_m: float, longest_m: float) -> str:
     return f"{shortest_m:g}" if shortest_m == longest_m else f"{shortest_m:g} to {longest_m:g}"
 
 
-def _tiers(made: Plan) -> list[tuple[Cell, ...]]:
-    from weft.plan.size import tier_name
-
-    racks = made.racks
-    names = [tier_name(tier) if model else "" for tier, model in zip(racks.tier.tolist(), racks.models, strict=True)]
-    models = dict.fromkeys(zip(names, racks.models, strict=True))
-    rows: list[tuple[Cell, ...]] = []
-    for tier, count in reversed(made.size.switches.items()):
-        rows.append((tier, count, ", ".join(model for of, model in models if of == tier) or "unknown"))
-    return rows
-
-
-def _facts(made: Plan) -> Iterator[tuple[str, str]]:
+def _details(plan: Plan) -> Iterator[tuple[str, str]]:
     from weft.fabric.prices import Band
 
-    said, bill, kept = made.report(), made.bill, made.upkeep
-    rows = "a row" if said["rows"] == 1 else f"{said['rows']} rows"
-    drawn, most = _kilowatts(said["racks_power_w"]), _kilowatts(said["fullest_rack_w"])
-    yield "racks", f"{said['racks']:,} in {rows}, {drawn} in all, at most {most} in one"
-    where, cables = made.cabling.trays.fullest
-    metres = f"{said['cables_m']:,.0f} m in {said['bundles']:,} bundles"
+    facts, bill, kept = plan.report(), plan.bill, plan.upkeep
+    rows = "one row" if facts["rows"] == 1 else f"{facts['rows']} rows"
+    total, most = _kilowatts(facts["racks_power_w"]), _kilowatts(facts["fullest_rack_w"])
+    yield "racks", f"{facts['racks']:,} in {rows}, {total} in total, at most {most} in one"
+    where, cables = plan.cabling.trays.fullest
+    metres = f"{facts['cables_m']:,.0f} m in {facts['bundles']:,} bundles"
     yield "cables", f"{metres}; the fullest is {where} with {cables:,}" if cables else metres
-    if made.saving:
-        where = ", all in the later fabric" if made.size.grows else ""
-        yield "moved", f"{made.saving}{where}"
-    if made.possible:
-        saved = Band(low_usd=min(made.possible.usd), high_usd=max(made.possible.usd))
-        before, after = made.possible.optics
+    if plan.possible:
+        saved = Band(low_usd=min(plan.possible.usd), high_usd=max(plan.possible.usd))
+        before, after = plan.possible.optics
         yield "possible", f"--optimise saves {saved.short} USD or more: {before:,} optical links become {after:,}"
-    if bill.missing:
-        yield "no price", f"{', '.join(map(str, bill.missing))}: put in your own, --prices FILE"
     if bill.complete:
-        each = f"; {bill.per_gpu} for each GPU" if bill.per_gpu else ""
-        weak = [line.price.weak for line in bill.lines if line.price]
-        yield "fabric", f"{bill.total.short} USD{each}; {sum(weak)} of {len(weak)} prices are weak"
         if bill.servers and bill.beside != bill.total:
-            yield "", f"{bill.beside.short} USD of it beside the servers, which are sold with cards that serve"
+            yield "to buy", f"{bill.beside.short} USD besides the servers, which already include suitable adapters"
         yield "upkeep", f"{kept.fabric.short} USD in {kept.years:g} years, with electricity"
-    else:
-        yield "fabric", f"no sum, as switches or adapters have no price; the rest costs {bill.total.short} USD"
     unknown = ", ".join(sorted({item.name for item in bill.powerless}))
-    watts = f"; {bill.power_w / bill.gpus:,.0f} W for each GPU" if bill.gpus else ""
-    known = f"{_kilowatts(bill.power_w)} of fabric{watts}" if bill.power_w else ""
+    watts = f"; {bill.power_w / bill.gpus:,.0f} W per GPU" if bill.gpus else ""
+    known = f"{_kilowatts(bill.power_w)} for the fabric{watts}" if bill.power_w else ""
     yield "power", "; ".join(filter(None, (known, f"not known: {unknown}" if unknown else "")))
-    if kept.run and bill.complete:
-        model = kept.run.step.transformer.name
-        lacking = [
-            f"{item.name} has no known {'price' if item.price is None else 'power'}"
-            for item in bill.servers
-            if item.price is None or item.power_w is None
-        ]
-        whole = f" (with the servers no sum: {', '.join(lacking)})" if lacking else ""
-        whole = f", {kept.per_tokens(kept.cluster)} with the servers," if kept.cluster else whole
-        yield "training", f"{kept.per_tokens(kept.fabric)} USD of fabric{whole} for 10^12 tokens of {model}"
 
 
 def _kilowatts(watts: float) -> str:

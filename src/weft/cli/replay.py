@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from weft.cli.arguments import NAMES_FILE, TABLES, File, Form
-from weft.cli.output import console, print_data, progress_bar, say_written, table
+from weft.cli.output import console, print_data, progress_bar, report_written, table
 
 if TYPE_CHECKING:
     from weft.training.traces.replay import Replay
@@ -61,7 +61,7 @@ def replay(
         print_data(form, found.report(), "ranks")
         return
     _print(found)
-    say_written(trace_out)
+    report_written(trace_out)
 
 
 def _print(found: Replay) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.arguments import TABLES, File, Form, Spec, Whole
-from weft.cli.output import Cell, console, print_data, progress_bar, say_written, table
+from weft.cli.output import Cell, console, print_data, progress_bar, report_written, table
 
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric
@@ -105,7 +105,7 @@ def _route_one(
         print_data(form, _head(judged.routing.fabric, options, seed) | _facts(judged))
     else:
         _print_one(judged)
-        say_written(dump, picture)
+        report_written(dump, picture)
     if not judged.verdict.ok:
         raise SystemExit(1)
 
@@ -140,7 +140,7 @@ def _compare(fabric: Fabric, options: Options, seed: int, picture: Path | None, 
         print_data(form, facts, "engines")
         return
     _print_comparison(fabric, found, refused, chosen)
-    say_written(picture)
+    report_written(picture)
 
 
 # -- the work ---------------------------------------------------------------------------------------------------------

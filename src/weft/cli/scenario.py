@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from cyclopts import App, Parameter
 
 from weft.cli.arguments import TABLES, File, Form, Whole
-from weft.cli.output import console, print_data, progress_bar, say_written, table
+from weft.cli.output import console, print_data, progress_bar, report_written, table
 from weft.errors import ConfigError, UnknownName
 from weft.scenarios import SCENARIOS
 from weft.units import format_size_bytes, parse_size_bytes
@@ -105,7 +105,7 @@ def _run(module: Any, picture: Path | None, form: Form, given: dict[str, Any]) -
         print_data(form, finding.report(), "rows")
         return
     _print(finding)
-    say_written(picture)
+    report_written(picture)
 
 
 def _print(finding: Finding) -> None:

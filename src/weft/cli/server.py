@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from weft.cli.arguments import NAMES_FILE, File, Whole
-from weft.cli.output import say_written
+from weft.cli.output import report_written
 
 
 def server(
@@ -57,4 +57,4 @@ def server(
     rails = [name.strip() for name in compute.split(",") if name.strip()]
     known = Known(gpu=gpu, adapter=adapter, storage_adapter=storage_adapter, compute=rails, height_u=height_u)
     write_atomically(output, to_yaml(path, known))
-    say_written(output)
+    report_written(output)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from weft.cli.arguments import Spec
-from weft.cli.output import Cell, console, print_data, progress_bar, say_written, table
+from weft.cli.output import Cell, console, print_data, progress_bar, report_written, table
 from weft.cli.sim_flags import NO_MESSAGES, NO_NETWORK, NO_OUTPUTS, Messages, Network, Outputs
 
 if TYPE_CHECKING:
@@ -300,7 +300,7 @@ def _report_run(result: Result, routed_by: str, outputs: Outputs) -> None:
         print_data(outputs.form, _facts(result, routed_by))
         return
     _print_run(result, routed_by)
-    say_written(outputs.write_traffic, outputs.picture, outputs.plot_queue)
+    report_written(outputs.write_traffic, outputs.picture, outputs.plot_queue)
 
 
 def _print_run(result: Result, routed_by: str) -> None:
@@ -368,7 +368,7 @@ def _report_sweep(runs: list[tuple[float, Result]], routed_by: str, outputs: Out
     )
     out.print(table("Latency against load", heads, rows, what))
     out.print(_speed_line([result for _, result in runs]), markup=False)
-    say_written(outputs.plot_latency)
+    report_written(outputs.plot_latency)
 
 
 def _plot_sweep(runs: list[tuple[float, Result]], path: Path, title: str, note: str) -> None:

@@ -54,12 +54,12 @@ def sm(
     from dataclasses import replace
 
     if create_config is not None:
-        from weft.cli.output import say_written
+        from weft.cli.output import report_written
         from weft.fabric.files.atomic import write_atomically
         from weft.sm.conf.options import write_options
 
         write_atomically(create_config, write_options(sm_options(flags)))
-        say_written(create_config)
+        report_written(create_config)
     elif action == "status":
         _show(sm_options(flags).state_file, _chosen(on, lab, ibsim, umad), form=form)
     else:

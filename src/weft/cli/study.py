@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import CycloptsError, Parameter
 
 from weft.cli.arguments import Whole
-from weft.cli.output import keep_rows, progress_bar
+from weft.cli.output import collect_rows, progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,7 +112,7 @@ def run_one(words: list[str]) -> list[dict[str, Any]]:
     from weft.errors import WeftError
 
     function, arguments = _parse(words)
-    with keep_rows() as rows:
+    with collect_rows() as rows:
         try:
             function(*arguments.args, **arguments.kwargs)
         except SystemExit as end:

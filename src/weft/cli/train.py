@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from weft.cli import train_tables as tables
 from weft.cli.arguments import NAMES_FILE
-from weft.cli.output import print_data, progress_bar, say_written
+from weft.cli.output import print_data, progress_bar, report_written
 from weft.cli.train_flags import NO_CUT, NO_OUTPUTS, NO_SHAPE, NO_WHERE, Cut, Outputs, Shape, Where
 from weft.cli.train_trouble import NO_TROUBLE, Trouble, check_trouble, print_trouble, trouble_facts
 from weft.cli.train_validation import print_validation
@@ -279,4 +279,4 @@ def _tell(curves: Sequence[Curve], tokens: float | None, told: dict[str, Any], o
         else:
             tables.print_run(curves[0].runs[0], tokens)
             print_trouble(told)
-        say_written(outputs.picture, outputs.timeline, outputs.trace)
+        report_written(outputs.picture, outputs.timeline, outputs.trace)

@@ -204,28 +204,35 @@ class Comparison:
 
     @property
     def trust(self) -> str:
-        """What the figures rest on, and what they leave out."""
-        held = [one for one in self.outcomes if one.published.runs]
-        bare = [one.wire.name for one in self.outcomes if not one.published.runs]
-        checked = ""
-        if held:
-            errors = ", ".join(f"{one.wire.name} {100 * one.published.worst:.0f} %" for one in held)
-            servers = max(one.published.servers for one in held)
-            checked += f"Beside published nccl-tests of about this size, on up to {servers} servers, weft is at most "
-            checked += f"so much off: {errors}; constants were fitted to some of these. "
-        if bare:
-            either = bare[0] if len(bare) == 1 else f"{', '.join(bare[:-1])} or {bare[-1]}"
-            checked += f"No published run is like {either}. "
-        checked += "Nine of ten bands around times hold; they are as wide as published times of their kind are off. "
-        far = dict.fromkeys(why for one in self.outcomes for why in one.band.far)
-        checked += f"Far from anything published: {'; '.join(far)}. " if far else ""
+        """Describe the evidence behind the figures, and the effects that are not modelled."""
+        far = dict.fromkeys(reason for outcome in self.outcomes for reason in outcome.band.far)
+        extrapolated = f"Far from anything published: {'; '.join(far)}. " if far else ""
         engine = self.fastest.results[self.fastest.pattern].engine
         return (
-            f"{checked}Rates and latencies are those of the {engine} engine over each fabric's own routes; times are "
-            "closed form for what NCCL would choose, with nothing else on the network. Left out: congestion control, "
-            "pauses and losses, by which incasts hurt RoCE and TCP more; SHARP; jitter; computing that hides "
-            f"communication. {weakness([one.bill for one in self.outcomes])}"
+            f"{self._published_errors} Some of these runs were used for calibration. Bands are 90 % intervals from "
+            f"errors against published runs. {extrapolated}The {engine} engine gives rates and latencies over each "
+            "fabric's routes; times are closed forms for NCCL's choice of algorithm on an idle network. Not modelled: "
+            "congestion control, pauses and losses, which slow RoCE and TCP under incast; SHARP; jitter; overlap with "
+            f"computation. {weakness([outcome.bill for outcome in self.outcomes])}"
         )
+
+    @property
+    def short_trust(self) -> str:
+        """Describe the evidence behind the figures in one line."""
+        return f"{self._published_errors} {weakness([outcome.bill for outcome in self.outcomes])}"
+
+    @property
+    def _published_errors(self) -> str:
+        checked = [outcome for outcome in self.outcomes if outcome.published.runs]
+        unchecked = [outcome.wire.name for outcome in self.outcomes if not outcome.published.runs]
+        sentences = []
+        if checked:
+            errors = ", ".join(f"{outcome.wire.name} {100 * outcome.published.worst:.0f} %" for outcome in checked)
+            servers = max(outcome.published.servers for outcome in checked)
+            sentences.append(f"Largest error against published nccl-tests runs (up to {servers} servers): {errors}.")
+        if unchecked:
+            sentences.append(f"No published run of {', '.join(unchecked)}.")
+        return " ".join(sentences)
 
     def report(self) -> dict[str, Any]:
         """As `--json` prints it."""
@@ -248,22 +255,24 @@ class Comparison:
 
 
 def _money(found: Comparison) -> str:
-    """Say what the fastest fabric with a price costs, and which is the cheapest of the fastest that cost less."""
-    priced = [one for one in found.outcomes if one.bill.complete]
+    """Return the price of the fastest fabric, and of the cheapest of the next fastest that cost less."""
+    priced = [outcome for outcome in found.outcomes if outcome.bill.complete]
     if not priced:
         return "The catalog has no price for any of them." if len(found.outcomes) > 1 else "The catalog has no price."
-    best = min(priced, key=lambda one: one.time_us)
-    whose = best.wire.label if best is found.fastest else f"{best.wire.label} ({_longer(best, found.fastest)})"
-    there = len(compute_servers(best.fabric))
-    whole = f" of all {there:,} servers" if there > found.servers else ""
-    said = f"{whose} costs {show_usd(best.bill)} USD for the fabric{whole}"
-    cheaper = [one for one in priced if one.bill.high_usd < best.bill.high_usd]
+    best = min(priced, key=lambda outcome: outcome.time_us)
+    present = len(compute_servers(best.fabric))
+    whole = f" of all {present:,} servers" if present > found.servers else ""
+    slower = "" if best is found.fastest else f" ({_longer(best, found.fastest)})"
+    sentence = f"The {best.wire.label} fabric{whole}{slower} costs {show_usd(best.bill)} USD"
+    cheaper = [outcome for outcome in priced if outcome.bill.high_usd < best.bill.high_usd]
     if not cheaper:
-        return f"{said}{', the least of all that have a price' if len(priced) > 1 else ''}."
-    tied = [one for one in cheaper if one.time_us <= (1 + TIE) * min(each.time_us for each in cheaper)]
-    other = min(tied, key=lambda one: one.bill.high_usd)
-    among = f", the cheapest of {len(tied)} within {100 * TIE:.0f} % of each other" if len(tied) > 1 else ""
-    return f"{said}; {other.wire.label} ({_longer(other, found.fastest)}) {show_usd(other.bill)}{among}."
+        return f"{sentence}{', the lowest of all that have a price' if len(priced) > 1 else ''}."
+    least_us = min(outcome.time_us for outcome in cheaper)
+    other = min(
+        (outcome for outcome in cheaper if outcome.time_us <= (1 + TIE) * least_us),
+        key=lambda outcome: outcome.bill.high_usd,
+    )
+    return f"{sentence}; {other.wire.label} takes {_longer(other, found.fastest)} and costs {show_usd(other.bill)}."
 
 
 def _longer(one: Outcome, best: Outcome) -> str:

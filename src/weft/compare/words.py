@@ -55,9 +55,11 @@ def notes(bill: Bill) -> list[str]:
 
 
 def weakness(bills: Sequence[Bill]) -> str:
-    """In a sentence, how far the prices can be trusted."""
+    """Return a sentence on the quality of the prices."""
     weak = [item.price.weak for bill in bills for item in bill.items if item.price]
-    return "Prices are weak." if all(weak) else "Some prices are weak." if any(weak) else "Prices are yours."
+    if all(weak):
+        return "All prices are rough estimates."
+    return "Some prices are rough estimates." if any(weak) else "Prices are your own."
 
 
 def three(value: float) -> str:
