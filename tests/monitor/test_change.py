@@ -191,7 +191,7 @@ def test_a_reading_against_itself_is_nothing_in_no_time():
 
 def test_readings_in_the_wrong_order_are_refused():
     ports = make_ports()
-    with pytest.raises(ConfigError, match="in their order"):
+    with pytest.raises(ConfigError, match="in order of time"):
         between(make_reading(ports, 0, at_s=3.0), make_reading(ports, 0, at_s=2.0))
 
 

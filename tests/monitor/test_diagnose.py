@@ -51,7 +51,7 @@ def test_a_cable_that_errs_both_ways_is_named_by_both_ports_with_numbers() -> No
     suspect = only(diagnose([one.change]))
     assert (suspect.ends, suspect.kind) == ((UPLINK, "spine1/1"), "bad cable")
     assert suspect.confidence > 0.99
-    for said in ("12 symbol errors in 20 s", "8.0e+12 bits", "1.5e-12", "PDR plugin allows 1e-14", "both ways"):
+    for said in ("12 symbol errors in 20 s", "8.0e+12 bits", "1.5e-12", "PDR plugin allows 1e-14", "both directions"):
         assert said in words(suspect)
     assert f"Swap the cable of {UPLINK} to spine1/1" in suspect.action
 
@@ -136,7 +136,7 @@ def test_packets_marked_as_damaged_point_to_where_that_was() -> None:
         one.count(host, Column.PORT_RCV_REMOTE_PHYSICAL_ERRORS, 350)
     suspect = only(diagnose([one.change]))
     assert suspect.ends[0] == UPLINK
-    assert "2 ports received 700 packets marked as damaged before" in words(suspect)
+    assert "2 ports received 700 packets already marked as damaged" in words(suspect)
 
 
 def test_who_marks_packets_that_came_in_well_is_bad_itself() -> None:
@@ -199,8 +199,8 @@ def test_two_bad_cables_at_one_switch_are_two_and_four_are_the_switch() -> None:
         one.count(port, Column.SYMBOL_ERROR, 300)
     suspect = only(diagnose([one.change]))
     assert (suspect.ends, suspect.kind) == (("leaf1",), "bad switch")
-    assert "4 links of leaf1 stand out" in suspect.evidence[0]
-    assert "Look at leaf1 first" in suspect.action
+    assert "4 links of leaf1 are conspicuous" in suspect.evidence[0]
+    assert "firmware of leaf1 first" in suspect.action
 
 
 def test_a_switch_whose_links_are_all_bad_is_one_suspect_beside_another_bad_cable() -> None:
@@ -226,7 +226,7 @@ def test_where_everything_is_bad_no_cable_is() -> None:
     one = ward(ber=1e-12)
     diagnosis = diagnose([one.change])
     assert diagnosis.is_well
-    assert "The whole fabric errs: 1.0e-12 of all bits, and 512 of 512 links" in diagnosis.notes[0]
+    assert "The whole fabric has errors: 1.0e-12 of all bits, and 512 of 512 links" in diagnosis.notes[0]
     one.count(UPLINK, Column.SYMBOL_ERROR, 800)
     assert only(diagnose([one.change])).ends[0] == UPLINK
 
@@ -265,7 +265,7 @@ def test_a_host_that_restarts_is_no_bad_cable_though_its_switch_counts() -> None
     diagnosis = diagnose([one.change])
     assert diagnosis.is_well
     assert "h1/1 - leaf1/1" in diagnosis.notes[0]
-    assert "A host that restarts looks so" in diagnosis.notes[0]
+    assert "A restarting host looks like that" in diagnosis.notes[0]
 
 
 def test_a_host_that_is_silent_after_its_link_went_down_may_be_off() -> None:

@@ -125,7 +125,7 @@ def test_two_ports_with_one_guid_are_a_suspect_that_names_the_winner():
 
 def test_a_plan_of_another_fabric_is_refused():
     plan = Cabling(cables=frozenset([("node1/1", "switch1/1")]), switches=frozenset(["switch1"]))
-    with pytest.raises(ConfigError, match="the plan is one of another fabric: it has node1"):
+    with pytest.raises(ConfigError, match="the plan is of another fabric: it has node1"):
         planned(Watched(), plan).poll()
 
 

@@ -91,5 +91,5 @@ def test_a_restart_is_a_gap(tmp_path, monkeypatch):
 
 def test_a_file_that_is_no_history_says_so(tmp_path):
     (tmp_path / "h.db").write_text("no database " * 100)
-    with pytest.raises(ConfigError, match=r"history .*h\.db cannot be used"):
+    with pytest.raises(ConfigError, match=r"history .*h\.db: file is not a database"):
         History(tmp_path / "h.db")

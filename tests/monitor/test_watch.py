@@ -192,7 +192,7 @@ def test_prometheus_is_answered_over_http():
 
 @pytest.mark.parametrize("text", ["9315", ":9315", "localhost", "h:70000", "h:-1", "h:x", ""])
 def test_places_that_are_none(text):
-    with pytest.raises(ConfigError, match="no place to listen"):
+    with pytest.raises(ConfigError, match="is not an address"):
         parse_address(text)
 
 

@@ -1,9 +1,9 @@
-"""Is the fabric well: counters of all its ports, what they say of cables, and who else is told.
+"""Fabric monitoring: port counters, a diagnosis of bad links, and metrics for Prometheus.
 
     poll        a Reading: every counter of every port at one moment, by MADs, over any carrier
-    change      what happened between two of them, and what cannot be known
+    change      the difference between two readings, and which differences are unknown
     health      rates of each port: bit errors, flaps, waits
-    diagnose    which cable is bad: suspects with evidence in words; signs, chance, causes are its parts
+    diagnose    suspect links with evidence in sentences; built from signs, chance and causes
 
-It knows carriers and what was walked, never the lab: it sees of a fabric what its agents say.
+It uses only MADs through a carrier, never the lab itself.
 """

@@ -1,4 +1,4 @@
-"""Links in the order in which somebody would look at them: those with errors first, then the busiest, or as asked."""
+"""Rank links: those with errors first, then the busiest, or by another key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ERRORS = np.arange(Column.SYMBOL_ERROR, Column.PORT_XMIT_DATA_WORDS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A port in one interval; None where that is not known."""
+    """A port in one interval; None for unknown values."""
 
     port: str
     peer: str
@@ -28,7 +28,7 @@ class Row:
     out_gbit_s: float | None
     in_gbit_s: float | None
     load: float | None  # of the busier direction, from 0 to 1
-    wait: float | None  # part of the time in which it had something to send and no credits
+    wait: float | None  # share of the time with data to send and no credits
     symbol_errors: int | None
     rcv_errors: int | None
     discards: int | None
@@ -36,8 +36,8 @@ class Row:
 
 
 def busiest(change: Change, by: By = "errors", count: int = 20) -> list[Row]:
-    """The first ports of this order, one of each link: the end that says more."""
-    out, into = (_rate(change, one) for one in (Column.PORT_XMIT_DATA_WORDS, Column.PORT_RCV_DATA_WORDS))
+    """Return the first ports in this order, one for each link: the end that ranks higher."""
+    out, into = (_rate(change, column) for column in (Column.PORT_XMIT_DATA_WORDS, Column.PORT_RCV_DATA_WORDS))
     line = np.where(change.ports.rate_gbit_s > 0, change.ports.rate_gbit_s, np.nan)
     load = np.fmax(out, into) / line
     wait = np.minimum(_per_second(change, Column.PORT_XMIT_WAIT) * XMIT_WAIT_TICK_PS / 1e12, 1.0)
@@ -54,13 +54,13 @@ def busiest(change: Change, by: By = "errors", count: int = 20) -> list[Row]:
 
 
 def _per_second(change: Change, column: Column) -> Floats:
-    """[slot], not a number where it is not known or no time has passed."""
+    """Return a rate for each slot; NaN where it is unknown or no time has passed."""
     known = change.known[:, column] & (change.seconds > 0)
     return np.where(known, change.delta[:, column] / (change.seconds or 1.0), np.nan)
 
 
 def _rate(change: Change, column: Column) -> Floats:
-    """Return Gbit/s, [slot]: the time of a reading is not exact, but no port exceeds the rate of its line."""
+    """Return Gbit/s for each slot, at most the line rate: times of readings are not exact."""
     return np.minimum(_per_second(change, column) * _WORD_BITS / 1e9, change.ports.rate_gbit_s)
 
 

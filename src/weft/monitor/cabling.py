@@ -1,8 +1,8 @@
 """The cables that a fabric should have: those of a plan, and those that earlier polls saw.
 
-    cabling = cabling_of(fabric)              or `Cabling` of names that somebody else knows, such as a lab
-    cabling = cabling.updated(now)            after each walk: cables that are new, and none of ports that were recabled
-    cabling.missing(now)                      cables that should be there and are not
+    cabling = cabling_of(fabric)              or `Cabling(...)` with port names, from a lab for example
+    cabling = cabling.updated(now)            after each walk: add new cables, drop old cables of recabled ports
+    cabling.missing(now)                      expected cables that are absent
 
 Cables are pairs of port names, so that a plan without GUIDs can be used.
 """
@@ -24,7 +24,7 @@ _CABLED = (NodeKind.SWITCH, NodeKind.HCA, NodeKind.ROUTER)
 
 @dataclass(frozen=True, kw_only=True)
 class Cabling:
-    """Cables by the names of their ports, and the names of the nodes that are switches."""
+    """A set of cables by port names, and the names of the switches."""
 
     cables: frozenset[Cable] = field(default_factory=frozenset)
     switches: frozenset[str] = field(default_factory=frozenset)
@@ -36,9 +36,9 @@ class Cabling:
 
     def updated(self, now: Cabling) -> Cabling:
         """Return this cabling with the cables of `now`, and without others of the same ports."""
-        taken = {end for cable in now.cables for end in cable}
-        kept = {cable for cable in self.cables - now.cables if not taken.intersection(cable)}
-        return Cabling(cables=now.cables | kept, switches=self.switches | now.switches)
+        used_ports = {end for cable in now.cables for end in cable}
+        absent = {cable for cable in self.cables - now.cables if not used_ports.intersection(cable)}
+        return Cabling(cables=now.cables | absent, switches=self.switches | now.switches)
 
     def missing(self, now: Cabling) -> list[Cable]:
         """Return the cables that are not in `now`, in the parts of this cabling that `now` belongs to.
@@ -48,10 +48,12 @@ class Cabling:
         if self.cables <= now.cables:
             return []
         index = {name: i for i, name in enumerate(self.nodes)}
-        a, b = np.array([(index[node_of(one)], index[node_of(other)]) for one, other in self.cables]).T
+        a, b = np.array([(index[node_of(near)], index[node_of(far)]) for near, far in self.cables]).T
         part = components(len(index), a, b)
-        here = {int(part[index[name]]) for name in now.nodes if name in index}
-        return sorted(cable for cable in self.cables - now.cables if int(part[index[node_of(cable[0])]]) in here)
+        parts_present = {int(part[index[name]]) for name in now.nodes if name in index}
+        return sorted(
+            cable for cable in self.cables - now.cables if int(part[index[node_of(cable[0])]]) in parts_present
+        )
 
 
 def cabling_of(fabric: Fabric) -> Cabling:
@@ -61,14 +63,14 @@ def cabling_of(fabric: Fabric) -> Cabling:
     links = np.flatnonzero(fabric.network_links & np.isin(kinds[a], _CABLED) & np.isin(kinds[b], _CABLED))
     ends = zip(fabric.links.a[links].tolist(), fabric.links.b[links].tolist(), strict=True)
     return Cabling(
-        cables=frozenset(cable(fabric.port(one).name, fabric.port(other).name) for one, other in ends),
+        cables=frozenset(cable(fabric.port(near).name, fabric.port(far).name) for near, far in ends),
         switches=frozenset(fabric.nodes.name[node] for node in fabric.of_kind(NodeKind.SWITCH).tolist()),
     )
 
 
-def cable(one: str, other: str) -> Cable:
+def cable(near: str, far: str) -> Cable:
     """Return the cable between two ports."""
-    return (one, other) if one < other else (other, one)
+    return (near, far) if near < far else (far, near)
 
 
 def node_of(port: str) -> str:

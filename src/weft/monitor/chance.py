@@ -1,8 +1,8 @@
-"""Is a count chance? Poisson's law, against the fabric's own background and what is published; nothing to tune.
+"""Test whether counts are random: Poisson statistics against the fabric's background and published limits.
 
-Errors of a good link come one by one, so many in so many bits. A port stands out if what it counted would hardly be
-seen in a fabric whose links are all as good as the others of this one, at worst as bad as a published limit allows. Of
-`tests` counts together at most one in a hundred fabrics shows such by chance (Bonferroni).
+On a good link, errors are independent events at a low rate. A count is significant if it would be very unlikely on a
+link at the background rate of this fabric, or at a published limit if that is higher. With Bonferroni correction over
+`tests` counts, at most one healthy fabric in a hundred shows any significant count.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ from math import lgamma, log
 import numpy as np
 from numpy.typing import NDArray
 
-FAMILY_WISE = 0.01  # how often a healthy fabric may be called ill
+FAMILY_WISE = 0.01  # share of healthy fabrics with a false alarm
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _log_factorial = np.vectorize(lambda n: lgamma(n + 1.0), otypes=[float])
 
 
 def log10_tail(counts: Ints, mean: Floats) -> Floats:
-    """log10 of the chance to count that much or more where `mean` is expected; at worst too near 0.
+    """Return log10 of an upper bound on the probability of these counts or more, where `mean` is expected.
 
-    By p(n) (n + 1) / (n + 1 - mean), which is never below the tail (Glynn, "Upper bounds on Poisson tail
-    probabilities", 1987).
+    The bound is p(n) (n + 1) / (n + 1 - mean) (Glynn, "Upper bounds on Poisson tail probabilities", 1987).
     """
     tail = np.zeros(len(counts))
     some = np.flatnonzero((counts > mean) & (mean > 0))
@@ -32,25 +31,25 @@ def log10_tail(counts: Ints, mean: Floats) -> Floats:
 
 
 def is_chance(log10: Floats, tests: int) -> NDArray[np.bool_]:
-    """May these be chance, as the rarest of so many?"""
+    """Return which counts could be random, after Bonferroni correction over `tests`."""
     chance: NDArray[np.bool_] = log10 + np.log10(max(tests, 1)) > np.log10(FAMILY_WISE)
     return chance
 
 
 def background(counts: Ints, exposure: Floats, least: float | Floats) -> float:
-    """How often the links of a fabric err, without those that stand out: less than half of them change nothing.
+    """Return the error rate of a fabric without its outliers, robust up to half of the links being outliers.
 
-    It starts from the better half and takes in, time and again, all that may be chance beside those within.
+    Start with the better half of the links, and repeatedly add all that could be random at the rate of those inside.
     """
-    seen = np.flatnonzero(exposure > 0)
-    if not len(seen):
+    observed = np.flatnonzero(exposure > 0)
+    if not len(observed):
         return 0.0
-    counts, exposure, least = counts[seen], exposure[seen], np.broadcast_to(least, len(exposure))[seen]
-    inside = np.zeros(len(seen), bool)
-    inside[np.argsort(counts / exposure, kind="stable")[: (len(seen) + 1) // 2]] = True
+    counts, exposure, least = counts[observed], exposure[observed], np.broadcast_to(least, len(exposure))[observed]
+    inside = np.zeros(len(observed), bool)
+    inside[np.argsort(counts / exposure, kind="stable")[: (len(observed) + 1) // 2]] = True
     while True:
         rate = float(counts[inside].sum() / exposure[inside].sum())
-        more = inside | is_chance(log10_tail(counts, exposure * np.maximum(rate, least)), len(seen))
+        more = inside | is_chance(log10_tail(counts, exposure * np.maximum(rate, least)), len(observed))
         if np.array_equal(more, inside):
             return rate
         inside = more

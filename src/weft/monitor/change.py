@@ -1,18 +1,18 @@
-"""What happened between two readings: no gap invented, none hidden.
+"""The difference between two readings, with explicit unknowns.
 
     change = between(before, after)
-    change.delta[slot, Column.SYMBOL_ERROR]        where change.known says so
-    change.events                                  in words: who fell silent, was reset, moved to another cable
+    change.delta[slot, Column.SYMBOL_ERROR]        valid where change.known is true
+    change.events                                  ports that stopped answering, were reset, or moved to another cable
 
 A difference is known where both readings have the counter and the port is on the cable that it was on.
 
-    went back, all 64 bits       somebody has reset it: what it says now was counted since, maybe not all; `is_reset`
-    went back, 32 bits           gone round, if the line could carry what that makes, once; not known if more than once
-                                 would fit too; else reset
-    did not go back              the difference. A reset that was made up for since cannot be seen
-    another cable, or none before   not known: what it counted belongs to two cables
+    decreased, 64 bits           reset: the new value is a lower bound on the difference; `is_reset`
+    decreased, 32 bits           wrapped once, if the line rate allows one wrap and not two; unknown if it allows
+                                 two; else reset
+    did not decrease             the difference; a reset followed by larger counts cannot be detected
+    on another cable now         unknown: the counts belong to two cables
 
-Time is the monotonic clock's: whoever sets the time of day changes no interval.
+Intervals use the monotonic clock, so changes of the time of day have no effect.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WORD_BITS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """`kind` is stable: silent, answers, reset, wrapped, moved, new, gone."""
+    """An event of a port; `kind` is one of silent, answers, reset, wrapped, moved, new, gone."""
 
     kind: str
     port: str
@@ -42,22 +42,22 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Change:
-    """Rows are those of `ports`, the later reading's."""
+    """A change between two readings; rows are those of `ports`, from the later reading."""
 
     ports: Ports
     seconds: float
-    stamp_s: float  # when it ended, by the clock on the wall
-    delta: Counts  # [slot, Column], 0 where not known
+    stamp_s: float  # time of day at the end
+    delta: Counts  # [slot, Column], 0 where unknown
     known: Flags  # [slot, Column]
-    is_reset: Flags  # [slot]: a counter of it was reset, so it counted this or more
+    is_reset: Flags  # [slot]: a counter was reset, so its delta is a lower bound
     events: tuple[Event, ...]
 
 
 def between(before: Reading, after: Reading) -> Change:
-    """The change from one reading of a poller to a later one."""
+    """Return the change from one reading of a poller to a later one."""
     seconds = after.at_s - before.at_s
     if seconds < 0:
-        raise ConfigError(f"the later reading was made {-seconds:g} s before the earlier: give them in their order")
+        raise ConfigError(f"the second reading is {-seconds:g} s older than the first; give them in order of time")
     ports = after.ports
     rows = ports.rows_in(before.ports)
     was = before.ports
@@ -65,7 +65,7 @@ def between(before: Reading, after: Reading) -> Change:
     known = after.known & before.known[rows] & same[:, None]
     delta = np.where(known, after.counters - before.counters[rows], 0)
     back = delta < 0
-    wrapped, unsure = _went_round(ports, seconds, delta, back)
+    wrapped, unsure = _find_wraps(ports, seconds, delta, back)
     delta[wrapped] += _ROUND
     delta[unsure] = 0
     known &= ~unsure
@@ -75,7 +75,7 @@ def between(before: Reading, after: Reading) -> Change:
     events.cables(was, rows, same)
     events.silence(rows_with(after.known), rows_with(before.known)[rows] & (rows >= 0))
     events.steps(reset, wrapped, unsure)
-    events.gone(was, ports)
+    events.disappeared(was, ports)
     return Change(
         ports=ports,
         seconds=seconds,
@@ -87,10 +87,10 @@ def between(before: Reading, after: Reading) -> Change:
     )
 
 
-def _went_round(ports: Ports, seconds: float, delta: Counts, back: Flags) -> tuple[Flags, Flags]:
-    """Of those that went back: which have gone round once, and of which nobody can tell how often.
+def _find_wraps(ports: Ports, seconds: float, delta: Counts, back: Flags) -> tuple[Flags, Flags]:
+    """Return which counters wrapped exactly once, and which wrapped an unknown number of times.
 
-    No line carries more words than its rate, and neither packets nor ticks of waiting are more than words.
+    The line rate limits the words of an interval; packets and wait ticks are never more than words.
     """
     narrow = np.zeros_like(back)
     narrow[:, TRAFFIC] = ~ports.is_long[:, None]
@@ -113,34 +113,34 @@ class _Events:
         for slot in np.flatnonzero(~same & ports.is_cabled).tolist():
             row, far = int(rows[slot]), _far(ports, slot)
             if row >= 0 and was.is_cabled[row]:
-                self._add("moved", slot, f"is cabled to {far} now, no longer to {_far(was, row)}")
+                self._add("moved", slot, f"is now cabled to {far}, previously to {_far(was, row)}")
             else:
-                self._add("new", slot, f"is there now, cabled to {far}")
+                self._add("new", slot, f"is new, cabled to {far}")
 
     def silence(self, answers: Flags, answered: Flags) -> None:
         for slot in np.flatnonzero(answered & ~answers).tolist():
-            self._add("silent", slot, "no longer answers for its counters")
+            self._add("silent", slot, "stopped answering counter queries")
         for slot in np.flatnonzero(answers & ~answered & (self.ports.lid > 0)).tolist():
-            self._add("answers", slot, "answers for its counters, which it did not before")
+            self._add("answers", slot, "answers counter queries again")
 
     def steps(self, reset: Flags, wrapped: Flags, unsure: Flags) -> None:
-        for kind, which, text in (
-            ("reset", reset, "was reset: {} now say what was counted since"),
-            ("wrapped", wrapped, "{} went round"),
-            ("wrapped", unsure, "{} went round once or more often, nobody can tell"),
+        for kind, flags, text in (
+            ("reset", reset, "was reset: {} restarted from zero"),
+            ("wrapped", wrapped, "{} wrapped around"),
+            ("wrapped", unsure, "{} wrapped around an unknown number of times"),
         ):
-            for slot in np.flatnonzero(rows_with(which)).tolist():
-                names = ", ".join(Column(one).name.lower() for one in np.flatnonzero(which[slot]).tolist())
+            for slot in np.flatnonzero(rows_with(flags)).tolist():
+                names = ", ".join(Column(number).name.lower() for number in np.flatnonzero(flags[slot]).tolist())
                 self._add(kind, slot, text.format(names))
 
-    def gone(self, was: Ports, now: Ports) -> None:
-        """Ports of nodes that are no longer there; they have no row, so nothing is said of their counters."""
+    def disappeared(self, was: Ports, now: Ports) -> None:
+        """Add an event for each cabled port that has disappeared; it has no row in the change."""
         for slot in np.flatnonzero(was.is_cabled & (was.rows_in(now) < 0)).tolist():
-            self.found.append(Event(kind="gone", port=was.name(slot), text="is no longer to be found"))
+            self.found.append(Event(kind="gone", port=was.name(slot), text="has disappeared"))
 
 
 def _far(ports: Ports, slot: int) -> str:
-    """The other end, by name while it answers, else by GUID."""
+    """Return the other end by name if it answers, else by GUID."""
     if ports.peer[slot] >= 0:
         return ports.name(int(ports.peer[slot]))
     return f"port {ports.far_number[slot]} of node 0x{int(ports.far_guid[slot]):016x}"

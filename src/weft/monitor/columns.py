@@ -1,10 +1,9 @@
-"""Columns of a reading: of which field of which attribute each is.
+"""The columns of a reading, and the attribute fields that they come from.
 
     values, valid = read(PortCountersExtended, rows)      int64[row, field], bool[row, field]
-    columns_of(PortCountersExtended)                      and the columns that these fields are
+    columns_of(PortCountersExtended)                      the columns of these fields
 
-The standard lets counters stick at their largest value: what stands there has counted that far or farther, so it is
-not valid.
+By the standard, counters stop at their largest value, so a counter at that value is not valid.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Flags = NDArray[np.bool_]
 
 
 class Column(IntEnum):
-    """The first are those of `weft.fabric.counters.Counter`, by name and number."""
+    """The columns; the first are those of `weft.fabric.counters.Counter`, by name and number."""
 
     SYMBOL_ERROR = 0
     LINK_ERROR_RECOVERY = 1
@@ -69,7 +68,7 @@ class Column(IntEnum):
 
 
 C = Column
-_FIELDS = {  # where a field is not called as its column
+_FIELDS = {  # fields whose name differs from their column
     "symbol_error_counter": C.SYMBOL_ERROR,
     "link_error_recovery_counter": C.LINK_ERROR_RECOVERY,
     "link_downed_counter": C.LINK_DOWNED,
@@ -89,25 +88,25 @@ _FIELDS = {  # where a field is not called as its column
 TRAFFIC = slice(C.PORT_XMIT_DATA_WORDS, C.PORT_XMIT_WAIT)  # data and packets: 64 bits with PortCountersExtended
 CAUSES: dict[
     type[Format], tuple[Column, ...]
-] = {  # an attribute that tells causes, and the counters that these add up to
+] = {  # attributes with counts by cause, and the counters that are their sums
     PortRcvErrorDetails: (C.PORT_RCV_ERRORS, C.PORT_RCV_SWITCH_RELAY_ERRORS),
     PortXmitDiscardDetails: (C.PORT_XMIT_DISCARDS,),
 }
-PHYSICAL = (C.SYMBOL_ERROR, C.LINK_ERROR_RECOVERY, C.LINK_DOWNED, C.PORT_RCV_ERRORS)  # a cable may be behind these
+PHYSICAL = (C.SYMBOL_ERROR, C.LINK_ERROR_RECOVERY, C.LINK_DOWNED, C.PORT_RCV_ERRORS)  # possible effects of a bad cable
 
 
 @cache
 def columns_of(form: type[Format]) -> Counts:
-    return np.array([one for one, _ in _counters(form)], np.int64)
+    return np.array([number for number, _ in _counters(form)], np.int64)
 
 
 def rows_with(flags: Flags) -> Flags:
-    """[row] -> does any column of it have the flag?"""
+    """Return which rows have the flag in any column."""
     return np.asarray(flags.any(axis=1), np.bool_)
 
 
 def read(form: type[Format], rows: NDArray[np.uint8]) -> tuple[Counts, Flags]:
-    """The counters of rows of this attribute, in the order of `columns_of`."""
+    """Return the counters in rows of this attribute, in the order of `columns_of`, and which are valid."""
     fields = [field for _, field in _counters(form)]
     values = np.stack([column(rows, field) for field in fields], axis=1)
     most = np.array([min((1 << field.width) - 1, (1 << 63) - 1) for field in fields], np.uint64)
@@ -116,20 +115,20 @@ def read(form: type[Format], rows: NDArray[np.uint8]) -> tuple[Counts, Flags]:
 
 
 def read_fec(rows: NDArray[np.uint8], has_rs_fec: Flags) -> tuple[Counts, Flags]:
-    """FEC_CORRECTED and FEC_UNCORRECTED of rows of PortExtendedSpeedsCounters: of the port, or of its lanes."""
+    """Return FEC_CORRECTED and FEC_UNCORRECTED from rows of PortExtendedSpeedsCounters, summed over lanes if needed."""
     form = PortExtendedSpeedsCounters.fields
     values, valid = np.zeros((len(rows), 2), np.int64), np.ones((len(rows), 2), np.bool_)
     for i, kind in enumerate(("correctable", "uncorrectable")):
         lanes = form[f"fec_{kind}_block_ctr_lane"]
         of_lanes = rows[:, lanes.bit // 8 : (lanes.bit + lanes.width) // 8].copy().view(">u4").astype(np.int64)
         of_port = column(rows, form[f"port_fec_{kind}_block_ctr"]).astype(np.int64)[:, None]
-        for which, counts in ((has_rs_fec, of_port), (~has_rs_fec, of_lanes)):
-            values[which, i] = counts[which].sum(axis=1)
-            valid[which, i] = (counts[which] < (1 << 32) - 1).all(axis=1)
+        for ports, counts in ((has_rs_fec, of_port), (~has_rs_fec, of_lanes)):
+            values[ports, i] = counts[ports].sum(axis=1)
+            valid[ports, i] = (counts[ports] < (1 << 32) - 1).all(axis=1)
     return values, valid
 
 
 @cache
 def _counters(form: type[Format]) -> list[tuple[Column, Field[Any]]]:
-    members = _FIELDS | {name.lower(): one for name, one in Column.__members__.items()}
+    members = _FIELDS | {name.lower(): member for name, member in Column.__members__.items()}
     return [(members[name], field) for name, field in form.fields.items() if name in members]

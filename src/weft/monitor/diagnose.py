@@ -1,11 +1,12 @@
-"""Which cable is bad: suspects, the worst first, with evidence in words and what to do.
+"""Find faulty links: suspects, the worst first, with evidence in sentences and an action.
 
-    diagnosis = diagnose(changes)               changes of one poller, in their order
+    diagnosis = diagnose(changes)               changes of one poller, in order
     diagnosis.suspects[0].evidence              sentences with numbers
-    diagnosis.notes                             what else was seen, and why it is no fault
+    diagnosis.notes                             other observations that are not faults
 
-Causes are told from consequences: packets that were damaged elsewhere point to where that was, ports that wait to what
-they wait for, links that went down with a node to that node. Where very many links are bad at once it says so.
+Consequences are traced to their causes: packets that arrive marked as damaged to the link that damaged them, waiting
+ports to the port they wait for, links that went down with a node to that node. If very many links are bad at once, a
+note reports it.
 """
 
 from __future__ import annotations
@@ -27,10 +28,13 @@ from weft.monitor.thresholds import thresholds
 
 
 def diagnose(changes: Sequence[Change], *, looks: int = 1) -> Diagnosis:
-    """From one change or more; more is longer, and sees less. `looks`: it is one of so many, of which none may err."""
+    """Diagnose a fabric from its changes.
+
+    Longer observation detects lower error rates. `looks` is the number of diagnoses that share the false-alarm rate.
+    """
     well = health(changes)
     signs = look(well, looks)
-    links = sorted(suspects_of_links(signs), key=lambda one: -one.strength)
+    links = sorted(suspects_of_links(signs), key=lambda suspect: -suspect.strength)
     slow, explained = traffic_trouble.overloaded_receivers(well)
     down, links = _merge(suspects_down(well.ports), links)
     return Diagnosis(
@@ -51,43 +55,43 @@ def diagnose(changes: Sequence[Change], *, looks: int = 1) -> Diagnosis:
 
 
 def _merge(down: list[Down], links: list[Suspect]) -> tuple[list[Suspect], list[Suspect]]:
-    """Add what a link that is down counted before to its evidence; links of what is down are no suspects themselves."""
-    explained = {port for one in down for port in one.ports}
+    """Add earlier evidence to links that are down, and drop suspects that are explained by something that is down."""
+    explained = {port for item in down for port in item.ports}
     suspects = []
-    for one in down:
-        before = [line for link in links if one.ports & set(link.ends) for line in link.evidence]
-        more = before if one.suspect.kind == "link down" else []
-        suspects.append(replace(one.suspect, evidence=(*one.suspect.evidence, *more)))
+    for item in down:
+        before = [line for link in links if item.ports & set(link.ends) for line in link.evidence]
+        more = before if item.suspect.kind == "link down" else []
+        suspects.append(replace(item.suspect, evidence=(*item.suspect.evidence, *more)))
     return suspects, [link for link in links if not explained.intersection(link.ends)]
 
 
 def _whole_fabric(signs: Signs, suspects: int) -> list[str]:
-    """Is it the fabric, and no cable?"""
+    """Note problems of the whole fabric, which no single cable explains."""
     at_once, limit, links = thresholds().at_once, signs.limit, len(signs.well.links)
     most = max(at_once.least, at_once.limit * links)
     over = int((~is_chance(signs.published, signs.tests)).sum())
-    said = []
+    notes = []
     if signs.symbol_ber > limit.limit:
-        said.append(
-            f"The whole fabric errs: {signs.symbol_ber:.1e} of all bits, and {over:,} of {links:,} links are above the "
-            f"{limit.limit:g} of {limit.name}. That is no cable: look for what they share, a kind of cable, firmware, "
-            "heat. Suspects are those that are worse still."
+        notes.append(
+            f"The whole fabric has errors: {signs.symbol_ber:.1e} of all bits, and {over:,} of {links:,} links are "
+            f"above the {limit.limit:g} of {limit.name}. No single cable explains that: look for a common cause, such "
+            "as cable type, firmware or heat. Suspects are links that are significantly worse than the others."
         )
     if suspects > most:
-        said.append(
-            f"{suspects:,} of {links:,} links are bad at once; {at_once.name} takes away no more than {most:.0f}. Look "
-            "for what they share before you swap cables."
+        notes.append(
+            f"{suspects:,} of {links:,} links are bad at once; {at_once.name} isolates at most {most:.0f}. Look for a "
+            "common cause before you swap cables."
         )
-    return said
+    return notes
 
 
 def _restarts(signs: Signs) -> list[str]:
-    """Links that went down with a node: of a host that is started again its switch counts LinkDowned too."""
+    """Note links that went down with a node: when a host restarts, its switch counts LinkDowned too."""
     links = np.flatnonzero(signs.is_restart)
     if not len(links):
         return []
     return [
-        f"{evidence.number(len(links), 'link')} went down with a node that began anew or fell silent: "
-        f"{evidence.some_links(signs.well, links)}. A host that restarts looks so, also at its switch; with a bad "
-        "cable both ends go on counting."
+        f"{evidence.number(len(links), 'link')} went down with a node that restarted or stopped answering: "
+        f"{evidence.some_links(signs.well, links)}. A restarting host looks like that, also at its switch; with a "
+        "bad cable both ends keep counting."
     ]

@@ -1,9 +1,9 @@
-"""Suspects that are no matter of counters: cables, switches and hosts that are down, and GUIDs that are not unique.
+"""Suspects without counters: cables, switches and hosts that are down, and duplicate GUIDs.
 
-a switch does not answer, and a cable of it leads to a node that does    the switch, not each of its cables
-all adapters of a server are gone                                       the server
-else                                                                    the cable
-nodes that only a switch that is down leads to                          nothing: they are a consequence
+a switch does not answer, but a node at one of its cables does    the switch, not each of its cables
+all adapters of a server are missing                              the server
+other missing cables                                              the cable
+nodes behind a switch that is down                                none: they are a consequence
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _FEW = 3  # names in a sentence
 
 @dataclass(frozen=True, slots=True)
 class Down:
-    """A suspect, and the ports at cables that it explains."""
+    """A suspect that is down, and the ports of the cables that it explains."""
 
     suspect: Suspect
     ports: frozenset[str]
 
 
 def suspects_down(ports: Ports) -> list[Down]:
-    """Return what should be there and is not, and ports that are left out for their GUIDs."""
-    duplicates = [Down(_duplicate(one), frozenset()) for one in ports.duplicates]
-    left_out = {one.loser for one in ports.duplicates}
+    """Return suspects for missing cables, switches and hosts, and for ports with duplicate GUIDs."""
+    duplicates = [Down(_duplicate(duplicate), frozenset()) for duplicate in ports.duplicates]
+    left_out = {duplicate.loser for duplicate in ports.duplicates}
     missing = [
         cable
         for cable in missing_cables(ports)
@@ -58,40 +58,40 @@ def missing_cables(ports: Ports) -> list[Cable]:
 
 
 def _down(ports: Ports, missing: list[Cable]) -> Iterator[Down]:
-    here = set(ports.fabric.nodes.name)
+    present = set(ports.fabric.nodes.name)
     cables: dict[str, list[Cable]] = defaultdict(list)  # missing ones, by node that is gone
     for cable in missing:
-        for node in {node_of(end) for end in cable} - here:
+        for node in {node_of(end) for end in cable} - present:
             cables[node].append(cable)
     switches = [node for node in cables if node in ports.expected.switches]
     explained = {cable for node in switches for cable in cables[node]}
     for node in switches:
-        if any(node_of(end) in here for cable in cables[node] for end in cable):
-            yield Down(_switch(ports, node, cables[node], here), _ends(cables[node]))
-    for server, adapters in _servers(cables, here, explained).items():
+        if any(node_of(end) in present for cable in cables[node] for end in cable):
+            yield Down(_switch(ports, node, cables[node], present), _ends(cables[node]))
+    for server, adapters in _servers(cables, present, explained).items():
         lost = [cable for node in adapters for cable in cables[node]]
         explained.update(lost)
         yield Down(_server(server, lost), _ends(lost))
-    yield from (Down(_link(ports, cable, here), frozenset(cable)) for cable in missing if cable not in explained)
+    yield from (Down(_link(ports, cable, present), frozenset(cable)) for cable in missing if cable not in explained)
 
 
 def _ends(cables: list[Cable]) -> frozenset[str]:
     return frozenset(end for cable in cables for end in cable)
 
 
-def _servers(cables: dict[str, list[Cable]], here: set[str], explained: set[Cable]) -> dict[str, list[str]]:
-    """Return the servers of which two adapters or more are gone, and none is left."""
+def _servers(cables: dict[str, list[Cable]], present: set[str], explained: set[Cable]) -> dict[str, list[str]]:
+    """Return the servers that have lost all their adapters, two or more."""
     adapters: dict[str, list[str]] = defaultdict(list)
     for node, lost in cables.items():
         if "/" in node and not explained.intersection(lost):
             adapters[node_of(node)].append(node)
-    alive = {node_of(node) for node in here}
+    alive = {node_of(node) for node in present}
     return {server: nodes for server, nodes in adapters.items() if len(nodes) > 1 and server not in alive}
 
 
-def _switch(ports: Ports, switch: str, lost: list[Cable], here: set[str]) -> Suspect:
+def _switch(ports: Ports, switch: str, lost: list[Cable], present: set[str]) -> Suspect:
     far = [end for cable in lost for end in cable if node_of(end) != switch]
-    behind = [end for end in far if node_of(end) not in here and node_of(end) not in ports.expected.switches]
+    behind = [end for end in far if node_of(end) not in present and node_of(end) not in ports.expected.switches]
     evidence = [f"{switch} does not answer, and none of its {_count(len(lost), 'cable')} is up: {_some(far)}."]
     if behind:
         evidence.append(f"{_count(len(behind), 'host port')} behind it cannot be reached: {_some(behind)}.")
@@ -105,14 +105,14 @@ def _server(server: str, lost: list[Cable]) -> Suspect:
     return _suspect((server,), "host down", evidence, f"Check whether {server} is switched on.")
 
 
-def _link(ports: Ports, cable: Cable, here: set[str]) -> Suspect:
-    ends = sorted(cable, key=lambda end: (node_of(end) not in here, node_of(end) not in ports.expected.switches))
-    evidence = [_state(ports, end) if node_of(end) in here else f"{node_of(end)} does not answer." for end in ends]
-    gone = [node_of(end) for end in ends if node_of(end) not in here]
+def _link(ports: Ports, cable: Cable, present: set[str]) -> Suspect:
+    ends = sorted(cable, key=lambda end: (node_of(end) not in present, node_of(end) not in ports.expected.switches))
+    evidence = [_state(ports, end) if node_of(end) in present else f"{node_of(end)} does not answer." for end in ends]
+    absent = [node_of(end) for end in ends if node_of(end) not in present]
     action = f"Plug the cable of {ends[0]} to {ends[1]} in again, or replace it."
-    if gone:
-        action = f"Check whether {gone[0]} is switched on; else plug the cable of {ends[0]} in again, or replace it."
-    elif any("Disabled" in one for one in evidence):
+    if absent:
+        action = f"Check whether {absent[0]} is switched on; else plug the cable of {ends[0]} in again, or replace it."
+    elif any("Disabled" in sentence for sentence in evidence):
         action = "Enable the port again (ibportstate LID PORT enable) unless it was disabled on purpose."
     return _suspect(tuple(ends), "link down", evidence, action)
 
@@ -139,8 +139,8 @@ def _suspect(ends: tuple[str, ...], kind: Kind, evidence: list[str], action: str
     return Suspect(ends=ends, kind=kind, confidence=_SURE, evidence=tuple(evidence), action=action)
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _some(names: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""The words of a diagnosis: short sentences with numbers, units, limits and whose they are."""
+"""The evidence of a diagnosis in short sentences with numbers, units, limits and their sources."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from numpy.typing import NDArray
 
 from weft.monitor.columns import Column
 from weft.monitor.health import NONE, Health
-from weft.monitor.signs import Signs, wanted
+from weft.monitor.signs import Signs, supported_rate
 from weft.monitor.suspects import JobCost, Suspect
 from weft.monitor.thresholds import thresholds
 from weft.wire.port_info import LinkSpeed
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60.0, 3600.0, 86_400.0
-_MANY = 4  # intervals: a cable that errs evenly errs in more than one
-_BEYOND = 30  # decimal places that nobody needs
+_MANY = 4  # intervals from which errors in only one of them suggest a burst
+_BEYOND = 30  # largest exponent printed
 _FEW = 3  # names in a sentence
-FELT = 0.999  # of what a pair gets without the suspect: who has more feels nothing
+FELT = 0.999  # share of the undisturbed rate from which a job counts as unaffected
 
 
 def seconds_in_words(seconds: float) -> str:
-    """`20 s`, `10 min`, `2.1 h`."""
+    """Format a duration: `20 s`, `10 min`, `2.1 h`."""
     if seconds < 2 * _MINUTE_S:
         return f"{seconds:.3g} s"
     return f"{seconds / _MINUTE_S:.3g} min" if seconds < 2 * _HOUR_S else f"{seconds / _HOUR_S:.3g} h"
 
 
 def end_name(well: Health, slot: int, other: int) -> str:
-    """A port by its name; of one that does not answer, what the other end knew of it."""
+    """Return the name of a port, or the number and node GUID that the other end knows if it does not answer."""
     if slot != NONE:
         return well.ports.name(slot)
     return f"port {well.ports.far_number[other]} of node 0x{int(well.ports.far_guid[other]):016x}"
@@ -39,7 +39,7 @@ def link_name(well: Health, link: int) -> str:
 
 
 def some_links(well: Health, links: NDArray[np.intp]) -> str:
-    """The first few by name, and how many more."""
+    """Return the first few link names and the number of others."""
     names = ", ".join(link_name(well, link) for link in links[:_FEW].tolist())
     return f"{names} and {len(links) - _FEW:,} more" if len(links) > _FEW else names
 
@@ -48,36 +48,36 @@ def times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def number(count: int, one: str, many: str = "") -> str:
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+def number(count: int, singular: str, plural: str = "") -> str:
+    return f"{count:,} {singular if count == 1 else plural or f'{singular}s'}"
 
 
 def of_errors(signs: Signs, link: int) -> list[str]:
-    """Symbols and packets at both ends, the worse end first."""
-    well, said = signs.well, []
+    """Return sentences on symbol errors and damaged packets at both ends, the worse end first."""
+    well, sentences = signs.well, []
     near, far = worse_first(signs, link)
     for slot, other in ((near, far), (far, near)):
         if slot == NONE or not well.line_bits[slot]:
-            said.append(f"{end_name(well, slot, other)} does not tell its errors.")
+            sentences.append(f"{end_name(well, slot, other)} does not report its errors.")
         elif slot == near:
-            said.append(_of_symbols(signs, slot))
+            sentences.append(_of_symbols(signs, slot))
         else:
-            said.append(_of_other_end(signs, link, slot, near))
-    return [*said, *(line for slot in (near, far) if slot != NONE for line in _of_packets(well, slot))]
+            sentences.append(_of_other_end(signs, link, slot, near))
+    return [*sentences, *(line for slot in (near, far) if slot != NONE for line in _of_packets(well, slot))]
 
 
 def _of_other_end(signs: Signs, link: int, slot: int, near: int) -> str:
     name, errors = signs.well.ports.name(slot), int(signs.well.count(Column.SYMBOL_ERROR)[slot])
     if not signs.is_one_way[link]:
-        return f"{name}, the other end, counted {number(errors, 'error')}: both ways, as a bad cable errs."
+        return f"{name}, the other end, counted {number(errors, 'error')}: both directions, as with a bad cable."
     return (
-        f"{name}, the other end, counted {errors or 'none'}: one way only, so it is the transmitter of {name}, that "
-        f"direction of the cable, or the receiver of {signs.well.ports.name(near)}."
+        f"{name}, the other end, counted {errors or 'none'}: one direction only, so it is the transmitter of {name}, "
+        f"that direction of the cable, or the receiver of {signs.well.ports.name(near)}."
     )
 
 
 def worse_first(signs: Signs, link: int) -> tuple[int, int]:
-    """Slots of a link's ends."""
+    """Return the slots of a link's ends, the one with more errors first."""
     well = signs.well
     a, b = well.links.ends[link].tolist()
     at_a, at_b = (well.counts[end, Column.SYMBOL_ERROR] + well.damaged[end] for end in (a, b))
@@ -87,30 +87,30 @@ def worse_first(signs: Signs, link: int) -> tuple[int, int]:
 def _of_symbols(signs: Signs, slot: int) -> str:
     well, limit = signs.well, signs.limit
     errors = number(int(well.count(Column.SYMBOL_ERROR)[slot]), "symbol error")
-    others = f"{signs.symbol_ber:.1e}" if signs.symbol_ber else "none"
+    background = f"{signs.symbol_ber:.1e}" if signs.symbol_ber else "none"
     return (
         f"{well.ports.name(slot)} counted {errors} in {seconds_in_words(well.known_s[slot, Column.SYMBOL_ERROR])}, "
         f"{well.line_bits[slot]:.1e} bits: a bit error rate of {well.symbol_ber[slot]:.1e}. "
-        f"The rest of the fabric has {others}; {limit.name} allows {limit.limit:g}."
+        f"The rest of the fabric has {background}; {limit.name} allows {limit.limit:g}."
     )
 
 
 def _of_packets(well: Health, slot: int) -> list[str]:
-    said, name, damaged = [], well.ports.name(slot), int(well.damaged[slot])
+    sentences, name, damaged = [], well.ports.name(slot), int(well.damaged[slot])
     if well.changes >= _MANY and well.changes_with_errors[slot] == 1:
-        said.append(f"All errors of {name} came in one of {well.changes} intervals: it may have been one burst.")
+        sentences.append(f"All errors of {name} came in one of {well.changes} intervals: it may have been one burst.")
     if damaged:
         packets = int(well.count(Column.PORT_RCV_PKTS)[slot])
-        said.append(f"{number(damaged, 'packet')} of {packets:,} were damaged on their way into {name}.")
+        sentences.append(f"{number(damaged, 'packet')} of {packets:,} were damaged on their way into {name}.")
     beyond = int(well.count(Column.FEC_UNCORRECTED)[slot])
     if beyond:
         corrected = int(well.count(Column.FEC_CORRECTED)[slot])
-        told = f", beside {corrected:,} that it did" if well.known_s[slot, Column.FEC_CORRECTED] else ""
-        said.append(f"Error correction at {name} could not mend {number(beyond, 'block')}{told}.")
+        corrected_too = f" and corrected {corrected:,}" if well.known_s[slot, Column.FEC_CORRECTED] else ""
+        sentences.append(f"Error correction at {name} could not correct {number(beyond, 'block')}{corrected_too}.")
     recovered = int(well.count(Column.LINK_ERROR_RECOVERY)[slot])
     if recovered:
-        said.append(f"{name} lost the line {times(recovered)} and found it again (LinkErrorRecovery).")
-    return said
+        sentences.append(f"{name} lost the signal {times(recovered)} and recovered (LinkErrorRecovery).")
+    return sentences
 
 
 def of_flaps(signs: Signs, link: int) -> list[str]:
@@ -118,60 +118,60 @@ def of_flaps(signs: Signs, link: int) -> list[str]:
     between_switches = bool((ends != NONE).all() and well.is_switch[ends].all())
     limit = thresholds().flaps_of_cable if between_switches else thresholds().flaps_of_host
     usual = limit.limit * well.seconds / _DAY_S * len(well.links)
-    who = " and ".join(well.ports.name(slot) for slot in ends[well.link_known[link]].tolist())
+    counted_by = " and ".join(well.ports.name(slot) for slot in ends[well.link_known[link]].tolist())
     return [
-        f"The link went down {times(int(well.flaps[link]))} in {seconds_in_words(well.seconds)}, counted by {who}; "
-        f"neither end restarted. At the rate of {limit.name}, {limit.limit:g} a day, all {len(well.links):,} links "
-        f"together would do so {usual:.1g} times."
+        f"The link went down {times(int(well.flaps[link]))} in {seconds_in_words(well.seconds)}, counted by "
+        f"{counted_by}; neither end restarted. At the rate of {limit.name}, {limit.limit:g} a day, all "
+        f"{len(well.links):,} links together would do so {usual:.1g} times."
     ]
 
 
 def of_marked(well: Health) -> list[str]:
-    """Packets that were damaged elsewhere."""
+    """Return a sentence on packets that arrived marked as damaged."""
     marked = well.count(Column.PORT_RCV_REMOTE_PHYSICAL_ERRORS)
     if not marked.any():
         return []
     return [
-        f"{number(int((marked > 0).sum()), 'port')} received {int(marked.sum()):,} packets marked as damaged before "
+        f"{number(int((marked > 0).sum()), 'port')} received {int(marked.sum()):,} packets already marked as damaged "
         "(PortRcvRemotePhysicalErrors): a consequence."
     ]
 
 
 def of_width(signs: Signs, link: int) -> list[str]:
     ports, (a, b) = signs.well.ports, signs.well.links.ends[link].tolist()
-    lanes, speed = (int(one[link]) for one in wanted(signs.well))
+    lanes, speed = (int(values[link]) for values in supported_rate(signs.well))
     runs = f"{ports.width_active[a]}x{LinkSpeed.highest(int(ports.speed_active[a])).name}"
     could = f"{lanes}x{LinkSpeed.highest(speed).name}"
     return [
         f"It runs at {runs}, {ports.rate_gbit_s[a]:,.4g} Gbit/s; {ports.name(a)} and {ports.name(b)} both support "
-        f"{could}, and most links of this fabric that can run so."
+        f"{could}, and most such links of this fabric run at that rate."
     ]
 
 
 def of_chance(signs: Signs, link: int) -> str:
-    """How sure: over all tests."""
+    """Return a sentence on how likely the counts are by chance, over all tests."""
     places = signs.strength[link]
     if np.isinf(places):
-        return "This is no matter of chance: both ends say so."
+        return "This is certain: both ends report it."
     rare = (
         f"one healthy fabric of 1e{places:.0f}" if places < _BEYOND else f"less than one healthy fabric of 1e{_BEYOND}"
     )
-    return f"Chance shows such a link in {rare}; {signs.tests:,} counts were looked at."
+    return f"Chance produces such a link in {rare}; {signs.tests:,} counts were tested."
 
 
 def concerns(suspect: Suspect) -> list[str]:
-    """Whom it concerns, if that was looked for."""
+    """Return sentences on the affected jobs and tenants, if the impact was computed."""
     if suspect.impact is None:
         return []
-    said = [_cost(job, " while it is down" if suspect.kind == "flapping" else "") for job in suspect.impact.jobs]
+    sentences = [_cost(job, " while it is down" if suspect.kind == "flapping" else "") for job in suspect.impact.jobs]
     tenants = ", ".join(suspect.impact.tenants)
-    return [*said, f"Tenants whose packets come by, by their P_Keys: {tenants}."] if tenants else said
+    return [*sentences, f"Tenants with packets on this link, by P_Key: {tenants}."] if tenants else sentences
 
 
 def _cost(job: JobCost, when: str) -> str:
     if job.slowest > FELT * job.without_slowest:
-        return f"Job {job.name} sends by it, and loses less than {1 - FELT:.1%} (simulated)."
+        return f"Job {job.name} uses it and loses less than {1 - FELT:.1%} (simulated)."
     return (
-        f"Job {job.name} sends by it{when}: {job.gbit_s:,.0f} of {job.without_gbit_s:,.0f} Gbit/s, its slowest pair "
-        f"gets {job.slowest:.1%} of what it wants instead of {job.without_slowest:.1%} (simulated)."
+        f"Job {job.name} uses it{when}: {job.gbit_s:,.0f} instead of {job.without_gbit_s:,.0f} Gbit/s, slowest pair "
+        f"{job.slowest:.1%} instead of {job.without_slowest:.1%} of its demand (simulated)."
     )

@@ -1,9 +1,9 @@
-"""What a monitor knows, in the text that Prometheus reads.
+"""The state of a monitor in Prometheus text format.
 
     render(watch.latest, now_s=time.monotonic())        bytes, for `/metrics`
 
-A counter that is not known has no sample, and when the last reading is old, or a round failed, nothing of the fabric
-has any: a gap here is a gap there. `weft_monitor_up` says which it is. Who scrapes twice gets the same counters twice.
+An unknown counter has no sample. If the last reading is old or the last poll failed, the fabric has no samples at all,
+so gaps are visible in Prometheus; `weft_monitor_up` is 0 then. Scraping twice between polls returns the same counters.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ _BITS = 8
 
 
 def render(latest: Latest, *, now_s: float, more: Iterable[Family] = ()) -> bytes:
-    """All metrics; `more` are those of who serves them, its tenants say."""
-    told = [text(_monitor(latest, now_s)), text(more)]
+    """Return all metrics; `more` are metrics of the caller, such as tenants."""
+    parts = [text(_monitor(latest, now_s)), text(more)]
     if latest.reading is not None and latest.is_fresh(now_s):
-        told += [text((*_poll(latest, latest.reading), *_manager(latest), *_suspects(latest)))]
-        told += [_of_reading(latest.reading)]
-    return "".join(told).encode()
+        parts += [text((*_poll(latest, latest.reading), *_manager(latest), *_suspects(latest)))]
+        parts += [_of_reading(latest.reading)]
+    return "".join(parts).encode()
 
 
 def _monitor(latest: Latest, now_s: float) -> list[Family]:
-    age = _one(latest.age_s(now_s)) if latest.reading is not None else []
+    age = _sample(latest.age_s(now_s)) if latest.reading is not None else []
     up, events = latest.is_fresh(now_s), sorted(latest.events.items())
     return [
-        Family("weft_monitor_up", "Whether the last poll brought counters, and not long ago.", "gauge", _one(up)),
-        Family("weft_monitor_polls_total", "Polls that brought counters.", "counter", _one(latest.polls)),
-        Family("weft_monitor_failures_total", "Polls that brought none.", "counter", _one(latest.failures)),
-        Family("weft_monitor_reading_age_seconds", "Of the last counters.", "gauge", age),
+        Family("weft_monitor_up", "1 if the last poll succeeded and is recent.", "gauge", _sample(up)),
+        Family("weft_monitor_polls_total", "Successful polls.", "counter", _sample(latest.polls)),
+        Family("weft_monitor_failures_total", "Failed polls.", "counter", _sample(latest.failures)),
+        Family("weft_monitor_reading_age_seconds", "Age of the last reading.", "gauge", age),
         Family(
             "weft_monitor_events_total",
-            "What happened to counters between polls.",
+            "Events between polls, by kind.",
             "counter",
             [(labels(kind=kind), count) for kind, count in events],
         ),
@@ -56,40 +56,45 @@ def _poll(latest: Latest, reading: Reading) -> list[Family]:
     known = reading.known.any(axis=1)
     silent = int((reading.ports.is_polled & ~known).sum())
     down = len(missing_cables(reading.ports))
-    clock = "On the fabric's clock, at the last poll: a lab's may be faster than ours."
+    clock = "The fabric's clock at the last poll; the clock of a lab may run faster."
     return [
-        Family("weft_monitor_clock_seconds_total", clock, "counter", _one(reading.at_s)),
-        Family("weft_monitor_poll_seconds", "How long the last poll took.", "gauge", _one(latest.poll_s)),
-        Family("weft_monitor_ports", "Ports whose counters were read.", "gauge", _one(int(known.sum()))),
-        Family("weft_links_down", "Cables that a plan or an earlier poll has, and are not up.", "gauge", _one(down)),
-        Family("weft_monitor_silent_ports", "Ports that were asked and did not answer.", "gauge", _one(silent)),
+        Family("weft_monitor_clock_seconds_total", clock, "counter", _sample(reading.at_s)),
+        Family("weft_monitor_poll_seconds", "Duration of the last poll.", "gauge", _sample(latest.poll_s)),
+        Family("weft_monitor_ports", "Ports whose counters were read.", "gauge", _sample(int(known.sum()))),
+        Family("weft_links_down", "Cables of the plan or of earlier polls that are not up.", "gauge", _sample(down)),
+        Family("weft_monitor_silent_ports", "Ports that did not answer the last poll.", "gauge", _sample(silent)),
     ]
 
 
-def _one(value: float) -> list[tuple[str, float]]:
+def _sample(value: float) -> list[tuple[str, float]]:
     return [("", int(value) if isinstance(value, bool) else value)]
 
 
 def _manager(latest: Latest) -> list[Family]:
-    found = latest.manager
-    if found is None:
-        return [Family("weft_sm_up", "Whether the subnet's master answers.", "gauge", _one(False))]
-    who = labels(guid=_guid(found.guid), node=found.node, lid=found.lid, priority=found.priority)
+    manager = latest.manager
+    if manager is None:
+        return [Family("weft_sm_up", "1 if the master subnet manager answers.", "gauge", _sample(False))]
+    master = labels(guid=_guid(manager.guid), node=manager.node, lid=manager.lid, priority=manager.priority)
     return [
-        Family("weft_sm_up", "Whether the subnet's master answers.", "gauge", _one(True)),
-        Family("weft_sm_info", "The subnet's master; its state: 3 is Master.", "gauge", [(who, found.state)]),
-        Family("weft_sm_activity_total", "SMInfo:ActCount of the master.", "counter", _one(found.activity)),
+        Family("weft_sm_up", "1 if the master subnet manager answers.", "gauge", _sample(True)),
+        Family(
+            "weft_sm_info", "The master subnet manager and its state: 3 is Master.", "gauge", [(master, manager.state)]
+        ),
+        Family("weft_sm_activity_total", "SMInfo:ActCount of the master.", "counter", _sample(manager.activity)),
     ]
 
 
 def _suspects(latest: Latest) -> list[Family]:
     if latest.diagnosis is None:
         return []
-    found = latest.diagnosis.suspects
-    rows = {labels(port=one.ends[0], peer="".join(one.ends[1:]), kind=one.kind): one.confidence for one in found}
+    suspects = latest.diagnosis.suspects
+    rows = {
+        labels(port=suspect.ends[0], peer="".join(suspect.ends[1:]), kind=suspect.kind): suspect.confidence
+        for suspect in suspects
+    }
     return [
-        Family("weft_suspects", "Links and hosts that a diagnosis suspects.", "gauge", _one(len(found))),
-        Family("weft_suspect_confidence", "How sure it is of each, from 0 to 1.", "gauge", [*rows.items()]),
+        Family("weft_suspects", "Suspects of the diagnosis.", "gauge", _sample(len(suspects))),
+        Family("weft_suspect_confidence", "Confidence in each suspect, from 0 to 1.", "gauge", [*rows.items()]),
     ]
 
 
@@ -98,31 +103,31 @@ def _suspects(latest: Latest) -> list[Family]:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Ports of one kind of device, and how their samples begin."""
+    """A group of ports of one kind of device, with their metric prefix and labels."""
 
     prefix: str
-    what: str
+    noun: str
     slots: NDArray[np.intp]
     labels: list[str]
 
 
 @lru_cache(maxsize=1)
 def _of_reading(reading: Reading) -> str:
-    """Once for each reading, however often it is scraped."""
+    """Render a reading; cached, so that repeated scrapes cost nothing."""
     kinds = _groups(reading.ports)
-    told = [_port_counters(reading, group, PORT_METRICS) for group in kinds]
+    parts = [_port_counters(reading, group, PORT_METRICS) for group in kinds]
     both = _Group(
         "weft_port_",
         "InfiniBand port",
-        np.concatenate([one.slots for one in kinds]),
-        [label for one in kinds for label in one.labels],
+        np.concatenate([group.slots for group in kinds]),
+        [label for group in kinds for label in group.labels],
     )
-    told.append(_port_counters(reading, both, WEFT_METRICS))
-    return "".join(told) + _facts(reading.ports)
+    parts.append(_port_counters(reading, both, WEFT_METRICS))
+    return "".join(parts) + _facts(reading.ports)
 
 
 def _port_counters(reading: Reading, group: _Group, metrics: Iterable[PortMetric]) -> str:
-    told = []
+    lines = []
     for metric in metrics:
         name = group.prefix + metric.name
         known = reading.known[group.slots, metric.column].tolist()
@@ -133,16 +138,16 @@ def _port_counters(reading: Reading, group: _Group, metrics: Iterable[PortMetric
             if is_known
         ]
         if rows:
-            told.append(f"# HELP {name} {group.what} {metric.of}\n# TYPE {name} counter\n")
-            told += rows
-    return "".join(told)
+            lines.append(f"# HELP {name} {group.noun} {metric.of}\n# TYPE {name} counter\n")
+            lines += rows
+    return "".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
-    """What samples say of ports, [slot] each: for a large fabric every one that is made twice is felt."""
+class _PortText:
+    """The label texts of ports, [slot] each, computed once because large fabrics have many."""
 
-    guid: list[str]  # as ibnetdiscover prints it, and so infiniband_exporter: of a switch its own, of others the port's
+    guid: list[str]  # as in ibnetdiscover and infiniband_exporter: node GUID of switches, port GUID of others
     description: list[str]
     name: list[str]
     kind: list[str]
@@ -151,17 +156,17 @@ class _Words:
 
 
 @lru_cache(maxsize=1)
-def _words(ports: Ports) -> _Words:
+def _port_text(ports: Ports) -> _PortText:
     fabric, node = ports.fabric, ports.fabric.ports.node.tolist()
     is_switch = _is_switch(ports)
     guids = np.where(is_switch, fabric.nodes.guid[fabric.ports.node], fabric.ports.guid).tolist()
-    names, descriptions = ([escaped(one) for one in of] for of in (fabric.nodes.name, fabric.nodes.description))
+    names, descriptions = ([escaped(index) for index in of] for of in (fabric.nodes.name, fabric.nodes.description))
     numbers = ports.number.tolist()
-    return _Words(
+    return _PortText(
         guid=[_guid(guid) for guid in guids],
-        description=[descriptions[one] for one in node],
-        name=[f"{names[one]}/{number}" for one, number in zip(node, numbers, strict=True)],
-        kind=["SW" if one else "CA" for one in is_switch.tolist()],
+        description=[descriptions[index] for index in node],
+        name=[f"{names[index]}/{number}" for index, number in zip(node, numbers, strict=True)],
+        kind=["SW" if index else "CA" for index in is_switch.tolist()],
         number=numbers,
         lid=ports.lid.tolist(),
     )
@@ -169,13 +174,13 @@ def _words(ports: Ports) -> _Words:
 
 @lru_cache(maxsize=1)
 def _groups(ports: Ports) -> tuple[_Group, _Group]:
-    """Switches, and all others."""
-    words, is_switch = _words(ports), _is_switch(ports)
+    """Return the groups of switch ports and of all other ports."""
+    words, is_switch = _port_text(ports), _is_switch(ports)
 
-    def group(prefix: str, what: str, which: NDArray[np.bool_]) -> _Group:
-        slots = np.flatnonzero(which & ports.is_polled)
-        made = [f'{{guid="{words.guid[slot]}",port="{words.number[slot]}"}}' for slot in slots.tolist()]
-        return _Group(prefix, what, slots, made)
+    def group(prefix: str, noun: str, selected: NDArray[np.bool_]) -> _Group:
+        slots = np.flatnonzero(selected & ports.is_polled)
+        port_labels = [f'{{guid="{words.guid[slot]}",port="{words.number[slot]}"}}' for slot in slots.tolist()]
+        return _Group(prefix, noun, slots, port_labels)
 
     return (
         group("infiniband_switch_port_", "InfiniBand switch port", is_switch),
@@ -185,23 +190,25 @@ def _groups(ports: Ports) -> tuple[_Group, _Group]:
 
 @lru_cache(maxsize=1)
 def _facts(ports: Ports) -> str:
-    """What changes with the cabling only."""
+    """Render the metrics that change only with the cabling."""
     switches, adapters = _groups(ports)
-    words, bytes_s = _words(ports), (ports.rate_gbit_s * 1e9 / _BITS).tolist()
+    words, bytes_s = _port_text(ports), (ports.rate_gbit_s * 1e9 / _BITS).tolist()
     of_adapters = {f'{{guid="{words.guid[slot]}"}}': bytes_s[slot] for slot in adapters.slots.tolist()}
     rows = [*_rows(switches), *_rows(adapters)]
     named = [(f'{label[:-1]},name="{words.name[slot]}"}}', 1) for label, slot in rows]
-    rate = "Of one direction."
+    rate = "Rate of one direction."
     return text(
         [
             _gauge(bytes_s, "infiniband_switch_port_rate_bytes_per_second", rate, _rows(switches)),
             Family("infiniband_hca_rate_bytes_per_second", rate, "gauge", [*of_adapters.items()]),
             *_infos(ports, "switch", switches),
             *_infos(ports, "hca", adapters),
-            Family("weft_port_info", "What weft calls a port.", "gauge", named),
-            _gauge(ports.state.tolist(), "weft_port_state", "1 Down, 2 Init, 3 Armed, 4 Active.", rows),
+            Family("weft_port_info", "The port's name in weft.", "gauge", named),
+            _gauge(
+                ports.state.tolist(), "weft_port_state", "State of the port: 1 Down, 2 Init, 3 Armed, 4 Active.", rows
+            ),
             _gauge(ports.width_active.tolist(), "weft_port_width_lanes", "Lanes in use.", rows),
-            _gauge(ports.width_supported.tolist(), "weft_port_width_supported_lanes", "Lanes that it has.", rows),
+            _gauge(ports.width_supported.tolist(), "weft_port_width_supported_lanes", "Lanes supported.", rows),
         ]
     )
 
@@ -215,8 +222,8 @@ def _gauge(values: Sequence[float], name: str, help_: str, rows: list[tuple[str,
 
 
 def _infos(ports: Ports, kind: str, group: _Group) -> list[Family]:
-    """Of devices, and of what is at the other end of their cables."""
-    words, peer = _words(ports), ports.peer.tolist()
+    """Return info metrics of devices and of the ports at the other end of their cables."""
+    words, peer = _port_text(ports), ports.peer.tolist()
     devices, ends = {}, []
     for label, slot in _rows(group):
         own, far = f'{kind}="{words.description[slot]}"', peer[slot]
@@ -234,7 +241,7 @@ def _infos(ports: Ports, kind: str, group: _Group) -> list[Family]:
 
 
 def _is_switch(ports: Ports) -> NDArray[np.bool_]:
-    """[slot]"""
+    """Return which slots belong to a switch."""
     return np.asarray(ports.fabric.nodes.kind == NodeKind.SWITCH)[ports.fabric.ports.node]
 
 

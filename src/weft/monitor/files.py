@@ -1,4 +1,4 @@
-"""Files for Prometheus and Grafana that come with weft: `weft monitor --rules` and `--dashboard` print them."""
+"""The files for Prometheus and Grafana that `weft monitor --rules` and `--dashboard` print."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
-"""How each port did over some changes: counts, for how long they are known, and the rates that follow.
+"""The health of ports over several changes: counts, the time they are known for, and rates.
 
     well = health(changes)
-    well.symbol_ber[slot]       symbol errors for each bit on the line, idle or not: what a cable does
-    well.effective_ber[slot]    packets damaged on this link for each bit of packets received: what a job feels
-    well.wait_share[slot]       part of the time in which it had something to send and no credits
-    well.flaps[link]            how often the link went down, as both ends count it
+    well.symbol_ber[slot]       symbol errors per bit on the line, idle or not: the quality of the cable
+    well.effective_ber[slot]    packets damaged on this link per bit received: the effect on jobs
+    well.wait_share[slot]       share of the time with data to send and no credits
+    well.flaps[link]            how often the link went down, by both ends
 
-Rows are those of the last change. What a port counted on another cable is left out; what is not known adds neither
-counts nor time.
+Rows are those of the last change. Counts on another cable are left out; unknown counts add neither counts nor time.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _WORD_BITS = 32
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Links:
-    """Every cable that is there or was: [link] -> slot of either end; `b` is NONE where nobody answers there."""
+    """The present and earlier cables: [link] -> slots of both ends; `b` is NONE if that end does not answer."""
 
     a: Slots
     b: Slots
@@ -45,32 +44,34 @@ class Links:
 
     @cached_property
     def ends(self) -> Slots:
-        """[link, end]"""
+        """The slots of both ends: [link, end]."""
         return np.stack((self.a, self.b), axis=1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Health:
+    """The health of the ports and links of a fabric."""
+
     ports: Ports
     seconds: float  # from the first reading to the last
     counts: Counts  # [slot, Column]
-    known_s: Floats  # [slot, Column]: how long it is known
-    is_reset: Flags  # [slot]: its counters began anew
+    known_s: Floats  # [slot, Column]: the time that the counts cover
+    is_reset: Flags  # [slot]: its counters were reset
     links: Links
-    changes: int  # that it is made of
-    changes_with_errors: Counts  # [slot]: in how many of them it counted symbol errors
-    errors_before: Counts  # [slot]: symbol errors on the cable that it had before, if it had another
+    changes: int  # number of changes
+    changes_with_errors: Counts  # [slot]: number of changes with symbol errors
+    errors_before: Counts  # [slot]: symbol errors on the previous cable
     bits_before: Floats
 
     @cached_property
     def is_switch(self) -> Flags:
-        """[slot]"""
+        """The slots of switches: [slot]."""
         fabric = self.ports.fabric
         switch: Flags = fabric.nodes.kind[fabric.ports.node] == NodeKind.SWITCH
         return switch
 
     def at_ends(self, values: NDArray[Any]) -> NDArray[Any]:
-        """[slot] -> [link, end]; 0 where nobody answers."""
+        """Return values of slots as [link, end]; 0 for ends that do not answer."""
         return np.where(self.links.ends >= 0, values[self.links.ends], 0)
 
     def count(self, column: Column) -> Counts:
@@ -78,20 +79,20 @@ class Health:
 
     @cached_property
     def line_bits(self) -> Floats:
-        """[slot] that came in on the line while its symbol errors are known."""
+        """The bits received on the line, idle or not, while symbol errors are known: [slot]."""
         return self.ports.rate_gbit_s * 1e9 * self.known_s[:, Column.SYMBOL_ERROR]
 
     @cached_property
     def data_bits(self) -> Floats:
-        """[slot] of packets that came in while damaged ones were counted."""
+        """The bits of packets received while damaged packets are known: [slot]."""
         known = self.known_s[:, Column.PORT_RCV_ERRORS] > 0
         return np.where(known, self.count(Column.PORT_RCV_DATA_WORDS) * float(_WORD_BITS), 0.0)
 
     @cached_property
     def damaged(self) -> Counts:
-        """[slot] -> packets damaged on their way into this port; malformed ones and overruns are no cable's doing."""
-        others = self.count(Column.MALFORMED) + self.count(Column.BUFFER_OVERRUN)
-        return np.maximum(self.count(Column.PORT_RCV_ERRORS) - others, 0)
+        """The packets damaged on their way into a port, without malformed ones and overruns: [slot]."""
+        not_by_cable = self.count(Column.MALFORMED) + self.count(Column.BUFFER_OVERRUN)
+        return np.maximum(self.count(Column.PORT_RCV_ERRORS) - not_by_cable, 0)
 
     @cached_property
     def symbol_ber(self) -> Floats:
@@ -103,7 +104,7 @@ class Health:
 
     @cached_property
     def load(self) -> Floats:
-        """[slot] -> part of its line rate that it sends; at most 1, though times of readings are not exact."""
+        """The share of the line rate in use for sending, at most 1: [slot]."""
         can_send = self.ports.rate_gbit_s * 1e9 * self.known_s[:, Column.PORT_XMIT_DATA_WORDS]
         return np.minimum(_ratio(self.count(Column.PORT_XMIT_DATA_WORDS) * float(_WORD_BITS), can_send), 1.0)
 
@@ -114,15 +115,16 @@ class Health:
 
     @cached_property
     def link_known(self) -> Flags:
-        """[link, end] -> does this end tell how often the link went down?"""
+        """The ends that know how often the link went down: [link, end]."""
         known: Flags = (self.links.ends >= 0) & (self.known_s[self.links.ends, Column.LINK_DOWNED] > 0)
         return known
 
     @cached_property
     def flaps(self) -> Counts:
-        """[link] -> the fewer of what its ends count, since a port that is switched off goes down at the other alone.
+        """The number of times that a link went down: [link].
 
-        Of an end that began anew nothing is known, and then the other counts.
+        It is the smaller count of both ends, because disabling a port counts only at the other end. After a restart of
+        one end, only the other end counts.
         """
         downs = self.count(Column.LINK_DOWNED)[self.links.ends]
         fewest = np.where(self.link_known, downs, np.iinfo(np.int64).max).min(axis=1)
@@ -130,21 +132,21 @@ class Health:
 
     @cached_property
     def asymmetry(self) -> Floats:
-        """[link] -> the greater part of the link's symbol errors at one end: 0.5 both ways alike, 1 one way."""
+        """The share of a link's symbol errors at the worse end, from 0.5 (symmetric) to 1 (one direction): [link]."""
         errors = self.at_ends(self.count(Column.SYMBOL_ERROR))
         return _ratio(errors.max(axis=1), errors.sum(axis=1).astype(np.float64))
 
 
 def _ratio(above: NDArray[Any], below: Floats) -> Floats:
-    """0 where there is nothing to divide by."""
+    """Divide, with 0 where the divisor is 0."""
     ratio: Floats = np.divide(above, below, out=np.zeros(len(below)), where=below > 0)
     return ratio
 
 
 def health(changes: Sequence[Change]) -> Health:
-    """Over all of these, in their order; ConfigError if there is none."""
+    """Return the health over changes in order; raise ConfigError if there are none."""
     if not changes:
-        raise ConfigError("nothing is known from one reading, counts may be old: poll at least twice")
+        raise ConfigError("one reading is not enough, since its counts may be old; poll at least twice")
     ports = changes[-1].ports
     counts = np.zeros((len(ports), len(Column)), np.int64)
     known_s = np.zeros((len(ports), len(Column)))
@@ -178,13 +180,13 @@ def health(changes: Sequence[Change]) -> Health:
 
 
 def links_of(ports: Ports) -> Links:
-    """Also those that are down at the moment, by what their ports were cabled to last."""
+    """Return all links, including those that are down, by the last known cabling of their ports."""
     fabric = ports.fabric
     node = {guid: index for index, guid in enumerate(fabric.nodes.guid.tolist())}
-    found: dict[tuple[int, int], None] = {}
+    pairs: dict[tuple[int, int], None] = {}
     for slot in np.flatnonzero(ports.is_cabled).tolist():
         far = node.get(int(ports.far_guid[slot]), NONE)
         other = int(fabric.first_port[far]) + int(ports.far_number[slot]) if far >= 0 else NONE
-        found[(slot, other) if other == NONE else (min(slot, other), max(slot, other))] = None
-    ends = np.array([*found], np.int64).reshape(-1, 2)
+        pairs[(slot, other) if other == NONE else (min(slot, other), max(slot, other))] = None
+    ends = np.array([*pairs], np.int64).reshape(-1, 2)
     return Links(a=ends[:, 0], b=ends[:, 1])

@@ -1,14 +1,13 @@
-"""The last readings, in a small file: for pictures of the last hours. Prometheus keeps years.
+"""The recent readings in a small SQLite file, for charts of the last day. Prometheus keeps longer histories.
 
     history = History(path, most=600)
     history.add(reading, time.monotonic())
     t, per_second = history.series("leaf1/5", Column.PORT_XMIT_DATA_WORDS, seconds=600)
 
-Of `most` readings half are the newest; a quarter are every eighth of those before, and a quarter every 64th of those
-before that: 600 of every 10 s are 50 minutes, 3 hours and a day. A rate is that of `between`: not a number where either
-end is not known, from zero after a reset, and never across a restart of this machine, whose clock begins anew. Times
-are the newest reading's time of day, and back from it by the monotonic clock: whoever sets the clock moves the picture,
-and tears nothing.
+Of `most` readings, half are the newest, a quarter are every eighth of the earlier ones, and a quarter every 64th of
+those before: 600 readings at 10 s cover 50 minutes, 3 hours and a day. A rate is NaN if either end is unknown or this
+machine restarted in between; after a reset it counts from zero. Times count back from the newest reading's time of day
+by the monotonic clock, so setting the clock shifts a chart without gaps.
 """
 
 from __future__ import annotations
@@ -42,31 +41,31 @@ create table if not exists counts (reading integer, kind text, packed blob, prim
 
 
 class History:
-    """A ring in SQLite; `path` may be `:memory:`. Threads may share it."""
+    """A bounded history in SQLite; `path` may be `:memory:`. It is thread-safe."""
 
     def __init__(self, path: Path | str, *, most: int = 600) -> None:
         self.path, self._most, self._boot = path, most, _boot()
         self._lock = threading.Lock()
-        with self._in_words():
+        with self._config_errors():
             self._file = sqlite3.connect(path, check_same_thread=False)
             self._file.executescript(_SCHEMA)
 
     def add(self, reading: Reading, read_s: float) -> None:
-        """`read_s`: when, on the monotonic clock of this machine; rates are by the fabric's."""
-        shown = np.where(reading.known, reading.counters, _UNKNOWN)
-        with self._lock, self._in_words(), self._file:
+        """Add a reading. `read_s` is its time on this machine's monotonic clock; rates use the fabric's clock."""
+        counters = np.where(reading.known, reading.counters, _UNKNOWN)
+        with self._lock, self._config_errors(), self._file:
             layout = self._layout(_names(reading.ports))
-            made = self._file.execute(
+            cursor = self._file.execute(
                 "insert into reading (boot, read_s, at_s, stamp_s, layout) values (?, ?, ?, ?, ?)",
                 (self._boot, read_s, reading.at_s, reading.stamp_s, layout),
             )
-            row = int(made.lastrowid or 0)
-            packed = ((row, one.name, zlib.compress(shown[:, one].tobytes(), 1)) for one in Column)
+            row = int(cursor.lastrowid or 0)
+            packed = ((row, column.name, zlib.compress(counters[:, column].tobytes(), 1)) for column in Column)
             self._file.executemany("insert into counts values (?, ?, ?)", packed)
             self._thin(row)
 
     def series(self, port: str, column: Column, seconds: float) -> tuple[Floats, Floats]:
-        """Ends of intervals, since 1970, and the rate in each, per second."""
+        """Return the ends of intervals (seconds since 1970) and the rate per second in each."""
         t, at_s, value, boot = self._values(port, column)
         rate = np.full(len(t), np.nan)
         if len(t) > 1:
@@ -78,7 +77,7 @@ class History:
         return t[recent], rate[recent]
 
     def values(self, port: str, column: Column, seconds: float) -> tuple[Floats, Floats]:
-        """Return the times of the readings, since 1970, and the count in each; NaN where it is not known."""
+        """Return the times of readings (seconds since 1970) and the count in each; NaN where unknown."""
         t, _, value, _ = self._values(port, column)
         recent = t >= t[-1] - seconds if len(t) else np.zeros(0, np.bool_)
         return t[recent], np.where(value == _UNKNOWN, np.nan, value)[recent]
@@ -88,12 +87,12 @@ class History:
             self._file.close()
 
     def _values(self, port: str, column: Column) -> tuple[Floats, Floats, NDArray[np.int64], NDArray[np.str_]]:
-        """Of every reading: its time of day, and on the fabric's clock; what the port said; the machine's start."""
+        """Return for every reading: time of day, fabric time, the port's count, and the boot id of this machine."""
         query = (
             "select r.boot, r.read_s, r.at_s, r.stamp_s, r.layout, c.packed from reading r "
             "join counts c on c.reading = r.id where c.kind = ? order by r.id"
         )
-        with self._lock, self._in_words():
+        with self._lock, self._config_errors():
             rows = self._file.execute(query, (column.name,)).fetchall()
             layouts = {key: json.loads(names) for key, names in self._file.execute("select id, names from layout")}
         place = {key: names.index(port) if port in names else _UNKNOWN for key, names in layouts.items()}
@@ -121,11 +120,11 @@ class History:
         self._file.execute("delete from layout where id not in (select layout from reading)")
 
     @contextmanager
-    def _in_words(self) -> Iterator[None]:
+    def _config_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
-            raise ConfigError(f"the monitor's history {self.path} cannot be used: {error}") from None
+            raise ConfigError(f"cannot use the monitor's history {self.path}: {error}") from None
 
 
 _NONE = np.zeros(0, np.str_), np.zeros(0), np.zeros(0), np.zeros(0)
@@ -141,7 +140,7 @@ def _names(ports: Ports) -> str:
 
 
 def _boot() -> str:
-    """Which start of this machine the monotonic clock counts from."""
+    """Return the boot id of this machine: the monotonic clock restarts with it."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return ""

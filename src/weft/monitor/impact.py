@@ -1,12 +1,12 @@
-"""Whom a suspect concerns: jobs and tenants that send by its link, by the forwarding tables, and what it costs jobs.
+"""The impact of a suspect: jobs and tenants with packets on its link, by the forwarding tables, and the cost for jobs.
 
     fabric = read_routed(carrier)
-    diagnosis = add_impact(diagnosis, fabric, read_jobs(fabric, told))
+    diagnosis = add_impact(diagnosis, fabric, read_jobs(fabric, descriptions))
 
-`fabric` is the subnet with its tables as MADs tell them; names are those of the diagnosis. Costs are simulated by
-`sim.steady`: the rates of the jobs with the link as it is, and with a good one; of a link that goes down, while it is
-down and nobody has routed round it. A tenant is whoever shares a P_Key that is not the default one: it is concerned
-if a packet between two of its hosts can come by.
+`fabric` is the subnet with the tables read by MADs, and has the names of the diagnosis. Costs are simulated with
+`sim.steady`: rates of the jobs with the link as it is, and with a good link; for a flapping link, while it is down and
+before rerouting. A tenant is a set of hosts that share a P_Key other than the default; it is affected if a packet
+between two of its hosts can cross the link.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from weft.sm.pkey.table_upload import read_pkeys
 from weft.sm.sender import Sender
 from weft.sm.ucast.forwarding import read_forwarding
 
-_MOST_SUSPECTS = 10  # that are weighed: more are looked at when these are mended
-_MOST_PAIRS = 1 << 16  # of a tenant: one that comes by is enough
-_BASE = 0x7FFF  # of a P_Key, without the bit for full members
+_MOST_SUSPECTS = 10  # for which the impact is computed
+_MOST_PAIRS = 1 << 16  # sampled pairs of hosts of a tenant
+_BASE = 0x7FFF  # P_Key without the membership bit
 Slots = NDArray[np.int64]
 
 
 def read_routed(carrier: Carrier) -> Fabric:
-    """What hangs together with the carrier's port, its forwarding tables and P_Keys; lanes are not asked for."""
+    """Read the subnet of the carrier's port with its forwarding tables and P_Keys, but no virtual lanes."""
     view, sender = make_view(walk(carrier)), Sender(carrier)
     known, tables = carried_over(None, view), view.fabric.tables
     tables.port_info[:] = view.port_info
@@ -52,32 +52,34 @@ def read_routed(carrier: Carrier) -> Fabric:
     return view.fabric
 
 
-def read_jobs(fabric: Fabric, told: Sequence[Mapping[str, Any]]) -> list[Job]:
-    """Return a lab's jobs (name, pattern, hosts, and Gbit/s that they want) without hosts that are down."""
+def read_jobs(fabric: Fabric, descriptions: Sequence[Mapping[str, Any]]) -> list[Job]:
+    """Return a lab's jobs (name, pattern, hosts, demand in Gbit/s) without hosts that are down."""
     jobs, wanted_gbit_s = [], []
-    for one in told:
-        hosts = [_port(fabric, host) for host in one["hosts"] if host in fabric]
+    for description in descriptions:
+        hosts = [_port(fabric, host) for host in description["hosts"] if host in fabric]
         if len(hosts) > 1:
-            jobs.append(Job(name=one["name"], pattern=one["pattern"], hosts=np.array(hosts, np.int64)))
-            wanted_gbit_s.append(one["wanted_gbit_s"] * len(hosts) / len(one["hosts"]))
+            jobs.append(Job(name=description["name"], pattern=description["pattern"], hosts=np.array(hosts, np.int64)))
+            wanted_gbit_s.append(description["wanted_gbit_s"] * len(hosts) / len(description["hosts"]))
     most = settle(fabric, jobs).job_wanted_gbit_s.tolist() if jobs else []
-    shares = (wanted / full for wanted, full in zip(wanted_gbit_s, most, strict=True))
+    shares = (demand / full for demand, full in zip(wanted_gbit_s, most, strict=True))
     return [replace(job, share=min(share, 1.0)) for job, share in zip(jobs, shares, strict=True)]
 
 
 def _port(fabric: Fabric, name: str) -> int:
-    thing = fabric[name]
-    return thing.port(1).slot if isinstance(thing, Node) else fabric.find_port(name).slot
+    node = fabric[name]
+    return node.port(1).slot if isinstance(node, Node) else fabric.find_port(name).slot
 
 
 def add_impact(diagnosis: Diagnosis, fabric: Fabric, jobs: Sequence[Job] = ()) -> Diagnosis:
-    """The same, and of the first suspects whom they concern."""
-    weighed = [replace(one, impact=_weigh(fabric, one, jobs)) for one in diagnosis.suspects[:_MOST_SUSPECTS]]
+    """Return the diagnosis with the impact of its first suspects."""
+    weighed = [
+        replace(suspect, impact=_weigh(fabric, suspect, jobs)) for suspect in diagnosis.suspects[:_MOST_SUSPECTS]
+    ]
     return replace(diagnosis, suspects=(*weighed, *diagnosis.suspects[_MOST_SUSPECTS:]))
 
 
 def _weigh(fabric: Fabric, suspect: Suspect, jobs: Sequence[Job]) -> Impact | None:
-    if suspect.kind in ("link down", "duplicate GUID"):  # nothing is routed over it any more
+    if suspect.kind in ("link down", "duplicate GUID"):  # no route uses it
         return None
     ends = [fabric.find_port(end).slot for end in suspect.ends if end in fabric and len(suspect.ends) > 1]
     if len(ends) < 2:
@@ -91,9 +93,9 @@ def _weigh(fabric: Fabric, suspect: Suspect, jobs: Sequence[Job]) -> Impact | No
 def _costs(fabric: Fabric, suspect: Suspect, jobs: Sequence[Job]) -> tuple[JobCost, ...]:
     if not jobs:
         return ()
-    as_seen, mended = _ill_and_good(fabric, suspect)
+    as_seen, repaired = _with_and_without_fault(fabric, suspect)
     slow = {} if suspect.takes is None else {fabric.find_port(suspect.ends[0]).slot: suspect.takes}
-    ill, good = settle(as_seen, jobs, Ills(takes=slow)), settle(mended, jobs)
+    ill, good = settle(as_seen, jobs, Ills(takes=slow)), settle(repaired, jobs)
     columns = (ill.job_gbit_s, good.job_gbit_s, ill.job_slowest, good.job_slowest)
     return tuple(
         JobCost(name=job.name, gbit_s=have, without_gbit_s=would, slowest=slowest, without_slowest=best)
@@ -101,8 +103,8 @@ def _costs(fabric: Fabric, suspect: Suspect, jobs: Sequence[Job]) -> tuple[JobCo
     )
 
 
-def _ill_and_good(fabric: Fabric, suspect: Suspect) -> tuple[Fabric, Fabric]:
-    """As it was seen, and as it would be: no errors, and as wide and fast as both ends support."""
+def _with_and_without_fault(fabric: Fabric, suspect: Suspect) -> tuple[Fabric, Fabric]:
+    """Return the fabric as observed, and with a good link: no errors, at the rate that both ends support."""
     end, (ber, of_other) = suspect.ends[0], suspect.symbol_ber
     link = fabric.ports.link[fabric.find_port(end).slot]
     if suspect.kind == "flapping":
@@ -131,20 +133,20 @@ def _tenants(fabric: Fabric, by: Slots) -> Iterator[str]:
 
 
 def _leads_to(fabric: Fabric, hosts: Slots, by: Slots) -> NDArray[np.bool_]:
-    """[host] -> would one of these ports, at its own node, be the way there?"""
-    tables, node, found = fabric.tables, fabric.ports.node[by], np.zeros(len(hosts), bool)
+    """Return which hosts are reached through one of these ports, by the table of the port's own node."""
+    tables, node, leads = fabric.tables, fabric.ports.node[by], np.zeros(len(hosts), bool)
     for slot, row in zip(by.tolist(), tables.switch_row[node].tolist(), strict=True):
-        found |= (tables.lft[row, tables.lid[hosts]] == fabric.ports.number[slot]) if row >= 0 else hosts != slot
-    return found
+        leads |= (tables.lft[row, tables.lid[hosts]] == fabric.ports.number[slot]) if row >= 0 else hosts != slot
+    return leads
 
 
 def crosses(fabric: Fabric, pairs: Slots, by: Slots) -> NDArray[np.bool_]:
-    """[pair] -> does a packet from the first port to the second leave by one of these slots?"""
+    """Return for which pairs of ports a packet from the first to the second leaves by one of these slots."""
     tables, ports = fabric.tables, fabric.ports
-    out, lid, found = pairs[:, 0].copy(), tables.lid[pairs[:, 1]], np.zeros(len(pairs), bool)
+    out, lid, crossing = pairs[:, 0].copy(), tables.lid[pairs[:, 1]], np.zeros(len(pairs), bool)
     going = np.arange(len(pairs))
     for _ in range(MOST_HOPS):
-        found[going] |= np.isin(out[going], by)
+        crossing[going] |= np.isin(out[going], by)
         node = ports.node[ports.peer[out[going]]]
         on = (ports.peer[out[going]] >= 0) & (tables.switch_row[node] >= 0)
         going, node = going[on], node[on]
@@ -153,4 +155,4 @@ def crosses(fabric: Fabric, pairs: Slots, by: Slots) -> NDArray[np.bool_]:
         going, out[going[on]] = going[on], fabric.first_port[node[on]] + number[on]
         if not len(going):
             break
-    return found
+    return crossing

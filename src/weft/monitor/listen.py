@@ -1,7 +1,7 @@
-"""The door for Prometheus: `/metrics` of a monitor over HTTP, and nothing else.
+"""An HTTP server with the `/metrics` of a monitor, for Prometheus.
 
-with Listener("127.0.0.1:9315", lambda: render(watch.latest, now_s=time.monotonic())) as door:
-    print(door.url)
+with Listener("127.0.0.1:9315", lambda: render(watch.latest, now_s=time.monotonic())) as listener:
+    print(listener.url)
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Self
 from weft.errors import ConfigError
 from weft.monitor.exporter import CONTENT_TYPE
 
-_IDLE_S = 15  # a client that says nothing more is let go
+_IDLE_S = 15  # after which an idle connection is closed
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -31,7 +31,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/":
             self._answer(200, "text/plain; charset=utf-8", b"weft monitor: the counters are at /metrics\n")
         else:
-            self._answer(404, "text/plain; charset=utf-8", b"there is only /metrics here\n")
+            self._answer(404, "text/plain; charset=utf-8", b"not found; the metrics are at /metrics\n")
 
     do_HEAD = do_GET  # noqa: N815
 
@@ -44,18 +44,18 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *words: object) -> None:  # noqa: A002
-        """Of every scrape: nobody wants to read that."""
+        """Suppress per-request logging."""
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away in the middle is no news."""
+        """Ignore clients that disconnect early."""
 
 
 class Listener:
-    """Listens when it is made; serves as a context."""
+    """An HTTP listener: it binds when created, and serves while used as a context manager."""
 
     def __init__(self, where: str, metrics: Callable[[], bytes]) -> None:
         host, port = parse_address(where)
@@ -64,9 +64,11 @@ class Listener:
         try:
             self._server = kind((host, port), handler)
         except OSError as error:
-            raise ConfigError(f"cannot listen at {where}: {error.strerror}; --listen names another place") from None
-        shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{self._server.server_address[1]}/metrics"
+            raise ConfigError(
+                f"cannot listen at {where}: {error.strerror}; give another address with --listen"
+            ) from None
+        address = f"[{host}]" if ":" in host else host
+        self.url = f"http://{address}:{self._server.server_address[1]}/metrics"
         self._thread = threading.Thread(target=self._server.serve_forever, name="weft metrics", daemon=True)
 
     def __enter__(self) -> Self:
@@ -81,10 +83,10 @@ class Listener:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`127.0.0.1:9315`, `[::1]:9315`; port 0 is any that is free."""
+    """Parse `127.0.0.1:9315` or `[::1]:9315`; port 0 selects a free port."""
     host, colon, port = text.rpartition(":")
     if not (colon and host and port.isascii() and port.isdecimal() and int(port) < 1 << 16):
         raise ConfigError(
-            f"{text!r} is no place to listen at: give an address and a port, 127.0.0.1:9315 or [::1]:9315"
+            f"{text!r} is not an address; give --listen an address and a port, 127.0.0.1:9315 or [::1]:9315"
         )
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -1,4 +1,4 @@
-"""Who manages the subnet: the master that our port knows, as it says itself."""
+"""The master subnet manager of the port that the monitor uses, by its own SMInfo."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.wire.smp import SMInfo, Smp, SmpAttribute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manager:
-    """A subnet manager; `activity` counts on while it works."""
+    """A subnet manager; `activity` increases while it runs."""
 
     node: str
     guid: int
@@ -26,17 +26,17 @@ class Manager:
 
 
 def find_manager(carrier: Carrier, reading: Reading) -> Manager | None:
-    """The subnet's master; None if none answers."""
-    here = ask(carrier, directed_get(b"", SmpAttribute.PORT_INFO))
-    lid = PortInfo.master_sm_lid.get(here, DATA) if here else 0
-    asked = Smp.pack(method=Method.GET, attribute_id=SmpAttribute.SM_INFO)
-    answer = ask(carrier, asked, Address(lid)) if lid else None
+    """Return the master subnet manager; None if none answers."""
+    port_info = ask(carrier, directed_get(b"", SmpAttribute.PORT_INFO))
+    lid = PortInfo.master_sm_lid.get(port_info, DATA) if port_info else 0
+    request = Smp.pack(method=Method.GET, attribute_id=SmpAttribute.SM_INFO)
+    answer = ask(carrier, request, Address(lid)) if lid else None
     if answer is None or MadHeader.status.get(answer):
         return None
-    said = SMInfo.unpack(answer, DATA)
+    info = SMInfo.unpack(answer, DATA)
     ports = reading.ports
     slots = (ports.lid == lid).nonzero()[0]
     node = ports.fabric.nodes.name[ports.fabric.ports.node[slots[0]]] if len(slots) else ""
     return Manager(
-        node=node, guid=said.guid, lid=lid, priority=said.priority, state=int(said.sm_state), activity=said.act_count
+        node=node, guid=info.guid, lid=lid, priority=info.priority, state=int(info.sm_state), activity=info.act_count
     )

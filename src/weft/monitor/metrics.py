@@ -1,9 +1,9 @@
-"""What Prometheus calls the counters: the names and labels of infiniband_exporter, and weft's own.
+"""The names and labels of metrics: those of infiniband_exporter, and weft's own.
 
     infiniband_switch_port_symbol_error_total{guid="0x...",port="5"}      and infiniband_hca_... of adapters
-    weft_port_fec_corrected_blocks_total{guid="0x...",port="5"}           what that exporter does not know
+    weft_port_fec_corrected_blocks_total{guid="0x...",port="5"}           counters that exporter does not have
 
-Rules and dashboards that know its names work as they are. `weft_port_info` says what weft calls a port.
+Rules and dashboards for that exporter work unchanged. `weft_port_info` has weft's port names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ C = Column
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A metric: its samples are labels, `{guid="0x1"}` or nothing, and a value each."""
+    """A metric; each sample has labels, `{guid="0x1"}` or empty, and a value."""
 
     name: str
     help: str
@@ -35,7 +35,7 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class PortMetric:
-    """A counter of ports; `of` is what the standard calls it."""
+    """A counter of ports; `of` is its name in the standard."""
 
     column: Column
     name: str
@@ -43,7 +43,7 @@ class PortMetric:
     unit: int = 1
 
 
-PORT_METRICS = (  # behind infiniband_switch_port_ and infiniband_hca_port_
+PORT_METRICS = (  # with the prefixes infiniband_switch_port_ and infiniband_hca_port_
     PortMetric(C.PORT_XMIT_DATA_WORDS, "transmit_data_bytes_total", "PortXmitData", WORD_BYTES),
     PortMetric(C.PORT_RCV_DATA_WORDS, "receive_data_bytes_total", "PortRcvData", WORD_BYTES),
     PortMetric(C.PORT_XMIT_PKTS, "transmit_packets_total", "PortXmitPkts"),
@@ -73,11 +73,13 @@ PORT_METRICS = (  # behind infiniband_switch_port_ and infiniband_hca_port_
     PortMetric(C.LOCAL_PHYSICAL, "local_physical_errors_total", "PortLocalPhysicalErrors"),
     PortMetric(C.MALFORMED, "malformed_packet_errors_total", "PortMalformedPacketErrors"),
     PortMetric(C.BUFFER_OVERRUN, "buffer_overrun_errors_total", "PortBufferOverrunErrors"),
-    PortMetric(C.DLID_MAPPING, "dli_mapping_errors_total", "PortDLIDMappingErrors"),  # so it is spelt there
+    PortMetric(
+        C.DLID_MAPPING, "dli_mapping_errors_total", "PortDLIDMappingErrors"
+    ),  # spelled like this in infiniband_exporter
     PortMetric(C.VL_MAPPING, "vl_mapping_errors_total", "PortVLMappingErrors"),
     PortMetric(C.LOOPING, "looping_errors_total", "PortLoopingErrors"),
 )
-WEFT_METRICS = (  # behind weft_port_
+WEFT_METRICS = (  # with the prefix weft_port_
     PortMetric(C.INACTIVE_DISCARDS, "inactive_discards_total", "PortInactiveDiscards"),
     PortMetric(C.NEIGHBOR_MTU_DISCARDS, "neighbor_mtu_discards_total", "PortNeighborMTUDiscards"),
     PortMetric(C.LIFETIME_DISCARDS, "lifetime_discards_total", "PortSwLifetimeLimitDiscards"),
@@ -87,14 +89,14 @@ WEFT_METRICS = (  # behind weft_port_
 )
 
 
-def labels(**words: object) -> str:
-    """As a sample has them; backslashes, quotes and ends of lines are escaped."""
-    inside = ",".join(f'{name}="{escaped(str(word))}"' for name, word in words.items())
+def labels(**values: object) -> str:
+    """Format labels of a sample; backslashes, quotes and line ends are escaped."""
+    inside = ",".join(f'{name}="{escaped(str(value))}"' for name, value in values.items())
     return f"{{{inside}}}" if inside else ""
 
 
 def number(value: float) -> str:
-    """Whole numbers whole: a counter of 64 bits has more digits than a float shows."""
+    """Format a number; integers keep all digits, since a 64-bit counter has more than a float."""
     return str(value) if isinstance(value, int) else repr(float(value))
 
 

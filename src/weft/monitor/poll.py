@@ -1,16 +1,16 @@
-"""Read the counters of all ports of a fabric, over any carrier: many MADs under way, and few of them.
+"""Read the counters of all ports of a fabric over any carrier, with few MADs, many of them in flight.
 
     poller = Poller(carrier)
     before, after = poller.poll(), poller.poll()
-    between(before, after)                                 what happened meanwhile: see `change`
+    between(before, after)                                 the difference, see `change`
 
-    each poll     SwitchInfo and PortInfo of switches, and of ports not Active    has the cabling, or a LID?
-                  PortCountersExtended of every port with a cable                 PortCounters where there is no such
-    where needed  causes of errors and discards where those counters moved; FEC where a port ever had errors
-    on change     walk again: a link went down, came up or trained again, or a port falls silent
+    each poll     SwitchInfo and PortInfo of switches, and of ports not Active    to detect changed cabling or LIDs
+                  PortCountersExtended of every port with a cable                 else PortCounters
+    where needed  causes of errors and discards if those counters changed; FEC if a port ever had errors
+    on change     walk again: a link went down, came up or retrained, or a port stopped answering
 
-A counter that was not read is not known: `Reading.known` says so, and its value, 0, means nothing. Causes of what is
-zero are zero, and those of what has not moved are as they were: neither is asked for.
+A counter that was not read is unknown: `Reading.known` is false and its value, 0, has no meaning. Causes of zero counts
+are zero and causes of unchanged counts are unchanged, so neither is read.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from weft.wire.perf import (
 from weft.wire.port_info import PortInfo, PortState
 from weft.wire.smp import SmpAttribute, SwitchInfo
 
-_ATTRIBUTES = {one.form: one for one in PerfAttribute}
+_ATTRIBUTES = {attribute.form: attribute for attribute in PerfAttribute}
 _FEC = np.array([Column.FEC_CORRECTED, Column.FEC_UNCORRECTED])
 _TRIES = 5
-_SLOW_S = 1.0  # a reading that takes longer spans steps of a lab's clock however often it is made
+_SLOW_S = 1.0  # a slower reading always spans several steps of a lab's clock
 _LINK = [Column.LINK_DOWNED, Column.LINK_ERROR_RECOVERY]
 _ABILITIES = {  # ClassPortInfo: CapabilityMask, and CapabilityMask2 above it
     "is_long": PerfCapability.EXTENDED_WIDTH | PerfCapability.EXTENDED_WIDTH_NO_IETF,
@@ -60,18 +60,18 @@ _ABILITIES = {  # ClassPortInfo: CapabilityMask, and CapabilityMask2 above it
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Reading:
-    """All counters at one moment, as far as they were read."""
+    """A reading of all counters at one moment."""
 
-    at_s: float  # on the fabric's clock, which nobody sets: intervals are differences of this
-    stamp_s: float  # since 1970, by the clock on the wall, for people
+    at_s: float  # on the fabric's monotonic clock: intervals are differences of this
+    stamp_s: float  # time of day, since 1970
     ports: Ports
     counters: Counts  # [slot, Column]
     known: Flags  # [slot, Column]
-    oddities: tuple[str, ...]  # what the walk did not understand
+    oddities: tuple[str, ...]  # anomalies that the walk found
 
 
 class Poller:
-    """A monitor at one port of a fabric. `clock` goes on as its ports count, `wall` is the time of day.
+    """A poller at one port of a fabric. `clock` advances with the counters, `wall` is the time of day.
 
     `expected` is the planned cabling; cables that a poll has seen are expected from then on.
     """
@@ -91,11 +91,11 @@ class Poller:
         self._planned = self._expected = expected or Cabling()
         self._view: View | None = None
         self._ports: Ports | None = None
-        self._masks: dict[int, int] = {}  # GUID of a node -> what its performance agent can do
+        self._masks: dict[int, int] = {}  # node GUID -> capabilities of its performance agent
         self._last: Reading | None = None
 
     def poll(self) -> Reading:
-        """The counters now. SubnetError if nothing has a LID: a subnet manager gives them."""
+        """Read all counters; raise SubnetError if no node has a LID, which a subnet manager assigns."""
         if self._ports is None or self._has_changed(self._ports):
             self._walk()
         reading = self._read_at_one_time()
@@ -105,18 +105,18 @@ class Poller:
         self._last = reading
         return reading
 
-    # -- what is there ------------------------------------------------------------------------------------------------
+    # -- discovery ----------------------------------------------------------------------------------------------------
 
     def _walk(self) -> None:
         view = make_view(walk(self.carrier, timeout_ms=self._timeout_ms, retries=self._retries))
         names = view.fabric.nodes.name
         if len(names) == 1:
-            raise SubnetError(f"{names[0]} sees no other node: its cable is out, or what is behind it is off")
+            raise SubnetError(f"{names[0]} sees no other node; check its cable, and that the switch behind it is on")
         bare = ports_of(view, self._able(view))
         if not bare.is_polled.any():
             raise SubnetError(
-                f"none of {len(names):,} nodes has a LID, so nobody can be asked for counters: "
-                "run a subnet manager first, `weft sm` or OpenSM"
+                f"none of {len(names):,} nodes has a LID, so no counters can be read; run a subnet manager first, "
+                "`weft sm` or OpenSM"
             )
         self._expected = self._expect(cabling_of(view.fabric))
         self._view, self._ports = (
@@ -128,17 +128,17 @@ class Poller:
             ),
         )
 
-    def _expect(self, seen: Cabling) -> Cabling:
-        """Add what a walk saw to what should be there; ConfigError if a plan is one of another fabric."""
-        if self._expected.cables and not self._expected.nodes & seen.nodes:
+    def _expect(self, walked: Cabling) -> Cabling:
+        """Add the cabling of a walk to the expected cabling; raise ConfigError if the plan is of another fabric."""
+        if self._expected.cables and not self._expected.nodes & walked.nodes:
             raise ConfigError(
-                f"the plan is one of another fabric: it has {min(self._expected.nodes)}, this fabric has "
-                f"{min(seen.nodes)}, and no name is in both"
+                f"the plan is of another fabric: it has {min(self._expected.nodes)}, this fabric has "
+                f"{min(walked.nodes)}, and no name is in both"
             )
-        return self._expected.updated(seen)
+        return self._expected.updated(walked)
 
     def _able(self, view: View) -> dict[str, Flags]:
-        """By node, what its performance agent says of itself; a node is asked once."""
+        """Return the capabilities of each node's performance agent; each node is queried once."""
         nodes, bare = view.fabric.nodes, _lids(view)
         new = np.flatnonzero((bare > 0) & ~np.isin(nodes.guid, np.array([*self._masks], np.uint64)))
         rows, came = self._exchange(ClassPortInfo, bare[new], np.zeros(len(new), np.int64))
@@ -150,32 +150,32 @@ class Poller:
         return {name: mask & bit > 0 for name, bit in _ABILITIES.items()}
 
     def _has_changed(self, ports: Ports) -> bool:
-        """Do switches say that a port changed its state since the walk, has one that was not Active, or a LID?
+        """Return whether a port changed its state, or a switch its LID, since the walk.
 
-        A subnet manager takes the switch's note away when it has seen it; what comes up it makes Active. When it gives
-        LIDs anew switches have others too, and who asks an old one for counters is answered by somebody else.
+        A subnet manager clears PortStateChange of a switch, so ports that were not Active are read too. After it
+        reassigned LIDs, an old LID may belong to another node.
         """
         assert self._view is not None
         view, node = self._view, ports.fabric.ports.node
         switches = np.flatnonzero(view.is_switch)
         own = ports.number == 0
-        asked = np.flatnonzero(view.is_switch[node] & (own | (ports.state != PortState.ACTIVE)))
+        queried = np.flatnonzero(view.is_switch[node] & (own | (ports.state != PortState.ACTIVE)))
         smps = np.concatenate(
             (
                 directed(*view.to_nodes(switches), SmpAttribute.SWITCH_INFO),
-                directed(*view.to_nodes(node[asked]), SmpAttribute.PORT_INFO, ports.number[asked].astype(np.int64)),
+                directed(*view.to_nodes(node[queried]), SmpAttribute.PORT_INFO, ports.number[queried].astype(np.int64)),
             )
         )
         answers, came = self.carrier.exchange(smps, timeout_ms=self._timeout_ms, retries=self._retries)
         came &= statuses(answers) == 0
         infos, states = np.split(answers[:, DATA : 2 * DATA], [len(switches)])
         now, lid = (column(states, field).astype(np.int64) for field in (PortInfo.port_state, PortInfo.lid))
-        moved = (now != ports.state[asked]) | (own[asked] & (lid != ports.lid[asked]))
-        noted, before = (column(one, SwitchInfo.port_state_change) for one in (infos, view.switch_info[switches]))
+        moved = (now != ports.state[queried]) | (own[queried] & (lid != ports.lid[queried]))
+        noted, before = (column(rows, SwitchInfo.port_state_change) for rows in (infos, view.switch_info[switches]))
         return bool(not came.all() or (noted > before).any() or moved.any())
 
     def _is_odd(self, reading: Reading) -> bool:
-        """Did a port fall silent since the last reading, or a link go down or train again?"""
+        """Return whether a port stopped answering since the last reading, or a link went down or retrained."""
         last = self._last
         if last is None or last.ports is not reading.ports:
             return False
@@ -186,10 +186,10 @@ class Poller:
     # -- counters -----------------------------------------------------------------------------------------------------
 
     def _read_at_one_time(self) -> Reading:
-        """Read all counters, with the time that they are of.
+        """Read all counters and their time.
 
-        The clock and the counters of a lab advance together, in steps: a reading during which the clock stood still is
-        exact, and any other is made again right after the next step. Of a clock that runs on it is the middle.
+        The clock and the counters of a lab advance together in steps. A reading within one step is exact; otherwise it
+        is repeated right after the next step. With a continuous clock the time is the middle of the reading.
         """
         for _ in range(_TRIES):
             first_s, second_s, before_s = self.clock(), self.clock(), self.clock()
@@ -211,7 +211,7 @@ class Poller:
         )
 
     def _read(self) -> tuple[Counts, Flags]:
-        """Return counters and which of them are known, [slot, Column] each."""
+        """Return counters and flags for known ones, [slot, Column] each."""
         assert self._ports is not None
         ports = self._ports
         shape = len(ports), len(Column)
@@ -230,9 +230,9 @@ class Poller:
         sheet.counters[~sheet.known] = 0
         return sheet.counters, sheet.known
 
-    def _fill(self, sheet: _Sheet, form: type[Format], which: Flags) -> None:
-        """Ask these ports for an attribute; what an earlier one has told stays."""
-        slots = np.flatnonzero(which)
+    def _fill(self, sheet: _Sheet, form: type[Format], selected: Flags) -> None:
+        """Read an attribute of the selected ports; values from earlier attributes stay."""
+        slots = np.flatnonzero(selected)
         ports = sheet.ports
         rows, came = self._exchange(form, ports.lid[slots], ports.number[slots].astype(np.int64))
         if form is PortExtendedSpeedsCounters:
@@ -247,7 +247,7 @@ class Poller:
     def _exchange(
         self, form: type[Format], lids: NDArray[np.int64], ports: NDArray[np.int64]
     ) -> tuple[NDArray[np.uint8], Flags]:
-        """An attribute of ports: its bytes, and which were had."""
+        """Return the bytes of an attribute of ports, and which ports answered."""
         mads = pack_rows(
             PlainMad, len(lids), mgmt_class=MgmtClass.PERF, method=Method.GET, attribute_id=_ATTRIBUTES[form]
         )
@@ -259,14 +259,14 @@ class Poller:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sheet:
-    """A reading while it is made."""
+    """A reading in progress."""
 
     ports: Ports
     counters: Counts
     known: Flags
 
     def infer(self, form: type[Format], last: Reading | None) -> Flags:
-        """Enter causes that need no question: none where nothing was counted, as before where nothing came. Which?"""
+        """Fill in causes that need not be read (0 for zero counts, unchanged for unchanged ones); return those rows."""
         sums, columns = np.array(CAUSES[form]), columns_of(form)
         total, is_known = self.counters[:, sums], ~rows_with(~self.known[:, sums])
         none = is_known & ~rows_with(total > 0)
@@ -281,7 +281,7 @@ class _Sheet:
 
 
 def _lids(view: View) -> NDArray[np.int64]:
-    """[node] -> a LID by which it can be asked: of port 0 of a switch, of any port that is up of another; 0: none."""
+    """Return a LID for each node: of port 0 of a switch, of any port that is up of other nodes; 0 for none."""
     info, node = view.port_info, view.fabric.ports.node
     usable = view.is_switch[node] & (view.fabric.ports.number == 0)
     usable |= ~view.is_switch[node] & (view.state > PortState.DOWN)

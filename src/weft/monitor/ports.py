@@ -1,7 +1,7 @@
-"""The ports of a fabric as a walk saw them: what a reading's rows are.
+"""The ports of a fabric as found by a walk: the rows of a reading.
 
-Rows are the slots of `fabric`, port 0 of each node among them, as everywhere. A port keeps the cable that it had last:
-while that is down, or what is behind it is silent, `far_guid` and `far_number` still say which it is.
+Rows are the slots of `fabric`, including port 0 of each node. A port keeps its last cable: while the link is down or
+the other end does not answer, `far_guid` and `far_number` still identify the other end.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Ports:
-    """[slot] each. Widths in lanes; speeds as bits of `wire.port_info.LinkSpeed`, the active one as the fastest."""
+    """The ports, by slot. Widths are in lanes, speeds are bits of `wire.port_info.LinkSpeed`."""
 
     fabric: Fabric  # with names from NodeDescription
-    lid: Ints  # by which a port's counters are asked for; 0: none
+    lid: Ints  # to read the port's counters from; 0: none
     number: NDArray[np.int16]
-    peer: NDArray[np.int32]  # slot at the other end, -1 where none answers
-    far_guid: NDArray[np.uint64]  # node at the other end, now or before; 0 where there never was one
+    peer: NDArray[np.int32]  # slot at the other end, -1 if it does not answer
+    far_guid: NDArray[np.uint64]  # node at the other end, now or before; 0 if there never was one
     far_number: NDArray[np.int16]
-    rate_gbit_s: NDArray[np.float64]  # of one direction; 0 where nothing answers at the other end
+    rate_gbit_s: NDArray[np.float64]  # of one direction; 0 if the other end does not answer
     width_active: Ints
     width_supported: Ints
     speed_active: Ints
     speed_supported: Ints
     state: Ints  # PortState
     physical: Ints  # PortPhysicalState
-    is_long: Flags  # data and packets have 64 bits: PortCountersExtended
-    is_longest: Flags  # and so have errors and waits
+    is_long: Flags  # 64-bit data and packet counters: PortCountersExtended
+    is_longest: Flags  # 64-bit error and wait counters too
     has_wait: Flags
     has_qp1_dropped: Flags
-    has_fec: Flags  # counts what forward error correction does
+    has_fec: Flags  # has FEC counters
     has_rs_fec: Flags
-    expected: Cabling = field(default_factory=Cabling)  # cables that should be there
-    recabled: tuple[Cable, ...] = ()  # of a plan, but a port of each has another cable
+    expected: Cabling = field(default_factory=Cabling)  # expected cables
+    recabled: tuple[Cable, ...] = ()  # planned cables with a port that has another cable now
     duplicates: tuple[DuplicateGuid, ...] = ()
 
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ class Ports:
 
     @cached_property
     def is_cabled(self) -> Flags:
-        """Is there a cable, or was there one?"""
+        """The ports that have or had a cable."""
         cabled: Flags = self.far_guid > 0
         return cabled
 
@@ -69,7 +69,7 @@ class Ports:
         return self.is_cabled & (self.lid > 0)
 
     def rows_in(self, other: Ports) -> Ints:
-        """[slot] -> the same port there: of the node with that GUID, by its number; -1 where there is none."""
+        """Return the slot of each port in other ports, by node GUID and port number; -1 if it is not there."""
         if self is other:
             return np.arange(len(self))
         mine, theirs = self.fabric.nodes, other.fabric.nodes
@@ -81,20 +81,20 @@ class Ports:
         return np.where(is_there, other.fabric.first_port[node] + number, -1)
 
     def with_cables_of(self, before: Ports | None) -> Ports:
-        """Where nothing answers now, the cable that was there before."""
+        """Return the ports with their previous cable where the other end does not answer now."""
         if before is None:
             return self
         rows = self.rows_in(before)
-        kept = (self.far_guid == 0) & (rows >= 0)
+        lost = (self.far_guid == 0) & (rows >= 0)
         return replace(
             self,
-            far_guid=np.where(kept, before.far_guid[rows], self.far_guid),
-            far_number=np.where(kept, before.far_number[rows], self.far_number),
+            far_guid=np.where(lost, before.far_guid[rows], self.far_guid),
+            far_number=np.where(lost, before.far_number[rows], self.far_number),
         )
 
 
 def ports_of(view: View, able: dict[str, Flags]) -> Ports:
-    """From what was walked, and what the performance agent of each node can do: is_long and so on, by node."""
+    """Return the ports of a walk; `able` has the capabilities of performance agents, by node."""
     fabric, info = view.fabric, view.port_info
     node, peer = fabric.ports.node, fabric.ports.peer
     is_switch = fabric.nodes.kind[node] == NodeKind.SWITCH
@@ -115,7 +115,7 @@ def ports_of(view: View, able: dict[str, Flags]) -> Ports:
         speed_supported=_speeds(info, "supported"),
         state=_field(info, "port_state"),
         physical=_field(info, "port_physical_state"),
-        expected=Cabling(),  # that the poller knows, as the next
+        expected=Cabling(),  # set by the poller, like recabled
         recabled=(),
         duplicates=view.duplicates,
         has_fec=_field(info, "capability_mask")[own] & Capability.IS_EXTENDED_SPEEDS_SUPPORTED > 0,
@@ -133,7 +133,7 @@ def _speeds(info: NDArray[np.uint8], kind: str) -> Ints:
 
 
 def _most_lanes(widths: Ints) -> Ints:
-    """The widest of some, in lanes; 0 where none is said."""
+    """Return the largest width in lanes; 0 if none is set."""
     lanes = [np.where(widths & int(code), lanes, 0) for code, lanes in LANES.items()]
     most: Ints = np.max(lanes, axis=0)
     return most

@@ -1,6 +1,6 @@
-"""What stands out at links: errors, flaps, less width or speed than both ends can. Each with its chance.
+"""The signs of bad links: errors, flaps, and less width or speed than both ends support, with their probabilities.
 
-A link is looked at from both ends and as a whole: a bad cable errs both ways, half as often at each.
+A link is tested at each end and as a whole, because a bad cable may have half of its errors in each direction.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ _DAY_S = 86_400.0
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Signs:
-    """log10 of chances, [link] or [link, end]; 0 where nothing was counted or nothing is known."""
+    """The log10 of probabilities, [link] or [link, end]; 0 where counts are zero or unknown."""
 
     well: Health
-    tests: int  # how many counts were looked at, or will be
-    limit: Limit  # of the bit error rate
-    symbol_ber: float  # the fabric's own, without what stands out
+    tests: int  # number of tested counts, for Bonferroni correction
+    limit: Limit  # on the bit error rate
+    symbol_ber: float  # background of the fabric, without outliers
     symbols: Floats  # [link, end]
     packets: Floats  # [link, end]
     both_ways: Floats  # [link]: symbols at both ends together
     flaps: Floats  # [link]
-    is_restart: Flags  # [link]: it went down since a node at its end began anew, or fell silent
+    is_restart: Flags  # [link]: it went down with a node that restarted or stopped answering
     published: Floats  # [link]: symbols at both ends, against the published limit alone
     is_degraded: Flags  # [link]
 
     @cached_property
     def errs(self) -> Flags:
-        """[link, end] -> does it stand out by its errors?"""
+        """The ends with significant errors: [link, end]."""
         return ~is_chance(np.minimum(self.symbols, self.packets), self.tests)
 
     @cached_property
     def is_bad(self) -> Flags:
-        """[link] -> by errors, at one end or both together."""
+        """The links with significant errors, at one end or in sum: [link]."""
         bad: Flags = self.errs.any(axis=1) | ~is_chance(self.both_ways, self.tests)
         return bad
 
@@ -53,20 +53,20 @@ class Signs:
 
     @cached_property
     def is_one_way(self) -> Flags:
-        """[link] -> too uneven for a cable that errs alike both ways, where both ends tell."""
+        """The links with significantly more errors in one direction, if both ends are known: [link]."""
         errors, bits = (self.well.at_ends(of) for of in (self.well.count(Column.SYMBOL_ERROR), self.well.line_bits))
         one_way: Flags = (_uneven(errors) < FAMILY_WISE) & (bits > 0).all(axis=1)
         return one_way
 
     @cached_property
     def strength(self) -> Floats:
-        """[link] -> decimal places of how unlikely it is, over all tests; what both ends cannot help counts as most."""
+        """The -log10 of the probability over all tests; infinite for degraded links: [link]."""
         least = np.minimum.reduce((self.symbols.min(axis=1), self.packets.min(axis=1), self.both_ways, self.flaps))
         return np.where(self.is_degraded, np.inf, -least - np.log10(max(self.tests, 1)))
 
 
 def look(well: Health, looks: int = 1) -> Signs:
-    """`looks`: this is one of so many, and all counts of all of them are one family."""
+    """Test all counts. `looks` is the number of diagnoses that share the false-alarm rate."""
     limit = thresholds().ber_of(well.seconds)
     symbols, bits = well.at_ends(well.count(Column.SYMBOL_ERROR)), well.at_ends(well.line_bits)
     damaged, data_bits = well.at_ends(well.damaged), well.at_ends(well.data_bits)
@@ -100,13 +100,13 @@ def look(well: Health, looks: int = 1) -> Signs:
 
 
 def _faces_host(well: Health) -> Flags:
-    """[link] -> is an end of it no switch? What does not answer may be a host that is off."""
+    """Return the links with an end that is not a switch; an end that does not answer may be a host."""
     is_switch = well.is_switch[well.links.ends] & (well.links.ends >= 0)
     return np.asarray(~is_switch.all(axis=1), bool)
 
 
 def _flaps(well: Health) -> tuple[Counts, Flags]:
-    """[link] -> how often it went down; and whether a node that restarts explains it."""
+    """Return how often each link went down, and whether a restarting node explains it."""
     ends = well.links.ends
     anew = well.at_ends(well.is_reset).any(axis=1)
     went_down = well.at_ends(well.count(Column.LINK_DOWNED)).any(axis=1)
@@ -115,8 +115,8 @@ def _flaps(well: Health) -> tuple[Counts, Flags]:
     return np.where(restart, 0, well.flaps) if len(ends) else np.zeros(0, np.int64), restart
 
 
-def wanted(well: Health) -> tuple[Counts, Counts]:
-    """[link] -> lanes and speed (a bit of LinkSpeed) that both ends support."""
+def supported_rate(well: Health) -> tuple[Counts, Counts]:
+    """Return the lanes and speed (a bit of LinkSpeed) that both ends of each link support."""
     ports, ends = well.ports, well.links.ends
     lanes = ports.width_supported[ends].min(axis=1)
     common = np.bitwise_and.reduce(ports.speed_supported[ends], axis=1)
@@ -125,12 +125,12 @@ def wanted(well: Health) -> tuple[Counts, Counts]:
 
 
 def _degraded(well: Health) -> Flags:
-    """[link] -> below what both ends support, while most that could do as much do it: else somebody chose it so."""
+    """Return the links below the rate that both ends support, unless most such links are: then it is configured."""
     ports, ends = well.ports, well.links.ends
     up = (
         (ends >= 0).all(axis=1) & (ports.state[ends] > PortState.DOWN).all(axis=1) & (ports.peer[ends] >= 0).all(axis=1)
     )
-    lanes, speed = wanted(well)
+    lanes, speed = supported_rate(well)
     below = up & ((ports.width_active[ends[:, 0]] < lanes) | (ports.speed_active[ends[:, 0]] < speed))
     kinds, kind = np.unique(np.stack((lanes, speed)), axis=1, return_inverse=True)
     n = kinds.shape[1]
@@ -140,7 +140,7 @@ def _degraded(well: Health) -> Flags:
 
 
 def _uneven(errors: Counts) -> Floats:
-    """[link] -> at most this chance that two ends that err alike differ so much (Chernoff's bound, either way)."""
+    """Return an upper bound on the probability that ends with equal error rates differ so much (Chernoff)."""
     of = np.maximum(errors.sum(axis=1), 1).astype(np.float64)
     few = errors.min(axis=1) / of
     entropy = -few * np.log(np.maximum(few, 1e-300)) - (1 - few) * np.log(1 - few)  # few is at most a half

@@ -1,4 +1,4 @@
-"""What a diagnosis says: suspects with evidence in words, and what else was seen."""
+"""The result of a diagnosis: suspects with evidence, and notes."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCost:
-    """What a job has with the suspect, and would have without it: simulated, as far as `weft.sim.steady` goes."""
+    """The simulated rates of a job with and without the suspect, by `weft.sim.steady`."""
 
     name: str
     gbit_s: float
     without_gbit_s: float
-    slowest: float  # part of what it wants that its slowest pair gets: who waits for all, waits for that
+    slowest: float  # share of its demand that the slowest pair gets: collectives wait for that pair
     without_slowest: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Impact:
-    """Who sends by the suspect, by the forwarding tables; tenants by their P_Keys."""
+    """The jobs and tenants (by P_Key) whose routes cross the suspect."""
 
     jobs: tuple[JobCost, ...] = ()
     tenants: tuple[str, ...] = ()
@@ -42,21 +42,21 @@ class Impact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """`ends` are the ports of a cable, the worse one first; or the name of a switch or a server.
+    """A suspect. `ends` are the ports of a cable, the worse one first, or the name of a switch or server.
 
-    A port that does not answer is described by what the other end knew of it.
+    A port that does not answer is described by the node GUID and port number that the other end knows.
     """
 
     ends: tuple[str, ...]
     kind: Kind
-    confidence: float  # that it is no chance, over all that was looked at
+    confidence: float  # that it is not random, over all tests
     evidence: tuple[str, ...]
     action: str
-    symbol_ber: tuple[float, float] = (0.0, 0.0)  # of what each end receives
-    could_run: tuple[int, int] | None = None  # lanes and speed, a bit of LinkSpeed, if it runs at less
-    takes: float | None = None  # part of its line rate, of a receiver that takes less than comes
+    symbol_ber: tuple[float, float] = (0.0, 0.0)  # received at each end
+    could_run: tuple[int, int] | None = None  # supported lanes and speed (a bit of LinkSpeed) of a degraded link
+    takes: float | None = None  # share of its line rate that an overloaded receiver accepts
     impact: Impact | None = None
-    strength: float = field(default=0.0, compare=False)  # decimal places of how unlikely it is: the order of suspects
+    strength: float = field(default=0.0, compare=False)  # -log10 of the probability: the order of suspects
 
     @property
     def name(self) -> str:
@@ -65,23 +65,25 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """`suspects`, the first is the one to look at; `notes`: what explains other counts, or may be no fault."""
+    """A diagnosis: `suspects`, the most important first, and `notes` on other observations."""
 
     suspects: tuple[Suspect, ...]
     notes: tuple[str, ...]
     seconds: float
     stamp_s: float
-    ports: int  # that answered for their counters
+    ports: int  # with known counters
     links: int
     tests: int
-    symbol_ber: float  # of the fabric without what stands out
+    symbol_ber: float  # background of the fabric, without outliers
 
     @property
     def is_well(self) -> bool:
         return not self.suspects
 
     def report(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the diagnosis as `--json` prints it."""
         inner = ("strength", "could_run", "takes")
-        suspects = [{key: value for key, value in asdict(one).items() if key not in inner} for one in self.suspects]
+        suspects = [
+            {key: value for key, value in asdict(suspect).items() if key not in inner} for suspect in self.suspects
+        ]
         return asdict(self) | {"suspects": suspects}

@@ -1,4 +1,4 @@
-"""What others call bad, with their names: `thresholds.toml`, where the sources are."""
+"""Published limits, from `thresholds.toml`, which names their sources."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import msgspec
 
 
 class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A number, whose it is in a word or two, and where it stands."""
+    """A published limit with a short name and its source."""
 
     limit: float
     name: str
     source: str
-    seconds: float = 0.0  # from which length of observation on
+    seconds: float = 0.0  # shortest observation that it applies to
     least: int = 0
 
 
@@ -28,8 +28,8 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     at_once: Limit
 
     def ber_of(self, seconds: float) -> Limit:
-        """The strictest that so long an observation can hold a link to."""
-        return [one for one in self.symbol_ber if one.seconds <= seconds][-1]
+        """Return the strictest limit on the bit error rate that applies to an observation of this length."""
+        return [limit for limit in self.symbol_ber if limit.seconds <= seconds][-1]
 
 
 @cache

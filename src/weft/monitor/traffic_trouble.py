@@ -1,9 +1,9 @@
-"""What is wrong with traffic while all cables are good: receivers that are too slow, tables that lead nowhere.
+"""Traffic problems with good cables: slow receivers, and forwarding tables without a route.
 
-Ports that wait form a tree: each waits for a switch whose own ports wait, or are full. At its root is a full port,
-where many send to one or few, which is congestion and no fault; or a host that takes less than its cable brings.
-Packets that were damaged go on, marked, and every port behind counts them (PortRcvRemotePhysicalErrors): they point
-back to where nobody marked them before.
+Waiting ports form a tree: each waits for a switch whose own ports wait or are full. Its root is either a full port,
+where many senders meet (congestion, not a fault), or a host that accepts less than its cable delivers. Damaged packets
+are forwarded with a mark, and every port behind counts them (PortRcvRemotePhysicalErrors): the first node that sends
+marked packets without receiving any is the cause.
 """
 
 from __future__ import annotations
@@ -18,63 +18,63 @@ from weft.monitor.thresholds import thresholds
 
 _SURE = 0.99
 _FEW = 3  # names in a sentence
-_MOST_TREES = 10  # that are counted
+_MOST_TREES = 10  # for which waiting ports are counted
 
 
 def overloaded_receivers(well: Health) -> tuple[list[Suspect], Slots]:
-    """Hosts that leave the port before them waiting, though their cable is not full; and the ports that they hold."""
+    """Return hosts that make the port before them wait though their link is not full, and the ports held up by them."""
     limit, ports = thresholds().wait_share, well.ports
     faces_host = well.is_switch & (ports.peer >= 0) & ~well.is_switch[ports.peer]
     slow = np.flatnonzero(faces_host & (well.wait_share > limit.limit) & (well.load < 1 - limit.limit))
-    found: list[Suspect] = []
+    suspects: list[Suspect] = []
     for slot in sorted(slow.tolist(), key=lambda slot: -well.wait_share[slot]):
         name, host = ports.name(slot), ports.name(int(ports.peer[slot]))
-        taken = well.load[slot] * ports.rate_gbit_s[slot]
-        said = [
+        taken_gbit_s = well.load[slot] * ports.rate_gbit_s[slot]
+        sentences = [
             f"{name} had packets for {host} and no credits {well.wait_share[slot]:.0%} of the time "
             f"(PortXmitWait, ticks of 22 ns); {limit.name} warns at {limit.limit:.0%}.",
-            f"{host} took {taken:,.3g} of {ports.rate_gbit_s[slot]:,.4g} Gbit/s: its cable is not what is full.",
+            f"{host} took {taken_gbit_s:,.3g} of {ports.rate_gbit_s[slot]:,.4g} Gbit/s: its link is not full.",
         ]
-        held = waiting_for(well, np.array([slot])) if len(found) < _MOST_TREES else ()
+        held = waiting_for(well, np.array([slot])) if len(suspects) < _MOST_TREES else ()
         if len(held):
-            said.append(f"{evidence.number(len(held), 'port')} before it waited too: a consequence.")
-        found.append(
+            sentences.append(f"{evidence.number(len(held), 'port')} before it waited too: a consequence.")
+        suspects.append(
             Suspect(
                 ends=(host, name),
                 kind="overloaded receiver",
                 confidence=_SURE,
-                evidence=tuple(said),
-                action=f"See to the machine of {host}: PCIe width and speed, memory, busy processors. No cable is bad.",
+                evidence=tuple(sentences),
+                action=f"Check the machine of {host}: PCIe width and speed, memory, processor load. The cable is good.",
                 takes=float(well.load[slot]),
                 strength=float(well.wait_share[slot]),
             )
         )
-    return found, np.concatenate((slow, waiting_for(well, slow)))
+    return suspects, np.concatenate((slow, waiting_for(well, slow)))
 
 
 def waiting_for(well: Health, roots: Slots) -> Slots:
-    """Ports that wait, by way of others that do, for the nodes of these ports to send."""
+    """Return the ports that wait, directly or through other waiting ports, for the nodes of these ports."""
     waits, to = _waits(well)
     node = well.ports.fabric.ports.node
-    found, is_held = np.zeros(len(waits), bool), np.zeros(len(well.ports.fabric.nodes), bool)
+    suspects, is_held = np.zeros(len(waits), bool), np.zeros(len(well.ports.fabric.nodes), bool)
     is_held[node[roots]] = True
     while True:
-        more = waits & is_held[to] & ~found
+        more = waits & is_held[to] & ~suspects
         if not more.any():
-            return np.flatnonzero(found)
-        found |= more
+            return np.flatnonzero(suspects)
+        suspects |= more
         is_held[node[more]] = True
 
 
 def _waits(well: Health) -> tuple[Flags, Slots]:
-    """[slot] -> does it wait too long? And the node that it sends to."""
+    """Return the slots that wait too long, and the node that each sends to."""
     ports = well.ports
     waits = (well.wait_share > thresholds().wait_share.limit) & (ports.peer >= 0)
     return waits, ports.fabric.ports.node[ports.peer].astype(np.int64)
 
 
 def note_congestion(well: Health, explained: Slots) -> list[str]:
-    """Full ports that others wait for."""
+    """Note full ports that other ports wait for."""
     limit, ports = thresholds().wait_share.limit, well.ports
     waits, to = _waits(well)
     waits[explained] = False
@@ -87,13 +87,13 @@ def note_congestion(well: Health, explained: Slots) -> list[str]:
     lead = f", for example for {names}" if worst else ""
     waiting = evidence.number(int(waits.sum()), "port")
     return [
-        f"Congestion: {waiting} waited for credits more than {limit:.0%} of the time{lead}. That is load, no fault.",
+        f"Congestion: {waiting} waited for credits more than {limit:.0%} of the time{lead}. That is load, not a fault.",
         *_idle_twins(well),
     ]
 
 
 def _idle_twins(well: Health) -> list[str]:
-    """Of parallel cables between two switches one is full and another idle: tables do not spread what they could."""
+    """Note parallel cables between two switches of which one is full and another idle: routes are unbalanced."""
     limit, ports, node = thresholds().wait_share.limit, well.ports, well.ports.fabric.ports.node
     slots = np.flatnonzero(well.is_switch & (ports.peer >= 0) & (well.known_s[:, Column.PORT_XMIT_PKTS] > 0))
     slots = slots[well.is_switch[ports.peer[slots]]]
@@ -104,7 +104,7 @@ def _idle_twins(well: Health) -> list[str]:
     uneven = bundles[:, is_uneven.all(axis=0)].T.tolist()
     if not uneven:
         return []
-    names = ", ".join(" to ".join(ports.fabric.nodes.name[one] for one in pair) for pair in uneven[:_FEW])
+    names = ", ".join(" to ".join(ports.fabric.nodes.name[index] for index in pair) for pair in uneven[:_FEW])
     return [
         f"Uneven: of parallel cables one is full, another less than {limit:.0%} used, from {names}; "
         f"{evidence.number(len(uneven), 'bundle')} in all. Few flows do that; if it lasts, route again."
@@ -112,40 +112,40 @@ def _idle_twins(well: Health) -> list[str]:
 
 
 def misrouted(well: Health) -> list[Suspect]:
-    """Switches that get packets which their tables do not lead on."""
+    """Return suspects for switches that receive packets without a route in their tables."""
     limit, ports = thresholds().relay, well.ports
     relay = well.count(Column.PORT_RCV_SWITCH_RELAY_ERRORS)
     causes = well.known_s[:, Column.DLID_MAPPING] > 0
     mapping = well.count(Column.DLID_MAPPING) + well.count(Column.VL_MAPPING)
     wrong = np.where(causes, mapping, relay)
-    found = []
+    suspects = []
     for slot in sorted(np.flatnonzero(wrong > limit.limit).tolist(), key=lambda slot: -wrong[slot]):
         name, switch = ports.name(slot), ports.fabric.port(slot).node.name
-        peer = ports.name(int(ports.peer[slot])) if ports.peer[slot] >= 0 else "nothing that answers"
+        peer = ports.name(int(ports.peer[slot])) if ports.peer[slot] >= 0 else "a port that does not answer"
         why = (
-            f"{int(well.count(Column.DLID_MAPPING)[slot]):,} for LIDs without a way on, "
-            f"{int(well.count(Column.VL_MAPPING)[slot]):,} for lanes that lead nowhere"
+            f"{int(well.count(Column.DLID_MAPPING)[slot]):,} for LIDs without a route, "
+            f"{int(well.count(Column.VL_MAPPING)[slot]):,} for VLs without a mapping"
             if causes[slot]
-            else "it does not tell why; multicast that comes back is counted here too"
+            else "the cause is not reported, and may be multicast that returns to its source"
         )
-        found.append(
+        suspects.append(
             Suspect(
                 ends=(name, peer),
                 kind="misrouted",
                 confidence=_SURE if causes[slot] else 0.5,
                 evidence=(
-                    f"{switch} threw away {int(wrong[slot]):,} packets that came in at {name}: {why} "
+                    f"{switch} dropped {int(wrong[slot]):,} packets received at {name}: {why} "
                     f"(PortRcvSwitchRelayErrors; {limit.name} warns at {limit.limit:g}).",
                 ),
-                action=f"See the forwarding table of {switch}, and let the subnet manager sweep. The cable is good.",
+                action=f"Check the forwarding table of {switch}, and let the subnet manager sweep. The cable is good.",
                 strength=float(wrong[slot]) / max(float(well.count(Column.PORT_RCV_PKTS)[slot]), 1.0),
             )
         )
-    return found
+    return suspects
 
 
 def senders_of_marked(well: Health) -> list[Suspect]:
-    """Nodes that send packets marked as damaged, though none came to them damaged or marked."""
+    """Return suspects for nodes that send marked packets without receiving damaged or marked ones."""
     limit, ports = thresholds().remote_physical, well.ports
     node = ports.fabric.ports.node
     marked = well.count(Column.PORT_RCV_REMOTE_PHYSICAL_ERRORS)
@@ -153,22 +153,22 @@ def senders_of_marked(well: Health) -> list[Suspect]:
     silent = ports.is_cabled & (well.known_s[:, Column.PORT_RCV_REMOTE_PHYSICAL_ERRORS] <= 0)
     excused = np.bincount(node, (marked > 0) | (well.damaged > 0) | silent, n_nodes) > 0
     guilty = (marked > limit.limit) & (ports.peer >= 0) & ~excused[node[ports.peer]]
-    found = []
+    suspects = []
     for slot in np.flatnonzero(guilty).tolist():
         name, sender = ports.name(slot), ports.name(int(ports.peer[slot]))
         at = ports.fabric.port(int(ports.peer[slot])).node.name
-        found.append(
+        suspects.append(
             Suspect(
                 ends=(sender, name),
                 kind="bad port",
                 confidence=_SURE,
                 evidence=(
-                    f"{name} received {int(marked[slot]):,} packets that were marked as damaged before "
+                    f"{name} received {int(marked[slot]):,} packets already marked as damaged "
                     f"(PortRcvRemotePhysicalErrors; {limit.name} warns at {limit.limit:g}).",
-                    f"{at} sent them, and no port of {at} received a damaged or a marked one: it damages them itself.",
+                    f"{at} sent them, and no port of {at} received a damaged or marked packet, so {at} damages them.",
                 ),
-                action=f"Have {at} mended: its memory or its chip is bad, not the cable.",
+                action=f"Have {at} repaired: its memory or chip is bad, not the cable.",
                 strength=float(marked[slot]),
             )
         )
-    return found
+    return suspects

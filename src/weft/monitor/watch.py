@@ -1,11 +1,10 @@
-"""A monitor that goes on: polls, changes, a diagnosis and a history, and what is known now for whoever asks.
+"""A continuous monitor: polls, changes, a diagnosis and a history.
 
     with Watch(Poller(carrier), every_s=10, diagnose=diagnose) as watch:
-        watch.latest                        immutable; replaced whole after every round
+        watch.latest                        immutable; replaced after every round
 
-A round that fails is told in `latest.failure`, and the next one is tried in time, with a new poller if `again` makes
-one; who made the carriers closes them. What was read before stays to be looked at, with its age; nobody is told that
-it is new.
+A failed round sets `latest.failure`; the next round runs on schedule, with a new poller if `again` creates one. The
+caller closes its carriers. The last reading stays available, with its age.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
     from weft.monitor.history import History
 
 _DAY_S = 86_400
-KEPT = 12  # changes that a diagnosis looks at
-_STALE = 3  # rounds without a new reading, after which the last is no longer the present
+KEPT = 12  # changes in a diagnosis
+_STALE = 3  # rounds after which the last reading is stale
 
 
 class Diagnose(Protocol):
@@ -39,23 +38,23 @@ class Diagnose(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latest:
-    """What is known after so many rounds."""
+    """The state of a monitor after a round."""
 
     every_s: float
     reading: Reading | None = None
-    read_s: float = 0.0  # when, on the monotonic clock of this machine
+    read_s: float = 0.0  # time of the reading on this machine's monotonic clock
     change: Change | None = None  # from the reading before it
-    change_s: float = 0.0  # how long that took on this machine; a lab's clock may be faster
+    change_s: float = 0.0  # its length on this machine's clock; a lab's clock may run faster
     diagnosis: Diagnosis | None = None
     manager: Manager | None = None  # the subnet's master, if one answers
     polls: int = 0
     failures: int = 0
-    poll_s: float = 0.0  # how long the last took
-    events: Mapping[str, int] = field(default_factory=dict)  # so far, by kind
-    failure: str = ""  # why the last round brought nothing
+    poll_s: float = 0.0  # duration of the last poll
+    events: Mapping[str, int] = field(default_factory=dict)  # counts so far, by kind
+    failure: str = ""  # why the last round failed
 
     def age_s(self, now_s: float) -> float:
-        """Of the reading, on the monotonic clock of this machine."""
+        """Return the age of the reading at a time on this machine's monotonic clock."""
         return now_s - self.read_s if self.reading is not None else float("inf")
 
     def is_fresh(self, now_s: float) -> bool:
@@ -63,7 +62,7 @@ class Latest:
 
 
 class Watch:
-    """Used as a context it works in a thread of its own; `tick` is one round."""
+    """A monitor that runs rounds in its own thread while used as a context manager; `tick` runs one round."""
 
     def __init__(
         self,
@@ -77,9 +76,10 @@ class Watch:
         tell: Callable[[str], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`rest`: so many times as long as a poll takes there is none, however large the fabric.
+        """Create a monitor.
 
-        `tell` is called with why rounds fail, once for each reason, and with "" when they bring something again.
+        rest: pause after each poll for at least this many times its duration.
+        tell: called with the reason when rounds start to fail, once for each reason, and with "" when they recover.
         """
         self._rest, self._tell = rest, tell
         self.latest = Latest(every_s=every_s)
@@ -91,7 +91,7 @@ class Watch:
         self._thread: threading.Thread | None = None
 
     def tick(self) -> Latest:
-        """Poll, and say what it brought; what the fabric or its carrier refuses is no error of ours."""
+        """Run one round and return the new state; errors of the fabric or its carrier go to `failure`."""
         begin_s, failure = self._clock(), self.latest.failure
         try:
             if self.latest.failure and self._again is not None:
@@ -106,7 +106,7 @@ class Watch:
 
     def _after(self, reading: Reading, manager: Manager | None, begin_s: float) -> Latest:
         last = self.latest.reading
-        # A lab that was begun anew has another clock: of the time between, nothing is known.
+        # After a restart of a lab its clock starts again, so the change is unknown.
         change = between(last, reading) if last is not None and last.at_s <= reading.at_s else None
         if change is not None:
             self._changes.append(change)
@@ -128,7 +128,7 @@ class Watch:
         )
 
     def _diagnosis(self) -> Diagnosis | None:
-        """A watch looks all day, at another stretch of time every `KEPT` rounds: of all these no look may err."""
+        """Diagnose the kept changes, with a false-alarm rate for all independent diagnoses of a day."""
         if self._diagnose is None or not self._changes:
             return None
         return self._diagnose(tuple(self._changes), looks=math.ceil(_DAY_S / (self.latest.every_s * KEPT)))
@@ -157,6 +157,6 @@ class Watch:
         due_s = self._clock()
         while not self._ends.is_set():
             self.tick()
-            # A round that took too long is not made up for: two at once would tell of no time at all.
+            # A late round is not made up for: two rounds at once would have no time between them.
             due_s = max(due_s + self.latest.every_s, self._clock() + self._rest * self.latest.poll_s)
             self._ends.wait(due_s - self._clock())

@@ -178,7 +178,7 @@ def test_a_bad_cable_becomes_a_suspect(console):
         headers = {"Authorization": f"Bearer {console.tokens['read-only']}"}
         with client.stream("GET", "/api/v1/live", headers=headers):  # it looks whom while somebody listens
             found = wait_until(lambda: (one := suspect()).get("impact") and one, "suspicion")
-    assert "Job train sends by it" in found["impact"]
+    assert "Job train uses it" in found["impact"]
     assert found["kind"] == "bad cable"
     assert found["evidence"]
     state = console.get("state")
