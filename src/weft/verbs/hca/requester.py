@@ -1,8 +1,9 @@
-"""The sending side of a connection: requests out, answers in, and all again from where something was lost (RC, UC).
+"""Implement the requester: send requests, receive responses, and retransmit after a loss (RC, UC).
 
-`qp.sends` is what was posted and not completed, in order. Those before `_cursor` are sent, the one at it is being sent.
-A request takes as many PSNs as it has packets, a READ as many as its answer has. An answer acknowledges everything
-before it; a READ or an atomic is complete only by its own answer, so a later acknowledgement says that it was lost.
+`qp.sends` are the requests that were posted and are not completed, in order. Those before `_cursor` are sent, the one
+at it is being sent. A request uses one PSN per packet, a READ one per response packet. A response acknowledges
+everything before it. A READ or an atomic completes by its own response only: a later acknowledgement means that it was
+lost.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from weft.verbs.hca.work import SendWork
 from weft.verbs.shm import memory
 from weft.verbs.shm.layout import CompletionRecord
 
-WINDOW = 1 << 22  # PSNs that may be unacknowledged: half of what can be told apart is 1 << 23
+WINDOW = 1 << 22  # unacknowledged PSNs: the protocol allows 1 << 23
 _WINDOW_MIN = 8
-_PARTS = 4  # of a window, by which a long message is sent or asked for, so that answers come while it is on its way
-_BEHIND_S = 0.001  # after which it is asked again whether the other has read what was sent
+_PARTS = 4  # parts of a window in which a long message is sent or requested, so that responses come meanwhile
+_BEHIND_S = 0.001  # interval of checks whether the peer has read the packets
 _WORD = struct.Struct("=Q")
 
 
@@ -36,24 +37,24 @@ class Requester:
         self._cursor = 0
         room_bytes = self.qp.adapter.carrier.window_bytes
         self._window_max = max(_WINDOW_MIN, room_bytes // self.qp.settings.mtu_bytes) if room_bytes else WINDOW
-        self._window = self._window_max  # halved when something is lost, and larger again as answers come
+        self._window = self._window_max  # halved by a loss, increased by acknowledgements
         self._part = max(1, self._window_max // _PARTS) if room_bytes else WINDOW
         self.resume()
 
     def resume(self) -> None:
-        """Nothing is under way: what was asked before was answered, by packets or through shared memory."""
+        """Reset the state of packets in flight: all earlier requests are complete, by packets or shared memory."""
         settings = self.qp.settings
         self.qp.record.unacked = 0
-        self._acked = psn_after(self.qp.record.next_psn, -1)  # the last PSN that is known to have arrived
+        self._acked = psn_after(self.qp.record.next_psn, -1)  # the last acknowledged PSN
         self._retries, self._rnr_retries = settings.retry_cnt, settings.rnr_retry
-        self._is_repeating = False  # until something new arrives, what says again that it was lost says nothing new
-        self._wait_s: float | None = None  # until when the other is not ready
-        self.deadline_s: float | None = None  # when something is lost for sure
+        self._is_repeating = False  # ignore further NAKs until something new arrives
+        self._wait_s: float | None = None  # end of the wait after an RNR NAK
+        self.deadline_s: float | None = None  # acknowledgement timeout
 
     # -- sending ----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Send what may be sent now."""
+        """Send as many requests as the window and the state allow."""
         qp = self.qp
         if self._wait_s is not None or qp.state not in (ibv_qp_state.IBV_QPS_RTS, ibv_qp_state.IBV_QPS_SQD):
             return
@@ -61,15 +62,15 @@ class Requester:
             work = qp.sends[self._cursor]
             if work.psn < 0 and qp.shm_path is not None and not qp.shm_path.is_here:
                 if self._cursor:
-                    break  # first what packets carry comes to its end
+                    break  # requests sent by packets complete first
                 if self._is_done_by(qp.shm_path, work):
                     continue
                 if qp.service == Service.UC and qp.adapter.carrier.is_behind(qp.settings.dest_qp):
-                    self._wait_s = qp.adapter.clock() + _BEHIND_S  # packets behind packets, and it would never catch up
+                    self._wait_s = qp.adapter.clock() + _BEHIND_S  # more packets would never let the peer catch up
                     break
             if work.psn < 0 and not self._begin(work):
                 break
-            if work.done:  # nothing of it goes over the wire
+            if work.done:  # a local request
                 self._complete_ready()
                 continue
             try:
@@ -82,7 +83,7 @@ class Requester:
                 self._fail(work, ibv_wc_status.IBV_WC_LOC_QP_OP_ERR)
                 break
             self._cursor += 1
-            if qp.service == Service.UC:  # nobody answers: what is sent is done
+            if qp.service == Service.UC:  # no acknowledgements: a sent request is complete
                 work.done = True
                 self._complete_ready()
         self._set_deadline()
@@ -90,7 +91,7 @@ class Requester:
             qp.drained()
 
     def _is_done_by(self, path: MemoryPath, work: SendWork) -> bool:
-        """Whether the oldest of all needs no packets."""
+        """Execute the oldest request over shared memory; return whether it was executed."""
         sends = self.qp.sends
         sends.popleft()
         if path.carry(work):
@@ -99,12 +100,12 @@ class Requester:
         return False
 
     def _begin(self, work: SendWork) -> bool:
-        """Give it its PSNs; False if it must wait, or failed."""
+        """Assign PSNs to a request; return False if it must wait or has failed."""
         qp = self.qp
         if qp.state == ibv_qp_state.IBV_QPS_SQD:
-            return False  # what was begun is finished, nothing more
+            return False  # only requests that have started are finished
         if work.opcode in LOCAL:
-            return self._do_here(work)
+            return self._execute_locally(work)
         if self._is_wrong(work):
             return False
         if work.flags & IBV_SEND_FENCE and self._unanswered():
@@ -119,9 +120,9 @@ class Requester:
         return True
 
     def _is_wrong(self, work: SendWork) -> bool:
-        """Whether it failed before anything of it was sent."""
+        """Check a request before it is sent; return whether it has failed."""
         if work.is_answered and not self.qp.settings.max_rd_atomic:
-            self._fail(work, ibv_wc_status.IBV_WC_LOC_QP_OP_ERR)  # it would wait for ever
+            self._fail(work, ibv_wc_status.IBV_WC_LOC_QP_OP_ERR)  # it could never be sent
         elif work.op in ATOMICS and work.size < WORD_BYTES:
             self._fail(work, ibv_wc_status.IBV_WC_LOC_LEN_ERR)
         else:
@@ -129,21 +130,21 @@ class Requester:
         return True
 
     def _located(self, work: SendWork, *, write: bool) -> list[memory.Place] | None:
-        """Its memory, which the program may have taken away since it was looked at last: then the request fails."""
+        """Return the memory of a request. The request fails if its region was closed since it was posted."""
         places = self.qp.adapter.regions.located(self.qp.pd, work.places, write=write)
         if places is None:
             self._fail(work, ibv_wc_status.IBV_WC_LOC_PROT_ERR)
         return places
 
     def _data(self, work: SendWork, begin: int, size: int) -> memory.Payload | None:
-        """Bytes to send; None if it failed."""
+        """Return bytes to send; None if the request has failed."""
         if work.inline is not None:
             return work.inline[begin : begin + size]
         places = self._located(work, write=False)
         return None if places is None else memory.gather(places, begin, size)
 
-    def _do_here(self, work: SendWork) -> bool:
-        """Binding a window, or closing a key: after everything before it is complete."""
+    def _execute_locally(self, work: SendWork) -> bool:
+        """Execute a local request (bind a window, invalidate a key) after all requests before it are complete."""
         if self._cursor:
             return False
         qp, status = self.qp, ibv_wc_status.IBV_WC_SUCCESS
@@ -158,27 +159,27 @@ class Requester:
         return True
 
     def _unanswered(self) -> int:
-        """READs and atomics under way; of a long READ each part that was asked for."""
-        begun = (work for work in self.qp.sends if work.psn >= 0 and not work.done)
-        return sum(self._asked(work) for work in begun if work.is_answered)
+        """Return the number of READs and atomics in flight; a long READ counts once per requested part."""
+        started = (work for work in self.qp.sends if work.psn >= 0 and not work.done)
+        return sum(self._pending_parts(work) for work in started if work.is_answered)
 
-    def _asked(self, work: SendWork) -> int:
-        """How many of its requests are not answered in full."""
-        came = psn_distance(work.response_psn, work.psn)
-        return -(-work.sent // self._part) - came // self._part if work.sent > came else 0
+    def _pending_parts(self, work: SendWork) -> int:
+        """Return the number of requested parts of a READ without a complete response."""
+        received = psn_distance(work.response_psn, work.psn)
+        return -(-work.sent // self._part) - received // self._part if work.sent > received else 0
 
     def _send(self, work: SendWork) -> bool:
-        """As much of it as the window allows; whether all of it is sent."""
+        """Send as much of a request as the window allows; return whether all of it is sent."""
         qp, mtu = self.qp, self.qp.settings.mtu_bytes
         while work.sent < work.count:
-            under_way = psn_distance(psn_after(work.psn, work.sent), self._oldest())
-            room = self._window - under_way if qp.service != Service.UC else WINDOW
+            in_flight = psn_distance(psn_after(work.psn, work.sent), self._oldest())
+            room = self._window - in_flight if qp.service != Service.UC else WINDOW
             payload: memory.Payload | None = b""
             if work.op in DATA:
                 count = min(work.count - work.sent, room, self._part)
             elif room <= 0 or self._unanswered() >= qp.settings.max_rd_atomic:
                 return False
-            else:  # one packet that is answered by one or many: of a long READ, up to the end of a part
+            else:  # one request packet; of a long READ for the rest of a part
                 count = min(work.count - work.sent, self._part - work.sent % self._part)
             if count <= 0:
                 return False
@@ -194,14 +195,14 @@ class Requester:
     def _put(self, segment: Segment) -> None:
         self.qp.adapter.send(self.qp, segment)
 
-    # -- answers ----------------------------------------------------------------------------------------------------
+    # -- responses --------------------------------------------------------------------------------------------------
 
     def on_response(self, segment: Segment) -> None:
         sends = self.qp.sends
         if not sends or sends[0].psn < 0 or psn_distance(segment.last_psn, sends[0].psn) < -1:
-            return  # of something that is long complete
+            return  # the request is complete
         if psn_distance(segment.last_psn, self.qp.record.next_psn) >= 0:
-            return  # of something that was never asked
+            return  # the PSN was never sent
         if segment.op == Op.READ_RESPONSE:
             self._on_data(segment)
         elif segment.op == Op.ATOMIC_RESPONSE:
@@ -209,7 +210,7 @@ class Requester:
         elif is_ack(segment.syndrome):
             self._acknowledged(segment.psn)
         elif psn_distance(segment.psn, sends[0].psn) < 0:
-            return  # a late copy, of something that succeeded since
+            return  # a late duplicate: the request has succeeded since
         elif is_rnr(segment.syndrome):
             self._on_not_ready(segment)
         else:
@@ -217,13 +218,13 @@ class Requester:
         self._set_deadline()
 
     def _acknowledged(self, psn: int) -> bool:
-        """Everything up to this PSN arrived; False if an answer before it was lost, which is asked for again."""
+        """Complete requests up to a PSN. Return False if a response before it was lost and is requested again."""
         for work in self.qp.sends:
             if work.psn < 0 or psn_distance(psn, work.psn) < 0:
                 break
             if work.is_answered and not work.done:
                 if psn_distance(psn, work.response_psn) < 0:
-                    break  # a READ of which all parts up to there were answered
+                    break  # all earlier parts of the READ have responses
                 self._lost(work.response_psn)
                 return False
             if psn_distance(psn, psn_after(work.psn, work.count - 1)) < 0:
@@ -255,7 +256,7 @@ class Requester:
         self._complete_ready()
 
     def _place(self, work: SendWork, offset: int, data: memory.Payload) -> bool:
-        """Answers into its memory; False if it failed."""
+        """Write response data to the memory of a request; return False if the request fails."""
         if (places := self._located(work, write=True)) is None:
             return False
         try:
@@ -269,7 +270,7 @@ class Requester:
         return True
 
     def _expecting(self, psn: int) -> SendWork | None:
-        """The READ or atomic whose next answer has this PSN, if all before it arrived."""
+        """Return the READ or atomic whose next response has a PSN, if all earlier responses have arrived."""
         for work in self.qp.sends:
             waits = work.psn >= 0 and work.sent and not work.done and work.response_psn == psn
             if waits and work.is_answered:
@@ -278,8 +279,8 @@ class Requester:
         return None
 
     def _on_not_ready(self, segment: Segment) -> None:
-        said_before = self._wait_s is not None
-        if said_before or not self._acknowledged(psn_after(segment.psn, -1)) or not self.qp.sends:
+        is_waiting = self._wait_s is not None
+        if is_waiting or not self._acknowledged(psn_after(segment.psn, -1)) or not self.qp.sends:
             return
         if self.qp.settings.rnr_retry != FOR_EVER:
             if not self._rnr_retries:
@@ -298,10 +299,10 @@ class Requester:
         elif code in NAK_STATUS:
             self._fail(self.qp.sends[0], NAK_STATUS[Nak(code)])
 
-    # -- again ------------------------------------------------------------------------------------------------------
+    # -- retries ----------------------------------------------------------------------------------------------------
 
     def _lost(self, psn: int) -> None:
-        """Something did not arrive: again from there, as often as was agreed."""
+        """Retransmit from a PSN, at most as often as agreed."""
         if self._is_repeating:
             return
         if not self._retries:
@@ -314,7 +315,7 @@ class Requester:
         self.run()
 
     def _rewind(self, psn: int) -> None:
-        """The next packet to be sent is this one."""
+        """Continue sending at a PSN."""
         for index, work in enumerate(self.qp.sends):
             if work.psn < 0:
                 break
@@ -325,7 +326,7 @@ class Requester:
                 work.sent = max(0, offset) if data else psn_distance(work.response_psn, work.psn)
 
     def _progress(self, psn: int) -> None:
-        """All counts begin anew when something arrived that had not before."""
+        """Reset the retry counters after a new acknowledgement."""
         if psn_distance(psn, self._acked) > 0:
             settings = self.qp.settings
             self._window = min(self._window_max, self._window + psn_distance(psn, self._acked) // 8 + 1)
@@ -335,16 +336,16 @@ class Requester:
 
     def _set_deadline(self) -> None:
         qp = self.qp
-        under_way = [work for work in qp.sends if work.psn >= 0 and not work.done]
-        qp.record.unacked = bool(under_way)
-        waits = any(work.sent for work in under_way)
+        in_flight = [work for work in qp.sends if work.psn >= 0 and not work.done]
+        qp.record.unacked = bool(in_flight)
+        waits = any(work.sent for work in in_flight)
         if not waits or self._wait_s is not None or not qp.settings.timeout or qp.service == Service.UC:
             self.deadline_s = None
         elif self.deadline_s is None:
             self.deadline_s = qp.adapter.clock() + 4.096e-6 * (1 << qp.settings.timeout)
 
     def next_s(self) -> float | None:
-        """When `on_timer` has something to do."""
+        """Return the time of the next timer."""
         return self._wait_s if self._wait_s is not None else self.deadline_s
 
     def on_timer(self, now_s: float) -> None:
@@ -362,15 +363,15 @@ class Requester:
                 self._lost(self._oldest())
 
     def _oldest(self) -> int:
-        """The first PSN that nothing is known of."""
+        """Return the oldest unacknowledged PSN."""
         work = self.qp.sends[0]
         begun = psn_distance(self._acked, work.psn) >= 0 and work.op in DATA
         return psn_after(self._acked) if begun else work.response_psn
 
-    # -- the end ----------------------------------------------------------------------------------------------------
+    # -- completion -------------------------------------------------------------------------------------------------
 
     def _complete_ready(self) -> None:
-        """What is done, and behind nothing that is not."""
+        """Complete finished requests in order."""
         qp = self.qp
         while qp.sends and qp.sends[0].done:
             work = qp.sends.popleft()
@@ -383,10 +384,10 @@ class Requester:
         qp.adapter.wake(qp)
 
     def _fail(self, work: SendWork, status: ibv_wc_status) -> None:
-        """This one comes back with an error, those behind it flushed. UC and RD stop sending only."""
+        """Complete a request with an error and flush those after it. UC and RD stop sending only."""
         qp = self.qp
         if qp.sends[0] is not work:
-            return  # those before it end first, and then it is tried again
+            return  # it is tried again after those before it
         qp.sends.popleft()
         self._cursor = 0
         self.deadline_s = self._wait_s = None

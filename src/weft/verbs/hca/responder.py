@@ -1,8 +1,8 @@
-"""The receiving side of a connection: requests in order, each executed once, and answered (RC, UC, XRC).
+"""Implement the responder: execute requests in order, each once, and respond (RC, UC, XRC).
 
-`expected` is the PSN of the next packet. What is ahead of it was overtaken by a loss: one NAK asks for it again. What
-is behind was executed already and only its answer was lost: sends and writes are acknowledged again, reads are read
-again, atomics answer what they answered then. UC has no answers: a loss ends the message, and the next begins anew.
+`expected_psn` is the PSN of the next packet. A later PSN means a loss: one NAK requests a retransmission. An earlier
+PSN was executed already and its response was lost: SENDs and WRITEs are acknowledged again, READs are read again,
+atomics return their first result. UC has no responses: a loss ends the message, and the next message starts afresh.
 (InfiniBand Architecture volume 1, "Reliable Service", C9-...; the errors as Linux's rxe and hardware report them.)
 """
 
@@ -41,11 +41,11 @@ _A = ibv_access_flags
 
 @dataclass(slots=True)
 class _Message:
-    """One that has begun and not ended."""
+    """A message of which some packets have arrived."""
 
     op: Op
-    work: ReceiveWork | None  # of a SEND
-    region: Region | None  # of a WRITE
+    work: ReceiveWork | None  # SEND
+    region: Region | None  # WRITE
     va: int
     length: int
     done: int = 0  # bytes
@@ -53,18 +53,18 @@ class _Message:
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """A READ or an atomic that may be asked again."""
+    """A READ or an atomic that the requester may repeat."""
 
     psn: int
     count: int
     rkey: int
     va: int
     length: int
-    value: int | None  # of an atomic
+    value: int | None  # result of an atomic
 
 
 class _Failed(Exception):
-    """The request cannot be executed: what the requester is told, and what happens here."""
+    """A request that cannot be executed: the NAK for the requester, and the status of the receive request."""
 
     def __init__(self, nak: Nak, status: ibv_wc_status | None = None, work: ReceiveWork | None = None) -> None:
         super().__init__(nak)
@@ -72,14 +72,14 @@ class _Failed(Exception):
 
 
 class _NotReady(Exception):
-    """No receive request is posted."""
+    """A lack of a receive request."""
 
 
 class Responder:
     def __init__(self, qp: QueuePair) -> None:
         self.qp = qp
         self._open: _Message | None = None
-        self._asked_again = False
+        self._has_sent_nak = False
         self._answered: deque[_Answered] = deque()
 
     @property
@@ -93,7 +93,7 @@ class Responder:
 
     def reset(self) -> None:
         self.qp.record.expected_psn, self.qp.record.msn = self.qp.settings.rq_psn, 0
-        self._message, self._asked_again = None, False
+        self._message, self._has_sent_nak = None, False
         self._answered.clear()
 
     # -- arrivals ---------------------------------------------------------------------------------------------------
@@ -107,8 +107,8 @@ class Responder:
             return
         ahead = psn_distance(segment.psn, self.qp.record.expected_psn)
         if ahead > 0:
-            if not self._asked_again:
-                self._asked_again = True
+            if not self._has_sent_nak:
+                self._has_sent_nak = True
                 self._answer(self.qp.record.expected_psn, NAK | Nak.PSN_SEQUENCE_ERROR)
             return
         is_new = ahead == 0
@@ -116,7 +116,7 @@ class Responder:
             segment, is_new = segment.cut(-ahead, self.qp.settings.mtu_bytes)[1], True
         try:
             if is_new:
-                self._asked_again = False
+                self._has_sent_nak = False
                 self._execute(segment)
             else:
                 self._on_duplicate(segment)
@@ -124,13 +124,13 @@ class Responder:
             self._answer(self.qp.record.expected_psn, RNR_NAK | self.qp.settings.min_rnr_timer)
         except _Failed as failed:
             self._fail(failed)
-        except memory.MemoryFault:  # of a READ or an atomic
+        except memory.MemoryFault:  # READ or atomic
             self._fail(_Failed(Nak.REMOTE_ACCESS_ERROR))
         except CudaError:
             self._fail(_Failed(Nak.REMOTE_OPERATIONAL_ERROR))
 
     def _turn_to(self, number: int) -> bool:
-        """To the shared receive queue that a request names, with its memory and completions, if it is of our domain."""
+        """Use the shared receive queue of a request, with its memory and completions, if it has the same domain."""
         qp = self.qp
         receives = qp.adapter.shared.get(number)
         if receives is None or receives.domain != qp.domain:
@@ -140,7 +140,7 @@ class Responder:
         return True
 
     def _on_unreliable(self, segment: Segment) -> None:
-        """A gap, or what does not fit, ends the message; the next one starts anew."""
+        """Execute a request of UC. A gap, or data that does not fit, ends the message."""
         in_order = segment.psn == self.qp.record.expected_psn and (self._message is not None) != segment.first
         if not in_order and not segment.first:
             self.abandon()
@@ -155,7 +155,7 @@ class Responder:
             self.qp.record.expected_psn = psn_after(segment.last_psn)
 
     def abandon(self) -> None:
-        """The rest of the message that has begun will not come."""
+        """Drop the current message: its rest will not arrive."""
         message, self._message = self._message, None
         if message is not None and message.work is not None:
             self.qp.receives.put_back(message.work)
@@ -195,7 +195,7 @@ class Responder:
             self._answer(segment.last_psn, ACK_UNLIMITED)
 
     def _check_shape(self, segment: Segment) -> None:
-        """The place in its message, and as many bytes as so many packets have."""
+        """Raise if a segment does not continue its message, or has the wrong length for its packets."""
         message = self._message
         if segment.first != (message is None) or (message is not None and message.op != segment.op):
             raise _Failed(Nak.INVALID_REQUEST)
@@ -293,7 +293,7 @@ class Responder:
         self._respond(Op.READ_RESPONSE, segment.psn, count=count, payload=data, syndrome=ACK_UNLIMITED)
 
     def _read(self, segment: Segment) -> memory.Payload:
-        """Return a copy of the bytes that a READ asks for."""
+        """Return a copy of the bytes of a READ."""
         region = self.qp.adapter.regions.find(segment.rkey)
         if region is None or not segment.length:
             return b""
@@ -304,7 +304,7 @@ class Responder:
         if segment.va % _WORD.size:
             raise _Failed(Nak.INVALID_REQUEST)
         region = self._region(segment, _A.IBV_ACCESS_REMOTE_ATOMIC)
-        word = (region.part(segment.va, _WORD.size),)  # on a GPU kernels may come between: it is atomic among requests
+        word = (region.part(segment.va, _WORD.size),)  # on a GPU atomic among requests only, not with kernels
         (before,) = _WORD.unpack(bytes(memory.gather(word, 0, _WORD.size)))
         if segment.op == Op.FETCH_ADD:
             memory.scatter(word, 0, _WORD.pack(before + segment.swap & _64))
@@ -323,7 +323,7 @@ class Responder:
         self._respond(Op.READ_RESPONSE, segment.psn, syndrome=ACK_UNLIMITED)
 
     def _on_flush(self, segment: Segment) -> None:
-        """All is in memory already; what remains is whether it may be asked for."""
+        """Check the access rights of a FLUSH. All data is in memory already."""
         qp, kinds = self.qp, _A.IBV_ACCESS_FLUSH_GLOBAL if segment.flush & 1 else 0
         kinds |= _A.IBV_ACCESS_FLUSH_PERSISTENT if segment.flush & 2 else 0
         if kinds & ~qp.settings.access:
@@ -342,7 +342,7 @@ class Responder:
         while len(self._answered) > self.qp.settings.max_dest_rd_atomic:
             self._answered.popleft()
 
-    # -- again ------------------------------------------------------------------------------------------------------
+    # -- repeats ----------------------------------------------------------------------------------------------------
 
     def _on_duplicate(self, segment: Segment) -> None:
         if segment.op in DATA:
@@ -351,10 +351,10 @@ class Responder:
         for before in self._answered:
             offset = psn_distance(segment.psn, before.psn)
             if 0 <= offset < before.count:
-                self._answer_again(segment, before, offset)
+                self._respond_again(segment, before, offset)
                 return
 
-    def _answer_again(self, segment: Segment, before: _Answered, offset: int) -> None:
+    def _respond_again(self, segment: Segment, before: _Answered, offset: int) -> None:
         if segment.op in ATOMICS:
             if before.value is not None and offset == 0:
                 self._respond(Op.ATOMIC_RESPONSE, segment.psn, swap=before.value, syndrome=ACK_UNLIMITED)
@@ -369,10 +369,10 @@ class Responder:
                 data = self._read(segment)
                 self._respond(Op.READ_RESPONSE, segment.psn, count=count, payload=data, syndrome=ACK_UNLIMITED)
 
-    # -- answers ----------------------------------------------------------------------------------------------------
+    # -- responses --------------------------------------------------------------------------------------------------
 
     def _fail(self, failed: _Failed) -> None:
-        """The answer goes last: when the requester knows, all is over here."""
+        """Fail the queue pair and send the NAK last, so that the state is final when the requester receives it."""
         qp = self.qp
         message, self._message = self._message, None
         work, status = failed.work, failed.status
