@@ -1,4 +1,4 @@
-"""Questions to the subnet administrator, as a host asks them: whoever its port was told of, again while it is busy."""
+"""Requests to the subnet administrator that a host's port knows, repeated while it is busy."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _BUSY_S = 120.0  # a manager that sweeps on a starved machine
 
 
 class NoAnswer(SubnetError):
-    """From the subnet administrator."""
+    """The subnet administrator did not answer."""
 
 
 def administrator(carrier: Carrier) -> Address:
-    """As our port was told; LID 0: no manager has been there."""
+    """Return the address of the subnet administrator; LID 0 if no manager has configured our port."""
     answer = ask(carrier, directed_get(b"", SmpAttribute.PORT_INFO), timeout_ms=_TIMEOUT_MS, retries=_RETRIES)
     if answer is None:
         raise SubnetError("our own port does not answer: is it up?")
@@ -30,9 +30,9 @@ def administrator(carrier: Carrier) -> Address:
 
 
 def ask_administrator(carrier: Carrier, request: bytes) -> bytes:
-    """Its answer, which may be a refusal.
+    """Send a request to the subnet administrator and return its answer, which may be a refusal.
 
-    A manager that is no master (any more) says BUSY too, so our port is looked at again each time.
+    A manager that is not master also answers BUSY, so the address is read from our port again at each try.
     """
     until_s = time.monotonic() + _BUSY_S
     while True:

@@ -17,7 +17,7 @@ _WAITS, _FLIES, _ANSWERED, _GIVEN_UP = range(4)
 
 
 class Bulk:
-    """So many requests, each of which may be sent again `retries` times."""
+    """A batch of requests, each of which is sent again up to `retries` times."""
 
     def __init__(self, count: int, timeout_s: float, retries: int) -> None:
         self.answers = np.zeros((count, MAD_BYTES), np.uint8)
@@ -41,7 +41,7 @@ class Bulk:
         return came
 
     def to_send(self, most: int) -> Rows:
-        """The next rows; `on_sent` and `put_back` say how far they got."""
+        """Return the rows to send next; report the result by `on_sent` and `put_back`."""
         while self._again:
             rows: Rows = self._again.popleft()
             rows = rows[self._state[rows] == _WAITS]  # it may have been answered after all
@@ -71,7 +71,7 @@ class Bulk:
         self._end(rows, _ANSWERED)
 
     def on_bounced(self, rows: Rows) -> None:
-        """They came back: a try is over before its time."""
+        """End the current try of requests that came back unanswered."""
         rows = np.unique(rows)
         self._try_again(rows[self._state[rows] == _FLIES])
 
@@ -84,7 +84,7 @@ class Bulk:
         return self._sent[0][0] if self._sent else np.inf
 
     def _try_again(self, rows: Rows) -> None:
-        """Of those that fly, each once."""
+        """Queue requests that are under way for another try, or give them up."""
         has_tries = self._retries_left[rows] > 0
         again = rows[has_tries]
         self._retries_left[again] -= 1

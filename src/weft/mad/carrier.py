@@ -42,7 +42,7 @@ SMP_CLASSES = frozenset((int(MgmtClass.SUBN_LID_ROUTED), int(MgmtClass.SUBN_DIRE
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a MAD goes, or came from. SMPs always use QP 0 and VL 15: of an address they take the LID only."""
+    """The destination or source of a MAD. SMPs always use QP 0 and VL 15: only the LID counts for them."""
 
     lid: int = PERMISSIVE_LID
     qp: int = 1
@@ -66,7 +66,7 @@ class Arrived:
 
 
 class Polled(ABC):
-    """What carriers over a socket or a device have in common; `_go_on` reads, waiting for the first, and sends."""
+    """A base class for carriers over a socket or a device; `_go_on` waits for input, reads it, and sends."""
 
     _last = 0  # token
     _transfers: Transfers
@@ -80,7 +80,7 @@ class Polled(ABC):
     def _go_on(self, wait_s: float) -> None: ...
 
     def _next_tokens(self, count: int) -> int:
-        """The first of so many in a row; they go round."""
+        """Return the first of `count` consecutive tokens; they wrap around."""
         first = self._last + 1 if self._last + count < 1 << 32 else 1
         self._last = first + count - 1
         return first
@@ -110,10 +110,10 @@ class Polled(ABC):
 
 
 class Carrier(Protocol):
-    """One port of one node, through which a program speaks."""
+    """A port of a node through which a program sends and receives MADs."""
 
     def send(self, mad: Buffer, to: Address = HERE, *, timeout_ms: int = TIMEOUT_MS, retries: int = RETRIES) -> int:
-        """A request: 256 bytes. Returns a token at once; `poll` brings its answer, or that none came.
+        """Send a request of 256 bytes and return a token at once; `poll` returns its answer, or None for a timeout.
 
         After `timeout_ms` without an answer, or a part of one, it is sent again, `retries` times.
         """
@@ -122,7 +122,7 @@ class Carrier(Protocol):
     def exchange(
         self, mads: Mads, to: Lids | None = None, *, timeout_ms: int = TIMEOUT_MS, retries: int = RETRIES
     ) -> Answers:
-        """All of these requests, uint8[n, 256], as many in flight as the carrier bears; directed, or to LIDs `to`.
+        """Send all requests, uint8[n, 256], as many in flight as the carrier can hold; directed, or to LIDs `to`.
 
         The answers in the same order, and which came; where none came after all retries the row is zeros. What else
         comes meanwhile is kept for `poll` and `arrivals`.
@@ -130,7 +130,7 @@ class Carrier(Protocol):
         ...
 
     def post(self, mad: Buffer, to: Address = HERE) -> None:
-        """A MAD to which no answer is due: a response to an arrival, a trap, TrapRepress. Its transaction id is kept.
+        """Send a MAD that expects no answer: a response to an arrival, a trap, TrapRepress. Keep its transaction id.
 
         The response to a directed SMP that arrived goes to HERE: it finds its way back by the path in it. A response
         of more than 256 bytes, all its data behind the header of its class, goes as RMPP; so does a shorter one whose
@@ -139,14 +139,14 @@ class Carrier(Protocol):
         ...
 
     def unsent_bytes(self) -> int:
-        """Of long messages that were posted: what `poll` has still to send, or to hear that it came.
+        """Return how many bytes of posted long messages are not sent or not acknowledged yet.
 
-        Who posts many long ones waits while this is much; 0 where somebody else, a kernel, keeps them.
+        A program that posts many long messages should wait while this is large; 0 if a kernel queues them.
         """
         ...
 
     def poll(self, wait_s: float = 0.0, *, only: int | None = None) -> list[tuple[int, bytes | None]]:
-        """Tokens whose answer came, with it, or that timed out, with None; each token once.
+        """Return tokens with their answers, or with None after a timeout; each token once.
 
         Waits up to `wait_s` if there is nothing yet, and returns early if something arrives unasked. With `only`, that
         token alone is waited for and returned; what else comes is kept for the next poll.
@@ -154,14 +154,14 @@ class Carrier(Protocol):
         ...
 
     def watch(self, file: int) -> None:
-        """From now on a `poll` that waits for anything returns within 10 ms when this file descriptor can be read.
+        """Make a waiting `poll` return within 10 ms when this file descriptor becomes readable.
 
-        For who has other doors than this port. There is one such file; the last counts.
+        This is for programs with other inputs than this port. Only one file is watched, the last.
         """
         ...
 
     def arrivals(self) -> list[Arrived]:
-        """What arrived unasked since the last call; does not wait."""
+        """Return the unsolicited MADs that arrived since the last call, without waiting."""
         ...
 
     def register(self, mgmt_class: int, methods: Iterable[int], *, class_version: int = 1, oui: int = 0) -> None:
@@ -172,7 +172,7 @@ class Carrier(Protocol):
         ...
 
     def set_is_sm(self, on: bool) -> None:
-        """Say in the port's CapabilityMask that a subnet manager is here, or is no more."""
+        """Set or clear the IsSM bit in the port's CapabilityMask."""
         ...
 
     def close(self) -> None:
@@ -197,7 +197,7 @@ def ask(
 
 
 def exchange_singly(carrier: Carrier, mads: Mads, lids: Lids, *, timeout_ms: int, retries: int) -> Answers:
-    """What `exchange` does, by `send` and `poll`: for whatever has no faster way. Of long answers, the first bytes."""
+    """Implement `exchange` by `send` and `poll`, for carriers without a faster way. Cut long answers to one MAD."""
     tokens = [
         carrier.send(mad.tobytes(), Address(lid), timeout_ms=timeout_ms, retries=retries)
         for mad, lid in zip(mads, lids.tolist(), strict=True)
@@ -209,14 +209,14 @@ def exchange_singly(carrier: Carrier, mads: Mads, lids: Lids, *, timeout_ms: int
 
 
 def as_rows(answers: Sequence[bytes | None]) -> Answers:
-    """Answers as `exchange` gives them."""
+    """Return answers in the form of `exchange`."""
     rows = b"".join((answer or b"")[:MAD_BYTES].ljust(MAD_BYTES, b"\0") for answer in answers)
     came = np.array([answer is not None for answer in answers], np.bool_)
     return np.frombuffer(bytearray(rows), np.uint8).reshape(-1, MAD_BYTES), came
 
 
 def check_requests(mads: Mads, to: Lids | None) -> tuple[Mads, Lids]:
-    """What was given to `exchange`: uint8[n, 256] and int64[n]; PERMISSIVE_LID for what is directed."""
+    """Check the arguments of `exchange` and return them as uint8[n, 256] and int64[n]; PERMISSIVE_LID: directed."""
     mads = np.ascontiguousarray(mads, np.uint8)
     if mads.ndim != 2 or mads.shape[1] != MAD_BYTES:
         raise ConfigError(f"exchange takes MADs of {MAD_BYTES} bytes as uint8[n, {MAD_BYTES}], not {mads.shape}")
@@ -227,7 +227,7 @@ def check_requests(mads: Mads, to: Lids | None) -> tuple[Mads, Lids]:
 
 
 def number_requests(mads: Mads, first: int) -> Mads:
-    """A copy with the numbers from `first` in the lower half of their transaction ids, and zeros above."""
+    """Return a copy with consecutive transaction ids from `first` in the lower half, and zeros in the upper half."""
     numbered = mads.copy()
     numbered[:, 8:16] = np.arange(first, first + len(mads)).astype(">u8").view(np.uint8).reshape(-1, 8)
     return numbered

@@ -28,7 +28,7 @@ TICK_S = 1.024e-6
 _LOG, _DATA, _END = 32, 64, 256
 _REFUSED = int(Status.METHOD_ATTRIBUTE_NOT_SUPPORTED)
 _KEY_INFO = int(CcAttribute.CONGESTION_KEY_INFO) << 16
-_key, _given = CongestionKeyInfo.cc_key, CcMad.cc_key
+_key, _request_key = CongestionKeyInfo.cc_key, CcMad.cc_key
 _OF_SWITCHES = (CcAttribute.SWITCH_CONGESTION_SETTING, CcAttribute.SWITCH_PORT_CONGESTION_SETTING)
 _OF_ADAPTERS = (CcAttribute.CA_CONGESTION_SETTING, CcAttribute.CONGESTION_CONTROL_TABLE)
 _READ_ONLY = (
@@ -60,7 +60,7 @@ def answer(devices: Devices, slot: int, mad: bytearray) -> bool:
 
 
 def _key_fits(devices: Devices, own: int, mad: bytearray) -> bool:
-    """Sets need the key, Gets only if it is protected."""
+    """Return whether the CC_Key permits a request: Sets need the key, Gets only if it is protected."""
     info = devices.tables.congestion.get((own, _KEY_INFO))
     if info is None:
         return True
@@ -68,7 +68,7 @@ def _key_fits(devices: Devices, own: int, mad: bytearray) -> bool:
         del devices.cc_key_lease[own]
         CongestionKeyInfo.cc_key_protect_bit.set(info, 0)
     key = _key.get(info)
-    if not key or _given.get(mad) == key:
+    if not key or _request_key.get(mad) == key:
         devices.cc_key_lease.pop(own, None)
         return True
     if mad[3] == Method.GET and not CongestionKeyInfo.cc_key_protect_bit.get(info):
@@ -107,7 +107,7 @@ def _act(devices: Devices, own: int, attribute: int, modifier: int, mad: bytearr
 
 
 def _tell(devices: Devices, switch: bool, attribute: int, mad: bytearray) -> int:
-    """What cannot be set."""
+    """Write an attribute that cannot be set into the response."""
     ticks = int(devices.clock() / TICK_S) & 0xFFFF_FFFF
     if attribute == CcAttribute.CONGESTION_LOG:
         form = CongestionLogSwitch if switch else CongestionLogCA
@@ -124,17 +124,17 @@ def _tell(devices: Devices, switch: bool, attribute: int, mad: bytearray) -> int
 
 
 def _key_settings(devices: Devices, own: int, mad: bytearray) -> int:
-    """The key itself; it reads 0 for who does not have it. Violations start again when they are set to 0."""
+    """Read or set the key, which reads 0 without it. Setting the violations to 0 clears them."""
     info = devices.tables.congestion.setdefault((own, _KEY_INFO), bytearray(CongestionKeyInfo.size))
     if mad[3] == Method.SET:
-        wanted = mad[_DATA : _DATA + CongestionKeyInfo.size]
+        new_info = mad[_DATA : _DATA + CongestionKeyInfo.size]
         violations = CongestionKeyInfo.cc_key_violations
-        kept = violations.get(info) if violations.get(wanted) else 0
-        info[:] = wanted
-        violations.set(info, kept)
+        violation_count = violations.get(info) if violations.get(new_info) else 0
+        info[:] = new_info
+        violations.set(info, violation_count)
         devices.cc_key_lease.pop(own, None)
-    shown = bytearray(info)
-    if mad[3] == Method.GET and _given.get(mad) != _key.get(info):
-        _key.set(shown, 0)
-    mad[_DATA:_END] = shown.ljust(_END - _DATA, b"\0")
+    response = bytearray(info)
+    if mad[3] == Method.GET and _request_key.get(mad) != _key.get(info):
+        _key.set(response, 0)
+    mad[_DATA:_END] = response.ljust(_END - _DATA, b"\0")
     return 0

@@ -34,7 +34,7 @@ _MESSAGE = np.dtype(
 
 
 class Datagrams:
-    """Over a connected socket that does not block; an OSError is the socket's."""
+    """A batch sender and receiver over a connected, non-blocking socket; OSError is an error of the socket."""
 
     def __init__(self, line: socket.socket, kind: np.dtype[Any]) -> None:
         self._socket, self._kind = line, kind
@@ -52,7 +52,7 @@ class Datagrams:
         self._out_messages, self._in_messages = _Messages(self.outbox), _Messages(self._inbox)
 
     def send(self, count: int) -> int:
-        """Of the outbox, from its start; fewer if the socket is full."""
+        """Send datagrams from the start of the outbox and return how many; fewer if the socket is full."""
         return self._moved(self._library.sendmmsg(self._socket.fileno(), self._out_messages.address, count, 0))
 
     def receive(self) -> NDArray[Any]:
@@ -62,7 +62,7 @@ class Datagrams:
         return self._inbox[:count] if right.all() else self._inbox[:count][right]
 
     def _moved(self, count: int) -> int:
-        """What a call says; -1 is an error, or that there was nothing to do."""
+        """Return the count of a system call, 0 if it would block; raise OSError if it failed."""
         if count >= 0:
             return count
         number = ctypes.get_errno()
@@ -82,5 +82,5 @@ class _Messages:
 
 
 def _places(array: NDArray[Any]) -> NDArray[np.uint64]:
-    """Where in memory each element is."""
+    """Return the memory address of each element."""
     return (np.arange(len(array)) * array.itemsize + array.ctypes.data).astype(np.uint64)

@@ -59,13 +59,13 @@ class MadPath:
     def __init__(self, end: int, out: tuple[int, ...], entered: bytes = b"") -> None:
         self.end, self.out = end, out  # `end`: slot where they come in
         self.entered = entered  # ports by which a directed SMP came in: its return path
-        self.there = self.back = 0  # MADs that took it since somebody counted
+        self.there = self.back = 0  # MADs along this path since they were last counted
         self.listed = False  # among `Devices.travelled`
 
 
 @dataclass(slots=True)
 class Sample:
-    """One that was asked for at a port: see `samples`. `before` and `grown` are by Counter."""
+    """A PMA sample that was requested at a port: see `samples`. `before` and `grown` are indexed by Counter."""
 
     control: bytes = b""
     status: int = 0
@@ -77,7 +77,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Adaptive:
-    """What one switch was told of adaptive routing: see `sma_adaptive`."""
+    """The adaptive routing settings of a switch: see `sma_adaptive`."""
 
     info: bytearray
     row: NDArray[np.int32]  # group -> of `ar_ports`
@@ -86,7 +86,7 @@ class Adaptive:
 
 
 class Devices(Plane):
-    """All switches and adapters on InfiniBand; a slot is a port slot of the fabric."""
+    """The switches and adapters on InfiniBand; a slot is a port slot of the fabric."""
 
     def __init__(self, fabric: Fabric, *, seed: int, clock: Callable[[], float]) -> None:
         if not fabric.links_of(Technology.INFINIBAND).any():
@@ -112,20 +112,20 @@ class Devices(Plane):
         self.node_infos, self.node_descriptions = (np.zeros_like(self.tables.switch_info) for _ in range(2))
         self.node_info: dict[int, memoryview] = {}
         self.node_description: dict[int, memoryview] = {}
-        self.alias_guids: dict[int, bytearray] = {}  # slot -> GUIDInfo, if somebody set it
+        self.alias_guids: dict[int, bytearray] = {}  # slot -> GUIDInfo, once it was set
         self.leds: set[int] = set()  # ports whose light is on
         self.reregister: set[int] = set()  # ports whose clients were asked to register again; they take themselves out
         self.m_key_lease: dict[int, float] = {}  # slot -> when its protection ends
         self.keyed: set[int] = set()  # ports with an M_Key
         self.tables.congestion = {}
         self.cc_key_lease: dict[int, float] = {}
-        self.adaptive: dict[int, Adaptive] = {}  # node -> its adaptive routing, once somebody asked for it
+        self.adaptive: dict[int, Adaptive] = {}  # node -> its adaptive routing, on first use
         self.port_groups: tuple[NDArray[np.bool_] | None, dict[bytes, int]] = (None, {})  # `ar_ports`, and its rows
         self.samples: dict[int, Sample] = {}  # of a port
         self.sampled: dict[int, int] = {}  # node -> slot of its last sample
         self.traps = Traps(self.clock)
         # Counting. What is not in `fabric.counters` is in `details`, by slot, field of the attribute and entry.
-        self.sent = array("q", bytes(8 * len(self.cable)))  # MADs that left by a slot since somebody counted
+        self.sent = array("q", bytes(8 * len(self.cable)))  # MADs sent by a slot since they were last counted
         self.received = self.sent[:]
         self.details: defaultdict[tuple[int, str, int], int] = defaultdict(int)
         self.odd: defaultdict[str, int] = defaultdict(int)  # MADs that no agent could make sense of, by what was odd
@@ -137,7 +137,7 @@ class Devices(Plane):
 
     @cached_property
     def fec(self) -> NDArray[np.int64]:
-        """[slot, lane | FecCounter]: what error correction counted, once somebody counts there."""
+        """The FEC counters, [slot, lane | FecCounter], allocated on first use."""
         return new_fec_counters(len(self.cable))
 
     # -- names and numbers ------------------------------------------------------------------------------------------
@@ -146,48 +146,48 @@ class Devices(Plane):
         return self.first[node] + port
 
     def port_slot(self, node: int, arrived: int, port: int) -> int:
-        """The slot of a port by number; 0 of an adapter is the port that a MAD came in by. NONE: there is none."""
+        """Return the slot of a port by number, NONE if there is none; 0 of an adapter is the port of arrival."""
         if not port and not self.is_switch[node]:
             return arrived
         return self.first[node] + port if port <= self.last_port[node] else NONE
 
     def ports_of(self, node: int) -> range:
-        """Slots of a node's ports, a switch's port 0 among them."""
+        """Return the slots of a node's ports, including port 0 of a switch."""
         first = self.first[node]
         return range(first + (not self.is_switch[node]), first + self.last_port[node] + 1)
 
     def port_guid(self, slot: int) -> bytes:
-        """As it is in a MAD; all ports of a switch have the node's."""
+        """Return a port's GUID as 8 bytes; all ports of a switch have the GUID of the node."""
         node = self.node_of[slot]
         fabric = self.fabric
         guid = fabric.nodes.guid.item(node) if self.is_switch[node] else fabric.ports.guid.item(slot)
         return guid.to_bytes(8, "big")
 
     def has_manager(self, slot: int) -> bool:
-        """Does the port say that a subnet manager is there?"""
+        """Return whether the port's IsSM bit is set."""
         return bool(PortInfo.capability_mask.get(self.info(slot)) & Capability.IS_SM)
 
     def run_on(self, fabric: Fabric) -> None:
-        """The same cabling, with cables of another quality; who has `fabric` from before keeps what it was."""
+        """Use a fabric with the same cabling and other cable qualities; the previous fabric object stays as it was."""
         self.fabric = fabric
         hurt = np.flatnonzero(fabric.receive_error_rate > 0).tolist()
         self.erring = {self.cable[slot] for slot in hurt if self.cable[slot] != NONE}  # what leaves there may be hurt
         self._find_risky()
 
     def set_tap(self, tap: Tap | None) -> None:
-        """Give frames that cross some cables to a function; None: to nobody any more."""
+        """Give frames that cross some cables to a function; None ends it."""
         self.tap = tap
         self._find_risky()
 
     def _find_risky(self) -> None:
-        """Find the ports at both ends of cables that may hurt a MAD, or that somebody listens at."""
+        """Find the ports at both ends of cables that may corrupt a MAD, or that are captured."""
         tapped = self.tap.slots if self.tap is not None else frozenset()
         self.risky = {*self.erring, *(self.cable[slot] for slot in self.erring), *tapped}
 
     # -- what changes from inside -----------------------------------------------------------------------------------
 
     def set_is_sm(self, slot: int, on: bool) -> None:
-        """A subnet manager came to a port, or left it: CapabilityMask says so, and trap 144 tells the master."""
+        """Set or clear the IsSM bit of a port, and send trap 144 to the master."""
         info = self.info(slot)
         mask = PortInfo.capability_mask.get(info)
         changed = mask | int(Capability.IS_SM) if on else mask & ~int(Capability.IS_SM)
@@ -196,7 +196,7 @@ class Devices(Plane):
             self.traps.local_change(self, slot)
 
     def describe(self, node: int, text: str) -> None:
-        """The operator of a node gives it another NodeDescription."""
+        """Change the NodeDescription of a node."""
         raw = text.encode()
         if len(raw) > 64:
             raise ConfigError(f"node description {text!r} has {len(raw)} bytes; a NodeDescription holds 64")
@@ -204,25 +204,25 @@ class Devices(Plane):
         self.traps.local_change(self, self.first[node] + (not self.is_switch[node]), node_description_change=1)
 
     def view(self, name: str) -> memoryview:
-        """The bytes of one of the fabric's tables: to copy a block in or out takes a fifth of what numpy takes."""
+        """Return the bytes of a fabric table: copying a block this way takes a fifth of numpy's time."""
         table = getattr(self.tables, name)
-        seen, found = self._views.get(name, (None, memoryview(b"")))
-        if seen is not table:
+        cached_table, cached_view = self._views.get(name, (None, memoryview(b"")))
+        if cached_table is not table:
             table = np.ascontiguousarray(table)
             setattr(self.tables, name, table)
-            found = table.reshape(-1).view(np.uint8).data  # `cast` refuses a table that is empty
-            self._views[name] = (table, found)
-        return found
+            cached_view = table.reshape(-1).view(np.uint8).data  # `cast` refuses a table that is empty
+            self._views[name] = (table, cached_view)
+        return cached_view
 
     def forget_paths(self) -> None:
-        """Links changed."""
+        """Drop all cached paths: links have changed."""
         self.generation += 1
         self.count_paths()
         self.directed_paths.clear()
         self.lid_paths.clear()
 
     def forget_lid_paths(self) -> None:
-        """LIDs, tables or states changed."""
+        """Drop cached paths by LID: LIDs, tables or states have changed."""
         if self.lid_paths:
             self.count_paths()
             self.lid_paths.clear()
@@ -230,29 +230,29 @@ class Devices(Plane):
     # -- counting ---------------------------------------------------------------------------------------------------
 
     def count_paths(self) -> None:
-        """From ways to slots."""
+        """Add the MADs of each path to the counts of its ports."""
         sent, received, cable = self.sent, self.received, self.cable
         for path in self.travelled:
-            there, back = path.there, path.back
+            forward, back = path.there, path.back
             path.there = path.back = 0
             path.listed = False
             for slot in path.out:
                 far = cable[slot]
-                sent[slot] += there
-                received[far] += there
+                sent[slot] += forward
+                received[far] += forward
                 sent[far] += back
                 received[slot] += back
         self.travelled.clear()
 
     def counters(self, slot: int) -> list[int]:
-        """By Counter, with the MADs that nobody has put into the fabric's counters yet."""
+        """Return a port's counters by Counter, with MADs that are not in the fabric's counters yet."""
         self.count_paths()
-        found: list[int] = self.fabric.counters[slot].tolist()
+        counts: list[int] = self.fabric.counters[slot].tolist()
         for mads, columns in ((self.sent[slot], _OUT), (self.received[slot], _IN)):
             if mads:
                 for column, each in columns:
-                    found[column] += mads * each
-        return found
+                    counts[column] += mads * each
+        return counts
 
     def count_port(self, slot: int) -> None:
         """Put the MADs that crossed one port into the fabric's counters."""

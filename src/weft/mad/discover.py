@@ -46,14 +46,14 @@ class FoundNode:
         return self.info.node_type == NodeType.SWITCH
 
     def lid(self, port: int) -> int:
-        """Of a port; switches have theirs at port 0."""
+        """Return the LID of a port; the ports of a switch share that of port 0."""
         at = self.ports.get(0 if self.is_switch else port)
         return at.info.lid if at else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a walk saw, in the order of the walk; `unanswered` are the paths of what should be there but was silent."""
+    """The result of a walk, in its order; `unanswered` are the paths to nodes that should be there and are silent."""
 
     nodes: dict[int, FoundNode]
     start: FoundNode
@@ -62,7 +62,7 @@ class Found:
 
 
 def directed_get(path: bytes, attribute: int, modifier: int = 0) -> bytes:
-    """A SubnGet along a path."""
+    """Return a SubnGet along a directed path."""
     return DirectedSmp.pack(
         method=Method.GET,
         attribute_id=attribute,
@@ -73,30 +73,30 @@ def directed_get(path: bytes, attribute: int, modifier: int = 0) -> bytes:
 
 
 def discover(carrier: Carrier, *, timeout_ms: int = TIMEOUT_MS, retries: int = RETRIES) -> Found:
-    """All that can be reached from the carrier's port; SubnetError if not even its own node answers."""
-    seen = walk(carrier, timeout_ms=timeout_ms, retries=retries)
-    nodes = [_node(seen, row) for row in range(len(seen))]
-    owner = np.repeat(np.arange(len(seen)), [node.info.num_ports + 1 for node in nodes])
-    for slot in np.flatnonzero(seen.peer >= 0).tolist():
-        far = int(seen.peer[slot])
+    """Walk everything that is reachable from the carrier's port; raise SubnetError if its own node does not answer."""
+    walked = walk(carrier, timeout_ms=timeout_ms, retries=retries)
+    nodes = [_node(walked, row) for row in range(len(walked))]
+    owner = np.repeat(np.arange(len(walked)), [node.info.num_ports + 1 for node in nodes])
+    for slot in np.flatnonzero(walked.peer >= 0).tolist():
+        far = int(walked.peer[slot])
         near_node, far_node = int(owner[slot]), int(owner[far])
-        port = nodes[near_node].ports[slot - int(seen.first[near_node])]
-        port.peer = nodes[far_node].guid, far - int(seen.first[far_node])
-    unanswered = [odd.path for odd in seen.oddities if odd.kind == "silent"]
-    return Found({node.guid: node for node in nodes}, nodes[0], seen.start_port, unanswered)
+        port = nodes[near_node].ports[slot - int(walked.first[near_node])]
+        port.peer = nodes[far_node].guid, far - int(walked.first[far_node])
+    unanswered = [odd.path for odd in walked.oddities if odd.kind == "silent"]
+    return Found({node.guid: node for node in nodes}, nodes[0], walked.start_port, unanswered)
 
 
-def _node(seen: Walk, row: int) -> FoundNode:
-    info = NodeInfo.unpack(seen.node_info[row].tobytes())
+def _node(walked: Walk, row: int) -> FoundNode:
+    info = NodeInfo.unpack(walked.node_info[row].tobytes())
     node = FoundNode(
         info=info,
-        path=seen.path[row, 1 : int(seen.hops[row]) + 1].tobytes(),
-        description=seen.description[row],
-        switch_info=SwitchInfo.unpack(seen.switch_info[row].tobytes()),
+        path=walked.path[row, 1 : int(walked.hops[row]) + 1].tobytes(),
+        description=walked.description[row],
+        switch_info=SwitchInfo.unpack(walked.switch_info[row].tobytes()),
     )
-    first = int(seen.first[row])
+    first = int(walked.first[row])
     for number in range(0 if node.is_switch else 1, info.num_ports + 1):
         slot = first + number
-        port_info = PortInfo.unpack(seen.port_info[slot].tobytes())
-        node.ports[number] = FoundPort(number, port_info, int(seen.port_guid[slot]))
+        port_info = PortInfo.unpack(walked.port_info[slot].tobytes())
+        node.ports[number] = FoundPort(number, port_info, int(walked.port_guid[slot]))
     return node

@@ -22,7 +22,7 @@ _ASLEEP: dict[str, Array] = {
 
 
 class FastPathState:
-    """What kernels may touch of a subnet; `state` is made anew when a table grew or woke up."""
+    """The arrays of a subnet that kernels may use; `state` is built again when a table has grown or was allocated."""
 
     def __init__(self, subnet: Subnet) -> None:
         self.subnet = subnet
@@ -38,11 +38,11 @@ class FastPathState:
         self._state: State | None = None
 
     def is_plain(self) -> bool:
-        """Is the subnet such that a kernel may answer: no node is off?"""
+        """Return whether kernels may answer: no node is off."""
         return not self.subnet.devices.dead
 
     def state(self) -> State:
-        """For the next call of a kernel, until somebody else changed something."""
+        """Return the arrays for the next kernel call; valid until the subnet changes."""
         devices, tables = self.subnet.devices, vars(self.subnet.devices.tables)
         if self._risks is not devices.risky:  # a cable became bad, or good
             self._risks, self._risky[:] = devices.risky, False
@@ -54,12 +54,12 @@ class FastPathState:
         now = [tables.get(name) for name in _TABLES]
         if self._state is None or any(new is not old for new, old in zip(now, self._tables, strict=True)):
             self._tables = now
-            shown = {name: _table(devices, name, table) for name, table in zip(_TABLES, now, strict=True)}
-            self._state = State(**self._fixed, **shown)
+            arrays = {name: _table(devices, name, table) for name, table in zip(_TABLES, now, strict=True)}
+            self._state = State(**self._fixed, **arrays)
         return self._state
 
     def settle(self) -> None:
-        """After a kernel: what it could not do itself."""
+        """Apply the effects of a kernel call that the kernel cannot apply itself."""
         self.subnet.mads += int(self.marks[Mark.MADS])
         if self.marks[Mark.LIDS_CHANGED]:
             self.subnet.devices.forget_lid_paths()
@@ -67,7 +67,7 @@ class FastPathState:
 
 
 def _fixed(devices: Devices) -> dict[str, Array]:
-    """What stays where it is for as long as the devices live."""
+    """Return the arrays that stay at the same address as long as the devices exist."""
     fabric = devices.fabric
     is_switch = np.array(devices.is_switch, np.bool_)
     guid = np.where(is_switch[fabric.ports.node], fabric.nodes.guid[fabric.ports.node], fabric.ports.guid)
@@ -87,10 +87,10 @@ def _fixed(devices: Devices) -> dict[str, Array]:
 
 
 def _table(devices: Devices, name: str, table: Any) -> Array:
-    """A table of the fabric, in one piece; of no rows if it sleeps, or is not of the kind that kernels know."""
+    """Return a contiguous table; an empty one if it is not allocated, or has a type that kernels do not support."""
     if table is None:
         return _ASLEEP[name]
     devices.view(name)  # puts it into one piece if it is not
-    found: Array = getattr(devices.tables, name)
-    asleep = _ASLEEP.get(name, found)
-    return found if found.dtype == asleep.dtype and found.ndim == asleep.ndim else asleep
+    array: Array = getattr(devices.tables, name)
+    asleep = _ASLEEP.get(name, array)
+    return array if array.dtype == asleep.dtype and array.ndim == asleep.ndim else asleep

@@ -26,7 +26,7 @@ from weft.wire.port_info import LANES, LinkSpeed, PortInfo, PortState, join_spee
 
 
 def pull_cable(devices: Devices, slot: int) -> None:
-    """Out of one end; which, makes no difference."""
+    """Pull a cable at one end; both ends are equivalent."""
     _far_end(devices, slot)
     links.take_down(devices, slot)
     devices.broken.add(slot)
@@ -52,7 +52,7 @@ def slow(devices: Devices, slot: int, label: str) -> None:
 
 
 def limit(devices: Devices, slot: int, label: str) -> tuple[int, int]:
-    """Widths and speeds of a cable that does no more than this; refused if it could not do as much before."""
+    """Return the widths and speeds of a cable limited to `label`; raise ConfigError if it is faster than the cable."""
     _far_end(devices, slot)
     fastest, lanes = parse_label(label)
     if fastest.technology is not Technology.INFINIBAND:
@@ -68,9 +68,9 @@ def limit(devices: Devices, slot: int, label: str) -> tuple[int, int]:
 
 
 def flap(devices: Devices, slot: int, times: int = 1) -> None:
-    """The ports try to recover the link, have to take it down, and it comes up again for a subnet manager to see.
+    """Take the link down and up again, after the ports failed to recover it.
 
-    Of many times in a moment it sees the last.
+    Of several flaps at once a subnet manager sees the last.
     """
     ends = [slot, _far_end(devices, slot)]
     if times and devices.peer(slot) != NONE:
@@ -80,7 +80,7 @@ def flap(devices: Devices, slot: int, times: int = 1) -> None:
 
 
 def mend(devices: Devices, slot: int) -> None:
-    """A new cable, neither slow nor erring, that stays up; and the host at its end takes what comes."""
+    """Replace the cable by a flawless one, and let the host at its end accept data at full rate."""
     for end in (slot, _far_end(devices, slot)):
         devices.takes.pop(end, None)
     devices.flaps.pop(devices.link[slot], None)
@@ -109,7 +109,7 @@ def revive(devices: Devices, node: int) -> None:
 
 
 def fabric_now(devices: Devices) -> Fabric:
-    """The fabric with the cables that are up, as fast as they run; tables and counters are the same arrays.
+    """Return the fabric with the cables that are up, at their current speed; tables and counters are shared.
 
     Nodes without power stay, without cables: slots are those of `devices.fabric`. What PortInfo cannot name runs as it
     was cabled.
@@ -122,7 +122,7 @@ def fabric_now(devices: Devices) -> Fabric:
     fields = PortInfo.link_speed_active, PortInfo.link_speed_ext_active, PortInfo.link_speed_ext_active_2
     slow, ext, ext2 = (tables.of_ports(field)[links.a].astype(np.int64) for field in fields)
     runs = speed_by_bits()[join_speeds(slow, ext, ext2, tables.fdr10[links.a, 2].astype(np.int64))]
-    as_cabled = speed_by_bits()[[LinkSpeed.called(one.name) for one in speeds()]][links.speed]
+    as_cabled = speed_by_bits()[[LinkSpeed.called(speed.name) for speed in speeds()]][links.speed]
     pace = np.where(managed & (runs != as_cabled), runs, links.speed)
     if up.all() and np.array_equal(width, links.width) and np.array_equal(pace, links.speed):
         return fabric

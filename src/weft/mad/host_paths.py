@@ -30,42 +30,42 @@ GROUP_Q_KEY = 0x0B1B  # of groups that are made here, as of IPoIB's
 
 
 def ask_paths(carrier: Carrier, sgid: int, dgid: int | None = None) -> Rows:
-    """The records that the administrator has."""
+    """Return the path records from a port, as the subnet administrator answers."""
     return path_rows(ask_administrator(carrier, path_request(sgid, dgid)))
 
 
 def join_group(carrier: Carrier, gid: int, p_key: int, mgid: int = 0) -> MCMemberRecord | None:
-    """A port becomes a full member, without an MGID of a group that is made for it; None if it may not."""
-    given = {"mgid": mgid, "port_gid": gid, "join_state": JoinState.FULL_MEMBER}
+    """Join a multicast group as a full member; without an MGID, create one. Return None if it is not permitted."""
+    fields = {"mgid": mgid, "port_gid": gid, "join_state": JoinState.FULL_MEMBER}
     if not mgid:
-        given |= {"q_key": GROUP_Q_KEY, "p_key": p_key, "t_class": 0, "sl": 0, "flow_label": 0}
-    answer = ask_administrator(carrier, _member_request(Method.SET, given))
+        fields |= {"q_key": GROUP_Q_KEY, "p_key": p_key, "t_class": 0, "sl": 0, "flow_label": 0}
+    answer = ask_administrator(carrier, _member_request(Method.SET, fields))
     return None if SaMad.status.get(answer) else MCMemberRecord.unpack(SaMad.unpack(answer).data)
 
 
 def leave_group(carrier: Carrier, gid: int, mgid: int) -> None:
-    given = {"mgid": mgid, "port_gid": gid, "join_state": JoinState.FULL_MEMBER}
-    ask_administrator(carrier, _member_request(Method.DELETE, given))
+    fields = {"mgid": mgid, "port_gid": gid, "join_state": JoinState.FULL_MEMBER}
+    ask_administrator(carrier, _member_request(Method.DELETE, fields))
 
 
-def _member_request(method: Method, given: dict[str, int]) -> bytes:
-    mask, record = component_mask(MCMemberRecord, *given), MCMemberRecord(**given)
+def _member_request(method: Method, fields: dict[str, int]) -> bytes:
+    mask, record = component_mask(MCMemberRecord, *fields), MCMemberRecord(**fields)
     return SaMad.pack(method=method, attribute_id=SaAttribute.MC_MEMBER_RECORD, component_mask=mask, data=record.raw)
 
 
 def path_request(sgid: int, dgid: int | None = None) -> bytes:
-    """For all paths from a port, or for one to another."""
-    given = {"sgid": sgid, "numb_path": 1} | ({} if dgid is None else {"dgid": dgid})
+    """Return the request for all paths from a port, or for the path to another port."""
+    fields = {"sgid": sgid, "numb_path": 1} | ({} if dgid is None else {"dgid": dgid})
     return SaMad.pack(
         method=Method.GET_TABLE if dgid is None else Method.GET,
         attribute_id=SaAttribute.PATH_RECORD,
-        component_mask=component_mask(PathRecord, *given),
-        data=PathRecord(**given).raw,
+        component_mask=component_mask(PathRecord, *fields),
+        data=PathRecord(**fields).raw,
     )
 
 
 def path_rows(answer: bytes) -> Rows:
-    """What the administrator answered; none if it knows none."""
+    """Return the path records of an answer; no rows if it has none."""
     status = SaMad.status.get(answer)
     if status in (SaStatus.NO_RECORDS, SaStatus.INVALID_GID):
         return np.zeros((0, PathRecord.size), np.uint8)
@@ -77,7 +77,7 @@ def path_rows(answer: bytes) -> Rows:
 
 
 def known(slot: NDArray[np.integer], rows: Rows) -> HostPaths:
-    """Of records, each told to the port at its slot."""
+    """Return the paths of records, each of which was sent to the port at its slot."""
     fields = (PathRecord.dlid, PathRecord.sl, PathRecord.p_key, PathRecord.mtu, PathRecord.rate)
     dlid, sl, p_key, mtu, rate = (column(rows, field).astype(np.int64) for field in fields)
     return HostPaths.of(slot, dlid, sl, p_key, 128 << mtu, data_gbit_s()[rate])
@@ -85,10 +85,10 @@ def known(slot: NDArray[np.integer], rows: Rows) -> HostPaths:
 
 @cache
 def data_gbit_s() -> NDArray[np.float64]:
-    """[rate of a record] -> what a link of that name carries; of two that share it (4xQDR, 4xFDR10) the faster."""
-    found = np.zeros(64)
+    """Return [rate code of a record] -> data rate; the faster of two that share a code (4xQDR, 4xFDR10)."""
+    rates = np.zeros(64)
     for speed, lanes in product(speeds(), LANES.values()):
         if speed.technology is Technology.INFINIBAND:
             code = Rate.of_signal(speed.lane_signal_gbit_s * lanes)
-            found[code] = max(found[code], speed.lane_gbit_s * lanes)
-    return np.where(found > 0, found, np.inf)  # who was told nothing that there is holds back nothing
+            rates[code] = max(rates[code], speed.lane_gbit_s * lanes)
+    return np.where(rates > 0, rates, np.inf)  # an unknown rate limits nothing

@@ -84,7 +84,7 @@ class _InFlight:
 
 
 class IbsimCarrier(Polled):
-    """Attached to a node of the subnet that `server` simulates, by its name; to the first one if there is none."""
+    """A carrier at a node of the subnet that `server` simulates, by the node's name; without one, at the first."""
 
     def __init__(self, host: str = "", server: str = "") -> None:
         super().__init__()
@@ -116,11 +116,13 @@ class IbsimCarrier(Polled):
         self._transfers = Transfers(self._on_segment_out, time.monotonic, insists=False)
 
     def _take_id(self) -> tuple[int, socket.socket]:
-        """One that no other carrier of this process has now, and its socket for control."""
+        """Reserve an id that no other carrier of this process has, and return it with its control socket."""
         for number in itertools.islice(_numbers, _IDS):
-            taken = os.getpid() + (number % _IDS << _PID_BITS)
+            client_id = os.getpid() + (number % _IDS << _PID_BITS)
             try:
-                return taken, runtime.abstract(address(self._server, f"ctl{taken}"), address(self._server, "ctl"))
+                return client_id, runtime.abstract(
+                    address(self._server, f"ctl{client_id}"), address(self._server, "ctl")
+                )
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     why = f"no ibsim or lab listens at {self._server}: {error.strerror}"
@@ -143,16 +145,16 @@ class IbsimCarrier(Polled):
             raise ConfigError(
                 f"{self._server} belongs to user {runtime.sender(extra).uid}: weft trusts yours and root's"
             )
-        _, _, answered, _, said = CONTROL.unpack(raw)
+        _, _, answered, _, reply = CONTROL.unpack(raw)
         if answered != kind:
             node = CLIENT_INFO.unpack_from(data)[3].rstrip(b"\0").decode() if kind == CONNECT else self.host
-            reason = said.rstrip(b"\0").decode(errors="replace")
-            if said.startswith(data) or not reason.isprintable():  # ibsim echoes the request
+            reason = reply.rstrip(b"\0").decode(errors="replace")
+            if reply.startswith(data) or not reason.isprintable():  # ibsim echoes the request
                 reason = "is there such a node?"
             elif reason.startswith(os.strerror(errno.EMFILE)):
                 reason += "; close programs that are attached, or restart it with a higher `ulimit -n`"
             raise ConfigError(f"{self._server} refuses a program at node {node!r}: {reason}")
-        return bytes(said)
+        return bytes(reply)
 
     # -- the protocol of carriers --
 
@@ -168,7 +170,7 @@ class IbsimCarrier(Polled):
         self, mads: Mads, to: Lids | None = None, *, timeout_ms: int = TIMEOUT_MS, retries: int = RETRIES
     ) -> Answers:
         mads, lids = check_requests(mads, to)
-        if any(has_rmpp(one) for one in np.unique(mads[:, 1]).tolist()):
+        if any(has_rmpp(mgmt_class) for mgmt_class in np.unique(mads[:, 1]).tolist()):
             return exchange_singly(self, mads, lids, timeout_ms=timeout_ms, retries=retries)
         first = self._next_tokens(len(mads))
         heads = heads_of(mads[:, 1], lids)
@@ -209,7 +211,7 @@ class IbsimCarrier(Polled):
     # -- sockets --
 
     def _put(self, raw: bytes) -> bool:
-        """False if the socket is full."""
+        """Send a packet; return False if the socket is full."""
         try:
             self._data.send(raw)
         except BlockingIOError:
@@ -230,7 +232,7 @@ class IbsimCarrier(Polled):
         self._keep_up()
 
     def _keep_up(self) -> None:
-        """Whatever is due, and into the socket what it takes."""
+        """Handle timers, and write queued packets to the socket."""
         self._on_time()
         while self._urgent and self._put(self._urgent[0]):
             self._urgent.popleft()
@@ -251,7 +253,7 @@ class IbsimCarrier(Polled):
             self._waiting.popleft()
 
     def _send_bulk(self, bulk: Bulk, mads: NDArray[np.uint8], heads: NDArray[np.void], first: int) -> None:
-        """In batches: a few at a time would cost almost as much as many."""
+        """Send requests in large batches: a few at a time would cost almost as much as many."""
         free = _MOST_AT_ONCE - bulk.under_way - len(self._in_socket)
         if free < _MOST_AT_ONCE // 2 and bulk.under_way:
             return
@@ -268,7 +270,7 @@ class IbsimCarrier(Polled):
         bulk.put_back(rows[sent:])
 
     def _read(self, bulk: Bulk | None = None, first: int = 0) -> int:
-        """All that is there, and how much: answers to a bulk at once, the rest one by one."""
+        """Read everything that has arrived and return how much: answers to a bulk at once, the rest one by one."""
         count = BATCH
         total = 0
         while count == BATCH:
@@ -280,12 +282,12 @@ class IbsimCarrier(Polled):
             total += count
             if bulk is not None and count:
                 inbox = self._take_bulk(bulk, first, inbox)
-            for one in inbox:
-                self._on_packet(one.tobytes()[: DATA.size])
+            for row in inbox:
+                self._on_packet(row.tobytes()[: DATA.size])
         return total
 
     def _take_bulk(self, bulk: Bulk, first: int, inbox: NDArray[Any]) -> NDArray[Any]:
-        """What is no answer to it, nor one of its requests that came back, is returned."""
+        """Take the answers and the returned requests of a bulk; return the other packets."""
         rows = (inbox["number"] - np.uint32(first)).astype(np.int64)  # what is before the first wraps round
         is_row = (rows < bulk.count) & (inbox["mgmt_class"] != _SA)  # what was posted there is answered too
         if is_row.all() and inbox["method"].min() >= RESPONSE and not inbox["status"].any():
@@ -299,7 +301,7 @@ class IbsimCarrier(Polled):
         return rest
 
     def _wait(self, left_s: float) -> None:
-        """Until something comes, what did not fit into the socket may, or something is due."""
+        """Wait until input arrives, the socket accepts more output, or a timer is due."""
         due_s = [self._timers[0][0]] if self._timers else []
         transfer_s = self._transfers.next_deadline_s()
         due_s += [] if transfer_s is None else [transfer_s]
@@ -329,7 +331,7 @@ class IbsimCarrier(Polled):
         self._outbox.append(packet(mad, Address(lid)))
 
     def _on_bounced(self, mad: bytes) -> None:
-        """One of our requests went nowhere; not what was posted, which may have the same number.
+        """Handle a request of ours that came back undelivered; ignore posted MADs, which may have the same number.
 
         A lab also sends back what a manager has not answered in the time that libibmad gives it. It may need longer,
         and its answer still arrives: how long that is waited for is the caller's word.

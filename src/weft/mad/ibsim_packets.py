@@ -50,7 +50,7 @@ def packet(mad: bytes, to: Address) -> bytes:
 
 
 def heads_of(classes: NDArray[np.uint8], lids: NDArray[np.int64]) -> NDArray[np.void]:
-    """What `packet` puts before each MAD: HEAD_BYTES."""
+    """Return the headers, of HEAD_BYTES each, that `packet` puts before each MAD."""
     heads = np.zeros(len(lids), _HEAD)
     heads["length"] = MAD_BYTES
     heads["to"], heads["from"] = lids, np.where(lids == HERE.lid, lids, 0)

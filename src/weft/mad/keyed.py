@@ -35,7 +35,7 @@ class KeyFile:
         self._read: tuple[int, int] = (-1, 0)  # when the file was changed, and its key
 
     def __call__(self) -> int:
-        """The key; 0 where there is no file."""
+        """Return the key; 0 if there is no file."""
         try:
             changed_ns = self.path.stat().st_mtime_ns
             if changed_ns != self._read[0]:
@@ -47,7 +47,7 @@ class KeyFile:
         return self._read[1]
 
     def make(self) -> int:
-        """The key; a new one if there is no file yet."""
+        """Return the key; create the file with a new one if it does not exist."""
         if key := self():
             return key
         temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}")
@@ -65,7 +65,7 @@ class KeyFile:
 
 
 class KeyedCarrier:
-    """`m_key` returns the key of now; 0: none."""
+    """A carrier that adds the M_Key to SMPs; `m_key` returns the current key, 0 for none."""
 
     def __init__(self, carrier: Carrier, m_key: Callable[[], int]) -> None:
         self._carrier, self._m_key = carrier, m_key

@@ -20,7 +20,7 @@ _STAYS_DOWN = (PortPhysicalState.DISABLED, PortPhysicalState.SLEEP)
 
 
 def take_down(devices: Devices, slot: int) -> None:
-    """A link that was up goes down; both ends count it, and switches tell the subnet manager."""
+    """Take down a link that is up; both ends count it, and switches send a trap."""
     far = devices.peer(slot)
     if far == NONE:
         return
@@ -36,7 +36,7 @@ def take_down(devices: Devices, slot: int) -> None:
 
 
 def bring_up(devices: Devices, slot: int) -> None:
-    """A cable that is in, between ports that are not disabled, trains; nothing happens otherwise."""
+    """Train a connected cable between ports that are not disabled; do nothing otherwise."""
     far = devices.cable[slot]
     if far == NONE or devices.peer(slot) != NONE or devices.broken & {slot, far}:
         return
@@ -55,13 +55,13 @@ def bring_up(devices: Devices, slot: int) -> None:
 
 
 def retrain(devices: Devices, slot: int) -> None:
-    """Down and up again: how new speeds and widths come into force."""
+    """Take a link down and up, so that new speeds and widths take effect."""
     take_down(devices, slot)
     bring_up(devices, slot)
 
 
 def _train(devices: Devices, slot: int, far: int) -> bool:
-    """Both ends at the widest and fastest that both have enabled and the cable can do; False if there is none."""
+    """Set both ends to the widest and fastest mode that both and the cable support; return False if there is none."""
     limit = devices.limits.get(devices.link[slot], (-1, -1))
     both = zip(_enabled(devices, slot), _enabled(devices, far), limit, strict=True)
     widths, speeds = (mine & theirs & cable for mine, theirs, cable in both)
@@ -78,7 +78,7 @@ def _train(devices: Devices, slot: int, far: int) -> bool:
 
 
 def _enabled(devices: Devices, slot: int) -> tuple[int, int]:
-    """Widths and speeds."""
+    """Return the enabled widths and speeds."""
     info = devices.info(slot)
     fields = PortInfo.link_speed_enabled, PortInfo.link_speed_ext_enabled, PortInfo.link_speed_ext_enabled_2
     slow, ext, ext2 = (field.get(info) for field in fields)
@@ -87,7 +87,7 @@ def _enabled(devices: Devices, slot: int) -> tuple[int, int]:
 
 
 def _changed(devices: Devices, slot: int) -> None:
-    """A switch notes that a port changed, and sends trap 128."""
+    """Set a switch's PortStateChange bit and send trap 128."""
     node = devices.node_of[slot]
     if devices.is_switch[node] and node not in devices.dead:
         SwitchInfo.port_state_change.set(devices.switch_info[node], 1)

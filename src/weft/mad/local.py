@@ -45,7 +45,7 @@ _PATIENCE_S = 60.0
 
 
 class ManualClock:
-    """A clock that stands until somebody sleeps on it."""
+    """A clock that advances only by `sleep`."""
 
     def __init__(self, now_s: float = 0.0) -> None:
         self.now_s = now_s
@@ -68,7 +68,7 @@ class _Asked:
 
 
 class LocalCarrier(Carrier):
-    """See `Carrier`. At a switch it is on port 0, whichever port is given."""
+    """A carrier within this process, see `Carrier`. At a switch it uses port 0, whichever port is given."""
 
     def __init__(self, subnet: Subnet, slot: int, *, sleep: Callable[[float], None] = time.sleep) -> None:
         self._subnet, self.slot, self._sleep = subnet, subnet.devices.own_slot(slot), sleep
@@ -92,8 +92,8 @@ class LocalCarrier(Carrier):
             raise ConfigError(f"a MAD has {MAD_BYTES} bytes, this one has {len(mad)}")
         named = bytearray(mad)
         named[_ID] = self._name + (token & 0xFFFF_FFFF).to_bytes(4, "big")
-        self._asked[token] = asked = _Asked(named, to.lid, timeout_ms / 1000, retries, to.pkey_index)
-        self._try(token, asked)
+        self._asked[token] = request = _Asked(named, to.lid, timeout_ms / 1000, retries, to.pkey_index)
+        self._try(token, request)
         return token
 
     def exchange(
@@ -106,9 +106,9 @@ class LocalCarrier(Carrier):
         numbered[:, 8:12] = np.frombuffer(self._name, np.uint8)
         raw, timeout_s = numbered.tobytes(), timeout_ms / 1000
         for row, (token, lid) in enumerate(zip(tokens, lids.tolist(), strict=True)):
-            asked = _Asked(raw[row * MAD_BYTES : (row + 1) * MAD_BYTES], lid, timeout_s, retries)
-            self._asked[token] = asked
-            self._try(token, asked)
+            request = _Asked(raw[row * MAD_BYTES : (row + 1) * MAD_BYTES], lid, timeout_s, retries)
+            self._asked[token] = request
+            self._try(token, request)
         return as_rows([self._await(token) for token in tokens])
 
     def post(self, mad: Buffer, to: Address = HERE) -> None:
@@ -129,9 +129,9 @@ class LocalCarrier(Carrier):
             self._expire(now_s)
             self._transfers.on_time()
             self._drain()
-            found = self._take(only)
-            if found or (only is None and (self._arrived or wait_ready(self._watched))) or now_s >= ends_s:
-                return found
+            results = self._take(only)
+            if results or (only is None and (self._arrived or wait_ready(self._watched))) or now_s >= ends_s:
+                return results
             next_try_s = self._deadlines[0][0] if self._deadlines else None
             due = [when for when in (next_trap_s, next_try_s, self._transfers.next_deadline_s()) if when]
             nap_s = max(min([ends_s, *due]) - now_s, 1e-6)
@@ -141,8 +141,8 @@ class LocalCarrier(Carrier):
         self._watched = [file]
 
     def arrivals(self) -> list[Arrived]:
-        found, self._arrived = self._arrived, []
-        return found
+        arrived, self._arrived = self._arrived, []
+        return arrived
 
     def register(self, mgmt_class: int, methods: Iterable[int], *, class_version: int = 1, oui: int = 0) -> None:
         self._classes.setdefault(mgmt_class, set()).update(methods)
@@ -174,26 +174,26 @@ class LocalCarrier(Carrier):
         finally:
             self._is_draining = False
 
-    def _try(self, token: int, asked: _Asked) -> None:
+    def _try(self, token: int, request: _Asked) -> None:
         """Send it; if no agent answers at once, note when to try again."""
-        reply = self._subnet.send(self.slot, asked.mad, asked.lid, asked.pkey_index)
+        reply = self._subnet.send(self.slot, request.mad, request.lid, request.pkey_index)
         if reply is not None:
             del self._asked[token]
             self._done[token] = bytes(reply)
         elif token in self._asked:
-            heapq.heappush(self._deadlines, (self._clock() + asked.timeout_s, token))
+            heapq.heappush(self._deadlines, (self._clock() + request.timeout_s, token))
 
     def _expire(self, now_s: float) -> None:
         while self._deadlines and self._deadlines[0][0] <= now_s:
             _, token = heapq.heappop(self._deadlines)
-            asked = self._asked.get(token)
-            if asked is None:
+            request = self._asked.get(token)
+            if request is None:
                 continue
-            if asked.heard_s + asked.timeout_s > now_s:
-                heapq.heappush(self._deadlines, (asked.heard_s + asked.timeout_s, token))
-            elif asked.retries:
-                asked.retries -= 1
-                self._try(token, asked)
+            if request.heard_s + request.timeout_s > now_s:
+                heapq.heappush(self._deadlines, (request.heard_s + request.timeout_s, token))
+            elif request.retries:
+                request.retries -= 1
+                self._try(token, request)
             else:
                 del self._asked[token]
                 self._done[token] = None
@@ -201,9 +201,9 @@ class LocalCarrier(Carrier):
     def _take(self, only: int | None) -> list[tuple[int, bytes | None]]:
         if only is not None:
             return [(only, self._done.pop(only))] if only in self._done else []
-        found = list(self._done.items())
+        results = list(self._done.items())
         self._done.clear()
-        return found
+        return results
 
     def _receive(self, arrival: Arrival) -> bool:
         mad, lid = arrival.mad, arrival.slid
@@ -217,17 +217,17 @@ class LocalCarrier(Carrier):
 
     def _is_ours(self, mad: bytes) -> bool:
         if mad[3] & RESPONSE:
-            asked = self._asked.get(int.from_bytes(mad[12:16], "big")) if mad[8:12] == self._name else None
-            if asked is not None:
-                asked.heard_s = self._clock()
-            return asked is not None
+            request = self._asked.get(int.from_bytes(mad[12:16], "big")) if mad[8:12] == self._name else None
+            if request is not None:
+                request.heard_s = self._clock()
+            return request is not None
         methods = self._classes.get(mad[1], set())
         if mad[1] in SMP_CLASSES:  # one registration is for both
-            methods = set().union(*(self._classes.get(one, set()) for one in SMP_CLASSES))
+            methods = set().union(*(self._classes.get(mgmt_class, set()) for mgmt_class in SMP_CLASSES))
         return mad[3] in methods
 
     def _on_message(self, mad: bytes, last: Arrival) -> bool:
-        """Of another program: an answer to one of ours, or what we listen for. `last` is the end of it."""
+        """Take a complete message of another program: an answer to our request, or of a class we registered for."""
         if mad[3] & RESPONSE:
             low = int.from_bytes(mad[12:16], "big")
             del self._asked[low]

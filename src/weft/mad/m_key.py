@@ -22,7 +22,7 @@ _NO_KEY = bytes(8)
 
 
 def note(devices: Devices, slot: int) -> None:
-    """Somebody set PortInfo: has the port a key now?"""
+    """Update the set of ports with an M_Key after PortInfo was set."""
     if devices.info(slot)[_KEY] != _NO_KEY:
         devices.keyed.add(slot)
     else:
@@ -31,7 +31,7 @@ def note(devices: Devices, slot: int) -> None:
 
 
 def fits(devices: Devices, slot: int, smp: bytearray) -> bool:
-    """May an SMP that came in here be acted on? If not, the port has counted it and told the subnet manager."""
+    """Return whether an SMP that arrived here may be executed; if not, count the violation and send a trap."""
     own = devices.own_slot(slot)
     if own not in devices.keyed:
         return True
@@ -56,13 +56,13 @@ def fits(devices: Devices, slot: int, smp: bytearray) -> bool:
     return False
 
 
-def hide(devices: Devices, asked: int, smp: bytearray, at: int) -> None:
-    """Blank the key in a PortInfo at byte `at` of the answer to a Get, where protection asks for it.
+def hide(devices: Devices, requested: int, smp: bytearray, at: int) -> None:
+    """Blank the key in a PortInfo at byte `at` of the answer to a Get, where protection requires it.
 
     The answer to a Set shows the key: who set it is told so, though it had another before, and OpenSM believes it.
     Above level 1 that is the key of an adapter's other port: at its own, who has no key is not answered.
     """
-    own = devices.own_slot(asked)
+    own = devices.own_slot(requested)
     if own in devices.keyed and smp[3] == Method.GET:
         info = devices.info(own)
         if PortInfo.m_key_protect_bits.get(info) and smp[_GIVEN] != info[_KEY]:

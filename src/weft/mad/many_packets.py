@@ -32,7 +32,7 @@ _CHUNK = 1 << 16  # packets whose paths are kept at the same time: 20 MB
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeliveryResults:
-    """What became of each: where it ended, on which VL it came there, and the `Reason`."""
+    """The results of many packets: the slot where each ended, the VL of its last link, and the `Reason`."""
 
     end: NDArray[np.int64]
     vl: NDArray[np.int64]
@@ -40,26 +40,26 @@ class DeliveryResults:
 
 
 def carry_many(devices: Devices, slots: NDArray[np.int64], rows: Rows) -> DeliveryResults:
-    """Each leaves the port of an adapter, or port 0 of a switch; see the module."""
+    """Carry packets that leave adapter ports, or port 0 of switches; see the module."""
     if (column(rows, LRH.dlid) >= Lid.FIRST_MULTICAST).any():
         raise ConfigError("packets to groups are not carried many at a time: send each by `packets.carry`")
-    fates = DeliveryResults(*(np.zeros(len(rows), np.int64) for _ in range(3)))
+    results = DeliveryResults(*(np.zeros(len(rows), np.int64) for _ in range(3)))
     plain = _plain(devices, slots, rows)
-    seen = arrays(devices.fabric)
+    plane = arrays(devices.fabric)
     for begin in range(0, len(rows), _CHUNK):
         at = begin + np.flatnonzero(plain[begin : begin + _CHUNK])
-        _carry_plain(devices, seen, slots[at], rows[at], fates, at)
+        _carry_plain(devices, plane, slots[at], rows[at], results, at)
     for row in np.flatnonzero(~plain).tolist():
-        fate = packets.carry(devices, int(slots[row]), rows[row].tobytes())
-        drop = fate.dropped[0] if fate.dropped else None
-        fates.end[row] = drop.slot if drop else fate.delivered[0]
-        fates.reason[row] = drop.reason if drop else Reason.ARRIVED
-        fates.vl[row] = fate.vls[0] if fate.vls else 0
-    return fates
+        result = packets.carry(devices, int(slots[row]), rows[row].tobytes())
+        drop = result.dropped[0] if result.dropped else None
+        results.end[row] = drop.slot if drop else result.delivered[0]
+        results.reason[row] = drop.reason if drop else Reason.ARRIVED
+        results.vl[row] = result.vls[0] if result.vls else 0
+    return results
 
 
 def _plain(devices: Devices, slots: NDArray[np.int64], rows: Rows) -> NDArray[np.bool_]:
-    """Those that a kernel carries."""
+    """Return which packets the kernel can carry."""
     length = 4 * column(rows, LRH.pkt_len) + VCRC_BYTES
     following = column(rows, LRH.lnh)
     headers = np.where(following == LNH.GRH, LRH.size + GRH.size, LRH.size) + BTH.size + ICRC_BYTES + VCRC_BYTES
@@ -73,27 +73,32 @@ def _plain(devices: Devices, slots: NDArray[np.int64], rows: Rows) -> NDArray[np
 
 def _of_bth(rows: Rows, field: Bits) -> NDArray[np.int64]:
     is_global = column(rows, LRH.lnh) == LNH.GRH
-    found = np.empty(len(rows), np.int64)
+    values = np.empty(len(rows), np.int64)
     for some, base in ((~is_global, LRH.size), (is_global, LRH.size + GRH.size)):
-        found[some] = column(rows[some], field, base)
-    return found
+        values[some] = column(rows[some], field, base)
+    return values
 
 
 def _carry_plain(
-    devices: Devices, seen: Arrays, slots: NDArray[np.int64], rows: Rows, fates: DeliveryResults, at: NDArray[np.int64]
+    devices: Devices,
+    plane: Arrays,
+    slots: NDArray[np.int64],
+    rows: Rows,
+    results: DeliveryResults,
+    at: NDArray[np.int64],
 ) -> None:
     words, sl = column(rows, LRH.pkt_len).astype(np.int64), column(rows, LRH.sl).astype(np.int64)
     dlid, p_key = column(rows, LRH.dlid).astype(np.int64), _of_bth(rows, BTH.p_key)
-    walks = walk_all(seen, np.column_stack((slots, dlid, sl, p_key, 4 * words)))
-    fates.end[at], fates.reason[at] = walks.end, walks.reason
+    walks = walk_all(plane, np.column_stack((slots, dlid, sl, p_key, 4 * words)))
+    results.end[at], results.reason[at] = walks.end, walks.reason
     last = np.maximum(walks.hops - 1, 0)
-    fates.vl[at] = np.where(walks.hops > 0, walks.vls[np.arange(len(last)), last], 0)
+    results.vl[at] = np.where(walks.hops > 0, walks.vls[np.arange(len(last)), last], 0)
     _count(devices, walks, words, sl)
     _count_drops(devices, walks, rows)
 
 
 def _count(devices: Devices, walks: Walks, words: NDArray[np.int64], sl: NDArray[np.int64]) -> None:
-    """What left and what came in, at every hop."""
+    """Count packets and words at both ends of every hop."""
     packet, hop = np.nonzero(np.arange(walks.out.shape[1]) < walks.hops[:, None])
     out, counters = walks.out[packet, hop], devices.fabric.counters
     far = devices.fabric.ports.peer[out]
@@ -105,13 +110,13 @@ def _count(devices: Devices, walks: Walks, words: NDArray[np.int64], sl: NDArray
         carried = np.bincount(slots, words[packet], minlength=len(counters)).astype(np.int64)
         for name, more in zip(names, (count, count, carried), strict=True):
             counters[:, Counter[name]] += more
-        each, which = np.unique(slots.astype(np.int64) << 4 | sl[packet], return_inverse=True)
-        for code, more in zip(each.tolist(), np.bincount(which, words[packet]).astype(int).tolist(), strict=True):
+        each, inverse = np.unique(slots.astype(np.int64) << 4 | sl[packet], return_inverse=True)
+        for code, more in zip(each.tolist(), np.bincount(inverse, words[packet]).astype(int).tolist(), strict=True):
             devices.details[code >> 4, detail, code & 15] += more
 
 
 def _count_drops(devices: Devices, walks: Walks, rows: Rows) -> None:
-    """By where and why: the first as one packet is, with its trap; the others add to the counts, and are no news."""
+    """Count drops by port and reason; of each group only the first packet may send a trap."""
     dropped = np.flatnonzero(walks.reason != Reason.ARRIVED)
     _, first, count = np.unique(walks.end[dropped] << 8 | walks.reason[dropped], return_index=True, return_counts=True)
     for row, many in sorted(zip(dropped[first].tolist(), count.tolist(), strict=True)):

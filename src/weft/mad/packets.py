@@ -43,7 +43,7 @@ _LIDS_P_KEY_SL, _QP1, _QP2, _GIDS = 0x0F, 0x10, 0x20, 0xC0  # DataValid of trap 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Where a copy of a packet ended, and why."""
+    """The port where a copy of a packet was dropped, and the reason."""
 
     slot: int
     reason: Reason
@@ -51,7 +51,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryResult:
-    """What became of a packet. A unicast one is either delivered to one port or dropped once."""
+    """The result of sending a packet. A unicast packet is either delivered to one port or dropped once."""
 
     delivered: tuple[int, ...]
     vls: tuple[int, ...]  # of the last link, for each that was delivered
@@ -59,7 +59,7 @@ class DeliveryResult:
 
 
 def carry(devices: Devices, slot: int, packet: bytes) -> DeliveryResult:
-    """One packet leaves the port of an adapter, or port 0 of a switch; see the module."""
+    """Carry a packet that leaves an adapter port, or port 0 of a switch; see the module."""
     bth = bth_at(packet)
     wrong = Reason.MALFORMED if bth == NONE else None
     if bth > 0 and not BTH.dest_qp.get(packet, bth):
@@ -74,7 +74,7 @@ def carry(devices: Devices, slot: int, packet: bytes) -> DeliveryResult:
 
 
 def as_received(packet: bytes, vl: int) -> bytes:
-    """A packet as the last link wrote it."""
+    """Return a packet as the last link transmitted it."""
     if packet[0] >> 4 == vl:
         return packet
     changed = bytes((vl << 4 | packet[0] & 0x0F,)) + packet[1:-VCRC_BYTES]
@@ -85,7 +85,7 @@ def as_received(packet: bytes, vl: int) -> bytes:
 
 
 def index_at_end(devices: Devices, path: MadPath, p_key: int) -> int:
-    """The index that a P_Key matches where a way ends; NONE if it does not, or a switch on the way stops it."""
+    """Return the P_Key index that matches at the end of a path; NONE if none does, or a switch drops the packet."""
     for out in path.out:
         for end, lets in ((out, lets_out), (devices.cable[out], lets_in)):
             if devices.is_switch[devices.node_of[end]] and not lets(devices, end, p_key):
@@ -94,17 +94,17 @@ def index_at_end(devices: Devices, path: MadPath, p_key: int) -> int:
 
 
 def refuse_gmp(devices: Devices, slot: int, mad: bytes | bytearray, dlid: int, p_key: int) -> None:
-    """A MAD of QP 1 to which `index_at_end` says no goes as far as it comes, and is counted there."""
+    """Send a GMP that `index_at_end` rejects as far as it gets, so that it is counted there."""
     headers = (
         LRH.pack(slid=devices.lid(slot), dlid=dlid, pkt_len=MAD_WORDS),
         BTH.pack(opcode=Opcode.UD_SEND_ONLY, dest_qp=1, p_key=p_key),
         DETH.pack(q_key=QP1_Q_KEY, src_qp=1),
     )
-    carry(devices, slot, b"".join(headers) + bytes(mad) + bytes(ICRC_BYTES + VCRC_BYTES))  # nobody will check them
+    carry(devices, slot, b"".join(headers) + bytes(mad) + bytes(ICRC_BYTES + VCRC_BYTES))  # they are not checked
 
 
 def bad_p_key(devices: Devices, slot: int, packet: bytes, count: int = 1) -> None:
-    """A packet with a P_Key that does not fit came to a port, or to a queue pair there: counted, and trap 257."""
+    """Count a packet with a wrong P_Key at a port or a queue pair there, and send trap 257."""
     if _is_news(devices, devices.own_slot(slot), Trap.BAD_P_KEY, PortInfo.p_key_violations, count):
         bth = bth_at(packet)
         details = BadKeyDetails.pack(key=BTH.p_key.get(packet, bth), **_ends(packet, bth))
@@ -112,7 +112,7 @@ def bad_p_key(devices: Devices, slot: int, packet: bytes, count: int = 1) -> Non
 
 
 def bad_q_key(devices: Devices, slot: int, packet: bytes) -> None:
-    """A datagram with a wrong Q_Key came to a queue pair: counted, and trap 258."""
+    """Count a datagram with a wrong Q_Key at a queue pair, and send trap 258."""
     if _is_news(devices, devices.own_slot(slot), Trap.BAD_Q_KEY, PortInfo.q_key_violations):
         bth = bth_at(packet)
         details = BadKeyDetails.pack(key=DETH.q_key.get(packet, _deth(packet, bth)), **_ends(packet, bth))
@@ -120,7 +120,7 @@ def bad_q_key(devices: Devices, slot: int, packet: bytes) -> None:
 
 
 def _bad_p_key_at_switch(devices: Devices, slot: int, packet: bytes, bth: int, count: int) -> None:
-    """A port that enforces partitions dropped a packet: counted, and trap 259."""
+    """Count a packet that a switch dropped by its P_Key, and send trap 259."""
     if not _is_news(devices, slot, Trap.BAD_SWITCH_P_KEY, PortInfo.p_key_violations, count):
         return
     deth, is_global = _deth(packet, bth), LRH.lnh.get(packet) == LNH.GRH
@@ -141,7 +141,7 @@ def _is_news(devices: Devices, slot: int, number: Trap, violations: Bits, count:
 
 
 def _ends(packet: bytes, bth: int) -> dict[str, Any]:
-    """What traps of a wrong key tell of a packet. Its source's queue pair is known of datagrams only."""
+    """Return the fields of a wrong-key trap. The source queue pair is known for datagrams only."""
     deth = _deth(packet, bth)
     ends = {
         "lid_addr1": LRH.slid.get(packet),
@@ -156,7 +156,7 @@ def _ends(packet: bytes, bth: int) -> dict[str, Any]:
 
 
 def _deth(packet: bytes, bth: int) -> int:
-    """Where the DETH starts; NONE if there is none."""
+    """Return the offset of the DETH; NONE if there is none."""
     at = bth + BTH.size
     for kind in EXTENDED_HEADERS.get(BTH.opcode.get(packet, bth), ()):
         if kind is DETH:
@@ -183,7 +183,7 @@ class _Journey:
         self.sent, self.received = _counts(self.words, is_multicast(self.dlid))
 
     def go(self, at: int) -> None:
-        """From the port where it begins, with all its copies."""
+        """Carry the packet and all its copies from the port where it starts."""
         ways = follow(
             self.devices,
             at,
@@ -201,7 +201,7 @@ class _Journey:
                 self.drop(*hop[::2])
 
     def _cross(self, slot: int, far: int, vl: int) -> bool:
-        """Over a cable; False if that is a bad one, and hurts it: it came, and is counted among what came."""
+        """Carry the packet over a cable; return False if the cable corrupts it. The far end counts it in both cases."""
         devices = self.devices
         if devices.tap is not None:
             devices.tap.cross_packet(slot, as_received(self.packet, vl))
@@ -220,7 +220,7 @@ class _Journey:
 
 
 def count_drops(devices: Devices, slot: int, reason: Reason, packet: bytes, count: int = 1) -> None:
-    """This packet, and so many in all, ended at a port before their time: counted, and of a wrong key a trap."""
+    """Count `count` packets that were dropped at a port like this one; send a trap for a wrong key."""
     transit.count_drop(devices, slot, reason, count)
     if reason is Reason.P_KEY:
         bad_p_key(devices, slot, packet, count)
@@ -230,7 +230,7 @@ def count_drops(devices: Devices, slot: int, reason: Reason, packet: bytes, coun
 
 @lru_cache(maxsize=4096)  # a packet has at most 2,047 words
 def _counts(words: int, multicast: bool) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """What a packet adds to the counters where it leaves, and where it enters."""
+    """Return the increments of the counters where a packet leaves, and where it enters."""
     sent, received = np.zeros(len(Counter), np.int64), np.zeros(len(Counter), np.int64)
     sent[Counter.PORT_XMIT_DATA_WORDS], received[Counter.PORT_RCV_DATA_WORDS] = words, words
     sent[Counter.PORT_XMIT_PKTS] = received[Counter.PORT_RCV_PKTS] = 1

@@ -87,7 +87,7 @@ _CLASS_INFO = ClassPortInfo.pack(
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """How to answer one attribute. An entry is: shift from the end, where it sticks, where it is, bit of CounterSelect.
+    """The layout of an attribute's counters. An entry is: shift from the end, maximum, location, bit of CounterSelect.
 
     Where it is: a column of `fabric.counters` or `Devices.fec`, or name and index in `Devices.details`. CounterSelect2
     is above the bits of CounterSelect.
@@ -153,13 +153,13 @@ def answer(devices: Devices, slot: int, mad: bytearray) -> bool:
 
 
 def selected(devices: Devices, slot: int, port: int) -> list[int]:
-    """Slots that PortSelect means; none if there is no such port."""
+    """Return the slots that PortSelect selects; none if there is no such port."""
     node = devices.node_of[slot]
     if port == ALL_PORTS:
         return list(devices.ports_of(node))
-    asked = devices.port_slot(node, slot, port)
+    requested = devices.port_slot(node, slot, port)
     # An adapter has no port 0.
-    return [asked] if asked != NONE and (port or devices.is_switch[node]) else []
+    return [requested] if requested != NONE and (port or devices.is_switch[node]) else []
 
 
 def _counters(devices: Devices, slot: int, mad: bytearray, layout: _Layout) -> int:
@@ -168,12 +168,12 @@ def _counters(devices: Devices, slot: int, mad: bytearray, layout: _Layout) -> i
         mad[DATA + layout.header : _END] = bytes(_END - DATA - layout.header)
         return _INVALID
     if mad[3] == Method.SET:
-        for one in slots:
-            devices.count_port(one)
+        for slot in slots:
+            devices.count_port(slot)
         _reset(devices, slots, mad, layout)
     values = devices.counters(slots[0])
-    for one in slots[1:]:
-        values = [a + b for a, b in zip(values, devices.counters(one), strict=True)]
+    for slot in slots[1:]:
+        values = [a + b for a, b in zip(values, devices.counters(slot), strict=True)]
     whole = 0
     for shift, most, column, _ in layout.columns:
         value = values[column]
@@ -199,7 +199,7 @@ def _in_detail(devices: Devices, slots: list[int], layout: _Layout) -> int:
 
 
 def _reset(devices: Devices, slots: list[int], mad: bytearray, layout: _Layout) -> None:
-    """Counters that are selected become what the Set says, which is nearly always 0."""
+    """Set the selected counters to the values of the Set, which is nearly always 0."""
     form = layout.form
     select = form.fields["counter_select"].get(mad, DATA)
     if "counter_select2" in form.fields:

@@ -33,7 +33,7 @@ _STATES, _PHYSICAL = byte(PortInfo.port_state), byte(PortInfo.port_physical_stat
 _MTU, _VLS = byte(PortInfo.neighbor_mtu), byte(PortInfo.operational_vls)
 _VL_CAP, _MTU_CAP = byte(PortInfo.vl_cap), byte(PortInfo.mtu_cap)
 _LMC, _REREGISTER = byte(PortInfo.lmc), byte(PortInfo.client_reregister)
-# What happens to a port that is told a state, by the state that it is in; anything else is refused.
+# Permitted transitions: (current state, requested state); all others are refused.
 _ALLOWED = {
     (PortState.INITIALIZE, PortState.ARMED),
     (PortState.ARMED, PortState.ARMED),
@@ -44,14 +44,14 @@ _ALLOWED = {
 
 def set_port_info(devices: Devices, slot: int, mad: bytearray, at: int) -> int:
     """Apply what a Set carries at byte `at`; returns the status."""
-    info, wanted = devices.info(slot), mad[at : at + 64]
+    info, new_info = devices.info(slot), mad[at : at + 64]
     old = int.from_bytes(info, "big")
-    differs = old ^ int.from_bytes(wanted, "big")
+    differs = old ^ int.from_bytes(new_info, "big")
     status, mask = 0, STORED
     node = devices.node_of[slot]
     addressed = not devices.is_switch[node] or slot == devices.first[node]
     if addressed:
-        more, status = _address(devices, slot, wanted)
+        more, status = _address(devices, slot, new_info)
         mask = STORED_WITH_LID | more
     changes = differs & mask
     if changes:
@@ -60,22 +60,22 @@ def set_port_info(devices: Devices, slot: int, mad: bytearray, at: int) -> int:
             devices.forget_lid_paths()
         if changes & M_KEY:
             m_key.note(devices, slot)
-    if addressed and wanted[_REREGISTER] & 0x80:
+    if addressed and new_info[_REREGISTER] & 0x80:
         devices.reregister.add(slot)
     if old & VIOLATIONS:
-        _clear_counts(info, wanted)
+        _clear_counts(info, new_info)
     if differs & LIMITS:
-        status |= _limits(info, wanted)
+        status |= _limits(info, new_info)
     if differs & ENABLES:
-        status |= _enable(info, wanted)
-    return status | _states(devices, slot, info, wanted)
+        status |= _enable(info, new_info)
+    return status | _states(devices, slot, info, new_info)
 
 
-def _address(devices: Devices, slot: int, wanted: bytearray) -> tuple[int, int]:
-    """Which of LID and SM may be set, as a mask; the status."""
-    lid, master = wanted[16] << 8 | wanted[17], wanted[18] << 8 | wanted[19]
+def _address(devices: Devices, slot: int, new_info: bytearray) -> tuple[int, int]:
+    """Return a mask of those of LID and SM LID that may be set, and the status."""
+    lid, master = new_info[16] << 8 | new_info[17], new_info[18] << 8 | new_info[19]
     mask, status = 0, 0
-    if 0 < lid < _FIRST_MULTICAST and not (wanted[_LMC] & 7 and _is_base_port(devices, slot)):
+    if 0 < lid < _FIRST_MULTICAST and not (new_info[_LMC] & 7 and _is_base_port(devices, slot)):
         mask |= LID
     else:
         status = _INVALID
@@ -86,18 +86,18 @@ def _address(devices: Devices, slot: int, wanted: bytearray) -> tuple[int, int]:
     return mask, status
 
 
-def _clear_counts(info: Writable, wanted: bytearray) -> None:
-    """Violations that the Set says are 0 start again; other values change nothing."""
+def _clear_counts(info: Writable, new_info: bytearray) -> None:
+    """Clear violation counters that the Set has as 0; other values change nothing."""
     for name in COUNTS:
         field = PortInfo.fields[name]
-        if field.get(wanted) == 0:
+        if field.get(new_info) == 0:
             field.set(info, 0)
 
 
-def _limits(info: Writable, wanted: bytearray) -> int:
-    """Operational VLs and MTU: 0 changes nothing, too much is refused."""
+def _limits(info: Writable, new_info: bytearray) -> int:
+    """Set operational VLs and MTU: 0 changes nothing, values above the capability are refused."""
     status = 0
-    vls, mtu = wanted[_VLS] >> 4, wanted[_MTU] >> 4
+    vls, mtu = new_info[_VLS] >> 4, new_info[_MTU] >> 4
     if vls > info[_VL_CAP] >> 4:
         status = _INVALID
     elif vls:
@@ -109,50 +109,50 @@ def _limits(info: Writable, wanted: bytearray) -> int:
     return status
 
 
-def _enable(info: Writable, wanted: bytearray) -> int:
-    """Widths and speeds: in force when the link next comes up."""
+def _enable(info: Writable, new_info: bytearray) -> int:
+    """Set enabled widths and speeds, which take effect when the link next comes up."""
     status = 0
     for enabled, supported, every, none in ENABLED:
-        asked, able = enabled.get(wanted), supported.get(info)
-        if asked == every:
+        requested, able = enabled.get(new_info), supported.get(info)
+        if requested == every:
             enabled.set(info, able)
-        elif asked == none:
+        elif requested == none:
             enabled.set(info, 0)
-        elif asked & ~able:
+        elif requested & ~able:
             status = _INVALID
-        elif asked:
-            enabled.set(info, asked)
+        elif requested:
+            enabled.set(info, requested)
     return status
 
 
-def _states(devices: Devices, slot: int, info: Writable, wanted: bytearray) -> int:
-    status, default = 0, wanted[_PHYSICAL] & 0x0F
+def _states(devices: Devices, slot: int, info: Writable, new_info: bytearray) -> int:
+    status, default = 0, new_info[_PHYSICAL] & 0x0F
     if default in (PortPhysicalState.SLEEP, PortPhysicalState.POLLING):
         info[_PHYSICAL] = info[_PHYSICAL] & 0xF0 | default
     elif default:
         status = _INVALID
-    asked, physical = wanted[_STATES] & 0x0F, wanted[_PHYSICAL] >> 4
-    if not (asked or physical) or _is_base_port(devices, slot):
+    requested, physical = new_info[_STATES] & 0x0F, new_info[_PHYSICAL] >> 4
+    if not (requested or physical) or _is_base_port(devices, slot):
         return status
-    if physical and asked not in (PortState.NO_CHANGE, PortState.DOWN):
-        return _INVALID  # a physical state can be told to a link that is down, or goes down
-    if physical or asked == PortState.DOWN:
+    if physical and requested not in (PortState.NO_CHANGE, PortState.DOWN):
+        return _INVALID  # a physical state can be set only if the link is down, or goes down
+    if physical or requested == PortState.DOWN:
         return status | _physical_state(devices, slot, info, physical)
     now = info[_STATES] & 0x0F
-    if (now, asked) not in _ALLOWED:
+    if (now, requested) not in _ALLOWED:
         return _INVALID
-    info[_STATES] = info[_STATES] & 0xF0 | asked
+    info[_STATES] = info[_STATES] & 0xF0 | requested
     return status
 
 
 def _is_base_port(devices: Devices, slot: int) -> bool:
-    """Port 0 of a switch, if it is not enhanced: it has no LMC, and is always Active."""
+    """Return whether this is the base port 0 of a switch: it has no LMC, and is always Active."""
     node = devices.node_of[slot]
     return slot == devices.first[node] and not SwitchInfo.enhanced_port_0.get(devices.switch_info[node])
 
 
 def _physical_state(devices: Devices, slot: int, info: Writable, physical: int) -> int:
-    """Down, by what is to become of the link: 0 and Polling train again, Sleep and Disabled do not by themselves."""
+    """Take the link down: with 0 and Polling it trains again, with Sleep and Disabled it stays down."""
     if physical not in (0, PortPhysicalState.SLEEP, PortPhysicalState.POLLING, PortPhysicalState.DISABLED):
         return _INVALID
     if slot == devices.first[devices.node_of[slot]]:

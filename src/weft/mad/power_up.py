@@ -67,7 +67,7 @@ _SECOND = (
 
 
 def switch_on(fabric: Fabric, *, seed: int = 1, clock: Callable[[], float] = time.monotonic) -> Devices:
-    """Every node as it is before a subnet manager comes, but LIDs and limits that the fabric has are kept."""
+    """Return all nodes in the state before a subnet manager runs, with LIDs and limits that the fabric has."""
     devices = Devices(fabric, seed=seed, clock=clock)
     tables, blank = devices.tables, dict[tuple[bool, str, int, bool], bytes]()
     lid, lmc, limit = tables.lid.copy(), tables.lmc, tables.vl_high_limit.copy()
@@ -79,7 +79,7 @@ def switch_on(fabric: Fabric, *, seed: int = 1, clock: Callable[[], float] = tim
 
 
 def restart(devices: Devices, node: int) -> None:
-    """A node lost its power: what it was told is gone, tables and counters too."""
+    """Reset a node that lost power: settings, tables and counters."""
     fabric, tables = devices.fabric, devices.tables
     _start_node(devices, node, {})
     for slot in devices.ports_of(node):
@@ -140,7 +140,7 @@ def _start_node(devices: Devices, node: int, blank: dict[tuple[bool, str, int, b
 
 
 def _write(rows: NDArray[np.uint8], index: int, raw: bytes) -> memoryview:
-    """An attribute into its row; the row."""
+    """Write an attribute into its row and return the row."""
     row: memoryview = rows[index].data
     row[:] = raw.ljust(ATTRIBUTE_BYTES, b"\0")
     return row
@@ -162,7 +162,7 @@ def _switch_info(enhanced_port_0: bool) -> bytes:
 
 
 def _port_info(switch: bool, speed: str, width: int, management: bool) -> bytes:
-    """PortInfo of a port before anybody set it; no speed: nothing is plugged in."""
+    """Return the PortInfo of a port in its power-up state; without a speed, no cable is connected."""
     up = bool(speed) or management
     fastest = _fastest(speed)
     slow, ext, ext2, _ = split_speeds(fastest.up_to)
@@ -203,5 +203,5 @@ def _port_info(switch: bool, speed: str, width: int, management: bool) -> bytes:
 
 
 def _fastest(speed: str) -> LinkSpeed:
-    """That a port can do, by its cable's; of one without a cable NDR."""
+    """Return the fastest speed of a port, that of its cable; NDR without a cable."""
     return LinkSpeed.called(speed or "NDR")

@@ -28,7 +28,7 @@ _COUNTERS = {  # CounterSelect
 
 
 def advance(devices: Devices, slot: int) -> Sample:
-    """The sample of a port as it stands now."""
+    """Bring the sample of a port up to date and return it."""
     sample = devices.samples.setdefault(slot, Sample())
     now_s = devices.clock()
     if sample.status == WAITS and now_s >= sample.starts_s:
@@ -44,17 +44,17 @@ def answer(devices: Devices, slot: int, mad: bytearray) -> int:
     attribute = mad[16] << 8 | mad[17]
     node = devices.node_of[slot]
     result = attribute == PerfAttribute.PORT_SAMPLES_RESULT
-    asked = slot if result else devices.port_slot(node, slot, mad[_DATA + 1])
+    requested = slot if result else devices.port_slot(node, slot, mad[_DATA + 1])
     if result and mad[3] == Method.SET:
         return Status.METHOD_ATTRIBUTE_NOT_SUPPORTED
-    if asked == NONE:
+    if requested == NONE:
         return Status.INVALID_FIELD
     if result:
-        asked = devices.sampled.get(node, slot)
-    sample = advance(devices, asked)
+        requested = devices.sampled.get(node, slot)
+    sample = advance(devices, requested)
     if mad[3] == Method.SET and sample.status == DONE:
-        _start(devices, node, asked, sample, bytes(mad[_DATA : _DATA + PortSamplesControl.size]))
-    raw = _result(sample) if result else _control(devices, asked, sample)
+        _start(devices, node, requested, sample, bytes(mad[_DATA : _DATA + PortSamplesControl.size]))
+    raw = _result(sample) if result else _control(devices, requested, sample)
     mad[_DATA:_END] = raw.ljust(_END - _DATA, b"\0")
     return 0
 
@@ -68,8 +68,8 @@ def _start(devices: Devices, node: int, slot: int, sample: Sample, control: byte
 
 
 def _control(devices: Devices, slot: int, sample: Sample) -> bytes:
-    asked = PortSamplesControl.unpack(sample.control) if sample.control else PortSamplesControl()
-    return asked.replace(
+    requested = PortSamplesControl.unpack(sample.control) if sample.control else PortSamplesControl()
+    return requested.replace(
         port_select=devices.number(slot),
         tick=TICK_CODE,
         counter_width=4,  # 32 bits

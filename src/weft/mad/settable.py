@@ -10,7 +10,7 @@ from weft.wire.port_info import PortInfo
 
 
 def _mask(*names: str) -> int:
-    """Ones where these fields are."""
+    """Return a mask of these fields."""
     fields = [PortInfo.fields[name] for name in names]
     return sum((1 << field.width) - 1 << 8 * PortInfo.size - field.bit - field.width for field in fields)
 
@@ -53,5 +53,5 @@ ENABLES = _mask(*(field.name for field, *_ in ENABLED))
 
 
 def byte(field: Bits) -> int:
-    """In which of the 64 bytes a field begins."""
+    """Return the byte in which a field starts."""
     return field.bit // 8

@@ -57,8 +57,8 @@ def answer(devices: Devices, slot: int, smp: bytearray) -> bool:
             devices.odd["trap repress"] += 1
         return False
     else:
-        known = smp[3] in (Method.GET, Method.SET)
-        status = Status.METHOD_ATTRIBUTE_NOT_SUPPORTED if known else Status.METHOD_NOT_SUPPORTED
+        is_supported = smp[3] in (Method.GET, Method.SET)
+        status = Status.METHOD_ATTRIBUTE_NOT_SUPPORTED if is_supported else Status.METHOD_NOT_SUPPORTED
     smp[3] = 0x81
     smp[4] = 0x80 if smp[1] == 0x81 else 0
     smp[5] = status
@@ -69,7 +69,7 @@ def answer(devices: Devices, slot: int, smp: bytearray) -> bool:
 
 
 def node_info(devices: Devices, slot: int) -> bytes:
-    """NodeInfo as a Get through this port returns it, 64 bytes."""
+    """Return NodeInfo as a Get through this port returns it, 64 bytes."""
     smp = bytearray(DATA_END)
     _get_node_info(devices, devices.node_of[slot], slot, 0, smp)
     return bytes(smp[DATA:])
@@ -103,17 +103,17 @@ def _get_switch_info(devices: Devices, node: int, slot: int, modifier: int, smp:
 def _set_switch_info(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
     if not devices.is_switch[node]:
         return Status.METHOD_ATTRIBUTE_NOT_SUPPORTED
-    info, wanted = devices.switch_info[node], smp[DATA:DATA_END]
-    top, cap = SwitchInfo.linear_fdb_top.get(wanted), SwitchInfo.linear_fdb_cap.get(info)
-    groups = SwitchInfo.multicast_fdb_top.get(wanted) - 0xC000  # -1, as 0xBFFF, is none
+    info, new_info = devices.switch_info[node], smp[DATA:DATA_END]
+    top, cap = SwitchInfo.linear_fdb_top.get(new_info), SwitchInfo.linear_fdb_cap.get(info)
+    groups = SwitchInfo.multicast_fdb_top.get(new_info) - 0xC000  # -1, as 0xBFFF, is none
     status = 0
     if top >= cap or groups >= SwitchInfo.multicast_fdb_cap.get(info):
         status = Status.INVALID_FIELD
     else:
         for name in _SETTABLE_SWITCH:
             field = SwitchInfo.fields[name]
-            field.set(info, field.get(wanted))
-        if SwitchInfo.port_state_change.get(wanted):  # writing 1 clears it
+            field.set(info, field.get(new_info))
+        if SwitchInfo.port_state_change.get(new_info):  # writing 1 clears it
             SwitchInfo.port_state_change.set(info, 0)
         devices.forget_lid_paths()
     smp[DATA:DATA_END] = info
@@ -130,7 +130,7 @@ def _get_guid_info(devices: Devices, node: int, slot: int, modifier: int, smp: b
 
 
 def _set_guid_info(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
-    """Alias GUIDs of an adapter's port; the first is its own, and stays."""
+    """Set alias GUIDs of an adapter's port; the first GUID is its own and stays."""
     own = devices.own_slot(slot)
     if devices.is_switch[node]:
         return Status.METHOD_ATTRIBUTE_NOT_SUPPORTED
@@ -140,21 +140,21 @@ def _set_guid_info(devices: Devices, node: int, slot: int, modifier: int, smp: b
 
 
 def _get_led(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
-    asked = devices.port_slot(node, slot, modifier & 0xFF)
-    if asked == NONE:
+    requested = devices.port_slot(node, slot, modifier & 0xFF)
+    if requested == NONE:
         return Status.INVALID_FIELD
-    smp[DATA:DATA_END] = LedInfo.pack(led_mask=int(asked in devices.leds)).ljust(64, b"\0")
+    smp[DATA:DATA_END] = LedInfo.pack(led_mask=int(requested in devices.leds)).ljust(64, b"\0")
     return 0
 
 
 def _set_led(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
-    asked = devices.port_slot(node, slot, modifier & 0xFF)
-    (devices.leds.add if smp[DATA] >> 7 else devices.leds.discard)(asked)
+    requested = devices.port_slot(node, slot, modifier & 0xFF)
+    (devices.leds.add if smp[DATA] >> 7 else devices.leds.discard)(requested)
     return _get_led(devices, node, slot, modifier, smp)
 
 
 def _get_vendor_diag(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
-    """Nothing to tell, and no index after the first."""
+    """Answer with zeros; only index 0 is valid."""
     smp[DATA:DATA_END] = _BLANK
     return Status.INVALID_FIELD if modifier else 0
 
@@ -163,29 +163,29 @@ def _get_vendor_diag(devices: Devices, node: int, slot: int, modifier: int, smp:
 
 
 def _get_port_info(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
-    """A port's PortInfo; the local port in it is that by which the SMP came in, not the one that is asked for."""
-    asked = devices.port_slot(node, slot, modifier & 0xFF)
-    if asked == NONE:
+    """Return a port's PortInfo; LocalPortNum in it is the port of arrival, not the requested port."""
+    requested = devices.port_slot(node, slot, modifier & 0xFF)
+    if requested == NONE:
         smp[DATA:DATA_END] = _BLANK
         return Status.INVALID_FIELD
-    _show_port_info(devices, node, slot, asked, smp)
+    _show_port_info(devices, node, slot, requested, smp)
     return 0
 
 
-def _show_port_info(devices: Devices, node: int, slot: int, asked: int, smp: bytearray) -> None:
-    smp[DATA:DATA_END] = devices.port_info[asked]  # type: ignore[assignment]
+def _show_port_info(devices: Devices, node: int, slot: int, requested: int, smp: bytearray) -> None:
+    smp[DATA:DATA_END] = devices.port_info[requested]  # type: ignore[assignment]
     smp[DATA + 28] = slot - devices.first[node]  # local_port_num
     if devices.keyed:
-        m_key.hide(devices, asked, smp, DATA)
+        m_key.hide(devices, requested, smp, DATA)
 
 
 def _set_port_info(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
-    asked = devices.port_slot(node, slot, modifier & 0xFF)
-    if asked == NONE or (asked != slot and not devices.is_switch[node]):
+    requested = devices.port_slot(node, slot, modifier & 0xFF)
+    if requested == NONE or (requested != slot and not devices.is_switch[node]):
         return Status.INVALID_FIELD  # an adapter's port is set through that port
-    status = set_port_info(devices, asked, smp, DATA)
+    status = set_port_info(devices, requested, smp, DATA)
     registers = smp[_REREGISTER] & 0x80
-    _show_port_info(devices, node, slot, asked, smp)
+    _show_port_info(devices, node, slot, requested, smp)
     if registers:
         smp[_REREGISTER] |= registers  # o14-12.2.1: the answer says it again
     return status
@@ -200,10 +200,10 @@ def _get_port_info_extended(devices: Devices, node: int, slot: int, modifier: in
 
 
 def _get_mlnx_port_info(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
-    asked = devices.port_slot(node, slot, modifier & 0xFF)
-    if asked == NONE:
+    requested = devices.port_slot(node, slot, modifier & 0xFF)
+    if requested == NONE:
         return Status.INVALID_FIELD
-    can, may, does = devices.tables.fdr10[asked].tolist()
+    can, may, does = devices.tables.fdr10[requested].tolist()
     smp[DATA:DATA_END] = MlnxExtendedPortInfo.pack(
         link_speed_supported=can, link_speed_enabled=may, link_speed_active=does
     )
@@ -211,13 +211,13 @@ def _get_mlnx_port_info(devices: Devices, node: int, slot: int, modifier: int, s
 
 
 def _set_mlnx_port_info(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
-    """Whether FDR10 may be used when the link next trains."""
-    asked = devices.port_slot(node, slot, modifier & 0xFF)
-    wanted = MlnxExtendedPortInfo.link_speed_enabled.get(smp, DATA)
+    """Set whether FDR10 may be used when the link next trains."""
+    requested = devices.port_slot(node, slot, modifier & 0xFF)
+    enabled = MlnxExtendedPortInfo.link_speed_enabled.get(smp, DATA)
     status = 0
-    if asked != NONE and devices.tables.fdr10[asked, 0] and wanted in (0, 1):
-        devices.tables.fdr10[asked, 1] = wanted
-    elif wanted:
+    if requested != NONE and devices.tables.fdr10[requested, 0] and enabled in (0, 1):
+        devices.tables.fdr10[requested, 1] = enabled
+    elif enabled:
         status = Status.INVALID_FIELD
     return status | _get_mlnx_port_info(devices, node, slot, modifier, smp)
 

@@ -42,76 +42,76 @@ _POWER_UP = AdaptiveRoutingInfo.pack(
 
 @cache
 def _has_it(vendor_id: int, device_id: int) -> bool:
-    """Is it a switch of the catalog on InfiniBand?"""
-    found = catalog.by_device_id(vendor_id, device_id)
-    return isinstance(found, catalog.Switch) and speed(found.speed).technology == Technology.INFINIBAND
+    """Return whether a device is an InfiniBand switch of the catalog."""
+    adaptive = catalog.by_device_id(vendor_id, device_id)
+    return isinstance(adaptive, catalog.Switch) and speed(adaptive.speed).technology == Technology.INFINIBAND
 
 
 def _adaptive(devices: Devices, node: int) -> Adaptive | None:
-    """That of a node; None if it has none. Groups that somebody wrote past the agents are numbered as they stand."""
-    found = devices.adaptive.get(node)
-    if found is None:
+    """Return the adaptive routing state of a node; None if it has none. Number existing groups in their order."""
+    adaptive = devices.adaptive.get(node)
+    if adaptive is None:
         nodes, tables = devices.fabric.nodes, devices.tables
         if not devices.is_switch[node] or not _has_it(int(nodes.vendor_id[node]), int(nodes.device_id[node])):
             return None
-        found = devices.adaptive[node] = Adaptive(bytearray(_POWER_UP), np.full(_NUMBERS, -1, np.int32))
+        adaptive = devices.adaptive[node] = Adaptive(bytearray(_POWER_UP), np.full(_NUMBERS, -1, np.int32))
         if "ar_group" in vars(tables):
-            _take_over(found, tables.ar_group[devices.row[node]], tables.ar_ports)
-    more = devices.tables.lft.shape[1] - len(found.code)
+            _take_over(adaptive, tables.ar_group[devices.row[node]], tables.ar_ports)
+    more = devices.tables.lft.shape[1] - len(adaptive.code)
     if more:
-        found.code = np.pad(found.code, (0, more), constant_values=_STATIC)
-    return found
+        adaptive.code = np.pad(adaptive.code, (0, more), constant_values=_STATIC)
+    return adaptive
 
 
-def _take_over(found: Adaptive, of_lid: NDArray[np.int32], ports: NDArray[np.bool_]) -> None:
+def _take_over(adaptive: Adaptive, of_lid: NDArray[np.int32], ports: NDArray[np.bool_]) -> None:
     rows, number = np.unique(of_lid, return_inverse=True)
     first = int(np.searchsorted(rows, 0))  # behind the -1 of LIDs that have no group
     rows = rows[first : first + GROUP_CAP]
     grouped = (number >= first) & (number < first + len(rows))
-    found.code = np.where(grouped, int(LidState.FREE) << 12 | number - first, _STATIC).astype(np.uint16)
+    adaptive.code = np.where(grouped, int(LidState.FREE) << 12 | number - first, _STATIC).astype(np.uint16)
     for group, row in enumerate(rows.tolist()):
-        found.row[group] = row
-        found.mask[group] = np.packbits(ports[row], bitorder="little").tobytes()[::-1]
+        adaptive.row[group] = row
+        adaptive.mask[group] = np.packbits(ports[row], bitorder="little").tobytes()[::-1]
     if len(rows):
-        _ON.set(found.info, 1)
-        _TOP.set(found.info, len(rows) - 1)
+        _ON.set(adaptive.info, 1)
+        _TOP.set(adaptive.info, len(rows) - 1)
 
 
-def _show(devices: Devices, node: int, found: Adaptive, lids: slice = slice(None)) -> None:
+def _show(devices: Devices, node: int, adaptive: Adaptive, lids: slice = slice(None)) -> None:
     """Bring the fabric's tables to what the switch does now."""
     tables = devices.tables
-    if not _ON.get(found.info):
+    if not _ON.get(adaptive.info):
         if "ar_group" in vars(tables):
             tables.ar_group[devices.row[node], lids] = -1
         return
-    code = found.code[lids]
+    code = adaptive.code[lids]
     group = code & _NUMBERS - 1
-    chosen = (code >> 12 != LidState.STATIC) & (group <= _TOP.get(found.info))
-    tables.ar_group[devices.row[node], lids] = np.where(chosen, found.row[group], -1)
+    chosen = (code >> 12 != LidState.STATIC) & (group <= _TOP.get(adaptive.info))
+    tables.ar_group[devices.row[node], lids] = np.where(chosen, adaptive.row[group], -1)
 
 
 # -- AdaptiveRoutingInfo ----------------------------------------------------------------------------------------------
 
 
 def get_info(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
-    found = _adaptive(devices, node)
-    if found is None:
+    adaptive = _adaptive(devices, node)
+    if adaptive is None:
         return _NOT_HERE
-    smp[_DATA:_END] = found.info.ljust(_END - _DATA, b"\0")
+    smp[_DATA:_END] = adaptive.info.ljust(_END - _DATA, b"\0")
     return 0
 
 
 def set_info(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
-    found = _adaptive(devices, node)
-    if found is None:
+    adaptive = _adaptive(devices, node)
+    if adaptive is None:
         return _NOT_HERE
     status = 0
     if _TOP.get(smp, _DATA) >= GROUP_CAP:
         status = _NOT_FOUND
     else:
-        for one in _SETTABLE:
-            one.set(found.info, one.get(smp, _DATA))
-        _show(devices, node, found)
+        for field in _SETTABLE:
+            field.set(adaptive.info, field.get(smp, _DATA))
+        _show(devices, node, adaptive)
     return status | get_info(devices, node, slot, modifier, smp)
 
 
@@ -119,45 +119,45 @@ def set_info(devices: Devices, node: int, slot: int, modifier: int, smp: bytearr
 
 
 def get_groups(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
-    found, first = _adaptive(devices, node), modifier * GROUPS_PER_BLOCK
-    if found is None:
+    adaptive, first = _adaptive(devices, node), modifier * GROUPS_PER_BLOCK
+    if adaptive is None:
         return _NOT_HERE
     if first >= GROUP_CAP:  # another table, or a private one, is a modifier beyond all blocks
         return _NOT_FOUND
-    masks = (found.mask.get(group, bytes(MASK_BYTES)) for group in range(first, first + GROUPS_PER_BLOCK))
+    masks = (adaptive.mask.get(group, bytes(MASK_BYTES)) for group in range(first, first + GROUPS_PER_BLOCK))
     smp[_DATA:_END] = b"".join(masks)
     return 0
 
 
 def set_groups(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
-    found, first = _adaptive(devices, node), modifier * GROUPS_PER_BLOCK
-    if found is None:
+    adaptive, first = _adaptive(devices, node), modifier * GROUPS_PER_BLOCK
+    if adaptive is None:
         return _NOT_HERE
     if first >= GROUP_CAP:
         return _NOT_FOUND
     moved = False
     for group in range(first, first + GROUPS_PER_BLOCK):
         begin = _DATA + (group - first) * MASK_BYTES
-        found.mask[group] = mask = bytes(smp[begin : begin + MASK_BYTES])
+        adaptive.mask[group] = mask = bytes(smp[begin : begin + MASK_BYTES])
         row = _row_of(devices, mask, devices.last_port[node])
-        moved |= row != found.row[group]
-        found.row[group] = row
-    if moved and _ON.get(found.info):
-        _show(devices, node, found)
+        moved |= row != adaptive.row[group]
+        adaptive.row[group] = row
+    if moved and _ON.get(adaptive.info):
+        _show(devices, node, adaptive)
     return 0
 
 
 def _row_of(devices: Devices, mask: bytes, last_port: int) -> int:
-    """The row of `ar_ports` with just these ports, of those that there are; -1: there are none."""
+    """Return the row of `ar_ports` with exactly these existing ports; -1 if there are none."""
     ports = np.zeros(NO_ROUTE + 1, np.bool_)
     named = np.unpackbits(np.frombuffer(mask[::-1], np.uint8), bitorder="little")
     ports[1 : last_port + 1] = named[1 : last_port + 1]
     if not ports.any():
         return -1
     tables, key = devices.tables, ports.tobytes()
-    seen, rows = devices.port_groups
-    if seen is not tables.ar_ports:
-        rows = {one.tobytes(): row for row, one in enumerate(tables.ar_ports)}
+    cached_ports, rows = devices.port_groups
+    if cached_ports is not tables.ar_ports:
+        rows = {ports_of_row.tobytes(): row for row, ports_of_row in enumerate(tables.ar_ports)}
     if key not in rows:
         rows[key] = len(tables.ar_ports)
         tables.ar_ports = np.concatenate((tables.ar_ports, ports[None]))
@@ -169,16 +169,16 @@ def _row_of(devices: Devices, mask: bytes, last_port: int) -> int:
 
 
 def get_lft(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
-    found, first = _adaptive(devices, node), modifier * LIDS_PER_BLOCK
-    if found is None:
+    adaptive, first = _adaptive(devices, node), modifier * LIDS_PER_BLOCK
+    if adaptive is None:
         return _NOT_HERE
     if first >= LINEAR_FDB_CAP:
         return _NOT_FOUND
     code = np.full(LIDS_PER_BLOCK, _STATIC, np.uint16)
     ports = np.full(LIDS_PER_BLOCK, NO_ROUTE, np.uint8)
-    there = found.code[first : first + LIDS_PER_BLOCK]
-    code[: len(there)] = there
-    ports[: len(there)] = devices.tables.lft[devices.row[node], first : first + LIDS_PER_BLOCK]
+    codes = adaptive.code[first : first + LIDS_PER_BLOCK]
+    code[: len(codes)] = codes
+    ports[: len(codes)] = devices.tables.lft[devices.row[node], first : first + LIDS_PER_BLOCK]
     entries = np.frombuffer(smp, np.uint8, _END - _DATA, _DATA).reshape(LIDS_PER_BLOCK, 4)
     group = np.where(code == _STATIC, ports, code & _NUMBERS - 1)
     entries[:, 0], entries[:, 1] = code >> 12 << 6, ports
@@ -187,9 +187,9 @@ def get_lft(devices: Devices, node: int, slot: int, modifier: int, smp: bytearra
 
 
 def set_adaptive_lft(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
-    """The group of each LID, and its port, which goes into the plain forwarding table."""
-    found, first = _adaptive(devices, node), modifier * LIDS_PER_BLOCK
-    if found is None:
+    """Set the group of each LID, and its port, which goes into the linear forwarding table."""
+    adaptive, first = _adaptive(devices, node), modifier * LIDS_PER_BLOCK
+    if adaptive is None:
         return _NOT_HERE
     if first >= LINEAR_FDB_CAP:
         return _NOT_FOUND
@@ -198,26 +198,26 @@ def set_adaptive_lft(devices: Devices, node: int, slot: int, modifier: int, smp:
     sma_tables.get_lft(devices, node, slot, first // _LFT_BLOCK, plain)
     plain[begin : begin + LIDS_PER_BLOCK] = entries[:, 1].astype(np.uint8).tobytes()
     sma_tables.set_lft(devices, node, slot, first // _LFT_BLOCK, plain)
-    found = _adaptive(devices, node) or found  # there may be more LIDs now
+    adaptive = _adaptive(devices, node) or adaptive  # there may be more LIDs now
     state = entries[:, 0] >> 6
     code = np.where(state == LidState.STATIC, _STATIC, state << 12 | entries[:, 2] << 8 & 0xF00 | entries[:, 3])
     lids = slice(first, first + LIDS_PER_BLOCK)
-    found.code[lids] = code
-    if _ON.get(found.info):
-        _show(devices, node, found, lids)
+    adaptive.code[lids] = code
+    if _ON.get(adaptive.info):
+        _show(devices, node, adaptive, lids)
     return get_lft(devices, node, slot, modifier, smp)
 
 
 def set_lft(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
-    """The plain forwarding table: its LIDs have no groups any more, and the switch routes by it alone."""
-    found = _adaptive(devices, node) if node in devices.adaptive or "ar_group" in vars(devices.tables) else None
-    if found is not None and _ON.get(found.info) and _STRICT.get(found.info):
+    """Set a block of the linear forwarding table: its LIDs lose their groups, and the switch routes by it alone."""
+    adaptive = _adaptive(devices, node) if node in devices.adaptive or "ar_group" in vars(devices.tables) else None
+    if adaptive is not None and _ON.get(adaptive.info) and _STRICT.get(adaptive.info):
         return _NOT_FOUND
     status = sma_tables.set_lft(devices, node, slot, modifier, smp)
-    if found is not None and not status:
+    if adaptive is not None and not status:
         first = modifier * _LFT_BLOCK
-        found.code[first : first + _LFT_BLOCK] = _STATIC
-        if _ON.get(found.info):
-            _ON.set(found.info, 0)
-            _show(devices, node, found)
+        adaptive.code[first : first + _LFT_BLOCK] = _STATIC
+        if _ON.get(adaptive.info):
+            _ON.set(adaptive.info, 0)
+            _show(devices, node, adaptive)
     return status

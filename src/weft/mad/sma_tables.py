@@ -26,26 +26,26 @@ _NO_ROUTES = bytes([NO_ROUTE]) * _BLOCK
 
 
 def _pkey_place(devices: Devices, node: int, slot: int, modifier: int) -> tuple[int, int]:
-    """Slot and first entry of a block of 32; NONE if there is none."""
+    """Return slot and first entry of a block of 32; NONE if there is none."""
     switch, first = devices.is_switch[node], (modifier & 0xFFFF) * 32
-    asked = devices.port_slot(node, slot, modifier >> 16 if switch else 0)
-    return (asked, first) if first < (SWITCH_PARTITION_CAP if switch else PKEY_ENTRIES) else (NONE, 0)
+    requested = devices.port_slot(node, slot, modifier >> 16 if switch else 0)
+    return (requested, first) if first < (SWITCH_PARTITION_CAP if switch else PKEY_ENTRIES) else (NONE, 0)
 
 
 def get_pkeys(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
-    asked, first = _pkey_place(devices, node, slot, modifier)
-    if asked == NONE:
+    requested, first = _pkey_place(devices, node, slot, modifier)
+    if requested == NONE:
         smp[_DATA:_END] = _BLANK
         return _NOT_FOUND
-    smp[_DATA:_END] = devices.tables.pkey[asked, first : first + 32].astype(">u2").tobytes()
+    smp[_DATA:_END] = devices.tables.pkey[requested, first : first + 32].astype(">u2").tobytes()
     return 0
 
 
 def set_pkeys(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
-    asked, first = _pkey_place(devices, node, slot, modifier)
-    if asked == NONE:
+    requested, first = _pkey_place(devices, node, slot, modifier)
+    if requested == NONE:
         return _NOT_FOUND
-    devices.tables.pkey[asked, first : first + 32] = np.frombuffer(smp, ">u2", 32, _DATA)
+    devices.tables.pkey[requested, first : first + 32] = np.frombuffer(smp, ">u2", 32, _DATA)
     return 0
 
 
@@ -53,7 +53,7 @@ def set_pkeys(devices: Devices, node: int, slot: int, modifier: int, smp: bytear
 
 
 def _sl2vl_row(devices: Devices, node: int, slot: int, modifier: int) -> int:
-    """Row of `tables.sl2vl`; NONE if there is none."""
+    """Return the row of `tables.sl2vl`; NONE if there is none."""
     into, out, last = modifier >> 8 & 0xFF, modifier & 0xFF, devices.last_port[node]
     first = devices.first_pair[node]
     if not devices.is_switch[node]:
@@ -92,29 +92,29 @@ def set_sl2vl(devices: Devices, node: int, slot: int, modifier: int, smp: bytear
 
 
 def _vlarb_place(devices: Devices, node: int, slot: int, modifier: int) -> tuple[int, int, int]:
-    """Slot, 0 low or 1 high, first entry; blocks 1 and 2 are the low table, 3 and 4 the high one."""
+    """Return slot, 0 low or 1 high, first entry; blocks 1 and 2 are the low table, 3 and 4 the high one."""
     block = modifier >> 16
-    asked = devices.port_slot(node, slot, modifier & 0xFF if devices.is_switch[node] else 0)
-    if asked == NONE or not 1 <= block <= 4:
+    requested = devices.port_slot(node, slot, modifier & 0xFF if devices.is_switch[node] else 0)
+    if requested == NONE or not 1 <= block <= 4:
         return NONE, 0, 0
-    return asked, (block - 1) // 2, (block - 1) % 2 * (VL_ARBITRATION_ENTRIES // 2)
+    return requested, (block - 1) // 2, (block - 1) % 2 * (VL_ARBITRATION_ENTRIES // 2)
 
 
 def get_vlarb(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
-    asked, table, first = _vlarb_place(devices, node, slot, modifier)
-    if asked == NONE:
+    requested, table, first = _vlarb_place(devices, node, slot, modifier)
+    if requested == NONE:
         smp[_DATA:_END] = _BLANK
         return _NOT_FOUND
-    smp[_DATA:_END] = devices.tables.vl_arbitration[asked, table, first : first + 32].tobytes()
+    smp[_DATA:_END] = devices.tables.vl_arbitration[requested, table, first : first + 32].tobytes()
     return 0
 
 
 def set_vlarb(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
-    asked, table, first = _vlarb_place(devices, node, slot, modifier)
-    if asked == NONE:
+    requested, table, first = _vlarb_place(devices, node, slot, modifier)
+    if requested == NONE:
         return _NOT_FOUND
     entries = np.frombuffer(smp, np.uint8, 64, _DATA).reshape(32, 2)
-    devices.tables.vl_arbitration[asked, table, first : first + 32] = entries & (0x0F, 0xFF)
+    devices.tables.vl_arbitration[requested, table, first : first + 32] = entries & (0x0F, 0xFF)
     return 0
 
 
@@ -127,8 +127,8 @@ def get_lft(devices: Devices, node: int, slot: int, modifier: int, smp: bytearra
         return _NOT_HERE
     if first >= LINEAR_FDB_CAP:
         return _NOT_FOUND
-    found = tables.lft[devices.row[node], first : first + _BLOCK].tobytes()
-    smp[_DATA:_END] = found + _NO_ROUTES[len(found) :]
+    entries = tables.lft[devices.row[node], first : first + _BLOCK].tobytes()
+    smp[_DATA:_END] = entries + _NO_ROUTES[len(entries) :]
     return 0
 
 
@@ -149,7 +149,7 @@ def set_lft(devices: Devices, node: int, slot: int, modifier: int, smp: bytearra
 
 
 def _with_lids(tables: Tables, lids: int) -> int:
-    """Room for more LIDs; half as much again at least, so that it happens seldom. How many there are now."""
+    """Grow the tables to more LIDs, by half at least so that it happens rarely; return the new size."""
     more = max(lids, 3 * tables.lft.shape[1] // 2 // _BLOCK * _BLOCK) - tables.lft.shape[1]
     for name, blank in (("lft", NO_ROUTE), ("path_sl", 0), ("ar_group", -1)):
         if name in vars(tables):  # the others take their columns from `lft` when they wake
@@ -158,7 +158,7 @@ def _with_lids(tables: Tables, lids: int) -> int:
 
 
 def _mft_place(devices: Devices, node: int, modifier: int) -> tuple[int, int, int]:
-    """Row, first MLID, and which 16 ports; NONE if there is none."""
+    """Return row, first MLID, and which 16 ports; NONE if there is none."""
     first, position = (modifier & 0x1FF) * _GROUPS, modifier >> 28
     if first >= MULTICAST_FDB_CAP or position > devices.last_port[node] // 16:
         return NONE, 0, 0
@@ -172,8 +172,8 @@ def get_mft(devices: Devices, node: int, slot: int, modifier: int, smp: bytearra
     smp[_DATA:_END] = _BLANK
     if row == NONE:
         return _NOT_FOUND
-    found = devices.tables.mft[row, first : first + _GROUPS, position].astype(">u2").tobytes()
-    smp[_DATA : _DATA + len(found)] = found
+    entries = devices.tables.mft[row, first : first + _GROUPS, position].astype(">u2").tobytes()
+    smp[_DATA : _DATA + len(entries)] = entries
     return 0
 
 

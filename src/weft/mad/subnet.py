@@ -50,7 +50,7 @@ PacketReceiver = Callable[[bytes], None]
 
 
 class Subnet:
-    """Devices, the paths between them, and the programs attached to them."""
+    """The devices, the paths between them, and the programs attached to them."""
 
     def __init__(self, fabric: Fabric, *, seed: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
         self.devices = switch_on(fabric, seed=seed, clock=clock)
@@ -67,9 +67,9 @@ class Subnet:
     # -- programs ---------------------------------------------------------------------------------------------------
 
     def attach(self, slot: int, receiver: Receiver) -> int:
-        """What comes to this port and is not an agent's business goes to the first receiver that takes it.
+        """Deliver MADs at this port that no agent handles to the first receiver that accepts them.
 
-        Returns a number that no other receiver has.
+        Return a number that no other receiver has.
         """
         self.devices.info(slot)  # refuses what is no port
         self._receivers.setdefault(slot, []).append(receiver)
@@ -83,17 +83,17 @@ class Subnet:
         arrival = Arrival(self.devices.own_slot(at), slid, dlid, bytes(mad), pkey_index)
         if mad[1] not in SMP_CLASSES:
             self.pkey_indexes[arrival.slot, slid] = pkey_index
-        taken = any(receiver(arrival) for receiver in list(self._receivers.get(arrival.slot, ())))
-        self.lost = not (taken or self.deliver(arrival))
+        is_accepted = any(receiver(arrival) for receiver in list(self._receivers.get(arrival.slot, ())))
+        self.lost = not (is_accepted or self.deliver(arrival))
 
     # -- MADs -------------------------------------------------------------------------------------------------------
 
     def send(
         self, slot: int, mad: bytes | bytearray, dlid: int = PERMISSIVE_LID, pkey_index: int | None = 0
     ) -> bytearray | None:
-        """From a port. The answer of an agent; None if it went to a program, or was lost: `lost` tells.
+        """Send a MAD from a port; return the answer of an agent, or None if a program got it or it was lost (`lost`).
 
-        What is no SMP goes by the P_Key that the port has at this index; None: by that of what it answers.
+        A GMP uses the P_Key that the port has at this index; None: the P_Key of the MAD that it answers.
         """
         self.mads += 1
         if len(mad) != MAD_BYTES:
@@ -135,7 +135,7 @@ class Subnet:
         return None if self.lost else smp
 
     def _send_carefully(self, slot: int, smp: bytearray, dlid: int) -> bytearray | None:
-        """A directed SMP that goes by LID in part, is a response, or may be lost."""
+        """Send a directed SMP that is routed by LID in part, is a response, or may be lost."""
         devices = self.devices
         self.lost = True
         if devices.node_of[slot] in devices.dead:
@@ -194,9 +194,9 @@ class Subnet:
             self.devices.tap.announce(mad, slid, dlid)
 
     def _matched(self, slot: int, path: MadPath, mad: bytearray, dlid: int, pkey_index: int | None) -> int:
-        """The index of the P_Key that a MAD of QP 1 matches where it arrives; NONE, and counted, if none.
+        """Return the index of the P_Key that a GMP matches at its destination; NONE, and counted, if none does.
 
-        An agent answers by the same, and two keys that match do so both ways.
+        An agent answers with the same key; two keys that match do so in both directions.
         """
         devices = self.devices
         if pkey_index is None:
@@ -208,14 +208,14 @@ class Subnet:
         return index
 
     def default_pkey_index(self, slot: int) -> int:
-        """Where a port has Default's key, by which kernels ask the subnet administrator; 0 if it has none."""
+        """Return the index of Default's P_Key, which kernels use for the subnet administrator; 0 if there is none."""
         keys = self.devices.tables.pkey[slot]
         if int(keys[0]) | PKey.FULL_MEMBER == PKey.DEFAULT:
             return 0
         return int((keys | PKey.FULL_MEMBER == PKey.DEFAULT).argmax())
 
     def _for_agent(self, at: int, smp: bytearray) -> bool:
-        """Is SMInfo or a Notice the agent's business: TrapRepress, a question where there is no subnet manager?"""
+        """Return whether an agent handles this SMInfo or Notice: TrapRepress, or a query without a subnet manager."""
         slot = self.devices.own_slot(at)
         has_manager = self.devices.has_manager(slot)
         if smp[3] == Method.TRAP_REPRESS:  # managers send traps too: to each other
@@ -225,13 +225,13 @@ class Subnet:
         return smp[17] == SmpAttribute.NOTICE or not has_manager
 
     def may_set(self) -> bool:
-        """May a kernel carry out Sets? Not if a program at a port takes packets: it is told of each change."""
+        """Return whether a kernel may execute Sets: not if programs receive packets, which get each change."""
         return not any(self._packet_receivers.values())
 
     # -- packets ----------------------------------------------------------------------------------------------------
 
     def attach_packets(self, slot: int, receiver: PacketReceiver) -> None:
-        """Data packets that reach this port go to all its receivers, as the last link wrote them."""
+        """Deliver data packets that reach this port to all its receivers, as the last link transmitted them."""
         self.devices.info(slot)
         self._packet_receivers.setdefault(slot, []).append(receiver)
 
@@ -239,12 +239,12 @@ class Subnet:
         self._packet_receivers[slot].remove(receiver)
 
     def send_packet(self, slot: int, packet: bytes) -> packets.DeliveryResult:
-        """From a port. What reaches a port where nobody is attached is delivered all the same: the port took it."""
-        fate = packets.carry(self.devices, slot, packet)
-        for at, vl in zip(fate.delivered, fate.vls, strict=True):
+        """Send a packet from a port. It counts as delivered when the port accepts it, also without a receiver."""
+        result = packets.carry(self.devices, slot, packet)
+        for at, vl in zip(result.delivered, result.vls, strict=True):
             for receiver in list(self._packet_receivers.get(at, ())):
                 receiver(packets.as_received(packet, vl))
-        return fate
+        return result
 
     # -- traps ------------------------------------------------------------------------------------------------------
 

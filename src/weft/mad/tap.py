@@ -21,7 +21,7 @@ _VL15 = 15
 
 
 class Tap:
-    """Ports, and who gets the frames that leave by them."""
+    """A set of ports, and the receiver of the frames that leave by them."""
 
     def __init__(self, slots: Iterable[int], take: Callable[[int, bytes], None]) -> None:
         self.slots, self._take = frozenset(slots), take

@@ -40,31 +40,31 @@ Key = tuple[int, int, int, bool]  # class, transaction, the other's LID, whether
 
 
 def header_bytes(mgmt_class: int) -> int:
-    """What every segment of a message of this class repeats."""
+    """Return the length of the header that every segment of this class repeats."""
     if 0x30 <= mgmt_class <= 0x4F:
         return _VENDOR_HEADER_BYTES
     return _HEADER_BYTES.get(mgmt_class, _PLAIN_HEADER_BYTES)  # type: ignore[call-overload,no-any-return]
 
 
 def has_rmpp(mgmt_class: int) -> bool:
-    """Whether MADs of this class have an RMPP header."""
+    """Return whether MADs of this class have an RMPP header."""
     return header_bytes(mgmt_class) != _PLAIN_HEADER_BYTES
 
 
 def is_rmpp(mad: Buffer) -> bool:
-    """Whether a MAD is part of a transfer."""
+    """Return whether a MAD is part of a transfer."""
     return has_rmpp(mad[1]) and bool(RmppMad.rmpp_flags.get(mad) & RmppFlag.ACTIVE)
 
 
 def is_segment(mad: Buffer) -> bool:
-    """Whether a MAD that arrives was cut by somebody. Over libumad2sim OpenSM's answers are marked, and never cut."""
+    """Return whether a MAD is a segment. Over libumad2sim OpenSM marks its answers, but never segments them."""
     return is_rmpp(mad) and RmppMad.rmpp_type.get(mad) != RmppType.NONE
 
 
 def ends_at(mad: Buffer) -> int:
-    """How much of a MAD says something: of the last segment of a message, what is before the padding.
+    """Return the end of the payload in a MAD: in the last segment, where the padding starts.
 
-    ibsim's programs know nothing of RMPP: they count the records of a table by this.
+    ibsim's programs have no RMPP: they count the records of a table by this.
     """
     is_last = is_segment(mad) and RmppMad.rmpp_type.get(mad) == RmppType.DATA
     is_last = is_last and bool(RmppMad.rmpp_flags.get(mad) & RmppFlag.LAST)
@@ -72,9 +72,9 @@ def ends_at(mad: Buffer) -> int:
 
 
 def is_message(mad: Buffer) -> bool:
-    """Whether what a program gives goes as RMPP: what is longer than a MAD, and what is marked, as a short table is.
+    """Return whether a message goes as RMPP: if it is longer than a MAD, or marked, as a short table is.
 
-    ConfigError if it is neither that nor a MAD.
+    Raise ConfigError if it is neither that nor a MAD.
     """
     long = len(mad) > MAD_BYTES and has_rmpp(mad[1])
     marked = len(mad) >= RmppMad.size and is_rmpp(mad) and len(mad) >= header_bytes(mad[1])
@@ -87,7 +87,7 @@ def is_message(mad: Buffer) -> bool:
 
 
 def mark(message: Buffer, kind: RmppType = RmppType.DATA) -> bytearray:
-    """The header of a message says that it goes as RMPP, as a kernel wants it said."""
+    """Return a message whose header is marked as RMPP, as the kernel expects."""
     marked = bytearray(message)
     RmppMad.rmpp_version.set(marked, 1)
     RmppMad.rmpp_type.set(marked, kind)
@@ -118,9 +118,9 @@ class _Incoming:
 
 
 class Transfers:
-    """All messages under way at a port. `send` puts a MAD on the wire, `clock` is in seconds.
+    """The messages in transfer at a port. `send` transmits a MAD, `clock` is in seconds.
 
-    Unless it `insists`, it sends nothing again to those who have not acknowledged anything.
+    Unless `insists`, nothing is sent again to peers that have not acknowledged anything.
     """
 
     def __init__(self, send: Send, clock: Callable[[], float], *, insists: bool = True) -> None:
@@ -131,14 +131,14 @@ class Transfers:
     def start(self, message: bytes, lid: int) -> None:
         """Send a message of any length: a MAD whose data goes on behind byte 256.
 
-        Who asks again while the answer is under way gets no second one: it could not tell their segments apart.
+        A repeated request gets no second answer while the first is in transfer: the segments would mix.
         """
         head, key = header_bytes(message[1]), _key(message, lid)
         if key not in self._outgoing:
             header, data = message[:head], message[head:]
-            one = _Outgoing(header, data, segments_of(header, data), lid, self.clock() + TIMEOUT_S)
-            self._outgoing[key] = one
-            self._go_on(one)
+            outgoing = _Outgoing(header, data, segments_of(header, data), lid, self.clock() + TIMEOUT_S)
+            self._outgoing[key] = outgoing
+            self._go_on(outgoing)
 
     def receive(self, mad: bytes, lid: int) -> bytes | None:
         """Take a MAD of a transfer; the whole message when it was the last that was missing."""
@@ -154,18 +154,18 @@ class Transfers:
         return None
 
     def knows(self, mad: Buffer, lid: int) -> bool:
-        """Whether a MAD can only be for us: an ACK of what goes out, or a segment of a message that came before."""
+        """Return whether a MAD belongs to a transfer: an ACK of an outgoing one, or a segment of an incoming one."""
         if RmppMad.rmpp_type.get(mad) != RmppType.DATA:
             return _key(mad, lid, turned=True) in self._outgoing
         half = self._incoming.get(_key(mad, lid))
         return half is not None and bool(half.last_ack)
 
     def unsent_bytes(self) -> int:
-        """Of what goes out: what was not acknowledged yet, header and all, more or less."""
-        return sum((one.segments - one.acknowledged) * MAD_BYTES for one in self._outgoing.values())
+        """Return about how many bytes of outgoing messages are not acknowledged, with headers."""
+        return sum((message.segments - message.acknowledged) * MAD_BYTES for message in self._outgoing.values())
 
     def next_deadline_s(self) -> float | None:
-        out = (one.deadline_s for one in self._outgoing.values())
+        out = (message.deadline_s for message in self._outgoing.values())
         return min((*out, *(half.deadline_s for half in self._incoming.values())), default=None)
 
     def on_time(self) -> None:
@@ -173,40 +173,40 @@ class Transfers:
         if not self._outgoing and not self._incoming:
             return
         now_s = self.clock()
-        for key, one in list(self._outgoing.items()):
-            if one.deadline_s > now_s:
+        for key, message in list(self._outgoing.items()):
+            if message.deadline_s > now_s:
                 continue
-            if not one.acknowledged and not self.insists:
+            if not message.acknowledged and not self.insists:
                 del self._outgoing[key]
                 continue
-            if not one.retries_left:
+            if not message.retries_left:
                 del self._outgoing[key]
-                self.send(_abort(one.header), one.lid)
+                self.send(_abort(message.header), message.lid)
                 continue
-            one.retries_left -= 1
-            one.sent, one.deadline_s = one.acknowledged, now_s + TIMEOUT_S
-            self._go_on(one)
+            message.retries_left -= 1
+            message.sent, message.deadline_s = message.acknowledged, now_s + TIMEOUT_S
+            self._go_on(message)
         for key in [key for key, half in self._incoming.items() if half.deadline_s <= now_s]:
             del self._incoming[key]
 
     # -- out --
 
-    def _go_on(self, one: _Outgoing) -> None:
-        while one.sent < min(one.window_end, one.segments):
-            one.sent += 1
-            self.send(segment(one.header, one.data, one.sent), one.lid)
+    def _go_on(self, message: _Outgoing) -> None:
+        while message.sent < min(message.window_end, message.segments):
+            message.sent += 1
+            self.send(segment(message.header, message.data, message.sent), message.lid)
 
     def _on_ack(self, key: Key, mad: bytes) -> None:
-        one = self._outgoing.get(key)
+        message = self._outgoing.get(key)
         number, window_end = RmppMad.data1.get(mad), RmppMad.data2.get(mad)
-        if one is None or not one.acknowledged <= number <= one.sent or window_end < one.window_end:
+        if message is None or not message.acknowledged <= number <= message.sent or window_end < message.window_end:
             return
-        if number == one.segments:
+        if number == message.segments:
             del self._outgoing[key]
             return
-        one.acknowledged, one.window_end = number, window_end
-        one.retries_left, one.deadline_s = RETRIES, self.clock() + TIMEOUT_S
-        self._go_on(one)
+        message.acknowledged, message.window_end = number, window_end
+        message.retries_left, message.deadline_s = RETRIES, self.clock() + TIMEOUT_S
+        self._go_on(message)
 
     # -- in --
 
@@ -224,7 +224,7 @@ class Transfers:
         return self._take_stock(half, number, lid) if half.segments else None
 
     def _take_stock(self, half: _Incoming, number: int, lid: int) -> bytes | None:
-        """After segment `number`: acknowledge if it is time, and give the message out if it is whole."""
+        """Acknowledge segment `number` if it is time, and return the message if it is complete."""
         newest, head = half.segments[-1], header_bytes(half.segments[-1][1])
         is_last = bool(RmppMad.rmpp_flags.get(newest) & RmppFlag.LAST)
         comes_again = number <= half.window_end - WINDOW  # it was acknowledged: that ACK was lost
@@ -240,11 +240,11 @@ class Transfers:
 
 
 def _key(mad: Buffer, lid: int, *, turned: bool = False) -> Key:
-    """Of the transfer that a MAD belongs to; an ACK has the response bit the other way round."""
+    """Return the key of a MAD's transfer; an ACK has the opposite response bit."""
     return mad[1], Mad.transaction_id.get(mad), lid, bool(mad[3] & RESPONSE) is not turned
 
 
 def _abort(header: bytes) -> bytes:
-    made = mark(header.ljust(MAD_BYTES, b"\0"), RmppType.ABORT)
-    RmppMad.rmpp_status.set(made, RmppStatus.TOO_MANY_RETRIES)
-    return bytes(made)
+    abort = mark(header.ljust(MAD_BYTES, b"\0"), RmppType.ABORT)
+    RmppMad.rmpp_status.set(abort, RmppStatus.TOO_MANY_RETRIES)
+    return bytes(abort)

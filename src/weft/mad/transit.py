@@ -30,10 +30,10 @@ _INITIAL_PATH = 128
 
 
 def directed_path(devices: Devices, slot: int, initial_path: bytes) -> MadPath | None:
-    """From a node along its ports; None if it ends somewhere. Without any it comes in where it is sent from."""
-    found = devices.directed_paths.get((slot, initial_path))
-    if found is not None:
-        return found
+    """Return the directed path from a node along ports; None if it is broken. An empty path ends where it starts."""
+    cached = devices.directed_paths.get((slot, initial_path))
+    if cached is not None:
+        return cached
     if len(initial_path) >= HOPS_MAX:
         return None
     at, out, first, port_info, cable = slot, [], devices.first, devices.port_info, devices.cable
@@ -55,25 +55,25 @@ def directed_path(devices: Devices, slot: int, initial_path: bytes) -> MadPath |
         last_port = devices.last_port[node] if devices.is_switch[node] else 0  # adapters pass nothing on
     if len(devices.directed_paths) >= MOST_PATHS:
         devices.forget_paths()
-    found = devices.directed_paths[slot, initial_path] = MadPath(at, tuple(out), bytes(entered))
-    return found
+    cached = devices.directed_paths[slot, initial_path] = MadPath(at, tuple(out), bytes(entered))
+    return cached
 
 
 def lid_path(devices: Devices, slot: int, dlid: int, smp: bool) -> MadPath | None:
-    """From a port to whoever has the LID; None if there is no path, which who stops it counts."""
-    found = devices.lid_paths.get((slot, dlid, smp))
-    if found is not None:
-        return found
+    """Return the path from a port to a LID; None if there is none, which the port that drops the MAD counts."""
+    cached = devices.lid_paths.get((slot, dlid, smp))
+    if cached is not None:
+        return cached
     walked = forwarding.walk(devices, slot, dlid=dlid, sl=0, p_key=ANY, size_bytes=4 * MAD_WORDS, smp=smp)
     if walked.reason is not Reason.ARRIVED:
         count_drop(devices, walked.end, walked.reason)
         return None
     if len(devices.lid_paths) >= MOST_PATHS:
         devices.forget_lid_paths()
-    found = devices.lid_paths[slot, dlid, smp] = MadPath(
+    cached = devices.lid_paths[slot, dlid, smp] = MadPath(
         devices.cable[walked.out[-1]] if walked.out else walked.end, walked.out
     )
-    return found
+    return cached
 
 
 _DETAILS = {
@@ -87,7 +87,7 @@ _DETAILS = {
 
 
 def count_drop(devices: Devices, slot: int, reason: Reason, count: int = 1) -> None:
-    """Packets ended at a port before their time."""
+    """Count packets that were dropped at a port."""
     if reason in COUNTED:
         devices.fabric.counters[slot, COUNTED[reason]] += count
     if reason in _DETAILS:
@@ -98,7 +98,7 @@ def count_drop(devices: Devices, slot: int, reason: Reason, count: int = 1) -> N
 
 
 def travel(devices: Devices, path: MadPath) -> bool:
-    """One MAD along a path; False if a bad cable loses it."""
+    """Send a MAD along a path; return False if a bad cable loses it."""
     if devices.erring and not devices.erring.isdisjoint(path.out):
         return _risk(devices, path.out)
     if devices.tap is not None:
@@ -110,7 +110,7 @@ def travel(devices: Devices, path: MadPath) -> bool:
 
 
 def travel_back(devices: Devices, path: MadPath) -> bool:
-    """The answer along the same links, the other way round; False if it is lost, or one of them has gone down."""
+    """Send the answer back over the same links; return False if it is lost, or a link has gone down."""
     ends = [devices.cable[slot] for slot in reversed(path.out)]
     if any(devices.peer(end) == NONE for end in ends):
         return False
@@ -125,13 +125,13 @@ def travel_back(devices: Devices, path: MadPath) -> bool:
 
 
 def note(devices: Devices, path: MadPath) -> None:
-    """MADs took it: they are to be counted."""
+    """Register a path whose MADs must be counted."""
     path.listed = True
     devices.travelled.append(path)
 
 
 def _risk(devices: Devices, out: tuple[int, ...]) -> bool:
-    """Hop by hop over cables of which some are bad."""
+    """Send a MAD hop by hop over cables some of which are bad."""
     for slot in out:
         far = devices.cable[slot]
         devices.sent[slot] += 1
@@ -144,7 +144,7 @@ def _risk(devices: Devices, out: tuple[int, ...]) -> bool:
 
 
 def survives(devices: Devices, slot: int, bits: int) -> bool:
-    """Does a packet of so many bits come through the bad cable at this slot? The far end counts it."""
+    """Return whether a packet of so many bits passes the bad cable at this slot. The far end counts it."""
     far = devices.cable[slot]
     rate = devices.fabric.links.bit_error_rate.item(devices.link[slot])
     if devices.random.random() < 1 - (1 - rate) ** bits:
@@ -156,10 +156,10 @@ def survives(devices: Devices, slot: int, bits: int) -> bool:
 
 
 def _broken_packet(devices: Devices, slot: int) -> None:
-    """A port received a packet that was hurt on the path.
+    """Count a corrupted packet at the port that received it.
 
-    When more of them came than LocalPhyErrors allows, good ones set against bad ones, the link recovers: the port
-    counts that, and sends trap 129.
+    If there are more than LocalPhyErrors allows, less the good ones, the link recovers: the port counts that, and sends
+    trap 129.
     """
     counters = devices.fabric.counters[slot]
     counters[Counter.SYMBOL_ERROR] += 1
@@ -210,7 +210,7 @@ def combined(devices: Devices, slot: int, smp: bytearray, dlid: int) -> Trip | N
 
 
 def return_trip(devices: Devices, trip: Trip, slot: int) -> bool:
-    """Does the answer come back to `slot`?"""
+    """Return whether the answer arrives at `slot`."""
     for part in reversed(trip.returns):
         if isinstance(part, MadPath):
             if not travel_back(devices, part):
@@ -224,13 +224,13 @@ def return_trip(devices: Devices, trip: Trip, slot: int) -> bool:
 
 
 def go_by_lid(devices: Devices, slot: int, dlid: int, *, smp: bool) -> int:
-    """One MAD by LID: the slot where it comes in, or NONE."""
+    """Send a MAD by LID; return the slot of arrival, or NONE."""
     path = lid_path(devices, slot, dlid, smp)
     return path.end if path is not None and travel(devices, path) else NONE
 
 
 def go_back_directed(devices: Devices, slot: int, smp: bytearray) -> int:
-    """A response that a program sends, along the return path in it: the slot where it comes in, or NONE."""
+    """Send a program's response along its return path; return the slot of arrival, or NONE."""
     hops = smp[7]
     if hops >= HOPS_MAX:
         return NONE

@@ -52,7 +52,7 @@ class _Pending:
 
 
 class Traps:
-    """All traps of a subnet that nobody has repressed."""
+    """The traps of a subnet that are not repressed yet."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -64,7 +64,7 @@ class Traps:
     # -- raise ------------------------------------------------------------------------------------------------------
 
     def raise_trap(self, devices: Plane, slot: int, number: Trap, kind: NoticeType, details: bytes) -> None:
-        """A port tells the subnet manager; it does not if it is not Active, or knows none."""
+        """Send a trap from a port to the subnet manager, if the port is Active and knows one."""
         slot = devices.own_slot(slot)
         info = devices.info(slot)
         key = (slot, int(number), details)
@@ -87,17 +87,17 @@ class Traps:
         self._by_id[self._last_id] = key
 
     def link_changed(self, devices: Plane, slot: int) -> None:
-        """128: a port of this switch."""
+        """Send trap 128 for a port of a switch."""
         details = LinkStateDetails.pack(lid_addr=devices.lid(slot))
         self.raise_trap(devices, slot, Trap.LINK_STATE_CHANGED, NoticeType.URGENT, details)
 
     def at_port(self, devices: Plane, slot: int, number: Trap) -> None:
-        """129, 130, 131: for the errors of a port that the data plane or a bad cable made."""
+        """Send trap 129, 130 or 131 for errors at a port."""
         details = PortDetails.pack(lid_addr=devices.lid(slot), port_no=devices.number(slot))
         self.raise_trap(devices, slot, number, NoticeType.URGENT, details)
 
     def local_change(self, devices: Plane, slot: int, **flags: int) -> None:
-        """144: CapabilityMask, or what a flag of `LocalChangesDetails` says."""
+        """Send trap 144 for a change of CapabilityMask, or of a flag of `LocalChangesDetails`."""
         info = devices.info(devices.own_slot(slot))
         details = LocalChangesDetails.pack(
             lid_addr=devices.lid(slot),
@@ -109,7 +109,7 @@ class Traps:
         self.raise_trap(devices, slot, Trap.LOCAL_CHANGES, NoticeType.INFORMATIONAL, details)
 
     def bad_m_key(self, devices: Plane, slot: int, smp: bytearray) -> None:
-        """256, with the way back of a directed SMP."""
+        """Send trap 256, with the return path of a directed SMP."""
         directed = smp[1] == _DIRECTED
         hops = min(smp[7], _PATH_SHOWN) if directed else 0
         details = BadMKeyDetails.pack(
@@ -130,33 +130,33 @@ class Traps:
         """Raise 129 and 130 for ports whose counters say that a threshold was passed since the last look."""
         now = devices.fabric.counters[:, [column for column, _ in _THRESHOLDS]]
         if self._seen is not None and not np.array_equal(now, self._seen):
-            for slot, which in np.argwhere(now > self._seen).tolist():
-                self.at_port(devices, slot, _THRESHOLDS[which][1])
+            for slot, threshold in np.argwhere(now > self._seen).tolist():
+                self.at_port(devices, slot, _THRESHOLDS[threshold][1])
         self._seen = now
 
     # -- send and repress -------------------------------------------------------------------------------------------
 
     def due(self, devices: Plane, now_s: float) -> list[tuple[int, bytes, int]]:
-        """Traps to send now: from which slot, the MAD, and to which LID. They are due again after SubnetTimeOut."""
-        found = []
-        for one in [one for one in self.pending.values() if one.due_s <= now_s]:
-            info = devices.info(one.slot)
-            one.due_s = now_s + _TIMEOUT_S * (1 << PortInfo.subnet_time_out.get(info))
-            if devices.is_active(one.slot):
-                found.append((one.slot, one.mad, int(PortInfo.master_sm_lid.get(info))))
-        return found
+        """Return the traps to send now: slot, MAD and LID. They are due again after SubnetTimeOut."""
+        due = []
+        for pending in [pending for pending in self.pending.values() if pending.due_s <= now_s]:
+            info = devices.info(pending.slot)
+            pending.due_s = now_s + _TIMEOUT_S * (1 << PortInfo.subnet_time_out.get(info))
+            if devices.is_active(pending.slot):
+                due.append((pending.slot, pending.mad, int(PortInfo.master_sm_lid.get(info))))
+        return due
 
     def next_s(self) -> float | None:
-        """When the next is due; None if none waits."""
-        return min((one.due_s for one in self.pending.values()), default=None)
+        """Return when the next trap is due; None if there is none."""
+        return min((pending.due_s for pending in self.pending.values()), default=None)
 
     def knows(self, slot: int, smp: bytearray) -> bool:
-        """Is the trap that this TrapRepress names one of the agent's? A subnet manager sends traps too."""
+        """Return whether the agent sent the trap of this TrapRepress. A subnet manager sends traps too."""
         key = self._by_id.get(int.from_bytes(smp[12:16], "big"))
         return key is not None and key[0] == slot
 
     def repress(self, slot: int, smp: bytearray) -> bool:
-        """TrapRepress came to a port: the trap with its transaction id stops. False if there is none."""
+        """Stop the trap with the transaction id of a TrapRepress; return False if there is none."""
         name = int.from_bytes(smp[12:16], "big")
         key = self._by_id.get(name)
         if key is None or key[0] != slot:
@@ -165,7 +165,7 @@ class Traps:
         return True
 
     def forget(self, slots: range) -> None:
-        """These ports lost their power."""
+        """Drop the traps of ports that lost power."""
         for name, key in list(self._by_id.items()):
             if key[0] in slots:
                 del self._by_id[name], self.pending[key]

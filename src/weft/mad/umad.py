@@ -57,19 +57,19 @@ _Methods = ctypes.c_uint64 * 2
 
 
 def _library() -> ctypes.CDLL:
-    """What programs get when they call umad_...: a preload's, or libibumad's own."""
-    found = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(found, "umad_open_port"):
+    """Return the library behind programs' calls of umad_...: a preload, or libibumad itself."""
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "umad_open_port"):
         try:
-            found = ctypes.CDLL("libibumad.so.3", use_errno=True)
+            library = ctypes.CDLL("libibumad.so.3", use_errno=True)
         except OSError:
             raise ConfigError(
                 "libibumad.so.3 is not installed: apt install libibumad3, or use --lab or --ibsim"
             ) from None
     number = ctypes.c_int
-    found.umad_send.argtypes = [number, number, ctypes.c_void_p, number, number, number]
-    found.umad_recv.argtypes = [number, ctypes.c_void_p, ctypes.c_void_p, number]
-    return found
+    library.umad_send.argtypes = [number, number, ctypes.c_void_p, number, number, number]
+    library.umad_recv.argtypes = [number, ctypes.c_void_p, ctypes.c_void_p, number]
+    return library
 
 
 class _Room:
@@ -149,7 +149,7 @@ class UmadCarrier(Polled):
         self._listening.add(agent)
 
     def set_is_sm(self, on: bool) -> None:
-        """By the device that is open for as long as a subnet manager runs."""
+        """Open or close the device that sets the IsSM bit while it is open."""
         if self._issm >= 0:
             libc().close(self._issm)  # as a program would, so that a preload sees it
             self._issm = -1
@@ -183,7 +183,7 @@ class UmadCarrier(Polled):
         return agent
 
     def _agent_for(self, mad: Buffer) -> int:
-        """The agent by which a MAD of this class goes out; registered when the first does."""
+        """Return the agent that sends MADs of this class; register it on first use."""
         mgmt_class, version = mad[1], mad[2]
         oui = int.from_bytes(mad[37:40], "big") if 0x30 <= mgmt_class <= 0x4F else 0
         key = mgmt_class, version or _VERSIONS.get(mgmt_class, 1), oui  # type: ignore[call-overload]
@@ -235,7 +235,7 @@ class UmadCarrier(Polled):
             raise ConfigError(f"libibumad does not send: {os.strerror(ctypes.get_errno() or -status)}")
 
     def _read(self, wait_s: float) -> None:
-        """All that is there; wait for the first."""
+        """Read all input; wait for the first MAD."""
         if wait_s and self._library.umad_poll(self._fd, int(-(-wait_s * 1000 // 1))) < 0:
             return
         while self._receive():
@@ -254,7 +254,7 @@ class UmadCarrier(Polled):
         return True
 
     def _take(self, mad: bytes) -> None:
-        """A MAD or a message; what comes with it is still in `_in`."""
+        """Handle a MAD or a message; its metadata is still in `_in`."""
         (status,) = _NUMBER.unpack_from(self._in.bytes, _STATUS_AT)
         token = int.from_bytes(mad[12:16], "big")
         if status:
@@ -299,7 +299,7 @@ class UmadCarrier(Polled):
         return min(lost_s, now_s + _PATIENCE_S if transfer_s is None else transfer_s) - now_s
 
     def _give_up(self) -> None:
-        """In the order of sending: one with a longer timeout holds up those behind it, but only until it is back."""
+        """Give up requests in the order of sending: a longer timeout delays those behind it, until its own end."""
         now_s = time.monotonic()
         while self._flying and next(iter(self._flying.values()))[0] <= now_s:
             self._end(next(iter(self._flying)), None)

@@ -34,7 +34,7 @@ Rows = NDArray[np.uint8]
 
 
 class Exchanger(Protocol):
-    """What a walk needs of a carrier."""
+    """The part of a carrier that a walk uses."""
 
     def exchange(
         self, mads: Rows, to: Lids | None = None, *, timeout_ms: int = TIMEOUT_MS, retries: int = RETRIES
@@ -43,7 +43,7 @@ class Exchanger(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Oddity:
-    """Something that is not as it should be. `kind` is stable: duplicate-guid, loop, changed, silent, lying, ..."""
+    """A finding of a walk. `kind` is stable: duplicate-guid, loop, changed, silent, lying, ..."""
 
     kind: str
     text: str
@@ -53,7 +53,7 @@ class Oddity:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Walk:
-    """What was seen. Slots are laid out as in a Fabric: node by node, from port 0 to the last."""
+    """The result of a walk. Slots are laid out as in a Fabric: node by node, from port 0 to the last."""
 
     node_info: Rows  # uint8[node, 40], in the order of the walk; the first is our own
     switch_info: Rows  # uint8[node, 20]; zeros for what is no switch
@@ -81,7 +81,7 @@ def directed(
     data: Rows | None = None,
     m_key: int = 0,
 ) -> Rows:
-    """SMPs along paths: uint8[n, 256]."""
+    """Return SMPs along paths: uint8[n, 256]."""
     smps = pack_rows(DirectedSmp, len(path), method=int(method), attribute_id=int(attribute))
     fill(smps, DirectedSmp.attribute_modifier, modifier)
     if m_key:
@@ -94,12 +94,12 @@ def directed(
 
 
 def statuses(answers: Rows) -> NDArray[np.int64]:
-    """The status of each SMP, without the direction."""
+    """Return the status of each SMP, without the direction bit."""
     return column(answers, DirectedSmp.status).astype(np.int64)
 
 
 def walk(carrier: Exchanger, *, timeout_ms: int = TIMEOUT_MS, retries: int = RETRIES, m_key: int = 0) -> Walk:
-    """All that can be reached from the carrier's port; SubnetError if not even its own node answers."""
+    """Walk everything that is reachable from the carrier's port; raise SubnetError if its own node does not answer."""
     walker = _Walker(carrier, timeout_ms, retries, m_key)
     walker.start()
     while len(walker.leaving):
@@ -139,7 +139,7 @@ class _Walker:
         self._enter(np.full(1, _UNKNOWN, np.int64), infos, path, hops)
 
     def wave(self) -> None:
-        """See who is behind all ports of `leaving`."""
+        """Query the nodes behind all ports of `leaving`."""
         near, path, hops = self.leaving, self.leaving_path, self.leaving_hops
         infos, answered = self._get(path, hops, SmpAttribute.NODE_INFO)
         for lost in np.flatnonzero(~answered).tolist():
@@ -151,17 +151,19 @@ class _Walker:
         sane = self._sane(near, infos, path, hops)
         near, infos, path, hops = near[sane], infos[sane], path[sane], hops[sane]
         guid, port = column(infos, NodeInfo.node_guid), column(infos, NodeInfo.local_port_num).astype(np.int64)
-        found, example, which = np.unique(guid, return_index=True, return_inverse=True)
-        new = np.array([one not in self.index for one in found.tolist()], bool)
+        guids, example, inverse = np.unique(guid, return_index=True, return_inverse=True)
+        new = np.array([node_guid not in self.index for node_guid in guids.tolist()], bool)
         order = np.argsort(example[new], kind="stable")  # in the order of the walk
         rows = example[new][order]
         first = len(self.index)
-        for number, one in enumerate(guid[rows].tolist(), first):
-            self.index[one] = number
-        node = np.array([self.index[one] for one in found.tolist()], np.int64)[which] if len(found) else port
+        for number, node_guid in enumerate(guid[rows].tolist(), first):
+            self.index[node_guid] = number
+        node = (
+            np.array([self.index[node_guid] for node_guid in guids.tolist()], np.int64)[inverse] if len(guids) else port
+        )
         far = node * _KEYS + port
-        known = near >= 0
-        self.claims.append(np.stack((near[known], far[known]), axis=1))
+        has_neighbor = near >= 0
+        self.claims.append(np.stack((near[has_neighbor], far[has_neighbor]), axis=1))
         self.guids.append((far, column(infos, NodeInfo.port_guid)))
         self.leaving = np.empty(0, np.int64)
         if len(rows):
@@ -176,17 +178,17 @@ class _Walker:
         begin = np.cumsum(slots) - slots
         owner = np.repeat(np.arange(count), slots)
         number = np.arange(int(slots.sum())) - begin[owner]
-        asked = (number > 0) | switch[owner]  # an adapter has no port 0
-        node_rows, switch_rows, port_rows = np.arange(count), np.flatnonzero(switch), owner[asked]
+        is_queried = (number > 0) | switch[owner]  # an adapter has no port 0
+        node_rows, switch_rows, port_rows = np.arange(count), np.flatnonzero(switch), owner[is_queried]
         smps = [
             directed(path[node_rows], hops[node_rows], SmpAttribute.NODE_DESCRIPTION, m_key=self.m_key),
             directed(path[switch_rows], hops[switch_rows], SmpAttribute.SWITCH_INFO, m_key=self.m_key),
-            directed(path[port_rows], hops[port_rows], SmpAttribute.PORT_INFO, number[asked], m_key=self.m_key),
+            directed(path[port_rows], hops[port_rows], SmpAttribute.PORT_INFO, number[is_queried], m_key=self.m_key),
         ]
         answers, answered = self._exchange(np.concatenate(smps))
-        names, switches, _ = np.split(answers[:, DATA : 2 * DATA], np.cumsum([len(one) for one in smps[:2]]))
+        names, switches, _ = np.split(answers[:, DATA : 2 * DATA], np.cumsum([len(part) for part in smps[:2]]))
         read = np.zeros((len(owner), DATA), np.uint8)
-        read[asked] = answers[-len(port_rows) :, DATA : 2 * DATA]
+        read[is_queried] = answers[-len(port_rows) :, DATA : 2 * DATA]
         infos_of_switches = np.zeros((count, 20), np.uint8)
         infos_of_switches[switch_rows] = switches[:, :20]
         self.node_info.append(infos)
@@ -236,7 +238,7 @@ class _Walker:
     def _sane(self, near: NDArray[np.int64], infos: Rows, path: Rows, hops: NDArray[np.uint8]) -> NDArray[np.bool_]:
         kind, ports = column(infos, NodeInfo.node_type), column(infos, NodeInfo.num_ports)
         port, guid = column(infos, NodeInfo.local_port_num), column(infos, NodeInfo.node_guid)
-        sane = np.isin(kind, [int(one) for one in NodeType]) & (ports > 0) & (ports < 255) & (port <= ports)
+        sane = np.isin(kind, [int(node_type) for node_type in NodeType]) & (ports > 0) & (ports < 255) & (port <= ports)
         sane &= (guid != 0) & ((port > 0) | ((kind == NodeType.SWITCH) & (hops == 0)))
         for wrong in np.flatnonzero(~sane).tolist():
             text = (
@@ -282,7 +284,7 @@ class _Walker:
     def _join(
         self, node_info: Rows, first: NDArray[np.int64], path: Rows, hops: NDArray[np.uint8]
     ) -> NDArray[np.int32]:
-        """Claims become cables where nobody contradicts."""
+        """Turn claims into cables where no other claim contradicts them."""
         claims = np.concatenate((np.empty((0, 2), np.int64), *self.claims))
         near, far = (first[keys // _KEYS] + keys % _KEYS for keys in claims.T)
         n_slots = int(sum(len(infos) for infos in self.port_info))
@@ -312,20 +314,20 @@ class _Walker:
     def _is_still_so(
         self, claims: NDArray[np.int64], node_info: Rows, path: Rows, hops: NDArray[np.uint8]
     ) -> NDArray[np.bool_]:
-        """[claim] -> does the same node answer behind the near port as before, and is the far port as it was?"""
+        """Return [claim] -> whether the same node still answers behind the near port, and the far port is unchanged."""
         (node, port), (other, at) = (divmod(keys, _KEYS) for keys in claims.T)
         way, length = path[node].copy(), hops[node] + np.uint8(1)
         way[np.arange(len(way)), length] = port
-        asked = np.concatenate(
+        requests = np.concatenate(
             (
                 directed(way, length, SmpAttribute.NODE_INFO, m_key=self.m_key),
                 directed(path[other], hops[other], SmpAttribute.PORT_INFO, at, m_key=self.m_key),
             )
         )
-        answers, answered = self._exchange(asked)
-        who, info = np.split(answers[:, DATA : 2 * DATA], 2)
-        same = column(who, NodeInfo.node_guid) == column(node_info[other], NodeInfo.node_guid)
-        same &= column(who, NodeInfo.local_port_num) == at
+        answers, answered = self._exchange(requests)
+        node_infos, info = np.split(answers[:, DATA : 2 * DATA], 2)
+        same = column(node_infos, NodeInfo.node_guid) == column(node_info[other], NodeInfo.node_guid)
+        same &= column(node_infos, NodeInfo.local_port_num) == at
         slots = np.cumsum(column(node_info, NodeInfo.num_ports).astype(np.int64) + 1)
         before = np.concatenate(self.port_info)[np.append(0, slots)[other] + at]
         same &= _is_up(info) == _is_up(before)
@@ -340,6 +342,6 @@ class _Walker:
 
 
 def _is_up(infos: Rows) -> NDArray[np.bool_]:
-    """[n] -> does a MAD get through this port?"""
+    """Return [n] -> whether a MAD gets through this port."""
     up = column(infos, PortInfo.port_physical_state) == PortPhysicalState.LINK_UP
     return np.asarray(up & (column(infos, PortInfo.port_state) > PortState.DOWN), bool)

@@ -39,18 +39,18 @@ _KEY_BYTES = GUID_BYTES = 8
 
 @part
 def _walk(s, slot, b, at, hops):
-    """Along the path in the SMP at byte `at`: the slot where it comes in, NONE if it does not get there."""
-    here = np.int64(slot)
+    """Follow the path in the SMP at byte `at`; return the slot of arrival, or NONE."""
+    at_slot = np.int64(slot)
     for hop in range(hops):
-        node, port = s.node_of[here], np.int64(b[at + _INITIAL_PATH + 1 + hop])
+        node, port = s.node_of[at_slot], np.int64(b[at + _INITIAL_PATH + 1 + hop])
         if (hop and not s.is_switch[node]) or not 0 < port <= s.last_port[node]:
             return NONE
         out = s.first[node] + port
-        here = np.int64(s.cable[out])
-        if here == NONE or s.port_info[out, STATE] & 0x0F <= DOWN or s.risky[out]:
+        at_slot = np.int64(s.cable[out])
+        if at_slot == NONE or s.port_info[out, STATE] & 0x0F <= DOWN or s.risky[out]:
             return NONE
         s.out[hop] = out
-    return here
+    return at_slot
 
 
 @part
@@ -91,30 +91,34 @@ def _get_guid_info(s, node, slot, modifier, b, at):
 
 @handler
 def _port_info(s, node, slot, modifier, b, at, is_set):
-    asked = port_slot(s, node, slot, modifier & 0xFF)
-    if asked == NONE or _has_key(s, asked):
+    requested = port_slot(s, node, slot, modifier & 0xFF)
+    if requested == NONE or _has_key(s, requested):
         return False
-    if is_set and ((asked != slot and not s.is_switch[node]) or not set_port_info(s, node, asked, b, at)):
+    if is_set and ((requested != slot and not s.is_switch[node]) or not set_port_info(s, node, requested, b, at)):
         return False
-    _copy(s.port_info, asked, b, at)
+    _copy(s.port_info, requested, b, at)
     b[at + _PORT] = slot - s.first[node]
     return True
 
 
 @handler
 def _get_mlnx_port_info(s, node, slot, modifier, b, at):
-    asked = port_slot(s, node, slot, modifier & 0xFF)
-    if asked == NONE:
+    requested = port_slot(s, node, slot, modifier & 0xFF)
+    if requested == NONE:
         return False
     for i in range(DATA_BYTES):
         b[at + i] = 0
-    b[at + _SUPPORTED], b[at + _ENABLED], b[at + _ACTIVE] = s.fdr10[asked, 0], s.fdr10[asked, 1], s.fdr10[asked, 2]
+    b[at + _SUPPORTED], b[at + _ENABLED], b[at + _ACTIVE] = (
+        s.fdr10[requested, 0],
+        s.fdr10[requested, 1],
+        s.fdr10[requested, 2],
+    )
     return True
 
 
 @part
 def _return(s, slot, b, at, hops):
-    """The response, along the links that the request took; all that crossed them is counted."""
+    """Turn the SMP into its response, and count both on all links."""
     b[at + 3], b[at + 4], b[at + 5] = _GET_RESP, _DIRECTION, 0
     b[at + _RETURN_PATH] = slot - s.first[s.node_of[slot]]
     for hop in range(hops):
@@ -130,7 +134,7 @@ def _return(s, slot, b, at, hops):
 
 @part
 def _arrives(s, slot, b, at):
-    """Where the SMP at byte `at` comes in, if it is one that a kernel may answer; else NONE."""
+    """Return the slot where the SMP at byte `at` arrives if a kernel may answer it; else NONE."""
     method, hops = np.int64(b[at + 3]), np.int64(b[at + 7])
     if b[at] != 1 or b[at + 1] != _DIRECTED or b[at + 2] != 1 or hops >= MOST_HOPS:
         return NONE
@@ -186,5 +190,5 @@ def answer(s, slot, b, at):
 
 @lean_kernel
 def answer_one(s, slot, mad):
-    """The same for one SMP by itself."""
+    """Answer one SMP that is alone in its buffer."""
     return answer(s, np.int64(slot), mad, np.int64(0))

@@ -33,18 +33,18 @@ _REREGISTER = byte(PortInfo.client_reregister)
 
 
 def _place(field: Bits) -> tuple[int, int, int]:
-    """Byte, shift and ones of a field within a byte."""
+    """Return byte, shift and mask of a field that lies within a byte."""
     return byte(field), 8 - field.bit % 8 - field.width, (1 << field.width) - 1
 
 
 # Where each is, where what is supported is, and the codes for all and none of it.
 _ENABLED = np.array(
-    [(*_place(one), *_place(able), every, none or every) for one, able, every, none in settable.ENABLED], np.int64
+    [(*_place(state), *_place(able), every, none or every) for state, able, every, none in settable.ENABLED], np.int64
 )
 _ENABLES = _bytes(settable.ENABLES)
 _ENHANCED = SwitchInfo.enhanced_port_0.bit
 _DOWN, _INIT, _ARMED, _ACTIVE = (
-    int(one) for one in (PortState.DOWN, PortState.INITIALIZE, PortState.ARMED, PortState.ACTIVE)
+    int(state) for state in (PortState.DOWN, PortState.INITIALIZE, PortState.ARMED, PortState.ACTIVE)
 )
 _SLEEP, _POLLING = int(PortPhysicalState.SLEEP), int(PortPhysicalState.POLLING)
 _LIDS_CHANGED = int(Mark.LIDS_CHANGED)
@@ -57,7 +57,7 @@ def _is_base_port(s, node, slot):
 
 @part
 def _may_be_addressed(s, node, slot, b, at):
-    """Are LID and SM such as may be set?"""
+    """Return whether LID and SM LID are valid values for a Set."""
     lid, master = two(b, at + _LID), two(b, at + _MASTER)
     return (
         0 < lid < _FIRST_MULTICAST
@@ -68,7 +68,7 @@ def _may_be_addressed(s, node, slot, b, at):
 
 @part
 def _is_plain(s, slot, b, at, mask):
-    """Would the fields that are merely stored, the limits and what is enabled be taken without a word?"""
+    """Return whether stored fields, limits and enabled values would be accepted without an error."""
     info = s.port_info[slot]
     for i in range(_BYTES):
         changes = (info[i] ^ b[at + i]) & mask[i]
@@ -77,41 +77,47 @@ def _is_plain(s, slot, b, at, mask):
     if b[at + _VLS] >> 4 > info[_VL_CAP] >> 4 or b[at + _MTU] >> 4 > info[_MTU_CAP] & 0x0F:
         return False
     for i in range(len(_ENABLED)):
-        place, shift, ones, where, able_shift, able_ones, every, none = _ENABLED[i]
-        asked, able = np.int64(b[at + place]) >> shift & ones, np.int64(info[where]) >> able_shift & able_ones
-        if asked & ~able and asked not in (every, none):
+        place, shift, field_mask, where, supported_shift, supported_mask, every, none = _ENABLED[i]
+        requested, supported = (
+            np.int64(b[at + place]) >> shift & field_mask,
+            np.int64(info[where]) >> supported_shift & supported_mask,
+        )
+        if requested & ~supported and requested not in (every, none):
             return False
     return True
 
 
 @part
 def _enable(info, b, at):
-    """Widths and speeds, in force when the link next comes up; nothing is looked at if nothing differs."""
+    """Set enabled widths and speeds, which take effect when the link next comes up; skip the work if none differs."""
     differs = 0
     for i in range(_BYTES):
         differs |= (info[i] ^ b[at + i]) & _ENABLES[i]
     if not differs:
         return
     for i in range(len(_ENABLED)):
-        place, shift, ones, where, able_shift, able_ones, every, none = _ENABLED[i]
-        asked, able = np.int64(b[at + place]) >> shift & ones, np.int64(info[where]) >> able_shift & able_ones
-        if asked == every:
-            asked = able
-        elif asked == none:
-            asked = 0
-        elif asked == 0:
-            asked = np.int64(info[place]) >> shift & ones
-        info[place] = np.int64(info[place]) & ~(ones << shift) | asked << shift
+        place, shift, field_mask, where, supported_shift, supported_mask, every, none = _ENABLED[i]
+        requested, supported = (
+            np.int64(b[at + place]) >> shift & field_mask,
+            np.int64(info[where]) >> supported_shift & supported_mask,
+        )
+        if requested == every:
+            requested = supported
+        elif requested == none:
+            requested = 0
+        elif requested == 0:
+            requested = np.int64(info[place]) >> shift & field_mask
+        info[place] = np.int64(info[place]) & ~(field_mask << shift) | requested << shift
 
 
 @part
-def _may_go_to(state, asked, physical, default):
-    """Is it a state that this port may be told, with the link staying up?"""
-    if default not in (0, _SLEEP, _POLLING) or physical or asked == _DOWN:
+def _may_go_to(state, requested, physical, default):
+    """Return whether the port may change to a state while the link stays up."""
+    if default not in (0, _SLEEP, _POLLING) or physical or requested == _DOWN:
         return False
-    if asked == _ARMED:
+    if requested == _ARMED:
         return state in (_INIT, _ARMED)
-    return asked == 0 or (asked == _ACTIVE and state in (_ARMED, _ACTIVE))
+    return requested == 0 or (requested == _ACTIVE and state in (_ARMED, _ACTIVE))
 
 
 @part
@@ -137,15 +143,15 @@ def set_port_info(s, node, slot, b, at):
     if b[at + _REREGISTER] & 0x80 or (is_addressed and not _may_be_addressed(s, node, slot, b, at)):
         return False  # the first is for programs to hear of
     info, base = s.port_info[slot], _is_base_port(s, node, slot)
-    state, asked = np.int64(info[_STATE]) & 0x0F, np.int64(b[at + _STATE]) & 0x0F
+    state, requested = np.int64(info[_STATE]) & 0x0F, np.int64(b[at + _STATE]) & 0x0F
     physical, default = np.int64(b[at + _PHYSICAL]) >> 4, np.int64(b[at + _PHYSICAL]) & 0x0F
     if base:
-        asked = physical = 0
-    if not _may_go_to(state, asked, physical, default) or not _is_plain(s, slot, b, at, mask):
+        requested = physical = 0
+    if not _may_go_to(state, requested, physical, default) or not _is_plain(s, slot, b, at, mask):
         return False
     _store(s, slot, b, at, mask)
     if default:
         info[_PHYSICAL] = info[_PHYSICAL] & 0xF0 | default
-    if asked:
-        info[_STATE] = info[_STATE] & 0xF0 | asked
+    if requested:
+        info[_STATE] = info[_STATE] & 0xF0 | requested
     return True

@@ -16,7 +16,7 @@ MOST_HOPS = 64
 
 
 class Mark(IntEnum):
-    """Of `State.marks`: the first three are told to the kernel, the others by it."""
+    """The indexes of `State.marks`: the first three are inputs of the kernel, the others outputs."""
 
     MAY_SET = 0
     PLAIN_ROUTING = 1  # no switch routes adaptively: a forwarding table is just that
@@ -26,7 +26,7 @@ class Mark(IntEnum):
 
 
 class State(NamedTuple):
-    """By node, by slot, and the tables; see `Devices` and `Tables` for what each is."""
+    """The arrays of a subnet, by node, by slot, and the tables; see `Devices` and `Tables`."""
 
     first: Array  # int32[node]
     last_port: Array  # int32[node]

@@ -18,13 +18,13 @@ _PLAIN_ROUTING, _LIDS_CHANGED = int(Mark.PLAIN_ROUTING), int(Mark.LIDS_CHANGED)
 
 @part
 def two(b, at):
-    """The number in two bytes."""
+    """Return the number in two bytes."""
     return np.int64(b[at]) << 8 | np.int64(b[at + 1])
 
 
 @part
 def port_slot(s, node, arrived, port):
-    """The slot of a port by number; 0 of an adapter is the port that the SMP came in by. NONE: there is none."""
+    """Return the slot of a port by number; 0 of an adapter is the port of arrival. NONE if there is no such port."""
     if not port and not s.is_switch[node]:
         return arrived
     return s.first[node] + port if port <= s.last_port[node] else NONE
@@ -33,14 +33,14 @@ def port_slot(s, node, arrived, port):
 @handler
 def p_keys(s, node, slot, modifier, b, at, is_set):
     switch, first = s.is_switch[node], (modifier & 0xFFFF) * _KEYS
-    asked = port_slot(s, node, slot, modifier >> 16 if switch else 0)
-    if asked == NONE or first >= (SWITCH_PARTITION_CAP if switch else PKEY_ENTRIES) or not len(s.pkey):
+    requested = port_slot(s, node, slot, modifier >> 16 if switch else 0)
+    if requested == NONE or first >= (SWITCH_PARTITION_CAP if switch else PKEY_ENTRIES) or not len(s.pkey):
         return False
     for i in range(_KEYS):
         if is_set:
-            s.pkey[asked, first + i] = two(b, at + 2 * i)
+            s.pkey[requested, first + i] = two(b, at + 2 * i)
         else:
-            b[at + 2 * i], b[at + 2 * i + 1] = s.pkey[asked, first + i] >> 8, s.pkey[asked, first + i] & 0xFF
+            b[at + 2 * i], b[at + 2 * i + 1] = s.pkey[requested, first + i] >> 8, s.pkey[requested, first + i] & 0xFF
     return True
 
 
@@ -73,17 +73,17 @@ def sl2vl(s, node, slot, modifier, b, at, is_set):
 @handler
 def vl_arbitration(s, node, slot, modifier, b, at, is_set):
     block = modifier >> 16
-    asked = port_slot(s, node, slot, modifier & 0xFF if s.is_switch[node] else 0)
-    if asked == NONE or not 1 <= block <= 4 or not len(s.vl_arbitration):
+    requested = port_slot(s, node, slot, modifier & 0xFF if s.is_switch[node] else 0)
+    if requested == NONE or not 1 <= block <= 4 or not len(s.vl_arbitration):
         return False
     table, first = (block - 1) // 2, (block - 1) % 2 * (VL_ARBITRATION_ENTRIES // 2)
     for i in range(_ENTRIES):
         if is_set:
-            s.vl_arbitration[asked, table, first + i, 0] = b[at + 2 * i] & 0x0F
-            s.vl_arbitration[asked, table, first + i, 1] = b[at + 2 * i + 1]
+            s.vl_arbitration[requested, table, first + i, 0] = b[at + 2 * i] & 0x0F
+            s.vl_arbitration[requested, table, first + i, 1] = b[at + 2 * i + 1]
         else:
-            b[at + 2 * i] = s.vl_arbitration[asked, table, first + i, 0]
-            b[at + 2 * i + 1] = s.vl_arbitration[asked, table, first + i, 1]
+            b[at + 2 * i] = s.vl_arbitration[requested, table, first + i, 0]
+            b[at + 2 * i + 1] = s.vl_arbitration[requested, table, first + i, 1]
     return True
 
 
