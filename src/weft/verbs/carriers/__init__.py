@@ -1,1 +1,1 @@
-"""What joins adapters: within one process, between processes, between machines."""
+"""Carry packets between adapters: within one process, between processes, between machines."""

@@ -1,6 +1,6 @@
-"""Adapters of one process, joined by their GIDs: what is sent to a GID is in the inbox of whoever has it.
+"""Connect the adapters of one process by their GIDs.
 
-A whole message goes as one segment. What is sent to a GID that nobody has is lost, as on a wire.
+A whole message is one segment. A message to an unknown GID is lost, as on a wire.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from weft.wire.crc import ICRC_BYTES
 from weft.wire.headers import BTH, DETH, ImmDt
 from weft.wire.roce import PROTOCOL_UDP, UDP, IPv4
 
-_IPV4 = 0xFFFF  # GIDs with this before the last 32 bits are IPv4 addresses
+_IPV4 = 0xFFFF  # prefix of a GID that is an IPv4 address
 EMPTY_BYTES = BTH.size + DETH.size + ICRC_BYTES  # a datagram without data
 _OVER_UDP, _IPV6_HEADER, _IPV4_HEADER = 8, 1, 2  # bits of a completion of mlx5
 
 
 class Loopback(Carrier):
-    """A carrier; `gids` are those of its adapter, the first is what others see as the source."""
+    """A carrier within the process. `gids` are those of its adapter; the first is the source of its packets."""
 
     carries_device_bytes = True
     _everybody: ClassVar[dict[int, Loopback]] = {}
@@ -36,23 +36,23 @@ class Loopback(Carrier):
 
     @classmethod
     def forget_all(cls) -> None:
-        """In a process that was forked: they are of another one."""
+        """Remove all carriers in a forked process: they belong to its parent."""
         cls._everybody.clear()
 
     def send(self, segment: Segment, to: object, mtu_bytes: int) -> None:
-        """`to` is the GID of the other end, and which of ours it should see: (dgid, sgid)."""
+        """Send a segment; `to` is (destination GID, source GID)."""
         assert isinstance(to, tuple)
         if segment.dest_qp == TO_GROUP:
-            ends = set(self._everybody.values())  # each adapter knows whether it has members
+            ends = set(self._everybody.values())  # adapters without members drop it
         else:
             ends = {self._everybody[to[0]]} if to[0] in self._everybody else set()
         for far in ends:
             far.put(segment, to)
 
     def put(self, segment: Segment, to: tuple[int, int]) -> None:
-        """Into the inbox."""
+        """Add a segment to the inbox."""
         dgid, sgid = to
-        segment.payload = kept(segment.payload)  # the sender may change its memory when it likes
+        segment.payload = kept(segment.payload)  # the sender may change its memory at any time
         grh = grh_of(sgid, dgid, datagram_bytes(segment))
         self._inbox.append(Arrival(segment=segment, source=(sgid, dgid), grh=grh, sl=kind_of(grh), group=dgid))
         self._something.set()
@@ -77,12 +77,12 @@ class Loopback(Carrier):
 
 
 def datagram_bytes(segment: Segment) -> int:
-    """From BTH to ICRC."""
+    """Return the bytes of a datagram from BTH to ICRC."""
     return EMPTY_BYTES + (0 if segment.immediate is None else ImmDt.size) + (len(segment.payload) + 3) // 4 * 4
 
 
 def grh_of(sgid: int, dgid: int, length: int = EMPTY_BYTES) -> bytes:
-    """What a datagram's buffer begins with: a route header, or 20 zeros and the header of IPv4."""
+    """Return the first 40 bytes of a datagram's buffer: a global route header, or 20 zeros and an IPv4 header."""
     if sgid >> 32 == dgid >> 32 == _IPV4:
         size = (IPv4.size + UDP.size + length & 0xFFFF).to_bytes(2, "big")
         head = bytes((0x45, 0)) + size + bytes((0, 0, 0, 0, 64, PROTOCOL_UDP, 0, 0))
@@ -93,8 +93,8 @@ def grh_of(sgid: int, dgid: int, length: int = EMPTY_BYTES) -> bytes:
 
 
 def kind_of(grh: bytes) -> int:
-    """What RoCE has in the place of a service level: whose header it was, as adapters of the mlx5 family say it.
+    """Return the type of a header in the place of the service level, as mlx5 adapters do for RoCE.
 
-    UCX looks there for how to read the 40 bytes.
+    UCX uses it to read the 40 bytes.
     """
     return _OVER_UDP | (_IPV6_HEADER if any(grh[:20]) else _IPV4_HEADER)

@@ -1,6 +1,6 @@
-"""Where programs for RDMA have their sockets: a folder of their user's, and one for each lab that he has.
+"""Find the folder for the sockets of RDMA programs: one per user, and one per lab.
 
-Whom a program can meet is who uses the same folder: outside of labs all of his, on hosts of a lab those of the lab.
+Programs with the same folder can connect: outside of labs all of the user's programs, on lab hosts those of the lab.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from pathlib import Path
 
 from weft import runtime
 
-LAB = "WEFT_VERBS_LAB"  # variable of a program on a host of a lab: the lab's socket
+LAB = "WEFT_VERBS_LAB"  # variable with the socket of the lab of a program
 
 
 def place() -> Path:
-    """Of this process, as its environment says."""
+    """Return the folder of this process."""
     lab = os.environ.get(LAB, "")
     return place_of(lab) if lab else runtime.private_folder(runtime.folder() / "verbs")
 
 
 def place_of(lab: str) -> Path:
-    """Of programs on hosts of the lab with this socket."""
+    """Return the folder of programs on hosts of the lab with this socket."""
     return runtime.private_folder(Path(f"{lab}.programs"))

@@ -1,12 +1,11 @@
-"""RoCE v2 over a UDP socket: adapters of other processes and machines, and whatever else speaks it.
+"""Carry RoCE v2 over a UDP socket, to adapters of other processes and machines, in software or hardware.
 
-The ICRC covers the IP header. Over IPv4 its identification counts too, which a program cannot see: an unconnected
-socket that never fragments sends 0, or the place of a packet among those that leave together, so that the ICRC of what
-leaves is right, and of what comes from another socket like this one it can be checked (measured: Linux,
-IP_PMTUDISC_DO and UDP_SEGMENT). Adapters in hardware put a number there: their packets are taken as they are if
-`trusts` says so; IPv6 has no such field.
+The ICRC covers the IP header. In IPv4 this includes the identification, which a program cannot see: an unconnected
+socket that never fragments sends 0, or the index of a packet in a segmented send. So the ICRC of sent packets is right,
+and that of packets from another such socket can be checked (measured on Linux, IP_PMTUDISC_DO and UDP_SEGMENT).
+Adapters in hardware set another number: with `trusts` their packets are accepted unchecked. IPv6 has no such field.
 
-Packets are made, sent, taken and checked by `kernels`; Python does nothing for each of them, unless they are captured.
+`kernels` build, send, receive and check packets; Python does no work per packet, except for captures.
 """
 
 from __future__ import annotations
@@ -39,20 +38,20 @@ from weft.wire.headers import BTH, RETH, CNPPadding, ImmDt, Opcode
 from weft.wire.pcap import LinkType, PcapWriter
 from weft.wire.roce import UDP, UDP_PORT, Ethernet, EtherType, IPv4, IPv6, udp_checksum
 
-_PMTUDISC_DO = 2  # never fragment; these are not in Python's socket module on all systems
+_PMTUDISC_DO = 2  # never fragment; Python's socket module lacks these on some systems
 _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER = 10, 23
 _IP_RECVTOS, _IPV6_RECVTCLASS = 13, 66
 _SOL_UDP, _UDP_GRO = 17, 104
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _MTUS = (4096, 2048, 1024, 512, 256)
-_OVERHEAD_BYTES = sum(one.size for one in (IPv6, UDP, BTH, RETH, ImmDt)) + layout.ICRC_BYTES
+_OVERHEAD_BYTES = sum(header.size for header in (IPv6, UDP, BTH, RETH, ImmDt)) + layout.ICRC_BYTES
 _SOCKET_BYTES = 16 << 20
 _WINDOW_MAX = 4 << 20
 _BULK_BYTES = (1 << 20) + (128 << 10)
 _RUNS = 1024
 _ALL = 1 << 30
-_COPIED_BYTES = 4096  # payloads up to this are given away; longer ones are the carrier's until the next `receive`
-NOTICE_S = 50e-6  # between two notices of congestion to one queue pair
+_COPIED_BYTES = 4096  # payloads up to this are copied; longer ones are valid until the next `receive`
+NOTICE_S = 50e-6  # between two CNPs to one queue pair
 _LOST = frozenset(
     (
         errno.ECONNREFUSED,
@@ -69,11 +68,11 @@ _LOST = frozenset(
 )
 _NO_OFFLOAD = (errno.EIO, errno.EINVAL, errno.EOPNOTSUPP, errno.EMSGSIZE)
 
-_SOURCES_MAX = 4096  # that are remembered
+_SOURCES_MAX = 4096  # cached addresses
 
 
 class _Destination:
-    """To an address: as the system wants it, and as the ICRC sees it."""
+    """A destination address, for the system call and for the ICRC."""
 
     def __init__(self, own: Address, far: Address) -> None:
         self.far = far
@@ -88,7 +87,7 @@ class _Destination:
 
 
 class RoceCarrier(Carrier):
-    """Bound to one address of this machine. `capture`: a file that gets all packets as pcap."""
+    """A carrier at one address of this machine. `capture`: a file for all packets as pcap."""
 
     def __init__(self, address: str, *, capture: BinaryIO | None = None, trusts: bool = False) -> None:
         self._own = ipaddress.ip_address(address)
@@ -97,14 +96,14 @@ class RoceCarrier(Carrier):
         self._pcap = PcapWriter(capture, LinkType.ETHERNET) if capture is not None else None
         self._socket = _open_socket(self._own)
         self._file = self._socket.fileno()
-        held = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)  # headers and all count in it
-        self.window_bytes = min(_WINDOW_MAX, held // 4)  # that may be on their way to a queue pair, if it has as much
+        held = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)  # including headers
+        self.window_bytes = min(_WINDOW_MAX, held // 4)  # in flight to a queue pair with a buffer of the same size
         self.mtu_bytes = _mtu(self._own)
-        self.taken_s, self.taker = -math.inf, 0  # when somebody called `receive`, and which thread that was
+        self.taken_s, self.taker = -math.inf, 0  # time and thread of the last `receive`
         self.counters: Counter[str] = Counter()
         self._most = layout.SEGMENTS_MAX
         self._destinations: dict[int, _Destination | None] = {}
-        self._peers: dict[int, tuple[int, int]] = {}  # [own queue pair] -> GID and number of whom it sends to
+        self._peers: dict[int, tuple[int, int]] = {}  # [own queue pair] -> GID and number of its peer
         self._noticed_s: dict[int, float] = {}
         self._sources: dict[bytes, tuple[int, int]] = {}
         self._out = outgoing.new_out()
@@ -115,7 +114,7 @@ class RoceCarrier(Carrier):
         self._compile()
 
     def _compile(self) -> None:
-        """Now, and not when others wait for an answer: nothing is sent, and what has come stays."""
+        """Compile the kernels before peers wait for responses; nothing is sent or received."""
         outer = layout.outer_of(self._own.packed, self._own.packed, UDP_PORT, UDP_PORT)
         with interrupts.heard():
             outgoing.send_train(-1, 0, 0, 0, outer, *self._out, *outgoing.Train(0, 0, 1, 0, 0))
@@ -124,11 +123,11 @@ class RoceCarrier(Carrier):
 
     @property
     def refused(self) -> int:
-        """Datagrams that were no packets, or whose ICRC was wrong."""
+        """The number of received datagrams that were no packets or had a wrong ICRC."""
         return self.counters["refused"]
 
     def close(self) -> None:
-        self._file = -1  # the number may be another file's soon
+        self._file = -1  # the descriptor may be reused
         self._socket.close()
 
     def wait(self, seconds: float) -> None:
@@ -138,20 +137,20 @@ class RoceCarrier(Carrier):
         return False
 
     def join(self, address: int, own_gid: int) -> int | None:
-        return None  # its socket is a member of no group
+        return None  # the socket joins no group
 
-    def _poll(self, for_what: int, seconds: float) -> None:
+    def _poll(self, events: int, seconds: float) -> None:
         poller = select.poll()
-        poller.register(self._socket, for_what)
+        poller.register(self._socket, events)
         poller.poll(seconds * 1e3)
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
     def send(self, segment: Segment, to: object, mtu_bytes: int) -> None:
-        """`to` is (dgid, sgid), both of IP addresses."""
+        """Send a segment; `to` is (dgid, sgid), both of IP addresses."""
         assert isinstance(to, tuple)
         if (destination := self._to(to[0])) is None:
-            return  # nobody there
+            return  # not an address of this IP version
         if segment.source_qp:
             self._peers[segment.source_qp] = to[0], segment.dest_qp
         many = segment.count > 1
@@ -175,7 +174,7 @@ class RoceCarrier(Carrier):
         self._out.head_bytes[place] = len(head)
 
     def _send(self, to: _Destination, payload: bytes | memoryview, mtu_bytes: int, count: int, psn: int) -> None:
-        """Headers are set."""
+        """Send packets with the headers that are set."""
         message = self._out.message
         message[layout.NAME], message[layout.NAME_BYTES] = ctypes.addressof(to.name), len(to.name)
         memory = np.frombuffer(payload, np.uint8)
@@ -192,12 +191,12 @@ class RoceCarrier(Carrier):
                 return
 
     def _can_go_on(self, error: int) -> bool:
-        """A full socket is waited for; what the network refuses is lost, as on a wire."""
+        """Handle an error of a send: wait for a full socket; count packets that the network refuses as lost."""
         if error in (errno.EAGAIN, errno.EINTR):
             self._poll(select.POLLOUT, 0.1)
             return True
         if error in _NO_OFFLOAD and self._most > 1:
-            self._most = 1  # this system or interface makes no packets: one by one then
+            self._most = 1  # no segmentation offload: send packets one by one
             return True
         if error not in _LOST:
             raise OSError(error, f"{errno.errorcode.get(error, error)} when sending from {self._own}")
@@ -206,7 +205,7 @@ class RoceCarrier(Carrier):
     # -- in -----------------------------------------------------------------------------------------------------------
 
     def receive(self) -> list[Arrival]:
-        """What came since, as far as there is room for it."""
+        """Return the arrivals since the last call, as far as the buffers reach."""
         self.taken_s, self.taker = time.monotonic(), threading.get_ident()
         box, calls = self._in, _ALL if self._pcap is None else 1
         tables = incoming.HEADER_SIZES, incoming.JOINS
@@ -251,7 +250,7 @@ class RoceCarrier(Carrier):
         return Arrival(segment=segment, source=ends, grh=grh, sl=kind_of(grh))
 
     def _ends(self, name: bytes) -> tuple[int, int]:
-        """GIDs of who sent it, and of us."""
+        """Return the GIDs of the sender and of this carrier."""
         ends = self._sources.get(name)
         if ends is None:
             if len(self._sources) >= _SOURCES_MAX:
@@ -260,7 +259,7 @@ class RoceCarrier(Carrier):
         return ends
 
     def _notify(self, own_qp: int, far: int) -> None:
-        """Tell a sender that its packets met congestion: not too often, and only if it is known which it is."""
+        """Send a CNP to the sender of packets that met congestion, at a limited rate, if its queue pair is known."""
         gid, number = self._peers.get(own_qp, (0, 0))
         now_s = time.monotonic()
         if gid != far or now_s - self._noticed_s.get(own_qp, -math.inf) < NOTICE_S or (sender := self._to(far)) is None:
@@ -272,7 +271,7 @@ class RoceCarrier(Carrier):
         self._send(sender, b"", 0, 1, 0)
 
     def _grh(self, source_gid: int, tos: int, size: int) -> bytes:
-        """What a datagram's buffer begins with: over IPv4 20 bytes of nothing, and the header."""
+        """Return the first 40 bytes of a datagram's buffer; over IPv4 20 zeros and the IPv4 header."""
         far = address_of(source_gid)
         assert far is not None
         return _ip(far, self._own, size, tos=tos).raw.rjust(40, b"\0")
@@ -297,7 +296,7 @@ class RoceCarrier(Carrier):
             self._note(far, self._own, port, data[at : at + unit], identification)
 
     def _note(self, source: Address, destination: Address, port: int, datagram: bytes, identification: int) -> None:
-        """With the headers that it has on the wire."""
+        """Write a datagram to the capture with its headers on the wire."""
         assert self._pcap is not None
         ip = _ip(source, destination, len(datagram), identification=identification)
         udp = UDP(source_port=port, length=UDP.size + len(datagram))
@@ -310,34 +309,34 @@ class RoceCarrier(Carrier):
 
 def _open_socket(own: Address) -> socket.socket:
     four = own.version == 4
-    made = socket.socket(socket.AF_INET if four else socket.AF_INET6, socket.SOCK_DGRAM)
-    made.setblocking(False)
+    udp = socket.socket(socket.AF_INET if four else socket.AF_INET6, socket.SOCK_DGRAM)
+    udp.setblocking(False)
     level = socket.IPPROTO_IP if four else socket.IPPROTO_IPV6
-    made.setsockopt(level, _IP_MTU_DISCOVER if four else _IPV6_MTU_DISCOVER, _PMTUDISC_DO)
-    made.setsockopt(level, _IP_RECVTOS if four else _IPV6_RECVTCLASS, 1)
+    udp.setsockopt(level, _IP_MTU_DISCOVER if four else _IPV6_MTU_DISCOVER, _PMTUDISC_DO)
+    udp.setsockopt(level, _IP_RECVTOS if four else _IPV6_RECVTCLASS, 1)
     with contextlib.suppress(OSError):
-        made.setsockopt(_SOL_UDP, _UDP_GRO, 1)
+        udp.setsockopt(_SOL_UDP, _UDP_GRO, 1)
     for option, forced in ((socket.SO_RCVBUF, _SO_RCVBUFFORCE), (socket.SO_SNDBUF, _SO_SNDBUFFORCE)):
         try:
-            made.setsockopt(socket.SOL_SOCKET, forced, _SOCKET_BYTES)
-        except OSError:  # who may not force it gets what the system allows
-            made.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BYTES)
+            udp.setsockopt(socket.SOL_SOCKET, forced, _SOCKET_BYTES)
+        except OSError:  # without the privilege the system's limit applies
+            udp.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BYTES)
     try:
-        made.bind((str(own).partition("%")[0], UDP_PORT) + (() if four else (0, _scope(own))))
+        udp.bind((str(own).partition("%")[0], UDP_PORT) + (() if four else (0, _scope(own))))
     except OSError as error:
-        made.close()
+        udp.close()
         raise ConfigError(f"cannot listen at {own}, UDP port {UDP_PORT}: {error.strerror}") from None
-    return made
+    return udp
 
 
 def _mtu(own: Address) -> int:
-    """The longest payload of InfiniBand's sizes whose packets fit into those of the interface."""
+    """Return the largest InfiniBand MTU whose packets fit the MTU of the interface."""
     longest = (mtu_of(own) or _MTUS[0] + _OVERHEAD_BYTES) - _OVERHEAD_BYTES
     return next((size for size in _MTUS if size <= longest), _MTUS[-1])
 
 
 def _scope(own: Address) -> int:
-    """The number of the interface, of an address that is valid on one link only."""
+    """Return the interface index of a link-local address, else 0."""
     name = own.scope_id if isinstance(own, ipaddress.IPv6Address) else None
     if name is None:
         return 0
@@ -348,12 +347,12 @@ def _scope(own: Address) -> int:
 
 
 def _address_in(name: bytes, version: int) -> Address:
-    """Of a sockaddr."""
+    """Return the address in a sockaddr."""
     return ipaddress.IPv4Address(name[4:8]) if version == 4 else ipaddress.IPv6Address(name[8:24])
 
 
 def _ip(source: Address, destination: Address, size: int, *, tos: int = 0, identification: int = 0) -> IPv4 | IPv6:
-    """The header before a datagram of this size."""
+    """Return the IP header of a datagram of this size."""
     fields: dict[str, Any] = {"source": int(source), "destination": int(destination), "dscp": tos >> 2, "ecn": tos & 3}
     if source.version == 6:
         return IPv6(payload_length=UDP.size + size, **fields)
@@ -362,7 +361,7 @@ def _ip(source: Address, destination: Address, size: int, *, tos: int = 0, ident
 
 
 def gid_of(address: Address) -> int:
-    """RoCE v2: an IPv4 address mapped into IPv6, or the IPv6 address itself."""
+    """Return the GID of an address for RoCE v2: a mapped IPv4 address, or the IPv6 address itself."""
     return 0xFFFF << 32 | int(address) if address.version == 4 else int(address)
 
 

@@ -1,6 +1,6 @@
-"""Headers of transport in a hurry: those of the opcodes that move data, packed and read by `struct`.
+"""Pack and read the transport headers of frequent opcodes quickly, with `struct`.
 
-`weft.verbs.hca.packets` says what they are, and does all others; a test holds the two to each other.
+`weft.verbs.hca.packets` handles all other opcodes; a test compares the two.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from weft.wire.opcodes import EXTENDED_HEADERS
 from weft.wire.packet import read_transport
 
 _BTH = "BBHII"
-_MIGRATED = 1 << 6  # what hardware sends, and everybody accepts
+_MIGRATED = 1 << 6  # as sent by hardware
 _SOLICITED, _ACK_REQUEST, _24 = 1 << 7, 1 << 31, 0xFF_FFFF
 _SERVICES = (Service.RC, Service.UC, Service.UD)
 _FAST = (Op.SEND, Op.WRITE, Op.READ, Op.READ_RESPONSE, Op.ACKNOWLEDGE)
 _FORMS: dict[type[Format], tuple[str, Callable[[Segment], tuple[int, ...]]]] = {
-    RETH: ("QII", lambda one: (one.va, one.rkey, one.length)),
-    AETH: ("I", lambda one: (one.syndrome << 24 | one.msn,)),
-    DETH: ("II", lambda one: (one.q_key, one.source_qp)),
-    ImmDt: ("I", lambda one: (one.immediate or 0,)),
-    IETH: ("I", lambda one: (one.invalidate or 0,)),
+    RETH: ("QII", lambda segment: (segment.va, segment.rkey, segment.length)),
+    AETH: ("I", lambda segment: (segment.syndrome << 24 | segment.msn,)),
+    DETH: ("II", lambda segment: (segment.q_key, segment.source_qp)),
+    ImmDt: ("I", lambda segment: (segment.immediate or 0,)),
+    IETH: ("I", lambda segment: (segment.invalidate or 0,)),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Of one opcode."""
+    """The headers of one opcode."""
 
     opcode: int
     service: Service
@@ -55,30 +55,30 @@ _BY_OPCODE = {
 _BY_SEGMENT = {key: _BY_OPCODE[opcode] for key, opcode in OPCODES.items() if opcode in _BY_OPCODE}
 
 
-def pack(one: Segment, *, is_first: bool = True, is_last: bool = True) -> bytes:
-    """The headers of the first packet of a segment, of its last, or of one between.
+def pack(segment: Segment, *, is_first: bool = True, is_last: bool = True) -> bytes:
+    """Return the headers of the first packet of a segment, of its last, or of one between.
 
-    They are those of a packet without payload: whoever sends it says how long the pad is.
+    The pad count is that of an empty payload; the sender sets it.
     """
-    first, last = is_first and one.first, is_last and one.last
-    has = is_last and one.immediate is not None, is_last and one.invalidate is not None
-    layout = _BY_SEGMENT.get((one.service, one.op, first, last, *has))
+    first, last = is_first and segment.first, is_last and segment.last
+    has = is_last and segment.immediate is not None, is_last and segment.invalidate is not None
+    layout = _BY_SEGMENT.get((segment.service, segment.op, first, last, *has))
     if layout is None:
-        packet = replace(one, count=1 + (not is_first) + (not is_last), payload=b"").packets(1)[not is_first]
+        packet = replace(segment, count=1 + (not is_first) + (not is_last), payload=b"").packets(1)[not is_first]
         return b"".join(header.raw for header in next(encode(packet, 1))[0])
-    flags = _MIGRATED | (_SOLICITED if is_last and one.solicited else 0)
-    numbers = one.dest_qp, one.psn | (_ACK_REQUEST if is_last and one.ack_request else 0)
-    more = [value for kind in layout.kinds for value in _FORMS[kind][1](one)]
-    return layout.form.pack(layout.opcode, flags, one.p_key, *numbers, *more)
+    flags = _MIGRATED | (_SOLICITED if is_last and segment.solicited else 0)
+    numbers = segment.dest_qp, segment.psn | (_ACK_REQUEST if is_last and segment.ack_request else 0)
+    more = [value for kind in layout.kinds for value in _FORMS[kind][1](segment)]
+    return layout.form.pack(layout.opcode, flags, segment.p_key, *numbers, *more)
 
 
 def unpack(data: bytes, payload: bytes | memoryview) -> Segment:
-    """From headers with whatever behind them."""
+    """Return the segment of a packet from its headers; bytes after them are ignored."""
     layout = _BY_OPCODE.get(data[0])
     if layout is None:
         return decode(read_transport(data, 0)[0], bytes(payload))
     _, flags, p_key, dest_qp, psn, *more = layout.form.unpack_from(data)
-    made = Segment(
+    segment = Segment(
         op=layout.op,
         service=layout.service,
         dest_qp=dest_qp & _24,
@@ -92,16 +92,16 @@ def unpack(data: bytes, payload: bytes | memoryview) -> Segment:
     )
     for kind in layout.kinds:
         if kind is RETH:
-            made.va, made.rkey, made.length = more[:3]
+            segment.va, segment.rkey, segment.length = more[:3]
             del more[:3]
         elif kind is DETH:
-            made.q_key, made.source_qp = more[0], more[1] & _24
+            segment.q_key, segment.source_qp = more[0], more[1] & _24
             del more[:2]
         elif kind is AETH:
-            made.syndrome, made.msn = more[0] >> 24, more[0] & _24
+            segment.syndrome, segment.msn = more[0] >> 24, more[0] & _24
             del more[:1]
         elif kind is ImmDt:
-            made.immediate = more.pop(0)
+            segment.immediate = more.pop(0)
         else:
-            made.invalidate = more.pop(0)
-    return made
+            segment.invalidate = more.pop(0)
+    return segment

@@ -1,4 +1,4 @@
-"""Which interface of this machine has an address, and how long its packets may be."""
+"""Find the network interface of an address, and its MTU."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from weft.runtime import libc
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _SIOCGIFMTU = 0x8921
-_ADDRESS_AT = {socket.AF_INET: (4, 4), socket.AF_INET6: (8, 16)}  # in a sockaddr: where, and how long
+_ADDRESS_AT = {socket.AF_INET: (4, 4), socket.AF_INET6: (8, 16)}  # offset and length in a sockaddr
 
 
 class _Entry(ctypes.Structure):
-    """struct ifaddrs, as far as it is needed."""
+    """The first fields of struct ifaddrs."""
 
 
-_Entry._fields_ = (  # of itself, so it cannot be said before
+_Entry._fields_ = (  # refers to itself
     ("next", ctypes.POINTER(_Entry)),
     ("name", ctypes.c_char_p),
     ("flags", ctypes.c_uint),
@@ -30,22 +30,22 @@ _Entry._fields_ = (  # of itself, so it cannot be said before
 
 
 def mtu_of(address: Address) -> int | None:
-    """The longest IP packet of the interface that has it, or whose network it is in (127.0.0.0/8); None if none has."""
-    found = None
+    """Return the MTU of the interface with an address or with its network (127.0.0.0/8); None if there is none."""
+    interface = None
     for name, own, mask in _addresses():
         if own.version == address.version and int(own) & mask == int(address) & mask:
-            found = name
+            interface = name
             if own == address:
                 break
-    if found is None:
+    if interface is None:
         return None
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        answer = fcntl.ioctl(asked, _SIOCGIFMTU, struct.pack("16si12x", found, 0))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        answer = fcntl.ioctl(any_socket, _SIOCGIFMTU, struct.pack("16si12x", interface, 0))
     return int(struct.unpack_from("i", answer, 16)[0])
 
 
 def _addresses() -> Iterator[tuple[bytes, Address, int]]:
-    """Name of an interface, address, mask."""
+    """Yield the name, address and mask of each interface address."""
     first = ctypes.POINTER(_Entry)()
     if libc().getifaddrs(ctypes.byref(first)):
         raise OSError(ctypes.get_errno(), "getifaddrs")

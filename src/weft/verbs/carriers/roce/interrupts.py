@@ -1,7 +1,7 @@
-"""Ctrl-C while kernels are compiled.
+"""Keep Ctrl-C working while kernels are compiled.
 
-LLVM works for seconds without a look at signals, and then calls Python back through ctypes: there the KeyboardInterrupt
-is raised, printed, and forgotten, and the program goes on as if nobody had asked it to end.
+LLVM runs for seconds without handling signals, and then calls Python through ctypes. There the KeyboardInterrupt is
+raised, printed and dropped, and the program would continue.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from types import FrameType
 
 @contextlib.contextmanager
 def heard() -> Iterator[None]:
-    """Whoever pressed Ctrl-C meanwhile is heard at the end, if not before."""
+    """Raise KeyboardInterrupt at the end if Ctrl-C was pressed meanwhile."""
     is_usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not is_usual or threading.current_thread() is not threading.main_thread():
-        yield  # the program deals with it in its own way, or it is raised in another thread
+        yield  # the program has its own handler, or another thread gets the signal
         return
     pressed = False
 
