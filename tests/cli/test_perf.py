@@ -98,7 +98,7 @@ def test_calibration_prints_one_measurement_with_its_source(run):
         (("write_bw", "h1", "h1", "star:hosts=2"), "needs two hosts"),
         (("write_bw", "h1", "h2"), "weft perf write_bw h1 h2 star:hosts=2"),
         (("write_bx", "h1", "h2", "star:hosts=2"), "did you mean write_bw"),
-        (("write_bw", "h1", "h2", "star:hosts=2", "-s", "0"), "size 0"),
+        (("write_bw", "h1", "h2", "star:hosts=2", "-s", "0"), "--size must be 1 byte"),
         (("write_bw", "h1", "h2", "star:hosts=2", "-s", "2", "-a"), "leave out -s"),
         (("write_bw", "h1", "h2", "star:hosts=2", "--memory", "gpu"), "did you mean gpudirect"),
         (("send_bw", "h1", "h2", "star:hosts=2", "-c", "UD", "-s", "8K"), "at most 4096 bytes"),

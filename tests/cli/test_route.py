@@ -138,10 +138,10 @@ def test_the_root_can_be_named(capsys):
         ((TREE, "--compare", "--dump", "x"), "leave out"),
         ((TREE, "--compare", "--engine", "min-hop"), "leave out"),
         ((TREE, "--picture", "loads.jpg"), ".png, .svg, .pdf"),
-        ((TREE, "--seed", "-1"), "seed -1"),
+        ((TREE, "--seed", "-1"), "--seed must be 0 or more"),
         ((TREE, "--root", "h99", "--engine", "up-down"), "h99"),
         ((TREE, "--root", "h1", "--engine", "up-down"), "h1 is not a switch"),
-        ((TREE, "--lmc", "9"), "LMC 9"),
+        ((TREE, "--lmc", "9"), "--lmc must be 0 to 7"),
         ((TREE, "--dump", "/dev/null/x"), "/dev/null/x"),
     ],
 )

@@ -159,15 +159,15 @@ def check_refusals(engine: Engine, fabric: weft.Fabric) -> None:
     last = len(fabric.ports)
     for traffic, words in (
         (Traffic.make([], [], []), "no message"),
-        (Traffic.make(hosts[:1], hosts[:1], 8), "own sender"),
+        (Traffic.make(hosts[:1], hosts[:1], 8), "are the same"),
         (Traffic.make(hosts[:1], last, 8), "receiver"),
         (Traffic.make([-1], hosts[:1], 8), "sender"),
-        (Traffic.make([switch], hosts[:1], 8), "no adapter port"),
+        (Traffic.make([switch], hosts[:1], 8), "not an adapter port"),
         (Traffic.make(hosts[:1], hosts[1:2], -1), "size"),
-        (Traffic.make(hosts[:1], hosts[1:2], 8, start_ps=-1), "before the clock"),
+        (Traffic.make(hosts[:1], hosts[1:2], 8, start_ps=-1), "negative"),
         (Traffic.make(hosts[:1], hosts[1:2], 8, sl=16), "service level"),
-        (Traffic.make(hosts[:1], hosts[1:2], 8, after=[[1]]), "not there"),
-        (Traffic.make(hosts[:2], hosts[1:3], 8, after=[[1], [0]]), "circle"),
+        (Traffic.make(hosts[:1], hosts[1:2], 8, after=[[1]]), "unknown one"),
+        (Traffic.make(hosts[:2], hosts[1:3], 8, after=[[1], [0]]), "cycle"),
     ):
         with pytest.raises(ConfigError, match=words):
             engine.run(fabric, traffic)

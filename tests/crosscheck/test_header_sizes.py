@@ -9,7 +9,7 @@ from weft.routing.route import route
 from weft.sim.engine import Network, Options, Paths
 from weft.sim.layout.posting import post
 from weft.sim.layout.rules import fill_in
-from weft.sim.layout.wiring import wire
+from weft.sim.layout.wiring import make_wiring
 from weft.sim.traffic import Operation, Traffic, Transport
 from weft.wire.headers import AETH, BTH, DETH, GRH, LRH, RETH, Opcode
 from weft.wire.packet import Packet
@@ -39,7 +39,7 @@ def test_headers_are_as_long_as_those_of_real_packets(network, kind, headers):
     fabric = route(weft.load(f"star:hosts=2,speed={speed}")).fabric
     options, rules = fill_in(fabric, Options(network=network, paths=Paths.TABLE))
     traffic = Traffic.of(fabric, [("h1", "h2", 4096)], operation=kind[0], transport=kind[1])
-    posting = post(wire(fabric, rules, options.switching), traffic, options, rules)
+    posting = post(make_wiring(fabric, rules, options.switching), traffic, options, rules)
     first = posting.messages[0]["first"]
     assert posting.size_bytes[first] == length_bytes(network, *headers, payload=bytes(4096))
     assert posting.size_bytes[posting.ack_size] == length_bytes(network, Opcode.RC_ACKNOWLEDGE, AETH())

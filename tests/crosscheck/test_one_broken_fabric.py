@@ -192,6 +192,6 @@ def assert_engines_refuse(running: Running, now: Fabric, fates: dict[Pair, tuple
             stops.append("is no adapter port on this network")
         said = views.refusals(now, (here, there))
         if not stops and running.has_errors(running.way(pair)):
-            assert "makes bit errors" in said.pop("flow")
+            assert "has bit errors" in said.pop("flow")
         for text in said.values():
             assert any(why in text for why in stops) if stops else not text

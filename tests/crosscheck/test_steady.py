@@ -14,7 +14,7 @@ from weft.sim import steady
 from weft.sim.engine import Options
 from weft.sim.flow.engine import FlowEngine
 from weft.sim.packet.engine import PacketEngine
-from weft.sim.steady import Job, settle
+from weft.sim.steady import LoadJob, settle
 from weft.sim.steady_counts import advance
 from weft.sim.traffic import Traffic, find_host_port
 
@@ -28,7 +28,9 @@ def tree():
 
 
 def job(fabric, pattern, hosts):
-    return Job(name="one", pattern=pattern, hosts=np.array([find_host_port(fabric, host) for host in hosts], np.int64))
+    return LoadJob(
+        name="one", pattern=pattern, hosts=np.array([find_host_port(fabric, host) for host in hosts], np.int64)
+    )
 
 
 def stream_gbit_s(fabric, dst, messages, seeds):
@@ -88,7 +90,7 @@ def test_ports_before_an_incast_wait_as_long_as_in_the_packet_engine(tree, sende
 def test_flows_get_the_rates_of_the_flow_engine(spec, pattern):
     fabric = route(weft.load(spec)).fabric
     hosts = host_ports(fabric).astype(np.int64)
-    found = settle(fabric, [Job(name="one", pattern=pattern, hosts=hosts)])
+    found = settle(fabric, [LoadJob(name="one", pattern=pattern, hosts=hosts)])
     pairs = hosts[steady.PATTERNS[pattern](len(hosts), np.random.default_rng(1))]
     traffic = Traffic.make(pairs[:, 0], pairs[:, 1], 1 << 30)
     use = FlowEngine().run(fabric, traffic, Options(stop_at_ps=STOP_PS)).use

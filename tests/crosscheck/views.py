@@ -318,7 +318,7 @@ def assert_engines_agree(running: Running, ways: dict[Pair, Path]) -> None:
     for name in ("packet", "flow"):
         if name == "flow" and any(running.has_errors(ways[pair]) for pair in both):
             bad = next(pair for pair in both if running.has_errors(ways[pair]))
-            assert "makes bit errors" in refusals(left, bad)[name]
+            assert "has bit errors" in refusals(left, bad)[name]
             continue
         left.counters[:] = 0
         result = find_engine(name).run(left, traffic)

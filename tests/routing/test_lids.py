@@ -45,7 +45,7 @@ def test_storage_adapters_without_a_cable_get_none():
 
 def test_more_ports_than_a_subnet_has_lids_are_refused_with_the_limit():
     fabric = weft.load("superpod:su=1")
-    with pytest.raises(ConfigError, match="LMC 8 is not from 0 to 7"):
+    with pytest.raises(ConfigError, match="--lmc must be 0 to 7, got 8"):
         assign_lids(fabric, 8)
     with pytest.raises(ConfigError, match=r"more LIDs than the 49,151 that a subnet has.*blocks of up to 128"):
         assign_lids(weft.load("fat-tree:hosts=648,radix=36"), 7)

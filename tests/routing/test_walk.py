@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from weft.routing.kernels.walk import find_circle, shortest_circle
+from weft.routing.kernels.walk import find_cycle, shortest_cycle
 
 
 class Dependencies:
@@ -38,10 +38,10 @@ class Dependencies:
         self.graph.add_edge(channel, waits_for)
 
     def circle(self) -> NDArray[np.int32]:
-        return find_circle(self.bits, self.edge_at, self.far, self.lanes)
+        return find_cycle(self.bits, self.edge_at, self.far, self.lanes)
 
     def shortest(self, circle: NDArray[np.int32]) -> NDArray[np.int32]:
-        return shortest_circle(self.bits, self.edge_at, self.far, self.lanes, circle)
+        return shortest_cycle(self.bits, self.edge_at, self.far, self.lanes, circle)
 
     def is_circle(self, channels: NDArray[np.int32]) -> bool:
         found = channels.tolist()

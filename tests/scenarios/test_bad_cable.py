@@ -1,4 +1,4 @@
-"""A cable goes bad in secret, in a lab with a subnet manager, and the counters are asked which."""
+"""Test the bad-cable scenario: a cable of a lab degrades, and the counters reveal which one."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ KINDS = {"errors": "bad cable", "one-way": "bad cable", "flaps": "flapping", "wi
 
 @pytest.fixture(scope="module")
 def finding():
-    """Before `patient`: a lab of this process, as that one is."""
-    return bad_cable.run(spec=SPEC, ill="width", seed=2)
+    """Run the scenario before `monitored` opens another lab in this process."""
+    return bad_cable.run(spec=SPEC, fault="width", seed=2)
 
 
 @pytest.fixture(scope="module")
-def patient(finding):
-    with bad_cable.ward(SPEC) as patient:
-        patient.lab.load("all-to-all@80%", speed=0)
-        yield patient
+def monitored(finding):
+    with bad_cable.monitored_lab(SPEC) as monitored:
+        monitored.lab.load("all-to-all@80%", speed=0)
+        yield monitored
 
 
 def test_the_finding_has_what_was_done_what_was_found_and_what_it_cost(finding, tmp_path):
@@ -36,24 +36,24 @@ def test_the_finding_has_what_was_done_what_was_found_and_what_it_cost(finding, 
     assert "all cables good" in (tmp_path / "job.svg").read_text()
 
 
-@pytest.mark.parametrize("ill", bad_cable.ILLS)
-def test_the_cable_is_found_and_the_ill_is_named(patient, ill):
-    bad = patient.make_ill(ill, np.random.default_rng(3))
-    *_, last = patient.diagnoses(2, 600)
-    patient.lab.fix()
-    patient.sweep()
+@pytest.mark.parametrize("fault", bad_cable.FAULT_KINDS)
+def test_the_cable_and_its_fault_are_found(monitored, fault):
+    bad = monitored.inject(fault, np.random.default_rng(3))
+    *_, last = monitored.diagnoses(2, 600)
+    monitored.lab.fix()
+    monitored.sweep()
     (suspect,) = last.suspects
     assert frozenset(suspect.ends) == bad.ends
-    assert suspect.kind == KINDS[ill]
+    assert suspect.kind == KINDS[fault]
 
 
-def test_a_fabric_with_old_counts_and_good_cables_is_well(patient):
-    *_, last = patient.diagnoses(2, 600)
+def test_a_fabric_with_old_counts_and_good_cables_is_healthy(monitored):
+    *_, last = monitored.diagnoses(2, 600)
     assert isinstance(last, Diagnosis)
     assert last.is_well
 
 
-@pytest.mark.parametrize(("words", "why"), [({"ill": "rust"}, "cannot have 'rust'"), ({"polls": 1}, "show no change")])
+@pytest.mark.parametrize(("words", "why"), [({"fault": "rust"}, "got 'rust'"), ({"polls": 1}, "--polls must be 2")])
 def test_what_cannot_be_is_refused(words, why):
     with pytest.raises(ConfigError, match=why):
         bad_cable.run(spec=SPEC, **words)

@@ -38,7 +38,7 @@ def test_an_all_reduce_is_slower_without_it_at_every_size(found):
 
 
 def test_one_server_is_refused():
-    with pytest.raises(ConfigError, match="below 2"):
+    with pytest.raises(ConfigError, match="--servers must be 2 or more"):
         gpudirect.run(servers=1)
 
 

@@ -46,6 +46,6 @@ def test_a_share_is_of_compute_and_all_reduce(found):
 
 
 def test_what_makes_no_sense_is_refused():
-    for flags, error in (({"nodes": 1}, "nodes 1 is below 2"), ({"calls": 0}, "calls 0 is below 1")):
+    for flags, error in (({"nodes": 1}, "--nodes must be 2 or more"), ({"calls": 0}, "--calls must be 1 or more")):
         with pytest.raises(ConfigError, match=error):
             mpi_allreduce.run(**flags)

@@ -60,5 +60,5 @@ def test_a_checkpoint_on_the_lane_of_the_job_blocks_it(found):
 
 
 def test_servers_that_layouts_do_not_fit_are_refused():
-    with pytest.raises(ConfigError, match="multiple of 4 from 8 up"):
+    with pytest.raises(ConfigError, match="multiple of 4 and at least 8"):
         real_jobs.run(servers=10)

@@ -32,7 +32,7 @@ def test_the_new_master_changes_no_lid_and_no_route(found):
 def test_what_hosts_had_told_the_old_master_the_new_one_knows(found):
     assert found.figures["service_kept"]
     assert found.figures["group_kept"]
-    assert "the service and the group of before" in found.finding
+    assert "the service and the group registered before" in found.finding
 
 
 def test_opensm_is_cited_beside_it(found):

@@ -128,5 +128,5 @@ def test_attempts_are_whole_packets_of_both_transports_on_all_service_levels():
 
 
 def test_too_few_attempts_are_refused():
-    with pytest.raises(ConfigError, match="below 1,000"):
+    with pytest.raises(ConfigError, match="--attempts must be 1,000 or more"):
         tenants.run(attempts=10)

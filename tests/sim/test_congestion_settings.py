@@ -106,6 +106,6 @@ def test_adapters_that_are_set_up_in_two_ways_are_refused_by_name():
     slot = fabric.find_port("h3/1").slot
     key = int(CcAttribute.CONGESTION_CONTROL_TABLE) << 16
     fabric.tables.congestion[slot, key] = bytearray(np.zeros(192, np.uint8))
-    with pytest.raises(ConfigError, match=r"h1/1 and h3/1 have other congestion control tables"):
+    with pytest.raises(ConfigError, match=r"h1/1 and h3/1 have different congestion control tables"):
         incast(fabric)
     assert incast(fabric, congestion_control="none")["delivered"] == 4  # the way out that the message tells

@@ -12,8 +12,8 @@ from weft.routing.engine import Options as RoutingOptions
 from weft.routing.patterns import host_ports
 from weft.routing.route import route
 from weft.sim.engine import Options
-from weft.sim.packet.deadlock import Circle, find_circle
-from weft.sim.packet.engine import PacketEngine, refuse_silence, with_more_room
+from weft.sim.packet.deadlock import Cycle, find_cycle
+from weft.sim.packet.engine import PacketEngine, check_all_acknowledged, grow_pools
 from weft.sim.packet.explain import Deadlock
 from weft.sim.packet.loop import run_events
 from weft.sim.packet.plan import plan
@@ -35,7 +35,7 @@ def test_a_deadlock_names_the_ports_that_wait_for_each_other():
     fabric, traffic = around_the_torus("min-hop")
     with pytest.raises(Deadlock, match="Route with engine auto") as caught:
         PacketEngine().run(fabric, traffic, Options(buffer_bytes=8192))
-    circle = caught.value.circle
+    circle = caught.value.cycle
     assert len(circle) >= 3
     for name, following in zip(circle, circle[1:] + circle[:1], strict=True):
         peer = fabric.find_port(name).peer
@@ -52,7 +52,7 @@ def test_a_deadlock_has_the_date_at_which_its_circle_closed_however_long_traffic
         some = Traffic.make(traffic.src[early], traffic.dst[early], 4096, start_ps=traffic.start_ps[early])
         with pytest.raises(Deadlock) as caught:
             PacketEngine().run(fabric, some)
-        found.append((caught.value.since_ps, caught.value.circle))
+        found.append((caught.value.since_ps, caught.value.cycle))
     assert found[0] == found[1] == found[2]
     since_ps = found[0][0]
     assert circle_at(fabric, traffic, since_ps - 1) is None
@@ -61,14 +61,14 @@ def test_a_deadlock_has_the_date_at_which_its_circle_closed_however_long_traffic
     assert circle.since_ps == since_ps
 
 
-def circle_at(fabric: weft.Fabric, traffic: Traffic, time_ps: int) -> Circle | None:
+def circle_at(fabric: weft.Fabric, traffic: Traffic, time_ps: int) -> Cycle | None:
     made = plan(fabric, traffic, Options())
     made.state.run.until_ps[0] = time_ps
     state, why = made.state, Stop.ROOM
     while why is not Stop.MOMENT:
-        state = with_more_room(state) if why is Stop.ROOM else state
+        state = grow_pools(state) if why is Stop.ROOM else state
         why = Stop(run_events(state, 100_000))
-    return find_circle(state)
+    return find_cycle(state)
 
 
 def test_a_run_in_deadlock_does_not_go_on_for_as_long_as_traffic_comes():
@@ -109,7 +109,7 @@ def used_by(fabric: weft.Fabric, name: str) -> bool:
 def test_a_run_that_ends_while_a_sender_still_waits_is_a_bug_of_ours():
     fabric = route(weft.load("star:hosts=2")).fabric
     made = plan(fabric, Traffic.of(fabric, [("h1", "h2", 1000)]), Options())
-    refuse_silence(made.state)
+    check_all_acknowledged(made.state)
     made.state.qps.oldest = 0  # it was sent, and nothing was heard
     with pytest.raises(SimulationBug, match="1 queue pairs still wait for acknowledgements"):
-        refuse_silence(made.state)
+        check_all_acknowledged(made.state)

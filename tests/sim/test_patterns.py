@@ -13,7 +13,7 @@ from weft.fabric.kinds import NodeKind
 from weft.routing.patterns import host_ports
 from weft.routing.route import route
 from weft.sim import patterns
-from weft.sim.patterns import PATTERNS, make, takes
+from weft.sim.patterns import PATTERNS, make, parameters_of
 from weft.sim.traffic import Operation, Transport
 
 WITHOUT_MANAGER = [name for name in PATTERNS if name != "multicast"]
@@ -125,7 +125,7 @@ def test_every_pattern_takes_size_and_kind(superpod, name):
     assert name.split("-")[0] in traffic.description
 
 
-@pytest.mark.parametrize("name", [name for name in WITHOUT_MANAGER if "seed" in takes(name)])
+@pytest.mark.parametrize("name", [name for name in WITHOUT_MANAGER if "seed" in parameters_of(name)])
 def test_the_seed_decides_and_is_in_the_description(tree, name):
     one, same, other = (make(name, tree, seed=seed) for seed in (7, 7, 8))
     assert np.array_equal(one.src, same.src)
@@ -137,20 +137,20 @@ def test_the_seed_decides_and_is_in_the_description(tree, name):
 @pytest.mark.parametrize(
     ("name", "given", "words"),
     [
-        ("incast", {"senders": 16}, "16 senders is not from 1 to 15"),
-        ("incast", {"senders": 0}, "0 senders"),
+        ("incast", {"senders": 16}, "--senders must be 1 to 15"),
+        ("incast", {"senders": 0}, "got 0"),
         ("incast", {"receiver": "leaf1"}, "leaf1 cannot send or receive"),
-        ("uniform", {"load": 1.2}, "load 1.2"),
-        ("uniform", {"load": float("nan")}, "load nan"),
-        ("uniform", {"duration_ps": 0}, "too short"),
+        ("uniform", {"load": 1.2}, "--load must be in (0, 1], got 1.2"),
+        ("uniform", {"load": float("nan")}, "got nan"),
+        ("uniform", {"duration_ps": 0}, "at least 1 ps"),
         ("uniform", {"size_bytes": 0}, "at least 1 byte"),
         ("uniform", {"size_bytes": 1 << 30}, "no message starts"),
-        ("uniform", {"size_bytes": 1, "duration_ps": 10**12}, "messages, at most 20,000,000 go"),
+        ("uniform", {"size_bytes": 1, "duration_ps": 10**12}, "messages are too many (limit 20,000,000)"),
         ("shift", {"by": 32}, "to itself"),
         ("rails", {}, "has no rails"),
         ("permutation", {"size_bytes": -1}, "-1 bytes"),
-        ("permutation", {"seed": -1}, "seed -1"),
-        ("permutation", {"sl": 16}, "service level 16"),
+        ("permutation", {"seed": -1}, "--seed must be 0 or more"),
+        ("permutation", {"sl": 16}, "--sl must be 0 to 15"),
         ("permutation", {"load": 0.5}, "no parameter of permutation 'load'"),
     ],
 )
@@ -166,5 +166,5 @@ def test_an_unknown_pattern_is_refused_with_near_ones(tree):
 
 
 def test_a_fabric_without_lids_is_told_to_be_routed():
-    with pytest.raises(ConfigError, match="route the fabric first"):
+    with pytest.raises(ConfigError, match="Route the fabric first"):
         patterns.permutation(weft.load("star:hosts=4"))

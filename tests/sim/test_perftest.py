@@ -143,7 +143,7 @@ def test_tests_are_named_as_the_programs_are():
         ({"test": Test.WRITE_BW, "connection": Transport.UD}, "send_bw"),
         ({"test": Test.READ_BW, "connection": Transport.UC}, "RC"),
         ({"test": Test.WRITE_BW, "tx_depth": 0}, "tx_depth 0"),
-        ({"test": Test.ATOMIC_BW}, "no atomics: run it with --live"),
+        ({"test": Test.ATOMIC_BW}, "no atomics. Run it with --live"),
     ],
 )
 def test_what_no_adapter_does_is_refused(arguments, words):
@@ -166,7 +166,7 @@ def test_what_runs_simulated_runs_on_an_adapter(test, connection, qps):
 
 
 def test_sizes_and_hosts_that_make_no_sense_are_refused(star):
-    with pytest.raises(ConfigError, match="size 0"):
+    with pytest.raises(ConfigError, match="--size must be 1 byte"):
         bandwidth(star, 0)
     with pytest.raises(ConfigError, match="two hosts"):
         next(measure(star, "h1", "h1/1", Settings(test=Test.WRITE_BW), [2]))

@@ -52,5 +52,5 @@ def test_a_message_that_starts_later_by_the_clock_starts_on_time(tree):
 
 def test_a_network_that_does_not_settle_is_not_skipped(tree):
     broken = faults.degrade(tree, "h1/1", 1e-6)
-    with pytest.raises(ConfigError, match=r"skip_tolerance 0\.02 needs a network that settles"):
+    with pytest.raises(ConfigError, match=r"skip_tolerance 0\.02 needs a network with a steady state"):
         PacketEngine().run(broken, unequal(broken), Options(skip_tolerance=0.02))

@@ -134,5 +134,5 @@ def test_reads_are_requests_and_answers_and_arrive():
 
 
 def test_tcp_refuses_unreliable_transports():
-    with pytest.raises(ConfigError, match="TCP knows no unreliable transport"):
+    with pytest.raises(ConfigError, match="TCP needs transport RC"):
         send(routed(), [("h1", "h31", MIB)], transport=Transport.UC)

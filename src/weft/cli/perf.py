@@ -256,7 +256,7 @@ def _calibrate(name: str, form: Form) -> None:
         _print_figures(*found[0])
     else:
         _print_summary(found)
-    if any(figure.kept is False for _, figures in found for figure in figures):
+    if any(figure.is_within_limit is False for _, figures in found for figure in figures):
         raise SystemExit(1)
 
 
@@ -266,7 +266,7 @@ def _measurement_facts(one: Measurement, figures: list[Figure]) -> dict[str, Any
     about = {key: getattr(one, key) for key in ("name", "test", "spec", "pair", "promised", "source", "date", "note")}
     rows = [
         {key: value for key, value in asdict(figure).items() if key != "measurement"}
-        | {"error": figure.error, "kept": figure.kept}
+        | {"error": figure.error, "kept": figure.is_within_limit}
         for figure in figures
     ]
     return about | {"figures": rows}
@@ -286,7 +286,7 @@ def _print_summary(found: list[tuple[Measurement, list[Figure]]]) -> None:
 
 
 def _verdict(figures: list[Figure]) -> str:
-    broken = sum(figure.kept is False for figure in figures)
+    broken = sum(figure.is_within_limit is False for figure in figures)
     if figures[0].limit is None:
         return "none: reported"
     return f"broken by {broken}" if broken else "kept"
@@ -295,7 +295,7 @@ def _verdict(figures: list[Figure]) -> str:
 def _print_figures(one: Measurement, figures: list[Figure]) -> None:
     rows: list[tuple[Cell, ...]] = []
     for figure in figures:
-        promise = "" if figure.limit is None else f"{figure.limit:.0%} {'kept' if figure.kept else 'BROKEN'}"
+        promise = "" if figure.limit is None else f"{figure.limit:.0%} {'kept' if figure.is_within_limit else 'BROKEN'}"
         measured, simulated = (f"{value:.4g} {figure.quantity}" for value in (figure.measured, figure.simulated))
         error = f"{figure.error:+.1%}{' fitted' if figure.fitted else ''}"
         rows.append((figure.size_bytes, measured, simulated, error, promise))

@@ -14,7 +14,7 @@ from weft.cli.output import Cell, console, print_data, progress_bar, report_writ
 
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric
-    from weft.routing.check import Verdict
+    from weft.routing.check import TableCheck
     from weft.routing.engine import Options
     from weft.routing.quality import PatternLoad, Quality
     from weft.routing.route import Routing
@@ -29,7 +29,7 @@ class Judged:
 
     routing: Routing
     calculation_s: float
-    verdict: Verdict
+    verdict: TableCheck
     quality: Quality | None  # None: fewer than two hosts, no traffic to measure
 
 
@@ -238,7 +238,7 @@ def _print_one(judged: Judged) -> None:
         out.print("There are no two hosts, hence no traffic to measure.")
         return
     shifts, share = quality.shifts, quality.bisection
-    which = f"all {shifts.of:,}" if shifts.shifts == shifts.of else f"{shifts.shifts:,} of {shifts.of:,}"
+    which = f"all {shifts.total:,}" if shifts.shifts == shifts.total else f"{shifts.shifts:,} of {shifts.total:,}"
     rows = [_pattern_row(found.pattern, found) for found in quality.patterns]
     rows.append(_pattern_row(f"worst {shifts.worst.pattern}", shifts.worst))
     heads = ("traffic", "flows", "max load", "mean load", "slowdown", "worst link")

@@ -193,10 +193,10 @@ def _check_traffic(name: str, given: dict[str, Any]) -> None:
     """Is there such traffic, and does it take what was given?"""
     from weft.errors import ConfigError, UnknownName
     from weft.sim.files import is_traffic_file
-    from weft.sim.patterns import PATTERNS, takes
+    from weft.sim.patterns import PATTERNS, parameters_of
 
     flags = {"size_bytes": "--size", "duration_ps": "--duration-us"}
-    taken = ("size_bytes",) if ":" in name else takes(name) if name in PATTERNS else ()
+    taken = ("size_bytes",) if ":" in name else parameters_of(name) if name in PATTERNS else ()
     if ":" not in name and name not in PATTERNS:
         if not is_traffic_file(name):
             hint = "A traffic file has a name that ends in .csv or .json; a collective is written all_reduce:ring."
@@ -207,13 +207,13 @@ def _check_traffic(name: str, given: dict[str, Any]) -> None:
         return
     for parameter in given:
         if parameter not in taken:
-            whose = " and ".join(other for other in PATTERNS if parameter in takes(other))
+            whose = " and ".join(other for other in PATTERNS if parameter in parameters_of(other))
             raise ConfigError(f"{flags.get(parameter, f'--{parameter}')} is for {whose} traffic, not for {name}")
 
 
 def _make(name: str, fabric: Fabric, given: dict[str, Any], seed: int) -> Traffic:
     from weft.sim.files import read_traffic
-    from weft.sim.patterns import PATTERNS, make, takes
+    from weft.sim.patterns import PATTERNS, make, parameters_of
 
     if ":" in name:
         from weft.collectives.traffic import collective_traffic
@@ -222,7 +222,7 @@ def _make(name: str, fabric: Fabric, given: dict[str, Any], seed: int) -> Traffi
         return collective_traffic(fabric, collective, algorithm, given.get("size_bytes", 1 << 20))
     if name not in PATTERNS:
         return read_traffic(name, fabric)
-    return make(name, fabric, **given, **({"seed": seed} if "seed" in takes(name) else {}))
+    return make(name, fabric, **given, **({"seed": seed} if "seed" in parameters_of(name) else {}))
 
 
 # -- the work ---------------------------------------------------------------------------------------------------------

@@ -29,8 +29,8 @@ from weft.lab.ibsim import Server as LabServer
 from weft.lab.traffic import still
 from weft.mad import faults, transit
 from weft.routing.patterns import host_ports
-from weft.sim.steady import Ills, Job, Steady, check_job, settle
-from weft.sim.steady_counts import Counts, advance, past
+from weft.sim.steady import Degradation, LoadJob, Steady, check_job, settle
+from weft.sim.steady_counts import Counts, advance, past_counters
 from weft.units import parse_share
 
 TICK_S = 0.2
@@ -49,7 +49,7 @@ class LabLoad:
         """`fabric_now` is called in the server's thread."""
         self._server, self._fabric_now = server, fabric_now
         self._one = threading.RLock()
-        self._jobs: tuple[Job, ...] = ()
+        self._jobs: tuple[LoadJob, ...] = ()
         self._seed, self._rng = 1, np.random.default_rng(1)
         self._steady: Steady | None = None
         self._seen: object = None  # what the rates were found for
@@ -77,7 +77,7 @@ class LabLoad:
     def seed_history(self, seed: int) -> None:
         """Ports have counted what those of a fabric have that runs for a while."""
         fabric = self._server.subnet.devices.fabric
-        old = past(fabric, np.random.default_rng([seed, 2]))
+        old = past_counters(fabric, np.random.default_rng([seed, 2]))
         self._server.call(lambda: np.add(fabric.counters, old, out=fabric.counters))
 
     def unload(self, names: Iterable[str] = ()) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class LabLoad:
         seen, fabric = self._server.call(look)
         if fabric is not None or self._steady is None:
             assert fabric is not None
-            self._steady = settle(fabric, self._jobs, Ills(takes=dict(devices.takes), seed=self._seed))
+            self._steady = settle(fabric, self._jobs, Degradation(accept_share=dict(devices.takes), seed=self._seed))
             self._seen = seen
         return self._steady
 
@@ -203,7 +203,7 @@ class LabLoad:
             faults.flap(devices, int(fabric.links.a[link]), times)
 
 
-def read_job(fabric: Fabric, spec: JobSpec, number: int, seed: int) -> Job:
+def read_job(fabric: Fabric, spec: JobSpec, number: int, seed: int) -> LoadJob:
     """From `train=ring:h[1-64]@80%`, or from the words of JSON: name, pattern, hosts and share."""
     if isinstance(spec, str):
         match = _JOB.fullmatch(spec)
@@ -215,7 +215,7 @@ def read_job(fabric: Fabric, spec: JobSpec, number: int, seed: int) -> Job:
     hosts, share = spec.get("hosts"), spec.get("share", 1.0)
     names = expand(hosts) if isinstance(hosts, str) else hosts
     slots = [slot for name in names for slot in _ports(fabric, name)] if names else _all_hosts(fabric)
-    job = Job(
+    job = LoadJob(
         name=str(spec.get("name") or f"job{number}"),
         pattern=str(spec.get("pattern", "")),
         hosts=np.array(slots, np.int64),

@@ -198,9 +198,9 @@ def _times_of(devices: Devices) -> Callable[[tuple[int, ...]], tuple[int, int]]:
     """From the slots of a path to its latency in ns, and ps for a byte on its slowest link; as `sim` has them."""
     from weft.sim.engine import Network, Switching
     from weft.sim.layout.rules import RULES
-    from weft.sim.layout.wiring import wire
+    from weft.sim.layout.wiring import make_wiring
 
-    wiring = wire(faults.fabric_now(devices), RULES[Network.INFINIBAND], Switching.CUT_THROUGH)
+    wiring = make_wiring(faults.fabric_now(devices), RULES[Network.INFINIBAND], Switching.CUT_THROUGH)
     gbit_s = wiring.port_rate_gbit_s
 
     def times(out: tuple[int, ...]) -> tuple[int, int]:

@@ -34,7 +34,7 @@ from weft.routing.patterns import host_ports
 from weft.sim.engine import Options, Progress
 from weft.sim.packet.engine import PacketEngine
 from weft.sim.packet.trees import plane_of
-from weft.sim.patterns import PATTERNS, make, takes
+from weft.sim.patterns import PATTERNS, make, parameters_of
 from weft.sim.traffic import Traffic
 from weft.wire.port_info import PortInfo
 from weft.wire.sa import MCMemberRecord
@@ -69,7 +69,7 @@ class LabTraffic:
     ) -> dict[str, Any]:
         """The engine's report."""
         given: dict[str, Any] = {"size_bytes": size_bytes}
-        given |= {"seed": seed} if pattern in PATTERNS and "seed" in takes(pattern) else {}
+        given |= {"seed": seed} if pattern in PATTERNS and "seed" in parameters_of(pattern) else {}
         given |= {} if senders is None else {"senders": senders}
         options: dict[str, Any] = {"paths": paths, "seed": seed}  # checked there
         if not self._one.acquire(blocking=False):

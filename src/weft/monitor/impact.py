@@ -28,7 +28,7 @@ from weft.mad.carrier import Carrier
 from weft.mad.walk import walk
 from weft.monitor.suspects import Diagnosis, Impact, JobCost, Suspect
 from weft.routing.patterns import host_ports
-from weft.sim.steady import PATTERNS, Ills, Job, settle
+from weft.sim.steady import PATTERNS, Degradation, LoadJob, settle
 from weft.sm.discovery.known import carried_over
 from weft.sm.discovery.view import make_view
 from weft.sm.pkey.table_upload import read_pkeys
@@ -52,13 +52,13 @@ def read_routed(carrier: Carrier) -> Fabric:
     return view.fabric
 
 
-def read_jobs(fabric: Fabric, descriptions: Sequence[Mapping[str, Any]]) -> list[Job]:
+def read_jobs(fabric: Fabric, descriptions: Sequence[Mapping[str, Any]]) -> list[LoadJob]:
     """Return a lab's jobs (name, pattern, hosts, demand in Gbit/s) without hosts that are down."""
     jobs, wanted_gbit_s = [], []
     for description in descriptions:
         hosts = [_port(fabric, host) for host in description["hosts"] if host in fabric]
         if len(hosts) > 1:
-            jobs.append(Job(name=description["name"], pattern=description["pattern"], hosts=np.array(hosts, np.int64)))
+            jobs.append(LoadJob(name=description["name"], pattern=description["pattern"], hosts=np.array(hosts, np.int64)))
             wanted_gbit_s.append(description["wanted_gbit_s"] * len(hosts) / len(description["hosts"]))
     most = settle(fabric, jobs).job_wanted_gbit_s.tolist() if jobs else []
     shares = (demand / full for demand, full in zip(wanted_gbit_s, most, strict=True))
@@ -70,7 +70,7 @@ def _port(fabric: Fabric, name: str) -> int:
     return node.port(1).slot if isinstance(node, Node) else fabric.find_port(name).slot
 
 
-def add_impact(diagnosis: Diagnosis, fabric: Fabric, jobs: Sequence[Job] = ()) -> Diagnosis:
+def add_impact(diagnosis: Diagnosis, fabric: Fabric, jobs: Sequence[LoadJob] = ()) -> Diagnosis:
     """Return the diagnosis with the impact of its first suspects."""
     weighed = [
         replace(suspect, impact=_weigh(fabric, suspect, jobs)) for suspect in diagnosis.suspects[:_MOST_SUSPECTS]
@@ -78,7 +78,7 @@ def add_impact(diagnosis: Diagnosis, fabric: Fabric, jobs: Sequence[Job] = ()) -
     return replace(diagnosis, suspects=(*weighed, *diagnosis.suspects[_MOST_SUSPECTS:]))
 
 
-def _weigh(fabric: Fabric, suspect: Suspect, jobs: Sequence[Job]) -> Impact | None:
+def _weigh(fabric: Fabric, suspect: Suspect, jobs: Sequence[LoadJob]) -> Impact | None:
     if suspect.kind in ("link down", "duplicate GUID"):  # no route uses it
         return None
     ends = [fabric.find_port(end).slot for end in suspect.ends if end in fabric and len(suspect.ends) > 1]
@@ -90,12 +90,12 @@ def _weigh(fabric: Fabric, suspect: Suspect, jobs: Sequence[Job]) -> Impact | No
     return Impact(jobs=_costs(fabric, suspect, concerned), tenants=tuple(_tenants(fabric, by)))
 
 
-def _costs(fabric: Fabric, suspect: Suspect, jobs: Sequence[Job]) -> tuple[JobCost, ...]:
+def _costs(fabric: Fabric, suspect: Suspect, jobs: Sequence[LoadJob]) -> tuple[JobCost, ...]:
     if not jobs:
         return ()
     as_seen, repaired = _with_and_without_fault(fabric, suspect)
     slow = {} if suspect.takes is None else {fabric.find_port(suspect.ends[0]).slot: suspect.takes}
-    ill, good = settle(as_seen, jobs, Ills(takes=slow)), settle(repaired, jobs)
+    ill, good = settle(as_seen, jobs, Degradation(accept_share=slow)), settle(repaired, jobs)
     columns = (ill.job_gbit_s, good.job_gbit_s, ill.job_slowest, good.job_slowest)
     return tuple(
         JobCost(name=job.name, gbit_s=have, without_gbit_s=would, slowest=slowest, without_slowest=best)

@@ -1,4 +1,4 @@
-"""Forwarding tables as pure functions of a fabric, and the proof of what they are worth."""
+"""Compute forwarding tables as pure functions of a fabric, and prove their properties."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ ENGINES: Door[RoutingEngine] = Door(
         "min-hop": "weft.routing.min_hop:MinHop",
     },
     "a class or object with this name, a guarantee, and route(subnet, options)",
-    lambda name, thing: getattr(thing, "name", "") == name and hasattr(thing, "guarantee") and hasattr(thing, "route"),
+    lambda name, engine: (
+        getattr(engine, "name", "") == name and hasattr(engine, "guarantee") and hasattr(engine, "route")
+    ),
 )
-# Engines as OpenSM calls them.
+# OpenSM's names of the engines.
 OPENSM_ENGINES = {"minhop": "min-hop", "updn": "up-down", "ftree": "fat-tree", "dor": "dimension-order"}

@@ -1,8 +1,10 @@
-"""Port groups for adaptive routing: all the ports that a switch may choose from on the way to a destination.
+"""Port groups for adaptive routing: the ports among which a switch may choose on the path to a destination.
 
-Under an engine that goes up and down, every next hop that its rule allows: whatever the switches choose, packet by
-packet, paths stay as short and no circle can close. Min-hop: every port that is equally near. The other engines prove
-their lanes path by path, so a group there is the links in parallel to the one in the forwarding table.
+For an up/down engine, every next hop that its rule allows: whatever the switches choose, packet by packet, paths stay
+as short
+and cannot form a cycle. For min-hop, every port that is equally near. The other engines prove their lanes path by
+path, so a
+group consists of the links parallel to the one in the forwarding table.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from weft.routing.orientation import orient
 
 
 def add_port_groups(subnet: Subnet, options: Options, engine: str, tables: Tables) -> None:
-    """Fill `ar_group` and `ar_ports` of tables that this engine made."""
+    """Fill `ar_group` and `ar_ports` of tables made by this engine."""
     graph = subnet.graph
     if engine in ("fat-tree", "up-down"):
         way = orient(graph, subnet.root(options))

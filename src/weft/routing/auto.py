@@ -1,9 +1,12 @@
-"""Auto: the engine that the cabling asks for, with the proof that its tables hold.
+"""Auto: pick the engine that suits the cabling, and check its tables.
 
-Tried in turn: dimension-order (is it a grid?), dragonfly (is it one?), fat-tree (is there something to climb?), dfsssp
-(anything, if the ports have lanes enough), up-down (anything at all). An engine that cannot serve says why; tables that
-the check finds incomplete or able to deadlock are thrown away, and the reason is in the notes. So what comes back is
-complete and free of deadlock, always.
+Engines are tried in this order: dimension-order (for a grid), dragonfly, fat-tree (for a tree), dfsssp (any fabric,
+if the
+ports have enough lanes), up-down (any fabric). An engine that cannot route the fabric gives a reason; tables that the
+check
+finds incomplete or prone to deadlock are discarded, with the reason in the notes. The result is therefore always
+complete and
+free of deadlock.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ ORDER = ("dimension-order", "dragonfly", "fat-tree", "dfsssp", "up-down")
 
 
 def pick(subnet: Subnet, options: Options) -> tuple[str, Tables, tuple[str, ...]]:
-    """Name, tables and why."""
+    """Return the name of the engine, its tables, and the reasons."""
     require_one_island(subnet)
     notes: list[str] = []
     for name in ORDER:

@@ -1,18 +1,21 @@
-"""Are these tables any good? Every pair arrives, nothing goes round, and no packets can wait for each other for ever.
+"""Check forwarding tables: every pair arrives, no path loops, and no packets can wait for each other forever.
 
-verdict = check(fabric)          tables of weft, of OpenSM, of anybody; also incomplete or nonsense ones
+verdict = check(fabric)          tables of weft, OpenSM or any other source, even incomplete or invalid ones
 verdict.ok                       all pairs arrive and there is no credit loop
-print(verdict.explain())         in words, by the names of ports
+print(verdict.explain())         a description with the names of ports
 
-A pair is a port that has a LID and a LID of another port. In a fabric that runs, ports must also be Active and have the
-VL in use. The proof of freedom from deadlock is that the channel dependency graph has no circle (see `walk`). It holds
-for the paths that the tables describe: with `hosts_only` those between adapters, which is what ibdmchk looks at;
-without, also those from and to the switches themselves.
+A pair is a port with a LID and a LID of another port. In a running fabric, ports must also be Active and have the VL
+in use.
+The tables are free of deadlock if the channel dependency graph has no cycle (see `walk`). This holds for the paths
+that the
+tables describe: with `hosts_only` those between adapters, as in ibdmchk; otherwise also those from and to the switches.
 
-A reply goes on the service level of its request (rdma_cm and agents of MADs send it so). Where the two directions have
-one service level, as all engines of weft give them wherever lanes permit, the reply is a path of the tables and the
-proof covers it. Other pairs are counted in `one_way`: the SA does not call their paths reversible, and `reply_loop`
-says whether replies there would close a credit loop.
+A reply uses the service level of its request (rdma_cm and MAD agents do so). If both directions have the same service
+level,
+as with all engines of weft where lanes permit, the reply is a path of the tables and the proof covers it. Other pairs
+are
+counted in `one_way`: the SA does not report their paths as reversible, and `reply_loop` contains the credit loop that
+replies there would form, if any.
 """
 
 from __future__ import annotations
@@ -37,29 +40,29 @@ _FAILURES = {
     walk.LOOP: "forwarding loop",
 }
 _VLS = 16
-_AT_ONCE = 1024  # LIDs that are compared with all others
-_FOUR_BITS = np.uint8(15)  # of a service level, and of a lane
+_AT_ONCE = 1024  # LIDs compared with all others per step
+_FOUR_BITS = np.uint8(15)  # mask of a service level or a lane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What `check` found."""
+class TableCheck:
+    """The result of `check`."""
 
     spec: str
     hosts_only: bool
     pairs: int  # from a port with a LID to a LID of another port
     arrived: int
-    failures: dict[str, int]  # why pairs are missing -> how many
+    failures: dict[str, int]  # reason -> number of missing pairs
     first_failure: str  # one of them, hop by hop; empty if there is none
-    hops: dict[int, int]  # links between switches -> pairs that arrive over so many
-    no_lid: tuple[str, ...]  # ports on the network that have no LID: nobody can reach them
-    vls: int  # virtual lanes that are used
-    credit_loop: tuple[str, ...]  # out ports, each waiting for the next and the last for the first; empty if none
-    credit_loop_vls: tuple[int, ...]  # the lane of each
+    hops: dict[int, int]  # number of links between switches -> pairs that arrive
+    no_lid: tuple[str, ...]  # ports on the network without a LID: unreachable
+    vls: int  # virtual lanes in use
+    credit_loop: tuple[str, ...]  # output ports, each waiting for the next and the last for the first; empty if none
+    credit_loop_vls: tuple[int, ...]  # the VL of each
     credit_loop_paths: tuple[str, ...]  # for each, a path that holds it and waits for the next
-    one_way: int  # pairs of LIDs that have another service level back
-    reply_loop: tuple[str, ...]  # as credit_loop, with lanes, if replies go on the service level of their requests
-    lanes_known: bool  # False: the tables came without service levels, and all paths were taken to share a lane
+    one_way: int  # pairs of LIDs with a different service level back
+    reply_loop: tuple[str, ...]  # as credit_loop, with VLs, for replies on the service level of their requests
+    lanes_known: bool  # False: the tables came without service levels, and all paths are assumed to share a lane
 
     @property
     def ok(self) -> bool:
@@ -70,9 +73,9 @@ class Verdict:
         return self.pairs - self.arrived
 
     def explain(self) -> str:
-        """In words; the first line says it all."""
+        """Describe the result; the first line is a summary."""
         if not self.pairs:
-            return f"{self.spec} has no two ports with LIDs: there is nothing to check\n  Route it first."
+            return f"{self.spec} has fewer than two ports with LIDs\n  Route it first."
         lines = [self._summary()]
         if self.no_lid:
             more = f" and {len(self.no_lid) - 3:,} more" if len(self.no_lid) > 3 else ""
@@ -87,22 +90,20 @@ class Verdict:
             lines.append(self._loop())
             lines += [f"  {path}" for path in self.credit_loop_paths]
         if self.credit_loop and not self.lanes_known:
-            lines.append(
-                "  Give a folder that has opensm.psl and opensm.slvl too: they say which lane each path takes."
-            )
+            lines.append("  Give a folder that has opensm.psl and opensm.slvl too: they contain the lane of each path.")
         elif not self.ok:
             lines.append('  Route with engine="auto": its tables are complete and cannot deadlock.')
         return "\n".join(lines)
 
     def _summary(self) -> str:
-        which = "host to host" if self.hosts_only else "hosts and switches"
+        scope = "host to host" if self.hosts_only else "hosts and switches"
         longest = f", at most {max(self.hops)} hops between switches" if self.hops else ""
         vls = f"{self.vls} {'lane' if self.vls == 1 else 'lanes'}"
         deadlock = "it can deadlock" if self.credit_loop else "no credit loop"
         if not self.lanes_known:
             vls = "lanes unknown"
             deadlock = f"{'a credit loop' if self.credit_loop else 'no credit loop even'} if all share one"
-        return f"{self.spec}: {self.arrived:,} of {self.pairs:,} pairs arrive ({which}){longest}, {vls}, {deadlock}"
+        return f"{self.spec}: {self.arrived:,} of {self.pairs:,} pairs arrive ({scope}){longest}, {vls}, {deadlock}"
 
     def _replies(self) -> str:
         replies = "close no credit loop"
@@ -111,7 +112,7 @@ class Verdict:
         elif self.credit_loop:
             replies = "make no difference"
         return (
-            f"{self.one_way:,} pairs of LIDs have another service level back: their paths are not reversible; "
+            f"{self.one_way:,} pairs of LIDs have a different service level back: their paths are not reversible; "
             f"replies on the service level of the request {replies}"
         )
 
@@ -122,26 +123,28 @@ class Verdict:
         return f"credit loop of {len(names)} buffers: {' -> '.join([*names, names[0]])}"
 
 
-def check(fabric: Fabric, *, hosts_only: bool = False, lanes_known: bool = True) -> Verdict:
+def check(fabric: Fabric, *, hosts_only: bool = False, lanes_known: bool = True) -> TableCheck:
     """Walk all paths of the fabric's tables.
 
-    hosts_only   between adapters, aggregation nodes among them
-    lanes_known  False where the tables come from files that say nothing of lanes
+    hosts_only   only between adapters, including aggregation nodes
+    lanes_known  False if the tables come from files without service levels
     """
     return _Walker(fabric, hosts_only).verdict(lanes_known)
 
 
 class _Walker:
-    """A fabric and its tables as arrays that the kernels take, and names for what they return."""
+    """A fabric and its tables as arrays for the kernels, and names for their results."""
 
     def __init__(self, fabric: Fabric, hosts_only: bool) -> None:
         self.fabric, self.hosts_only = fabric, hosts_only
         tables = fabric.tables
         self.graph = graph = switch_graph(fabric, tables.lid, tables.lmc)
         self.ports = fabric.nodes.n_ports[graph.switches].astype(np.int64) + 1
-        # Adapters first: they make better examples than switches.
-        wanted = np.concatenate((np.flatnonzero(graph.out > 0), np.flatnonzero((graph.out == 0) & (not hosts_only))))
-        self.lid, self.at, self.out = graph.lid[wanted], graph.at[wanted], graph.out[wanted]
+        # Adapters first: they are better examples than switches.
+        destinations = np.concatenate(
+            (np.flatnonzero(graph.out > 0), np.flatnonzero((graph.out == 0) & (not hosts_only)))
+        )
+        self.lid, self.at, self.out = graph.lid[destinations], graph.at[destinations], graph.out[destinations]
         self.edge_at = np.full((graph.n_switches, int(self.ports.max(initial=1))), -1, np.int32)
         self.edge_at[graph.near, graph.port] = np.arange(len(graph.port), dtype=np.int32)
         self.first_pair = tables.first_pair[graph.switches]
@@ -151,41 +154,44 @@ class _Walker:
         self._choose_sources()
 
     def _choose_sources(self) -> None:
-        """Ports of a switch whose packets take the same lanes are one source. On one lane those are all of them."""
+        """Merge ports of a switch whose packets take the same lanes into one source.
+
+        With one lane those are all ports.
+        """
         wide = NO_ROUTE + 1
         ports, port_of = np.unique(self.at * wide + self.out, return_inverse=True)
         switch, number = ports // wide, ports % wide
-        alike: dict[bytes, int] = {}
+        seen_rows: dict[bytes, int] = {}
         ways = np.zeros(len(ports), np.int64)
         if len(self.sl2vl):
             begin = self.first_pair[switch] + number * self.ports[switch]
             for index, row in enumerate(map(slice, begin.tolist(), (begin + self.ports[switch]).tolist())):
-                ways[index] = alike.setdefault(self.sl2vl[row].tobytes(), len(alike))
-        _, first_of, source_of = np.unique(switch * (len(alike) + 1) + ways, return_index=True, return_inverse=True)
+                ways[index] = seen_rows.setdefault(self.sl2vl[row].tobytes(), len(seen_rows))
+        _, first_of, source_of = np.unique(switch * (len(seen_rows) + 1) + ways, return_index=True, return_inverse=True)
         self.source, self.source_port = switch[first_of].astype(np.int32), number[first_of].astype(np.int32)
         self.weight = np.bincount(source_of, minlength=len(first_of)).astype(np.int64)
-        self.own = source_of[port_of].astype(np.int32)  # [destination] -> source that its port is among
+        self.own = source_of[port_of].astype(np.int32)  # [destination] -> the source that contains its port
 
-    def verdict(self, lanes_known: bool) -> Verdict:
+    def verdict(self, lanes_known: bool) -> TableCheck:
         graph, n_vls = self.graph, self.n_vls
         bits = self.edge_at.shape[1] * n_vls
         depends = np.zeros((len(graph.far) * n_vls, (bits + 7) // 8), np.uint8)
-        no_circle, waiting = np.empty(0, np.int32), np.empty((0, 2), np.int32)
+        no_cycle, waiting = np.empty(0, np.int32), np.empty((0, 2), np.int32)
         counts = ends, hops, used = self._counts()
-        failed = self._walk(depends, counts, no_circle, waiting)
-        circle = walk.find_circle(depends, self.edge_at, graph.far, n_vls)
+        failed = self._walk(depends, counts, no_cycle, waiting)
+        cycle = walk.find_cycle(depends, self.edge_at, graph.far, n_vls)
         one_way = self._count_one_way()
-        replies = no_circle
-        if len(circle):
-            circle = walk.shortest_circle(depends, self.edge_at, graph.far, n_vls, circle)
-            waiting = np.full((len(circle), 2), -1, np.int32)
-            self._walk(depends, self._counts(), circle, waiting)
+        replies = no_cycle
+        if len(cycle):
+            cycle = walk.shortest_cycle(depends, self.edge_at, graph.far, n_vls, cycle)
+            waiting = np.full((len(cycle), 2), -1, np.int32)
+            self._walk(depends, self._counts(), cycle, waiting)
         elif one_way:
-            self._walk(depends, self._counts(), no_circle, waiting, self._reply_sls())
-            replies = walk.find_circle(depends, self.edge_at, graph.far, n_vls)
-            replies = walk.shortest_circle(depends, self.edge_at, graph.far, n_vls, replies)
-        loop = circle.tolist()
-        return Verdict(
+            self._walk(depends, self._counts(), no_cycle, waiting, self._reply_sls())
+            replies = walk.find_cycle(depends, self.edge_at, graph.far, n_vls)
+            replies = walk.shortest_cycle(depends, self.edge_at, graph.far, n_vls, replies)
+        loop = cycle.tolist()
+        return TableCheck(
             spec=self.fabric.spec,
             hosts_only=self.hosts_only,
             pairs=int(ends.sum()),
@@ -212,21 +218,21 @@ class _Walker:
         self,
         depends: NDArray[np.uint8],
         counts: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]],
-        circle: NDArray[np.int32],
+        cycle: NDArray[np.int32],
         waiting: NDArray[np.int32],
         reply_sls: NDArray[np.uint16] | None = None,
     ) -> tuple[int, int, int]:
-        """Call the kernel; returns source, destination and end of the first walk that failed."""
+        """Call the kernel; return source, destination and end of the first walk that failed."""
         failed: tuple[int, int, int] = walk.walk_all(
             *(self.edge_at, self.graph.far, self._far_port, self.ports, self.source, self.source_port, self.weight),
             *(self.lid, self.at, self.out, self.own, self.routes, self.path_sl),
             np.empty((0, 0), np.uint16) if reply_sls is None else reply_sls,
-            *(self.sl2vl, self.first_pair, self.n_vls, depends, *counts, circle, waiting),
+            *(self.sl2vl, self.first_pair, self.n_vls, depends, *counts, cycle, waiting),
         )
         return failed
 
     def _count_one_way(self) -> int:
-        """Return how many pairs of LIDs have another service level back."""
+        """Return the number of pairs of LIDs with a different service level back."""
         count = 0
         if len(self.path_sl):
             levels = self.path_sl[self.lid]  # [destination, switch]
@@ -254,14 +260,14 @@ class _Walker:
         return f"{self._switch_name(int(self.graph.near[edge]))}/{self.graph.port[edge]}"
 
     def _end_name(self, switch: int, port: int) -> str:
-        """Of what hangs on this port of a switch; of the switch for port 0."""
+        """Return the name of the peer of a switch port; for port 0, of the switch."""
         if port == 0:
             return self._switch_name(switch)
         slot = int(self.fabric.first_port[self.graph.switches[switch]]) + port
         return self.fabric.port(int(self.fabric.ports.peer[slot])).name
 
     def _source_name(self, source: int, destination: int) -> str:
-        """Of a port that the source stands for; a destination does not send to itself."""
+        """Return the name of a port of a source; a destination does not send to itself."""
         mine = self.own == source
         if source == self.own[destination]:
             mine &= self.out != self.out[destination]
@@ -275,8 +281,8 @@ class _Walker:
         edge, vl = divmod(channel, self.n_vls)
         return self._port_name(edge) + (f" VL{vl}" if self.n_vls > 1 else "")
 
-    def _wait(self, circle: list[int], place: int, source: int, destination: int) -> str:
-        holds, waits = self._channel_name(circle[place]), self._channel_name(circle[(place + 1) % len(circle)])
+    def _wait(self, cycle: list[int], place: int, source: int, destination: int) -> str:
+        holds, waits = self._channel_name(cycle[place]), self._channel_name(cycle[(place + 1) % len(cycle)])
         return f"{self._pair_name(source, destination)} holds {holds} and waits for {waits}"
 
     def _without_lid(self) -> tuple[str, ...]:
@@ -285,32 +291,36 @@ class _Walker:
         return tuple(self.fabric.port(slot).name for slot in due[self.fabric.tables.lid[due] == 0].tolist())
 
     def _failure(self, source: int, destination: int, end: int) -> str:
-        """The path up to where it fails, and why."""
-        lid, here, in_port = int(self.lid[destination]), int(self.source[source]), int(self.source_port[source])
-        sl = int(self.path_sl[lid, here]) if len(self.path_sl) else 0
+        """Describe the path up to the point of failure, and the reason."""
+        lid, switch, in_port = int(self.lid[destination]), int(self.source[source]), int(self.source_port[source])
+        sl = int(self.path_sl[lid, switch]) if len(self.path_sl) else 0
         hops: list[str] = []
-        seen: set[int] = set()
+        visited: set[int] = set()
         while True:
-            port = int(self.routes[lid, here])
-            edge = int(self.edge_at[here, port]) if port < self.ports[here] else -1
-            if edge < 0 or here in seen or (end == walk.DROPPED and self._vl(here, in_port, port, sl) == walk.DROP):
+            port = int(self.routes[lid, switch])
+            edge = int(self.edge_at[switch, port]) if port < self.ports[switch] else -1
+            if (
+                edge < 0
+                or switch in visited
+                or (end == walk.DROPPED and self._vl(switch, in_port, port, sl) == walk.DROP)
+            ):
                 break
-            seen.add(here)
+            visited.add(switch)
             hops.append(self._port_name(edge))
-            here, in_port = int(self.graph.far[edge]), int(self._far_port[edge])
-        way = " -> ".join([*hops, self._switch_name(here)])
+            switch, in_port = int(self.graph.far[edge]), int(self._far_port[edge])
+        path = " -> ".join([*hops, self._switch_name(switch)])
         if end == walk.LOOP:
-            why = "comes round again"
+            why = "comes round again: a loop"
         elif end == walk.NO_ENTRY:
             why = f"has no entry for LID {lid}"
         elif end == walk.DROPPED:
-            why = f"drops it: {self._why_dropped(here, in_port, port, sl)}"
+            why = f"drops it: {self._why_dropped(switch, in_port, port, sl)}"
         else:
-            why = self._astray(here, port)
-        return f"{self._pair_name(source, destination)}: {way} {why}"
+            why = self._astray(switch, port)
+        return f"{self._pair_name(source, destination)}: {path} {why}"
 
-    def _why_dropped(self, here: int, in_port: int, port: int, sl: int) -> str:
-        slot = int(self.fabric.first_port[self.graph.switches[here]]) + port
+    def _why_dropped(self, switch: int, in_port: int, port: int, sl: int) -> str:
+        slot = int(self.fabric.first_port[self.graph.switches[switch]]) + port
         state = PortState(PortInfo.port_state.get(self.fabric.tables.port_info[slot]))
         if self.fabric.tables.runs and state != PortState.ACTIVE:
             return f"port {port} is {state.name.capitalize()}, not Active"
@@ -319,28 +329,28 @@ class _Walker:
     def _vl(self, switch: int, in_port: int, out_port: int, sl: int) -> int:
         return int(self.sl2vl[self.first_pair[switch] + in_port * self.ports[switch] + out_port, sl])
 
-    def _astray(self, here: int, port: int) -> str:
-        if port >= self.ports[here]:
-            return f"sends it to port {port}; it has ports 1 to {self.ports[here] - 1}"
+    def _astray(self, switch: int, port: int) -> str:
+        if port >= self.ports[switch]:
+            return f"sends it to port {port}; it has ports 1 to {self.ports[switch] - 1}"
         if port == 0:
             return "keeps it: the entry is port 0"
-        slot = int(self.fabric.first_port[self.graph.switches[here]]) + port
+        slot = int(self.fabric.first_port[self.graph.switches[switch]]) + port
         peer = self.fabric.port(slot).peer
         return f"sends it to port {port}, where {f'{peer} is' if peer else 'nothing is plugged in'}"
 
 
 def _by_lid(table: NDArray[np.uint8], top_lid: int, empty: int) -> NDArray[np.uint8]:
-    """A table turned around, so that the entries for one LID stand side by side; as many as there are LIDs."""
+    """Transpose a table so that the entries of one LID are contiguous, with as many rows as there are LIDs."""
     turned = np.full((top_lid + 1, len(table)), empty, np.uint8)
-    known = min(top_lid + 1, table.shape[1])
-    turned[:known] = table[:, :known].T
+    n_rows = min(top_lid + 1, table.shape[1])
+    turned[:n_rows] = table[:, :n_rows].T
     return turned
 
 
 def _service_levels(
     fabric: Fabric, graph: SwitchGraph, ports: NDArray[np.int64], top_lid: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8], int]:
-    """SL of each path, SL to VL and how many lanes; both tables empty where all is on one lane."""
+    """Return the SL of each path, SL to VL and the number of lanes; both tables are empty if there is one lane."""
     tables, nothing = fabric.tables, np.empty((0, 0), np.uint8)
     if "sl2vl" not in vars(tables) and not tables.runs:
         return nothing, nothing, 1
@@ -358,7 +368,7 @@ def _service_levels(
 
 
 def _vls_in_use(fabric: Fabric) -> NDArray[np.uint8]:
-    """SL to VL, where what a port or the adapter behind it does not send is on the lane that is dropped."""
+    """Return SL to VL, with DROP for SLs that a port or its adapter does not send."""
     tables, ports = fabric.tables, fabric.ports
     sl2vl: NDArray[np.uint8] = (tables if "sl2vl" in vars(tables) else tables.like()).sl2vl & _FOUR_BITS
     first_pair, width = tables.first_pair, fabric.nodes.n_ports.astype(np.int64) + 1
@@ -366,7 +376,7 @@ def _vls_in_use(fabric: Fabric) -> NDArray[np.uint8]:
     if tables.runs:
         vls = np.array(DATA_VLS)[tables.of_ports(PortInfo.operational_vls)]
         vls[tables.of_ports(PortInfo.port_state) != PortState.ACTIVE] = 0
-        vls[ports.peer < 0] = walk.DROP  # there is no cable: that is another failure
+        vls[ports.peer < 0] = walk.DROP  # no cable: a different failure
         ends = zip(first_pair, fabric.first_port, width, np.where(is_switch, width**2, width), strict=True)
         for begin, first, wide, rows in ends:
             pairs = sl2vl[begin : begin + rows].reshape(-1, wide, SERVICE_LEVELS)
@@ -382,5 +392,5 @@ def _vls_in_use(fabric: Fabric) -> NDArray[np.uint8]:
 
 
 def _values(table: NDArray[np.uint8]) -> NDArray[np.intp]:
-    """The values that occur; of a table of bytes faster than by sorting it."""
+    """Return the values that occur in a table of bytes, faster than by sorting."""
     return np.flatnonzero(np.bincount(table.ravel(), minlength=1))

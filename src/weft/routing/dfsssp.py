@@ -1,19 +1,23 @@
-"""DFSSSP: shortest paths over the links that carry least so far, and as many virtual lanes as keep them from deadlock.
+"""DFSSSP: shortest paths over the least loaded links, and enough virtual lanes to avoid deadlock.
 
-Domke, Hoefler and Nagel, "Deadlock-free oblivious routing for arbitrary topologies", 2011. Destination by destination,
-every switch takes, among its shortest paths, the one with the least sum of loads; then all hosts' traffic to that
-destination is added to the links on its way. The paths are spread over lanes by `layers`, both directions of a pair of
-switches on one service level, as LASH does and DFSSSP's authors do not.
+Domke, Hoefler and Nagel, "Deadlock-free oblivious routing for arbitrary topologies", 2011. For one destination after
+the
+other, every switch takes the shortest path with the smallest sum of loads; then the traffic of all hosts to that
+destination
+is added to the links of its path. `layers` distributes the paths over lanes, both directions of a pair of switches on
+one
+service level, as in LASH and unlike the original DFSSSP.
 
-That takes more lanes, so where they are too few paths are chosen that need fewer, at the price of a less even load:
+That needs more lanes; if there are too few, paths that need fewer are chosen, at the price of a less even load:
 
-    by LID        every LID has a tree of shortest paths of its own
+    by LID        every LID has its own tree of shortest paths
     by switch     all LIDs of a switch share one
-    by weights    links have fixed weights, the same in both directions, so that most paths come back as they went;
-                  weights are raised on crowded links and all is routed again, several times, and the best is kept
+    by weights    links have fixed weights, the same in both directions, so that most paths return as they came;
+                  weights are raised on busy links and all is routed again, several times, and the best result is used
 
-Guarantee: shortest paths, even load, no deadlock in either direction, in any connected fabric whose ports have lanes
-enough. docs/design/0062-both-directions.md has the lanes and the loads.
+Guarantee: shortest paths, even load, no deadlock in either direction, in any connected fabric whose ports have enough
+lanes.
+docs/design/0062-both-directions.md has the lanes and the loads.
 """
 
 from __future__ import annotations
@@ -30,8 +34,8 @@ from weft.routing.islands import explain_islands
 from weft.routing.kernels.dragonfly import route_by_groups
 from weft.routing.layers import find_layers, set_layers
 
-_ROUNDS = 20  # of routing by weights; more gain little
-_WEIGHT = 1_000_000  # of a link with the average load, added in the first round
+_ROUNDS = 20  # rounds of routing by weights; more gain little
+_WEIGHT = 1_000_000  # added in the first round to a link with average load
 
 
 class Dfsssp:
@@ -55,8 +59,8 @@ class Dfsssp:
 def _candidates(subnet: Subnet) -> Iterator[NDArray[np.uint8]]:
     """Yield forwarding tables by LID, then those that need fewer lanes, the more even ones first."""
     yield _route_by_load(subnet, per_switch=False)[1]
-    others = _route_by_load(subnet, per_switch=True), _route_by_weights(subnet)
-    yield from (lft for _, lft in sorted(others, key=itemgetter(0)))
+    with_fewer_lanes = _route_by_load(subnet, per_switch=True), _route_by_weights(subnet)
+    yield from (lft for _, lft in sorted(with_fewer_lanes, key=itemgetter(0)))
 
 
 def _route(
@@ -67,7 +71,7 @@ def _route(
     *,
     per_switch: bool,
 ) -> NDArray[np.uint8]:
-    """Return forwarding tables by shortest paths of least weight, and count in `load` what they put on each link."""
+    """Return forwarding tables by shortest paths of least weight, and add the load of each link to `load`."""
     graph = subnet.graph
     column = np.full(subnet.new_tables().lft.shape[::-1], NO_ROUTE, np.uint8)
     one_group, through = np.zeros(graph.n_switches, np.int32), np.zeros(len(graph.lid), np.int32)
@@ -79,16 +83,17 @@ def _route(
 
 
 def _route_by_load(subnet: Subnet, *, per_switch: bool) -> tuple[int, NDArray[np.uint8]]:
-    """Return the load of the fullest link, and tables that take the links that carry least so far."""
+    """Return the load of the busiest link, and tables that use the least loaded links."""
     load = np.zeros(len(subnet.graph.far), np.int64)
     lft = _route(subnet, load, load, subnet.previous_by_lid, per_switch=per_switch)
     return int(load.max(initial=0)), lft
 
 
 def _route_by_weights(subnet: Subnet) -> tuple[int, NDArray[np.uint8]]:
-    """Return the same of the best of several rounds of weights, which are alike in both directions."""
+    """Return the best of several rounds of weights, which are equal in both directions."""
     graph = subnet.graph
-    weight = np.random.default_rng(0).integers(1, _WEIGHT // 1000, len(graph.far))  # so that paths are rarely alike
+    # random, to make equal path weights rare
+    weight = np.random.default_rng(0).integers(1, _WEIGHT // 1000, len(graph.far))
     weight += weight[graph.back]
     rounds = []
     for number in range(1, _ROUNDS + 1):

@@ -1,14 +1,14 @@
-"""Dimension order: correct one coordinate after the other, always in the same order, by the shortest way.
+"""Dimension order: correct one coordinate after the other, always in the same order, by the shortest path.
 
 Dally and Seitz, "Deadlock-free message routing in multiprocessor interconnection networks", 1987. It serves every
-torus, mesh and HyperX (Ahn et al. 2009), of any dimension and with parallel links, found from the cabling by `product`.
+torus, mesh and HyperX (Ahn et al. 2009), of any dimension, with parallel links; `product` detects it.
 
-    0 - 1 - 2 - 3 - 4 - 5      Rows and full meshes need one lane. A ring of five or more could wait for itself. There a
+    0 - 1 - 2 - 3 - 4 - 5      Rows and full meshes need one lane. A ring of five or more could deadlock. There a
     |                   |      path that crosses the dateline, the link from 5 to 0, takes lane 1 all along the ring,
     '----- dateline ----'      the others lane 0. So lane 0 does not use the dateline, nor lane 1 the link opposite, as
-                               no path goes more than half way round: neither closes a circle.
+                               no path goes more than half way round: neither forms a cycle.
 
-An SL2VL table knows the ports and the service level of a packet, not its path. So bit i of the service level says
+An SL2VL table knows the ports and the service level of a packet, not its path. So bit i of the service level tells
 whether the path crosses the dateline of ring i, and a port along ring i takes bit i for the lane, as OpenSM's
 torus-2QoS does: 2 lanes and 2**rings service levels.
 
@@ -71,23 +71,23 @@ class DimensionOrder:
 def _find_grid(subnet: Subnet, net: Neighbours) -> Product:
     try:
         return factorise(net)
-    except NotAProduct as found:
+    except NotAProduct as error:
         raise CannotRoute(
-            f"dimension-order routing needs a torus, a mesh or a HyperX, and {subnet.fabric.spec} is none: {found}"
+            f"dimension-order routing needs a torus, a mesh or a HyperX, and {subnet.fabric.spec} is not: {error}"
             f"{_odd_switches(subnet, net)}"
             '\n  Route with engine="dfsssp", or "up-down".'
         ) from None
 
 
 def _odd_switches(subnet: Subnet, net: Neighbours) -> str:
-    """Where a torus has lost a cable, two switches have fewer neighbours than all the others."""
+    """Describe the few switches with fewer neighbours than all others, as where a torus has lost a cable."""
     degree = np.diff(net.first)
     usual = int(np.bincount(degree).argmax())
     odd = np.flatnonzero(degree < usual)
     if not 0 < len(odd) <= 4:
         return ""
-    shown = ", ".join(f"{subnet.switch_name(int(s))} has {degree[s]}" for s in odd)
-    return f"; {shown}, all others have {usual} neighbours"
+    listed = ", ".join(f"{subnet.switch_name(int(s))} has {degree[s]}" for s in odd)
+    return f"; {listed}, all others have {usual} neighbours"
 
 
 def _check_vls(subnet: Subnet, options: Options, rings: int) -> None:
@@ -100,15 +100,15 @@ def _check_vls(subnet: Subnet, options: Options, rings: int) -> None:
 
 
 def _steps(net: Neighbours, grid: Product) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Where a dimension begins in the second table: [switch, way] -> edge, -1 where no way leads on."""
+    """Return the first column of each dimension, and [switch, column] -> edge, -1 where none leads on."""
     widths = [d.size if d.kind == FULL else 2 for d in grid.dimensions]
     first = np.concatenate(([0], np.cumsum(widths, dtype=np.int64))).astype(np.int32)
     step = np.full((len(net.first) - 1, first[-1]), -1, np.int32)
-    for which, d in enumerate(grid.dimensions):
-        edges = np.flatnonzero(grid.along == which)
-        here, there = d.place[net.near[edges]], d.place[net.far[edges]]
-        way = there if d.kind == FULL else np.where((there - here) % d.size == 1, ON, BACK)
-        step[net.near[edges], first[which] + way] = edges
+    for number, d in enumerate(grid.dimensions):
+        edges = np.flatnonzero(grid.along == number)
+        near, far = d.place[net.near[edges]], d.place[net.far[edges]]
+        way = far if d.kind == FULL else np.where((far - near) % d.size == 1, ON, BACK)
+        step[net.near[edges], first[number] + way] = edges
     return first, step
 
 
@@ -119,7 +119,7 @@ def _set_vls(subnet: Subnet, tables: Tables, net: Neighbours, grid: Product, rin
     along[net.links] = np.repeat(grid.along, np.diff(net.first_link))
     slots = fabric.first_port[graph.switches[graph.near]] + graph.port
     vls = np.zeros((1, 1 + len(rings), SERVICE_LEVELS), np.uint8)
-    for bit, which in enumerate(rings):
-        out_kind[slots[along == which]] = 1 + bit
+    for bit, ring in enumerate(rings):
+        out_kind[slots[along == ring]] = 1 + bit
         vls[0, 1 + bit] = np.arange(SERVICE_LEVELS) >> bit & 1
     fill_sl2vl(fabric, tables, np.zeros(len(fabric.ports), np.intp), out_kind, vls)

@@ -1,14 +1,14 @@
-"""Dragonfly and Dragonfly+: inside a group, over one global link to the destination's group, and inside that.
+"""Dragonfly and Dragonfly+: within a group, over one global link to the destination's group, and within that.
 
 Kim, Dally, Scott and Abts, "Technology-driven, highly-scalable dragonfly topology", 2008; Shpiner et al., "Dragonfly+:
-low cost topology for scaling datacenters", 2017. Groups are found from the cabling: all-to-all, or leaves and spines.
-Where several links or ways lead to a group, the one that carries least is taken.
+low cost topology for scaling datacenters", 2017. Groups are detected from the cabling: all-to-all or leaf-spine.
+Of several links or paths to a group, the least loaded is taken.
 
-A host's first LID is routed so. With LMC its others lead through an intermediate group (Valiant 1982), each through
-another one, and if possible one with a link to the destination's own switch. Such a detour is longer, but all traffic
-between two groups then need not share the few links between them.
+A host's first LID is routed that way. With LMC its other LIDs lead through an intermediate group (Valiant 1982), each
+through a different one, if possible with a link to the destination's own switch. Such a detour is longer, but traffic
+between two groups then does not share the few links between them.
 
-A minimal path ends on a local lane of its own, so that who has arrived never waits behind who wants to leave:
+A minimal path ends on its own local lane, so that arriving packets never wait behind departing ones:
 
     local 0 -> global 0 -> local 1, with detours 2                                   service level 0: minimal
 
@@ -19,9 +19,9 @@ comes down goes on by local lane 1, and may only go further down:
     local 0 -> global 0, down -> local 1 -> global 0, down     -> local 1            service level 2
     local 0 -> global 1, down -> local 1 -> global 1, up       -> local 2            service level 1: dips
 
-So all paths follow one order of channels; docs/design/0007-virtual-lanes.md proves it, and says what spines add.
+So all paths follow one order of channels; docs/design/0007-virtual-lanes.md has the proof, and the lanes of spines.
 
-Guarantee: one global link at most, two by detour, and shortest ways to and from it; no deadlock. Two lanes; with
+Guarantee: at most one global link, two by detour, and shortest paths to and from it; no deadlock. Two lanes; with
 detours three in a dragonfly and four in a Dragonfly+.
 """
 
@@ -71,19 +71,21 @@ class Dragonfly:
 
 
 def _find_spines(graph: SwitchGraph, net: Neighbours) -> NDArray[np.bool_]:
-    """[switch] -> a spine of a Dragonfly+: it has no hosts, and the switches that have some are never joined."""
+    """Return the spines of a Dragonfly+ ([switch]): switches without hosts, if no two switches with hosts are
+    connected.
+    """
     leaf = graph.hosts > 0
     return ~leaf & ~(leaf[net.near] & leaf[net.far]).any()
 
 
 def _leaf_spine_groups(subnet: Subnet, net: Neighbours, spine: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """[switch] -> group: what hangs together without the links between spines."""
+    """Return the group of each switch: the components without the links between spines."""
     is_local = spine[net.near] != spine[net.far]
     group: NDArray[np.int32] = components_without(net.first, net.far, is_local, False)
     for switch in np.flatnonzero(spine & (np.bincount(group)[group] == 1)).tolist():
         raise CannotRoute(
-            f"dragonfly routing has no place for {subnet.switch_name(switch)}, which has neither hosts nor leaves: "
-            f"{subnet.fabric.spec} is no dragonfly"
+            f"dragonfly routing cannot use {subnet.switch_name(switch)}, which has neither hosts nor leaves: "
+            f"{subnet.fabric.spec} is not a dragonfly"
             '\n  Route with engine="fat-tree", or "dfsssp".'
         )
     above = np.bincount(group[spine])[group] - np.diff(net.first)
@@ -94,48 +96,48 @@ def _leaf_spine_groups(subnet: Subnet, net: Neighbours, spine: NDArray[np.bool_]
 
 
 def _check_groups(subnet: Subnet, net: Neighbours, group: NDArray[np.int32]) -> None:
-    """Several groups, and a link between every two."""
+    """Raise CannotRoute unless there are several groups with a link between every two."""
     size = np.bincount(group)
     n_groups = len(size)
     joined = np.eye(n_groups, dtype=bool)
     joined[group[net.near], group[net.far]] = True
     if n_groups < 2:
         raise CannotRoute(
-            f"dragonfly routing needs several groups, and {subnet.fabric.spec} is all one"
+            f"dragonfly routing needs several groups, and {subnet.fabric.spec} has one"
             '\n  Route with engine="fat-tree", or a full mesh with "dimension-order".'
         )
     pairs, met = n_groups * (n_groups - 1) // 2, int(joined.sum() - n_groups) // 2
     if 2 * met < pairs:
         raise CannotRoute(
-            f"dragonfly routing needs groups that are all joined, and {subnet.fabric.spec} has none: its switches make "
-            f"{n_groups:,} groups that are all-to-all inside, and only {met:,} of {pairs:,} pairs of those have a link"
+            f"dragonfly routing needs a link between every two groups: the switches of {subnet.fabric.spec} form "
+            f"{n_groups:,} groups that are all-to-all inside, and only {met:,} of {pairs:,} pairs of them have a link"
             f"{_WAY_OUT}"
         )
     if met < pairs:
         apart = np.argwhere(~joined)
-        one, other = apart[np.argmin(size[apart[:, 0]])].tolist()
-        ends = [subnet.switch_name(int(np.argmax(group == g))) for g in (one, other)]
-        raise _lost_local_link(subnet, net, group, one) or CannotRoute(
+        first, second = apart[np.argmin(size[apart[:, 0]])].tolist()
+        ends = [subnet.switch_name(int(np.argmax(group == g))) for g in (first, second)]
+        raise _lost_local_link(subnet, net, group, first) or CannotRoute(
             f"dragonfly routing does not reach all of {subnet.fabric.spec}: the groups of {ends[0]} and {ends[1]} "
             f"have no link between them{_WAY_OUT}"
         )
 
 
-def _lost_local_link(subnet: Subnet, net: Neighbours, group: NDArray[np.int32], which: int) -> CannotRoute | None:
-    """The link for want of which the switches of this group are not in another, larger one."""
+def _lost_local_link(subnet: Subnet, net: Neighbours, group: NDArray[np.int32], number: int) -> CannotRoute | None:
+    """Return the error for a missing link that keeps a switch out of a larger group, or None."""
     size = np.bincount(group)
-    for switch in np.flatnonzero(group == which).tolist():
+    for switch in np.flatnonzero(group == number).tolist():
         beside = net.far[net.near == switch]
         links = np.bincount(group[beside], minlength=len(size))
-        for nearly in np.flatnonzero((size > size[which]) & (2 * links > size)).tolist():
+        for nearly in np.flatnonzero((size > size[number]) & (2 * links > size)).tolist():
             return _lost_link(subnet, switch, int(np.setdiff1d(np.flatnonzero(group == nearly), beside)[0]))
     return None
 
 
-def _lost_link(subnet: Subnet, one: int, other: int) -> CannotRoute:
+def _lost_link(subnet: Subnet, first: int, second: int) -> CannotRoute:
     return CannotRoute(
-        f"dragonfly routing does not reach all of {subnet.fabric.spec}: {subnet.switch_name(one)} and "
-        f"{subnet.switch_name(other)}, of one group, have no link between them{_WAY_OUT}"
+        f"dragonfly routing does not reach all of {subnet.fabric.spec}: {subnet.switch_name(first)} and "
+        f"{subnet.switch_name(second)}, in the same group, have no link between them{_WAY_OUT}"
     )
 
 
@@ -143,7 +145,7 @@ def _lost_link(subnet: Subnet, one: int, other: int) -> CannotRoute:
 
 
 def _intermediate_groups(graph: SwitchGraph, net: Neighbours, group: NDArray[np.int32]) -> NDArray[np.int32]:
-    """[destination] -> group to go through, its own for a minimal path."""
+    """Return the intermediate group of each destination; its own group for a minimal path."""
     through = group[graph.at]
     detour = np.zeros(len(through), bool)
     detour[1:] = (np.diff(graph.at) == 0) & (np.diff(graph.out) == 0)  # not the first LID of its port
@@ -154,7 +156,7 @@ def _intermediate_groups(graph: SwitchGraph, net: Neighbours, group: NDArray[np.
         mine = np.flatnonzero(detour & (graph.at == switch))
         home = int(group[switch])
         groups = np.setdiff1d(group[net.far[net.first[switch] : net.first[switch + 1]]], home)
-        if not len(groups):  # a leaf of a Dragonfly+: all, beginning elsewhere for each switch
+        if not len(groups):  # a leaf of a Dragonfly+: all groups, with a different first one for each switch
             groups = np.roll(np.setdiff1d(np.arange(n_groups), home), -switch)
         through[mine] = groups[np.arange(len(mine)) % len(groups)]
     return through
@@ -163,7 +165,7 @@ def _intermediate_groups(graph: SwitchGraph, net: Neighbours, group: NDArray[np.
 def _fill(
     subnet: Subnet, options: Options, group: NDArray[np.int32], spine: NDArray[np.bool_], through: NDArray[np.int32]
 ) -> Tables:
-    """Forwarding tables: by groups to the hosts and their switches, by the up/down rule to spines."""
+    """Return forwarding tables: by groups to the hosts and their switches, by the up/down rule to spines."""
     graph, tables = subnet.graph, subnet.new_tables()
     column = np.full(tables.lft.shape[::-1], NO_ROUTE, np.uint8)
     to_spine = spine[graph.at]
@@ -187,15 +189,15 @@ def _set_vls(
     subnet: Subnet, tables: Tables, group: NDArray[np.int32], spine: NDArray[np.bool_], has_detours: bool
 ) -> None:
     graph, fabric = subnet.graph, subnet.fabric
-    start, spine_start, local, spine_local, below, above = range(6)  # where a packet comes in from
+    start, spine_start, local, spine_local, below, above = range(6)  # origin of an incoming packet
     to_end, to_local, to_global = range(3)
     in_kind, out_kind = np.full(len(fabric.ports), start, np.intp), np.full(len(fabric.ports), to_end, np.intp)
     in_kind[fabric.first_port[graph.switches[spine]]] = spine_start
     slots = fabric.first_port[graph.switches[graph.near]] + graph.port
-    here, there = group[graph.near], group[graph.far]
+    near, far = group[graph.near], group[graph.far]
     from_local = np.where(spine[graph.near], spine_local, local)
-    in_kind[slots] = np.select([there < here, there > here], [below, above], from_local)
-    out_kind[slots] = np.where(here == there, to_local, to_global)
+    in_kind[slots] = np.select([far < near, far > near], [below, above], from_local)
+    out_kind[slots] = np.where(near == far, to_local, to_global)
 
     vls = np.zeros((6, 3, SERVICE_LEVELS), np.uint8)
     if not has_detours and not spine.any():
@@ -218,10 +220,10 @@ def _set_service_levels(
     spine: NDArray[np.bool_],
     through: NDArray[np.int32],
 ) -> None:
-    """Which way the two global links of a detour lead, and whether the path ends at a spine."""
+    """Set service levels by the direction of the two global links of a detour, and for paths that end at a spine."""
     home = group[graph.at]
     is_detour = through != home
-    comes_down = group[:, None] > through  # on the first of the two; of paths that do not leave home, no matter
+    comes_down = group[:, None] > through  # on the first link; irrelevant for paths within the group
     sl = np.where(is_detour, np.where(comes_down & (through < home), _DIPS, _OTHER_DETOURS), _MINIMAL).astype(np.uint8)
     if spine.any():
         sl[comes_down & (through > home)] = _FALLS

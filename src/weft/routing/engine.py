@@ -1,7 +1,7 @@
-"""The seam: what an engine is given and what it returns.
+"""The interface of routing engines: their input and output.
 
-An engine is a pure function of a subnet and options. It fills forwarding tables, and service levels where it needs
-several virtual lanes, or says why it cannot: `CannotRoute`, with the engine that could.
+An engine is a pure function of a subnet and options. It fills forwarding tables, and service levels if it needs several
+virtual lanes, or raises `CannotRoute` with the reason and an engine that can.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ NO_PREVIOUS = np.empty((0, 0), np.uint8)
 
 
 class CannotRoute(ConfigError):
-    """This engine cannot serve this fabric: why, and what would."""
+    """An error for a fabric that an engine cannot route: the reason, and an alternative."""
 
 
 class EngineFailed(ConfigError):
-    """The routing engine of a plugin raised an error of its own."""
+    """An error raised by the routing engine of a plugin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How to route. Returned in the result."""
+    """The options of routing. The result contains them."""
 
     engine: str = "auto"
-    lmc: int = 0  # every host port gets 2**lmc LIDs, and as many paths
-    max_vls: int = 8  # data lanes that the ports have
-    adaptive: bool = False  # port groups for adaptive routing too
-    root: str = ""  # switch that up/down calls the top; empty: chosen by the engine
+    lmc: int = 0  # every host port gets 2**lmc LIDs and as many paths
+    max_vls: int = 8  # data lanes of the ports
+    adaptive: bool = False  # with port groups for adaptive routing
+    root: str = ""  # root switch of up/down; empty: chosen by the engine
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_vls <= MOST_VLS:
@@ -53,7 +53,7 @@ class Subnet:
     fabric: Fabric
     lid: NDArray[np.integer[Any]]  # [port slot]
     lmc: NDArray[np.uint8]  # [port slot]
-    previous: NDArray[np.uint8] | None = None  # [switch, lid], as wide as the new tables: what to stay close to
+    previous: NDArray[np.uint8] | None = None  # [switch, lid], as wide as the new tables: entries to keep if possible
 
     @cached_property
     def graph(self) -> SwitchGraph:
@@ -61,11 +61,11 @@ class Subnet:
 
     @cached_property
     def previous_by_lid(self) -> NDArray[np.uint8]:
-        """uint8[lid, switch], as kernels walk it; empty where there is nothing to stay close to."""
+        """The previous tables as kernels read them, uint8[lid, switch]; empty without previous tables."""
         return NO_PREVIOUS if self.previous is None else np.ascontiguousarray(self.previous.T)
 
     def new_tables(self) -> Tables:
-        """Tables with the LIDs and no routes."""
+        """Return tables with the LIDs and no routes."""
         tables = self.fabric.tables.like()
         tables.lid[:] = self.lid
         tables.set_lmc(slice(None), self.lmc)
@@ -75,19 +75,19 @@ class Subnet:
         return self.fabric.nodes.name[int(self.graph.switches[switch])]
 
     def root(self, options: Options) -> int:
-        """The switch that up/down calls the top: as told, or the default."""
+        """Return the root of up/down: that of the options, or the default."""
         return self.find_switch(options.root) if options.root else default_root(self.graph)
 
     def find_switch(self, name: str) -> int:
-        """The row of the switch of that name."""
-        found = np.flatnonzero(self.graph.switches == self.fabric.find_node(name).index)
-        if not len(found):
-            raise ConfigError(f"{name} is not a switch: a root must be one")
-        return int(found[0])
+        """Return the row of a switch by name."""
+        rows = np.flatnonzero(self.graph.switches == self.fabric.find_node(name).index)
+        if not len(rows):
+            raise ConfigError(f"{name} is not a switch; --root must be one")
+        return int(rows[0])
 
 
 def require_vls(subnet: Subnet, options: Options, engine: str, needed: int, otherwise: str = "") -> None:
-    """Refuse ports with fewer lanes than the engine needs; `otherwise`: what else would do."""
+    """Refuse ports with fewer lanes than the engine needs; `otherwise` is an alternative for the message."""
     if needed > options.max_vls:
         count = needed if needed <= MOST_VLS else f"more than {MOST_VLS}"
         raise CannotRoute(
@@ -97,11 +97,11 @@ def require_vls(subnet: Subnet, options: Options, engine: str, needed: int, othe
 
 
 class RoutingEngine(Protocol):
-    """Held to `check_routing_engine` in tests/conformance."""
+    """An interface that `check_routing_engine` in tests/conformance tests."""
 
     name: str
-    guarantee: str  # one line: what its tables promise
+    guarantee: str  # one line: the properties of its tables
 
     def route(self, subnet: Subnet, options: Options) -> Tables:
-        """Complete tables, or CannotRoute."""
+        """Return complete tables, or raise CannotRoute."""
         ...

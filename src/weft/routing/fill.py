@@ -1,4 +1,4 @@
-"""Run a filling kernel over a subnet: tables by columns, which is how destinations are routed, then turned."""
+"""Run a routing kernel over a subnet: the kernels fill tables by destination, which are then transposed."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from weft.routing.orientation import Orientation
 
 
 def fill_tables(subnet: Subnet, way: Orientation | None, *, trunks: bool = False) -> Tables:
-    """Tables by shortest paths, or, given which way is up, by the up/down rule.
+    """Return tables by shortest paths, or with an orientation by the up/down rule.
 
-    Where there are tables to stay close to, entries that are still allowed are kept, and trunks give way to that.
+    With previous tables, entries that are still allowed are kept, and trunks are not used.
     """
     graph, tables = subnet.graph, subnet.new_tables()
     edges = graph if way is None else way
     middle = edges.first[:-1] if way is None else way.middle
     from_top = np.empty(0, np.int32) if way is None else way.from_top
     column = np.full(tables.lft.shape[::-1], NO_ROUTE, np.uint8)
-    where = (edges.first, middle, edges.far, edges.port, from_top, graph.lid, graph.at, graph.out)
+    arguments = (edges.first, middle, edges.far, edges.port, from_top, graph.lid, graph.at, graph.out)
     if trunks and subnet.previous is None:
-        cut_off = route_by_trunks(*where, edges.near, graph.is_host, graph.hosts, column)
+        cut_off = route_by_trunks(*arguments, edges.near, graph.is_host, graph.hosts, column)
     else:
-        cut_off = route_least_loaded(*where, graph.is_host, graph.hosts, subnet.previous_by_lid, column)
+        cut_off = route_least_loaded(*arguments, graph.is_host, graph.hosts, subnet.previous_by_lid, column)
     if cut_off >= 0:
         raise explain_islands(subnet)
     tables.lft = np.ascontiguousarray(column.T)

@@ -14,7 +14,10 @@ from weft.fabric.model import Fabric
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SwitchGraph:
-    """Edges are channels: edge e goes from its switch out of `port[e]` to `far[e]`; `back[e]` is the way back."""
+    """The switches as a directed graph.
+
+    Edge e leaves its switch by `port[e]` to `far[e]`; `back[e]` is the reverse edge.
+    """
 
     switches: NDArray[np.int32]  # [switch] -> node
     first: NDArray[np.int32]  # [switch + 1] -> first edge
@@ -22,11 +25,11 @@ class SwitchGraph:
     far: NDArray[np.int32]  # [edge] -> switch that it enters
     port: NDArray[np.int32]  # [edge] -> port number that it leaves by
     back: NDArray[np.int32]  # [edge] -> the edge of the same link in the other direction
-    # What has a LID, grouped by the switch that it hangs on.
+    # Ports with a LID, grouped by their switch.
     lid: NDArray[np.int32]  # [destination]
     at: NDArray[np.int32]  # [destination] -> switch
     out: NDArray[np.int32]  # [destination] -> port of that switch, 0 for the switch itself
-    is_host: NDArray[np.bool_]  # [destination] -> an HCA, whose traffic is worth balancing
+    is_host: NDArray[np.bool_]  # [destination] -> an HCA, whose traffic is balanced
 
     @property
     def n_switches(self) -> int:
@@ -34,12 +37,12 @@ class SwitchGraph:
 
     @property
     def hosts(self) -> NDArray[np.int64]:
-        """[switch] -> host LIDs on it: how much traffic starts there."""
+        """The number of host LIDs on each switch: the traffic that starts there."""
         return np.bincount(self.at[self.is_host], minlength=self.n_switches)
 
 
 def switch_graph(fabric: Fabric, lid: NDArray[np.integer[Any]], lmc: NDArray[np.uint8]) -> SwitchGraph:
-    """The graph of a fabric's network links, with the LIDs given by port slot."""
+    """Return the graph of a fabric's network links, with LIDs by port slot."""
     switches = fabric.of_kind(NodeKind.SWITCH)
     row = np.full(len(fabric.nodes), -1, np.int32)
     row[switches] = np.arange(len(switches), dtype=np.int32)
@@ -48,7 +51,7 @@ def switch_graph(fabric: Fabric, lid: NDArray[np.integer[Any]], lmc: NDArray[np.
     plugged = plugged[fabric.network_links[ports.link[plugged]]]
     near, far = row[ports.node[plugged]], row[ports.node[ports.peer[plugged]]]
     between = (near >= 0) & (far >= 0) & (near != far)
-    slots = plugged[between]  # by node and port already
+    slots = plugged[between]  # sorted by node and port
     edge_of_slot = np.full(len(ports), -1, np.int32)
     edge_of_slot[slots] = np.arange(len(slots), dtype=np.int32)
     to_end = plugged[(near >= 0) & (far < 0)]

@@ -1,11 +1,11 @@
-"""The picture of link load: how many links carry how much under all-to-all, one row for each engine.
+"""Draw a histogram of link loads: the number of links by load under all-to-all, one row for each engine.
 
     fat-tree                  max 630 on leaf1/19 · mean 630 · effective bisection bandwidth 0.660 ± 0.001
-    links |           █                  ¦  <- the busiest host port: links right of it hold everybody up
+    links |           █                  ¦  <- the busiest host port: links right of it slow down all-to-all
           |     ▁▂▅███████▂▁        ▁    ¦ ▁
-          +-----------------------------------  pairs of hosts that talk over the link
+          +-----------------------------------  pairs of hosts that communicate over the link
 
-Counts are on a logarithmic scale: one crowded link in 17,000 decides how long an all-to-all takes, and must be seen.
+Counts are on a logarithmic scale: one busy link in 17,000 determines the time of an all-to-all, and must be visible.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _IDLE, _WITHIN, _BEYOND = "#b8c0c8", "#0b6fb8", "#d55e00"
 _DASHES = (0, (4, 3))
 _ROW_WIDTH = 0.9 * 10 * 72  # points
 _NAME_SIZE, _FIGURES_SIZE = 10.5, 9.0
-_BOLD = 1.15  # how much wider than the usual letters
+_BOLD = 1.15  # relative width of bold letters
 
 
 def draw_loads(path: Path | str, title: str, qualities: Mapping[str, Quality]) -> None:
@@ -67,9 +67,9 @@ def _draw_head(figure: Figure, title: str, quality: Quality, own_port: float) ->
     from matplotlib.patches import Patch
 
     inch = 1 / figure.get_figheight()
-    what = f"Link load under all-to-all: {quality.hosts:,} host ports, {len(quality.load):,} directed links"
+    subtitle = f"Link load under all-to-all: {quality.hosts:,} host ports, {len(quality.load):,} directed links"
     figure.text(0.02, 1 - 0.26 * inch, title, fontsize=13, fontweight="bold", va="center", parse_math=False)
-    figure.text(0.02, 1 - 0.52 * inch, what, fontsize=9, color=FAINT, va="center")
+    figure.text(0.02, 1 - 0.52 * inch, subtitle, fontsize=9, color=FAINT, va="center")
     figure.legend(
         handles=[
             Patch(color=_IDLE, label="idle"),
@@ -88,7 +88,9 @@ def _draw_head(figure: Figure, title: str, quality: Quality, own_port: float) ->
 
 
 def bar_edges(loads: Sequence[NDArray[np.float64]], own_port: float) -> NDArray[np.float64]:
-    """Edges of bars that all rows share, from 0 to the largest load, one of them at that of the busiest host port."""
+    """Return edges of bars that all rows share, from 0 to the largest load, with one at the load of the busiest host
+    port.
+    """
     top = max(own_port, *(float(load.max()) for load in loads))
     within = np.linspace(0, own_port, math.ceil(own_port / top * _BARS) + 1)
     beyond = np.linspace(own_port, top, math.ceil((top - own_port) / top * _BARS) + 1)
@@ -96,7 +98,9 @@ def bar_edges(loads: Sequence[NDArray[np.float64]], own_port: float) -> NDArray[
 
 
 def count_bars(load: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.int64]:
-    """[bar] -> links whose load is above its left edge and not above its right one; idle ones are in none."""
+    """Return the number of links in each bar, with a load above its left edge and up to its right one; idle links
+    excluded.
+    """
     return np.bincount(np.searchsorted(edges, load[load > 0], side="left") - 1, minlength=len(edges) - 1)
 
 
@@ -120,18 +124,19 @@ def _draw_row(axes: Axes, engine: str, quality: Quality, edges: NDArray[np.float
     axes.grid(axis="x", visible=False)
     axes.set_title(engine, loc="left", fontsize=_NAME_SIZE, fontweight="bold")
     room = _ROW_WIDTH - text_width(engine, _NAME_SIZE * _BOLD)
-    axes.set_title(_figures(quality, room), loc="right", fontsize=_FIGURES_SIZE, parse_math=False)  # $ in a name is $
+    # a $ in a name is no formula
+    axes.set_title(_figures(quality, room), loc="right", fontsize=_FIGURES_SIZE, parse_math=False)
 
 
 def _figures(quality: Quality, room: float) -> str:
-    """The figures of a row; the link's name gives way where there is no room for it."""
-    found, bisection = quality.all_to_all, quality.bisection
+    """Return the figures of a row; the link's name is left out if it does not fit."""
+    pattern, bisection = quality.all_to_all, quality.bisection
     rest = (
-        f" · mean {_number(found.mean_load)} · "
+        f" · mean {_number(pattern.mean_load)} · "
         f"effective bisection bandwidth {bisection.mean:.4f} ± {bisection.standard_error:.4f}"
     )
-    most = f"max {_number(found.max_load)}"
-    link = fit(found.worst_link, _FIGURES_SIZE, room - text_width(f"{most} on {rest}  ", _FIGURES_SIZE))
+    most = f"max {_number(pattern.max_load)}"
+    link = fit(pattern.worst_link, _FIGURES_SIZE, room - text_width(f"{most} on {rest}  ", _FIGURES_SIZE))
     return f"{most} on {link}{rest}" if link else f"{most}{rest}"
 
 

@@ -1,4 +1,4 @@
-"""Is there a way at all?"""
+"""Check that all switches are connected."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ def require_one_island(subnet: Subnet) -> None:
 
 
 def explain_islands(subnet: Subnet) -> CannotRoute:
-    """The error for a fabric whose switches are not all connected."""
+    """Return the error for a fabric whose switches are not all connected."""
     graph = subnet.graph
     label = components(graph.n_switches, graph.near, graph.far)
-    parts = [[subnet.switch_name(s) for s in np.flatnonzero(label == one).tolist()] for one in np.unique(label)]
+    parts = [[subnet.switch_name(s) for s in np.flatnonzero(label == part).tolist()] for part in np.unique(label)]
     parts.sort(key=len, reverse=True)
-    shown = "; ".join(_shown(part) for part in parts[:4]) + (" ..." if len(parts) > 4 else "")
+    listed = "; ".join(_list_names(part) for part in parts[:4]) + (" ..." if len(parts) > 4 else "")
     return CannotRoute(
-        f"{subnet.fabric.spec} is in {len(parts)} islands: {shown}"
-        "\n  No table leads from one to the other: it needs a cable between them, or each is routed alone."
+        f"{subnet.fabric.spec} is in {len(parts)} islands: {listed}"
+        "\n  Add a cable between them, or route each separately."
     )
 
 
-def _shown(names: list[str]) -> str:
+def _list_names(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,19 +1,22 @@
-"""Virtual lanes by layers: paths that would wait for each other in a circle go to different lanes.
+"""Virtual lanes by layers: paths that would form a cycle of dependencies go to different lanes.
 
-    layer 0    a -> b -> c -> d            the paths that came first: whoever holds a waits for b, ...
-    layer 1                   d -> a       this one would have closed the circle
+    layer 0    a -> b -> c -> d            the paths added first: a packet that holds a waits for b, ...
+    layer 1                   d -> a       this one would have closed the cycle
 
-All paths between two switches, in both directions, go to the first layer where the channel dependencies (Dally and
-Seitz 1987) close no circle with them, and stay there all the way: the layer is their service level, and every port maps
-service level n to lane n. So LASH fills its layers (Skeie, Lysne and Theiss, "Layered shortest path (LASH) routing in
-irregular system area networks", 2002), and a reply on the service level of its request is in the right layer. Between
-two switches without hosts, where nobody but a switch's own agent would send, the directions may differ: on a big tree
-such pairs are most of all, and would take as many lanes again. DFSSSP's authors found layers slow to fill and rather
-break circles afterwards; with an order of channels that is kept up to date it is the faster way
-(docs/design/0007-virtual-lanes.md).
+All paths between two switches, in both directions, go to the first layer in which the channel dependencies (Dally and
+Seitz
+1987) form no cycle with them, and stay there: the layer is their service level, and every port maps service level n
+to lane n.
+LASH fills its layers in this way (Skeie, Lysne and Theiss, "Layered shortest path (LASH) routing in irregular system
+area
+networks", 2002), and a reply on the service level of its request is in the right layer. Between two switches without
+hosts,
+where only the agents of the switches send, the directions may differ: on a large tree such pairs are the majority,
+and would
+take as many lanes again. The authors of DFSSSP found layers slow to fill and break cycles afterwards instead; with an
+incrementally maintained order of channels filling layers is faster (docs/design/0007-virtual-lanes.md).
 
-Guarantee: no circle in any layer, for whatever complete forwarding tables. How many layers that takes is known only
-afterwards.
+Guarantee: no cycle in any layer, for any complete forwarding tables. The number of layers is known only afterwards.
 """
 
 from __future__ import annotations
@@ -30,15 +33,15 @@ from weft.routing.kernels.layers import fill_layer, find_edges, path_hops
 
 
 def set_layers(tables: Tables, graph: SwitchGraph, layer: NDArray[np.uint8], vls: int) -> None:
-    """Write layers into the tables as service levels and lanes; nothing where there is only one."""
+    """Write layers into the tables as service levels and lanes; with one layer, nothing."""
     if layer.any():
         tables.path_sl[:, graph.lid] = layer[:, graph.at]
-        # A service level that no path has maps to some lane that the ports have.
+        # Unused service levels map to some lane that the ports have.
         tables.sl2vl[:] = np.arange(SERVICE_LEVELS) % vls
 
 
 def find_layers(graph: SwitchGraph, lft: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return uint8[switch, switch] -> layer of all paths between two switches; MOST_VLS: too many."""
+    """Return the layer of all paths between two switches, uint8[switch, switch]; MOST_VLS: too many."""
     n = graph.n_switches
     via = np.empty((len(graph.lid), n), np.int32)
     find_edges(graph.first, graph.port, graph.lid, graph.at, lft, via)
@@ -57,15 +60,15 @@ def find_layers(graph: SwitchGraph, lft: NDArray[np.uint8]) -> NDArray[np.uint8]
 def _pairs_in_order(
     has_hosts: NDArray[np.bool_], hops: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.bool_]]:
-    """Return the two switches of each pair, and whether its directions belong together.
+    """Return the two switches of each pair, and whether its directions share a layer.
 
-    Those with more hosts come first, and among them those farthest apart: the order that takes the fewest layers.
+    Pairs with more hosts come first, and among them those farthest apart: the order that needs the fewest layers.
     """
     hosts = has_hosts[:, None].astype(np.int8) + has_hosts
-    one, other = np.nonzero(np.triu(hosts > 0, 1) | ((hosts == 0) & ~np.eye(len(hosts), dtype=bool)))
-    order = np.lexsort((-hops[one, other], -hosts[one, other]))
-    one, other = one[order], other[order]
-    return one.astype(np.int32), other.astype(np.int32), hosts[one, other] > 0
+    first, second = np.nonzero(np.triu(hosts > 0, 1) | ((hosts == 0) & ~np.eye(len(hosts), dtype=bool)))
+    order = np.lexsort((-hops[first, second], -hosts[first, second]))
+    first, second = first[order], second[order]
+    return first.astype(np.int32), second.astype(np.int32), hosts[first, second] > 0
 
 
 def fill_sl2vl(
@@ -75,9 +78,9 @@ def fill_sl2vl(
     out_kind: NDArray[np.intp],
     vls: NDArray[np.uint8],
 ) -> None:
-    """SL to VL of all switches by the kinds of the two ports: vls[in kind, out kind, sl]. Adapters stay on lane 0.
+    """Fill SL to VL of all switches by the kinds of the two ports: vls[in kind, out kind, sl]. Adapters stay on lane 0.
 
-    A packet that a switch sends itself comes in by port 0.
+    A packet that a switch itself sends comes in by port 0.
     """
     for node in fabric.of_kind(NodeKind.SWITCH).tolist():
         ports = int(fabric.nodes.n_ports[node]) + 1

@@ -1,7 +1,8 @@
-"""LIDs for the ports that need one: switches at port 0, adapters at each plugged port.
+"""Assign LIDs to ports: switches at port 0, adapters at each cabled port.
 
-Those that a fabric has are kept; the others get the lowest free ones, adapters first, in the order of the nodes, so
-that the hosts of a leaf stand side by side in its tables. A port with LMC takes an aligned block of 2**LMC.
+Existing LIDs are kept; the others get the lowest free ones, adapters first, in the order of the nodes, so that the
+hosts of a
+leaf are adjacent in its tables. A port with LMC takes an aligned block of 2**LMC.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from weft.ids import Lid
 
 
 def assign_lids(fabric: Fabric, lmc: int = 0) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """[port slot] -> LID and LMC, 0 where none is due. A fabric whose LMC differs is numbered anew."""
+    """Return LID and LMC by port slot, 0 if it needs none. A fabric with a different LMC is numbered again."""
     if not 0 <= lmc <= 7:
-        raise ConfigError(f"LMC {lmc} is not from 0 to 7")
+        raise ConfigError(f"--lmc must be 0 to 7, got {lmc}")
     hosts, switches = ports_with_lids(fabric)
     lid, lmcs = np.zeros(len(fabric.ports), np.int32), np.zeros(len(fabric.ports), np.uint8)
     lmcs[hosts] = lmc
-    wanted = np.concatenate((hosts, switches))
+    slots = np.concatenate((hosts, switches))
     if (fabric.tables.lmc[hosts] == lmc).all():
-        lid[wanted] = fabric.tables.lid[wanted]
-    missing = wanted[lid[wanted] == 0]
+        lid[slots] = fabric.tables.lid[slots]
+    missing = slots[lid[slots] == 0]
     if len(missing):
         lid[missing] = _free_blocks(lid, lmcs, missing)
     return lid, lmcs
 
 
 def ports_with_lids(fabric: Fabric) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Slots of adapter ports on the network, and of switches' port 0."""
+    """Return the slots of adapter ports on the network, and of port 0 of switches."""
     ports = fabric.ports
     kind = fabric.nodes.kind[ports.node]
     plugged = ports.peer >= 0
@@ -46,16 +47,16 @@ def _free_blocks(lid: NDArray[np.int32], lmcs: NDArray[np.uint8], missing: NDArr
     used[0] = True
     for slot in np.flatnonzero(lid).tolist():
         used[lid[slot] : lid[slot] + (1 << lmcs[slot])] = True
-    made = np.empty(len(missing), np.int32)
+    lids = np.empty(len(missing), np.int32)
     for size in np.unique(1 << lmcs[missing].astype(np.int64))[::-1].tolist():
         mine = np.flatnonzero(1 << lmcs[missing].astype(np.int64) == size)
         free = np.flatnonzero(~used[: Lid.FIRST_MULTICAST].reshape(-1, size).any(axis=1)) * size
         if len(free) < len(mine):
             raise ConfigError(
                 f"this fabric needs more LIDs than the {Lid.FIRST_MULTICAST - 1:,} that a subnet has: "
-                f"{len(missing):,} ports want one, in blocks of up to {size}; use a smaller LMC or fewer ports"
+                f"{len(missing):,} ports need one, in blocks of up to {size}; use a smaller --lmc or fewer ports"
             )
-        made[mine] = free[: len(mine)]
-        for first in made[mine].tolist():
+        lids[mine] = free[: len(mine)]
+        for first in lids[mine].tolist():
             used[first : first + size] = True
-    return made
+    return lids

@@ -1,7 +1,8 @@
-"""Min-hop: every path as short as can be, destinations spread evenly over the ports that are equally near.
+"""Min-hop: shortest paths, with destinations spread evenly over the ports that are equally near.
 
-What OpenSM does by default. Guarantee: shortest paths. It does not look at deadlock: where shortest paths close a
-circle of waiting buffers (a torus, Selene), `check` shows it and `auto` will not use it.
+The default of OpenSM. Guarantee: shortest paths. Deadlock is not considered: if shortest paths form a cycle of
+waiting buffers
+(a torus, Selene), `check` shows it and `auto` will not use them.
 """
 
 from __future__ import annotations

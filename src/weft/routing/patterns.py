@@ -1,4 +1,4 @@
-"""Traffic patterns: who sends to whom at the same time, as arrays of (sender, receiver).
+"""Traffic patterns: pairs that communicate at the same time, as arrays of (sender, receiver).
 
 Hosts are numbered as the fabric lists their ports: `host_ports`.
 """
@@ -18,7 +18,7 @@ Flows = NDArray[np.int32]  # [flow, 0 sender | 1 receiver] -> host
 
 
 def host_ports(fabric: Fabric) -> NDArray[np.int32]:
-    """[host] -> slot of an adapter's port with a LID that is plugged into a switch, in the order of the fabric."""
+    """Return the slots of adapter ports with a LID that are connected to a switch, in the order of the fabric."""
     ports, kind = fabric.ports, fabric.nodes.kind
     plugged = np.flatnonzero((ports.peer >= 0) & (fabric.tables.lid > 0))
     plugged = plugged[fabric.network_links[ports.link[plugged]]]
@@ -29,22 +29,23 @@ def host_ports(fabric: Fabric) -> NDArray[np.int32]:
 
 
 def shift(n_hosts: int, by: int) -> Flows:
-    """Every host to the one `by` places on: the steps of an all-to-all by the book; by 1 the ring of a collective."""
+    """Return the pairs from every host to the one `by` places further: the steps of an all-to-all; with 1, a ring."""
     hosts = np.arange(n_hosts)
     return _flows(hosts, (hosts + by) % n_hosts)
 
 
 def bisection(n_hosts: int, rng: np.random.Generator) -> Flows:
-    """Two random halves; every host of one and its random partner in the other send to each other. An odd one rests."""
-    one, other = rng.permutation(n_hosts)[: n_hosts // 2 * 2].reshape(2, -1)
-    return _flows(np.concatenate((one, other)), np.concatenate((other, one)))
+    """Return the pairs of two random halves, each host with a random partner, in both directions. An odd host rests."""
+    first, second = rng.permutation(n_hosts)[: n_hosts // 2 * 2].reshape(2, -1)
+    return _flows(np.concatenate((first, second)), np.concatenate((second, first)))
 
 
 def rails(fabric: Fabric, hosts: NDArray[np.int32]) -> Flows:
-    """Rail r of every server to rail r of the next server that has one: rings of AI training, one for each rail.
+    """Return the pairs from rail r of every server to rail r of the next server: rings of AI training, one per rail.
 
-    Rails are the ports of a server by the name of their adapter, `mlx5_2` before `mlx5_10`. Servers with one port have
-    no rails; empty if fewer than two are left.
+    Rails are the ports of a server by the name of their adapter, `mlx5_2` before `mlx5_10`. Servers with one port
+    have no
+    rails; empty if fewer than two servers remain.
     """
     server = fabric.nodes.server[fabric.ports.node[hosts]]
     members = defaultdict(list)

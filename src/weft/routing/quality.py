@@ -1,17 +1,22 @@
-"""How good forwarding tables are: what each link has to carry, and what is left for a pair of hosts.
+"""The quality of forwarding tables: the load of each link, and the bandwidth left for a pair of hosts.
 
-The *load* of a link, in one direction, is the number of flows that cross it, times the rate of a host port, over the
-link's own rate. Where all links are alike it is a number of flows; on a link of twice the rate, two flows are a load of
-1. The rate of a host port is the commonest one. A flow to a host with several LIDs (LMC) spreads evenly over them, and
-counts in fractions.
+The *load* of a link, in one direction, is the number of flows over it, times the rate of a host port, divided by the
+link's
+rate. With equal links it is a number of flows; on a link of twice the rate, two flows are a load of 1. The rate of a
+host port
+is the most common one. A flow to a host with several LIDs (LMC) is spread evenly over them, and counts in fractions.
 
-Maximum and mean are over links between switches, both directions, idle ones included: what routing can change. (In a
-star, which has none, over the links of hosts.) *Slowdown* looks at all links: how much longer the pattern takes than if
-one big crossbar joined the hosts; 1 means that the hosts' own ports are the limit.
+Maximum and mean are over links between switches, in both directions, including idle ones: the part that routing can
+change.
+(In a star, which has none, over the links of hosts.) *Slowdown* covers all links: the time of the pattern relative to
+one
+crossbar that joins the hosts; 1 means that the hosts' own ports are the limit.
 
-Effective bisection bandwidth: Hoefler, Schneider, Lumsdaine, "Multistage switches are not crossbars: effects of static
-routing in high-performance networks", 2008. Random halves, random partners, both ways at once; a flow gets 1 over the
-largest load on its path; the mean of all flows is the bandwidth, as a share of what host ports can do.
+Effective bisection bandwidth: Hoefler, Schneider, Lumsdaine, "Multistage switches are not crossbars: effects of
+static routing
+in high-performance networks", 2008. Random halves, random partners, both directions at once; a flow gets 1 over the
+largest
+load on its path; the mean of all flows is the bandwidth, as a share of the rate of host ports.
 """
 
 from __future__ import annotations
@@ -29,13 +34,13 @@ from weft.fabric.model import Fabric
 from weft.routing.kernels.quality import follow
 from weft.routing.patterns import Flows, bisection, host_ports, rails, shift
 
-_AT_ONCE = 1 << 18  # flows that are followed together
-SHIFT_FLOWS = 1 << 21  # all shifts up to 1,448 hosts; of more, a sample with about so many flows in all
+_AT_ONCE = 1 << 18  # flows followed per call
+SHIFT_FLOWS = 1 << 21  # all shifts up to 1,448 hosts; for more hosts, a sample with about this many flows in total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatternLoad:
-    """What one traffic pattern puts on the links."""
+    """The load of one traffic pattern on the links."""
 
     pattern: str
     flows: int
@@ -47,27 +52,27 @@ class PatternLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShiftLoad:
-    """Every host sends to the one k places on. What the maximum load is, shift by shift."""
+    """The maximum load of each shift, in which every host sends to the one k places further."""
 
-    shifts: int  # how many were looked at
-    of: int  # how many there are
+    shifts: int  # number examined
+    total: int  # number that exist
     mean: float
     worst: PatternLoad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BisectionBandwidth:
-    """Effective bisection bandwidth, as a share of the hosts' rate."""
+    """The effective bisection bandwidth, as a share of the hosts' rate."""
 
     mean: float
-    minimum: float  # the worst of the bisections
-    standard_error: float  # of the mean
+    minimum: float  # the worst bisection
+    standard_error: float  # standard error of the mean
     bisections: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Quality:
-    """What the tables of a fabric are worth."""
+    """The quality of the tables of a fabric."""
 
     hosts: int
     host_rate_gbit_s: float
@@ -75,9 +80,9 @@ class Quality:
     patterns: tuple[PatternLoad, ...]  # all-to-all, ring, and rails if there are any
     shifts: ShiftLoad
     bisection: BisectionBandwidth
-    links: NDArray[np.int32]  # port slots that send into the links that loads are counted on
+    links: NDArray[np.int32]  # port slots that send into the links for which loads are counted
     load: NDArray[np.float64]  # [links]: load of each under all-to-all
-    host_load: float  # of the busiest host port under all-to-all: what a crossbar would wait for
+    host_load: float  # load of the busiest host port under all-to-all: the limit of a crossbar
 
     @property
     def all_to_all(self) -> PatternLoad:
@@ -85,17 +90,17 @@ class Quality:
 
 
 def measure(fabric: Fabric, *, seed: int = 1, bisections: int = 100) -> Quality:
-    """Load and bandwidth of the tables that the fabric carries; the same seed draws the same shifts and bisections."""
+    """Measure load and bandwidth of the fabric's tables; the same seed draws the same shifts and bisections."""
     if bisections < 2:
-        raise ConfigError(f"{bisections} bisections are too few: an error bar takes at least 2")
+        raise ConfigError(f"--bisections must be at least 2 for an error bar, got {bisections}")
     if seed < 0:
-        raise ConfigError(f"seed {seed} cannot be used: write a whole number from 0 on")
+        raise ConfigError(f"--seed must be 0 or more, got {seed}")
     network = _Network(fabric)
     load = network.load_all_to_all()
     n = len(network.host)
-    patterns = [network.judge("all-to-all", n * (n - 1), load), network.judge_flows("ring", shift(n, 1))]
+    patterns = [network.summarize("all-to-all", n * (n - 1), load), network.measure_flows("ring", shift(n, 1))]
     if len(rail_flows := rails(fabric, network.host)):
-        patterns.append(network.judge_flows("rails", rail_flows))
+        patterns.append(network.measure_flows("rails", rail_flows))
     return Quality(
         hosts=n,
         host_rate_gbit_s=network.host_rate_gbit_s,
@@ -110,7 +115,10 @@ def measure(fabric: Fabric, *, seed: int = 1, bisections: int = 100) -> Quality:
 
 
 def load_all_to_all(fabric: Fabric, among: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
-    """[port slot] -> load of the link that it sends into, those of hosts too. `among`: [node] -> does it take part?"""
+    """Return the load of the link of each port slot under all-to-all, including host links.
+
+    `among`: nodes that take part.
+    """
     return _Network(fabric, among).load_all_to_all()
 
 
@@ -119,10 +127,10 @@ def _measure_shifts(network: _Network, rng: np.random.Generator) -> ShiftLoad:
     by = np.arange(1, n)
     if (most := max(1, SHIFT_FLOWS // n)) < len(by):
         by = np.sort(rng.choice(by, most, replace=False))
-    judged = [network.judge_flows(f"shift by {k}", shift(n, k)) for k in by.tolist()]
-    mean = float(np.mean([found.max_load for found in judged]))
-    worst = max(judged, key=lambda found: found.max_load)
-    return ShiftLoad(shifts=len(by), of=n - 1, mean=mean, worst=worst)
+    loads = [network.measure_flows(f"shift by {k}", shift(n, k)) for k in by.tolist()]
+    mean = float(np.mean([load.max_load for load in loads]))
+    worst = max(loads, key=lambda load: load.max_load)
+    return ShiftLoad(shifts=len(by), total=n - 1, mean=mean, worst=worst)
 
 
 def _measure_bisections(network: _Network, rng: np.random.Generator, count: int) -> BisectionBandwidth:
@@ -146,11 +154,11 @@ class _Network:
             self.host = self.host[among[ports.node[self.host]]]
         if len(self.host) < 2:
             raise ConfigError(
-                f"there is no traffic to measure: it takes two host ports with a LID and a switch, "
-                f"{fabric.spec} has {len(self.host)}\n  Ports get their LIDs when a fabric is routed."
+                f"traffic needs two host ports with a LID on a switch, {fabric.spec} has {len(self.host)}"
+                "\n  Ports get their LIDs when a fabric is routed."
             )
         every = arrays(fabric)
-        self.plane = every._replace(sl2vl=every.sl2vl[:0])  # links are counted, whichever SL a path takes
+        self.plane = every._replace(sl2vl=every.sl2vl[:0])  # links are counted regardless of the SL
         self.paths = 1 << tables.lmc[self.host].astype(np.int64)
         plugged = ports.peer >= 0
         is_switch = fabric.nodes.kind[ports.node] == NodeKind.SWITCH
@@ -165,7 +173,7 @@ class _Network:
         self.cost[plugged] = self.host_rate_gbit_s / fabric.link_rate_gbit_s[ports.link[plugged]]
 
     def load_all_to_all(self) -> NDArray[np.float64]:
-        """[slot] -> load when every host sends to every other: those of a switch as one."""
+        """Return the load of each link when every host sends to every other; hosts of a switch are counted together."""
         ports = self.fabric.ports
         leaf = ports.node[ports.peer[self.host]]
         sources, hosts = np.unique(leaf, return_counts=True)
@@ -182,7 +190,7 @@ class _Network:
         return load * self.cost
 
     def load(self, flows: Flows) -> NDArray[np.float64]:
-        """[slot] -> load of these flows."""
+        """Return the load of each link for these flows."""
         load = np.zeros(len(self.cost))
         failed = self._count(self.host[flows[:, 0]], flows[:, 1], np.ones(len(flows)), load)
         if failed >= 0:
@@ -190,7 +198,7 @@ class _Network:
         return load * self.cost
 
     def mean_rate(self, flows: Flows) -> float:
-        """Mean over flows of 1 over the largest load on their path."""
+        """Return the mean over flows of 1 over the largest load on their path."""
         flow, packets = self._packets(self.host[flows[:, 0]], flows[:, 1])
         on_path, heaviest = np.zeros(len(packets)), np.zeros(len(flows))
         follow(self.plane, packets, on_path, self.load(flows), on_path)
@@ -198,13 +206,16 @@ class _Network:
         return float((1 / heaviest).mean())
 
     def _count(self, slots: NDArray[Any], receivers: NDArray[Any], amount: NDArray[Any], load: NDArray[Any]) -> int:
-        """Of flows from these ports, each spread over the LIDs of its receiver: the first that fails, or -1."""
+        """Add the load of flows from these ports, spread over the LIDs of each receiver.
+
+        Return the first that fails, or -1.
+        """
         flow, packets = self._packets(slots, receivers)
         failed = follow(self.plane, packets, (amount / self.paths[receivers])[flow], load, np.empty(0))
         return int(flow[failed]) if failed >= 0 else -1
 
     def _packets(self, slots: NDArray[Any], receivers: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-        """For every LID of a receiver one, with the flow that it is of."""
+        """Return a packet for every LID of each receiver, and the flow of each packet."""
         paths = self.paths[receivers]
         flow = np.repeat(np.arange(len(slots)), paths)
         packets = np.empty((len(flow), 2), np.int64)
@@ -213,17 +224,17 @@ class _Network:
         packets[:, 1] += np.arange(len(flow)) - np.repeat(np.cumsum(paths) - paths, paths)
         return flow, packets
 
-    def judge_flows(self, pattern: str, flows: Flows) -> PatternLoad:
-        return self.judge(pattern, len(flows), self.load(flows))
+    def measure_flows(self, pattern: str, flows: Flows) -> PatternLoad:
+        return self.summarize(pattern, len(flows), self.load(flows))
 
-    def judge(self, pattern: str, flows: int, load: NDArray[np.float64]) -> PatternLoad:
-        here = load[self.links]
-        worst = int(self.links[np.argmax(here)])
+    def summarize(self, pattern: str, flows: int, load: NDArray[np.float64]) -> PatternLoad:
+        on_links = load[self.links]
+        worst = int(self.links[np.argmax(on_links)])
         return PatternLoad(
             pattern=pattern,
             flows=flows,
             max_load=float(load[worst]),
-            mean_load=float(here.mean()),
+            mean_load=float(on_links.mean()),
             worst_link=self.fabric.port(worst).name if load[worst] else "",
             slowdown=float(max(1.0, load[worst] / load[self.host_links].max())),
         )
@@ -231,6 +242,6 @@ class _Network:
     def _refuse(self, sender: int, receiver: int) -> None:
         a, b = (self.fabric.port(int(self.host[host])).name for host in (sender, receiver))
         raise SubnetError(
-            f"the tables of {self.fabric.spec} do not lead from {a} to {b}: incomplete routes have no quality"
-            "\n  `weft check` says what is missing."
+            f"the tables of {self.fabric.spec} do not lead from {a} to {b}: routes must be complete to be measured"
+            "\n  `weft check` lists what is missing."
         )

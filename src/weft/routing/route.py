@@ -1,8 +1,8 @@
-"""Route a fabric: pick the engine, give LIDs, fill the tables.
+"""Route a fabric: pick the engine, assign LIDs, fill the tables.
 
 routing = route(weft.load("selene.txt"))
-routing.fabric.tables.lft        uint8[switch, lid] -> out port
-routing.engine, routing.notes    which engine, and why
+routing.fabric.tables.lft        uint8[switch, lid] -> output port
+routing.engine, routing.notes    the engine, and the reasons for it
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from weft.routing.adaptive import add_port_groups
 from weft.routing.auto import pick
 from weft.routing.engine import CannotRoute, EngineFailed, Options, Subnet
 from weft.routing.lids import assign_lids
-from weft.routing.orientation import default_root, kept_root
+from weft.routing.orientation import default_root, surviving_root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Routing:
-    """A routed fabric and how it came about."""
+    """A routed fabric, with the engine and options used."""
 
     fabric: Fabric  # with the new tables
     engine: str  # the one that was used
     options: Options
-    notes: tuple[str, ...]  # why this engine, and why not others
-    changed_entries: int | None = None  # forwarding entries that differ from the previous ones, where there were some
-    root: str = ""  # the switch that `reroute` held to as the top; empty: as the options say
+    notes: tuple[str, ...]  # reasons for this engine and against others
+    changed_entries: int | None = None  # forwarding entries that differ from the previous ones, if there were any
+    root: str = ""  # the root switch that `reroute` kept; empty: as in the options
 
     @property
     def tables(self) -> Tables:
@@ -41,24 +41,25 @@ class Routing:
 
 
 def route(fabric: Fabric, options: Options | None = None, previous: NDArray[np.uint8] | None = None) -> Routing:
-    """Complete tables by the engine of the options; `auto` picks one whose tables are proved free of deadlock.
+    """Return complete tables by the engine of the options; `auto` picks one whose tables are proved free of deadlock.
 
-    `previous`: forwarding tables that the switches hold, uint8[row of the switch, lid], NO_ROUTE where nobody knows.
-    An entry that the engine still allows is kept, and those that differ are counted.
+    `previous`: forwarding tables of the switches, uint8[row of the switch, lid], NO_ROUTE for unknown entries.
+    Entries that
+    the engine still allows are kept, and those that differ are counted.
     """
     options = options or Options()
     return _route(_subnet(fabric, options, previous), options)
 
 
 def reroute(fabric: Fabric, before: Routing, previous: NDArray[np.uint8] | None = None) -> Routing:
-    """Tables for a fabric after a fault, by the engine and root of before, changing as few entries as possible.
+    """Return tables for a fabric after a fault, with the same engine and root, changing as few entries as possible.
 
-    Switches are the same if their GUIDs are: names and places in the list may be others. `previous`, as in `route`, is
-    given where the switches do not hold what `before` says. An engine that `auto` chose, and that cannot serve what is
-    left, makes room for another.
+    Switches are matched by GUID: names and order may differ. `previous`, as in `route`, is needed if the switches
+    hold other
+    tables than `before`. If `auto` chose the engine and it cannot route the remaining fabric, another one is chosen.
     """
     subnet = _subnet(fabric, before.options, _carried_over(fabric, before.fabric) if previous is None else previous)
-    options = replace(before.options, engine=before.engine, root=_kept_root(subnet, before))
+    options = replace(before.options, engine=before.engine, root=_choose_root(subnet, before))
     try:
         routing = _route(subnet, options)
     except CannotRoute:
@@ -69,7 +70,7 @@ def reroute(fabric: Fabric, before: Routing, previous: NDArray[np.uint8] | None 
 
 
 def _subnet(fabric: Fabric, options: Options, previous: NDArray[np.uint8] | None) -> Subnet:
-    """The fabric with LIDs, and the previous tables as wide as these need."""
+    """Return the fabric with LIDs, and the previous tables in the width that these need."""
     lid, lmc = assign_lids(fabric, options.lmc)
     subnet = Subnet(fabric=fabric, lid=lid, lmc=lmc)
     if previous is None or (previous == NO_ROUTE).all():
@@ -77,7 +78,7 @@ def _subnet(fabric: Fabric, options: Options, previous: NDArray[np.uint8] | None
     fitted = subnet.new_tables().lft
     if len(previous) != len(fitted):
         raise ConfigError(
-            f"previous tables of {len(previous)} switches do not fit {fabric.spec}, which has {len(fitted)}: "
+            f"previous tables of {len(previous)} switches do not fit {fabric.spec}, which has {len(fitted)}; "
             "give a row for each, in the order of the nodes"
         )
     width = min(previous.shape[1], fitted.shape[1])
@@ -87,7 +88,7 @@ def _subnet(fabric: Fabric, options: Options, previous: NDArray[np.uint8] | None
 
 def _route(subnet: Subnet, options: Options) -> Routing:
     if not subnet.graph.n_switches:
-        raise CannotRoute(f"{subnet.fabric.spec} has no switch: there is nothing to route, adapters need no tables")
+        raise CannotRoute(f"{subnet.fabric.spec} has no switch, so there is nothing to route")
     if options.root:
         subnet.find_switch(options.root)
     name = OPENSM_ENGINES.get(options.engine, options.engine)
@@ -100,14 +101,14 @@ def _route(subnet: Subnet, options: Options) -> Routing:
     if options.adaptive:
         add_port_groups(subnet, options, name, tables)
     changed = None
-    if subnet.previous is not None:  # entries that lead somewhere now and led elsewhere, or nowhere, before
+    if subnet.previous is not None:  # entries with a route now that had another one, or none, before
         changed = int(((tables.lft != subnet.previous) & (tables.lft != NO_ROUTE)).sum())
     fabric = subnet.fabric.configured(tables)
     return Routing(fabric=fabric, engine=name, options=options, notes=notes, changed_entries=changed)
 
 
 def _run_engine(name: str, subnet: Subnet, options: Options) -> Tables:
-    """Return the tables of one engine; what a plugin's raises is an error about the plugin."""
+    """Return the tables of one engine; report an exception of a plugin as an error of the plugin."""
     engine = ENGINES[name]
     try:
         return engine.route(subnet, options)
@@ -121,21 +122,21 @@ def _run_engine(name: str, subnet: Subnet, options: Options) -> Tables:
         ) from error
 
 
-def _kept_root(subnet: Subnet, before: Routing) -> str:
-    """The root that was asked for if it is there, else the one of before: another would turn tables over."""
+def _choose_root(subnet: Subnet, before: Routing) -> str:
+    """Return the root of the options if it exists, else that of before: another would change many entries."""
     if before.options.root in subnet.fabric.node_index or not subnet.graph.n_switches:
         return before.options.root
     old = Subnet(fabric=before.fabric, lid=before.tables.lid, lmc=before.tables.lmc)
     top = old.find_switch(before.root) if before.root else old.root(before.options)
     guid = old.fabric.nodes.guid[old.graph.switches[top]]
-    found = np.flatnonzero(subnet.fabric.nodes.guid[subnet.graph.switches] == guid)
-    if not len(found):
+    rows = np.flatnonzero(subnet.fabric.nodes.guid[subnet.graph.switches] == guid)
+    if not len(rows):
         return subnet.switch_name(default_root(subnet.graph))
-    return subnet.switch_name(kept_root(subnet.graph, int(found[0]), links=int(np.diff(old.graph.first)[top])))
+    return subnet.switch_name(surviving_root(subnet.graph, int(rows[0]), links=int(np.diff(old.graph.first)[top])))
 
 
 def _carried_over(fabric: Fabric, before: Fabric) -> NDArray[np.uint8]:
-    """The old forwarding tables, in the rows that the switches have now; NO_ROUTE for new ones."""
+    """Return the old forwarding tables in the current rows of the switches; NO_ROUTE for new switches."""
     new, old = (each.nodes.guid[each.of_kind(NodeKind.SWITCH)] for each in (fabric, before))
     _, row, old_row = np.intersect1d(new, old, return_indices=True)
     lft = before.tables.lft

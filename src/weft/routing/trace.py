@@ -1,4 +1,4 @@
-"""The way from one port to another by a fabric's forwarding tables, hop by hop."""
+"""Trace the path between two ports by a fabric's forwarding tables, hop by hop."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from weft.fabric.tables import lid_block
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hop:
-    """A cable on the way."""
+    """A cable on the path."""
 
-    port: str  # that the packet leaves by
-    peer: str  # that it comes in by
+    port: str  # output port of the packet
+    peer: str  # input port at the other end
     vl: int
     rate: str  # 4xNDR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """The way to one LID of the destination."""
+    """The path to one LID of the destination."""
 
     source: str
     destination: str
@@ -34,11 +34,11 @@ class Trace:
     sl: int
     hops: tuple[Hop, ...]
     arrived: bool
-    end: str  # where it ends, and why if that is not the destination
+    end: str  # last port or switch, with the reason if it is not the destination
 
 
 def trace(fabric: Fabric, source: int, destination: int) -> list[Trace]:
-    """Return the ways from a port of an adapter to each LID of another, given by slot."""
+    """Return the paths from a port of an adapter to each LID of another, both given by slot."""
     tables, ports = fabric.tables, fabric.ports
     lid = int(tables.lid[destination])
     if not lid:
@@ -50,13 +50,13 @@ def trace(fabric: Fabric, source: int, destination: int) -> list[Trace]:
         levels = tables.path_sl[leaf, dlids].astype(np.int64)
     nothing = np.zeros(len(dlids), np.int64)
     walks = walk_all(arrays(fabric), np.column_stack((nothing + source, dlids, levels, nothing + ANY, nothing)))
-    found = []
+    traces = []
     for row, (dlid, sl) in enumerate(zip(dlids.tolist(), levels.tolist(), strict=True)):
         count, end = int(walks.hops[row]), int(walks.end[row])
         arrived = walks.reason[row] == Reason.ARRIVED and end == destination
         why = "" if arrived else f": {Reason(int(walks.reason[row])).text}"
         place = fabric.node(int(ports.node[end])) if _is_switch(fabric, end) else fabric.port(end)
-        found.append(
+        traces.append(
             Trace(
                 source=fabric.port(source).name,
                 destination=fabric.port(destination).name,
@@ -67,7 +67,7 @@ def trace(fabric: Fabric, source: int, destination: int) -> list[Trace]:
                 end=f"{place}{why}",
             )
         )
-    return found
+    return traces
 
 
 def _is_switch(fabric: Fabric, slot: int) -> bool:

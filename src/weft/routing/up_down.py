@@ -1,8 +1,10 @@
-"""Up/down: links have a direction, and a path goes up first and then only down, so that no circle can close.
+"""Up/down: links have a direction, and a path goes up first and then only down, so that no cycle can form.
 
 Schroeder et al., "Autonet: a high-speed, self-configuring local area network using point-to-point links", 1991.
-Guarantee: complete and free of deadlock on one virtual lane, in any connected fabric. Paths may be longer than the
-shortest, and links near the root are crowded where there is no tree.
+Guarantee:
+complete and free of deadlock on one virtual lane, in any connected fabric. Paths may be longer than the shortest, and
+links near
+the root are busy where there is no tree.
 """
 
 from __future__ import annotations

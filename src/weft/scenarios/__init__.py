@@ -1,11 +1,13 @@
-"""What the documents on InfiniBand claim, each as a small program with a number.
+"""Claims of documents about InfiniBand, each tested by a small program with a number.
 
     from weft.scenarios import qos
     print(qos.run(servers=3).finding)
 
 A scenario is a module with two functions: `run`, which takes the options and returns a `Finding`, and `draw`, which
-makes a picture of one. The parameters of `run` are the flags of its command: Annotated[type, help], or
-Annotated[type, help, flag] where the flag has another name; `size_bytes` is --size, which takes 16M.
+draws a
+chart of one. The parameters of `run` are the flags of its command: Annotated[type, help], or Annotated[type, help,
+flag] if
+the flag has another name; `size_bytes` is --size, which takes 16M.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from weft.plugins import Door
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Where it is; its question stands here so that a list of them imports no engine."""
+    """A scenario's module and question; the question is here so that listing them imports no engine."""
 
     module: str
     question: str
@@ -31,10 +33,10 @@ _OWN = {
     "ib-vs-ethernet": "InfiniBand or Ethernet: which claims about latency, processors, loss and all-reduce hold?",
     "gpudirect": "What does it cost when data between GPUs is copied through host memory?",
     "real-jobs": "Which jobs are ten times as fast on InfiniBand, which 1.2 times, and what do mixed fabrics cost?",
-    "real-workloads": "Five real programs, run here and predicted: who gains ten times by InfiniBand, who 1.2 times?",
+    "real-workloads": "Five real programs, run here and predicted: which gain 10x by InfiniBand, which 1.2x?",
     "mpi-allreduce": "MPI_Allreduce thousands of times a second: does latency dominate, and on which network?",
     "cable-plan": "Switches at the wrong end of the row: how many optical cables is that, and how many dollars?",
-    "sm-faults": "Every cable and every switch fails once: what does the subnet manager make of it?",
+    "sm-faults": "Every cable and every switch fails once: how does the subnet manager recover?",
     "sm-failover": "The subnet manager is killed: what goes on, what stops, and for how long?",
     "tenants": "A million packets from tenant to tenant, forged keys among them: does one get across?",
 }
@@ -42,5 +44,5 @@ SCENARIOS: Door[Scenario] = Door(
     "weft.scenarios",
     {name: Scenario(f"{__name__}.{name.replace('-', '_')}", question) for name, question in _OWN.items()},
     "a weft.scenarios.Scenario(module, question)",
-    lambda _, thing: isinstance(thing, Scenario),
+    lambda _, scenario: isinstance(scenario, Scenario),
 )

@@ -1,12 +1,13 @@
-"""Packets across tenants, very many of them, on a subnet that runs: who sends, with which key, and where each ends.
+"""Send very many packets across tenants on a running subnet: the senders, the keys, and the result of each packet.
 
-    own        with a P_Key that the sender holds: all that honest firmware lets its programs do
-    forged     with a key that the receiver holds, as of who has the sender's adapter in his hands
-    guessed    with any key
-    control    within a tenant, by its own key: these must arrive, else it proves nothing that the others do not
+    own        with a P_Key that the sender holds: all that correct firmware allows its programs
+    forged     with a key that the receiver holds, as an attacker in control of the sender's adapter could send
+    guessed    with a random key
+    control    within a tenant, with its own key: these must arrive, or the absence of others proves nothing
 
-Datagrams with a Q_Key and messages of connections, on all service levels; whole packets with their checks. What a port
-takes is counted as delivered, before any queue pair looks at it: a queue pair gets nothing that its port did not take.
+Datagrams with a Q_Key and messages of connections, on all service levels; complete packets with their checksums. A
+packet
+that a port accepts counts as delivered, before any queue pair checks it: a queue pair gets only what its port accepts.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ Slots = NDArray[np.int64]
 
 
 @dataclass(slots=True)
-class Tally:
-    """What became of packets: how many, by why they ended."""
+class DeliveryCounts:
+    """The number of packets by the reason for their end."""
 
     ends: dict[Reason, int] = field(default_factory=dict)
 
@@ -56,31 +57,34 @@ class Tally:
 
 
 class Attack:
-    """Ports of slices in a subnet, and the pairs of them that may talk or may not."""
+    """The ports of partitions in a subnet, and the pairs of them that may or may not communicate."""
 
     def __init__(self, devices: Devices, slots: Slots, manager: int, allocation: Allocation, seed: int) -> None:
-        """`manager`: the subnet manager's port, whom all may reach."""
+        """Set up the pairs. `manager` is the subnet manager's port, which all may reach."""
         self.devices, self._dice = devices, np.random.default_rng(seed)
         slots = slots[slots != manager]
         place = {int(devices.fabric.ports.guid[slot]): row for row, slot in enumerate(slots.tolist())}
         together, by_key = np.eye(len(slots), dtype=bool), np.zeros((len(slots), len(slots)), np.int64)
-        for p_key, one in allocation.slices.items():
-            full, there = (np.zeros(len(slots), bool) for _ in range(2))
-            for guid, seat in one.seats.items():
-                there[place[guid]], full[place[guid]] = True, seat.full
-            talk = there[:, None] & there & (full[:, None] | full)
+        for p_key, partition in allocation.slices.items():
+            full, member = (np.zeros(len(slots), bool) for _ in range(2))
+            for guid, seat in partition.seats.items():
+                member[place[guid]], full[place[guid]] = True, seat.full
+            talk = member[:, None] & member & (full[:, None] | full)
             together |= talk
             by_key[talk] = p_key | np.where(full, PKey.FULL_MEMBER, 0)[:, None].repeat(len(slots), 1)[talk]
         self.strangers = slots[np.argwhere(~together)]  # [pair, 0 sender | 1 receiver]
         friends = np.argwhere(together & ~np.eye(len(slots), dtype=bool))
         self.friends, self._keys_of_friends = slots[friends], by_key[tuple(friends.T)]
-        self.tallies = {kind: Tally() for kind in KINDS}
-        self.controls_lost = 0  # while nothing was broken
-        self.counted = 0  # by switches, as packets with a key that has no business there
-        self.foreign_sets = self.foreign_sets_taken = 0  # SMPs of a foreign subnet manager, and those that were obeyed
+        self.tallies = {kind: DeliveryCounts() for kind in KINDS}
+        self.controls_lost = 0  # while no fault was active
+        self.counted = 0  # by switches, as P_Key violations
+        # SMPs of a foreign subnet manager, and those that were executed
+        self.foreign_sets = self.foreign_sets_taken = 0
 
     def send(self, count: int, *, is_calm: bool) -> None:
-        """So many attempts, and a tenth as many within tenants; raw packets from each to each that may not."""
+        """Send this many attempts, and a tenth as many within tenants; raw packets between all pairs that may not
+        communicate.
+        """
         counters = self.devices.fabric.counters
         constraints = [Counter.PORT_RCV_CONSTRAINT_ERRORS, Counter.PORT_XMIT_CONSTRAINT_ERRORS]
         before = int(counters[:, constraints].sum())
@@ -94,7 +98,7 @@ class Attack:
         self.counted += int(counters[:, constraints].sum()) - before
 
     def _carry(self, kind: str, pairs: Slots, p_keys: NDArray[np.int64]) -> int:
-        """How many did not arrive."""
+        """Send packets and return how many did not arrive."""
         reason = carry_many(self.devices, pairs[:, 0], self._packets(pairs, p_keys)).reason
         self.tallies[kind].add(reason)
         return int((reason != Reason.ARRIVED).sum())
@@ -107,11 +111,11 @@ class Attack:
         keys = np.take_along_axis(
             held, np.argsort(held == 0, axis=1, kind="stable")[np.arange(len(held)), nth][:, None], 1
         )
-        # A full member's key opens more doors than a limited one's: who forges takes that.
+        # A full member's key reaches more ports than a limited one: an attacker would forge that.
         return keys[:, 0] | (PKey.FULL_MEMBER if kind == FORGED else 0)
 
     def _packets(self, pairs: Slots, p_keys: NDArray[np.int64]) -> Rows:
-        """Whole ones, half of them datagrams, half of connections."""
+        """Return complete packets, half of them datagrams, half of connections."""
         count, lid = len(pairs), self.devices.tables.lid
         rows = np.zeros((count, _BYTES), np.uint8)
         words = (_BYTES - VCRC_BYTES) // 4

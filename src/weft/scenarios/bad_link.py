@@ -1,11 +1,14 @@
-"""One bad cable: who becomes slower, and how is it found?
+"""One bad cable: which jobs become slower, and how is it found?
 
     leaf1  A A B B     leaf2  A A B B     leaf3  A A B B     leaf4  A A B B        spines above
 
-Two training jobs share all switches. In each step a job computes, then sums its gradients around a ring (reduce-scatter
-and all-gather: 2 (n - 1) rounds in which every host sends a part to the next). A host sends its part of a round when it
-has the part of the round before, so that one slow hop slows the ring. The bad cable is the one by which, with static
-routes, job A goes from leaf1 to leaf2; job B never needs it.
+Two training jobs share all switches. In each step a job computes, then sums its gradients around a ring (reduce-
+scatter and
+all-gather: 2 (n - 1) rounds in which every host sends a part to the next). A host sends its part of a round when it
+has received
+the part of the round before, so that one slow hop slows the whole ring. The bad cable is the one that job A, with
+static
+routes, uses from leaf1 to leaf2; job B never uses it.
 """
 
 from __future__ import annotations
@@ -57,42 +60,42 @@ COLUMNS = (
     "B slowdown",
 )
 ROUTING = {Paths.TABLE: "static", Paths.ADAPTIVE: "adaptive"}
-NOTICED = 1.005  # a slowdown below is none
+NOTICED = 1.005  # a smaller slowdown is not reported
 ACK_TIMEOUT_PS = 4_096_000  # times 2 to the power of the exponent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """One run: `[0]` is job A, `[1]` job B."""
+class LinkRun:
+    """The results of one run: `[0]` is job A, `[1]` job B."""
 
     routing: str
     bit_error_rate: float
     step_ms: tuple[float, float]
     sent_again: tuple[int, int]
-    errors: dict[str, int]  # port -> SymbolErrorCounter, those that are not 0
+    errors: dict[str, int]  # port -> SymbolErrorCounter, if not 0
 
 
 def run(
     *,
-    hosts: Annotated[int, "Of both jobs together: 8, 12, 16, ..."] = 16,
-    size_bytes: Annotated[int, "Bytes of gradients that a job sums in each step."] = 16 << 20,
+    hosts: Annotated[int, "Hosts of both jobs together: 8, 12, 16, ..."] = 16,
+    size_bytes: Annotated[int, "Gradients that a job sums in each step, in bytes."] = 16 << 20,
     steps: Annotated[int, "Training steps."] = 4,
     bit_error_rates: Annotated[
         tuple[float, ...],
-        "Of the bad cable, after error correction; give it several times for several runs.",
+        "Bit error rate of the bad cable after error correction; repeat it for several runs.",
         "--bit-error-rate",
     ] = RATES,
     ack_timeout_exponent: Annotated[
-        int, "Of a queue pair: 4.096 µs times 2 to this power, as `ibv_modify_qp` takes it.", "--ack-timeout"
+        int, "Timeout of a queue pair: 4.096 µs times 2 to this power, as in `ibv_modify_qp`.", "--ack-timeout"
     ] = 14,
-    seed: Annotated[int, "Of the errors."] = 1,
+    seed: Annotated[int, "Random seed for the errors."] = 1,
 ) -> Finding:
-    """Both jobs for some steps, with gradients of `size_bytes`, at each error rate and both ways of routing."""
+    """Run both jobs at each error rate, with static and with adaptive routing."""
     if hosts % HOSTS_PER_LEAF or hosts < 2 * HOSTS_PER_LEAF:
-        raise ConfigError(f"hosts {hosts} do not fill two leaves or more of {HOSTS_PER_LEAF}: give 8, 12, 16, ...")
+        raise ConfigError(f"--hosts must fill two or more leaves of {HOSTS_PER_LEAF} (8, 12, 16, ...), got {hosts}")
     if not bit_error_rates or min(bit_error_rates) <= 0:
-        raise ConfigError(f"bit error rates {list(bit_error_rates)} are not all above 0: 1e-8 is a bad cable")
-    given = {
+        raise ConfigError(f"--bit-error-rate must be above 0 (1e-8 is a bad cable), got {list(bit_error_rates)}")
+    arguments = {
         "hosts": hosts,
         "size_bytes": size_bytes,
         "steps": steps,
@@ -102,8 +105,8 @@ def run(
     }
     good = route(load(f"fat-tree:hosts={hosts},levels=2,radix={RADIX}"), RoutingOptions(adaptive=True)).fabric
     cable = find_cable(good, "leaf1", jobs(hosts)[0][HOSTS_PER_LEAF // 2])
-    found = [_measure(good, cable, paths, rate, given) for paths in ROUTING for rate in (0.0, *bit_error_rates)]
-    figures = _figures(good, cable, found, given)
+    runs = [_measure(good, cable, paths, rate, arguments) for paths in ROUTING for rate in (0.0, *bit_error_rates)]
+    figures = _figures(good, cable, runs, arguments)
     return Finding(
         scenario="bad-link",
         claim=CLAIM,
@@ -111,16 +114,16 @@ def run(
         ran=f"{good.spec}: jobs A and B of {hosts // 2} hosts each, {steps} steps with a ring all-reduce of "
         f"{size_bytes / 1e6:,.1f} MB; the cable of {cable} errs",
         columns=COLUMNS,
-        rows=tuple(_row(one, found) for one in found),
-        finding=_sentence(cable, found, figures),
+        rows=tuple(_row(one_run, runs) for one_run in runs),
+        finding=_sentence(cable, runs, figures),
         trust=TRUST,
-        options=given,
+        options=arguments,
         figures=figures,
     )
 
 
 def jobs(hosts: int) -> tuple[list[str], list[str]]:
-    """The first half of every leaf, and the second half."""
+    """Return the first half of every leaf, and the second half."""
     half = HOSTS_PER_LEAF // 2
     names = [f"h{i}" for i in range(1, hosts + 1)]
     first = [names[i] for i in range(hosts) if i % HOSTS_PER_LEAF < half]
@@ -128,17 +131,18 @@ def jobs(hosts: int) -> tuple[list[str], list[str]]:
 
 
 def find_cable(fabric: Fabric, switch: str, host: str) -> str:
-    """The port by which a switch sends to a host."""
+    """Return the port by which a switch sends to a host."""
     tables = fabric.tables
     row = tables.switch_row[fabric.find_node(switch).index]
     return f"{switch}/{tables.lft[row, tables.lid[find_host_port(fabric, host)]]}"
 
 
 def ring_steps(fabric: Fabric, rings: Sequence[Sequence[str]], size_bytes: int, steps: int) -> tuple[Traffic, Any]:
-    """The traffic of the jobs, and [message] -> its job; -1 for the empty messages at the end.
+    """Return the traffic of the jobs, and the job of each message; -1 for the empty messages at the end.
 
-    Those stand for the step that would follow: without them the loss of a ring's very last packet would wait for the
-    acknowledgement timeout, which in a job that goes on it does not.
+    Those stand for the next step: without them the loss of a ring's last packet would wait for the acknowledgement
+    timeout,
+    which does not happen in a job that continues.
     """
     rows: list[tuple[str, str, int]] = []
     after: list[list[int]] = []
@@ -155,21 +159,21 @@ def ring_steps(fabric: Fabric, rings: Sequence[Sequence[str]], size_bytes: int, 
             after += [[previous + (i - 1) % n] if at else [] for i in range(n)]
             delay_ps += [COMPUTE_PS if at % rounds == 0 and not last else 0] * n
             job += [-1 if last else number] * n
-    start_ps = np.where(np.array([not one for one in after]), COMPUTE_PS, 0)
-    made = Traffic.of(
+    start_ps = np.where(np.array([not waits_for for waits_for in after]), COMPUTE_PS, 0)
+    traffic = Traffic.of(
         fabric, rows, start_ps=start_ps, delay_ps=np.array(delay_ps), after=after, description="two jobs in rings"
     )
-    return made, np.array(job)
+    return traffic, np.array(job)
 
 
-def _measure(good: Fabric, cable: str, paths: Paths, rate: float, given: dict[str, Any]) -> Measured:
+def _measure(good: Fabric, cable: str, paths: Paths, rate: float, arguments: dict[str, Any]) -> LinkRun:
     fabric = faults.degrade(good, cable, rate)
-    traffic, job = ring_steps(fabric, jobs(given["hosts"]), given["size_bytes"], given["steps"])
-    options = Options(seed=given["seed"], paths=paths, ack_timeout_exponent=given["ack_timeout_exponent"])
+    traffic, job = ring_steps(fabric, jobs(arguments["hosts"]), arguments["size_bytes"], arguments["steps"])
+    options = Options(seed=arguments["seed"], paths=paths, ack_timeout_exponent=arguments["ack_timeout_exponent"])
     result = run_packets(fabric, traffic, options)
-    step_ms = tuple(float(result.finish_ps[job == one].max()) / 1e9 / given["steps"] for one in (0, 1))
-    again = tuple(int(result.retransmitted[job == one].sum()) for one in (0, 1))
-    return Measured(
+    step_ms = tuple(float(result.finish_ps[job == number].max()) / 1e9 / arguments["steps"] for number in (0, 1))
+    again = tuple(int(result.retransmitted[job == number].sum()) for number in (0, 1))
+    return LinkRun(
         routing=ROUTING[paths],
         bit_error_rate=rate,
         step_ms=(step_ms[0], step_ms[1]),
@@ -179,7 +183,9 @@ def _measure(good: Fabric, cable: str, paths: Paths, rate: float, given: dict[st
 
 
 def count_errors(result: Result) -> dict[str, int]:
-    """Symbol errors by port, as `perfquery` would read them after the run; ports without errors are left out."""
+    """Return the symbol errors by port, as `perfquery` would read them after the run; ports without errors are left
+    out.
+    """
     counters = result.fabric.counters
     counters[:] = 0  # the fabric may have counted an earlier run
     result.write_counters()
@@ -188,54 +194,54 @@ def count_errors(result: Result) -> dict[str, int]:
     return {result.fabric.port(slot).name: int(errors[slot]) for slot in worst_first}
 
 
-def _slowdowns(one: Measured, found: list[Measured]) -> tuple[float, float]:
-    """Against the same routing with a good cable."""
-    good = next(other for other in found if other.routing == one.routing and other.bit_error_rate == 0)
-    return one.step_ms[0] / good.step_ms[0], one.step_ms[1] / good.step_ms[1]
+def _slowdowns(run: LinkRun, runs: list[LinkRun]) -> tuple[float, float]:
+    """Return the slowdowns against the same routing with a good cable."""
+    good = next(other for other in runs if other.routing == run.routing and other.bit_error_rate == 0)
+    return run.step_ms[0] / good.step_ms[0], run.step_ms[1] / good.step_ms[1]
 
 
-def _row(one: Measured, found: list[Measured]) -> tuple[str | int | float | None, ...]:
-    slow = _slowdowns(one, found)
-    rate = f"{one.bit_error_rate:.0e}" if one.bit_error_rate else "good cable"
-    lost = sum(one.errors.values())
-    return one.routing, rate, lost, one.sent_again[0], one.step_ms[0], slow[0], one.sent_again[1], slow[1]
+def _row(run: LinkRun, runs: list[LinkRun]) -> tuple[str | int | float | None, ...]:
+    slow = _slowdowns(run, runs)
+    rate = f"{run.bit_error_rate:.0e}" if run.bit_error_rate else "good cable"
+    lost = sum(run.errors.values())
+    return run.routing, rate, lost, run.sent_again[0], run.step_ms[0], slow[0], run.sent_again[1], slow[1]
 
 
-def _figures(good: Fabric, cable: str, found: list[Measured], given: dict[str, Any]) -> dict[str, Any]:
+def _figures(good: Fabric, cable: str, runs: list[LinkRun], arguments: dict[str, Any]) -> dict[str, Any]:
     peer = good.find_port(cable).peer
     assert peer is not None
-    named = set().union(*(one.errors for one in found))
+    named = set().union(*(run.errors for run in runs))
     return {
         "cable": [cable, peer.name],
         "ports_with_errors": sorted(named),
         "found": bool(named) and named <= {cable, peer.name},
-        "ack_timeout_ms": ACK_TIMEOUT_PS * 2 ** given["ack_timeout_exponent"] / 1e9,
+        "ack_timeout_ms": ACK_TIMEOUT_PS * 2 ** arguments["ack_timeout_exponent"] / 1e9,
         "runs": [
             {
-                "routing": one.routing,
-                "bit_error_rate": one.bit_error_rate,
-                "errors": one.errors,
-                "step_ms": {"A": one.step_ms[0], "B": one.step_ms[1]},
-                "slowdown": dict(zip("AB", _slowdowns(one, found), strict=True)),
-                "sent_again": dict(zip("AB", one.sent_again, strict=True)),
+                "routing": run.routing,
+                "bit_error_rate": run.bit_error_rate,
+                "errors": run.errors,
+                "step_ms": {"A": run.step_ms[0], "B": run.step_ms[1]},
+                "slowdown": dict(zip("AB", _slowdowns(run, runs), strict=True)),
+                "sent_again": dict(zip("AB", run.sent_again, strict=True)),
             }
-            for one in found
+            for run in runs
         ],
     }
 
 
-def _sentence(cable: str, found: list[Measured], figures: dict[str, Any]) -> str:
+def _sentence(cable: str, runs: list[LinkRun], figures: dict[str, Any]) -> str:
     def slowdowns(routing: str, job: int) -> list[float]:
-        return [_slowdowns(one, found)[job] for one in found if one.routing == routing and one.bit_error_rate]
+        return [_slowdowns(run, runs)[job] for run in runs if run.routing == routing and run.bit_error_rate]
 
-    def told(routing: str, job: int) -> str:
+    def list_slowdowns(routing: str, job: int) -> str:
         return _series([f"{slow:,.3g}" for slow in slowdowns(routing, job)])
 
-    rates = [f"{one.bit_error_rate:.0e}" for one in found if one.bit_error_rate and one.routing == "static"]
+    rates = [f"{run.bit_error_rate:.0e}" for run in runs if run.bit_error_rate and run.routing == "static"]
     at = f"At {'a bit error rate' if len(rates) == 1 else 'bit error rates'} of {_series(rates)}"
     other = f"job B, which never crosses {cable}, notices nothing"
     if max(slowdowns("static", 1)) > NOTICED:
-        other = f"job B becomes {told('static', 1)} times slower too"
+        other = f"job B becomes {list_slowdowns('static', 1)} times slower too"
     named = " and ".join(figures["ports_with_errors"])
     guilty = (
         f"SymbolErrorCounter names the cable: {named} count errors, no other port does"
@@ -243,10 +249,10 @@ def _sentence(cable: str, found: list[Measured], figures: dict[str, Any]) -> str
         else f"In so short a run SymbolErrorCounter names {named or 'no port'}"
     )
     return (
-        f"{at} and with static routes, job A becomes {told('static', 0)} times slower, all of it, since a ring waits "
-        f"for its slowest hop; {other}. With adaptive routing both jobs cross the cable: A becomes "
-        f"{told('adaptive', 0)} times slower and B {told('adaptive', 1)}, as a loss then costs the acknowledgement "
-        f"timeout of {figures['ack_timeout_ms']:,.3g} ms. {guilty}."
+        f"{at} and with static routes, job A becomes {list_slowdowns('static', 0)} times slower, all of it, "
+        f"since a ring waits for its slowest hop; {other}. With adaptive routing both jobs cross the cable: A becomes "
+        f"{list_slowdowns('adaptive', 0)} times slower and B {list_slowdowns('adaptive', 1)}, as a loss then costs "
+        f"the acknowledgement timeout of {figures['ack_timeout_ms']:,.3g} ms. {guilty}."
     )
 
 
@@ -255,23 +261,23 @@ def _series(words: list[str]) -> str:
 
 
 def draw(finding: Finding, path: Path | str) -> None:
-    """The slowdown of both jobs by error rate, for each way of routing."""
-    runs = [one for one in finding.figures["runs"] if one["bit_error_rate"]]
+    """Draw the slowdown of both jobs by error rate, for each kind of routing."""
+    runs = [run for run in finding.figures["runs"] if run["bit_error_rate"]]
     title = f"One bad cable, {' - '.join(finding.figures['cable'])}, and two jobs"
     with titled_chart(path, title, finding.ran, panels=2) as panels:
-        top = 1.5 * max(one["slowdown"][job] for one in runs for job in "AB")
+        top = 1.5 * max(run["slowdown"][job] for run in runs for job in "AB")
         for axes, routing in zip(panels, ROUTING.values(), strict=True):
-            mine = [one for one in runs if one["routing"] == routing]
+            mine = [run for run in runs if run["routing"] == routing]
             places = np.arange(len(mine))
             for job, colour, shift in (("A", "#d55e00", -0.2), ("B", "#0b6fb8", 0.2)):
-                slow = [one["slowdown"][job] for one in mine]
+                slow = [run["slowdown"][job] for run in mine]
                 whose = {"A": "A, by the bad cable", "B": "B, by other cables"}[job] if routing == "static" else job
                 bars = axes.bar(places + shift, slow, width=0.38, color=colour, label=f"job {whose}")
-                axes.bar_label(bars, [f"{one:,.3g}" for one in slow], fontsize=8, padding=2)
+                axes.bar_label(bars, [f"{value:,.3g}" for value in slow], fontsize=8, padding=2)
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter("{x:g}")
             axes.set_ylim(0.8, max(top, 2))
-            axes.set_xticks(places, [f"{one['bit_error_rate']:.0e}" for one in mine])
+            axes.set_xticks(places, [f"{run['bit_error_rate']:.0e}" for run in mine])
             axes.grid(axis="x", visible=False)
             axes.axhline(1, color=FAINT, linewidth=0.9)
             axes.set_xlabel("bit error rate of the cable")

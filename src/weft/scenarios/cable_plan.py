@@ -1,11 +1,12 @@
-"""The wrong end of the row: the same fabric, its leaves in four places, and what its cables cost.
+"""Cost of cables by the position of the leaf switches: the same fabric with its leaves in four places.
 
     end       | servers | servers | servers | leaves |        every cable goes over the trays
-    top       | servers, a leaf on top | servers, ... |       lowest servers are a rack's height away
-    middle    | servers, their leaf amid them | ... |         or, of a unit of many racks, a rack of leaves amid these
-    searched  whatever `weft.plan.optimise` finds, from the best of the three
+    top       | servers, a leaf on top | servers, ... |       the lowest servers are a rack's height away
+    middle    | servers, their leaf in the middle | ... |     or, for a unit of many racks, a rack of leaves among them
+    searched  the result of `weft.plan.optimise`, starting from the best of the three
 
-Reach decides: passive copper of HDR is 2 m long, of NDR 2 or 3 m, and active copper 5 m. Light costs a multiple.
+Reach decides: passive copper of HDR is 2 m long, of NDR 2 or 3 m, and active copper 5 m. Optical cables cost a
+multiple.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ END, TOP, MIDDLE, SEARCHED = PLACES = ("end of the row", "top of racks", "amid t
 _ROOMS = {END: Room(switches="end"), TOP: Room(switches="top"), MIDDLE: Room(switches="middle")}
 HOSTS, A100, H100 = CASES = ("HDR servers", "HDR pod", "NDR pod")
 _COLOURS = {Medium.DAC: "#009e73", Medium.ACC: "#e69f00", Medium.AOC: "#d55e00", Medium.TRANSCEIVER: "#d55e00"}
-_WORDS = {
+_MEDIUM_NAMES = {
     Medium.DAC: "passive copper",
     Medium.ACC: "active copper",
     Medium.AOC: "optical",
@@ -48,14 +49,14 @@ def run(
     *,
     servers: Annotated[int, "HDR servers with one cable each, 10 to 1000."] = 100,
     units: Annotated[int, "Scalable units of the pods, 1 to 4."] = 1,
-    seed: Annotated[int, "Of the search."] = 1,
+    seed: Annotated[int, "Random seed for the search."] = 1,
 ) -> Finding:
-    """Cables of three fabrics with their leaves in four places."""
-    given = {"servers": servers, "units": units, "seed": seed}
+    """Plan the cables of three fabrics with their leaves in four places."""
+    arguments = {"servers": servers, "units": units, "seed": seed}
     if not 10 <= servers <= 1000:
-        raise ConfigError(f"servers {servers} is not from 10 to 1000: more are for `weft plan`")
+        raise ConfigError(f"--servers must be 10 to 1000, got {servers}; use `weft plan` for more")
     if not 1 <= units <= 4:
-        raise ConfigError(f"units {units} is not from 1 to 4: more are for `weft plan`")
+        raise ConfigError(f"--units must be 1 to 4, got {units}; use `weft plan` for more")
     specs = (
         f"fat-tree:hosts={servers},server=host-hdr",
         f"superpod:su={units},server=dgx-a100",
@@ -64,9 +65,17 @@ def run(
     prices = read_prices()
     figures = {case: _places(spec, prices, seed) for case, spec in zip(CASES, specs, strict=True)}
     rows = tuple(
-        (case, where, one["server_optical"], one["switch_optical"], one["copper"], one["metres"], _usd(one["usd"]))
+        (
+            case,
+            position,
+            counts["server_optical"],
+            counts["switch_optical"],
+            counts["copper"],
+            counts["metres"],
+            _usd(counts["usd"]),
+        )
         for case, places in figures.items()
-        for where, one in places.items()
+        for position, counts in places.items()
     )
     return Finding(
         scenario="cable-plan",
@@ -80,27 +89,27 @@ def run(
         "exact for the room as drawn, with trays 2.6 m above the floor and 0.3 m of slack at each end; lower trays, or "
         "cables through the sides of racks, bring more into the reach of copper. Whether thick bundles of copper fit "
         "into trays is not checked.",
-        options=given,
+        options=arguments,
         figures=figures,
     )
 
 
 def _places(spec: str, prices: Prices, seed: int) -> dict[str, dict[str, Any]]:
     fabric = load(spec)
-    plans = {where: cable(place(fabric, room)) for where, room in _ROOMS.items()}
+    plans = {position: cable(place(fabric, room)) for position, room in _ROOMS.items()}
     best = min(plans.values(), key=lambda plan: int(plan.optical.sum()))
     plans[SEARCHED] = optimise(best.racks, prices, seed=seed).after
-    return {where: _count(plan, prices) for where, plan in plans.items()}
+    return {position: _count(plan, prices) for position, plan in plans.items()}
 
 
 def _count(plan: Cabling, prices: Prices) -> dict[str, Any]:
     to_server = plan.racks.tier[plan.low_box] == 0
-    words = np.array([_WORDS[part.medium] for part in plan.parts])[plan.part]
+    words = np.array([_MEDIUM_NAMES[part.medium] for part in plan.parts])[plan.part]
     return {
         "server_optical": int(np.sum(plan.optical & to_server)),
         "switch_optical": int(np.sum(plan.optical & ~to_server)),
         "copper": int(np.sum(~plan.optical)),
-        "links": {word: int(np.sum(words == word)) for word in dict.fromkeys(_WORDS.values())},
+        "links": {word: int(np.sum(words == word)) for word in dict.fromkeys(_MEDIUM_NAMES.values())},
         "server_m": (float(plan.route_m[to_server].min()), float(plan.route_m[to_server].max())),
         "metres": float(plan.length_m.sum()),
         "usd": cost_usd(plan, prices),
@@ -113,7 +122,7 @@ def _usd(band: tuple[float, float]) -> str:
 
 
 def _less(dear: dict[str, Any], cheap: dict[str, Any]) -> str:
-    """What the cheaper plan saves, the smaller figure first."""
+    """Return the saving of the cheaper plan, the smaller figure first."""
     low, high = sorted(a - b for a, b in zip(dear["usd"], cheap["usd"], strict=True))
     return _usd((low, high))
 
@@ -143,14 +152,14 @@ def _sentence(figures: dict[str, Any], prices: Prices) -> str:
 
 
 def draw(finding: Finding, path: Path | str) -> None:
-    """Links by what they are made of, for each place of the leaves."""
+    """Draw the links by cable medium, for each position of the leaves."""
     with titled_chart(path, "The wrong end of the row", finding.ran, panels=len(CASES)) as panels:
         for axes, (case, places) in zip(panels, finding.figures.items(), strict=True):
             names = list(places)[::-1]
             left = np.zeros(len(names))
             for medium in (Medium.DAC, Medium.ACC, Medium.AOC):
-                links = np.array([places[name]["links"][_WORDS[medium]] for name in names], float)
-                axes.barh(names, links, left=left, color=_COLOURS[medium], label=_WORDS[medium], height=0.62)
+                links = np.array([places[name]["links"][_MEDIUM_NAMES[medium]] for name in names], float)
+                axes.barh(names, links, left=left, color=_COLOURS[medium], label=_MEDIUM_NAMES[medium], height=0.62)
                 left += links
             for row, name in enumerate(names):
                 low, high = (f"{usd / 1000:,.0f}" for usd in places[name]["usd"])

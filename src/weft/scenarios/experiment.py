@@ -1,4 +1,4 @@
-"""One run of a scenario: everything must arrive, or there is no finding."""
+"""Run a scenario's traffic: every message must arrive, or there is no finding."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from weft.sim.traffic import Traffic
 
 
 def run_packets(fabric: Fabric, traffic: Traffic, options: Options) -> Result:
-    """By the packet engine. A message that never arrived would make a plausible wrong figure: it is an error."""
+    """Run the packet engine. Raise SimulationBug if a message never arrived, since the figure would be wrong."""
     result = PacketEngine().run(fabric, traffic, options)
     if not result.done:
         missing = int((result.finish_ps < 0).sum())
         raise SimulationBug(
-            f"{traffic.description}: {missing:,} of {len(traffic):,} messages never arrived, and nothing said why"
+            f"{traffic.description}: {missing:,} of {len(traffic):,} messages never arrived, without an error"
         )
     return result
 
 
 def latency_us(fabric: Fabric, test: Test, options: Options, size_bytes: int) -> float:
-    """Of messages from the first server to the second, as perftest measures it."""
+    """Return the latency of messages from the first server to the second, as perftest measures it."""
     row = _perftest(fabric, Settings(test=test, options=options), size_bytes)
     assert isinstance(row, LatencyRow)
     return row.typical_us
 
 
 def bandwidth(fabric: Fabric, test: Test, options: Options, size_bytes: int, qps: int = 1) -> BandwidthRow:
-    """Of the same two, on so many connections."""
+    """Return the bandwidth between the same two, on so many connections."""
     row = _perftest(fabric, Settings(test=test, qps=qps, options=options), size_bytes)
     assert isinstance(row, BandwidthRow)
     return row

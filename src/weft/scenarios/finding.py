@@ -1,4 +1,4 @@
-"""What a scenario found: the claim, what was run, a table, and one sentence with numbers."""
+"""The result of a scenario: the claim, the run, a table, and one sentence with numbers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from weft.version import __version__
 
-COLOURS = ("#7b8794", "#d55e00", "#0b6fb8", "#009e73", "#8e44ad")  # the first is for what others are compared with
+COLOURS = ("#7b8794", "#d55e00", "#0b6fb8", "#009e73", "#8e44ad")  # the first is for the baseline
 Cell = str | int | float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The same for every scenario; `figures` has all numbers of the sentence, and the curves of the picture."""
+    """The finding of any scenario; `figures` has all numbers of the sentence, and the curves of the chart."""
 
     scenario: str
     claim: str  # in the document's words
@@ -22,12 +22,12 @@ class Finding:
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     finding: str
-    trust: str  # what the model leaves out, and how that would change the numbers
-    options: dict[str, Any]  # what `run` was given, the seed included
+    trust: str  # simplifications of the model, and their effect on the numbers
+    options: dict[str, Any]  # arguments of `run`, including the seed
     figures: dict[str, Any]
 
     def report(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the finding as printed by `--json`."""
         return {
             "weft": __version__,
             "scenario": self.scenario,

@@ -1,10 +1,9 @@
-"""GPUDirect, on and off: may the adapter read GPU memory, or is everything copied through host memory?
+"""GPUDirect on and off: the adapter reads GPU memory, or everything is copied through host memory.
 
     on       GPU memory ------------------------> adapter -> network -> adapter ------------------------> GPU memory
     off      GPU memory -> copy -> host memory -> adapter -> network -> adapter -> host memory -> copy -> GPU memory
 
-A copy costs a launch before its first byte, and goes at its own speed. Data in host memory, with no GPU at all, is what
-others are compared with.
+A copy has a launch time before its first byte, and its own rate. Data in host memory, without a GPU, is the baseline.
 """
 
 from __future__ import annotations
@@ -38,32 +37,32 @@ CLAIM = (
     "CPU and host memory, reducing latency to microseconds and freeing CPU cycles for computation."
 )
 SOURCE = "a glossary page; How InfiniBand Powers AI Training"
-SIZES = tuple(8 << power for power in range(0, 22, 3))  # of messages, 8 bytes to 16 MiB
-REDUCED = tuple(8 << power for power in range(0, 28, 3))  # of all-reduces, 8 bytes to 1 GiB
+SIZES = tuple(8 << power for power in range(0, 22, 3))  # message sizes, 8 bytes to 16 MiB
+REDUCED = tuple(8 << power for power in range(0, 28, 3))  # all-reduce sizes, 8 bytes to 1 GiB
 NAMES = {Memory.HOST: "host memory", Memory.GPUDIRECT: "GPUDirect", Memory.STAGED: "copied through host memory"}
 
 
 def run(
     *,
-    servers: Annotated[int, "How many all-reduce together."] = 2,
+    servers: Annotated[int, "Servers that all-reduce together."] = 2,
     server: Annotated[str, "Their template: dgx-a100, dgx-h100, gb200-nvl72 or my-server.yaml."] = "dgx-h100",
-    seed: Annotated[int, "Of the run."] = 1,
+    seed: Annotated[int, "Random seed of the run."] = 1,
 ) -> Finding:
-    """Messages between the first two servers, and all-reduces of all of them."""
+    """Measure messages between the first two servers, and all-reduces of all of them."""
     if servers < 2:
-        raise ConfigError(f"servers {servers} is below 2: a message needs somebody to go to")
-    given = {"servers": servers, "server": server, "seed": seed}
+        raise ConfigError(f"--servers must be 2 or more, got {servers}")
+    arguments = {"servers": servers, "server": server, "seed": seed}
     fabric = perftest.prepare(load(f"fat-tree:hosts={servers},server={server}"))
     figures = {NAMES[memory]: _measure(fabric, memory, seed) for memory in Memory}
     rows = tuple(
         (
             name,
-            one["latency_us"][SIZES[0]],
-            one["gbit_s"][SIZES[-1]],
-            one["all_reduce_us"].get(REDUCED[0]),
-            one["bus_gbyte_s"].get(REDUCED[-1]),
+            measured["latency_us"][SIZES[0]],
+            measured["gbit_s"][SIZES[-1]],
+            measured["all_reduce_us"].get(REDUCED[0]),
+            measured["bus_gbyte_s"].get(REDUCED[-1]),
         )
-        for name, one in figures.items()
+        for name, measured in figures.items()
     )
     return Finding(
         scenario="gpudirect",
@@ -78,13 +77,13 @@ def run(
         "GPUDirect's own 0.2 µs a side. A program that sends in pieces while it copies, or NCCL, whose kernels write "
         "to host memory themselves, launches nothing for a message and loses less. An adapter far from its GPU, which "
         "makes GPUDirect slow, is not modelled.",
-        options=given,
+        options=arguments,
         figures=figures,
     )
 
 
 def _measure(fabric: Fabric, memory: Memory, seed: int) -> dict[str, Any]:
-    """By size in bytes; a collective of data in host memory is none of NCCL's."""
+    """Return figures by size in bytes; NCCL has no collectives of data in host memory."""
     options = Options(seed=seed, memory=memory)
     reduced = _all_reduces(fabric, options) if memory is not Memory.HOST else {}
     return {
@@ -96,19 +95,19 @@ def _measure(fabric: Fabric, memory: Memory, seed: int) -> dict[str, Any]:
 
 
 def _all_reduces(fabric: Fabric, options: Options) -> dict[int, tuple[float, float]]:
-    """Time and bus bandwidth by size."""
+    """Return time and bus bandwidth of all-reduces by size."""
     networks = measure(place(fabric), options, patterns=(Pattern.RING, Pattern.TREE)).networks
     cluster = from_fabric(fabric)
-    found = [estimate(cluster, Collective.ALL_REDUCE, size, networks=networks) for size in REDUCED]
-    return {size: (one.time_us, one.bus_gbyte_s) for size, one in zip(REDUCED, found, strict=True)}
+    estimates = [estimate(cluster, Collective.ALL_REDUCE, size, networks=networks) for size in REDUCED]
+    return {size: (each.time_us, each.bus_gbyte_s) for size, each in zip(REDUCED, estimates, strict=True)}
 
 
 def _sentence(figures: dict[str, Any], servers: int) -> str:
     host, direct, staged = (figures[NAMES[memory]] for memory in Memory)
-    small = [one["latency_us"][SIZES[0]] for one in (host, direct, staged)]
-    large = [one["gbit_s"][SIZES[-1]] for one in (direct, staged)]
-    reduced = [one["all_reduce_us"][REDUCED[0]] for one in (direct, staged)]
-    bus = [one["bus_gbyte_s"][REDUCED[-1]] for one in (direct, staged)]
+    small = [measured["latency_us"][SIZES[0]] for measured in (host, direct, staged)]
+    large = [measured["gbit_s"][SIZES[-1]] for measured in (direct, staged)]
+    reduced = [measured["all_reduce_us"][REDUCED[0]] for measured in (direct, staged)]
+    bus = [measured["bus_gbyte_s"][REDUCED[-1]] for measured in (direct, staged)]
     copy = timings().memory[Memory.STAGED]
     return (
         f"An 8-byte message between GPUs takes {small[1]:.2f} µs with GPUDirect, {small[1] - small[0]:.2f} more than "
@@ -121,18 +120,18 @@ def _sentence(figures: dict[str, Any], servers: int) -> str:
 
 
 def draw(finding: Finding, path: Path | str) -> None:
-    """Latency and all-reduce by size."""
+    """Draw latency and all-reduce by size."""
     colours = dict(zip(NAMES.values(), ("#7b8794", "#0b6fb8", "#d55e00"), strict=True))
 
-    def curve(axes: Axes, name: str, found: dict[int, float]) -> None:
-        axes.plot(list(found), list(found.values()), color=colours[name], label=name, marker="o", markersize=3)
+    def curve(axes: Axes, name: str, values: dict[int, float]) -> None:
+        axes.plot(list(values), list(values.values()), color=colours[name], label=name, marker="o", markersize=3)
 
     with titled_chart(path, "GPUDirect on and off", finding.ran, panels=2) as panels:
         latency, reduce = panels
-        for name, one in finding.figures.items():
-            curve(latency, name, one["latency_us"])
-            if one["bus_gbyte_s"]:
-                curve(reduce, name, one["bus_gbyte_s"])
+        for name, measured in finding.figures.items():
+            curve(latency, name, measured["latency_us"])
+            if measured["bus_gbyte_s"]:
+                curve(reduce, name, measured["bus_gbyte_s"])
         for axes in panels:
             axes.set_xscale("log", base=2)
             axes.set_xticks([1 << 3, 1 << 10, 1 << 20, 1 << 30], ["8 B", "1 KiB", "1 MiB", "1 GiB"])

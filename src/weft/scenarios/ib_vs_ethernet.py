@@ -1,13 +1,13 @@
-"""InfiniBand and Ethernet, aspect by aspect: what the documents claim, and what comes out.
+"""InfiniBand and Ethernet compared by aspect: the claims of the documents, and the results.
 
     latency, bandwidth      h1 and h2 on one switch, as perftest measures
-    processors              what one core can post or copy, against what the line takes
-    routing                 16 hosts below leaves and spines, each sends to another one: who is last?
+    processors              the rate that one core can post or copy, against the line rate
+    routing                 16 hosts below leaves and spines, each sends to another: the slowest message
     loss                    15 of them send to one
     all-reduce              16 servers of 8 GPUs: their rings and trees over the network's routes, then NCCL's model;
                             with a leaf for each rail, where rings stay on one leaf, and with a leaf for two servers
 
-Ethernet is two things here, and the documents mix them: the wire with RDMA on it, RoCE, and the kernel's TCP.
+Ethernet means two things in the documents: Ethernet with RDMA (RoCE), and the kernel's TCP.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ SMALL_BYTES, LARGE_BYTES = 8, 1 << 20  # for latency, for bandwidth
 CONNECTIONS = 8
 INCAST_BYTES = 1 << 20
 PERMUTATIONS = 4
-BUCKET_BYTES = 25 << 20  # what PyTorch's DistributedDataParallel reduces at once
+BUCKET_BYTES = 25 << 20  # reduced at once by PyTorch's DistributedDataParallel
 RAILS, LEAVES = "a leaf for each rail", "a leaf for two servers"
 CABLING = {RAILS: "superpod:su=1,servers={}", LEAVES: "fat-tree:hosts={},server=dgx-h100,radix=32"}
-SIZES = tuple(8 << power for power in range(0, 28, 3))  # of all-reduces in the picture: 8 bytes to 1 GiB
+SIZES = tuple(8 << power for power in range(0, 28, 3))  # all-reduce sizes of the chart: 8 bytes to 1 GiB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """A network."""
+class NetworkCase:
+    """A network to compare."""
 
     name: str
     speed: str
@@ -73,19 +73,19 @@ class Kind:
 
 
 KINDS = (
-    Kind(name="NDR InfiniBand", speed="NDR", network=Network.INFINIBAND, paths=Paths.TABLE),
-    Kind(name="NDR, adaptive routing", speed="NDR", network=Network.INFINIBAND, paths=Paths.ADAPTIVE),
-    Kind(name="400G RoCE", speed="400GbE", network=Network.ROCE, paths=Paths.ECMP),
-    Kind(name="400G RoCE, adaptive routing", speed="400GbE", network=Network.ROCE, paths=Paths.ADAPTIVE),
-    Kind(name="100G RoCE", speed="100GbE", network=Network.ROCE, paths=Paths.ECMP),
-    Kind(name="100G TCP", speed="100GbE", network=Network.TCP, paths=Paths.ECMP),
+    NetworkCase(name="NDR InfiniBand", speed="NDR", network=Network.INFINIBAND, paths=Paths.TABLE),
+    NetworkCase(name="NDR, adaptive routing", speed="NDR", network=Network.INFINIBAND, paths=Paths.ADAPTIVE),
+    NetworkCase(name="400G RoCE", speed="400GbE", network=Network.ROCE, paths=Paths.ECMP),
+    NetworkCase(name="400G RoCE, adaptive routing", speed="400GbE", network=Network.ROCE, paths=Paths.ADAPTIVE),
+    NetworkCase(name="100G RoCE", speed="100GbE", network=Network.ROCE, paths=Paths.ECMP),
+    NetworkCase(name="100G TCP", speed="100GbE", network=Network.TCP, paths=Paths.ECMP),
 )
 IB, IB_ADAPTIVE, ROCE, ROCE_ADAPTIVE, ROCE_100, TCP = (kind.name for kind in KINDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """One network."""
+class NetworkFigures:
+    """The figures of one network."""
 
     latency_us: float
     one_gbit_s: float  # one connection
@@ -105,15 +105,17 @@ def run(
     *,
     servers: Annotated[int, "DGX H100 that all-reduce together, 2 to 16."] = 16,
     size_bytes: Annotated[int, "Bytes of each message of the permutations."] = 16 << 20,
-    seed: Annotated[int, "Of permutations, hashes and marking."] = 1,
+    seed: Annotated[int, "Random seed for permutations, hashes and marking."] = 1,
 ) -> Finding:
-    """All aspects of all networks: permutations of messages of `size_bytes`, all-reduces of so many servers."""
-    given = {"servers": servers, "size_bytes": size_bytes, "seed": seed}
+    """Measure all aspects of all networks: permutations of messages of `size_bytes`, all-reduces of so many servers."""
+    arguments = {"servers": servers, "size_bytes": size_bytes, "seed": seed}
     if not 2 <= servers <= HOSTS:
-        raise ConfigError(f"servers {servers} is not from 2 to {HOSTS}: what one leaf of each rail takes")
+        raise ConfigError(f"--servers must be 2 to {HOSTS} (the ports of a rail's leaf), got {servers}")
     if size_bytes < LARGE_BYTES:
-        raise ConfigError(f"size {size_bytes} is below {LARGE_BYTES}: such messages are over before they meet")
-    found = {kind.name: _measure(kind, given) for kind in KINDS}
+        raise ConfigError(
+            f"--size must be {LARGE_BYTES} bytes or more, got {size_bytes}: smaller messages do not overlap"
+        )
+    measured = {kind.name: _measure(kind, arguments) for kind in KINDS}
     return Finding(
         scenario="ib-vs-ethernet",
         claim=CLAIM,
@@ -121,36 +123,36 @@ def run(
         ran=f"{len(KINDS)} networks: two hosts on a switch, {HOSTS} hosts below leaves and spines, all-reduces of "
         f"{servers} DGX H100",
         columns=("claim", "document", "found", "holds"),
-        rows=tuple(_claims(found, servers)),
-        finding=_sentence(found, servers),
+        rows=tuple(_claims(measured, servers)),
+        finding=_sentence(measured, servers),
         trust="Latency and bandwidth of RDMA are fitted to published perftest runs. TCP's are those of one kernel and "
         "one connection, 12 to 83 µs elsewhere; NCCL over TCP goes a tenth faster than in the one published run. DCQCN "
-        "is one setting of many, and slow to recover in the permutation. Nobody else uses the network.",
-        options=given,
-        figures={"networks": {name: asdict(one) for name, one in found.items()}, "ranks": servers * 8},
+        "is one setting of many, and slow to recover in the permutation. The network has no other traffic.",
+        options=arguments,
+        figures={"networks": {name: asdict(figures) for name, figures in measured.items()}, "ranks": servers * 8},
     )
 
 
 # -- measuring --------------------------------------------------------------------------------------------------------
 
 
-def _measure(kind: Kind, given: dict[str, Any]) -> Measured:
-    options = kind.options(given["seed"])
+def _measure(kind: NetworkCase, arguments: dict[str, Any]) -> NetworkFigures:
+    options = kind.options(arguments["seed"])
     pair = perftest.prepare(load(f"star:hosts=2,speed={kind.speed}"))
-    one = bandwidth(pair, Test.SEND_BW, options, LARGE_BYTES)
+    single = bandwidth(pair, Test.SEND_BW, options, LARGE_BYTES)
     many = bandwidth(pair, Test.SEND_BW, options, LARGE_BYTES, qps=CONNECTIONS)
     posts_mpps = bandwidth(pair, Test.SEND_BW, options, SMALL_BYTES).message_rate_mpps
     tree = perftest.prepare(load(f"fat-tree:hosts={HOSTS},radix=8,speed={kind.speed}"))
-    slowdowns = _permutations(tree, kind, given)
+    slowdowns = _permutations(tree, kind, arguments)
     incast = patterns.incast(tree, senders=HOSTS - 1, size_bytes=INCAST_BYTES)
     result = run_packets(tree, incast, options)
     ideal_ps = incast.total_bytes * 8_000 / many.average_gbit_s
-    return Measured(
+    return NetworkFigures(
         latency_us=latency_us(pair, Test.SEND_LAT, options, SMALL_BYTES),
-        one_gbit_s=one.average_gbit_s,
+        one_gbit_s=single.average_gbit_s,
         gbit_s=many.average_gbit_s,
         # A core that copies is busy with every byte; one that posts, with every message.
-        cores=many.average_gbit_s / one.average_gbit_s
+        cores=many.average_gbit_s / single.average_gbit_s
         if kind.network is Network.TCP
         else many.message_rate_mpps / posts_mpps,
         worst_slowdown=float(slowdowns.max()),
@@ -158,25 +160,30 @@ def _measure(kind: Kind, given: dict[str, Any]) -> Measured:
         dropped=int(result.use.dropped_packets.sum()),
         incast_slowdown=result.last_arrival_ps / ideal_ps,
         all_reduce_us={
-            name: _all_reduce_us(kind, f"{spec.format(given['servers'])},speed={kind.speed}", given["seed"])
+            name: _all_reduce_us(kind, f"{spec.format(arguments['servers'])},speed={kind.speed}", arguments["seed"])
             for name, spec in CABLING.items()
         },
     )
 
 
-def _permutations(fabric: Fabric, kind: Kind, given: dict[str, Any]) -> NDArray[np.float64]:
-    """How much longer than alone each message takes, of several permutations."""
+def _permutations(fabric: Fabric, kind: NetworkCase, arguments: dict[str, Any]) -> NDArray[np.float64]:
+    """Return the slowdown of each message of several permutations against a message alone."""
     first, last = fabric.servers[0], fabric.servers[-1]
-    alone = run_packets(fabric, Traffic.of(fabric, [(first, last, given["size_bytes"])]), kind.options(given["seed"]))
-    found = []
-    for seed in range(given["seed"], given["seed"] + PERMUTATIONS):
-        traffic = patterns.permutation(fabric, size_bytes=given["size_bytes"], seed=seed)
-        found.append(run_packets(fabric, traffic, kind.options(seed)).latency_ps / int(alone.latency_ps[0]))
-    return np.concatenate(found)
+    alone = run_packets(
+        fabric, Traffic.of(fabric, [(first, last, arguments["size_bytes"])]), kind.options(arguments["seed"])
+    )
+    slowdowns = []
+    for seed in range(arguments["seed"], arguments["seed"] + PERMUTATIONS):
+        traffic = patterns.permutation(fabric, size_bytes=arguments["size_bytes"], seed=seed)
+        slowdowns.append(run_packets(fabric, traffic, kind.options(seed)).latency_ps / int(alone.latency_ps[0]))
+    return np.concatenate(slowdowns)
 
 
-def _all_reduce_us(kind: Kind, spec: str, seed: int) -> dict[int, float]:
-    """Adapters with RDMA read GPU memory. Sockets read host memory, to which NCCL's kernels write."""
+def _all_reduce_us(kind: NetworkCase, spec: str, seed: int) -> dict[int, float]:
+    """Return all-reduce times by size.
+
+    RDMA adapters read GPU memory; sockets read host memory, which NCCL's kernels write.
+    """
     ranks = place(perftest.prepare(load(spec)))
     memory = Memory.HOST if kind.network is Network.TCP else Memory.GPUDIRECT
     networks = measure(ranks, kind.options(seed, memory), patterns=(Pattern.RING, Pattern.TREE)).networks
@@ -185,12 +192,12 @@ def _all_reduce_us(kind: Kind, spec: str, seed: int) -> dict[int, float]:
     return {size: estimate(cluster, Collective.ALL_REDUCE, size, networks=networks).time_us for size in sizes}
 
 
-# -- judging ----------------------------------------------------------------------------------------------------------
+# -- verdicts ---------------------------------------------------------------------------------------------------------
 
 
-def _claims(found: dict[str, Measured], servers: int) -> Iterator[tuple[str, str, str, str]]:
-    """Claim, document, number, verdict."""
-    ib, roce, roce_100, tcp = (found[name] for name in (IB, ROCE, ROCE_100, TCP))
+def _claims(measured: dict[str, NetworkFigures], servers: int) -> Iterator[tuple[str, str, str, str]]:
+    """Yield claim, document, number and verdict."""
+    ib, roce, roce_100, tcp = (measured[name] for name in (IB, ROCE, ROCE_100, TCP))
     us = f"{ib.latency_us:.2f} µs"
     yield "InfiniBand NDR | Latency | ~1 μs", GLOSSARY, us, _verdict(0.5 <= ib.latency_us <= 2)
     yield "NDR InfiniBand | Latency | 0.5-1.0 us", NOT_MAGIC, us, _verdict(0.5 <= ib.latency_us <= 1)
@@ -213,12 +220,12 @@ def _claims(found: dict[str, Measured], servers: int) -> Iterator[tuple[str, str
         f"{roce_100.latency_us:.2f} µs",
         _verdict(roce_100.latency_us < 1),
     )
-    yield from _wire_claims(found)
-    yield from _job_claims(found, servers)
+    yield from _wire_claims(measured)
+    yield from _job_claims(measured, servers)
 
 
-def _wire_claims(found: dict[str, Measured]) -> Iterator[tuple[str, str, str, str]]:
-    ib, ib_adaptive, roce, roce_adaptive, _, tcp = (found[kind.name] for kind in KINDS)
+def _wire_claims(measured: dict[str, NetworkFigures]) -> Iterator[tuple[str, str, str, str]]:
+    ib, ib_adaptive, roce, roce_adaptive, _, tcp = (measured[kind.name] for kind in KINDS)
     rates = f"{ib.gbit_s:.0f} against {tcp.gbit_s:.0f} Gbit/s, {tcp.one_gbit_s:.0f} on one TCP connection"
     yield "Bandwidth: 400 Gbps (NDR) vs. 100 Gbps Ethernet", GLOSSARY, rates, _verdict(ib.gbit_s > 3.5 * tcp.gbit_s)
     same = f"{ib.gbit_s:.0f} and {roce.gbit_s:.0f} Gbit/s"
@@ -238,31 +245,31 @@ def _wire_claims(found: dict[str, Measured]) -> Iterator[tuple[str, str, str, st
         f"RoCE {roce.worst_slowdown:.1f}x, adaptive {roce_adaptive.worst_slowdown:.2f}x"
     )
     helps = ib_adaptive.worst_slowdown < 0.75 * ib.worst_slowdown
-    alike = roce_adaptive.worst_slowdown < 1.25 * ib_adaptive.worst_slowdown
-    verdict = "yes, and Ethernet's too" if helps and alike else _verdict(helps)
+    similar = roce_adaptive.worst_slowdown < 1.25 * ib_adaptive.worst_slowdown
+    verdict = "yes, and Ethernet's too" if helps and similar else _verdict(helps)
     yield "InfiniBand's advantages over Ethernet for AI include ... adaptive routing", WHAT_IS, last, verdict
 
 
-def _job_claims(found: dict[str, Measured], servers: int) -> Iterator[tuple[str, str, str, str]]:
-    """By the all-reduce of a bucket of gradients, on rails. A tenth is significant."""
-    ib, roce, tcp = (found[name] for name in (IB, ROCE, TCP))
+def _job_claims(measured: dict[str, NetworkFigures], servers: int) -> Iterator[tuple[str, str, str, str]]:
+    """Yield claims about the all-reduce of a bucket of gradients, on rails. A tenth counts as significant."""
+    ib, roce, tcp = (measured[name] for name in (IB, ROCE, TCP))
     best_us = ib.bucket_us(RAILS)
-    times = [one.bucket_us(RAILS) / best_us for one in (roce, tcp)]
-    crossed = [one.bucket_us(LEAVES) / best_us for one in (ib, roce)]
-    said = (
+    times = [each.bucket_us(RAILS) / best_us for each in (roce, tcp)]
+    crossed = [each.bucket_us(LEAVES) / best_us for each in (ib, roce)]
+    result = (
         f"all-reduce of 25 MiB: NDR {best_us:,.0f} µs, RoCE {times[0]:.2f}x, 100G TCP {times[1]:.1f}x; "
         f"{LEAVES}: NDR {crossed[0]:.2f}x, RoCE {crossed[1]:.2f}x"
     )
     yield (
         "significantly faster training times compared to Ethernet-connected clusters",
         WHAT_IS,
-        said,
+        result,
         _of_two(times[0] > 1.1, times[1] > 1.1),
     )
-    small = [one.all_reduce_us[RAILS][SMALL_BYTES] for one in (ib, roce, tcp)]
-    said = f"{servers} servers, all-reduce of 8 bytes: NDR {small[0]:.0f}, RoCE {small[1]:.0f}, TCP {small[2]:.0f} µs"
-    cheap = [one / small[0] < 1.1 for one in small[1:]]
-    yield "Under ~16 nodes, the latency difference often doesn't justify the cost", NOT_MAGIC, said, _of_two(*cheap)
+    small = [each.all_reduce_us[RAILS][SMALL_BYTES] for each in (ib, roce, tcp)]
+    result = f"{servers} servers, all-reduce of 8 bytes: NDR {small[0]:.0f}, RoCE {small[1]:.0f}, TCP {small[2]:.0f} µs"
+    cheap = [us / small[0] < 1.1 for us in small[1:]]
+    yield "Under ~16 nodes, the latency difference often doesn't justify the cost", NOT_MAGIC, result, _of_two(*cheap)
 
 
 def _verdict(holds: bool) -> str:
@@ -270,13 +277,13 @@ def _verdict(holds: bool) -> str:
 
 
 def _of_two(roce: bool, tcp: bool) -> str:
-    """Of Ethernet with RDMA and of Ethernet with TCP."""
+    """Return the verdict for Ethernet with RDMA and Ethernet with TCP."""
     return {(True, True): "yes", (False, True): "for TCP", (True, False): "for RoCE", (False, False): "no"}[roce, tcp]
 
 
-def _sentence(found: dict[str, Measured], servers: int) -> str:
-    ib, ib_adaptive, roce, roce_adaptive, _, tcp = (found[kind.name] for kind in KINDS)
-    bucket_us = {name: one.bucket_us(LEAVES) for name, one in found.items()}
+def _sentence(measured: dict[str, NetworkFigures], servers: int) -> str:
+    ib, ib_adaptive, roce, roce_adaptive, _, tcp = (measured[kind.name] for kind in KINDS)
+    bucket_us = {name: figures.bucket_us(LEAVES) for name, figures in measured.items()}
     return (
         f"What the documents call Ethernet's latency is the kernel's: {tcp.latency_us:.0f} µs with TCP, "
         f"{roce.latency_us:.2f} with RoCE on the same wire, {ib.latency_us:.2f} with InfiniBand, which is not below "
@@ -292,19 +299,19 @@ def _sentence(found: dict[str, Measured], servers: int) -> str:
 
 
 def draw(finding: Finding, path: Path | str) -> None:
-    """Latency, the tail of a permutation, and all-reduce by size."""
+    """Draw latency, the slowest message of a permutation, and all-reduce by size."""
     networks = finding.figures["networks"]
     colours = dict(zip(networks, ("#0b6fb8", "#56b4e9", "#d55e00", "#e69f00", "#009e73", "#7b8794"), strict=True))
 
-    def bars(axes: Axes, what: str, label: str) -> None:
-        values = [one[what] for one in networks.values()]
+    def bars(axes: Axes, figure: str, label: str) -> None:
+        values = [each[figure] for each in networks.values()]
         places = -np.arange(len(networks))
-        made = axes.barh(places, values, color=list(colours.values()), height=0.7)
-        axes.bar_label(made, [f"{value:.3g}" for value in values], fontsize=8.5, padding=3)
+        drawn = axes.barh(places, values, color=list(colours.values()), height=0.7)
+        axes.bar_label(drawn, [f"{value:.3g}" for value in values], fontsize=8.5, padding=3)
         axes.set_yticks(places, list(networks))
         axes.grid(axis="y", visible=False)
         axes.set_xscale("log")
-        axes.set_xlim(0.7 if what == "worst_slowdown" else 0.5, max(values) * 3)
+        axes.set_xlim(0.7 if figure == "worst_slowdown" else 0.5, max(values) * 3)
         axes.xaxis.set_major_formatter("{x:g}")
         axes.set_xlabel(label)
 
@@ -313,8 +320,8 @@ def draw(finding: Finding, path: Path | str) -> None:
         bars(tail, "worst_slowdown", "last of a permutation, times alone")
         tail.set_yticklabels([])
         best_us = networks[IB_ADAPTIVE]["all_reduce_us"][LEAVES]
-        for name, one in networks.items():
-            times = [time_us / best_us[size] for size, time_us in one["all_reduce_us"][LEAVES].items()]
+        for name, each in networks.items():
+            times = [time_us / best_us[size] for size, time_us in each["all_reduce_us"][LEAVES].items()]
             reduce.plot(list(best_us), times, color=colours[name], linewidth=1.6, marker="o", markersize=2.5)
         reduce.set_xscale("log", base=2)
         reduce.set_xticks([1 << 3, 1 << 10, 1 << 20, 1 << 30], ["8 B", "1 KiB", "1 MiB", "1 GiB"])

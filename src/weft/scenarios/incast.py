@@ -1,12 +1,15 @@
-"""Incast: many send to one, and a victim that sends to somebody else.
+"""Incast: many hosts send to one, and a victim flow goes to another host.
 
     leaf1   far senders, victim's sender  --- trunk ---  leaf2   near senders, victim's receiver, hot receiver
                                          (by a spine)
 
-The victim has its own ports at both ends and shares only the trunk, which the senders do not need all of. Where the
-network loses nothing, the hot receiver's port pushes back: the input buffer at the end of the trunk fills with packets
-for the hot receiver, and the victim's packets must wait for room in it. Congestion control should keep that buffer
-empty; a network that drops has no such thing.
+The victim has its own ports at both ends and shares only the trunk, which the senders do not fill. On a lossless
+network the
+port of the hot receiver causes backpressure: the input buffer at the end of the trunk fills with packets for the hot
+receiver,
+and the victim's packets wait for space in it. Congestion control should keep that buffer empty; a network that drops
+packets
+has no backpressure.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ CLAIM = (
     "hardware-based congestion management. [For RoCE] you need lossless Ethernet configuration (PFC/ECN)."
 )
 SOURCE = "a glossary page; What is InfiniBand?; InfiniBand Is Not Magic. Here's What It Actually Does."
-PIECE_BYTES = 64 * 1024  # of the victim: small enough to see how it gets on
+PIECE_BYTES = 64 * 1024  # pieces of the victim: small enough to show its progress
 ALONE_PIECES = 512
 COLUMNS = (
     "network",
@@ -52,7 +55,7 @@ INFINIBAND, ETHERNET = "NDR", "400GbE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class IncastNetwork:
     """A network, on the same cabling as the others."""
 
     name: str
@@ -62,22 +65,22 @@ class Kind:
 
 
 KINDS = (
-    Kind(name="InfiniBand, credits", speed=INFINIBAND, network=Network.INFINIBAND),
-    Kind(
+    IncastNetwork(name="InfiniBand, credits", speed=INFINIBAND, network=Network.INFINIBAND),
+    IncastNetwork(
         name="InfiniBand, congestion control",
         speed=INFINIBAND,
         network=Network.INFINIBAND,
         control=CongestionControl.IB,
     ),
-    Kind(name="RoCE, PFC", speed=ETHERNET, network=Network.ROCE),
-    Kind(name="RoCE, PFC and DCQCN", speed=ETHERNET, network=Network.ROCE, control=CongestionControl.DCQCN),
-    Kind(name="TCP", speed=ETHERNET, network=Network.TCP),
+    IncastNetwork(name="RoCE, PFC", speed=ETHERNET, network=Network.ROCE),
+    IncastNetwork(name="RoCE, PFC and DCQCN", speed=ETHERNET, network=Network.ROCE, control=CongestionControl.DCQCN),
+    IncastNetwork(name="TCP", speed=ETHERNET, network=Network.TCP),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cast:
-    """Who plays what."""
+class Roles:
+    """The role of each host."""
 
     far: tuple[str, ...]
     near: tuple[str, ...]
@@ -91,18 +94,18 @@ class Cast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """One network."""
+class IncastFigures:
+    """The figures of one network."""
 
     incast_ms: float
-    alone_gbit_s: float  # the victim with nobody else
+    alone_gbit_s: float  # the victim without other traffic
     victim_gbit_s: float  # while all senders send
-    all_send_ms: float  # how long that is
+    all_send_ms: float  # duration of that phase
     pauses: int
     marked: int
     dropped: int
     sent_again: int
-    victim_ms: list[float]  # when each of its pieces had arrived
+    victim_ms: list[float]  # arrival time of each piece
     queue_ms: list[float]
     queue_bytes: list[int]  # at the hot receiver's port
 
@@ -113,47 +116,47 @@ class Measured:
 
 def run(
     *,
-    senders: Annotated[int, "How many send to one receiver; half of them from another leaf."] = 8,
-    size_bytes: Annotated[int, "Bytes that each sends: 16M."] = 16 << 20,
-    buffer_bytes: Annotated[int, "Bytes of the input buffer of each port, on Ethernet; 0 for the usual ones."] = 0,
-    seed: Annotated[int, "Of the marking by chance."] = 1,
+    senders: Annotated[int, "Hosts that send to one receiver; half of them from another leaf."] = 8,
+    size_bytes: Annotated[int, "Bytes that each host sends: 16M."] = 16 << 20,
+    buffer_bytes: Annotated[int, "Input buffer of each port in bytes, on Ethernet; 0 for the default."] = 0,
+    seed: Annotated[int, "Random seed for the marking."] = 1,
 ) -> Finding:
-    """Every sender sends `size_bytes` to the hot receiver, on each network in turn."""
+    """Run the incast of `size_bytes` from each sender to the hot receiver, on each network in turn."""
     if not 2 <= senders <= 64:
-        raise ConfigError(f"senders {senders} is not from 2 to 64: half of them sit on each of two leaves")
+        raise ConfigError(f"--senders must be 2 to 64, got {senders}")
     if size_bytes < PIECE_BYTES:
-        raise ConfigError(f"size {size_bytes} is below {PIECE_BYTES}: it would be over before anybody pushes back")
-    cast = cast_for(senders)
-    given = {"senders": senders, "size_bytes": size_bytes, "buffer_bytes": buffer_bytes, "seed": seed}
-    found = {kind.name: _measure(kind, cast, given) for kind in KINDS}
+        raise ConfigError(f"--size must be {PIECE_BYTES} bytes or more, got {size_bytes}: less causes no backpressure")
+    roles = assign_roles(senders)
+    arguments = {"senders": senders, "size_bytes": size_bytes, "buffer_bytes": buffer_bytes, "seed": seed}
+    measured = {kind.name: _measure(kind, roles, arguments) for kind in KINDS}
     return Finding(
         scenario="incast",
         claim=CLAIM,
         source=SOURCE,
-        ran=f"{cast.spec}: {senders} hosts send {size_bytes / 1e6:,.1f} MB each to {cast.hot}, {len(cast.far)} of them "
-        f"over the trunk; the victim sends from {cast.victim[0]} to {cast.victim[1]}",
+        ran=f"{roles.spec}: {senders} hosts send {size_bytes / 1e6:,.1f} MB each to {roles.hot}, "
+        f"{len(roles.far)} of them over the trunk; the victim sends from {roles.victim[0]} to {roles.victim[1]}",
         columns=COLUMNS,
-        rows=tuple(_row(name, one) for name, one in found.items()),
-        finding=_sentence(cast, found),
+        rows=tuple(_row(name, figures) for name, figures in measured.items()),
+        finding=_sentence(roles, measured),
         trust="Without congestion control the victim's share follows from who holds how much of which buffer, and that "
         "holds for real switches. Congestion control is one setting of many: real fabrics tune thresholds and rate "
         "steps, and the result moves with them. TCP is limited by the kernels of the hosts here, not by the network.",
-        options=given,
-        figures=_figures(cast, found),
+        options=arguments,
+        figures=_figures(roles, measured),
     )
 
 
-def _row(name: str, one: Measured) -> tuple[str | int | float, ...]:
-    rates = one.incast_ms, one.alone_gbit_s, one.victim_gbit_s, one.slowdown
-    return name, *rates, one.pauses, one.marked, one.dropped, one.sent_again
+def _row(name: str, figures: IncastFigures) -> tuple[str | int | float, ...]:
+    rates = figures.incast_ms, figures.alone_gbit_s, figures.victim_gbit_s, figures.slowdown
+    return name, *rates, figures.pauses, figures.marked, figures.dropped, figures.sent_again
 
 
-def cast_for(senders: int) -> Cast:
-    """Two leaves with one uplink each, so that there is one way for every network; leaves fill up in order."""
+def assign_roles(senders: int) -> Roles:
+    """Assign roles on two leaves with one uplink each, so that every network has one path; leaves fill up in order."""
     n_far = senders // 2
     n_near = senders - n_far
     down = max(n_far + 1, n_near + 2)
-    return Cast(
+    return Roles(
         far=tuple(f"h{i}" for i in range(1, n_far + 1)),
         near=tuple(f"h{down + i}" for i in range(1, n_near + 1)),
         hot=f"h{2 * down}",
@@ -162,19 +165,19 @@ def cast_for(senders: int) -> Cast:
     )
 
 
-def _measure(kind: Kind, cast: Cast, given: dict[str, Any]) -> Measured:
-    fabric = route(load(f"{cast.spec},speed={kind.speed}"), RoutingOptions(adaptive=True)).fabric
-    n = len(cast.senders)
-    pieces = n * given["size_bytes"] // PIECE_BYTES
-    incast = [(sender, cast.hot, given["size_bytes"]) for sender in cast.senders]
-    piece = (*cast.victim, PIECE_BYTES)
-    hot = _switch_port(fabric, cast.hot)
-    alone = _run(fabric, [piece] * ALONE_PIECES, kind, given)
-    result = _run(fabric, [*incast, *[piece] * pieces], kind, given, watch=(hot,))
+def _measure(kind: IncastNetwork, roles: Roles, arguments: dict[str, Any]) -> IncastFigures:
+    fabric = route(load(f"{roles.spec},speed={kind.speed}"), RoutingOptions(adaptive=True)).fabric
+    n = len(roles.senders)
+    pieces = n * arguments["size_bytes"] // PIECE_BYTES
+    incast = [(sender, roles.hot, arguments["size_bytes"]) for sender in roles.senders]
+    piece = (*roles.victim, PIECE_BYTES)
+    hot = _switch_port(fabric, roles.hot)
+    alone = _run(fabric, [piece] * ALONE_PIECES, kind, arguments)
+    result = _run(fabric, [*incast, *[piece] * pieces], kind, arguments, watch=(hot,))
     senders_ps, victim_ps = result.finish_ps[:n], result.finish_ps[n:]
     until_ps = int(senders_ps.min())
     use = result.use
-    return Measured(
+    return IncastFigures(
         incast_ms=float(senders_ps.max()) / 1e9,
         alone_gbit_s=_rate_gbit_s(alone.finish_ps, alone.last_arrival_ps),
         victim_gbit_s=_rate_gbit_s(victim_ps, min(until_ps, int(victim_ps.max()))),
@@ -190,13 +193,17 @@ def _measure(kind: Kind, cast: Cast, given: dict[str, Any]) -> Measured:
 
 
 def _run(
-    fabric: Fabric, rows: list[tuple[str, str, int]], kind: Kind, given: dict[str, Any], watch: tuple[str, ...] = ()
+    fabric: Fabric,
+    rows: list[tuple[str, str, int]],
+    kind: IncastNetwork,
+    arguments: dict[str, Any],
+    watch: tuple[str, ...] = (),
 ) -> Result:
     options = Options(
-        seed=given["seed"],
+        seed=arguments["seed"],
         network=kind.network,
         congestion_control=kind.control,
-        buffer_bytes=given["buffer_bytes"],
+        buffer_bytes=arguments["buffer_bytes"],
         watch=watch,
         watch_every_ps=10_000_000,
     )
@@ -204,7 +211,7 @@ def _run(
 
 
 def _switch_port(fabric: Fabric, host: str) -> str:
-    """The switch's end of a host's cable."""
+    """Return the switch port of a host's cable."""
     return fabric.port(int(fabric.ports.peer[find_host_port(fabric, host)])).name
 
 
@@ -212,22 +219,22 @@ def _rate_gbit_s(finish_ps: NDArray[np.int64], until_ps: int) -> float:
     return int((finish_ps <= until_ps).sum()) * PIECE_BYTES * 8_000 / until_ps
 
 
-def _figures(cast: Cast, found: dict[str, Measured]) -> dict[str, Any]:
+def _figures(roles: Roles, measured: dict[str, IncastFigures]) -> dict[str, Any]:
     points = np.linspace(0, 1, 61)
     figures: dict[str, Any] = {
-        # Inputs of leaf2 share the hot port evenly: the trunk is one of them. The victim gets as much of the trunk as
-        # each far sender does.
-        "expected_slowdown_without_control": (len(cast.near) + 1) * len(cast.far),
-        "slowdown": {name: one.slowdown for name, one in found.items()},
-        "alone_gbit_s": {name: one.alone_gbit_s for name, one in found.items()},
-        "victim_gbit_s": {name: one.victim_gbit_s for name, one in found.items()},
-        "incast_ms": {name: one.incast_ms for name, one in found.items()},
+        # The inputs of leaf2 share the hot port evenly, and the trunk is one of them. The victim gets the same share
+        # of the trunk as each far sender.
+        "expected_slowdown_without_control": (len(roles.near) + 1) * len(roles.far),
+        "slowdown": {name: each.slowdown for name, each in measured.items()},
+        "alone_gbit_s": {name: each.alone_gbit_s for name, each in measured.items()},
+        "victim_gbit_s": {name: each.victim_gbit_s for name, each in measured.items()},
+        "incast_ms": {name: each.incast_ms for name, each in measured.items()},
         "curves": {},
     }
-    for name, one in found.items():
-        time_ms = points * one.all_send_ms
-        arrived = np.searchsorted(one.victim_ms, time_ms, side="right")
-        queue = np.interp(time_ms, one.queue_ms, one.queue_bytes) if one.queue_ms else np.zeros(len(time_ms))
+    for name, each in measured.items():
+        time_ms = points * each.all_send_ms
+        arrived = np.searchsorted(each.victim_ms, time_ms, side="right")
+        queue = np.interp(time_ms, each.queue_ms, each.queue_bytes) if each.queue_ms else np.zeros(len(time_ms))
         figures["curves"][name] = {
             "time_ms": time_ms.tolist(),
             "victim_mb": (arrived * PIECE_BYTES / 1e6).tolist(),
@@ -236,14 +243,14 @@ def _figures(cast: Cast, found: dict[str, Measured]) -> dict[str, Any]:
     return figures
 
 
-def _sentence(cast: Cast, found: dict[str, Measured]) -> str:
-    plain, control, pfc, dcqcn, tcp = (found[kind.name] for kind in KINDS)
+def _sentence(roles: Roles, measured: dict[str, IncastFigures]) -> str:
+    plain, control, pfc, dcqcn, tcp = (measured[kind.name] for kind in KINDS)
 
-    def gets(one: Measured) -> str:
-        return f"{one.victim_gbit_s:.0f} of {one.alone_gbit_s:.0f} Gbit/s ({one.slowdown:.1f} times slower)"
+    def gets(figures: IncastFigures) -> str:
+        return f"{figures.victim_gbit_s:.0f} of {figures.alone_gbit_s:.0f} Gbit/s ({figures.slowdown:.1f} times slower)"
 
     return (
-        f"While all {len(cast.senders)} send, the victim gets {gets(plain)} with InfiniBand's credits alone and "
+        f"While all {len(roles.senders)} send, the victim gets {gets(plain)} with InfiniBand's credits alone and "
         f"{gets(pfc)} with PFC alone: a lossless network without congestion control makes bystanders wait, InfiniBand "
         f"as much as Ethernet. With congestion control it gets {gets(control)} on InfiniBand and {gets(dcqcn)} with "
         f"DCQCN. The incast itself takes {plain.incast_ms:.2f} ms with credits and {control.incast_ms:.2f} with their "
@@ -253,7 +260,7 @@ def _sentence(cast: Cast, found: dict[str, Measured]) -> str:
 
 
 def draw(finding: Finding, path: Path | str) -> None:
-    """The victim's rate, and the queue at the receiver over time."""
+    """Draw the victim's rate, and the queue at the receiver over time."""
     figures = finding.figures
     curves = figures["curves"]
     colours = ("#d55e00", "#e69f00", "#0b6fb8", "#009e73", "#7b8794")

@@ -1,9 +1,9 @@
-"""A subnet in this process that weft's subnet manager runs, and that can be broken and mended.
+"""A subnet in this process, run by weft's subnet manager, whose parts can fail and be repaired.
 
     net = ManagedSubnet(weft.load("fat-tree:hosts=16,radix=8"))
     faults.pull_cable(net.devices, slot)
-    net.settle()                        traps, a sweep, new routes; what it did
-    net.connected()                     what hangs together with it, with the tables that are in the devices
+    net.settle()                        handles traps, sweeps and routes again; returns the work done
+    net.connected()                     the part connected with the manager, with the tables in the devices
 
 Time is the subnet's own clock: waiting costs nothing.
 """
@@ -32,13 +32,13 @@ from weft.wire.bulk import column
 from weft.wire.port_info import PortInfo
 from weft.wire.sa import PathRecord
 
-_PATIENCE_S = 60.0  # of the subnet's clock: a trap that nobody answers is sent again every second or so
-_QUIET_S = 5.0  # so long after a sweep no other must follow
+_TIMEOUT_S = 60.0  # by the subnet's clock; an unanswered trap is repeated about every second
+_QUIET_S = 5.0  # no other sweep may follow a sweep for this long
 
 
 @dataclass(slots=True, kw_only=True)
 class Work:
-    """What the subnet manager did until it was quiet."""
+    """The work of the subnet manager until it was idle."""
 
     sweeps: int = 0
     entries: int = 0
@@ -55,12 +55,12 @@ class ManagedSubnet:
         self.fabric, self.options, self.clock = fabric, options, ManualClock()
         self.subnet = Subnet(fabric, clock=self.clock)
         self.devices = self.subnet.devices
-        self.moves = 0  # of the subnet manager, from host to host
+        self.moves = 0  # number of moves of the subnet manager between hosts
         self.hosts, _ = ports_with_lids(fabric)
         if not len(self.hosts):
-            raise ConfigError(f"{fabric.spec} has no host: the subnet manager has nowhere to run")
+            raise ConfigError(f"{fabric.spec} has no host for the subnet manager")
         self._start(int(self.hosts[0]))
-        self.lids = fabric.tables.lid.copy()  # [port] -> those that the first sweep gave
+        self.lids = fabric.tables.lid.copy()  # [port] -> LID of the first sweep
 
     def _start(self, slot: int) -> None:
         self.carrier = LocalCarrier(self.subnet, slot, sleep=self.clock.sleep)
@@ -70,13 +70,13 @@ class ManagedSubnet:
         self.settle()
 
     def stay_clear_of(self, node: int) -> None:
-        """Move the subnet manager to another host if it is at the leaf that is to fail: with it, it would be alone."""
+        """Move the subnet manager to another host if its leaf is about to fail, which would isolate it."""
         ports = self.fabric.ports
         if ports.node[ports.peer[self.carrier.slot]] != node:
             return
         away = self.hosts[ports.node[ports.peer[self.hosts]] != node]
         if not len(away):
-            raise ConfigError(f"{self.fabric.spec} has hosts at one switch only: nothing is left when it fails")
+            raise ConfigError(f"{self.fabric.spec} has hosts at one switch only; give a fabric with several leaves")
         self.manager.close()
         self.carrier.close()
         self.moves += 1
@@ -84,12 +84,12 @@ class ManagedSubnet:
 
     @property
     def engine(self) -> str:
-        """That made the tables of the last sweep."""
+        """The engine that made the tables of the last sweep."""
         return self.manager.report.engine if self.manager.report is not None else ""
 
     def settle(self) -> Work:
-        """Let it work until a sweep is done, and no other follows."""
-        work, manager, until_s = Work(), self.manager, self.clock() + _PATIENCE_S
+        """Run the manager until a sweep is done and no other follows."""
+        work, manager, until_s = Work(), self.manager, self.clock() + _TIMEOUT_S
         while self.clock() < until_s:
             sweeps = manager.sweeps
             manager.step()
@@ -103,29 +103,31 @@ class ManagedSubnet:
                 work.mads += manager.mads
                 until_s = self.clock() + _QUIET_S
         if not work.sweeps:
-            raise SimulationBug(f"no sweep came to its end within {_PATIENCE_S:g} s:\n" + "\n".join(self.log.recent))
+            raise SimulationBug(f"no sweep finished within {_TIMEOUT_S:g} s:\n" + "\n".join(self.log.recent))
         return work
 
     def connected(self) -> tuple[Fabric, NDArray[np.bool_]]:
-        """What hangs together with the subnet manager, with the tables in the devices; and which nodes that is."""
+        """Return the part connected with the subnet manager, with the tables in the devices, and which nodes it
+        contains.
+        """
         now = faults.fabric_now(self.devices)
         own = self.devices.node_of[self.carrier.slot]
-        kept = np.zeros(len(now.nodes), bool)
-        kept[next(part for part in islands(now) if own in part)] = True
-        left = now.subset(keep_nodes=kept)
-        self._ask_service_levels(left)
-        return left, kept
+        connected = np.zeros(len(now.nodes), bool)
+        connected[next(part for part in islands(now) if own in part)] = True
+        left = now.subset(keep_nodes=connected)
+        self._query_service_levels(left)
+        return left, connected
 
-    def _ask_service_levels(self, left: Fabric) -> None:
-        """Those of paths, which no device has: as the subnet administrator tells whoever asks."""
+    def _query_service_levels(self, left: Fabric) -> None:
+        """Set the service levels of paths, which no device holds, as answered by the subnet administrator."""
         tables, ports = left.tables, left.ports
         hosts, switches = ports_with_lids(left)
         leaf = np.where(np.isin(np.arange(len(ports)), switches), ports.node, ports.node[ports.peer])
         info = self.devices.info(self.carrier.slot)
-        here, prefix = Address(PortInfo.lid.get(info)), PortInfo.gid_prefix.get(info) << 64
+        address, prefix = Address(PortInfo.lid.get(info)), PortInfo.gid_prefix.get(info) << 64
         tables.path_sl = np.zeros_like(tables.lft)
         for slot in (*hosts.tolist(), *switches.tolist()):
             guid = int(ports.guid[slot] or left.nodes.guid[ports.node[slot]])
-            answer = self.manager.administrator.answer(path_request(prefix | guid), here)
+            answer = self.manager.administrator.answer(path_request(prefix | guid), address)
             rows = path_rows(answer or b"")
             tables.path_sl[tables.switch_row[leaf[slot]], column(rows, PathRecord.dlid)] = column(rows, PathRecord.sl)

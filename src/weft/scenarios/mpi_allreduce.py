@@ -1,9 +1,9 @@
-"""MPI_Allreduce thousands of times a second: whose time is it, and on which network?
+"""MPI_Allreduce thousands of times a second: which share of the time is it, on each network?
 
-    step = compute + all-reduce          a job that would call 5,000 times a second, were calls free, computes 200 µs
+    step = compute + all-reduce          a job with 5,000 calls per second, if calls were free, computes for 200 µs
 
-A solver or a simulation of molecules reduces a few bytes in every step, and waits for them. The all-reduce is what
-`weft osu` says, by the library's own rules, on the same servers with one network after the other.
+A solver or a molecular simulation reduces a few bytes in every step, and waits for them. The all-reduce time is that of
+`weft osu`, by the library's own rules, on the same servers with one network after the other.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ CLAIM = (
     "runtime. InfiniBand is the only option."
 )
 SOURCE = "InfiniBand Is Not Magic. Here's What It Actually Does."
-RATES = (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)  # calls a second of the picture
-DOMINATES = 0.5  # of the runtime
-SIGNIFICANT = 0.1  # of the time of a job
+RATES = (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)  # calls per second in the chart
+DOMINATES = 0.5  # share of the runtime
+SIGNIFICANT = 0.1  # share of the time of a job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """A network."""
+class MpiNetwork:
+    """A network to compare."""
 
     name: str
     speed: str
@@ -43,11 +43,11 @@ class Kind:
 
 
 KINDS = (
-    Kind(name="NDR InfiniBand, SHARP", speed="NDR", network=Network.INFINIBAND, sharp=True),
-    Kind(name="NDR InfiniBand", speed="NDR", network=Network.INFINIBAND),
-    Kind(name="400G RoCE", speed="400GbE", network=Network.ROCE),
-    Kind(name="100G RoCE", speed="100GbE", network=Network.ROCE),
-    Kind(name="100G TCP", speed="100GbE", network=Network.TCP),
+    MpiNetwork(name="NDR InfiniBand, SHARP", speed="NDR", network=Network.INFINIBAND, sharp=True),
+    MpiNetwork(name="NDR InfiniBand", speed="NDR", network=Network.INFINIBAND),
+    MpiNetwork(name="400G RoCE", speed="400GbE", network=Network.ROCE),
+    MpiNetwork(name="100G RoCE", speed="100GbE", network=Network.ROCE),
+    MpiNetwork(name="100G TCP", speed="100GbE", network=Network.TCP),
 )
 SHARP, IB, ROCE, _, TCP = (kind.name for kind in KINDS)
 
@@ -55,22 +55,22 @@ SHARP, IB, ROCE, _, TCP = (kind.name for kind in KINDS)
 def run(
     *,
     nodes: Annotated[int, "Servers: dozens."] = 48,
-    ppn: Annotated[int, "Processes on each."] = 32,
-    calls: Annotated[int, "All-reduces a second, were they free."] = 5_000,
-    size_bytes: Annotated[int, "Of each all-reduce."] = 8,
+    ppn: Annotated[int, "Processes per server."] = 32,
+    calls: Annotated[int, "All-reduces per second, if they took no time."] = 5_000,
+    size_bytes: Annotated[int, "Size of each all-reduce in bytes."] = 8,
     mpi: Annotated[str, "The library whose rules choose the algorithm: openmpi or mvapich2."] = "openmpi",
-    seed: Annotated[int, "Of hashes."] = 1,
+    seed: Annotated[int, "Random seed for ECMP hashing."] = 1,
 ) -> Finding:
-    """The same job on every network, and on fewer servers."""
-    given = {"nodes": nodes, "ppn": ppn, "calls": calls, "size_bytes": size_bytes, "mpi": mpi, "seed": seed}
+    """Run the same job on every network, and on fewer servers."""
+    arguments = {"nodes": nodes, "ppn": ppn, "calls": calls, "size_bytes": size_bytes, "mpi": mpi, "seed": seed}
     if nodes < 2:
-        raise ConfigError(f"nodes {nodes} is below 2: an all-reduce over a network needs two")
+        raise ConfigError(f"--nodes must be 2 or more, got {nodes}")
     if calls < 1:
-        raise ConfigError(f"calls {calls} is below 1: give all-reduces a second")
+        raise ConfigError(f"--calls must be 1 or more, got {calls}")
     sweep = sorted({max(nodes // 12, 2), max(nodes // 3, 2), nodes})
-    measured = {kind.name: {count: _all_reduce(kind, count, given) for count in sweep} for kind in KINDS}
-    found = {name: {count: row.value for count, row in by_nodes.items()} for name, by_nodes in measured.items()}
-    took_us = {name: by_nodes[nodes] for name, by_nodes in found.items()}
+    measured = {kind.name: {count: _all_reduce(kind, count, arguments) for count in sweep} for kind in KINDS}
+    times_us = {name: {count: row.value for count, row in by_nodes.items()} for name, by_nodes in measured.items()}
+    took_us = {name: by_nodes[nodes] for name, by_nodes in times_us.items()}
     last = {name: by_nodes[nodes] for name, by_nodes in measured.items()}
     return Finding(
         scenario="mpi-allreduce",
@@ -83,36 +83,36 @@ def run(
             "all-reduce µs",
             "band µs",
             "calls/s at most",
-            "of the runtime at 1,000/s",
+            "share of runtime at 1,000/s",
             f"at {calls:,}/s",
             "job, times InfiniBand's",
         ),
         rows=tuple(_row(name, row, took_us[IB], calls) for name, row in last.items()),
-        finding=_sentence(took_us, given),
+        finding=_sentence(took_us, arguments),
         trust="An all-reduce of few bytes is the latency of messages and the library's algorithm, on a fabric without "
         f"noise: by published runs of the kind it takes {_factors(last[IB])} times as long over RDMA, "
         f"{_factors(last[TCP])} over TCP; most of them have fewer ranks, and the upper end grows with the ranks. Two "
         "large ones on virtual machines took up to 37 times as long. TCP's latency is that of one cloud, 36 µs; a bare "
-        "machine has 12 to 24. Nobody else uses the network, and all ranks come to the call at the same time: where "
+        "machine has 12 to 24. The network has no other traffic, and all ranks start the call at the same time: where "
         "they do not, the wait is the job's own.",
-        options=given,
+        options=arguments,
         figures={
-            "all_reduce_us": found,
+            "all_reduce_us": times_us,
             "share": {name: {rate: _share(us, rate) for rate in RATES} for name, us in took_us.items()},
             "dominates_from_calls_s": {name: 1e6 / us for name, us in took_us.items()},
         },
     )
 
 
-def _all_reduce(kind: Kind, nodes: int, given: dict[str, Any]) -> Row:
+def _all_reduce(kind: MpiNetwork, nodes: int, arguments: dict[str, Any]) -> Row:
     ranks = place(prepare(load(f"fat-tree:hosts={nodes},speed={kind.speed}")))
-    options = Options(seed=given["seed"], network=kind.network)
-    return run_test(ranks, _settings(given, sharp=kind.sharp, options=options)).rows[0]
+    options = Options(seed=arguments["seed"], network=kind.network)
+    return run_test(ranks, _settings(arguments, sharp=kind.sharp, options=options)).rows[0]
 
 
-def _settings(given: dict[str, Any], **more: Any) -> Settings:
-    size = given["size_bytes"]
-    chosen = {"mpi": given["mpi"], "ppn": given["ppn"], "min_bytes": size, "max_bytes": size}
+def _settings(arguments: dict[str, Any], **more: Any) -> Settings:
+    size = arguments["size_bytes"]
+    chosen = {"mpi": arguments["mpi"], "ppn": arguments["ppn"], "min_bytes": size, "max_bytes": size}
     return Settings(test=Test.ALLREDUCE, together=True, **chosen, **more)
 
 
@@ -121,7 +121,7 @@ def _factors(row: Row) -> str:
 
 
 def _share(us: float, calls: int) -> float:
-    """Of the runtime of a job that would call so often, were calls free."""
+    """Return the share of the runtime of a job with this many calls per second, if calls were free."""
     return us / (1e6 / calls + us)
 
 
@@ -132,8 +132,8 @@ def _row(name: str, row: Row, ib_us: float, calls: int) -> tuple[str | float, ..
     return name, us, published, float(round(1e6 / us)), *at, (compute_us + us) / (compute_us + ib_us)
 
 
-def _sentence(took_us: dict[str, float], given: dict[str, Any]) -> str:
-    names, calls = (IB, ROCE, TCP), given["calls"]
+def _sentence(took_us: dict[str, float], arguments: dict[str, Any]) -> str:
+    names, calls = (IB, ROCE, TCP), arguments["calls"]
     ib, roce, tcp = (took_us[name] for name in names)
     compute_us = 1e6 / calls
     slower = {name: (compute_us + us) / (compute_us + ib) - 1 for name, us in took_us.items()}
@@ -145,7 +145,8 @@ def _sentence(took_us: dict[str, float], given: dict[str, Any]) -> str:
         else "InfiniBand is ahead"
     )
     return (
-        f"{given['nodes'] * given['ppn']:,} ranks on {given['nodes']} servers reduce {given['size_bytes']} bytes in "
+        f"{arguments['nodes'] * arguments['ppn']:,} ranks on {arguments['nodes']} servers reduce "
+        f"{arguments['size_bytes']} bytes in "
         f"{ib:.1f} µs on InfiniBand, {roce:.1f} on RoCE and {tcp:.0f} on TCP. At a thousand calls a second that is, in "
         f"this order, {shares[0]} of the runtime; at {calls:,} {shares[1]}. Latency takes half of it from "
         f"{1e6 / ib:,.0f} calls a second on with InfiniBand, {1e6 / roce:,.0f} with RoCE, {1e6 / tcp:,.0f} with TCP. "
@@ -155,7 +156,7 @@ def _sentence(took_us: dict[str, float], given: dict[str, Any]) -> str:
 
 
 def draw(finding: Finding, path: Path | str) -> None:
-    """All-reduce over servers, and its part of the runtime over calls a second."""
+    """Draw all-reduce time by servers, and its share of the runtime by calls per second."""
     colours = dict(
         zip((kind.name for kind in KINDS), ("#56b4e9", "#0b6fb8", "#d55e00", "#009e73", "#7b8794"), strict=True)
     )
@@ -165,7 +166,7 @@ def draw(finding: Finding, path: Path | str) -> None:
             by_nodes = finding.figures["all_reduce_us"][name]
             time.plot(list(by_nodes), list(by_nodes.values()), **look)
             by_rate = finding.figures["share"][name]
-            share.plot(list(by_rate), [100 * one for one in by_rate.values()], **look)
+            share.plot(list(by_rate), [100 * part for part in by_rate.values()], **look)
         for axes in (time, share):
             axes.set_xscale("log")
             axes.xaxis.set_major_formatter("{x:g}")
@@ -177,5 +178,5 @@ def draw(finding: Finding, path: Path | str) -> None:
         time.set_ylabel("all-reduce, µs")
         share.axhline(100 * DOMINATES, color="#7b8794", linewidth=0.8, linestyle="--")
         share.set_xlabel("calls a second, were they free")
-        share.set_ylabel("of the runtime, %")
+        share.set_ylabel("share of the runtime, %")
         share.legend(loc="upper left")

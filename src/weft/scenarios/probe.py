@@ -1,4 +1,4 @@
-"""Questions by MAD, one after the other from several ports, without waiting for answers; and what became of each."""
+"""Send MAD requests from several ports at regular intervals, without waiting for responses, and record the results."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ TIMEOUT_MS = 500
 
 @dataclass(slots=True, eq=False)
 class Probe:
-    """Sends one question after the other, waits for none, and notes what became of each."""
+    """A sender of requests at regular intervals that records the result of each."""
 
     carrier: Carrier
-    question: Callable[[], tuple[bytes, Address]]
+    request: Callable[[], tuple[bytes, Address]]
     is_good: Callable[[bytes], bool]
     every: int = 1  # ticks
-    under_way: dict[int, float] = field(default_factory=dict)  # token -> when it was sent
-    done: list[tuple[float, float, bool]] = field(default_factory=list)  # sent, over, and was the answer good
+    under_way: dict[int, float] = field(default_factory=dict)  # token -> time sent
+    # time sent, time completed, and whether the response was good
+    done: list[tuple[float, float, bool]] = field(default_factory=list)
 
-    def ask(self) -> None:
-        mad, to = self.question()
+    def send(self) -> None:
+        mad, to = self.request()
         sent_s = time.monotonic()
         self.under_way[self.carrier.send(mad, to, timeout_ms=TIMEOUT_MS, retries=0)] = sent_s
 
@@ -35,24 +36,24 @@ class Probe:
                 self.done.append((self.under_way.pop(token), time.monotonic(), good))
 
     def first_good(self, since_s: float) -> tuple[float, float] | None:
-        """The first question since then that was answered well: when it was sent, and when the answer came."""
+        """Return when the first request since a time with a good response was sent, and when the response came."""
         return next(((sent_s, over_s) for sent_s, over_s, good in self.done if good and sent_s >= since_s), None)
 
     def count(self, begin_s: float, end_s: float) -> tuple[int, int]:
-        """Asked within that time, and answered well."""
+        """Return the number of requests in an interval, and of those with a good response."""
         good = [good for sent_s, _, good in self.done if begin_s <= sent_s < end_s]
         return len(good), sum(good)
 
 
-def go_on(asked: Sequence[Probe], *, until: Callable[[float, float], bool], asks: bool = True) -> None:
-    """Tick after tick; `until` is given the time, and when it began."""
+def run_probes(probes: Sequence[Probe], *, until: Callable[[float, float], bool], sends: bool = True) -> None:
+    """Run the probes tick by tick; `until` is called with the current time and the start time."""
     began_s = now_s = time.monotonic()
     tick = 0
     while not until(now_s, began_s):
-        for one in asked:
-            one.collect()
-            if asks and tick % one.every == 0:
-                one.ask()
+        for probe in probes:
+            probe.collect()
+            if sends and tick % probe.every == 0:
+                probe.send()
         tick += 1
         now_s = time.monotonic()
         time.sleep(max(0.0, TICK_S - (now_s - began_s) % TICK_S))

@@ -1,13 +1,14 @@
-"""MPI under storage load: one virtual lane against two.
+"""MPI messages under storage load: one virtual lane against two.
 
     leaf1   storage, rank, storage, rank  --+
     leaf2   storage, rank, storage, rank  --+-- spines -- leaf4 -- h16: reads a file, and is a rank too
     leaf3   storage, rank, storage, rank  --+
 
 h16 reads a file that is striped over storage servers: together they send faster than its port, so that the input
-buffers of the switches on the way fill up. Ranks send it small messages at random moments. On one lane such a message
-stands in line behind all those buffers. On a lane of its own, with buffers of its own, it waits at most for the packet
-that is on the wire.
+buffers of
+the switches on the path fill up. Ranks send it small messages at random times. On one lane such a message waits
+behind all
+those buffers. On a lane with its own buffers it waits at most for the packet that is on the wire.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ CLAIM = (
 SOURCE = "InfiniBand Is Not Magic. Here's What It Actually Does."
 SPEC = "fat-tree:hosts=16,radix=8"
 READER = "h16"
-STORAGE = ("h1", "h5", "h9", "h3", "h7", "h11")  # leaf by leaf in turn
+STORAGE = ("h1", "h5", "h9", "h3", "h7", "h11")  # alternating between leaves
 RANKS = ("h2", "h6", "h10", "h4", "h8", "h12")
 STORAGE_SL, MPI_SL = 0, 1
 STORAGE_VL, MPI_VL = 0, 1
-NO_LIMIT = 255  # of high priority: the other lane gets only what is left
+NO_LIMIT = 255  # unlimited high priority: the other lane gets only the rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """What the subnet manager writes for service level 1, and whether there is anything to protect it from."""
+class QosPolicy:
+    """The VL settings for service level 1, and whether there is storage traffic."""
 
     name: str
     storage: bool = True
@@ -56,11 +57,11 @@ class Policy:
 
 
 POLICIES = (
-    Policy(name="no storage traffic", storage=False),
-    Policy(name="one lane"),
-    Policy(name="two lanes, in turn", lanes=2),
-    Policy(name="two lanes, MPI first", lanes=2, first=MPI_VL),
-    Policy(name="two lanes, storage first", lanes=2, first=STORAGE_VL),
+    QosPolicy(name="no storage traffic", storage=False),
+    QosPolicy(name="one lane"),
+    QosPolicy(name="two lanes, in turn", lanes=2),
+    QosPolicy(name="two lanes, MPI first", lanes=2, first=MPI_VL),
+    QosPolicy(name="two lanes, storage first", lanes=2, first=STORAGE_VL),
 )
 IDLE, ONE, TURNS, FIRST, LAST = (policy.name for policy in POLICIES)
 
@@ -68,13 +69,13 @@ IDLE, ONE, TURNS, FIRST, LAST = (policy.name for policy in POLICIES)
 def run(
     *,
     servers: Annotated[int, "Storage servers that send at the same time, 1 to 6."] = 6,
-    messages: Annotated[int, "MPI messages in all."] = 600,
-    size_bytes: Annotated[int, "Bytes of an MPI message: 64, 16K."] = 64,
-    buffer_bytes: Annotated[int, "Bytes of the input buffer of each port and lane; 0 for the usual ones."] = 0,
-    seed: Annotated[int, "Of the moments at which ranks send."] = 1,
+    messages: Annotated[int, "Total number of MPI messages."] = 600,
+    size_bytes: Annotated[int, "Size of an MPI message in bytes: 64, 16K."] = 64,
+    buffer_bytes: Annotated[int, "Input buffer of each port and lane in bytes; 0 for the default."] = 0,
+    seed: Annotated[int, "Random seed for the times at which ranks send."] = 1,
 ) -> Finding:
-    """Latency of `messages` MPI messages under each policy, with so many storage servers at work."""
-    given = {
+    """Measure the latency of MPI messages under each policy, with so many active storage servers."""
+    arguments = {
         "servers": servers,
         "messages": messages,
         "size_bytes": size_bytes,
@@ -82,13 +83,14 @@ def run(
         "seed": seed,
     }
     if not 1 <= servers <= len(STORAGE):
-        raise ConfigError(f"servers {servers} is not from 1 to {len(STORAGE)}: {SPEC} has room for so many")
+        raise ConfigError(f"--servers must be 1 to {len(STORAGE)}, got {servers}")
     if messages < len(RANKS):
-        raise ConfigError(f"messages {messages} is below {len(RANKS)}: each rank sends one at least")
-    results = {policy.name: _run_one(policy, given) for policy in POLICIES}
-    figures = _figures(results, _load(POLICIES[0], given))
+        raise ConfigError(f"--messages must be {len(RANKS)} or more (one per rank), got {messages}")
+    results = {policy.name: _run_one(policy, arguments) for policy in POLICIES}
+    figures = _figures(results, _load(POLICIES[0], arguments))
     rows = tuple(
-        (name, *(figures[what][name] for what in ("p50_us", "p99_us", "max_us", "storage_gbit_s"))) for name in results
+        (name, *(figures[column][name] for column in ("p50_us", "p99_us", "max_us", "storage_gbit_s")))
+        for name in results
     )
     return Finding(
         scenario="qos",
@@ -102,24 +104,24 @@ def run(
         trust="The wait on one lane is proportional to the buffers, and vendors do not publish theirs: --buffer sets "
         "them, the default is two round trips of the cable and four packets for each port and lane. The order of the "
         "policies does not depend on it.",
-        options=given,
+        options=arguments,
         figures=figures,
     )
 
 
-def _run_one(policy: Policy, given: dict[str, Any]) -> Result:
+def _run_one(policy: QosPolicy, arguments: dict[str, Any]) -> Result:
     fabric = route(load(SPEC)).fabric
     write_policy(fabric, policy)
-    traffic = _load(policy, given).traffic(fabric, policy.name)
-    return run_packets(fabric, traffic, Options(seed=given["seed"], buffer_bytes=given["buffer_bytes"]))
+    traffic = _load(policy, arguments).traffic(fabric, policy.name)
+    return run_packets(fabric, traffic, Options(seed=arguments["seed"], buffer_bytes=arguments["buffer_bytes"]))
 
 
-def write_policy(fabric: Fabric, policy: Policy) -> None:
-    """SL to VL and VL arbitration of all ports, as a subnet manager would."""
+def write_policy(fabric: Fabric, policy: QosPolicy) -> None:
+    """Write SL to VL and VL arbitration of all ports, as a subnet manager would."""
     if policy.lanes == 1:
         return
     tables = fabric.tables
-    tables.sl2vl[:, MPI_SL] = MPI_VL  # every way through every switch, and every adapter
+    tables.sl2vl[:, MPI_SL] = MPI_VL  # every path through every switch, and every adapter
     if policy.first is not None:
         low, high = 0, 1  # tables; a weight of 64 is 4 KiB
         tables.vl_arbitration[:, high, 0] = (policy.first, 64)
@@ -127,40 +129,40 @@ def write_policy(fabric: Fabric, policy: Policy) -> None:
         tables.vl_high_limit[:] = NO_LIMIT
 
 
-def _load(policy: Policy, given: dict[str, Any]) -> UnderLoad:
+def _load(policy: QosPolicy, arguments: dict[str, Any]) -> UnderLoad:
     return UnderLoad(
         receiver=READER,
         ranks=RANKS,
-        bulk=STORAGE[: given["servers"]] if policy.storage else (),
-        messages=given["messages"],
-        size_bytes=given["size_bytes"],
+        bulk=STORAGE[: arguments["servers"]] if policy.storage else (),
+        messages=arguments["messages"],
+        size_bytes=arguments["size_bytes"],
         sl=MPI_SL,
         bulk_sl=STORAGE_SL,
-        seed=given["seed"],
+        seed=arguments["seed"],
     )
 
 
 def _figures(results: dict[str, Result], load: UnderLoad) -> dict[str, Any]:
     latency_us = {name: load.latency_us(result) for name, result in results.items()}
-    one = results[ONE]
-    at_switch = one.fabric.nodes.kind[one.fabric.ports.node] == NodeKind.SWITCH
-    buffers_bytes = int(one.use.buffer_peak_bytes[at_switch].sum())
-    gbit_s = line_gbit_s(one.fabric, READER)
+    shared = results[ONE]
+    at_switch = shared.fabric.nodes.kind[shared.fabric.ports.node] == NodeKind.SWITCH
+    buffers_bytes = int(shared.use.buffer_peak_bytes[at_switch].sum())
+    gbit_s = line_gbit_s(shared.fabric, READER)
     percents = np.arange(0, 101)
     return {
-        "p50_us": {name: _percentile(found, 50) for name, found in latency_us.items()},
-        "p99_us": {name: _percentile(found, 99) for name, found in latency_us.items()},
-        "max_us": {name: _percentile(found, 100) for name, found in latency_us.items()},
+        "p50_us": {name: _percentile(latencies, 50) for name, latencies in latency_us.items()},
+        "p99_us": {name: _percentile(latencies, 99) for name, latencies in latency_us.items()},
+        "max_us": {name: _percentile(latencies, 100) for name, latencies in latency_us.items()},
         "storage_gbit_s": {name: load.bulk_gbit_s(result) for name, result in results.items()},
         "full_buffers_bytes": buffers_bytes,
         "full_buffers_us": buffers_bytes * 8e-3 / gbit_s,
         "line_gbit_s": gbit_s,
-        "percentiles_us": {name: np.percentile(found, percents).tolist() for name, found in latency_us.items()},
+        "percentiles_us": {name: np.percentile(latencies, percents).tolist() for name, latencies in latency_us.items()},
     }
 
 
-def _percentile(found: NDArray[np.float64], percent: float) -> float:
-    return float(np.percentile(found, percent))
+def _percentile(latencies: NDArray[np.float64], percent: float) -> float:
+    return float(np.percentile(latencies, percent))
 
 
 def _sentence(servers: int, size_bytes: int, figures: dict[str, Any]) -> str:
@@ -178,20 +180,20 @@ def _sentence(servers: int, size_bytes: int, figures: dict[str, Any]) -> str:
 
 
 def draw(finding: Finding, path: Path | str) -> None:
-    """The distribution of latencies."""
+    """Draw the distribution of latencies."""
     curves, medians = finding.figures["percentiles_us"], finding.figures["p50_us"]
     with titled_chart(path, "MPI messages while a node reads from storage", finding.ran) as (axes,):
-        for (name, found), colour in zip(curves.items(), COLOURS, strict=True):
+        for (name, latencies), colour in zip(curves.items(), COLOURS, strict=True):
             axes.plot(
-                found,
+                latencies,
                 np.arange(101),
                 color=colour,
-                linewidth={IDLE: 7.0, TURNS: 3.5}.get(name, 1.8),  # they lie upon each other
+                linewidth={IDLE: 7.0, TURNS: 3.5}.get(name, 1.8),  # the curves overlap
                 alpha=0.4 if name == IDLE else 1,
                 label=f"{name}: median {medians[name]:,.2f} µs",
             )
         axes.set_xscale("log")
-        longest = max(found[-1] for found in curves.values())
+        longest = max(latencies[-1] for latencies in curves.values())
         axes.set_xticks([at for at in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if at <= longest])
         axes.xaxis.set_major_formatter("{x:g}")
         axes.set_xlabel("latency of an MPI message, µs")

@@ -1,10 +1,12 @@
-"""Real jobs on two fabrics: whose time is the network's, and whose is not.
+"""Real jobs on two fabrics: which wait for the network, and for how long.
 
     speed-up = (compute + network on Ethernet) / (compute + network on InfiniBand)
 
-The same servers are cabled with NDR InfiniBand and GPUDirect, and with 100G Ethernet and TCP. Jobs go from those that
-send nothing to those that do little else; where nobody waits for another server, they would take what is left. Then
-storage: compute stays on InfiniBand, and the file system is there too, or on Ethernet (`mixed`).
+The same servers are cabled with NDR InfiniBand and GPUDirect, and with 100G Ethernet and TCP. Jobs range from those
+that send
+nothing to those that do little else; the free time is that without waiting for other servers. Then storage: compute
+stays on
+InfiniBand, and the file system is there too, or on Ethernet (`mixed`).
 """
 
 from __future__ import annotations
@@ -39,80 +41,84 @@ COLUMNS = ("job", "InfiniBand s", "Ethernet s", "times as fast", "waits, InfiniB
 
 
 def _answers(on: Cabled) -> float:
-    """Every GPU answers requests of its own: for each token all weights are read; question and answer are small."""
+    """Return the time of inference on one GPU, which reads all weights for each token; messages are small."""
     words, request_bytes = 512, 4096
     return words * on.gpu.pass_s(BF16_BYTES * find("llama3-8b").parameters) + 2 * on.send_s(request_bytes)
 
 
 def _one_server(on: Cabled) -> float:
-    """A job in each server."""
+    """Return the step time of a job within each server."""
     return replace(on, cluster=replace(on.cluster, nodes=1)).train_s(find("llama3-8b"), tp=8, global_batch=64)
 
 
 def _fft(on: Cabled) -> float:
-    """Three passes over a GiB on each GPU and back, two transposes between them."""
+    """Return the time of a Fourier transform: three passes over a GiB per GPU, with two transposes between them."""
     size_bytes = 1 << 30
     return 3 * on.gpu.pass_s(2 * size_bytes) + 2 * on.all_to_all_s(size_bytes)
 
 
 def _solver(on: Cabled, edge: int) -> float:
-    """An iteration of conjugate gradients: a cube of cells on each GPU, 8 GPUs of a server a larger one, so that three
-    of six faces go to other servers; a matrix of seven entries of 12 bytes in a row, ten passes over vectors."""
+    """Return the time of an iteration of conjugate gradients on a cube of cells per GPU.
+
+    The 8 GPUs of a server form a larger cube, so that three of six faces go to other servers; the matrix has seven
+    entries of
+    12 bytes per row, and there are ten passes over vectors.
+    """
     cells = edge**3
     return on.gpu.pass_s(cells * (7 * 12 + 10 * 8)) + 3 * on.send_s(8 * edge**2) + 2 * on.mpi_all_reduce_s(8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """Something that is done over and over."""
+class JobModel:
+    """A job that repeats the same work."""
 
     name: str
     why: str
     seconds: Callable[[Cabled], float]
 
 
-def jobs(gpus: int) -> tuple[Job, ...]:
-    """From those that send nothing on."""
+def jobs(gpus: int) -> tuple[JobModel, ...]:
+    """Return the jobs, from those that send nothing to those that send most."""
     eight, seventy, mixture = (find(name) for name in ("llama3-8b", "llama3-70b", "mixtral-8x7b"))
     return (
-        Job(name="inference, a replica on each GPU", why="a request is kilobytes", seconds=_answers),
-        Job(name="8B, a job in each server", why="NVLink does all of it", seconds=_one_server),
-        Job(
+        JobModel(name="inference, a replica on each GPU", why="a request is kilobytes", seconds=_answers),
+        JobModel(name="8B, a job in each server", why="NVLink does all of it", seconds=_one_server),
+        JobModel(
             name="8B data-parallel, 16 sequences a GPU",
             why="gradients hide behind backward, and are few for so much compute",
             seconds=lambda on: on.train_s(eight, tp=2, global_batch=16 * gpus, seq=4096),
         ),
-        Job(
+        JobModel(
             name="70B, tensor and pipeline, 8 sequences a GPU",
-            why="what is sent most is sent inside servers",
+            why="most data stays inside servers",
             seconds=lambda on: on.train_s(seventy, tp=8, pp=4, vp=2, global_batch=8 * gpus, seq=4096),
         ),
-        Job(
+        JobModel(
             name="solver, 256³ cells a GPU",
             why="faces grow slower than volumes",
             seconds=lambda on: _solver(on, 256),
         ),
-        Job(
+        JobModel(
             name="8B data-parallel, 1 sequence a GPU",
             why="all gradients for little compute: all-reduce",
             seconds=lambda on: on.train_s(eight, tp=2, global_batch=gpus, seq=4096),
         ),
-        Job(
+        JobModel(
             name="mixture of experts over servers",
             why="every layer sends tokens to experts and back: all-to-all",
             seconds=lambda on: on.train_s(mixture, tp=4, ep=8, global_batch=2 * gpus, seq=4096),
         ),
-        Job(
+        JobModel(
             name="solver, 64³ cells a GPU",
             why="little compute: it is the latency of messages",
             seconds=lambda on: _solver(on, 64),
         ),
-        Job(
+        JobModel(
             name="8B sharded (FSDP), 1 sequence a GPU",
             why="every layer is gathered twice for each sequence",
             seconds=lambda on: on.train_s(eight, zero=3, global_batch=gpus, seq=4096),
         ),
-        Job(name="Fourier transform, 1 GiB a GPU", why="all data to all, twice", seconds=_fft),
+        JobModel(name="Fourier transform, 1 GiB a GPU", why="all data to all, twice", seconds=_fft),
     )
 
 
@@ -122,28 +128,29 @@ def jobs(gpus: int) -> tuple[Job, ...]:
 def run(
     *,
     servers: Annotated[int, "DGX H100 of the job: 16, 32 or another multiple of 4."] = 16,
-    seed: Annotated[int, "Of the hashes by which Ethernet switches choose paths."] = 1,
+    seed: Annotated[int, "Random seed for ECMP hashing."] = 1,
 ) -> Finding:
-    """Every job on both fabrics, and storage on both."""
+    """Run every job on both fabrics, and storage on both."""
     if servers < 8 or servers % 4:
-        raise ConfigError(f"servers {servers} is not a multiple of 4 from 8 up: layouts here are cut over 4 servers")
-    wires = [catalog.interconnect(name) for name in (FAST, SLOW)]
-    fast, slow = (cable(wire, servers, seed, more=STORAGE_SERVERS) for wire in wires)
+        raise ConfigError(f"--servers must be a multiple of 4 and at least 8, got {servers}")
+    interconnects = [catalog.interconnect(name) for name in (FAST, SLOW)]
+    fast, slow = (cable(interconnect, servers, seed, more=STORAGE_SERVERS) for interconnect in interconnects)
     measured = {job.name: _measure(job, fast, slow) for job in jobs(fast.gpus)}
-    found = dict(sorted(measured.items(), key=lambda one: float(one[1]["speedup"])))
+    results = dict(sorted(measured.items(), key=lambda item: float(item[1]["speedup"])))
     stored = run_storage(fast, seed)
-    rows = [_row(name, one) for name, one in (found | stored["rows"]).items()]
-    figures = {"jobs": found, "storage": stored}
+    rows = [_row(name, figures) for name, figures in (results | stored["rows"]).items()]
+    figures = {"jobs": results, "storage": stored}
     return Finding(
         scenario="real-jobs",
         claim=CLAIM,
         source=SOURCE,
-        ran=f"{servers} × DGX H100, {fast.gpus} GPUs, with {wires[0].label} and GPUDirect, and with {wires[1].label}; "
+        ran=f"{servers} × DGX H100, {fast.gpus} GPUs, with {interconnects[0].label} and GPUDirect, and "
+        f"with {interconnects[1].label}; "
         f"a file system of {STORAGE_SERVERS} servers",
         columns=COLUMNS,
         rows=tuple(rows),
-        finding=_sentence(found, stored),
-        trust="What adapters get is counted over the routes of each fabric, compute comes from a model of the GPU "
+        finding=_sentence(results, stored),
+        trust="The rates of adapters follow from the routes of each fabric, compute comes from a model of the GPU "
         "that is held to published steps. TCP is the weakest part: NCCL on two connections for each adapter, "
         "1.9 GB/s, and 1.7 in the one published run; more sockets or faster cores make Ethernet better than it is "
         "here, and RoCE is another matter (weft scenario ib-vs-ethernet). How a checkpoint blocks a ring depends on "
@@ -153,21 +160,21 @@ def run(
     )
 
 
-def _measure(job: Job, fast: Cabled, slow: Cabled) -> dict[str, Any]:
+def _measure(job: JobModel, fast: Cabled, slow: Cabled) -> dict[str, Any]:
     fast_s, slow_s, free_s = (job.seconds(on) for on in (fast, slow, fast.alone()))
     return waits(free_s, fast_s, slow_s, job.why)
 
 
-def _row(name: str, one: dict[str, Any]) -> tuple[str | float, ...]:
-    parts = (max(0.0, round(100 * one[part], 1)) for part in ("fast_waits", "slow_waits"))
-    return name, one["fast_s"], one["slow_s"], round(one["speedup"], 2), *parts, one["why"]
+def _row(name: str, figures: dict[str, Any]) -> tuple[str | float, ...]:
+    parts = (max(0.0, round(100 * figures[part], 1)) for part in ("fast_waits", "slow_waits"))
+    return name, figures["fast_s"], figures["slow_s"], round(figures["speedup"], 2), *parts, figures["why"]
 
 
-# -- telling ----------------------------------------------------------------------------------------------------------
+# -- reporting --------------------------------------------------------------------------------------------------------
 
 
-def _sentence(found: dict[str, Any], stored: dict[str, Any]) -> str:
-    times = {name: one["speedup"] for name, one in found.items()}
+def _sentence(results: dict[str, Any], stored: dict[str, Any]) -> str:
+    times = {name: job["speedup"] for name, job in results.items()}
     least, most = min(times, key=lambda name: times[name]), max(times, key=lambda name: times[name])
     little = [name for name, value in times.items() if value < 1.25]
     much = [name for name, value in times.items() if value >= 9]
@@ -186,24 +193,24 @@ def _sentence(found: dict[str, Any], stored: dict[str, Any]) -> str:
 
 
 def draw(finding: Finding, path: Path | str) -> None:
-    """Speed-ups, and the part of the time that the network is."""
+    """Draw speed-ups, and the share of the time spent waiting for the network."""
     jobs_of = finding.figures["jobs"] | finding.figures["storage"]["rows"]
     names, places = list(jobs_of), -np.arange(len(jobs_of))
-    times = [one["speedup"] for one in jobs_of.values()]
+    times = [job["speedup"] for job in jobs_of.values()]
     own = len(finding.figures["jobs"])
     colours = ["#0b6fb8"] * own + ["#009e73"] * (len(names) - own)
     with titled_chart(path, "Real jobs on InfiniBand and on Ethernet", finding.ran, panels=2) as (speed, part):
-        made = speed.barh(places, times, color=colours, height=0.7)
-        speed.bar_label(made, [f"{value:.3g}" for value in times], fontsize=8.5, padding=3)
+        bars = speed.barh(places, times, color=colours, height=0.7)
+        speed.bar_label(bars, [f"{value:.3g}" for value in times], fontsize=8.5, padding=3)
         speed.set_yticks(places, names)
         speed.set_xscale("log")
         speed.set_xlim(0.9, max(times) * 2)
-        speed.set_xticks([1, 1.2, 2, 5, 10, 20], ["", "1.2", "2", "5", "10", "20"])  # where 1 is, bars say
+        speed.set_xticks([1, 1.2, 2, 5, 10, 20], ["", "1.2", "2", "5", "10", "20"])  # the bars begin at 1
         speed.minorticks_off()
         speed.set_xlabel("times as fast on InfiniBand")
-        for shift, which, colour in ((0.19, "fast_waits", "#0b6fb8"), (-0.19, "slow_waits", "#d55e00")):
-            label = "InfiniBand" if which == "fast_waits" else "Ethernet"
-            values = [100 * one[which] for one in jobs_of.values()]
+        for shift, share, colour in ((0.19, "fast_waits", "#0b6fb8"), (-0.19, "slow_waits", "#d55e00")):
+            label = "InfiniBand" if share == "fast_waits" else "Ethernet"
+            values = [100 * job[share] for job in jobs_of.values()]
             part.barh(places + shift, values, color=colour, height=0.36, label=label)
         part.set_yticks(places, [])
         part.set_xlim(0, 100)

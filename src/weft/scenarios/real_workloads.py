@@ -1,9 +1,9 @@
-"""Real programs on two fabrics: each run here, and then the trace of that run on hardware.
+"""Real programs on two fabrics: each run here, and then its trace replayed on simulated hardware.
 
-    here         ranks are processes on the hosts of a lab; their bytes go by TCP sockets, or by weft's queue pairs
-    predicted    what they did (`weft run --record`) on NDR InfiniBand, and on 100G Ethernet by TCP, by the flow engine
+    here         ranks are processes on the hosts of a lab; their data goes over TCP sockets, or weft's queue pairs
+    predicted    the recorded runs (`weft run --record`) on NDR InfiniBand and on 100G TCP, by the flow engine
 
-Both are speed-ups of the same programs on the same machine's cores, and nothing else of them is comparable.
+Both are speed-ups of the same programs on the same machine's cores; their absolute times are not comparable.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ CLAIM = (
 )
 SOURCE = "InfiniBand Is Not Magic. Here's What It Actually Does."
 FAST, SLOW = "ndr", "eth-100-tcp"
-# What a tuned machine without hypervisor gets of TCP, 12 µs and 40 Gb/s, of what the model has: timing.toml, [tcp].
+# TCP on a tuned machine without hypervisor, 12 µs and 40 Gb/s, relative to the model: timing.toml, [tcp].
 TUNED = 0.375
-LITTLE, MUCH = 1.25, 8.0  # what is still called 1.2 times, and what 10 times
+LITTLE, MUCH = 1.25, 8.0  # limits for "1.2 times" and "10 times"
 COLUMNS = (
     "workload",
     "here: times as fast",
@@ -58,30 +58,33 @@ COLUMNS = (
 
 def run(
     *,
-    ranks: Annotated[int, "Of each program, each on a host of its own."] = 8,
-    repeats: Annotated[int, "How often each program is run here by each carrier."] = 3,
-    small: Annotated[bool, "A tenth of the turns: a quick look, with figures to match."] = False,
-    seed: Annotated[int, "Of the programs' data, and of the hashes by which Ethernet switches choose paths."] = 1,
+    ranks: Annotated[int, "Ranks of each program, each on its own host."] = 8,
+    repeats: Annotated[int, "Runs of each program on each carrier."] = 3,
+    small: Annotated[bool, "Run a tenth of the iterations: quick, but less accurate."] = False,
+    seed: Annotated[int, "Random seed for the programs' data and for ECMP hashing."] = 1,
 ) -> Finding:
-    """All programs in one job on a lab; then their traces."""
+    """Run all programs in one job on a lab; then replay their traces."""
     if not 2 <= ranks <= 64:
-        raise ConfigError(f"ranks {ranks}: from 2, who talk, to 64, on one switch")
+        raise ConfigError(f"--ranks must be 2 to 64, got {ranks}")
     if not 1 <= repeats <= 1000:
-        raise ConfigError(f"repeats {repeats}: from 1 to 1,000")
+        raise ConfigError(f"--repeats must be 1 to 1,000, got {repeats}")
     with tempfile.TemporaryDirectory(prefix="weft-workloads-") as name:
         folder = Path(name)
-        here = _run_here(folder, ranks, repeats, 10 if small else 100, seed)
-        traces = {one.name: collect(folder / one.name, ranks).trace for one in WORKLOADS}
-    figures = {one.name: _measure(one, here[one.name], traces[one.name], ranks, seed) for one in WORKLOADS}
-    wires = [catalog.interconnect(wire).label for wire in (FAST, SLOW)]
+        times = _run_here(folder, ranks, repeats, 10 if small else 100, seed)
+        traces = {workload.name: collect(folder / workload.name, ranks).trace for workload in WORKLOADS}
+    figures = {
+        workload.name: _measure(workload, times[workload.name], traces[workload.name], ranks, seed)
+        for workload in WORKLOADS
+    }
+    labels = [catalog.interconnect(name).label for name in (FAST, SLOW)]
     return Finding(
         scenario="real-workloads",
         claim=CLAIM,
         source=SOURCE,
         ran=f"five programs as {ranks} ranks on {ranks} hosts of a lab, by TCP sockets and by weft's queue pairs; the "
-        f"recorded runs on {wires[0]} and with {wires[1]}, {ranks} hosts on one switch",
+        f"recorded runs on {labels[0]} and with {labels[1]}, {ranks} hosts on one switch",
         columns=COLUMNS,
-        rows=tuple(_row(one, figures[one.name]) for one in WORKLOADS),
+        rows=tuple(_row(workload, figures[workload.name]) for workload in WORKLOADS),
         finding=_sentence(figures),
         trust="Here: both carriers are software on the same cores, so it is wall-clock time of this machine under "
         "whatever else it does (see repeats): it says whom the carrier matters to, not what hardware gives. A message "
@@ -100,36 +103,36 @@ def run(
 
 
 def _run_here(folder: Path, ranks: int, repeats: int, percent: int, seed: int) -> dict[str, Any]:
-    """Times and results of all programs, and their lines of record."""
+    """Run all programs on a lab; return their times and results, and record their operations."""
     for workload in WORKLOADS:
         (folder / workload.name).mkdir()
     module = "weft.scenarios.workloads.rank"
-    words = [str(one) for one in (sys.executable, "-m", module, folder, repeats, percent, seed)]
-    wire = catalog.interconnect(FAST)
-    lab = load(respec(f"fat-tree:hosts={ranks}", wire, catalog.server("host"), ranks))
+    command = [str(argument) for argument in (sys.executable, "-m", module, folder, repeats, percent, seed)]
+    interconnect = catalog.interconnect(FAST)
+    lab = load(respec(f"fat-tree:hosts={ranks}", interconnect, catalog.server("host"), ranks))
     with Ear() as ear:
         try:
-            outcome = run_job(Job(command=tuple(words), n=ranks), lab, ear)
+            outcome = run_job(Job(command=tuple(command), n=ranks), lab, ear)
         except Told as told:
             raise SystemExit(128 + told.number) from None
     if outcome.failure:
         raise SubnetError(f"real-workloads: {outcome.failure}:\n  " + "\n  ".join(outcome.last_errors))
-    found: dict[str, Any] = json.loads((folder / TIMES).read_text(encoding="utf-8"))
-    return found
+    times: dict[str, Any] = json.loads((folder / TIMES).read_text(encoding="utf-8"))
+    return times
 
 
-def _measure(workload: Workload, here: dict[str, Any], trace: Trace, ranks: int, seed: int) -> dict[str, Any]:
-    results = set(here["tcp_result"] + here["rdma_result"])
+def _measure(workload: Workload, times: dict[str, Any], trace: Trace, ranks: int, seed: int) -> dict[str, Any]:
+    results = set(times["tcp_result"] + times["rdma_result"])
     if len(results) != 1:
-        raise SimulationBug(f"{workload.name}: its result differs by how its bytes travel: {sorted(results)}")
-    fast, slow = (_replay(trace, wire, ranks, seed) for wire in (FAST, SLOW))
-    compute_s = max(one.compute_s for one in fast.ranks)
+        raise SimulationBug(f"{workload.name}: its result depends on the carrier: {sorted(results)}")
+    fast, slow = (_replay(trace, name, ranks, seed) for name in (FAST, SLOW))
+    compute_s = max(rank.compute_s for rank in fast.ranks)
     tuned_s = compute_s + TUNED * (slow.total_s - compute_s)
-    pairs = sorted(tcp / rdma for tcp, rdma in zip(here["tcp_s"], here["rdma_s"], strict=True))
+    pairs = sorted(tcp / rdma for tcp, rdma in zip(times["tcp_s"], times["rdma_s"], strict=True))
     return {
         "here": {
-            "tcp_s": here["tcp_s"],
-            "rdma_s": here["rdma_s"],
+            "tcp_s": times["tcp_s"],
+            "rdma_s": times["rdma_s"],
             "speedup": median(pairs),
             "least": pairs[0],
             "most": pairs[-1],
@@ -149,20 +152,20 @@ def _measure(workload: Workload, here: dict[str, Any], trace: Trace, ranks: int,
 
 
 def _replay(trace: Trace, name: str, ranks: int, seed: int) -> Replay:
-    wire = catalog.interconnect(name)
-    fabric = prepare(load(respec(f"fat-tree:hosts={ranks}", wire, catalog.server("host"), ranks)))
-    return replay(trace, fabric, options=replace(options_of(wire, seed), memory=Memory.HOST))
+    interconnect = catalog.interconnect(name)
+    fabric = prepare(load(respec(f"fat-tree:hosts={ranks}", interconnect, catalog.server("host"), ranks)))
+    return replay(trace, fabric, options=replace(options_of(interconnect, seed), memory=Memory.HOST))
 
 
-# -- telling ----------------------------------------------------------------------------------------------------------
+# -- reporting --------------------------------------------------------------------------------------------------------
 
 
-def _row(workload: Workload, one: dict[str, Any]) -> tuple[Cell, ...]:
-    here, predicted = one["here"], one["predicted"]
+def _row(workload: Workload, figures: dict[str, Any]) -> tuple[Cell, ...]:
+    measured, predicted = figures["measured"], figures["predicted"]
     return (
         workload.name,
-        round(here["speedup"], 2),
-        f"{here['least']:.2f} to {here['most']:.2f}",
+        round(measured["speedup"], 2),
+        f"{measured['least']:.2f} to {measured['most']:.2f}",
         round(predicted["speedup"], 2),
         round(predicted["speedup_tuned"], 2),
         round(100 * predicted["fast_waits"], 1),
@@ -172,7 +175,7 @@ def _row(workload: Workload, one: dict[str, Any]) -> tuple[Cell, ...]:
 
 
 def verdict(workload: Workload, speedup: float, tuned: float) -> str:
-    """Of what the document says: does it hold, for both ends of what TCP may be?"""
+    """Return whether the document's statement holds, at both ends of TCP's range."""
     meets = [(value >= LITTLE) == workload.needs for value in (speedup, tuned)]
     holds = "holds" if all(meets) else "does not hold"
     if meets[0] != meets[1]:
@@ -182,37 +185,46 @@ def verdict(workload: Workload, speedup: float, tuned: float) -> str:
 
 
 def _sentence(figures: dict[str, Any]) -> str:
-    times = {name: one["predicted"]["speedup"] for name, one in figures.items()}
+    times = {name: each["predicted"]["speedup"] for name, each in figures.items()}
     least, most = min(times, key=lambda name: times[name]), max(times, key=lambda name: times[name])
-    here = {name: one["here"]["speedup"] for name, one in figures.items()}
-    gain = max(here, key=lambda name: here[name])
-    tuned = max(one["predicted"]["speedup_tuned"] for one in figures.values())
+    measured = {name: each["here"]["speedup"] for name, each in figures.items()}
+    gain = max(measured, key=lambda name: measured[name])
+    tuned = max(each["predicted"]["speedup_tuned"] for each in figures.values())
     is_whole = times[least] < LITTLE and times[most] >= MUCH
     return (
         f"{'The whole' if is_whole else 'A part of the'} range of the document is in five programs on one fabric: "
         f"{times[least]:.2f}x ({least}) to {times[most]:.1f}x ({most}) predicted, up to {tuned:.1f}x if TCP is tuned. "
-        "What decides is the part of the time on TCP that a program waits. Run here in software, the same programs "
-        f"gain from {min(here.values()):.2f}x to {here[gain]:.1f}x ({gain}) by queue pairs instead of sockets, and "
-        "every result is the same to the last bit."
+        "The share of the time on TCP that a program waits decides. Run here in software, the same programs "
+        f"gain from {min(measured.values()):.2f}x to {measured[gain]:.1f}x ({gain}) by queue pairs instead of sockets, "
+        "and every result is the same to the last bit."
     )
 
 
 def draw(finding: Finding, path: Path | str) -> None:
-    """Speed-ups here and predicted, by program."""
+    """Draw speed-ups here and predicted, by program."""
     names, places = list(finding.figures), -np.arange(len(finding.figures))
-    with titled_chart(path, "Real programs on InfiniBand and on Ethernet", finding.ran, panels=2) as (here, predicted):
-        for axes, which, colour in ((here, "here", "#7b8794"), (predicted, "predicted", "#0b6fb8")):
-            ones = [one[which] for one in finding.figures.values()]
-            times = [one["speedup"] for one in ones]
-            made = axes.barh(places, times, color=colour, height=0.6)
-            axes.bar_label(made, [f"{value:.2f}" for value in times], fontsize=8.5, padding=14)
-            low, high = ("least", "most") if which == "here" else ("speedup_tuned", "speedup")
-            axes.hlines(places, [one[low] for one in ones], [one[high] for one in ones], color="#1f2933", linewidth=1.5)
-            axes.set_yticks(places, names if which == "here" else [])
+    with titled_chart(path, "Real programs on InfiniBand and on Ethernet", finding.ran, panels=2) as (
+        measured,
+        predicted,
+    ):
+        for axes, part, colour in ((measured, "here", "#7b8794"), (predicted, "predicted", "#0b6fb8")):
+            figures = [each[part] for each in finding.figures.values()]
+            times = [each["speedup"] for each in figures]
+            bars = axes.barh(places, times, color=colour, height=0.6)
+            axes.bar_label(bars, [f"{value:.2f}" for value in times], fontsize=8.5, padding=14)
+            low, high = ("least", "most") if part == "here" else ("speedup_tuned", "speedup")
+            axes.hlines(
+                places,
+                [each[low] for each in figures],
+                [each[high] for each in figures],
+                color="#1f2933",
+                linewidth=1.5,
+            )
+            axes.set_yticks(places, names if part == "here" else [])
             axes.set_xscale("log")
             axes.set_xlim(min(0.5, *times) * 0.8, max(2.0, *times) * 2)
             axes.set_xticks([1, 1.2, 2, 5, 10], ["1", "1.2", "2", "5", "10"])
             axes.minorticks_off()
             axes.grid(axis="y", visible=False)
-        here.set_xlabel("run here: times as fast by queue pairs")
+        measured.set_xlabel("run here: times as fast by queue pairs")
         predicted.set_xlabel("predicted: times as fast on NDR; the line begins where TCP is tuned")

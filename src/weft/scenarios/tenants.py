@@ -1,14 +1,16 @@
-"""Tenants attack each other: does a packet get across, whatever its key, in a fabric that is whole or just broken?
+"""Attacks between tenants: does any packet cross, whatever its key, in a healthy or a just broken fabric?
 
     storage     h15 h16                        a service: tenants reach it, and not each other through it
-    red, blue, green      5, 5 and 3 hosts     each on lanes of its class; h1 has the subnet manager
+    red, blue, green      5, 5 and 3 hosts     each on the lanes of its class; h1 has the subnet manager
 
-    1  all is well                       3  it is routed around         5  it is configured again
+    1  no fault                          3  it is routed around         5  it is configured again
     2  a cable was pulled just now       4  a leaf has restarted, and has no tables yet
 
-weft's subnet manager has given the keys, by MADs, and an M_Key. Before each situation a foreign subnet manager at a
-tenant's host tries to write all P_Key tables, and to switch off all checks. It happens twice: with switches that check
-keys where hosts are plugged in, as the subnet manager lets them by default, and with switches that do not.
+weft's subnet manager has assigned the keys, by MADs, and an M_Key. Before each situation a foreign subnet manager at
+a tenant's
+host tries to write all P_Key tables, and to disable all checks. All of it runs twice: with switches that check keys
+at host
+ports, the default of the subnet manager, and with switches that do not.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ from weft.wire.bulk import fill, pack_rows
 from weft.wire.mad import Method
 from weft.wire.smp import Smp, SmpAttribute
 
-CLAIM = "A tenant reaches its own ports and the services that it shares, and nobody else, whatever it sends."
-SOURCE = "what `weft tenants` promises"
+CLAIM = "A tenant reaches its own ports and the services that it shares, and no others, whatever it sends."
+SOURCE = "the guarantee of `weft tenants`"
 SPEC = "fat-tree:hosts=16,radix=8"
 INTENT = {
     "class": {"mpi": {"share": 50, "priority": "high"}, "bulk": {"share": 30}},
@@ -55,17 +57,17 @@ INTENT = {
     "service": {"storage": {"hosts": ["h[15-16]"], "tenants": "all", "class": "bulk"}},
 }
 CABLE, LEAF = "leaf1/5", "leaf2"
-ROGUE = "h6/1"  # of red
+ROGUE = "h6/1"  # a host of red
 CHECK, TRUST = "both", "off"  # part_enforce
 _SWITCHES = {CHECK: "check keys", TRUST: "let all pass"}
-_WORDS = {
+_KEY_NAMES = {
     OWN: "one that the sender holds",
     FORGED: "the receiver's, forged",
     GUESSED: "guessed",
     RAW: "none: raw packets",
     CONTROL: "its tenant's, to its own",
 }
-_STOPPED = {  # where
+_STOPPED = {  # place -> reason
     "sender's switch": Reason.INBOUND,
     "receiver's switch": Reason.OUTBOUND,
     "receiver's port": Reason.P_KEY,
@@ -75,23 +77,23 @@ Progress = Callable[[int, int, str], None]
 
 def run(
     *,
-    attempts: Annotated[int, "Packets across tenants, for each of two ways in which switches treat keys."] = 1_000_000,
-    seed: Annotated[int, "Of who sends to whom, with which key, on which service level."] = 1,
-    progress: Progress = lambda done, of, name: None,
+    attempts: Annotated[int, "Packets across tenants, with and without key checks in switches."] = 1_000_000,
+    seed: Annotated[int, "Random seed for pairs, keys and service levels."] = 1,
+    progress: Progress = lambda done, total, name: None,
 ) -> Finding:
-    """So many attempts, a fifth of them in each of the five situations."""
+    """Run the attempts, a fifth of them in each of the five situations."""
     if attempts < 1_000:
-        raise ConfigError(f"attempts {attempts} is below 1,000: give as many as say something")
+        raise ConfigError(f"--attempts must be 1,000 or more, got {attempts}")
     allocation = compile_intent(parse_intent(INTENT), planned_inventory(load(SPEC))).allocation
-    found = {}
+    results = {}
     for number, part_enforce in enumerate((CHECK, TRUST)):
         progress(number, 2, f"switches {_SWITCHES[part_enforce]}")
-        found[part_enforce] = _attack(part_enforce, allocation, attempts, seed)
-    return _finding(found, {"attempts": attempts, "seed": seed})
+        results[part_enforce] = _attack(part_enforce, allocation, attempts, seed)
+    return _finding(results, {"attempts": attempts, "seed": seed})
 
 
 def _attack(part_enforce: str, allocation: Allocation, attempts: int, seed: int) -> tuple[Attack, list[Proof]]:
-    """All five situations; the proofs are of the three in which the subnet manager has done its work."""
+    """Run all five situations; the proofs are of the three in which the subnet manager has finished."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "partitions.conf"
         path.write_text(write_partitions(allocation))
@@ -122,7 +124,7 @@ def _attack_all(net: ManagedSubnet, allocation: Allocation, attempts: int, seed:
 
 
 def _invade(net: ManagedSubnet, attack: Attack) -> None:
-    """Send what a foreign subnet manager would: all ports get the default partition, and switches check nothing."""
+    """Send the SMPs of a foreign subnet manager: all ports get the default partition, and switches check nothing."""
     fabric, tables = net.fabric, net.fabric.tables
     switches = np.flatnonzero(fabric.nodes.kind == NodeKind.SWITCH)
     ports = fabric.nodes.n_ports[switches].astype(np.int64)
@@ -134,10 +136,10 @@ def _invade(net: ManagedSubnet, attack: Attack) -> None:
     fill(of_ports, Smp.attribute_modifier, np.concatenate([np.arange(1, n + 1) for n in ports.tolist()]))
     of_ports[:, DATA:] = 0
     rogue = LocalCarrier(net.subnet, net.fabric.find_port(ROGUE).slot, sleep=net.clock.sleep)
-    _, taken = rogue.exchange(mads, lids.astype(np.int64), timeout_ms=1, retries=0)
+    _, accepted = rogue.exchange(mads, lids.astype(np.int64), timeout_ms=1, retries=0)
     rogue.close()
     attack.foreign_sets += len(mads)
-    attack.foreign_sets_taken += int(taken.sum())
+    attack.foreign_sets_taken += int(accepted.sum())
 
 
 def _restart(net: ManagedSubnet, node: int) -> None:
@@ -145,26 +147,26 @@ def _restart(net: ManagedSubnet, node: int) -> None:
     faults.revive(net.devices, node)
 
 
-# -- what was found ---------------------------------------------------------------------------------------------------
+# -- results ----------------------------------------------------------------------------------------------------------
 
 
-def _finding(found: dict[str, tuple[Attack, list[Proof]]], given: dict[str, Any]) -> Finding:
-    figures = _figures(found)
+def _finding(results: dict[str, tuple[Attack, list[Proof]]], arguments: dict[str, Any]) -> Finding:
+    figures = _figures(results)
     return Finding(
         scenario="tenants",
         claim=CLAIM,
         source=SOURCE,
-        ran=f"{SPEC}, three tenants and a service on three lanes: {given['attempts']:,} packets across tenants with "
-        f"switches that check keys, as many with switches that do not; {CABLE} is pulled, {LEAF} restarts meanwhile, "
+        ran=f"{SPEC}, three tenants and a service on three lanes: {arguments['attempts']:,} packets across tenants "
+        f"with switches that check keys, as many with switches that do not; {CABLE} is pulled, {LEAF} restarts, "
         f"and a foreign subnet manager at {ROGUE} tries to open all ports",
         columns=("switches", "key in the packet", "sent", "delivered", *_STOPPED, "lost"),
-        rows=tuple(_row(way, kind, attack) for way, (attack, _) in found.items() for kind in _WORDS),
+        rows=tuple(_row(way, kind, attack) for way, (attack, _) in results.items() for kind in _KEY_NAMES),
         finding=_sentence(figures),
-        trust="Packets, tables, agents and the subnet manager are the real ones; what a port takes counts as "
-        "delivered, though a queue pair would look at it again. Switches check as the standard says: one whose "
-        "firmware does not, or who has the M_Key, is not held by keys. Who sends to "
-        "whom is random, not all there is: for that, tables are proved.",
-        options=given,
+        trust="Packets, tables, agents and the subnet manager are the real ones; a packet that a port accepts "
+        "counts as delivered, though a queue pair would check it again. Switches check keys as the standard requires; "
+        "keys do not stop a switch whose firmware does not, or an attacker who knows the M_Key. The pairs are a random "
+        "sample; for all pairs the tables are proved.",
+        options=arguments,
         figures=figures,
     )
 
@@ -173,18 +175,18 @@ def _row(way: str, kind: str, attack: Attack) -> tuple[Cell, ...]:
     tally = attack.tallies[kind]
     stopped = [tally.ends.get(reason, 0) for reason in _STOPPED.values()]
     lost = tally.sent - tally.delivered - sum(stopped)
-    return (_SWITCHES[way], _WORDS[kind], tally.sent, tally.delivered, *stopped, lost)
+    return (_SWITCHES[way], _KEY_NAMES[kind], tally.sent, tally.delivered, *stopped, lost)
 
 
-def _figures(found: dict[str, tuple[Attack, list[Proof]]]) -> dict[str, Any]:
-    (attack, proofs), (trusting, trusted) = found[CHECK], found[TRUST]
+def _figures(results: dict[str, tuple[Attack, list[Proof]]]) -> dict[str, Any]:
+    (attack, proofs), (trusting, trusted) = results[CHECK], results[TRUST]
     crossing = [attack.tallies[kind] for kind in (*CROSSING, RAW)]
     by_switches = sum(
-        one.ends.get(why, 0) for one in attack.tallies.values() for why in (Reason.INBOUND, Reason.OUTBOUND)
+        counts.ends.get(why, 0) for counts in attack.tallies.values() for why in (Reason.INBOUND, Reason.OUTBOUND)
     )
     return {
-        "cross_tenant_attempts": sum(one.sent for one in crossing),
-        "cross_tenant_deliveries": sum(one.delivered for one in crossing),
+        "cross_tenant_attempts": sum(counts.sent for counts in crossing),
+        "cross_tenant_deliveries": sum(counts.delivered for counts in crossing),
         "control_attempts": attack.tallies[CONTROL].sent,
         "control_deliveries": attack.tallies[CONTROL].delivered,
         "controls_lost_in_calm": attack.controls_lost + trusting.controls_lost,
@@ -195,7 +197,7 @@ def _figures(found: dict[str, tuple[Attack, list[Proof]]]) -> dict[str, Any]:
         "foreign_sets_taken": attack.foreign_sets_taken + trusting.foreign_sets_taken,
         "unguarded_ports": len(trusted[0].unguarded),
         "without_checks": {
-            kind: {"sent": one.sent, "delivered": one.delivered} for kind, one in trusting.tallies.items()
+            kind: {"sent": counts.sent, "delivered": counts.delivered} for kind, counts in trusting.tallies.items()
         },
     }
 
@@ -217,19 +219,19 @@ def _sentence(figures: dict[str, Any]) -> str:
 
 
 def draw(finding: Finding, path: Path | str) -> None:
-    """Where packets ended, by the key that they had."""
+    """Draw the ends of packets, by their key."""
     rows = finding.rows
     parts = ("delivered to another tenant", *_STOPPED, "lost: a cable or a switch was down")
     colours = (COLOURS[1], COLOURS[2], "#56b4e9", COLOURS[3], COLOURS[0])
     with titled_chart(path, "Packets across tenants, and where they ended", finding.ran) as (axes,):
-        places = [-number - (number >= len(_WORDS)) * 0.6 for number in range(len(rows))]
+        places = [-number - (number >= len(_KEY_NAMES)) * 0.6 for number in range(len(rows))]
         left = [0.0] * len(rows)
         for column, (name, colour) in enumerate(zip(parts, colours, strict=True), 3):
             share = [100 * float(row[column] or 0) / float(row[2] or 1) for row in rows]
             label = f"stopped by the {name}" if name in _STOPPED else name
             bars = axes.barh(places, share, left=left, color=colour, height=0.7, label=label)
-            if column == 3:  # to its own is no breach
-                for bar in bars[len(_WORDS) - 1 :: len(_WORDS)]:
+            if column == 3:  # delivery within the tenant is no breach
+                for bar in bars[len(_KEY_NAMES) - 1 :: len(_KEY_NAMES)]:
                     bar.set_facecolor(COLOURS[4])
             left = [a + b for a, b in zip(left, share, strict=True)]
         for place, row in zip(places, rows, strict=True):

@@ -1,1 +1,1 @@
-"""Time: the same traffic on a fabric, by engines that each answer one question."""
+"""Simulate traffic on a fabric: three engines with the same interface, from exact (packet) to fast (analytic)."""

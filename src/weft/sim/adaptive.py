@@ -1,11 +1,12 @@
-"""The door of adaptive-routing policies, and what one is: a file with a `Policy`.
+"""The registry of adaptive-routing policies. A policy is a module with a `Policy`:
 
     def choose(loads, ports, number): return number
     SPRAY = Policy(name="spray", choose=choose)
 
-A packet that several ports bring nearer to its destination asks which. `choose` is a kernel, compiled, kept and called
-by the packet engine: `ports` are the numbers of those ports, `loads[port].bytes` is what waits at each, and it returns
-a place in `ports`. `number` is a random place there; by flow it is a large number, the same for all packets of a flow.
+The packet engine calls `choose` when several ports of a switch lead to the destination of a packet. `choose` is a
+compiled
+kernel: `ports` are the candidate port numbers, `loads[port].bytes` is the queue of each, and it returns an index into
+`ports`. `number` is a random index; with `by_flow` it is a hash, the same for all packets of a flow.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from weft.sim.layout.records import Selection
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     name: str
-    choose: Callable[[Any, Any, int], int] | None  # None: nobody asks, the forwarding table says it
-    by_flow: bool = False  # packets of a flow go one way, and stay in order
+    choose: Callable[[Any, Any, int], int] | None  # None: use the forwarding table
+    by_flow: bool = False  # hash by flow: packets of a flow take one path and stay in order
 
     @property
     def selection(self) -> Selection:
@@ -41,5 +42,5 @@ POLICIES: Door[Policy] = Door(
         "spray": f"{_HERE}.spray:SPRAY",
     },
     "a weft.sim.adaptive.Policy of this name",
-    lambda name, thing: isinstance(thing, Policy) and thing.name == name,
+    lambda name, policy: isinstance(policy, Policy) and policy.name == name,
 )

@@ -1,26 +1,30 @@
-"""The analytic engine: closed forms, wave by wave, and no clock.
+"""The analytic engine: closed forms, one wave of messages at a time, without a clock.
 
-    arrival = ready + alpha + bytes × beta + what sharing adds
+    arrival = ready + alpha + bytes × beta + delay by sharing
 
-Alpha and beta are those of an idle network, as the flow engine has them: posting, every hop of the path, the slowest
-link. So a message alone arrives when the packet engine says, to the picosecond.
+Alpha and beta are those of an idle network, as in the flow engine: posting, every hop of the path, the slowest link. A
+message alone therefore arrives exactly when it does in the packet engine, to the picosecond.
 
-A wave is all messages of one dependency depth. On each link a wave falls into busy stretches: who finds the link at
-work joins, who comes later begins the next one. A stretch is shared equally by its queue pairs, each of which sends
-one message after the other. While one sends x bytes, another that has B in all sends min(x, B) at most; so x bytes are
-through after the sum of min(x, B) over the stretch, divided by the rate, and at the latest when the stretch ends
-(processor sharing: Kleinrock, Queueing Systems, volume 2, chapter 4). For a link by itself this is exact if all are
-ready at once, whatever their sizes. The link that takes longest decides.
+A wave is all messages of one dependency depth. On each link a wave forms busy periods: a message that is ready while
+the
+link is busy joins the current period, a later one starts the next. The queue pairs of a period share the link
+equally, and
+each sends one message after the other. While one of them sends x bytes, another with B bytes in total sends at most
+min(x, B); so x bytes are sent after the sum of min(x, B) over the period, divided by the rate, and at the latest when
+the
+period ends (processor sharing: Kleinrock, Queueing Systems, volume 2, chapter 4). For a single link this is exact if
+all
+messages are ready at the same time, whatever their sizes. The slowest link of the path decides.
 
-What is left out, besides what the flow engine leaves out:
+Simplifications beyond those of the flow engine:
 
-- Who is held at another link gives nothing back. On a link that n queue pairs share a message is taken to need up to n
-  times its own time, and with max-min fair rates it may need less. Of equal messages that start together the last one
-  is exact nevertheless: nobody gives anything back to it.
-- Who joins a stretch late is taken to have been there from its beginning: the time found is the most that it can be.
-- Messages of different depth do not share. Who is ready while a link works for an earlier wave comes after that; who
-  is ready sooner, and is still sending when that work begins, is not slowed by it.
-- Messages that wait for room among the `outstanding` ones of their queue pair do so by depth, start and number.
+- Capacity that a flow leaves unused because another link limits it is not redistributed. On a link that n queue pairs
+  share, a message may be charged up to n times its own time, where max-min fair rates would need less. The last of
+  equal messages that start together is exact nevertheless.
+- A message that joins a period late is treated as if it had been present from the start: its time is an upper bound.
+- Messages of different depths do not share. A message that is ready while a link serves an earlier wave is served after
+  it; one that was ready earlier and is still sending when that work begins is not slowed by it.
+- Messages that wait for the `outstanding` limit of their queue pair are ordered by depth, start and number.
 
 `events` counts the waves.
 """
@@ -43,33 +47,33 @@ from weft.sim.result import NEVER, Result
 from weft.sim.traffic import Traffic
 
 LONG_AGO_PS = -(1 << 60)
-TOUCH_PS = 0.5  # who comes within this of a stretch's end does not share it
+TOUCH_PS = 0.5  # a message that is ready this close to the end of a busy period does not join it
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 class AnalyticEngine:
-    """Sums, no simulation."""
+    """The analytic engine: sums in closed form, no event loop."""
 
     name = "analytic"
 
     def run(
         self, fabric: Fabric, traffic: Traffic, options: Options | None = None, *, progress: Progress | None = None
     ) -> Result:
-        """Add up the traffic; raises ConfigError before it begins."""
-        made = plan(fabric, traffic, options or Options())
-        sums = _Sums(made)
+        """Compute the arrival of every message. Raise ConfigError before it starts if the input is invalid."""
+        flow_plan = plan(fabric, traffic, options or Options())
+        sums = _Sums(flow_plan)
         begin = time.perf_counter()
-        events = done = 0
+        events = delivered = 0
         for wave, reached, counts in waves(sums.arcs.first, sums.arcs.to, sums.waits_for):
             sums.send(wave)
             sums.release(wave, reached, counts)
-            events, done = events + 1, done + len(wave)
+            events, delivered = events + 1, delivered + len(wave)
             if progress is not None:
-                progress(done, len(sums.qp))
-        sums.write(made)
-        return collect(made, traffic, self.name, events, time.perf_counter() - begin)
+                progress(delivered, len(sums.qp))
+        sums.write(flow_plan)
+        return collect(flow_plan, traffic, self.name, events, time.perf_counter() - begin)
 
 
 # -- waves ------------------------------------------------------------------------------------------------------------
@@ -77,20 +81,22 @@ class AnalyticEngine:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Arcs:
-    """Who waits for whom."""
+    """The dependencies between messages, in CSR form."""
 
-    first: Ints  # [message + 1] -> where its arcs begin
-    to: Ints  # [arc] -> message that waits
-    by_ack: NDArray[np.bool_]  # [arc] -> it waits for room among the outstanding ones, not for the data
+    first: Ints  # [message + 1] -> index of its first arc
+    to: Ints  # [arc] -> the message that waits
+    by_ack: NDArray[np.bool_]  # [arc] -> the arc is a place under the `outstanding` limit, not a dependency
 
 
-def _arcs(made: FlowPlan) -> tuple[_Arcs, Ints]:
-    """Dependencies, and the limit of messages outstanding; and for how many arcs each message waits."""
-    messages, window = made.state.messages, made.state.qps.window
+def _arcs(flow_plan: FlowPlan) -> tuple[_Arcs, Ints]:
+    """Return the dependencies with those from the `outstanding` limit, and the number of arcs that each message waits
+    for.
+    """
+    messages, window = flow_plan.state.messages, flow_plan.state.qps.window
     arcs = _Arcs(
-        first=made.posting.successor_first,
-        to=made.posting.successors.astype(np.int64),
-        by_ack=np.zeros(len(made.posting.successors), np.bool_),
+        first=flow_plan.posting.successor_first,
+        to=flow_plan.posting.successors.astype(np.int64),
+        by_ack=np.zeros(len(flow_plan.posting.successors), np.bool_),
     )
     waits_for = messages.waits_for.astype(np.int64)
     if not window.any():
@@ -101,7 +107,7 @@ def _arcs(made: FlowPlan) -> tuple[_Arcs, Ints]:
     order = np.lexsort((messages.start_ps, depth, messages.qp))
     place = np.arange(len(order))
     qp = messages.qp[order]
-    behind = place + window[qp]  # where the message stands for which this one makes room
+    behind = place + window[qp]  # position of the message that this one makes room for
     fits = (behind > place) & (behind < np.searchsorted(qp, qp, side="right"))
     room, waiting = order[fits], order[behind[fits]]
     source = np.concatenate((np.repeat(np.arange(len(messages)), np.diff(arcs.first)), room))
@@ -119,36 +125,38 @@ def _arcs(made: FlowPlan) -> tuple[_Arcs, Ints]:
 
 
 class _Sums:
-    """Columns of the messages, and what earlier waves have left their queue pairs and links to do."""
+    """The columns of the messages, and the work that earlier waves have left to queue pairs and links."""
 
-    def __init__(self, made: FlowPlan) -> None:
-        state = made.state
+    def __init__(self, flow_plan: FlowPlan) -> None:
+        state = flow_plan.state
         messages, qps, flows = state.messages, state.qps, state.flows
         n = len(messages)
-        self.arcs, self.waits_for = _arcs(made)
+        self.arcs, self.waits_for = _arcs(flow_plan)
         self.bytes, self.idle_ps = np.zeros(n), np.zeros(n, np.int64)
         list_idle(state, self.bytes, self.idle_ps)
         self.qp = messages.qp.astype(np.int64)
         self.lead_ps, self.delay_ps = messages.lead_ps.copy(), messages.delay_ps.copy()
         read_ps = qps.setup_ps[self.qp] + ((messages.bytes * qps.ps_per_kib[self.qp]) >> 10)
-        self.gap_ps = np.maximum(qps.gap_ps[self.qp], read_ps).astype(np.float64)  # until the next can be ready
+        # time until the next message can be ready
+        self.gap_ps = np.maximum(qps.gap_ps[self.qp], read_ps).astype(np.float64)
         self.alone, self.receive_ps, self.ack_ps = flows.alone.copy(), flows.receive_ps.copy(), flows.ack_ps.copy()
         self.acked = qps.acked.astype(np.bool_)
         self.link_first, self.link, self.share = state.node_first, state.node_class.astype(np.int64), state.node_share
         self.capacity = state.classes.capacity.copy()
         self.start_ps, self.free_ps = messages.start_ps.copy(), np.full(n, LONG_AGO_PS)
-        self.allowed_ps = np.full(n, LONG_AGO_PS)  # by the limit of outstanding messages
+        self.allowed_ps = np.full(n, LONG_AGO_PS)  # by the `outstanding` limit
         self.finish_ps, self.acked_ps = np.full(n, NEVER), np.full(n, NEVER)
-        self.begin_ps, self.end_ps = np.zeros(n), np.zeros(n)  # of sending
+        self.begin_ps, self.end_ps = np.zeros(n), np.zeros(n)  # while sending
         self.readers, self.links = _Servers(), _Servers()
 
     def send(self, wave: Ints) -> None:
-        """When the messages of a wave are sent and there."""
+        """Compute when the messages of a wave are sent and delivered."""
         self.start_ps[wave] = np.maximum(self.start_ps[wave], self.free_ps[wave] + self.delay_ps[wave])
         rows = wave[np.lexsort((self.start_ps[wave], self.qp[wave]))]
         qp, row_bytes = self.qp[rows], self.bytes[rows]
         posted_ps = (self.start_ps[rows] + self.lead_ps[rows]).astype(np.float64)
-        ready = self.readers.serve(qp, posted_ps, self.gap_ps[rows])  # a queue pair reads one message after the other
+        # a queue pair reads its messages one after the other
+        ready = self.readers.serve(qp, posted_ps, self.gap_ps[rows])
         ready_ps = np.maximum(ready.begun_ps, self.allowed_ps[rows])
         end_ps = self._shared_ps(qp, row_bytes, ready_ps)
         self.begin_ps[rows] = np.maximum(ready_ps, _before(end_ps, qp, LONG_AGO_PS))
@@ -159,14 +167,14 @@ class _Sums:
         self.acked_ps[rows] = np.where(self.acked[qp], arrival_ps + self.ack_ps[qp], NEVER)
 
     def release(self, wave: Ints, arcs: Ints, counts: Ints) -> None:
-        """Tell those that waited for the messages of a wave."""
+        """Release the messages that waited for those of a wave."""
         to, by_ack = self.arcs.to[arcs], self.arcs.by_ack[arcs]
         sender = np.repeat(wave, counts)
         np.maximum.at(self.free_ps, to[~by_ack], self.finish_ps[sender[~by_ack]])
         np.maximum.at(self.allowed_ps, to[by_ack], self.acked_ps[sender[by_ack]])
 
     def _shared_ps(self, qp: Ints, row_bytes: Floats, ready_ps: Floats) -> Floats:
-        """When the last byte of each message has left, by the link of its path that takes longest."""
+        """Return when the last byte of each message has left, limited by the slowest link of its path."""
         at, counts = ranges(self.link_first, qp)
         row = np.repeat(np.arange(len(qp)), counts)
         order = np.lexsort((qp[row], ready_ps[row], self.link[at]))
@@ -175,13 +183,13 @@ class _Sums:
         served = self.links.serve(link, ready_ps[row], each_bytes * share / self.capacity[link])
         flows = _Flows(served.stretch, qp[row], share, self.capacity[link])
         done_ps = np.minimum(flows.end_ps(each_bytes, served.come_ps), served.until_ps)
-        found: Floats = np.full(len(qp), float(LONG_AGO_PS))
-        np.maximum.at(found, row, done_ps)
-        return found
+        last_ps: Floats = np.full(len(qp), float(LONG_AGO_PS))
+        np.maximum.at(last_ps, row, done_ps)
+        return last_ps
 
-    def write(self, made: FlowPlan) -> None:
-        """Into the plan, up to the moment at which the run is to stop."""
-        state, stop_ps = made.state, made.options.stop_at_ps
+    def write(self, flow_plan: FlowPlan) -> None:
+        """Write the times into the plan, up to the time at which the run stops."""
+        state, stop_ps = flow_plan.state, flow_plan.options.stop_at_ps
         messages, flows, n_qps = state.messages, state.flows, len(state.qps)
         sent_bytes, sent_packets = self.bytes, messages.packets.astype(np.float64)
         if stop_ps:
@@ -196,22 +204,26 @@ class _Sums:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Served:
-    """Work of a wave, a row for each piece."""
+    """The work of one wave, with a row for each piece."""
 
-    come_ps: Floats  # when it could begin, were it alone in its wave
-    begun_ps: Floats  # if the pieces are done one after the other
-    stretch: Ints  # busy stretch
-    until_ps: Floats  # end of that
+    come_ps: Floats  # when it could begin if it were alone in its wave
+    begun_ps: Floats  # start, if the pieces are done one after the other
+    stretch: Ints  # busy period
+    until_ps: Floats  # end of that period
 
 
 class _Servers:
-    """Links or queue pairs, each with one thing to do at a time; they remember when they were busy."""
+    """A set of links or queue pairs that do one piece of work at a time, with the times at which they were busy."""
 
     def __init__(self) -> None:
-        self.server, self.from_ps, self.until_ps = np.zeros(0, np.int64), np.zeros(0), np.zeros(0)  # by server and time
+        # sorted by server and time
+        self.server, self.from_ps, self.until_ps = np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
 
     def serve(self, server: Ints, ready_ps: Floats, work_ps: Floats) -> _Served:
-        """Rows by server and time. What is ready while a server is busy with an earlier wave comes after that."""
+        """Schedule rows sorted by server and time.
+
+        Work that is ready while a server is busy with an earlier wave follows it.
+        """
         come_ps = np.maximum(ready_ps, self._busy_until_ps(server, ready_ps))
         of_server = _number(server)
         begun_ps = _queue(come_ps, work_ps, of_server)
@@ -223,40 +235,43 @@ class _Servers:
         return _Served(come_ps=come_ps, begun_ps=begun_ps, stretch=stretch, until_ps=until_ps[stretch])
 
     def _busy_until_ps(self, server: Ints, ready_ps: Floats) -> Floats:
-        """[row] -> end of what its server last began, in earlier waves, before the row is ready."""
-        # Complex numbers are ordered by their real part, then by the other.
+        """Return the end of the last work of earlier waves that its server began before each row is ready ([row])."""
+        # Complex numbers are ordered by their real part, then by the imaginary part.
         at = np.searchsorted(self.server + 1j * self.from_ps, server + 1j * ready_ps, side="right") - 1
-        known = np.flatnonzero(at >= 0)
-        known = known[self.server[at[known]] == server[known]]
+        busy = np.flatnonzero(at >= 0)
+        busy = busy[self.server[at[busy]] == server[busy]]
         until_ps = np.full(len(server), float(LONG_AGO_PS))
-        until_ps[known] = self.until_ps[at[known]]
+        until_ps[busy] = self.until_ps[at[busy]]
         return until_ps
 
     def _remember(self, server: Ints, from_ps: Floats, until_ps: Floats, now_ps: float) -> None:
-        """These times too, joined where they meet; and no more what was over before all that can still come."""
-        kept = self.until_ps > now_ps
-        server = np.concatenate((self.server[kept], server))
-        from_ps = np.concatenate((self.from_ps[kept], from_ps))
+        """Add busy times, merging those that meet, and forget those that ended before any work that can still come."""
+        current = self.until_ps > now_ps
+        server = np.concatenate((self.server[current], server))
+        from_ps = np.concatenate((self.from_ps[current], from_ps))
         order = np.lexsort((from_ps, server))
         server, from_ps = server[order], from_ps[order]
         of_server = _number(server)
-        until_ps = _running_max(np.concatenate((self.until_ps[kept], until_ps))[order], of_server)
+        until_ps = _running_max(np.concatenate((self.until_ps[current], until_ps))[order], of_server)
         apart = from_ps > _before(until_ps, of_server, LONG_AGO_PS) + TOUCH_PS
         self.server, self.from_ps = server[apart], from_ps[apart]
         self.until_ps = until_ps[_last(np.cumsum(apart))]
 
 
 class _Flows:
-    """Busy stretches of links, shared by queue pairs; a row for each message, by stretch and time."""
+    """The busy periods of links shared by queue pairs: a row for each message, sorted by period and time."""
 
     def __init__(self, stretch: Ints, qp: Ints, share: Floats, capacity: Floats) -> None:
-        self.order = np.lexsort((qp, stretch))  # the messages of one queue pair in one stretch are one flow
+        self.order = np.lexsort((qp, stretch))  # the messages of a queue pair within a period form one flow
         self.stretch = stretch[self.order]
         self.flow = _number(self.stretch, qp[self.order])
         self.share, self.capacity = share[self.order], capacity[self.order]
 
     def end_ps(self, row_bytes: Floats, begin_ps: Floats) -> Floats:
-        """[row] -> when its flow has sent it, each message as soon as it is there and the ones before are through."""
+        """Return when each row has been sent by its flow ([row]):
+
+        once it is ready and the earlier messages are sent.
+        """
         sent_bytes = _running_sum(row_bytes[self.order], self.flow)
         through_ps = self._through_ps(sent_bytes)
         work_ps = through_ps - _before(through_ps, self.flow, 0)
@@ -265,7 +280,10 @@ class _Flows:
         return end_ps
 
     def _through_ps(self, sent_bytes: Floats) -> Floats:
-        """[row] -> how long its flow needs for so many bytes: while one sends x, one of B in all sends min(x, B)."""
+        """Return the time that a flow needs for so many bytes ([row]).
+
+        While one flow sends x bytes, a flow with B bytes in total sends min(x, B).
+        """
         order = np.lexsort((sent_bytes, self.stretch))
         stretch, x = self.stretch[order], sent_bytes[order]
         ends = np.zeros(len(order))
@@ -283,7 +301,7 @@ class _Flows:
 
 
 def _begins(*sorted_columns: Ints) -> NDArray[np.bool_]:
-    """[row] -> it has not in all columns what the row before it has: a segment begins."""
+    """Return where a segment begins ([row]): any column differs from the row before."""
     begins = np.zeros(len(sorted_columns[0]), np.bool_)
     begins[:1] = True
     for column in sorted_columns:
@@ -292,22 +310,22 @@ def _begins(*sorted_columns: Ints) -> NDArray[np.bool_]:
 
 
 def _number(*sorted_columns: Ints) -> Ints:
-    """[row] -> segment."""
+    """Return the segment number of each row."""
     return np.cumsum(_begins(*sorted_columns)) - 1
 
 
 def _last(segment: Ints) -> Ints:
-    """[segment] -> its last row."""
+    """Return the last row of each segment."""
     return np.append(np.flatnonzero(segment[1:] != segment[:-1]), len(segment) - 1)
 
 
 def _before(values: Floats, segment: Ints, none: float) -> Floats:
-    """[row] -> value of the row before it in its segment."""
+    """Return the value of the previous row in the same segment ([row]), or `none` for the first."""
     return np.where(_begins(segment), none, np.roll(values, 1))
 
 
 def _queue(come_ps: Floats, work_ps: Floats, segment: Ints) -> Floats:
-    """When each is begun, if those of a segment are done in order, one at a time (Lindley's recursion)."""
+    """Return when each piece begins if a segment is served in order, one piece at a time (Lindley's recursion)."""
     before_ps = _running_sum(work_ps, segment) - work_ps
     begun_ps: Floats = before_ps + _running_max(come_ps - before_ps, segment)
     return begun_ps
@@ -321,11 +339,13 @@ def _running_sum(values: Floats, segment: Ints) -> Floats:
 
 
 def _running_max(values: Floats, segment: Ints) -> Floats:
-    """The largest so far in each segment, by steps that double."""
-    found = values
+    """Return the running maximum within each segment, in steps that double."""
+    largest = values
     longest, step = int(np.bincount(segment).max()), 1
     while step < longest:
         same = segment[step:] == segment[:-step]
-        found = np.concatenate((found[:step], np.where(same, np.maximum(found[step:], found[:-step]), found[step:])))
+        largest = np.concatenate(
+            (largest[:step], np.where(same, np.maximum(largest[step:], largest[:-step]), largest[step:]))
+        )
         step *= 2
-    return found
+    return largest

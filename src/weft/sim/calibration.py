@@ -1,8 +1,8 @@
-"""Published measurements, run again: what was measured, what weft says, how far apart, and whether that was promised.
+"""Published measurements, simulated again: measured value, weft's value, their difference, and the promised limit.
 
-The measurements are data, `calibration.toml`, each with its source; the constants that were fitted to some of them are
-in `weft/fabric/catalog/timing.toml`. A measurement that lacks something weft would need to know, or that measured more
-than the network, is reported and not promised.
+The measurements are data, `calibration.toml`, each with its source; constants fitted to some of them are in
+`weft/fabric/catalog/timing.toml`. A measurement with missing details, or one that measured more than the network, is
+reported without a promise.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from weft.fabric.servers import add_servers
 from weft.sim.engine import Memory, Network, Options
 from weft.sim.perftest import LatencyRow, Settings, Test, measure, prepare
 
-SMALL_BYTES = 4096  # at and below, the adapter and not the line sets the pace
-# How far a promised figure may be off, as parts of the measured one.
+SMALL_BYTES = 4096  # up to this size the adapter, not the line, limits the rate
+# Promised limits of the relative error.
 BANDWIDTH_LIMIT, SMALL_BANDWIDTH_LIMIT, RATE_LIMIT, LATENCY_LIMIT = 0.05, 0.15, 0.15, 0.10
 _GBIT_S = {"Gb/s": 1.0, "MiB/s": 8 * (1 << 20) / 1e9}
 _PAIR_M = 2.0  # a cable between two servers in one rack
 
 
 class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One run of perftest or of another ping-pong that somebody published."""
+    """A published run of perftest or of another ping-pong benchmark."""
 
     name: str
     test: Test
@@ -40,8 +40,8 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     promised: bool
     source: str
     date: datetime.date
-    rows: tuple[tuple[float, ...], ...]  # bytes, value, message rate in millions a second
-    fitted: tuple[int, ...] = ()  # sizes that constants were fitted to: no wonder that they agree
+    rows: tuple[tuple[float, ...], ...]  # bytes, value, message rate in millions per second
+    fitted: tuple[int, ...] = ()  # sizes that constants were fitted to
     spec: str = ""
     pair: tuple[str, str] | None = None  # server template and speed of two hosts on one cable
     mtu_bytes: int = 0
@@ -55,7 +55,7 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return Settings(test=self.test, options=options)
 
     def fabric(self) -> Fabric:
-        """Ready to run; the first and the last server are the two that were measured."""
+        """Build the fabric, ready to run; the measured servers are the first and the last."""
         if self.pair is None:
             return prepare(weft.fabric.spec.load(self.spec))
         server, speed = self.pair
@@ -68,24 +68,24 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One published number and weft's."""
+    """A published value beside weft's."""
 
     measurement: str
     size_bytes: int
     quantity: str  # `Gb/s`, `Mpps`, `us`
     measured: float
     simulated: float
-    limit: float | None  # how far off it may be; None: nothing is promised
+    limit: float | None  # limit of the error; None: no promise
     fitted: bool  # a constant was fitted to it
 
     @property
     def error(self) -> float:
-        """Part of the measured one; above 0 where weft is too high."""
+        """The relative error: above 0 if weft's value is too high."""
         return self.simulated / self.measured - 1
 
     @property
-    def kept(self) -> bool | None:
-        """Is the promise kept? None where there is none."""
+    def is_within_limit(self) -> bool | None:
+        """The verdict on the promise: whether the error is within its limit, or None without a promise."""
         return None if self.limit is None else abs(self.error) <= self.limit
 
 
@@ -96,17 +96,17 @@ def measurements() -> tuple[Measurement, ...]:
 
 
 def find(name: str) -> Measurement:
-    known = {one.name: one for one in measurements()}
-    return find_named("measurement", name, known, "`weft perf calibration` lists them.")
+    by_name = {measurement.name: measurement for measurement in measurements()}
+    return find_named("measurement", name, by_name, "`weft perf calibration` lists them.")
 
 
 def run(measurement: Measurement, sizes: Sequence[int] = ()) -> Iterator[Figure]:
-    """Every figure of a measurement, or those of some sizes."""
-    wanted = [row for row in measurement.rows if not sizes or row[0] in sizes]
+    """Yield every figure of a measurement, or those of some sizes."""
+    published = [row for row in measurement.rows if not sizes or row[0] in sizes]
     fabric = measurement.fabric()
     hosts = fabric.servers[0], fabric.servers[-1]
-    found = measure(fabric, *hosts, measurement.settings, [int(row[0]) for row in wanted])
-    for (size, value, *rate), row in zip(wanted, found, strict=True):
+    simulated = measure(fabric, *hosts, measurement.settings, [int(row[0]) for row in published])
+    for (size, value, *rate), row in zip(published, simulated, strict=True):
         size_bytes = int(size)
         if isinstance(row, LatencyRow):
             yield _figure(measurement, size_bytes, "us", value, row.typical_us)

@@ -1,9 +1,9 @@
-"""What an engine of `sim` is asked with; it runs traffic over a fabric and says when everything arrived (`result`).
+"""The options of an engine of `sim`, which runs traffic over a fabric and returns when each message arrived (`result`).
 
     result = PacketEngine().run(route(weft.load("star:hosts=4")).fabric, traffic, Options(seed=1))
 
-Engines never touch the forwarding tables: they run those that the fabric carries, weft's, OpenSM's or a real cluster's.
-`tests/conformance/sim.py` holds the suite that every engine must pass.
+Engines use the forwarding tables that the fabric carries, from weft, OpenSM or a real cluster, and never change them.
+Every engine must pass the conformance tests in `tests/conformance/sim.py`.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ Progress = Callable[[int, int], None]  # messages delivered, messages in all
 
 
 class Network(enum.StrEnum):
-    """The rules of the network: who may send, which way, and what happens when it is full."""
+    """The rules of a network: flow control, path selection, and behaviour when buffers are full."""
 
     INFINIBAND = "infiniband"  # credits, forwarding tables
     OMNI_PATH = "omni-path"  # credits too, other headers and adapters
     ROCE = "roce"  # RoCEv2: pause frames, ECN, DCQCN, ECMP
-    ROCE_V1 = "roce-v1"  # the same in bare Ethernet frames: it cannot cross a router
+    ROCE_V1 = "roce-v1"  # the same in plain Ethernet frames: it cannot cross a router
     TCP = "tcp"  # drop-tail, windows, kernel copies, ECMP
 
 
 class Paths(enum.StrEnum):
-    """How a switch picks among the ports that lead to a destination. There may be other ways: `weft.sim.adaptive`."""
+    """The way in which a switch picks among the ports to a destination. Plugins add others: `weft.sim.adaptive`."""
 
     TABLE = "table"  # the one port of the forwarding table
-    ADAPTIVE = "adaptive"  # the emptiest port of the group, packet by packet; adapters place out of order
+    # the port of the group with the shortest queue, for each packet; adapters place packets out of order
+    ADAPTIVE = "adaptive"
     ECMP = "ecmp"  # a hash of the flow picks from the group
-    SPRAY = "spray"  # any port of the group, packet by packet
+    SPRAY = "spray"  # a random port of the group, for each packet
 
 
 class Switching(enum.StrEnum):
@@ -44,7 +45,7 @@ class Switching(enum.StrEnum):
 
 
 class CongestionControl(enum.StrEnum):
-    """weft's own; there may be others behind the door, `weft.sim.congestion.CONTROLS`."""
+    """The built-in congestion controls. Plugins add others: `weft.sim.congestion.CONTROLS`."""
 
     NONE = "none"
     IB = "ib"  # FECN, BECN and the congestion control table of Annex A10
@@ -53,7 +54,7 @@ class CongestionControl(enum.StrEnum):
 
 
 class Memory(enum.StrEnum):
-    """Where the payload lies at both ends."""
+    """The memory that holds the payload at both ends."""
 
     HOST = "host"
     GPUDIRECT = "gpudirect"  # the adapter reads and writes GPU memory
@@ -62,36 +63,36 @@ class Memory(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How to run. Returned in the result with every default filled in."""
+    """The options of a run. The result contains them with every default filled in."""
 
     seed: int = 1
-    network: Network | None = None  # None: as the links speak; Ethernet is RoCEv2
+    network: Network | None = None  # None: by the links; Ethernet means RoCEv2
     paths: str | None = None  # None: the table on InfiniBand and Omni-Path, ECMP on Ethernet
     switching: Switching = Switching.CUT_THROUGH
     congestion_control: str | None = None  # None: DCQCN on RoCE, else none
     memory: Memory = Memory.HOST
-    routed: bool = False  # Ethernet: the switches are IP routers, a subnet ends at its leaf, as in most large Clos
+    routed: bool = False  # Ethernet: each switch is an IP router and each leaf a subnet, as in most large Clos networks
     mtu_bytes: int = 0  # payload of a packet; 0: 4096, TCP 8960, Omni-Path 8192
     buffer_bytes: int = 0  # input buffer of a port for each VL; 0: two round trips of the link and four packets
-    skip_tolerance: float = 0.0  # rates steady within this part are carried forward; 0: every packet is run
-    ack_timeout_exponent: int = 14  # of RC: 4.096 µs × 2 to this power, as `ibv_modify_qp` takes it
-    watch: tuple[str, ...] = ()  # ports whose output queue is sampled, `leaf1/3`
+    skip_tolerance: float = 0.0  # extrapolate rates that are steady within this fraction; 0: simulate every packet
+    ack_timeout_exponent: int = 14  # RC timeout, 4.096 µs × 2 to this power, as in `ibv_modify_qp`
+    watch: tuple[str, ...] = ()  # ports whose output queue is sampled: `leaf1/3`
     watch_every_ps: int = 1_000_000
-    stop_at_ps: int = 0  # end the run then, finished or not; 0: when all has arrived
+    stop_at_ps: int = 0  # end the run then, finished or not; 0: when all messages have arrived
 
     def __post_init__(self) -> None:
-        for name, kind, door in (
+        for name, builtin, registry in (
             ("network", Network, ()),
             ("paths", Paths, POLICIES),
             ("switching", Switching, ()),
             ("congestion_control", CongestionControl, CONTROLS),
             ("memory", Memory, ()),
         ):
-            given = getattr(self, name)
-            if given in list(kind):
-                object.__setattr__(self, name, kind(given))
-            elif given is not None and given not in door:
-                raise UnknownName(f"kind of {name.replace('_', ' ')}", str(given), list(door or kind))
+            value = getattr(self, name)
+            if value in list(builtin):
+                object.__setattr__(self, name, builtin(value))
+            elif value is not None and value not in registry:
+                raise UnknownName(f"{name.replace('_', ' ')}", str(value), list(registry or builtin))
         for name, low, high, why in (
             ("mtu_bytes", 0, 65_536, "256 to 4096 on InfiniBand, 0 for the usual one"),
             ("buffer_bytes", 0, 1 << 30, "0 for two round trips of the link"),
@@ -101,4 +102,4 @@ class Options:
             ("stop_at_ps", 0, 1 << 52, "picoseconds"),
         ):
             if not low <= getattr(self, name) <= high:
-                raise ConfigError(f"{name} {getattr(self, name)} is not from {low} to {high}: {why}")
+                raise ConfigError(f"{name} = {getattr(self, name)} must be {low} to {high} ({why})")

@@ -1,4 +1,4 @@
-"""The engines by name: what `--engine` takes, and what the conformance suite runs."""
+"""The engines by name, for `--engine` and the conformance tests."""
 
 from __future__ import annotations
 

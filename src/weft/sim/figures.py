@@ -1,4 +1,4 @@
-"""What an engineer reads off a run: its name in a line, what every sender got, which links were busiest."""
+"""The figures of a run: its title, the goodput of every sender, the busiest links."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from weft.sim.traffic import Traffic
 
 
 def goodput_per_sender_gbit_s(result: Result) -> NDArray[np.float64]:
-    """[sender], its delivered payload over the time from its first start to its last arrival."""
+    """Return the goodput of each sender:
+
+    its delivered payload over the time from its first start to its last arrival.
+    """
     arrived = result.finish_ps != NEVER
     slots, sender = np.unique(result.traffic.src[arrived], return_inverse=True)
     begin, end = np.full(len(slots), np.iinfo(np.int64).max), np.zeros(len(slots), np.int64)
@@ -29,35 +32,35 @@ def goodput_per_sender_gbit_s(result: Result) -> NDArray[np.float64]:
 
 
 def headline(result: Result) -> Iterator[tuple[str, str]]:
-    """The run in a few lines."""
-    said = result.report()
+    """Yield the main figures of a run, as (label, text)."""
+    report = result.report()
     size = format_size(result.traffic.total_bytes)
-    yield "messages", f"{said['delivered']:,} of {said['messages']:,} delivered, {size} in all"
-    skipped = f", of which {said['skipped_ps'] / 1e6:,.3f} carried forward" if said["skipped_ps"] else ""
-    yield "time", f"{said['last_arrival_ps'] / 1e6:,.3f} µs{skipped}"
-    if said["delivered"]:
+    yield "messages", f"{report['delivered']:,} of {report['messages']:,} delivered, {size} in all"
+    skipped = f", of which {report['skipped_ps'] / 1e6:,.3f} carried forward" if report["skipped_ps"] else ""
+    yield "time", f"{report['last_arrival_ps'] / 1e6:,.3f} µs{skipped}"
+    if report["delivered"]:
         each = goodput_per_sender_gbit_s(result)
-        yield "goodput", f"{said['goodput_gbit_s']:,.1f} Gbit/s"
+        yield "goodput", f"{report['goodput_gbit_s']:,.1f} Gbit/s"
         yield (
             "  a sender",
             f"min {each.min():,.1f}, mean {each.mean():,.1f}, max {each.max():,.1f} Gbit/s ({len(each):,})",
         )
-        us = said["latency_us"]
+        us = report["latency_us"]
         yield "latency", f"min {us['min']:,.3f}, median {us['p50']:,.3f}, p99 {us['p99']:,.3f}, max {us['max']:,.3f} µs"
     trouble = ("retransmitted", "corrupted_packets", "dropped_packets", "marked_packets")
-    counts = ", ".join(f"{said[name]:,} {name.removesuffix('_packets')}" for name in trouble)
-    yield "packets", f"{said['packets']:,} with acknowledgements; {counts}; {said['pauses']:,} pauses"
-    if said["queues"]:
+    counts = ", ".join(f"{report[name]:,} {name.removesuffix('_packets')}" for name in trouble)
+    yield "packets", f"{report['packets']:,} with acknowledgements; {counts}; {report['pauses']:,} pauses"
+    if report["queues"]:
         yield (
             "queues",
-            "; ".join(f"{name} at most {format_size(one['most_bytes'])}" for name, one in said["queues"].items()),
+            "; ".join(f"{name} at most {format_size(queue['most_bytes'])}" for name, queue in report["queues"].items()),
         )
 
 
 def carried_load(result: Result) -> float:
-    """Payload that arrived in the second half of the time in which messages start, as a share of the hosts' line rate.
+    """Return the share of the hosts' line rate that arrived as payload in the second half of the sending time.
 
-    The first half fills the fabric; what is still under way at the end would make any load look lighter.
+    The first half fills the fabric; messages still in flight at the end would make any load look lighter.
     """
     fabric = result.fabric
     hosts = host_ports(fabric)
@@ -69,18 +72,18 @@ def carried_load(result: Result) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkUse:
-    """What a port did in a run, of which it was sending a part."""
+    """The use of one port during a run."""
 
     port: str
     peer: str
-    gbit_s: float  # on the wire, headers included
+    gbit_s: float  # including headers
     utilisation: float
-    wait_us: float  # it had packets, and no credit or a pause
+    wait_us: float  # had packets, but no credit or was paused
     queue_peak_bytes: int
 
 
 def busiest_links(result: Result, count: int) -> list[LinkUse]:
-    """Ports that sent most of the time; among equals those that waited longest."""
+    """Return the ports that sent most of the time; of equally busy ports, those that waited longest."""
     fabric, use, utilisation = result.fabric, result.use, result.utilisation
     order = np.lexsort((-use.xmit_wait_ps, -utilisation))[:count]
     return [
@@ -98,12 +101,12 @@ def busiest_links(result: Result, count: int) -> list[LinkUse]:
 
 
 def name_fabric(fabric: Fabric) -> str:
-    """The fabric, and what was done to it."""
+    """Return the name of a fabric and the changes made to it."""
     return ", ".join((Path(fabric.spec).name, *fabric.changes))
 
 
 def describe_traffic(traffic: Traffic) -> str:
-    """`shift by 1: 32 messages of 1 MiB`."""
+    """Describe traffic: `shift by 1: 32 messages of 1 MiB`."""
     sizes = np.unique(traffic.size_bytes)
     size = f"of {format_size(int(sizes[0]))}" if len(sizes) == 1 else f"with {format_size(traffic.total_bytes)} in all"
     messages = "1 message" if len(traffic) == 1 else f"{len(traffic):,} messages"
@@ -111,12 +114,12 @@ def describe_traffic(traffic: Traffic) -> str:
 
 
 def describe_run(options: Options) -> str:
-    """`infiniband, paths adaptive, MTU 4096, seed 1`."""
+    """Describe the options of a run: `infiniband, paths adaptive, MTU 4096, seed 1`."""
     return f"{options.network}, paths {options.paths}, MTU {options.mtu_bytes}, seed {options.seed}"
 
 
 def format_size(size_bytes: int) -> str:
-    """`64 KiB`, `1.5 MiB`; to four digits."""
+    """Format a size with four digits: `64 KiB`, `1.5 MiB`."""
     unit_bytes, unit = 1, "bytes"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if size_bytes >= 1024 * unit_bytes:

@@ -1,4 +1,4 @@
-"""Traffic files: CSV, one message a line, or JSON, the same by name.
+"""Read and write traffic files: CSV with one message per line, or JSON with the same fields.
 
     src,dst,size,start_ns,after,sl,operation,transport,qp
     h1,h2,2M,0,,,write,rc,0
@@ -10,15 +10,15 @@
 
 src, dst    a server, an adapter or a port of one: h1, dgx1/mlx5_3, h1/1
 size        bytes, or 64K, 2M, 1G: powers of 1024
-start_ns    when it starts; where it waits for others, how long after the last of them was delivered
+start_ns    start time; if it waits for others, the delay after the last of them was delivered
 after       numbers of the messages that it waits for; the first message of the file is 0
-sl          service level; empty or left out: as the path says
+sl          service level; empty: that of the path record
 operation   write, send or read
 transport   rc, uc or ud
-qp          tells queue pairs of one sender and receiver apart
+qp          number of the queue pair between sender and receiver
 
-The first three are needed. In CSV the first line names the columns, in any order; lines that begin with # are notes.
-JSON also has room for `outstanding`: messages that a queue pair may have unacknowledged, 0 for any number.
+The first three are required. In CSV the first line names the columns, in any order; lines with # are comments.
+JSON also has `outstanding`: the messages that a queue pair may have unacknowledged; 0: no limit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from weft.sim.traffic import PATH_SL, Operation, Traffic, Transport, find_host_p
 from weft.units import parse_size_bytes
 
 SUFFIXES = (".csv", ".json")
-_LARGEST_BYTES = 1 << 42  # what an engine takes
+_LARGEST_BYTES = 1 << 42  # limit of the engines
 _LATEST_NS = 1e12
 _OPERATIONS = {operation.name.lower(): operation for operation in Operation}
 _TRANSPORTS = {transport.name.lower(): transport for transport in Transport}
@@ -62,7 +62,7 @@ class Message(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A JSON file, its messages not yet looked at."""
+    """A JSON file whose messages are not decoded yet."""
 
     messages: list[msgspec.Raw]
     description: str = ""
@@ -74,20 +74,20 @@ _NEEDED = COLUMNS[:3]
 
 
 def is_traffic_file(name: str) -> bool:
-    """Is this the name of a traffic file, there or not?"""
+    """Return whether this is the name of a traffic file; the file need not exist."""
     return is_stream(name) or Path(name).suffix.lower() in SUFFIXES
 
 
 def check_suffix(path: Path | str) -> str:
-    """The suffix, if it names a form that traffic can have; a stream gets JSON, which holds everything."""
+    """Return the suffix of a traffic file; a stream is JSON, which can hold everything."""
     suffix = suffix_of(path, ".json")
     if suffix not in SUFFIXES:
-        raise ConfigError(f"{path} is no traffic file: the suffix says the form, {' or '.join(SUFFIXES)}")
+        raise ConfigError(f"{path} is not a traffic file: its suffix must be {' or '.join(SUFFIXES)}")
     return suffix
 
 
 def read_traffic(path: Path | str, fabric: Fabric) -> Traffic:
-    """The traffic of a file on a fabric whose names it uses."""
+    """Read a traffic file whose names refer to a fabric."""
     path = Path(path)
     suffix = check_suffix(path)
     with first_look(path, 1) as begin:
@@ -98,16 +98,14 @@ def read_traffic(path: Path | str, fabric: Fabric) -> Traffic:
 
 
 def write_traffic(path: Path | str, fabric: Fabric, traffic: Traffic) -> None:
-    """Write traffic in the form of the suffix, whole or not at all."""
+    """Write traffic in the format of the suffix, atomically."""
     if traffic.mlid.any():
-        raise ConfigError(f"{path}: traffic files have one receiver for each message, and these are for a group")
+        raise ConfigError(f"{path}: a traffic file cannot hold multicast messages")
     if check_suffix(path) == ".json":
         write_atomically(path, _to_json(fabric, traffic))
         return
     if traffic.outstanding:
-        raise ConfigError(
-            f"{path}: CSV has no place for the {traffic.outstanding} outstanding messages of a queue pair: write .json"
-        )
+        raise ConfigError(f"{path}: CSV cannot hold outstanding={traffic.outstanding}; write a .json file")
     write_atomically(path, _to_csv(fabric, traffic))
 
 
@@ -115,7 +113,7 @@ def write_traffic(path: Path | str, fabric: Fabric, traffic: Traffic) -> None:
 
 
 def _read_csv(path: Path) -> Iterator[tuple[int, Message]]:
-    """Messages with their lines."""
+    """Yield the messages with their line numbers."""
     reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
     columns: list[str] = []
     try:
@@ -129,27 +127,27 @@ def _read_csv(path: Path) -> Iterator[tuple[int, Message]]:
     except csv.Error as error:
         raise FileError(path, reader.line_num, str(error), "comma-separated values") from None
     if not columns:
-        raise FileError(path, None, "no line", f"a line that names the columns: {','.join(COLUMNS)}")
+        raise FileError(path, None, "no line", f"a header line with the columns: {','.join(COLUMNS)}")
 
 
 def _check_columns(path: Path, line: int, columns: list[str]) -> list[str]:
     for column in columns:
         if column not in COLUMNS:
-            raise FileError(path, line, column, f"names of columns, of {', '.join(COLUMNS)}")
+            raise FileError(path, line, column, f"column names among {', '.join(COLUMNS)}")
         if columns.count(column) > 1:
-            raise FileError(path, line, ",".join(columns), f"the column {column} once")
+            raise FileError(path, line, ",".join(columns), f"column {column} only once")
     if missing := [column for column in _NEEDED if column not in columns]:
-        raise FileError(path, line, ",".join(columns), f"the column {missing[0]} too: {', '.join(_NEEDED)} are needed")
+        raise FileError(path, line, ",".join(columns), f"column {missing[0]} too: {', '.join(_NEEDED)} are required")
     return columns
 
 
 def _from_cells(path: Path, line: int, columns: list[str], cells: list[str]) -> Message:
     if len(cells) != len(columns):
         raise FileError(path, line, ",".join(cells), f"{len(columns)} cells as in the first line, not {len(cells)}")
-    given = {column: cell.strip() for column, cell in zip(columns, cells, strict=True) if cell.strip()}
-    if missing := [column for column in _NEEDED if column not in given]:
+    values = {column: cell.strip() for column, cell in zip(columns, cells, strict=True) if cell.strip()}
+    if missing := [column for column in _NEEDED if column not in values]:
         raise FileError(path, line, ",".join(cells), f"a value for {missing[0]}")
-    fields: dict[str, object] = {**given, "after": given.get("after", "").split()}
+    fields: dict[str, object] = {**values, "after": values.get("after", "").split()}
     try:
         return msgspec.convert(fields, Message, strict=False)
     except msgspec.ValidationError as error:
@@ -157,7 +155,7 @@ def _from_cells(path: Path, line: int, columns: list[str], cells: list[str]) -> 
 
 
 class _Json:
-    """A JSON file; knows the lines of its messages."""
+    """A JSON file with the line numbers of its messages."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -165,7 +163,7 @@ class _Json:
         try:
             self.head = msgspec.json.decode(self.text, type=_Document)
         except msgspec.ValidationError as error:
-            raise FileError(path, None, *_said(error, "traffic")) from None
+            raise FileError(path, None, *_explain_error(error, "traffic")) from None
         except msgspec.DecodeError as error:
             place = str(error).rpartition("(byte ")[2].rstrip(")")
             line = self.text.count(b"\n", 0, int(place)) + 1 if place.isdecimal() else None
@@ -175,9 +173,9 @@ class _Json:
         decoder = msgspec.json.Decoder(Message)
         place, line = 0, 1
         for raw in self.head.messages:
-            found = self.text.index(bytes(raw), place)
-            line += self.text.count(b"\n", place, found)
-            place = found
+            begin = self.text.index(bytes(raw), place)
+            line += self.text.count(b"\n", place, begin)
+            place = begin
             try:
                 yield line, decoder.decode(raw)
             except msgspec.ValidationError as error:
@@ -185,17 +183,17 @@ class _Json:
 
 
 def _refused(path: Path, line: int, error: msgspec.ValidationError, fields: object) -> FileError:
-    """Which cell was wrong, and the rule."""
-    what, expected = _said(error, "a message")
-    name = what.partition("[")[0]
+    """Return the error for a wrong field: its value and the rule."""
+    field_path, expected = _explain_error(error, "a message")
+    name = field_path.partition("[")[0]
     value = fields.get(name, "") if isinstance(fields, dict) else fields
     if isinstance(value, list):
         value = " ".join(map(str, value))
     return FileError(path, line, f"{name} {value}".strip(), expected)
 
 
-def _said(error: msgspec.ValidationError, whole: str) -> tuple[str, str]:
-    """msgspec's ``Expected `int` >= 0 - at `$.sl` `` as the place, `sl`, and the rule."""
+def _explain_error(error: msgspec.ValidationError, whole: str) -> tuple[str, str]:
+    """Split msgspec's ``Expected `int` >= 0 - at `$.sl` `` into the field, `sl`, and the rule."""
     rule, _, place = str(error).replace("`", "").partition(" - at ")
     return place.strip().removeprefix("$").removeprefix(".") or whole, rule[:1].lower() + rule[1:]
 
@@ -203,7 +201,7 @@ def _said(error: msgspec.ValidationError, whole: str) -> tuple[str, str]:
 def _traffic(
     path: Path, fabric: Fabric, messages: Iterable[tuple[int, Message]], description: str, outstanding: int
 ) -> Traffic:
-    """Names become ports; what one message says of another is checked."""
+    """Resolve names to ports, check references between messages, and build the traffic."""
     slots: dict[str, int] = {}
     rows: list[tuple[int, int, int, int, int, int, int, int]] = []
     after: list[list[int]] = []
@@ -218,13 +216,13 @@ def _traffic(
         after.append(message.after)
         lines.append(line)
     if not rows:
-        raise FileError(path, None, "no message", "at least one")
+        raise FileError(path, None, "no message", "at least one message")
     for number, waits_for in enumerate(after):
-        if bad := [one for one in waits_for if one >= len(rows) or one == number]:
+        if bad := [index for index in waits_for if index >= len(rows) or index == number]:
             expected = f"numbers of other messages, 0 to {len(rows) - 1}; this is {number}"
             raise FileError(path, lines[number], f"after {bad[0]}", expected)
     src, dst, size, start_ps, sl, operation, transport, qp = np.array(rows, np.int64).T
-    waits = np.array([bool(one) for one in after])
+    waits = np.array([bool(waits_for) for waits_for in after])
     return Traffic.make(
         src,
         dst,
@@ -241,31 +239,31 @@ def _traffic(
     )
 
 
-def _slot(path: Path, line: int, fabric: Fabric, known: dict[str, int], name: str) -> int:
-    if name not in known:
+def _slot(path: Path, line: int, fabric: Fabric, slots: dict[str, int], name: str) -> int:
+    if name not in slots:
         try:
-            known[name] = find_host_port(fabric, name)
+            slots[name] = find_host_port(fabric, name)
         except ConfigError as error:
             why = str(error).partition("\n")[0]
             raise FileError(path, line, name, f"a host, an adapter or a port of {fabric.spec}: {why}") from None
-    return known[name]
+    return slots[name]
 
 
 def _size(path: Path, line: int, size: int | str) -> int:
     try:
-        found = size if isinstance(size, int) else parse_size_bytes(size)
+        size_bytes = size if isinstance(size, int) else parse_size_bytes(size)
     except ConfigError:
-        found = _LARGEST_BYTES + 1
-    if found > _LARGEST_BYTES:
+        size_bytes = _LARGEST_BYTES + 1
+    if size_bytes > _LARGEST_BYTES:
         raise FileError(path, line, f"size {size}", "bytes, up to 4 TiB: 8, 4K, 1M or 8G")
-    return found
+    return size_bytes
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
 def _messages(fabric: Fabric, traffic: Traffic) -> Iterator[Message]:
-    """The rows as a file has them."""
+    """Yield the messages as rows of a file."""
     names = {int(slot): _name(fabric, int(slot)) for slot in np.unique(np.concatenate((traffic.src, traffic.dst)))}
     first, after = traffic.after_first.tolist(), traffic.after.tolist()
     for row in range(len(traffic)):
@@ -285,7 +283,7 @@ def _messages(fabric: Fabric, traffic: Traffic) -> Iterator[Message]:
 
 
 def _name(fabric: Fabric, slot: int) -> str:
-    """As short as it is clear: the adapter, or its port if it has several."""
+    """Return the shortest unambiguous name: the adapter, or the port if the adapter has several."""
     port = fabric.port(slot)
     return port.node.name if find_host_port(fabric, port.node.name) == slot else port.name
 
@@ -295,14 +293,26 @@ def _to_csv(fabric: Fabric, traffic: Traffic) -> str:
     print(f"# {traffic.description} on {Path(fabric.spec).name}".replace("\n", " "), file=out)
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for one in _messages(fabric, traffic):
-        sl, after = "" if one.sl is None else one.sl, " ".join(map(str, one.after))
-        start_ns = int(one.start_ns) if one.start_ns.is_integer() else one.start_ns
-        writer.writerow((one.src, one.dst, one.size, start_ns, after, sl, one.operation, one.transport, one.qp))
+    for message in _messages(fabric, traffic):
+        sl, after = "" if message.sl is None else message.sl, " ".join(map(str, message.after))
+        start_ns = int(message.start_ns) if message.start_ns.is_integer() else message.start_ns
+        writer.writerow(
+            (
+                message.src,
+                message.dst,
+                message.size,
+                start_ns,
+                after,
+                sl,
+                message.operation,
+                message.transport,
+                message.qp,
+            )
+        )
     return out.getvalue()
 
 
 def _to_json(fabric: Fabric, traffic: Traffic) -> bytes:
     head = msgspec.json.encode({"description": traffic.description, "outstanding": traffic.outstanding})
-    body = b",\n".join(b"  " + msgspec.json.encode(one) for one in _messages(fabric, traffic))
+    body = b",\n".join(b"  " + msgspec.json.encode(message) for message in _messages(fabric, traffic))
     return head[:-1] + b', "messages": [\n' + body + b"\n]}\n"

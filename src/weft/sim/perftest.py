@@ -1,10 +1,12 @@
-"""Bandwidth and latency between two hosts, as perftest measures them: ib_write_bw, ib_read_lat and their like.
+"""Bandwidth and latency between two hosts as perftest measures them: ib_write_bw, ib_read_lat and the others.
 
     rows = measure(fabric, "h1", "h2", Settings(test=Test.WRITE_BW), sizes=[65536])
 
-A bandwidth test keeps `tx_depth` messages under way on every queue pair. A latency test is ping-pong: half a round trip
-for write and send, a whole one for read. A simulated adapter has no bad days, so hundreds of messages say what
-perftest needs thousands for, and the first ones, which fill the pipeline, are not counted.
+A bandwidth test keeps `tx_depth` messages in flight on every queue pair. A latency test is a ping-pong: half a round
+trip
+for write and send, a whole one for read. A simulated adapter has no noise, so hundreds of messages suffice where
+perftest
+needs thousands. The first ones, which fill the pipeline, are not counted.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from weft.verbs.perftest.kinds import Test as Test
 from weft.verbs.perftest.report import BandwidthRow as BandwidthRow
 from weft.verbs.perftest.report import LatencyRow as LatencyRow
 
-_PACKETS = 6_000  # that a test of one size sends, about
+_PACKETS = 6_000  # packets sent in a test of one size, approximately
 _FEWEST, _MOST_BW, _MOST_LAT = 8, 500, 20
 _LARGEST = 1 << 31  # perftest's own limit
 _MOST_MESSAGES = 5_000_000
@@ -36,10 +38,10 @@ _MOST_MESSAGES = 5_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a test runs with; the names are perftest's."""
+    """The settings of a test, with perftest's names."""
 
     test: Test
-    iterations: int = 0  # of each queue pair; 0: as many as it takes
+    iterations: int = 0  # per queue pair; 0: automatic
     qps: int = 1
     tx_depth: int = 128
     outs: int = 16
@@ -50,7 +52,7 @@ class Settings:
     def __post_init__(self) -> None:
         check_limits(self, LIMITS | {"iterations": (1, _MOST_MESSAGES)})
         if self.test.verb is Verb.ATOMIC:
-            raise ConfigError(f"{self.test} is not simulated, which has no atomics: run it with --live")
+            raise ConfigError(f"{self.test} cannot be simulated: the engines have no atomics. Run it with --live")
         self.test.check(self.connection.name, qps=self.qps, bidirectional=self.bidirectional)
 
     @property
@@ -59,7 +61,7 @@ class Settings:
 
 
 def prepare(fabric: Fabric) -> Fabric:
-    """With forwarding tables: its own, or new ones. Two hosts on one cable need none."""
+    """Return the fabric with forwarding tables: its own, or computed ones. Two hosts on one cable need none."""
     from weft.routing.engine import Options as RoutingOptions
     from weft.routing.route import route
 
@@ -71,13 +73,13 @@ def prepare(fabric: Fabric) -> Fabric:
 def measure(
     fabric: Fabric, client: str, server: str, settings: Settings, sizes: Sequence[int]
 ) -> Iterator[BandwidthRow | LatencyRow]:
-    """A row for each size, on a fabric that is prepared."""
+    """Yield a row for each size, on a fabric returned by `prepare`."""
     ends = find_host_port(fabric, client), find_host_port(fabric, server)
     if ends[0] == ends[1]:
         raise ConfigError(f"client and server are both {client}: a test needs two hosts")
     for size_bytes in sizes:
         if not 1 <= size_bytes <= _LARGEST:
-            raise ConfigError(f"size {size_bytes} is not from 1 byte to 2 GiB")
+            raise ConfigError(f"--size must be 1 byte to 2 GiB, got {size_bytes}")
     for size_bytes in sizes:
         run = _measure_latency if settings.test.is_latency else _measure_bandwidth
         yield run(fabric, ends, settings, size_bytes)
@@ -87,16 +89,16 @@ def measure(
 
 
 def _measure_bandwidth(fabric: Fabric, ends: tuple[int, int], settings: Settings, size_bytes: int) -> BandwidthRow:
-    """Count from the completion that ends the warm-up to the last one."""
+    """Measure from the completion that ends the warm-up to the last completion."""
     counted = settings.iterations or _enough(settings, size_bytes, _MOST_BW)
     warm_up = min(_depth(settings), counted)
     n, ways = warm_up + counted, 2 if settings.bidirectional else 1
     rows = n * settings.qps * ways
     if rows > _MOST_MESSAGES:
-        raise ConfigError(f"{rows:,} messages are too many for one run: give at most {_MOST_MESSAGES:,} in all")
+        raise ConfigError(f"{rows:,} messages are too many for one run (limit {_MOST_MESSAGES:,})")
     reliable = settings.connection is Transport.RC
     queue_pair = np.arange(rows) // ways % settings.qps
-    outstanding = _depth(settings) if reliable else 0  # nobody tells when a datagram has left the queue
+    outstanding = _depth(settings) if reliable else 0  # a datagram's departure is not acknowledged
     result = _run(fabric, ends, settings, size_bytes, np.arange(rows) % ways, qp=queue_pair, outstanding=outstanding)
     done_ps = np.sort(result.acked_ps if reliable else result.finish_ps)
     begin = warm_up * settings.qps * ways - 1
@@ -112,13 +114,13 @@ def _measure_bandwidth(fabric: Fabric, ends: tuple[int, int], settings: Settings
 
 
 def _depth(settings: Settings) -> int:
-    """Messages that a queue pair has under way."""
+    """Return the number of messages that a queue pair has in flight."""
     depth = settings.test.depth(settings.tx_depth)
     return min(depth, settings.outs) if settings.operation is Operation.READ else depth
 
 
 def _best_rate_mpps(done_ps: NDArray[np.int64], together: int) -> float:
-    """Over any quarter of the test, in which all queue pairs have the same share."""
+    """Return the best rate over any quarter of the test that holds equally many messages of each queue pair."""
     quarter = max(len(done_ps) // 4 // together, 1) * together
     spans = done_ps[quarter:] - done_ps[:-quarter]
     return quarter * 1e6 / max(int(spans.min(initial=1 << 60)), 1)
@@ -128,7 +130,7 @@ def _best_rate_mpps(done_ps: NDArray[np.int64], together: int) -> float:
 
 
 def _measure_latency(fabric: Fabric, ends: tuple[int, int], settings: Settings, size_bytes: int) -> LatencyRow:
-    """One message under way at any time; the first iteration is not counted."""
+    """Measure with one message in flight at a time; the first iteration is not counted."""
     counted = settings.iterations or _enough(settings, size_bytes, _MOST_LAT)
     halves = settings.test.ways
     rows = (counted + 1) * halves
@@ -142,13 +144,13 @@ def _measure_latency(fabric: Fabric, ends: tuple[int, int], settings: Settings, 
 
 
 def _enough(settings: Settings, size_bytes: int, most: int) -> int:
-    """Iterations until the figures stand still, and no more packets than that takes."""
+    """Return the number of iterations after which the figures are stable."""
     packets = -(-size_bytes // (settings.options.mtu_bytes or 4096))
     return int(np.clip(_PACKETS // (packets * settings.qps), _FEWEST, most))
 
 
 def run_options(fabric: Fabric, settings: Settings) -> Options:
-    """As given; on one cable there is no path to choose."""
+    """Return the options of the run; on a single cable there is no path to choose."""
     options = settings.options
     if options.paths is None and not len(fabric.of_kind(NodeKind.SWITCH)):
         options = replace(options, paths=Paths.TABLE)
@@ -156,9 +158,9 @@ def run_options(fabric: Fabric, settings: Settings) -> Options:
 
 
 def _run(
-    fabric: Fabric, ends: tuple[int, int], settings: Settings, size_bytes: int, way: NDArray[np.int64], **more: Any
+    fabric: Fabric, ends: tuple[int, int], settings: Settings, size_bytes: int, way: NDArray[np.int64], **columns: Any
 ) -> Result:
-    """Messages of one size, each there (0) or back (1)."""
+    """Run messages of one size, each forward (0) or back (1)."""
     traffic = Traffic.make(
         np.where(way == 0, *ends),
         np.where(way == 0, *ends[::-1]),
@@ -166,6 +168,6 @@ def _run(
         operation=settings.operation,
         transport=settings.connection,
         description=f"{settings.test} {size_bytes}",
-        **more,
+        **columns,
     )
     return PacketEngine().run(fabric, traffic, run_options(fabric, settings))

@@ -1,10 +1,10 @@
-"""Pictures of runs: latency against load, queues over time, and the links of a fabric by how busy they were.
+"""Charts of runs: latency against load, queues over time, and the links of a fabric coloured by utilisation.
 
     draw_latency("latency.png", [Curve.of("table", results), Curve.of("adaptive", others)], title, note)
     draw_queues("queue.png", result)
     draw_heat("heat.html", result)
 
-The titles say fabric, traffic and seed, so that a picture found a year later can be run again.
+The titles contain fabric, traffic and seed, so that the run can be repeated later.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_IN_LEGEND = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Curve:
-    """Latency at several loads."""
+    """A curve of latency at several loads."""
 
     name: str
     load: NDArray[np.float64]  # offered, of a host's line rate
@@ -45,10 +45,10 @@ class Curve:
 
     @classmethod
     def of(cls, name: str, runs: Sequence[tuple[float, Result]]) -> Self:
-        """From (load, result); runs in which nothing arrived are left out."""
-        found = [(load, run.latency_ps[run.finish_ps != NEVER]) for load, run in runs]
-        kept = [(load, *np.percentile(ps, (50, 99)) / 1e6) for load, ps in found if len(ps)]
-        load, p50_us, p99_us = np.array(kept, np.float64).reshape(-1, 3).T
+        """Build a curve from (load, result); runs in which no message arrived are left out."""
+        latencies = [(load, run.latency_ps[run.finish_ps != NEVER]) for load, run in runs]
+        points = [(load, *np.percentile(ps, (50, 99)) / 1e6) for load, ps in latencies if len(ps)]
+        load, p50_us, p99_us = np.array(points, np.float64).reshape(-1, 3).T
         return cls(name=name, load=load, p50_us=p50_us, p99_us=p99_us)
 
 
@@ -56,7 +56,7 @@ class Curve:
 
 
 def draw_latency(path: Path | str, curves: Sequence[Curve], title: str, note: str) -> None:
-    """Write the curves, median full and 99th percentile dashed, as PNG, SVG or PDF by the suffix."""
+    """Write the curves, median solid and 99th percentile dashed, as PNG, SVG or PDF by the suffix."""
     with titled_chart(path, title, note) as (axes,):
         for curve, colour in zip(curves, cycle(COLOURS), strict=False):
             look: dict[str, Any] = {"color": colour, "linewidth": 1.8, "marker": "o", "markersize": 4}
@@ -71,7 +71,7 @@ def draw_latency(path: Path | str, curves: Sequence[Curve], title: str, note: st
 
 
 def _scale_latency(axes: Axes, shown_us: NDArray[np.float64]) -> None:
-    """Logarithmic, with room for the legend above, and marks that are not too many nor too few."""
+    """Set a logarithmic axis with space for the legend above and a suitable number of ticks."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     low, high = float(shown_us.min(initial=np.inf)), float(shown_us.max(initial=0))
@@ -89,7 +89,7 @@ def _scale_latency(axes: Axes, shown_us: NDArray[np.float64]) -> None:
 
 
 def draw_queues(path: Path | str, result: Result) -> None:
-    """Write what waited at the watched ports until all had arrived, one line for each."""
+    """Plot the queue of each watched port until all messages had arrived."""
     from matplotlib.ticker import StrMethodFormatter
 
     samples = result.samples
@@ -118,12 +118,12 @@ def draw_queues(path: Path | str, result: Result) -> None:
 
 
 def draw_heat(path: Path | str, result: Result) -> None:
-    """Write the fabric with every cable in the colour of its utilisation, as PNG, SVG, PDF or HTML."""
+    """Draw the fabric with every cable coloured by its utilisation, as PNG, SVG, PDF or HTML."""
     draw(result.fabric, path, **_heat(result))
 
 
 def show_result(result: Result) -> str:
-    """The run in a notebook: its figures, and the same picture where a cell has room for it."""
+    """Show the run in a notebook: its figures, and the coloured fabric if it fits a cell."""
     picture = show(lay_out(result.fabric, **_heat(result))) if fits(result.fabric) else ""
     note = f"{describe_run(result.options)}, {result.engine} engine, weft {__version__}"
     heads = (name_fabric(result.fabric), describe_traffic(result.traffic))
@@ -131,10 +131,10 @@ def show_result(result: Result) -> str:
 
 
 def _heat(result: Result) -> dict[str, Any]:
-    options, what = result.options, result.traffic.description or "traffic"
-    seed = "" if "seed" in what else f" (seed {options.seed})"
+    options, description = result.options, result.traffic.description or "traffic"
+    seed = "" if "seed" in description else f" (seed {options.seed})"
     return {
         "metric": 100 * result.link_metric(result.utilisation),
         "metric_label": f"utilisation in %, {options.network}, paths {options.paths}",
-        "title": f"{name_fabric(result.fabric)}: {what}{seed}",
+        "title": f"{name_fabric(result.fabric)}: {description}{seed}",
     }

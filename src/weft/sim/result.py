@@ -1,4 +1,4 @@
-"""What a run found: when every message arrived, what every port did, and what it cost to find out."""
+"""The result of a run: when every message arrived, what every port did, and the run time."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from weft.sim.traffic import Traffic
 from weft.version import __version__
 from weft.wire.crc import VCRC_BYTES
 
-NEVER = -1  # the time of what did not happen
+NEVER = -1  # the time of an event that did not happen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PortUse:
-    """What every port slot of the fabric did. Bytes are those on the wire, headers included."""
+    """The activity of every port slot of the fabric. Bytes are those on the wire, including headers."""
 
     xmit_bytes: NDArray[np.int64]
     xmit_packets: NDArray[np.int64]
-    busy_ps: NDArray[np.int64]  # sending
-    xmit_wait_ps: NDArray[np.int64]  # something to send, and no credit, or paused
-    queue_peak_bytes: NDArray[np.int64]  # most that waited to leave through the port
-    buffer_peak_bytes: NDArray[np.int64]  # most in the input buffer of one VL
-    corrupted_packets: NDArray[np.int64]  # arrived with a bit error, and were dropped
-    dropped_packets: NDArray[np.int64]  # found the output queue full
+    busy_ps: NDArray[np.int64]  # time spent sending
+    xmit_wait_ps: NDArray[np.int64]  # had packets to send, but no credit or was paused
+    queue_peak_bytes: NDArray[np.int64]  # largest amount queued for the port
+    buffer_peak_bytes: NDArray[np.int64]  # largest fill of the input buffer of one VL
+    corrupted_packets: NDArray[np.int64]  # arrived with a bit error and were dropped
+    dropped_packets: NDArray[np.int64]  # dropped because the output queue was full
     marked_packets: NDArray[np.int64]  # FECN or ECN set here
     pauses: NDArray[np.int64]  # pause frames sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GroupUse:
-    """Of that, what was for multicast groups, by port slot. Packets on the wire when the run ended are not in it."""
+    """The multicast part of the port use, by port slot. Packets on the wire at the end of the run are not included."""
 
     xmit_packets: NDArray[np.int64]
     rcv_packets: NDArray[np.int64]
-    copies: NDArray[np.int64]  # that the port of an adapter, or port 0 of a switch, took
-    counters: NDArray[np.int64]  # [slot, Counter] -> what the end of the others adds
+    copies: NDArray[np.int64]  # datagrams accepted by an adapter port, or by port 0 of a switch
+    counters: NDArray[np.int64]  # [slot, Counter] -> counters of copies that were not delivered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class QueueSamples:
-    """Bytes that waited in the output queues of the watched ports, over time."""
+    """The bytes that waited in the output queues of the watched ports, over time."""
 
     port: tuple[str, ...]
     time_ps: NDArray[np.int64]
@@ -64,17 +64,17 @@ class Result:
     fabric: Fabric
     traffic: Traffic
     options: Options  # with the defaults filled in
-    start_ps: NDArray[np.int64]  # [message], when its dependencies let it go
-    finish_ps: NDArray[np.int64]  # [message], all of it delivered; NEVER
-    acked_ps: NDArray[np.int64]  # [message], the sender knows; NEVER for those without acknowledgement
+    start_ps: NDArray[np.int64]  # [message], when its dependencies were met
+    finish_ps: NDArray[np.int64]  # [message], completely delivered; NEVER
+    acked_ps: NDArray[np.int64]  # [message], acknowledged to the sender; NEVER for unacknowledged transports
     retransmitted: NDArray[np.int32]  # [message], packets sent again
     use: PortUse
     groups: GroupUse | None = None
     samples: QueueSamples
-    packets: int  # sent by hosts, acknowledgements included
-    packet_hops: int  # packets times links crossed
+    packets: int  # sent by hosts, including acknowledgements
+    packet_hops: int  # packets times links traversed
     events: int
-    skipped_ps: int  # simulated time that was carried forward, not run
+    skipped_ps: int  # simulated time that was extrapolated, not simulated
     wall_s: float
 
     def __repr__(self) -> str:
@@ -85,11 +85,11 @@ class Result:
         )
 
     def _repr_html_(self) -> str:
-        """What it came to and, of a fabric that fits, how busy its cables were: in a notebook."""
+        """Show the result in a notebook, with the fabric if it fits."""
         return shown_by("weft.sim.plots:show_result", self)
 
     def to_pandas(self) -> Any:
-        """A DataFrame with a row for each message."""
+        """Return a DataFrame with a row for each message."""
         import pandas as pd
 
         traffic, name = self.traffic, self.fabric.port
@@ -106,7 +106,7 @@ class Result:
 
     @property
     def last_arrival_ps(self) -> int:
-        """When the last message had arrived."""
+        """The time at which the last message had arrived."""
         return int(self.finish_ps.max(initial=0))
 
     @property
@@ -115,12 +115,12 @@ class Result:
 
     @property
     def latency_ps(self) -> NDArray[np.int64]:
-        """[message], from its start to its delivery; NEVER where it was not."""
+        """The time from the start of each message to its delivery ([message]); NEVER if it was not delivered."""
         return np.where(self.finish_ps == NEVER, NEVER, self.finish_ps - self.start_ps)
 
     @property
     def goodput_gbit_s(self) -> float:
-        """Payload of all delivered messages over the time from the first start to the last arrival."""
+        """The payload of all delivered messages over the time from the first start to the last arrival."""
         arrived = self.finish_ps != NEVER
         if not arrived.any():
             return 0.0
@@ -129,30 +129,30 @@ class Result:
 
     @property
     def utilisation(self) -> NDArray[np.float64]:
-        """[port slot], part of the run that it was sending."""
+        """The share of the run in which each port was sending ([port slot])."""
         return self.use.busy_ps / max(self.last_arrival_ps, 1)
 
     def link_metric(self, per_port: NDArray[Any]) -> NDArray[np.float64]:
-        """[link], the larger of its two directions: what `draw` colours by; NaN off the network."""
+        """Return the larger value of the two directions of each link ([link]), for `draw`; NaN off the network."""
         links = self.fabric.links
         worst = np.maximum(per_port[links.a], per_port[links.b]).astype(np.float64)
         return np.where(self.fabric.network_links, worst, np.nan)
 
     def digest(self) -> str:
-        """A hash of all that was simulated: the same run gives the same."""
-        said = hashlib.sha256()
+        """Return a hash of everything simulated; equal runs have equal digests."""
+        digest = hashlib.sha256()
         uses = _columns(self.use) + ([] if self.groups is None else _columns(self.groups))
         for column in (self.start_ps, self.finish_ps, self.acked_ps, self.retransmitted, *uses):
-            said.update(np.ascontiguousarray(column).tobytes())
-        return said.hexdigest()
+            digest.update(np.ascontiguousarray(column).tobytes())
+        return digest.hexdigest()
 
     def write_counters(self) -> None:
-        """Add what the ports did to the fabric's counters, as performance management would have counted."""
+        """Add the activity of the ports to the fabric's counters, as performance management counts it."""
         ports, use = self.fabric.ports, self.use
         counters = self.fabric.counters
         plugged = np.flatnonzero(ports.peer >= 0)
         peer = ports.peer[plugged]
-        ends_bytes = VCRC_BYTES if self.options.network is Network.INFINIBAND else 0  # of a packet, and not counted
+        ends_bytes = VCRC_BYTES if self.options.network is Network.INFINIBAND else 0  # per packet, not counted
         words = (use.xmit_bytes - ends_bytes * use.xmit_packets) // 4
         counters[:, Counter.PORT_XMIT_DATA_WORDS] += words
         counters[:, Counter.PORT_XMIT_PKTS] += use.xmit_packets
@@ -160,7 +160,7 @@ class Result:
         counters[:, Counter.PORT_XMIT_WAIT] += use.xmit_wait_ps // XMIT_WAIT_TICK_PS
         counters[:, Counter.PORT_XMIT_DISCARDS] += use.dropped_packets
         counters[plugged, Counter.PORT_RCV_DATA_WORDS] += words[peer]
-        counters[plugged, Counter.PORT_RCV_PKTS] += use.xmit_packets[peer]  # damaged ones too, as of data
+        counters[plugged, Counter.PORT_RCV_PKTS] += use.xmit_packets[peer]  # including damaged packets
         counters[plugged, Counter.PORT_UNICAST_RCV_PKTS] += use.xmit_packets[peer]
         counters[:, Counter.PORT_RCV_ERRORS] += use.corrupted_packets
         counters[:, Counter.SYMBOL_ERROR] += use.corrupted_packets
@@ -172,7 +172,7 @@ class Result:
             counters[:, Counter.PORT_MULTICAST_RCV_PKTS] += self.groups.rcv_packets
 
     def report(self) -> dict[str, Any]:
-        """The run in figures, as `--json` prints it."""
+        """Return the run in figures, as printed by `--json`."""
         arrived = self.finish_ps != NEVER
         latency_us = self.latency_ps[arrived] / 1e6
         kinds: dict[str, Any] = {"min": np.min, "mean": np.mean, "max": np.max}
@@ -218,7 +218,7 @@ class Result:
         }
 
     def _copies(self, groups: GroupUse) -> dict[str, int]:
-        """By name, the ports that took datagrams for a group, and how many."""
+        """Return how many multicast datagrams each port received, by port name."""
         return {
             self.fabric.port(slot).name: int(groups.copies[slot]) for slot in np.flatnonzero(groups.copies).tolist()
         }
@@ -232,11 +232,14 @@ def _columns(use: PortUse | GroupUse) -> list[NDArray[np.int64]]:
 
 
 class Engine(Protocol):
-    """The seam of `sim`: runs traffic over a fabric."""
+    """An engine of `sim`: runs traffic over a fabric."""
 
     name: str
 
     def run(
         self, fabric: Fabric, traffic: Traffic, options: Options | None = None, *, progress: Progress | None = None
     ) -> Result:
-        """Raises ConfigError before the clock starts if it cannot; SubnetError if the traffic can never arrive."""
+        """Run the traffic.
+
+        Raise ConfigError before it starts if the input is invalid, SubnetError if a message can never arrive.
+        """

@@ -1,8 +1,8 @@
-"""What ports count while a steady load goes on: `advance` draws it, the same from the same generator.
+"""The counters of ports under a steady load: `advance` draws them, deterministically from its generator.
 
-Bits err on the line whether it is idle or not; those of a packet spoil it. The port that receives it counts an error,
-and cut-through switches, which have passed half of it on by then, mark its end as bad (EBP): every port further on
-counts PortRcvRemotePhysicalErrors, the last one too. Who runs into a dead end tries again when its timeout is over.
+Bits err on the line whether it is idle or not; those within a packet corrupt it. The receiving port counts an error. A
+cut-through switch, which has forwarded half of the packet by then, marks its end as bad (EBP), so every further port on
+the path counts PortRcvRemotePhysicalErrors. A flow without a path retries after each timeout.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from weft.sim.result import XMIT_WAIT_TICK_PS
 from weft.sim.steady import RETRY_S, Steady
 from weft.wire.crc import VCRC_BYTES
 
-MOST_S = 1e8  # three years; a counter of 64 bits holds twenty
-_ONCE_PULLED = 0.02  # of the cables: somebody has moved them
+MOST_S = 1e8  # three years; a 64-bit counter holds twenty
+_ONCE_PULLED = 0.02  # share of the cables that were replugged at some time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Counts:
-    """To be added to what was counted before."""
+    """The counts to add to the counters."""
 
     counters: NDArray[np.int64]  # [slot, Counter]
     fec: NDArray[np.int64]  # [slot, FecCounter]
-    dropped: tuple[tuple[int, Reason, int], ...]  # slot, why, packets: counters of these are not in `counters`
+    dropped: tuple[tuple[int, Reason, int], ...]  # slot, reason, packets; not included in `counters`
 
 
 def advance(steady: Steady, seconds: float, rng: np.random.Generator) -> Counts:
     if not 0 < seconds <= MOST_S:
-        raise ConfigError(f"{seconds:g} s is no time to advance by: give seconds above 0, at most {MOST_S:g}")
+        raise ConfigError(f"the time to advance must be above 0 and at most {MOST_S:g} s, got {seconds:g}")
     fabric = steady.fabric
     counters = new_counters(len(fabric.ports))
     up = np.flatnonzero(fabric.ports.peer >= 0)
@@ -65,12 +65,12 @@ def advance(steady: Steady, seconds: float, rng: np.random.Generator) -> Counts:
 
 
 def _whole(amount: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Rounded up as often as it takes for the mean to be right."""
+    """Round to whole numbers at random so that the mean is preserved."""
     return np.floor(amount + rng.random(len(amount))).astype(np.int64)
 
 
 def _pass_on(steady: Steady, spoilt: NDArray[np.int64], remote: NDArray[np.int64], rng: np.random.Generator) -> None:
-    """Packets that came spoilt into a port go on along their paths: of the flows there, each its part."""
+    """Forward corrupted packets along the paths of the flows at the port, in proportion to their rates."""
     peer, order = steady.fabric.ports.peer, np.argsort(steady.hop, kind="stable")
     leaves = steady.hop[order]
     flow = np.searchsorted(steady.hop_first, np.arange(len(steady.hop)), side="right") - 1
@@ -84,25 +84,25 @@ def _pass_on(steady: Steady, spoilt: NDArray[np.int64], remote: NDArray[np.int64
 
 
 def _correct(steady: Steady, failed: NDArray[np.int64], seconds: float, rng: np.random.Generator) -> NDArray[np.int64]:
-    """What error correction counts; blocks that it could not mend are the errors that the link layer saw."""
+    """Return the counters of error correction; uncorrectable blocks are the errors that the link layer counted."""
     fabric, p = steady.fabric, steady.symbol_error_rate
-    found = new_fec_counters(len(p))
+    fec = new_fec_counters(len(p))
     blocks = steady.line_gbit_s * 1e9 * seconds / BLOCK_BITS
-    hit = -np.expm1(SYMBOLS * np.log1p(-p))  # part of the blocks with an error or more
+    hit = -np.expm1(SYMBOLS * np.log1p(-p))  # share of the blocks with at least one error
     corrected = np.maximum(rng.poisson(blocks * hit) - failed, 0)
     symbols = corrected + rng.poisson(np.maximum(blocks * (SYMBOLS * p - hit), 0.0))
     lanes = np.where(fabric.ports.link >= 0, fabric.links.width[fabric.ports.link], 0)
     for width in np.unique(lanes[p > 0]).tolist():
         some = np.flatnonzero((lanes == width) & (p > 0))
-        found[some, :width] = rng.multinomial(symbols[some], np.full(width, 1 / width))
-        found[some, FecCounter.CORRECTED_BLOCKS] = corrected[some]
-        found[some, FecCounter.UNCORRECTED_BLOCKS] = failed[some]
-        found[some, FecCounter.CORRECTED_SYMBOLS] = symbols[some]
-    return found
+        fec[some, :width] = rng.multinomial(symbols[some], np.full(width, 1 / width))
+        fec[some, FecCounter.CORRECTED_BLOCKS] = corrected[some]
+        fec[some, FecCounter.UNCORRECTED_BLOCKS] = failed[some]
+        fec[some, FecCounter.CORRECTED_SYMBOLS] = symbols[some]
+    return fec
 
 
-def past(fabric: Fabric, rng: np.random.Generator) -> NDArray[np.int64]:
-    """[slot, Counter]: what a fabric has counted that has run for a while, and nobody has set back."""
+def past_counters(fabric: Fabric, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return the counters of a fabric that has run for a while without a reset ([slot, Counter])."""
     counters, links = new_counters(len(fabric.ports)), fabric.links
     pulled = fabric.network_links & (rng.random(len(links)) < _ONCE_PULLED)
     times = rng.integers(1, 4, len(links))

@@ -1,10 +1,10 @@
-"""Traffic: messages with sizes, start times and dependencies, as columns.
+"""Traffic: messages with sizes, start times and dependencies, stored as columns.
 
     traffic = Traffic.of(fabric, [("h1", "h2", 1 << 20), ("h3", "h2", 1 << 20)])
     traffic = patterns.permutation(fabric, size_bytes=2_000_000, seed=1)
 
 A message starts at `start_ps`, or, if it waits for others, `delay_ps` after the last of them was delivered. Messages
-of one sender and receiver with the same queue pair number go in the order in which they start.
+with the same sender, receiver and queue pair number are sent in the order of their start.
 """
 
 from __future__ import annotations
@@ -24,49 +24,49 @@ from weft.fabric.views import Node, Port, Server
 
 
 class Operation(enum.IntEnum):
-    WRITE = 0  # RDMA write: data to the receiver, which does not notice
-    SEND = 1  # the receiver posted a buffer
-    READ = 2  # RDMA read: a request goes out, the data comes back to the sender of the request
+    WRITE = 0  # RDMA write: data to the receiver, without a receive request there
+    SEND = 1  # uses a receive buffer that the receiver has posted
+    READ = 2  # RDMA read: a request to the receiver, whose data comes back
 
 
 class Transport(enum.IntEnum):
     RC = 0  # reliable connection: acknowledged, retransmitted
     UC = 1  # unreliable connection: neither
-    UD = 2  # unreliable datagram: neither, one packet at most; to a group as many as the message has
+    UD = 2  # unreliable datagram: neither; at most one packet, except to a multicast group
 
 
-PATH_SL = -1  # the service level that the subnet manager gives for the path
+PATH_SL = -1  # the service level that the subnet manager assigned to the path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Traffic:
-    """One row for each message."""
+    """A set of messages, one row each."""
 
     description: str
     src: NDArray[np.int32]  # port slot in the fabric
     dst: NDArray[np.int32]
     size_bytes: NDArray[np.int64]
     start_ps: NDArray[np.int64]
-    delay_ps: NDArray[np.int64]  # after the last of those it waits for
-    sl: NDArray[np.int8]  # PATH_SL: as the path says
+    delay_ps: NDArray[np.int64]  # after the last message that it waits for
+    sl: NDArray[np.int8]  # PATH_SL: that of the path
     operation: NDArray[np.int8]
     transport: NDArray[np.int8]
-    qp: NDArray[np.int32]  # a number that tells queue pairs of one sender and receiver apart
-    mlid: NDArray[np.int32]  # of the group that it is for, whose `dst` is the sender itself; 0: for one receiver
-    after_first: NDArray[np.int64]  # [message + 1] -> where its part of `after` begins
-    after: NDArray[np.int32]  # messages that must be delivered before
-    outstanding: int = 0  # messages that a queue pair may have unacknowledged; 0: any number
+    qp: NDArray[np.int32]  # distinguishes queue pairs of one sender and receiver
+    mlid: NDArray[np.int32]  # multicast group, with `dst` = `src`; 0: unicast
+    after_first: NDArray[np.int64]  # [message + 1] -> index of its first entry in `after`
+    after: NDArray[np.int32]  # messages that must be delivered first
+    outstanding: int = 0  # messages that a queue pair may have unacknowledged; 0: no limit
 
     def __len__(self) -> int:
         return len(self.src)
 
     def take(self, rows: NDArray[np.bool_]) -> Traffic:
-        """Some of the messages, of traffic in which none waits for another."""
+        """Return some of the messages. Raise ConfigError if messages depend on each other."""
         if len(self.after):
-            raise ConfigError(f"messages of {self.description} wait for each other: none of them can be left out")
+            raise ConfigError(f"messages of {self.description} wait for each other, so none can be left out")
         columns = (field.name for field in fields(self) if field.name not in ("description", "outstanding"))
-        taken = {name: getattr(self, name)[rows] for name in columns if not name.startswith("after")}
-        return replace(self, **taken, after_first=np.zeros(int(rows.sum()) + 1, np.int64))
+        columns_of_rows = {name: getattr(self, name)[rows] for name in columns if not name.startswith("after")}
+        return replace(self, **columns_of_rows, after_first=np.zeros(int(rows.sum()) + 1, np.int64))
 
     @property
     def total_bytes(self) -> int:
@@ -90,7 +90,10 @@ class Traffic:
         after: Sequence[Sequence[int]] | tuple[NDArray[np.int64], NDArray[np.int32]] = (),
         outstanding: int = 0,
     ) -> Traffic:
-        """From port slots. A single value stands for all messages; `after` is a list for each, or CSR arrays."""
+        """Make traffic from port slots.
+
+        A scalar applies to all messages; `after` is a list per message, or CSR arrays.
+        """
         sources = np.atleast_1d(np.asarray(src, np.int32))
         n = len(sources)
 
@@ -100,9 +103,9 @@ class Traffic:
         if isinstance(after, tuple) and len(after) == 2 and isinstance(after[0], np.ndarray):
             first, flat = after[0].astype(np.int64), np.asarray(after[1], np.int32)
         else:
-            lists: list[Sequence[int]] = [list(one) for one in after] or [[]] * n
-            first = np.concatenate(([0], np.cumsum([len(one) for one in lists]))).astype(np.int64)
-            flat = np.array([i for one in lists for i in one], np.int32)
+            lists: list[Sequence[int]] = [list(waits_for) for waits_for in after] or [[]] * n
+            first = np.concatenate(([0], np.cumsum(list(map(len, lists))))).astype(np.int64)
+            flat = np.array([message for waits_for in lists for message in waits_for], np.int32)
         return cls(
             description=description,
             src=sources,
@@ -122,7 +125,7 @@ class Traffic:
 
     @classmethod
     def of(cls, fabric: Fabric, messages: Iterable[tuple[str, str, int]], **columns: Any) -> Traffic:
-        """From (sender, receiver, bytes) by name; the other columns as `make` takes them."""
+        """Make traffic from (sender, receiver, bytes) by name; the other columns are those of `make`."""
         rows = list(messages)
         src = [find_host_port(fabric, sender) for sender, _, _ in rows]
         dst = [find_host_port(fabric, receiver) for _, receiver, _ in rows]
@@ -130,12 +133,18 @@ class Traffic:
 
 
 def find_host_port(fabric: Fabric, name: str) -> int:
-    """The slot of the port that a name means: a port, an adapter or a server's first adapter with a network cable."""
-    thing = fabric[name]
-    if isinstance(thing, Port):
-        slots = [thing.slot]
+    """Return the slot of a host port by name: a port, an adapter, or a server's first adapter with a network cable."""
+    node_or_port = fabric[name]
+    if isinstance(node_or_port, Port):
+        slots = [node_or_port.slot]
     else:
-        nodes = [thing] if isinstance(thing, Node) else list(thing.nodes) if isinstance(thing, Server) else []
+        nodes = (
+            [node_or_port]
+            if isinstance(node_or_port, Node)
+            else list(node_or_port.nodes)
+            if isinstance(node_or_port, Server)
+            else []
+        )
         slots = [port.slot for node in nodes for port in node.ports]
     for slot in slots:
         link = fabric.ports.link[slot]

@@ -1,7 +1,7 @@
-"""Small messages to a port while others send it all that it takes: what bulk traffic does to latency.
+"""Small messages to a port under bulk traffic: the effect of load on latency.
 
-Bulk senders send stripes from the beginning. When buffers are full, each rank sends messages at random moments, and
-stripes last as long as there are messages. The messages come first in the traffic.
+Bulk senders send stripes from the start. Once buffers are full, each rank sends messages at random times; stripes last
+as long as the messages do. The messages are the first rows of the traffic.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from weft.sim.result import Result
 from weft.sim.traffic import Traffic, find_host_port
 
 STRIPE_BYTES = 1 << 20
-FULL_PS = 20_000_000  # by then the buffers are full
-GAP_PS = 5_000_000  # mean, between two messages of a rank
+FULL_PS = 20_000_000  # the buffers are full by then
+GAP_PS = 5_000_000  # mean time between two messages of a rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnderLoad:
-    """Who sends what to whom, by the names of hosts or ports."""
+    """The senders, receiver and sizes of the traffic; hosts or ports by name."""
 
     receiver: str
     ranks: Sequence[str]
-    bulk: Sequence[str]  # nobody: nothing is in the way
-    messages: int = 600  # in all
+    bulk: Sequence[str]  # empty: no load
+    messages: int = 600  # in total
     size_bytes: int = 64
-    sl: int = 0  # of messages
+    sl: int = 0  # SL of the small messages
     bulk_sl: int = 0
     seed: int = 1
 
@@ -39,10 +39,10 @@ class UnderLoad:
         random, ranks = np.random.default_rng(self.seed), len(self.ranks)
         rank = np.arange(self.messages) % ranks
         start_ps = np.empty(self.messages, np.int64)
-        for one in range(ranks):
-            gaps_ps = random.exponential(GAP_PS, int((rank == one).sum()))
-            start_ps[rank == one] = FULL_PS + np.cumsum(gaps_ps).astype(np.int64)
-        rows = [(self.ranks[one], self.receiver, self.size_bytes) for one in rank.tolist()]
+        for number in range(ranks):
+            gaps_ps = random.exponential(GAP_PS, int((rank == number).sum()))
+            start_ps[rank == number] = FULL_PS + np.cumsum(gaps_ps).astype(np.int64)
+        rows = [(self.ranks[number], self.receiver, self.size_bytes) for number in rank.tolist()]
         if self.bulk:
             needed_bytes = line_gbit_s(fabric, self.receiver) * (int(start_ps.max()) + FULL_PS) / 8_000
             stripes = int(needed_bytes / len(self.bulk) / STRIPE_BYTES) + 1
@@ -52,12 +52,12 @@ class UnderLoad:
         return Traffic.of(fabric, rows, start_ps=starts_ps, sl=level, description=description)
 
     def latency_us(self, result: Result) -> NDArray[np.float64]:
-        """Of each message."""
+        """Return the latency of each message."""
         latency: NDArray[np.float64] = result.latency_ps[: self.messages] / 1e6
         return latency
 
     def bulk_gbit_s(self, result: Result) -> float | None:
-        """What the receiver got of the stripes; None where there were none."""
+        """Return the rate at which the receiver got the stripes; None without bulk senders."""
         finish_ps = result.finish_ps[self.messages :]
         if not len(finish_ps):
             return None
@@ -65,7 +65,7 @@ class UnderLoad:
 
 
 def line_gbit_s(fabric: Fabric, receiver: str) -> float:
-    """What packets can use of a port's cable."""
+    """Return the rate that packets can use on a port's cable."""
     link = fabric.port(find_host_port(fabric, receiver)).link
     assert link is not None
     return link.rate_gbit_s * (1 - timings().of_line(link.speed.name).overhead)

@@ -1,1 +1,1 @@
-"""The hot loops of routing, compiled by numba."""
+"""The inner loops of routing, compiled by numba."""

@@ -1,4 +1,4 @@
-"""Port groups, each kept once per switch: a mask of ports in four words of 64 bits."""
+"""Port groups, stored once per switch: a mask of ports in four words of 64 bits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ WORDS = 4
 
 @kernel
 def group_next_hops(first, middle, far, port, from_top):
-    """Masks, and int32[switch, target switch] -> row of the mask; by the up/down rule if there is a `from_top`."""
+    """Return masks, and int32[switch, target switch] -> row of the mask; by the up/down rule if `from_top` is not
+    empty.
+    """
     n = len(first) - 1
     down, distance, order = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
     next_first, next_edge = np.empty(n + 1, np.int32), np.empty(len(far), np.int32)
@@ -27,37 +29,37 @@ def group_next_hops(first, middle, far, port, from_top):
         else:
             reached = shortest_next_hops(first, far, target, distance, order, next_first, next_edge)
         for position in range(1, reached):
-            here = order[position]
+            switch = order[position]
             edges = next_edge[next_first[position] : next_first[position + 1]]
             if count == len(masks):
                 masks, before = grown(masks, before)
-            group_of[here, target], count = group_row(here, edges, port, masks, last, before, count)
+            group_of[switch, target], count = group_row(switch, edges, port, masks, last, before, count)
     return masks[:count], group_of
 
 
 @kernel
 def group_parallel(first, far, port):
-    """Masks of the links between the same two switches, and int32[switch, port] -> row of the mask."""
+    """Return masks of the links between the same two switches, and int32[switch, port] -> row of the mask."""
     n = len(first) - 1
     masks = np.zeros((len(far), WORDS), np.uint64)
     group_of = np.full((n, 64 * WORDS), -1, np.int32)
-    row = np.full(n, -1, np.int32)  # [other switch] -> mask, while one switch is looked at
+    row = np.full(n, -1, np.int32)  # [other switch] -> mask, for the current switch
     count = 0
-    for here in range(n):
-        for edge in range(first[here], first[here + 1]):
+    for switch in range(n):
+        for edge in range(first[switch], first[switch + 1]):
             if row[far[edge]] == -1:
                 row[far[edge]] = count
                 count += 1
             set_port(masks, row[far[edge]], port[edge])
-            group_of[here, port[edge]] = row[far[edge]]
-        for edge in range(first[here], first[here + 1]):
+            group_of[switch, port[edge]] = row[far[edge]]
+        for edge in range(first[switch], first[switch + 1]):
             row[far[edge]] = -1
     return masks[:count], group_of
 
 
 @inlined
 def new_groups(n):
-    """Masks; [switch] -> its newest group; [group] -> the one before it on the same switch."""
+    """Return empty masks; [switch] -> its newest group; [group] -> the previous one on the same switch."""
     return np.zeros((max(64, 4 * n), WORDS), np.uint64), np.full(n, -1, np.int32), np.full(max(64, 4 * n), -1, np.int32)
 
 
@@ -67,12 +69,14 @@ def grown(masks, before):
 
 
 @inlined
-def group_row(here, edges, port, masks, last, before, count):
-    """The group of `here` with just these ports: an old one, or a new one written at `count`."""
+def group_row(switch, edges, port, masks, last, before, count):
+    """Return the group of a switch with exactly these ports: an existing one, or a new one at `count`; and the new
+    count.
+    """
     masks[count] = 0
     for edge in edges:
         set_port(masks, count, port[edge])
-    row = last[here]
+    row = last[switch]
     while row != -1:
         same = True
         for word in range(WORDS):
@@ -80,8 +84,8 @@ def group_row(here, edges, port, masks, last, before, count):
         if same:
             return row, count
         row = before[row]
-    before[count] = last[here]
-    last[here] = count
+    before[count] = last[switch]
+    last[switch] = count
     return count, count + 1
 
 

@@ -1,51 +1,53 @@
-"""Groups that are all-to-all inside, and paths that go from group to group as told."""
+"""Groups that are all-to-all inside, and paths from group to group."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from weft.jit import inlined, kernel
-from weft.routing.kernels.balance import NOT_KEPT, kept, settle
+from weft.routing.kernels.balance import NO_EDGE, previous_edge, store_and_count
 from weft.routing.kernels.paths import UNREACHED
 
 
 @kernel
 def find_cliques(first, far):
-    """[switch] -> its group: disjoint sets of switches that are all joined to each other, as large as it finds them.
+    """Return the group of each switch: disjoint sets of switches that are all connected, as large as possible.
 
-    Switches of one group share most of their neighbours, and those at the ends of a global link few or none. So a group
-    grows by the switch that shares most with it, from where neighbours share most: what has lost a link comes last.
-    Where switches have more local links than global ones, as dragonflies do, there is only one answer.
+    Switches of one group share most of their neighbours, and those at the ends of a global link few or none. So a
+    group grows
+    by the switch that shares most with it, starting where neighbours share most: switches that lost a link come last.
+    If
+    switches have more local links than global ones, as in dragonflies, the result is unique.
     """
     n = len(first) - 1
     group = np.full(n, -1, np.int32)
     beside = np.full(n, -1, np.int64)  # [switch] -> last switch that it was marked a neighbour of
-    shared = np.zeros(n, np.int64)  # [switch] -> most neighbours that it shares with one of them
-    for here in range(n):
-        beside[far[first[here] : first[here + 1]]] = here
-        for there in far[first[here] : first[here + 1]]:
-            shared[here] = max(shared[here], (beside[far[first[there] : first[there + 1]]] == here).sum())
+    shared = np.zeros(n, np.int64)  # [switch] -> most neighbours shared with one of its neighbours
+    for switch in range(n):
+        beside[far[first[switch] : first[switch + 1]]] = switch
+        for neighbour in far[first[switch] : first[switch + 1]]:
+            shared[switch] = max(shared[switch], (beside[far[first[neighbour] : first[neighbour + 1]]] == switch).sum())
     candidate = np.zeros(n, np.bool_)
-    found = 0
+    n_groups = 0
     for seed in np.argsort(-shared, kind="mergesort"):
         if group[seed] >= 0:
             continue
-        group[seed] = found
-        for there in far[first[seed] : first[seed + 1]]:
-            candidate[there] = group[there] < 0
+        group[seed] = n_groups
+        for neighbour in far[first[seed] : first[seed + 1]]:
+            candidate[neighbour] = group[neighbour] < 0
         while True:
             best, most = -1, -1
-            for there in far[first[seed] : first[seed + 1]]:
-                if candidate[there]:
-                    shares = candidate[far[first[there] : first[there + 1]]].sum()
+            for neighbour in far[first[seed] : first[seed + 1]]:
+                if candidate[neighbour]:
+                    shares = candidate[far[first[neighbour] : first[neighbour + 1]]].sum()
                     if shares > most:
-                        best, most = there, shares
+                        best, most = neighbour, shares
             if best < 0:
                 break
-            group[best], candidate[best] = found, False
-            for there in far[first[seed] : first[seed + 1]]:
-                candidate[there] &= (far[first[best] : first[best + 1]] == there).any()
-        found += 1
+            group[best], candidate[best] = n_groups, False
+            for neighbour in far[first[seed] : first[seed + 1]]:
+                candidate[neighbour] &= (far[first[best] : first[best + 1]] == neighbour).any()
+        n_groups += 1
     return group
 
 
@@ -53,19 +55,19 @@ def find_cliques(first, far):
 def route_by_groups(
     first, far, port, group, through, lid, at, out, is_host, hosts, previous, column, weight, load, per_switch
 ):  # fmt: skip
-    """Fill `column`, uint8[lid, switch] -> port: from group to group as `may_go` says, by the shortest way, and among
-    those by the one with the least sum of weights.
+    """Fill `column`, uint8[lid, switch] -> port: by the shortest path that `may_go` allows, with the least sum of
+    weights.
 
     through     [destination] -> intermediate group, its own for minimal paths; with one group, any shortest path
-    weight      int64[edge]; the same array as `load` to take the links that carry least so far
-    load        int64[edge] -> pairs of hosts that talk over it; added to
-    per_switch  one tree for all LIDs of a switch that have the same `through`
-    Returns the index of the first destination that not every switch reaches, or -1.
+    weight      int64[edge]; pass `load` to use the least loaded links
+    load        int64[edge] -> pairs of hosts that use it; added to
+    per_switch  one tree for all LIDs of a switch with the same `through`
+    Return the index of the first destination that not every switch reaches, or -1.
     """
     n = len(first) - 1
     distance, order = np.empty(n, np.int32), np.empty(n, np.int32)
     next_first, next_edge = np.empty(n + 1, np.int32), np.empty(len(far), np.int32)
-    behind = np.zeros(n, np.int64)  # [switch] -> sum of the weights on the way from there to the destination
+    behind = np.zeros(n, np.int64)  # [switch] -> sum of the weights on its path to the destination
     via, passing = np.empty(n, np.int32), np.zeros(n, np.int64)
     reached = 0
     for index in range(len(lid)):
@@ -86,59 +88,59 @@ def route_by_groups(
             column[to] = column[lid[index - 1]]
         column[to, target] = out[index]
         if is_host[index]:
-            settle(column[to], order, reached, far, port, via, hosts, passing, load)
+            store_and_count(column[to], order, reached, far, port, via, hosts, passing, load)
     return -1
 
 
 @inlined
 def grow_least_sum(order, reached, next_first, next_edge, far, port, weight, previous, to, behind, via, row):
-    """From the destination outwards, give every switch the candidate with the least sum of weights from there on."""
+    """Give every switch, from the destination outwards, the candidate with the least sum of weights on its path."""
     behind[order[0]] = 0
     for position in range(1, reached):
-        here = order[position]
+        switch = order[position]
         begin, end = next_first[position], next_first[position + 1]
-        edge = kept(next_edge, begin, end, port, previous[to, here]) if len(previous) else NOT_KEPT
-        if edge == NOT_KEPT:
+        edge = previous_edge(next_edge, begin, end, port, previous[to, switch]) if len(previous) else NO_EDGE
+        if edge == NO_EDGE:
             edge = next_edge[begin]
             for candidate in next_edge[begin + 1 : end]:
                 if behind[far[candidate]] + weight[candidate] < behind[far[edge]] + weight[edge]:
                     edge = candidate
-        behind[here] = behind[far[edge]] + weight[edge]
-        via[here] = edge
-        row[here] = port[edge]
+        behind[switch] = behind[far[edge]] + weight[edge]
+        via[switch] = edge
+        row[switch] = port[edge]
 
 
 @inlined
 def may_go(from_, to, home, through):
-    """Inside a group always; out of it only towards `through`, and from there home. Minimal: `through` is home."""
+    """Return whether an edge is allowed: within a group, out of it towards `through`, and from there home."""
     return from_ == to or (from_ != home and to == (home if from_ == through else through))
 
 
 @inlined
 def next_hops_by_groups(first, far, group, target, through, distance, order, next_first, next_edge):
-    """As `paths.shortest_next_hops`, over the edges that `may_go` allows."""
+    """Fill in the next hops as `paths.shortest_next_hops` does, over the edges that `may_go` allows."""
     home = group[target]
     distance[:] = UNREACHED
     distance[target] = 0
     order[0] = target
     reached = 1
-    taken = 0
-    while taken < reached:
-        here = order[taken]
-        taken += 1
-        for there in far[first[here] : first[here + 1]]:
-            if distance[there] == UNREACHED and may_go(group[there], group[here], home, through):
-                distance[there] = distance[here] + 1
-                order[reached] = there
+    n_expanded = 0
+    while n_expanded < reached:
+        switch = order[n_expanded]
+        n_expanded += 1
+        for neighbour in far[first[switch] : first[switch + 1]]:
+            if distance[neighbour] == UNREACHED and may_go(group[neighbour], group[switch], home, through):
+                distance[neighbour] = distance[switch] + 1
+                order[reached] = neighbour
                 reached += 1
-    found = 0
+    count = 0
     for index in range(reached):
-        here = order[index]
-        next_first[index] = found
-        for edge in range(first[here], first[here + 1]):
-            there = far[edge]
-            if distance[there] == distance[here] - 1 and may_go(group[here], group[there], home, through):
-                next_edge[found] = edge
-                found += 1
-    next_first[reached] = found
+        switch = order[index]
+        next_first[index] = count
+        for edge in range(first[switch], first[switch + 1]):
+            neighbour = far[edge]
+            if distance[neighbour] == distance[switch] - 1 and may_go(group[switch], group[neighbour], home, through):
+                next_edge[count] = edge
+                count += 1
+    next_first[reached] = count
     return reached

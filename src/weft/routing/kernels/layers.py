@@ -1,10 +1,13 @@
-"""Paths into layers: each goes where its channel dependencies close no circle.
+"""Distribute paths over layers, in each of which the channel dependencies form no cycle.
 
-Dependency e -> f (a packet that holds channel e asks for channel f) has number `base[e] + f - first[far[e]]`. A layer
-keeps its channels in an order in which every dependency points ahead. A new one that points back is looked at from both
-of its ends at once; if the two searches meet there is a circle, else what the shorter one saw moves past the other end
-(Haeupler, Kavitha, Mathew, Sen and Tarjan, "Incremental cycle detection, topological ordering, and strong component
-maintenance", 2012, has the idea and faster ways).
+Dependency e -> f (a packet that holds channel e requests channel f) has number `base[e] + f - first[far[e]]`. A layer
+keeps its
+channels in a topological order. A new dependency that points back is searched from both of its ends at once; if the two
+searches meet there is a cycle, otherwise the channels of the shorter search move past the other end (the idea, and
+faster
+variants: Haeupler, Kavitha, Mathew, Sen and Tarjan, "Incremental cycle detection, topological ordering, and strong
+component
+maintenance", 2012).
 """
 
 from __future__ import annotations
@@ -13,61 +16,64 @@ import numpy as np
 
 from weft.jit import inlined, kernel
 
-NOWHERE = -1
+NO_EDGE = -1
 
 
 @kernel
 def find_edges(first, port, lid, at, lft, via):
-    """Fill via[destination, switch] with the edge that the forwarding tables take, NOWHERE at the destination."""
+    """Fill via[destination, switch] with the edge that the forwarding tables take, NO_EDGE at the destination."""
     for switch in range(len(first) - 1):
-        edge_at = np.full(256, NOWHERE, np.int32)
+        edge_at = np.full(256, NO_EDGE, np.int32)
         for edge in range(first[switch], first[switch + 1]):
             edge_at[port[edge]] = edge
         for index in range(len(lid)):
-            via[index, switch] = NOWHERE if at[index] == switch else edge_at[lft[switch, lid[index]]]
+            via[index, switch] = NO_EDGE if at[index] == switch else edge_at[lft[switch, lid[index]]]
 
 
 @kernel
 def path_hops(far, via, first_to, hops):
-    """Fill hops[source, destination switch] with the links of the longest path between two switches."""
-    for there in range(len(hops)):
-        for here in range(len(hops)):
-            for index in range(first_to[there], first_to[there + 1]):
-                count, at = 0, here
-                while via[index, at] != NOWHERE:
+    """Fill hops[source, destination switch] with the length of the longest path between two switches."""
+    for target in range(len(hops)):
+        for source in range(len(hops)):
+            for index in range(first_to[target], first_to[target + 1]):
+                count, at = 0, source
+                while via[index, at] != NO_EDGE:
                     count, at = count + 1, far[via[index, at]]
-                hops[here, there] = max(hops[here, there], count)
+                hops[source, target] = max(hops[source, target], count)
 
 
 @kernel
-def fill_layer(first, near, far, back, base, via, first_to, one, other, both, layer, current):
-    """Keep those pairs of layer `current` that close no circle in it; send the others to the next and count them.
+def fill_layer(first, near, far, back, base, via, first_to, first_switch, second_switch, both, layer, current):
+    """Keep the pairs of layer `current` that form no cycle in it; move the others to the next layer and count them.
 
-    one, other  int32[pair] -> its two switches, in the order in which pairs are tried
-    both        bool[pair] -> the paths of both directions, or only those from `one` to `other`
-    first_to    int64[switch + 1] -> first of the destinations on that switch
-    layer       uint8[source switch, destination switch]
+    first_switch, second_switch  int32[pair] -> its two switches, in the order in which pairs are tried
+    both         bool[pair] -> the paths of both directions, or only those from the first to the second
+    first_to     int64[switch + 1] -> first of the destinations on that switch
+    layer        uint8[source switch, destination switch]
     """
     n = len(far)
-    order, place = np.arange(n, dtype=np.int32), np.arange(n, dtype=np.int32)  # the channels; [edge] -> its place there
+    # channels in order; [edge] -> its position
+    order, place = np.arange(n, dtype=np.int32), np.arange(n, dtype=np.int32)
     ahead, behind = np.empty(n, np.int32), np.empty(n, np.int32)  # stacks of the two searches
-    met_ahead, met_behind = np.zeros(n, np.int32), np.zeros(n, np.int32)  # [edge] -> last search that saw it
+    met_ahead, met_behind = np.zeros(n, np.int32), np.zeros(n, np.int32)  # [edge] -> last search that reached it
     present, refused = np.zeros(base[-1], np.bool_), np.zeros(base[-1], np.bool_)  # [dependency]
     added = np.empty(base[-1], np.int64)
     search = left = 0
-    for pair in range(len(one)):
-        if layer[one[pair], other[pair]] != current:
+    for pair in range(len(first_switch)):
+        if layer[first_switch[pair], second_switch[pair]] != current:
             continue
         fits, count = True, 0
-        for attempt in range(4):  # each direction, first whether a refused dependency is among them: that is cheap
+        for attempt in range(4):  # each direction; first the cheap test for a refused dependency
             if attempt % 2 and not both[pair]:
                 continue
-            source, target = (other[pair], one[pair]) if attempt % 2 else (one[pair], other[pair])
+            source, target = (
+                (second_switch[pair], first_switch[pair]) if attempt % 2 else (first_switch[pair], second_switch[pair])
+            )
             for index in range(first_to[target], first_to[target + 1]):
-                way = via[index]
-                edge = way[source]
-                onward = way[far[edge]] if fits else NOWHERE
-                while onward != NOWHERE and fits:
+                path_edges = via[index]
+                edge = path_edges[source]
+                onward = path_edges[far[edge]] if fits else NO_EDGE
+                while onward != NO_EDGE and fits:
                     number = base[edge] + onward - first[far[edge]]
                     if attempt < 2:
                         fits = not refused[number]
@@ -81,16 +87,16 @@ def fill_layer(first, near, far, back, base, via, first_to, one, other, both, la
                             present[number] = True
                             added[count] = number
                             count += 1
-                        elif count == 0:  # else it may fit once the dependencies of this very pair are gone again
+                        elif count == 0:  # else it may fit once the dependencies of this pair are removed again
                             refused[number] = True
                     edge = onward
-                    onward = way[far[edge]]
+                    onward = path_edges[far[edge]]
         if not fits:
             for number in added[:count]:
                 present[number] = False
-            layer[one[pair], other[pair]] = current + 1
+            layer[first_switch[pair], second_switch[pair]] = current + 1
             if both[pair]:
-                layer[other[pair], one[pair]] = current + 1
+                layer[second_switch[pair], first_switch[pair]] = current + 1
             left += 1
     return left
 
@@ -99,7 +105,7 @@ def fill_layer(first, near, far, back, base, via, first_to, one, other, both, la
 def make_room(
     first, near, far, back, base, present, order, place, edge, onward, ahead, behind, met_ahead, met_behind, search
 ):  # fmt: skip
-    """Reorder the channels so that `edge` stands before `onward`; False if that cannot be."""
+    """Reorder the channels so that `edge` comes before `onward`. Return False if that is impossible."""
     begin, end = place[onward], place[edge]
     if begin > end:
         return True
@@ -108,24 +114,32 @@ def make_room(
     to_see_ahead = to_see_behind = 1
     while to_see_ahead and to_see_behind:
         to_see_ahead -= 1
-        here = ahead[to_see_ahead]
-        start = first[far[here]]
-        for there in range(start, first[far[here] + 1]):
-            if place[there] <= end and met_ahead[there] != search and present[base[here] + there - start]:
-                if met_behind[there] == search:
+        channel = ahead[to_see_ahead]
+        start = first[far[channel]]
+        for following in range(start, first[far[channel] + 1]):
+            if (
+                place[following] <= end
+                and met_ahead[following] != search
+                and present[base[channel] + following - start]
+            ):
+                if met_behind[following] == search:
                     return False
-                met_ahead[there] = search
-                ahead[to_see_ahead] = there
+                met_ahead[following] = search
+                ahead[to_see_ahead] = following
                 to_see_ahead += 1
         to_see_behind -= 1
-        here = behind[to_see_behind]
-        start = first[near[here]]
-        for there in back[start : first[near[here] + 1]]:
-            if place[there] >= begin and met_behind[there] != search and present[base[there] + here - start]:
-                if met_ahead[there] == search:
+        channel = behind[to_see_behind]
+        start = first[near[channel]]
+        for following in back[start : first[near[channel] + 1]]:
+            if (
+                place[following] >= begin
+                and met_behind[following] != search
+                and present[base[following] + channel - start]
+            ):
+                if met_ahead[following] == search:
                     return False
-                met_behind[there] = search
-                behind[to_see_behind] = there
+                met_behind[following] = search
+                behind[to_see_behind] = following
                 to_see_behind += 1
     if to_see_ahead == 0:
         move_past(order, place, begin, end + 1, 1, met_ahead, search, ahead)
@@ -136,7 +150,7 @@ def make_room(
 
 @inlined
 def move_past(order, place, begin, end, step, met, search, moving):
-    """Send what the search met, in its order, to the far end of this stretch of the order."""
+    """Move the channels that the search reached, in their order, to the far end of this range."""
     position, count = begin, 0
     for at in range(begin, end, step):
         channel = order[at]

@@ -1,4 +1,4 @@
-"""Sort the edges of every switch: those up first, then those down."""
+"""Sort the edges of every switch: edges up first, then edges down."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from weft.jit import kernel
 
 @kernel
 def sort_edges(first, far, port, root):
-    """The switches by falling height, where each one's edges down begin, and near, far, port of the edges sorted."""
+    """Return the switches from highest to lowest, the first edge down of each, and the columns of sorted edges."""
     n = len(first) - 1
     hops = np.full(n, n, np.int32)
     hops[root] = 0
     reached = np.empty(n, np.int32)
-    reached[0], count, taken = root, 1, 0
-    while taken < count:
-        here = reached[taken]
-        taken += 1
-        for edge in range(first[here], first[here + 1]):
+    reached[0], count, n_expanded = root, 1, 0
+    while n_expanded < count:
+        switch = reached[n_expanded]
+        n_expanded += 1
+        for edge in range(first[switch], first[switch + 1]):
             if hops[far[edge]] == n:
-                hops[far[edge]] = hops[here] + 1
+                hops[far[edge]] = hops[switch] + 1
                 reached[count] = far[edge]
                 count += 1
-    begin = np.zeros(n + 2, np.int32)  # [hops] -> where they begin in from_top
-    for here in range(n):
-        begin[hops[here] + 1] += 1
+    begin = np.zeros(n + 2, np.int32)  # [hops] -> index of the first in from_top
+    for switch in range(n):
+        begin[hops[switch] + 1] += 1
     for distance in range(n + 1):
         begin[distance + 1] += begin[distance]
     from_top, rank = np.empty(n, np.int32), np.empty(n, np.int32)
-    for here in range(n):
-        rank[here] = begin[hops[here]]
-        from_top[rank[here]] = here
-        begin[hops[here]] += 1
+    for switch in range(n):
+        rank[switch] = begin[hops[switch]]
+        from_top[rank[switch]] = switch
+        begin[hops[switch]] += 1
     middle = np.empty(n, np.int32)
     sorted_near, sorted_far, sorted_port = np.empty_like(far), np.empty_like(far), np.empty_like(port)
-    for here in range(n):
+    for switch in range(n):
         climbs = 0
-        for edge in range(first[here], first[here + 1]):
-            climbs += rank[far[edge]] < rank[here]
-        up, down = first[here], first[here] + climbs
-        middle[here] = down
-        for edge in range(first[here], first[here + 1]):
-            if rank[far[edge]] < rank[here]:
+        for edge in range(first[switch], first[switch + 1]):
+            climbs += rank[far[edge]] < rank[switch]
+        up, down = first[switch], first[switch] + climbs
+        middle[switch] = down
+        for edge in range(first[switch], first[switch + 1]):
+            if rank[far[edge]] < rank[switch]:
                 place = up
                 up += 1
             else:
                 place = down
                 down += 1
-            sorted_near[place], sorted_far[place], sorted_port[place] = here, far[edge], port[edge]
+            sorted_near[place], sorted_far[place], sorted_port[place] = switch, far[edge], port[edge]
     return from_top, middle, sorted_near, sorted_far, sorted_port

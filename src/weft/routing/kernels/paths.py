@@ -1,9 +1,11 @@
 """Next hops: for each destination switch, the edges that a packet may take from every other switch.
 
-Two rules. *Shortest*: any edge to a switch one hop nearer. *Up/down*: edges have a direction, up towards the switch of
-greater height, and a path goes up first and then only down, so that no dependency can close a circle (Schroeder et al.,
-"Autonet", 1991). Forwarding tables cannot see where a packet came from; so a switch from which the destination can be
-reached by going down goes down, always, and the others go up, by the shortest way.
+Two rules. *Shortest*: any edge to a switch one hop nearer. *Up/down*: edges have a direction, up towards the higher
+switch, and
+a path goes up first and then only down, so that dependencies cannot form a cycle (Schroeder et al., "Autonet", 1991).
+Forwarding tables do not depend on the origin of a packet; so a switch that can reach the destination by going down
+always goes
+down, and the others go up, by the shortest path.
 """
 
 from __future__ import annotations
@@ -16,36 +18,39 @@ FAR = 1 << 30
 
 @kernel
 def shortest_next_hops(first, far, target, distance, order, next_first, next_edge):
-    """Fill `distance`, `order` (nearest first) and the candidates of each switch; returns how many were reached."""
+    """Fill `distance`, `order` (nearest first) and the candidates of each switch.
+
+    Return the number of switches reached.
+    """
     distance[:] = UNREACHED
     distance[target] = 0
     order[0] = target
     reached = 1
-    taken = 0
-    while taken < reached:
-        here = order[taken]
-        taken += 1
-        for edge in range(first[here], first[here + 1]):
-            there = far[edge]
-            if distance[there] == UNREACHED:
-                distance[there] = distance[here] + 1
-                order[reached] = there
+    n_expanded = 0
+    while n_expanded < reached:
+        switch = order[n_expanded]
+        n_expanded += 1
+        for edge in range(first[switch], first[switch + 1]):
+            neighbour = far[edge]
+            if distance[neighbour] == UNREACHED:
+                distance[neighbour] = distance[switch] + 1
+                order[reached] = neighbour
                 reached += 1
-    found = 0
+    count = 0
     for index in range(reached):
-        here = order[index]
-        next_first[index] = found
-        for edge in range(first[here], first[here + 1]):
-            if distance[far[edge]] == distance[here] - 1:
-                next_edge[found] = edge
-                found += 1
-    next_first[reached] = found
+        switch = order[index]
+        next_first[index] = count
+        for edge in range(first[switch], first[switch + 1]):
+            if distance[far[edge]] == distance[switch] - 1:
+                next_edge[count] = edge
+                count += 1
+    next_first[reached] = count
     return reached
 
 
 @kernel
 def up_down_next_hops(first, middle, far, from_top, target, down, distance, order, next_first, next_edge):
-    """The same under the up/down rule: the edges of a switch up to `middle` go up, the others down.
+    """Fill in the next hops under the up/down rule: the edges of a switch before `middle` go up, the others down.
 
     `from_top` lists the switches so that every edge up leads to one listed before.
     """
@@ -53,42 +58,42 @@ def up_down_next_hops(first, middle, far, from_top, target, down, distance, orde
     down[target] = 0
     order[0] = target
     reached = 1
-    taken = 0
-    while taken < reached:  # who reaches the target by going down alone: climb from it
-        here = order[taken]
-        taken += 1
-        for edge in range(first[here], middle[here]):
-            there = far[edge]
-            if down[there] == UNREACHED:
-                down[there] = down[here] + 1
-                order[reached] = there
+    n_expanded = 0
+    while n_expanded < reached:  # switches that reach the target by going down only: climb from it
+        switch = order[n_expanded]
+        n_expanded += 1
+        for edge in range(first[switch], middle[switch]):
+            neighbour = far[edge]
+            if down[neighbour] == UNREACHED:
+                down[neighbour] = down[switch] + 1
+                order[reached] = neighbour
                 reached += 1
     falling = reached
     distance[:] = down
-    found = 0
+    count = 0
     for index in range(falling):
-        here = order[index]
-        next_first[index] = found
-        for edge in range(middle[here], first[here + 1]):
-            if down[far[edge]] == down[here] - 1 and down[here] > 0:
-                next_edge[found] = edge
-                found += 1
-    for here in from_top:  # the others climb, to the nearest from which it goes down
-        if down[here] != UNREACHED:
+        switch = order[index]
+        next_first[index] = count
+        for edge in range(middle[switch], first[switch + 1]):
+            if down[far[edge]] == down[switch] - 1 and down[switch] > 0:
+                next_edge[count] = edge
+                count += 1
+    for switch in from_top:  # the others climb, to the nearest switch that can go down
+        if down[switch] != UNREACHED:
             continue
-        best, begin = FAR, found
-        for edge in range(first[here], middle[here]):
-            there = distance[far[edge]]
-            if there <= best and there != UNREACHED:
-                if there < best:  # nearer than all so far: forget those
-                    best = there
-                    found = begin
-                next_edge[found] = edge
-                found += 1
+        best, begin = FAR, count
+        for edge in range(first[switch], middle[switch]):
+            hops = distance[far[edge]]
+            if hops <= best and hops != UNREACHED:
+                if hops < best:  # nearer than all so far: discard those
+                    best = hops
+                    count = begin
+                next_edge[count] = edge
+                count += 1
         if best < FAR:
-            distance[here] = best + 1
+            distance[switch] = best + 1
             next_first[reached] = begin
-            order[reached] = here
+            order[reached] = switch
             reached += 1
-    next_first[reached] = found
+    next_first[reached] = count
     return reached

@@ -1,6 +1,6 @@
-"""Follow the flows of a traffic pattern over links, each named by the port slot that sends into it.
+"""Follow the flows of a traffic pattern over links, each identified by the port slot that sends into it.
 
-packets  int64[packet, slot | DLID], from there to there
+packets  int64[packet, slot | DLID]: origin and destination
 load     float64[slot] -> flows; fractions are of powers of two, so that sums are exact in any order
 """
 
@@ -17,13 +17,13 @@ _GOES_ON, _ARRIVED = int(Reason.GOES_ON), int(Reason.ARRIVED)
 
 @kernel
 def follow(a, packets, amount, load, heaviest):
-    """Add to every link on the way of a packet its `amount`; or, if there is a `heaviest`, find the largest load there.
+    """Add the `amount` of each packet to every link on its path; or, with `heaviest`, find the largest load there.
 
-    Returns the first packet that does not arrive, or -1.
+    Return the first packet that does not arrive, or -1.
     """
     for i in range(len(packets)):
         at, sends, reason = packets[i, 0], True, _GOES_ON
-        for _ in range(len(a.lft) + 2):  # who passes a switch twice goes round for ever
+        for _ in range(len(a.lft) + 2):  # a packet that passes a switch twice loops forever
             out, _vl, reason = next_hop(a, at, sends, packets[i, 1], 0, ANY, 0)
             if reason != _GOES_ON:
                 break

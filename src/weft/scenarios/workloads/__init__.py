@@ -1,6 +1,6 @@
-"""Five small real programs, and what runs them: `weft scenario real-workloads`.
+"""Five small real programs and their runner: `weft scenario real-workloads`.
 
-programs        the five, in mpi4py's words
-sockets         those words on plain TCP sockets: the same collectives, another carrier
-rank            what each rank of the job does: all programs on both, timed, then once recorded
+programs        the five programs, with mpi4py's methods
+sockets         those methods on plain TCP sockets: the same collectives, another carrier
+rank            the work of each rank: all programs on both carriers, timed, then once recorded
 """

@@ -1,6 +1,6 @@
-"""Five programs as clusters run them, small; each returns a number that is the same however its bytes travel.
+"""Five small programs of the kind that clusters run; the result of each is independent of the carrier.
 
-They use of mpi4py's words what `sockets` has too: rank, size, Send, Recv, Sendrecv, Allreduce, Barrier.
+They use the mpi4py methods that `sockets` has too: rank, size, Send, Recv, Sendrecv, Allreduce, Barrier.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ class Comm(Protocol):
 
 
 def make_field(rank: int, size: int, seed: int) -> Floats:
-    """64 × 64 cells, and a row of each neighbour above and below."""
+    """Return 64 × 64 cells, with a row of each neighbour above and below."""
     return np.random.default_rng([seed, rank]).random((66, 64))
 
 
 def halo(comm: Comm, turns: int, field: Floats) -> float:
-    """Heat on a torus that is cut into strips: rows at an edge go to the neighbour there, every turn; all heat is added
-    up every tenth."""
+    """Simulate heat on a torus cut into strips: edge rows go to the neighbours in every turn, and all heat is summed
+    every tenth.
+    """
     above, below = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
     inner, mine, total = field[1:-1], np.empty(1), np.empty(1)
     for turn in range(turns):
@@ -71,7 +72,7 @@ def make_vector(rank: int, size: int, seed: int) -> Floats:
 
 
 def all_reduces(comm: Comm, turns: int, own: Floats) -> float:
-    """Ranks agree on a vector: each takes a step towards its own, then all take half of the mean."""
+    """Agree on a vector: each rank takes a step towards its own, then all take half of the mean."""
     agreed, total = np.zeros_like(own), np.empty_like(own)
     for _ in range(turns):
         agreed += own
@@ -88,12 +89,12 @@ def make_random(rank: int, size: int, seed: int) -> np.random.Generator:
 
 
 def sweep(comm: Comm, turns: int, random: np.random.Generator) -> float:
-    """Each rank tries values of its own, a random walk of 20,000 steps for each; at the end all know the farthest."""
-    found, total = np.zeros(comm.size), np.empty(comm.size)
+    """Try values of its own on each rank, a random walk of 20,000 steps for each; at the end all know the farthest."""
+    farthest, total = np.zeros(comm.size), np.empty(comm.size)
     for _ in range(turns):
         walked = float(np.abs(random.standard_normal(20_000).cumsum()).max())
-        found[comm.rank] = max(found[comm.rank], walked)
-    comm.Allreduce(found, total)
+        farthest[comm.rank] = max(farthest[comm.rank], walked)
+    comm.Allreduce(farthest, total)
     return float(total.max())
 
 
@@ -103,31 +104,32 @@ _IN, _HIDDEN, _BATCH = 256, 512, 16
 
 
 def make_net(rank: int, size: int, seed: int) -> tuple[NDArray[np.float32], np.random.Generator]:
-    """The same weights for all, samples of its own for each."""
+    """Return the same weights for all ranks, and a sample generator for each."""
     weights = np.random.default_rng(seed).standard_normal(2 * _IN * _HIDDEN, np.float32) * np.float32(0.05)
     return weights, np.random.default_rng([seed, rank])
 
 
 def training(comm: Comm, turns: int, net: tuple[NDArray[np.float32], np.random.Generator]) -> float:
-    """Data-parallel: two layers, 16 samples a rank and step, all gradients added up at once. It learns to turn its
-    input round."""
+    """Train data-parallel: two layers, 16 samples per rank and step, all gradients summed at once; it learns to reverse
+    its input.
+    """
     weights, random = net
     half = _IN * _HIDDEN
     first, second = weights[:half].reshape(_IN, _HIDDEN), weights[half:].reshape(_HIDDEN, _IN)
     gradients, total = np.empty_like(weights), np.empty_like(weights)
     loss = 0.0
     for _ in range(turns):
-        given = random.standard_normal((_BATCH, _IN), np.float32)
-        hidden = np.maximum(given @ first, 0)
-        error = hidden @ second - given[:, ::-1]
+        inputs = random.standard_normal((_BATCH, _IN), np.float32)
+        hidden = np.maximum(inputs @ first, 0)
+        error = hidden @ second - inputs[:, ::-1]
         loss = float((error**2).mean())
         gradients[half:] = (hidden.T @ error).ravel()
-        gradients[:half] = (given.T @ ((error @ second.T) * (hidden > 0))).ravel()
+        gradients[:half] = (inputs.T @ ((error @ second.T) * (hidden > 0))).ravel()
         comm.Allreduce(gradients, total)
         weights -= np.float32(1e-3 / comm.size) * total
-    own, every = np.array([loss]), np.empty(1)
-    comm.Allreduce(own, every)
-    return float(every[0])
+    own, summed = np.array([loss]), np.empty(1)
+    comm.Allreduce(own, summed)
+    return float(summed[0])
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -136,36 +138,36 @@ _BLOCKS, _BLOCK_ITEMS = 16, 1 << 17
 
 
 def make_file(rank: int, size: int, seed: int) -> IO[bytes] | None:
-    """Of 16 MiB, at ranks that serve it: the first half."""
+    """Return a file of 16 MiB at the ranks that serve it, the first half."""
     if rank >= size // 2:
         return None
-    made = tempfile.TemporaryFile()  # noqa: SIM115 - it goes with its rank
-    np.random.default_rng([seed, rank]).random(_BLOCKS * _BLOCK_ITEMS).tofile(made)
-    made.flush()
-    return made
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - it goes with its rank
+    np.random.default_rng([seed, rank]).random(_BLOCKS * _BLOCK_ITEMS).tofile(file)
+    file.flush()
+    return file
 
 
 def storage(comm: Comm, turns: int, file: IO[bytes] | None) -> float:
-    """One half serves files, the other reads them into memory, a block of a MiB after the other."""
+    """Serve files from one half of the ranks; the others read them into memory, one block of a MiB after the other."""
     servers = comm.size // 2
-    asked, data, total = np.empty(1, np.int64), np.empty(_BLOCK_ITEMS), 0.0
+    requested, data, total = np.empty(1, np.int64), np.empty(_BLOCK_ITEMS), 0.0
     if file is not None:
         readers = range(servers + comm.rank, comm.size, servers)
         for _ in range(turns):
             for reader in readers:
-                comm.Recv(asked, reader)
-                os.preadv(file.fileno(), [data.data], int(asked[0]) * data.nbytes)
+                comm.Recv(requested, reader)
+                os.preadv(file.fileno(), [data.data], int(requested[0]) * data.nbytes)
                 comm.Send(data, reader)
     else:
         server = (comm.rank - servers) % servers
         for turn in range(turns):
-            asked[0] = turn % _BLOCKS
-            comm.Send(asked, server)
+            requested[0] = turn % _BLOCKS
+            comm.Send(requested, server)
             comm.Recv(data, server)
-            total += float(data[::512].sum())  # something of each page
-    own, every = np.array([total]), np.empty(1)
-    comm.Allreduce(own, every)
-    return float(every[0])
+            total += float(data[::512].sum())  # touches each page
+    own, summed = np.array([total]), np.empty(1)
+    comm.Allreduce(own, summed)
+    return float(summed[0])
 
 
 # -- all of them ------------------------------------------------------------------------------------------------------
@@ -173,14 +175,16 @@ def storage(comm: Comm, turns: int, file: IO[bytes] | None) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """`make(rank, size, seed)` is what `run(comm, turns, made)` works on; `says` is what the document says of such."""
+    """A workload: `run(comm, turns, state)` works on the result of `make(rank, size, seed)`; `says` quotes the
+    document.
+    """
 
     name: str
     make: Callable[[int, int, int], Any]
     run: Callable[[Comm, int, Any], float]
-    turns: int  # of a usual run
+    turns: int  # by default
     says: str
-    needs: bool  # InfiniBand, by what it says
+    needs: bool  # InfiniBand, according to the document
 
 
 WORKLOADS = (

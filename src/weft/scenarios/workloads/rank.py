@@ -1,8 +1,8 @@
-"""What each rank does: every program by TCP and by weft's queue pairs, in turn, timed; then once more, recorded.
+"""The work of each rank: every program over TCP and over weft's queue pairs, in turn, timed; then once more, recorded.
 
     python -m weft.scenarios.workloads.rank FOLDER REPEATS PART SEED
 
-PART is what part of the usual turns a program makes, in percent. Rank 0 writes times and results into FOLDER.
+PART is the percentage of the default number of turns. Rank 0 writes times and results into FOLDER.
 """
 
 from __future__ import annotations
@@ -30,38 +30,38 @@ def turns(workload: Workload, percent: int) -> int:
 def main(folder: Path, repeats: int, percent: int, seed: int) -> None:
     world: Any = mpi.COMM_WORLD
     by_tcp = Sockets(JobStore(os.environ[VARIABLE]), world.rank, world.size)
-    found: dict[str, dict[str, list[Any]]] = {}
+    times: dict[str, dict[str, list[Any]]] = {}
     for workload in WORKLOADS:
         n = turns(workload, percent)
         for comm in (by_tcp, world):
-            _timed(workload, comm, 2, seed)  # connections and kernels are made
+            _timed(workload, comm, 2, seed)  # connect and compile
         runs: dict[str, list[tuple[float, float]]] = {"tcp": [], "rdma": []}
         for _ in range(repeats):
             for name, comm in (("tcp", by_tcp), ("rdma", world)):
                 runs[name].append(_timed(workload, comm, n, seed))
-        found[workload.name] = {
-            f"{name}_{what}": [one[place] for one in own]
+        times[workload.name] = {
+            f"{name}_{figure}": [run[place] for run in own]
             for name, own in runs.items()
-            for place, what in enumerate(("s", "result"))
+            for place, figure in enumerate(("s", "result"))
         }
-        made = workload.make(world.rank, world.size, seed)
+        state = workload.make(world.rank, world.size, seed)
         os.environ[record.VARIABLE] = str(folder / workload.name)
         recorded = world.Dup()
         del os.environ[record.VARIABLE]
         recorded.Barrier()  # a record starts with the first call
-        workload.run(recorded, n, made)
+        workload.run(recorded, n, state)
         world.Barrier()
     by_tcp.close()
     if world.rank == 0:
-        (folder / TIMES).write_text(json.dumps(found), encoding="utf-8")
+        (folder / TIMES).write_text(json.dumps(times), encoding="utf-8")
 
 
 def _timed(workload: Workload, comm: Comm, n: int, seed: int) -> tuple[float, float]:
-    """Of all ranks together: from a barrier to a barrier."""
-    made = workload.make(comm.rank, comm.size, seed)
+    """Time a program on all ranks, from a barrier to a barrier."""
+    state = workload.make(comm.rank, comm.size, seed)
     comm.Barrier()
     begin_s = time.perf_counter()
-    result = workload.run(comm, n, made)
+    result = workload.run(comm, n, state)
     comm.Barrier()
     return time.perf_counter() - begin_s, result
 

@@ -1,6 +1,6 @@
-"""mpi4py's words on plain TCP sockets: the collectives are weft's programs too, so that only the carrier differs.
+"""The mpi4py methods on plain TCP sockets; the collectives are weft's programs too, so that only the carrier differs.
 
-What the kernel does not take at once is copied and goes whenever this rank waits for something.
+Data that the kernel does not accept at once is copied, and sent whenever this rank waits.
 """
 # ruff: noqa: N802 - the names are mpi4py's
 
@@ -22,12 +22,12 @@ from weft.collectives.live.plan import steps
 from weft.collectives.live.store import JobStore
 from weft.errors import SubnetError
 
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 _ADDRESS = "127.0.0.1"
 
 
 class Sockets:
-    """A connection from each rank to each."""
+    """A set of connections, one between each pair of ranks."""
 
     def __init__(self, store: JobStore, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
@@ -35,21 +35,22 @@ class Sockets:
         self._left: dict[int, deque[memoryview]] = {peer: deque() for peer in range(size)}
         self._place = np.empty(FRAGMENT_BYTES, np.uint8)
         with socket.create_server((_ADDRESS, 0), backlog=size) as server:
-            server.settimeout(_PATIENCE_S)
+            server.settimeout(_TIMEOUT_S)
             store.set(f"tcp {rank}", str(server.getsockname()[1]).encode())
             for peer in range(rank):
-                port = int(store.get(f"tcp {peer}", _PATIENCE_S))
-                made = socket.create_connection((_ADDRESS, port), _PATIENCE_S)
-                made.sendall(bytes([rank]))
-                self._peers[peer] = made
+                port = int(store.get(f"tcp {peer}", _TIMEOUT_S))
+                connection = socket.create_connection((_ADDRESS, port), _TIMEOUT_S)
+                connection.sendall(bytes([rank]))
+                self._peers[peer] = connection
             for _ in range(rank + 1, size):
-                made, _ = server.accept()
-                self._peers[made.recv(1)[0]] = made
-        for made in self._peers.values():
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            made.setblocking(False)
+                connection, _ = server.accept()
+                self._peers[connection.recv(1)[0]] = connection
+        for connection in self._peers.values():
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.setblocking(False)
 
-    # -- mpi4py's words -----------------------------------------------------------------------------------------------
+    # -- mpi4py's methods
+    # ---------------------------------------------------------------------------------------------
 
     def Send(self, buf: Any, dest: int) -> None:
         self._send(dest, flat(buf).data)
@@ -69,11 +70,11 @@ class Sockets:
         self._run(Collective.BARRIER, np.empty(0))
 
     def close(self) -> None:
-        """When all that it sent has gone."""
+        """Close the connections after all data has been sent."""
         while any(self._left.values()):
             self._wait(None)
-        for made in self._peers.values():
-            made.close()
+        for connection in self._peers.values():
+            connection.close()
 
     # -- bytes --------------------------------------------------------------------------------------------------------
 
@@ -85,7 +86,7 @@ class Sockets:
                 for piece in step.pieces:
                     self._send(step.peer, raw[piece.begin : piece.begin + piece.length].data)
                 if not step.length:
-                    self._send(step.peer, memoryview(b"\0"))  # it came so far
+                    self._send(step.peer, memoryview(b"\0"))  # a sign of progress
                 continue
             self._take(step.peer, place[: max(1, step.length)].data)
             at = 0
@@ -112,13 +113,13 @@ class Sockets:
             place = place[count:]
 
     def _wait(self, peer: int | None) -> None:
-        """Until something came from that one, or something can go."""
-        full = [self._peers[one] for one, left in self._left.items() if left]
-        runtime.wait_ready([self._peers[peer]] if peer is not None else [], full, _PATIENCE_S)
-        for one, left in self._left.items():
+        """Wait until data from a peer has arrived, or data can be sent."""
+        full = [self._peers[each] for each, left in self._left.items() if left]
+        runtime.wait_ready([self._peers[peer]] if peer is not None else [], full, _TIMEOUT_S)
+        for each, left in self._left.items():
             while left:
                 try:
-                    left[0] = left[0][self._peers[one].send(left[0]) :]
+                    left[0] = left[0][self._peers[each].send(left[0]) :]
                 except BlockingIOError:
                     break
                 if not left[0]:

@@ -1,15 +1,18 @@
-"""The flow engine: messages as fluids, for networks too large to run packet by packet.
+"""The flow engine: messages as fluid flows, for networks too large to simulate packet by packet.
 
-A message flows over the links of its path at its max-min fair rate, and is there when its last packet would be: it
-is ready, its bytes pass at that rate, then what the packet engine needs on an idle network beyond those bytes, then
-receiving.
-Alone on the network it finishes when the packet engine says, to the picosecond. Who shares a link gets the same rate.
+A message flows over the links of its path at its max-min fair rate. It arrives once its bytes have passed at that
+rate, plus
+the time beyond those bytes that the packet engine needs on an idle network, plus receiving. Alone on the network it
+finishes
+exactly when it does in the packet engine, to the picosecond. Flows that share a link get equal rates.
 
-Not here: queues, credits, VLs and their arbitration, congestion control, TCP's windows and losses. A flow that is
-limited elsewhere leaves its share to others at once, so nobody is the victim of another's full buffer; acknowledgements
-take no room. `buffer_bytes`, `skip_tolerance` and `congestion_control` change nothing. TCP runs as flows
-limited by the cores that copy and process, without slow start. Waits and peaks of ports are 0, `events` counts the
-solutions of rates. Watched ports and cables with bit errors are refused.
+Not modelled: queues, credits, VLs and their arbitration, congestion control, TCP's windows and losses. A flow that is
+limited elsewhere leaves its share to others at once, so there is no head-of-line blocking; acknowledgements use no
+capacity. `buffer_bytes`, `skip_tolerance` and `congestion_control` have no effect. TCP runs as flows limited by the
+cores
+that copy and process, without slow start. Waits and peaks of ports are 0; `events` counts the solutions of rates.
+Watched
+ports and cables with bit errors are refused.
 """
 
 from __future__ import annotations
@@ -28,32 +31,32 @@ from weft.sim.flow.state import Stop
 from weft.sim.result import NEVER, Result
 from weft.sim.traffic import Traffic
 
-SLICE_MOMENTS = 200_000  # between two words of progress
+SLICE_MOMENTS = 200_000  # between two progress reports
 _FOREVER_PS = 1 << 52
 
 
 class FlowEngine:
-    """Fair rates, no packets."""
+    """The flow engine: fair rates, no packets."""
 
     name = "flow"
 
     def run(
         self, fabric: Fabric, traffic: Traffic, options: Options | None = None, *, progress: Progress | None = None
     ) -> Result:
-        """Run the traffic; raises ConfigError before the clock starts."""
-        made = plan(fabric, traffic, options or Options())
-        run_moments(made.state, 0)  # compiled, or read from the cache, before the clock
+        """Run the traffic. Raise ConfigError before it starts if the input is invalid."""
+        flow_plan = plan(fabric, traffic, options or Options())
+        run_moments(flow_plan.state, 0)  # compile, or load from the cache, before timing starts
         begin = time.perf_counter()
-        _finish(made, progress)
-        _cut_off(made)
-        events = int(made.state.run.solutions[0])
-        return collect(made, traffic, self.name, events, time.perf_counter() - begin)
+        _finish(flow_plan, progress)
+        _cut_off(flow_plan)
+        events = int(flow_plan.state.run.solutions[0])
+        return collect(flow_plan, traffic, self.name, events, time.perf_counter() - begin)
 
 
-def _finish(made: FlowPlan, progress: Progress | None) -> None:
-    state = made.state
+def _finish(flow_plan: FlowPlan, progress: Progress | None) -> None:
+    state = flow_plan.state
     run = state.run[0]
-    run.until_ps = made.options.stop_at_ps or _FOREVER_PS
+    run.until_ps = flow_plan.options.stop_at_ps or _FOREVER_PS
     while True:
         why = Stop(run_moments(state, SLICE_MOMENTS))
         if progress is not None:
@@ -61,16 +64,16 @@ def _finish(made: FlowPlan, progress: Progress | None) -> None:
         if why is Stop.SLICE:
             continue
         if why is Stop.DONE and run.left:
-            raise SimulationBug(f"nothing is left to happen, and {int(run.left):,} messages have not arrived")
+            raise SimulationBug(f"no events left, but {int(run.left):,} messages have not arrived")
         return
 
 
-def _cut_off(made: FlowPlan) -> None:
-    """At `stop_at_ps` what has not arrived has not, and what was under way was sent in part."""
-    stop_ps = made.options.stop_at_ps
+def _cut_off(flow_plan: FlowPlan) -> None:
+    """Stop at `stop_at_ps`: later arrivals did not happen, and messages in flight were sent in part."""
+    stop_ps = flow_plan.options.stop_at_ps
     if not stop_ps:
         return
-    state = made.state
+    state = flow_plan.state
     messages, flows = state.messages, state.flows
     late = messages.finish_ps - flows.receive_ps[messages.qp] > stop_ps
     messages.finish_ps[late] = NEVER

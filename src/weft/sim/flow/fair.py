@@ -1,6 +1,6 @@
-"""Max-min fair rates of flows that go on for ever: `share`'s solution once, without messages and a clock.
+"""Max-min fair rates of endless flows: the solution of `share`, once, without messages and a clock.
 
-rate, bottleneck = fair_rates(first, link, capacity)        flow f takes links link[first[f]:first[f + 1]]
+rate, bottleneck = fair_rates(first, link, capacity)        # flow f uses links link[first[f]:first[f + 1]]
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ class _Flows(NamedTuple):
 def fair_rates(
     first: NDArray[np.int64], link: NDArray[np.int32], capacity: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-    """[flow] -> rate, in the unit of `capacity`; and the link that holds it there. Each flow takes a link or more."""
+    """Return the rate of each flow, in the unit of `capacity`, and its bottleneck link.
+
+    Each flow uses at least one link.
+    """
     flows, classes, run = records(len(first) - 1, FLOW), records(len(capacity), CLASS), records(1, RUN)
     if not len(flows):
         return np.zeros(0), np.zeros(0, np.int32)

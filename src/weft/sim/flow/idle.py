@@ -1,15 +1,15 @@
-"""What a message takes on an idle network: the part of its time that no other message can change."""
+"""The time of a message on an idle network: the part that other messages cannot change."""
 
 from __future__ import annotations
 
 from weft.jit import lean_kernel, part
 
-FEW = 4  # packets that stand for a message of any length: first, two full ones, last
+FEW = 4  # packets that represent a message of any length: first, two full ones, last
 
 
 @lean_kernel
 def list_idle(s, bytes_of, idle_ps_of):
-    """[message] -> on the wire; [message] -> from its first byte sent until the last is there."""
+    """Fill in the bytes on the wire of each message, and its time from first byte sent to last byte arrived."""
     for index in range(len(s.messages)):
         bytes_of[index] = wire_bytes(s, index)
         idle_ps_of[index] = idle_ps(s, index)
@@ -17,7 +17,7 @@ def list_idle(s, bytes_of, idle_ps_of):
 
 @part
 def wire_bytes(s, index):
-    """A message with all of its headers."""
+    """Return the size of a message with all of its headers."""
     message = s.messages[index]
     if message.packets == 1:
         return s.size_bytes[message.last] + 0.0
@@ -27,10 +27,11 @@ def wire_bytes(s, index):
 
 @part
 def idle_ps(s, index):
-    """From the first byte sent until the last is there, on an idle network, as the packet engine has it.
+    """Return the time from the first byte sent until the last has arrived, on an idle network, as in the packet engine.
 
-    Packets follow each other through a line of links, each busy with one at a time. What a message has more of than a
-    few packets are full ones, and each adds the time of the slowest link.
+    Packets follow each other through a sequence of links, each busy with one packet at a time. Beyond the first few,
+    all
+    packets are full ones, and each adds the time of the slowest link.
     """
     message = s.messages[index]
     flow = s.flows[message.qp]
@@ -55,7 +56,7 @@ def idle_ps(s, index):
             came_ps = leaves_ps + s.hop_ps[hop]
             if s.hop_cut[hop] == 0:
                 came_ps += serial_ps
-            else:  # it cannot leave faster than it comes
+            else:  # a packet cannot leave faster than it arrives
                 came_ps += max(serial_ps - s.serial_ps[s.hop_rate[hop + 1], size], 0)
         taken_ps = came_ps = max(came_ps, taken_ps) + ((s.size_bytes[size] * flow.take_ps_per_kib) >> 10)
         processed_ps = came_ps = max(came_ps, processed_ps) + flow.receive_packet_ps
@@ -64,7 +65,7 @@ def idle_ps(s, index):
 
 @part
 def _more_ps(s, index, packets):
-    """Time of so many more full packets."""
+    """Return the time that so many more full packets take."""
     message = s.messages[index]
     flow = s.flows[message.qp]
     size_bytes = s.size_bytes[message.full]
@@ -78,7 +79,7 @@ def _more_ps(s, index, packets):
 
 @part
 def _pace_ps(flow, size_bytes):
-    """Between two packets of the sender."""
+    """Return the least time between two packets of the sender."""
     return max(flow.packet_ps, (size_bytes * flow.pace_ps_per_kib) >> 10)
 
 

@@ -1,7 +1,7 @@
-"""The loop: go to the next moment, end and start messages, solve the rates that change.
+"""The event loop: go to the next moment, end and start messages, solve the rates that change.
 
-All that happens at one moment is one change of rates: the steps of a collective start and end together. A queue pair
-whose next message follows at once keeps its rate, and nothing is solved.
+All events of one moment make one change of rates, since the steps of a collective start and end together. A queue pair
+whose next message follows immediately keeps its rate, and nothing is solved.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 from weft.jit import handler, lean_kernel, part
 from weft.sim.flow.idle import idle_ps, round_ps, wire_bytes
 from weft.sim.flow.share import choose, choose_held, hold_by, link_up, solve, unlink
-from weft.sim.flow.state import Agenda, Kind, Stop
+from weft.sim.flow.state import Agenda, FlowEvent, Stop
 from weft.sim.layout.records import NONE
 from weft.sim.packet.delay_lines import schedule, take_first
 
 NEVER_PS = 1 << 60
-SAME = 1e-12  # relative: a rate that changes less has not
+SAME = 1e-12  # relative tolerance for "rate unchanged"
 
 
 @lean_kernel
 def run_moments(s, budget):
-    """Go from moment to moment, `budget` of them at most; says why it came back."""
+    """Advance by at most `budget` moments and return the reason for stopping."""
     run = s.run[0]
     for _ in range(budget):
         if run.left == 0:
@@ -35,11 +35,11 @@ def run_moments(s, budget):
             _on_ready(s, s.ready[run.next_ready - 1])
         while run.agenda > 0 and s.agenda[0].time_ps == now_ps:
             kind, a, _b = take_first(Agenda(s.run, s.agenda))
-            if kind == Kind.DELIVERED:
+            if kind == FlowEvent.DELIVERED:
                 _on_delivered(s, a)
-            elif kind == Kind.READY:
+            elif kind == FlowEvent.READY:
                 _on_ready(s, a)
-            elif kind == Kind.POSTED:
+            elif kind == FlowEvent.POSTED:
                 _on_posted(s, a)
             else:
                 s.flows[a].wakes = 0
@@ -66,7 +66,7 @@ def _next_ps(s):
 
 @handler
 def _on_ready(s, index):
-    """Its work request has been read, and the first bytes are there."""
+    """Queue a message whose work request has been read and whose first bytes are available."""
     message = s.messages[index]
     qp = s.qps[message.qp]
     message.ready_ps = s.run[0].now_ps
@@ -83,19 +83,19 @@ def _on_ready(s, index):
 
 @handler
 def _start_next(s, index):
-    """Start the next message of a queue pair, now or when it may."""
+    """Start the next message of a queue pair, now or as soon as allowed."""
     run = s.run[0]
     flow = s.flows[index]
     qp = s.qps[index]
     if flow.message >= 0 or qp.unsent < 0 or flow.wakes:
         return
     time_ps = qp.clock_ps
-    full = 0 < qp.window <= flow.started  # the message that makes room has ended, so its acknowledgement has a time
+    full = 0 < qp.window <= flow.started  # the message that frees the slot has ended, so its acknowledgement has a time
     if full:
         time_ps = max(time_ps, s.messages[qp.oldest].acked_ps)
     if time_ps > run.now_ps:
         flow.wakes = 1
-        schedule(Agenda(s.run, s.agenda), time_ps, Kind.WAKE, index, 0)
+        schedule(Agenda(s.run, s.agenda), time_ps, FlowEvent.WAKE, index, 0)
         return
     if full:
         qp.oldest = s.messages[qp.oldest].next
@@ -112,7 +112,7 @@ def _start_next(s, index):
 
 @part
 def _on_end(s, index):
-    """The last byte of a message has left: say when it will be there, and let the next one start."""
+    """Set the arrival time of a message whose last byte has left, and start the next one."""
     run = s.run[0]
     flow = s.flows[index]
     _remove_end(s, index)
@@ -126,7 +126,7 @@ def _on_end(s, index):
     flow.sent_packets += message.packets
     run.left -= 1
     if s.successor_first[flow.message + 1] > s.successor_first[flow.message]:
-        schedule(Agenda(s.run, s.agenda), arrival_ps, Kind.DELIVERED, flow.message, 0)
+        schedule(Agenda(s.run, s.agenda), arrival_ps, FlowEvent.DELIVERED, flow.message, 0)
     flow.message = NONE
     _note_change(s, index)
     _start_next(s, index)
@@ -134,7 +134,7 @@ def _on_end(s, index):
 
 @part
 def _on_delivered(s, index):
-    """All of a message has arrived: let those go that waited for it."""
+    """Release the messages that waited for a delivered one."""
     message = s.messages[index]
     for at in range(s.successor_first[index], s.successor_first[index + 1]):
         following = s.messages[s.successors[at]]
@@ -142,16 +142,16 @@ def _on_delivered(s, index):
         following.free_ps = max(following.free_ps, message.finish_ps)
         if following.waits_for == 0:
             following.start_ps = max(following.start_ps, following.free_ps + following.delay_ps)
-            schedule(Agenda(s.run, s.agenda), following.start_ps, Kind.POSTED, s.successors[at], 0)
+            schedule(Agenda(s.run, s.agenda), following.start_ps, FlowEvent.POSTED, s.successors[at], 0)
 
 
 @part
 def _on_posted(s, index):
-    """It starts, behind all that its queue pair has been given so far."""
+    """Start a message behind all that its queue pair has been given so far."""
     message = s.messages[index]
     qp = s.qps[message.qp]
     qp.posted_ps = max(qp.posted_ps, s.run[0].now_ps + message.lead_ps)
-    schedule(Agenda(s.run, s.agenda), qp.posted_ps, Kind.READY, index, 0)
+    schedule(Agenda(s.run, s.agenda), qp.posted_ps, FlowEvent.READY, index, 0)
 
 
 # -- rates ------------------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def _note_change(s, index):
 
 @part
 def _share_again(s):
-    """Rates after all that has happened at this moment."""
+    """Compute the rates after all events of this moment."""
     run = s.run[0]
     run.solution += 1
     run.chosen = run.touched = 0
@@ -195,7 +195,7 @@ def _share_again(s):
 
 @part
 def _put_in_force(s):
-    """The rates found are the rates; ends move."""
+    """Apply the new rates and move the ends of the flows."""
     run = s.run[0]
     for i in range(run.touched):
         link = s.classes[s.touched[i]]
@@ -212,7 +212,7 @@ def _put_in_force(s):
 
 @part
 def _set_end(s, index):
-    """When a flow will be through, at the rate that it has; it moves to its place in `ends`."""
+    """Set when a flow ends at its current rate, and move it to its position in `ends`."""
     run = s.run[0]
     flow = s.flows[index]
     flow.end_ps = flow.since_ps + max(round_ps(max(flow.left_bytes, 0.0) / flow.rate), 1)
@@ -238,7 +238,7 @@ def _remove_end(s, index):
 
 @handler
 def _sift(ends, flows, n, index):
-    """Move a flow up or down the heap of ends, to where its end belongs."""
+    """Move a flow up or down the heap of ends to its position."""
     end_ps = flows[index].end_ps
     at = flows[index].place
     while at > 0 and flows[ends[(at - 1) >> 1]].end_ps > end_ps:

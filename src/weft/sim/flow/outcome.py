@@ -1,4 +1,4 @@
-"""What was found, in the words of the fabric: times of messages, and what the ports did. Queues and waits are 0."""
+"""The result of a flow run: times of messages and use of ports. Queues and waits are 0."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from weft.sim.traffic import Traffic
 TCP_ACK_EVERY = 2  # packets, as in the packet engine
 
 
-def collect(made: FlowPlan, traffic: Traffic, engine: str, events: int, wall_s: float) -> Result:
-    """The result of a plan whose messages have their times, and whose flows know what they sent."""
-    messages, n = made.state.messages, len(traffic)
-    last = made.posting.last_of
+def collect(flow_plan: FlowPlan, traffic: Traffic, engine: str, events: int, wall_s: float) -> Result:
+    """Return the result of a plan after its messages have times and its flows have byte counts."""
+    messages, n = flow_plan.state.messages, len(traffic)
+    last = flow_plan.posting.last_of
     reads = last != np.arange(n)
-    use, packets = _port_use(made)
+    use, packets = _port_use(flow_plan)
     return Result(
         engine=engine,
-        fabric=made.wiring.fabric,
+        fabric=flow_plan.wiring.fabric,
         traffic=traffic,
-        options=made.options,
+        options=flow_plan.options,
         start_ps=messages.start_ps[:n].copy(),
         finish_ps=messages.finish_ps[last].copy(),
         acked_ps=np.where(reads, messages.finish_ps[last], messages.acked_ps[:n]),
@@ -39,21 +39,21 @@ def collect(made: FlowPlan, traffic: Traffic, engine: str, events: int, wall_s: 
     )
 
 
-def _acks(made: FlowPlan) -> NDArray[np.int64]:
-    """[flow] -> acknowledgements that went back."""
-    messages, qps = made.state.messages, made.state.qps
+def _acks(flow_plan: FlowPlan) -> NDArray[np.int64]:
+    """Return the number of acknowledgements sent back for each flow ([flow])."""
+    messages, qps = flow_plan.state.messages, flow_plan.state.qps
     acked = messages.acked_ps != NEVER
     each = np.ones(len(messages))
-    if made.options.network is Network.TCP:  # the last packet of a message is acknowledged in any case
+    if flow_plan.options.network is Network.TCP:  # the last packet of a message is acknowledged in any case
         each += (messages.packets - 1) // TCP_ACK_EVERY
     return np.bincount(messages.qp[acked], each[acked], minlength=len(qps)).astype(np.int64)
 
 
-def _port_use(made: FlowPlan) -> tuple[PortUse, int]:
-    """What the ports did, by slot of the fabric; and the packets that hosts sent."""
-    net, flows, wiring, posting = made.net, made.state.flows, made.wiring, made.posting
+def _port_use(flow_plan: FlowPlan) -> tuple[PortUse, int]:
+    """Return the use of the ports by slot, and the number of packets sent by hosts."""
+    net, flows, wiring, posting = flow_plan.net, flow_plan.state.flows, flow_plan.wiring, flow_plan.posting
     xmit_bytes, xmit_packets = np.zeros(len(wiring.ports)), np.zeros(len(wiring.ports))
-    acks = _acks(made)
+    acks = _acks(flow_plan)
     sent_bytes, sent_packets = flows.sent_bytes.copy(), flows.sent_packets.copy()
     add_use(net, net.src, net.dst, net.dlid, sent_bytes, sent_packets, xmit_bytes, xmit_packets)
     ack_bytes = acks * int(posting.size_bytes[posting.ack_size])

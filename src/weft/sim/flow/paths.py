@@ -1,8 +1,9 @@
-"""Which links a flow takes, and how much of it each carries.
+"""The links of a flow, and the share of the flow on each.
 
-By the forwarding table or ECMP a flow has one path. Adaptive routing and spraying spread it: of what comes to a switch
-each port of the group takes the same part, so a flow over 32 spines is 1/32 on each. ECMP hashes as the packet engine
-does, so both take the same path with the same seed.
+With the forwarding table or ECMP a flow has one path. Adaptive routing and spraying spread it: each port of a group
+forwards an equal part of the flow at its switch, so a flow over 32 spines is 1/32 on each. ECMP uses the hash of the
+packet
+engine, so both take the same path with the same seed.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from weft.jit import lean_kernel, part
 from weft.sim.layout.records import NONE, Selection
 from weft.sim.packet.switch import NO_ROUTE, hash_flow
 
-LOST = -1  # instead of a number of links: there is no way
+LOST = -1  # returned instead of a number of links: there is no route
 
 
 @part
 def _choices(n, switch, lid, hashed):
-    """Where the ports stand that lead on, NONE for the one of the forwarding table; and how many."""
+    """Return the index of the first candidate port (NONE: use the forwarding table) and the number of candidates."""
     if n.selection == Selection.TABLE:
         return NONE, 1
     group = n.group[switch, lid]
@@ -32,7 +33,7 @@ def _choices(n, switch, lid, hashed):
 
 @part
 def _port(n, switch, lid, at):
-    """Port by its place in a group; NONE if it leads nowhere."""
+    """Return the port at an index in a group; NONE if it has no route or no peer."""
     number = n.lft[switch, lid] if at < 0 else n.group_ports[at]
     if number == NO_ROUTE:
         return NONE
@@ -42,9 +43,9 @@ def _port(n, switch, lid, at):
 
 @part
 def _add(n, count, link, share):
-    """Write a link down, once."""
+    """Add a share to a link, and list the link once."""
     if n.share[link] == 0:
-        n.found[count] = link
+        n.links[count] = link
         count += 1
     n.share[link] += share
     return count
@@ -52,9 +53,9 @@ def _add(n, count, link, share):
 
 @part
 def spread(n, src, dst, lid, hashed):
-    """Links from a port to another, in `found`, with their parts of the flow in `share`: how many, or LOST.
+    """List the links between two ports in `links` and their parts of the flow in `share`; return the count, or LOST.
 
-    `mass` holds what comes to each switch after so many hops; the caller sets `share` back to 0.
+    `mass` holds the part of the flow at each switch after so many hops. The caller resets `share` to 0.
     """
     count = _add(n, 0, src, 1.0)
     waiting = 0
@@ -63,13 +64,13 @@ def spread(n, src, dst, lid, hashed):
         n.mass[0, n.front[0, 0]] = 1.0
         waiting = 1
     for hop in range(MOST_HOPS):
-        here, there = hop & 1, 1 - (hop & 1)
+        now, after = hop & 1, 1 - (hop & 1)
         onward = 0
         for i in range(waiting):
-            switch = n.front[here, i]
+            switch = n.front[now, i]
             at, ports = _choices(n, switch, lid, hashed)
-            each = n.mass[here, switch] / ports
-            n.mass[here, switch] = 0
+            each = n.mass[now, switch] / ports
+            n.mass[now, switch] = 0
             for j in range(ports):
                 port = _port(n, switch, lid, at + j)
                 if port < 0:
@@ -80,10 +81,10 @@ def spread(n, src, dst, lid, hashed):
                     to = n.owner[come]
                     if to < 0:
                         return LOST
-                    if n.mass[there, to] == 0:
-                        n.front[there, onward] = to
+                    if n.mass[after, to] == 0:
+                        n.front[after, onward] = to
                         onward += 1
-                    n.mass[there, to] += each
+                    n.mass[after, to] += each
         waiting = onward
         if waiting == 0:
             return count
@@ -92,7 +93,7 @@ def spread(n, src, dst, lid, hashed):
 
 @part
 def _links(n, flow):
-    """All that a flow takes: the links of its way, and those that stand for memories and processors."""
+    """List all links of a flow: those of its path, and those that model memories and processors."""
     count = spread(n, n.src[flow], n.dst[flow], n.dlid[flow], n.hashed[flow])
     if count >= 0:
         for i in range(n.extra.shape[1]):
@@ -104,21 +105,21 @@ def _links(n, flow):
 @part
 def _clear(n, count):
     for i in range(count):
-        n.share[n.found[i]] = 0
+        n.share[n.links[i]] = 0
 
 
 @lean_kernel
 def sign_links(n, salt, signs):
-    """Give each link a sum over its flows that only links with the same flows and shares have. The flow that is lost.
+    """Give each link a sum that only links with the same flows and shares have. Return a flow without a route, or NONE.
 
-    Every link adds up in the order of flows, so equal links get equal floats.
+    Every link adds in the order of flows, so equal links get equal floats.
     """
     for flow in range(len(n.src)):
         count = _links(n, flow)
         if count < 0:
             return flow
         for i in range(count):
-            link = n.found[i]
+            link = n.links[i]
             signs[link, 0] += salt[flow, 0] * n.share[link]
             signs[link, 1] += salt[flow, 1] * n.share[link]
         _clear(n, count)
@@ -126,19 +127,22 @@ def sign_links(n, salt, signs):
 
 
 @lean_kernel
-def list_nodes(n, class_of, seen, node_first, node_class, node_share, fill):
-    """[flow] -> its classes, each once, and its share. Without `fill` only where each flow's begin."""
+def list_nodes(n, class_of, last_flow, node_first, node_class, node_share, fill):
+    """List the classes of each flow, each once, with its share.
+
+    Without `fill`, only the index where each flow begins.
+    """
     at = 0
     for flow in range(len(n.src)):
         node_first[flow] = at
         count = _links(n, flow)
         for i in range(count):
-            link = n.found[i]
-            of = class_of[link]
-            if seen[of] != flow:
-                seen[of] = flow
+            link = n.links[i]
+            link_class = class_of[link]
+            if last_flow[link_class] != flow:
+                last_flow[link_class] = flow
                 if fill:
-                    node_class[at] = of
+                    node_class[at] = link_class
                     node_share[at] = n.share[link]
                 at += 1
         _clear(n, count)
@@ -147,7 +151,7 @@ def list_nodes(n, class_of, seen, node_first, node_class, node_share, fill):
 
 @lean_kernel
 def list_hops(n, src, dst, lid, hop_first, hop_port, fill):
-    """[flow] -> ports of one path: where there are many, of the first port of each group."""
+    """List the ports of one path of each flow; with several paths, the first port of each group."""
     at = 0
     for flow in range(len(src)):
         hop_first[flow] = at
@@ -167,12 +171,12 @@ def list_hops(n, src, dst, lid, hop_first, hop_port, fill):
 
 @lean_kernel
 def add_use(n, src, dst, lid, sent_bytes, sent_packets, xmit_bytes, xmit_packets):
-    """Count what each flow sent at every port of its way."""
+    """Count the bytes and packets of each flow at every port of its path."""
     for flow in range(len(src)):
         if sent_packets[flow] > 0:
             count = spread(n, src[flow], dst[flow], lid[flow], n.hashed[flow])
             for i in range(count):
-                port = n.found[i]
+                port = n.links[i]
                 xmit_bytes[port] += sent_bytes[flow] * n.share[port]
                 xmit_packets[port] += sent_packets[flow] * n.share[port]
             _clear(n, count)

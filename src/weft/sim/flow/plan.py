@@ -1,5 +1,7 @@
-"""A fabric and its traffic become flows over classes of links. Messages, queue pairs, their costs and all that can be
-refused are the packet engine's own."""
+"""Translate a fabric and its traffic into flows over classes of links.
+
+Messages, queue pairs, their costs and the checks of the input are those of the packet engine.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,14 @@ from weft.sim.layout.paths import check_paths
 from weft.sim.layout.posting import Posting, post
 from weft.sim.layout.records import NONE, Records, Selection, records
 from weft.sim.layout.rules import fill_in
-from weft.sim.layout.wiring import Wiring, wire
+from weft.sim.layout.wiring import Wiring, make_wiring
 from weft.sim.packet.state import ENTRY
 from weft.sim.traffic import Traffic
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FlowPlan:
-    """What a run needs, and what its indices mean."""
+    """The state of a run, and the meaning of its indices."""
 
     options: Options  # with the defaults filled in
     wiring: Wiring
@@ -35,16 +37,16 @@ class FlowPlan:
 
 
 def plan(fabric: Fabric, traffic: Traffic, options: Options) -> FlowPlan:
-    """Everything checked and laid out, the clock at 0."""
+    """Check the input and return the initial state."""
     options, rules = fill_in(fabric, options)
     if options.watch:
-        raise ConfigError(f"{options.watch[0]} cannot be watched: flows have no queues. Use the packet engine")
+        raise ConfigError(f"{options.watch[0]} cannot be watched: the flow engine has no queues. Use --engine packet")
     if traffic.mlid.any():
-        raise ConfigError("flows lead to one receiver, and this traffic goes to a group: use the packet engine")
-    wiring = wire(fabric, rules, options.switching)
+        raise ConfigError("the flow engine has no multicast: use --engine packet")
+    wiring = make_wiring(fabric, rules, options.switching)
     posting = post(wiring, traffic, options, rules)
     _, first_of_qp = np.unique(posting.messages.qp, return_index=True)
-    check_paths(wiring, posting, options, first_of_qp)  # all messages of a queue pair go the same way
+    check_paths(wiring, posting, options, first_of_qp)  # all messages of a queue pair take the same path
     picks = POLICIES[str(options.paths)].selection
     net, capacity = _net(wiring, posting, picks, options.mtu_bytes + rules.header_bytes)
     nodes = _Nodes(wiring, net, capacity)
@@ -53,9 +55,9 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> FlowPlan:
 
 
 def _net(wiring: Wiring, posting: Posting, picks: Selection, full_bytes: int) -> tuple[Net, NDArray[np.float64]]:
-    """The tables for following a path; and [link] -> bytes for each picosecond.
+    """Return the tables for following a path, and the capacity of each link in bytes per picosecond.
 
-    Behind the ports stand more links: the way from a host's memory, the way to it, and of a TCP connection its cores.
+    After the ports come more links: from each host's memory, to it, and the cores of each TCP connection.
     """
     tables, ports, qps, hosts = wiring.fabric.tables, wiring.ports, posting.qps, posting.hosts
     n_ports, n_hosts, n_flows = len(ports), len(hosts), len(qps)
@@ -95,7 +97,7 @@ def _net(wiring: Wiring, posting: Posting, picks: Selection, full_bytes: int) ->
         dlid=lid[dst],
         hashed=qps.flow.astype(np.int64),
         extra=extra.astype(np.int32),
-        found=np.zeros(len(capacity), np.int32),
+        links=np.zeros(len(capacity), np.int32),
         share=np.zeros(len(capacity)),
         mass=np.zeros((2, n_switches)),
         front=np.zeros((2, n_switches), np.int32),
@@ -103,7 +105,7 @@ def _net(wiring: Wiring, posting: Posting, picks: Selection, full_bytes: int) ->
 
 
 class _Nodes:
-    """Links with the same flows put together, and the lists of flows on them."""
+    """The classes of links with equal flows, and the lists of flows on them."""
 
     def __init__(self, wiring: Wiring, net: Net, capacity: NDArray[np.float64]) -> None:
         n_flows = len(net.src)
@@ -111,7 +113,9 @@ class _Nodes:
         lost = sign_links(net, np.random.default_rng(0).random((n_flows, 2)) + 0.5, signs)
         if lost >= 0:
             src, dst = (wiring.name(int(ends[lost])) for ends in (net.src, net.dst))
-            raise ConfigError(f"no route: the port groups from {src} to {dst} do not all lead there: route again")
+            raise ConfigError(
+                f"no route: the port groups from {src} to {dst} do not all lead to it. Route the fabric again"
+            )
         used = np.flatnonzero(signs[:, 0] > 0)
         _refuse_losses(wiring, used)
         unique, of = np.unique(signs[used], axis=0, return_inverse=True)
@@ -124,14 +128,14 @@ class _Nodes:
         self.first = np.zeros(n_flows + 1, np.int64)
         self.of, self.share = np.zeros(0, np.int32), np.zeros(0)
         for fill in (False, True):
-            seen = np.full(len(unique), NONE, np.int32)
-            list_nodes(net, class_of, seen, self.first, self.of, self.share, fill)
+            last_flow = np.full(len(unique), NONE, np.int32)
+            list_nodes(net, class_of, last_flow, self.first, self.of, self.share, fill)
             if not fill:
                 self.of, self.share = np.zeros(self.first[-1], np.int32), np.zeros(self.first[-1])
         self.flow = np.repeat(np.arange(n_flows, dtype=np.int32), np.diff(self.first))
 
     def alone(self) -> NDArray[np.float64]:
-        """[flow] -> its rate on an idle network."""
+        """Return the rate of each flow on an idle network ([flow])."""
         slowest: NDArray[np.float64] = np.minimum.reduceat(self.classes.capacity[self.of] / self.share, self.first[:-1])
         return slowest
 
@@ -141,12 +145,13 @@ def _refuse_losses(wiring: Wiring, used: NDArray[np.int64]) -> None:
     bad = bad[wiring.ports.bytes_per_error[wiring.ports.peer[bad]] > 0]
     if len(bad):
         raise ConfigError(
-            f"the cable of {wiring.name(int(bad[0]))} makes bit errors, and flows lose nothing: use the packet engine"
+            f"the cable of {wiring.name(int(bad[0]))} has bit errors, which the flow engine "
+            f"does not model: use --engine packet"
         )
 
 
 def _hops(net: Net, src: NDArray[np.int32], dst: NDArray[np.int32], lid: NDArray[np.int32]) -> tuple[Records, Records]:
-    """[flow + 1], where its hops begin; [hop] -> port."""
+    """Return the index where the hops of each flow begin ([flow + 1]), and the port of each hop."""
     first, port = np.zeros(len(src) + 1, np.int64), np.zeros(0, np.int32)
     for fill in (False, True):
         list_hops(net, src, dst, lid, first, port, fill)
@@ -198,7 +203,7 @@ def _state(wiring: Wiring, posting: Posting, net: Net, nodes: _Nodes) -> State:
 
 
 def _flows(wiring: Wiring, posting: Posting, net: Net, nodes: _Nodes, ack_serial_ps: NDArray[np.int64]) -> Records:
-    """FLOW records: what each costs at its ends."""
+    """Return the FLOW records with the costs at both ends."""
     qps, hosts = posting.qps, posting.hosts
     far = wiring.host[net.dst]
     flows = records(len(qps), FLOW)

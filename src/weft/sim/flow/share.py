@@ -1,14 +1,19 @@
 """Max-min fair rates, solved again only where something changed.
 
-A rate is max-min fair if it cannot grow without taking from one that is not larger (Bertsekas and Gallager, Data
-Networks, 6.5.2). The test for it is local: every flow has a *bottleneck*, a full link where no flow is faster. So the
-solution starts with the flows at hand: those that begin, and those whose bottleneck has lost or gained a flow. Their
-rates are filled up together while all others keep theirs; then every flow that met them is tested, and those that fail
-are added, until none does. What comes out is the max-min solution of the whole network, since every flow passed.
+A rate is max-min fair if it cannot grow without reducing one that is not larger (Bertsekas and Gallager, Data Networks,
+6.5.2). The condition is local: every flow has a *bottleneck*, a full link on which no flow is faster. The solution
+therefore
+starts with the flows that begin and those whose bottleneck has lost or gained a flow. Their rates are filled together
+while
+all others keep theirs; then every flow that shares a link with them is tested, and those that fail are added, until
+none
+fails. Since every flow passed the test, the result is the max-min solution of the whole network.
 
-Filling (progressive filling): all open flows grow at one rate until a link is full; its flows are frozen; the others go
-on. A heap has the rate at which each link would be full; freezing flows elsewhere only raises it, so a link that comes
-up too early is put back.
+Progressive filling: all open flows grow at one rate until a link is full; its flows are frozen and the others
+continue. A
+heap holds the rate at which each link would be full. Freezing flows elsewhere only raises that rate, so a link that
+comes up
+too early is put back.
 """
 
 from __future__ import annotations
@@ -16,13 +21,14 @@ from __future__ import annotations
 from weft.jit import lean_kernel, part
 from weft.sim.layout.records import NONE
 
-SLACK = 1e-9  # relative: rates and loads closer than this are equal
-PATIENCE = 40  # rounds in which only flows that fail the test are added; after that all that meet an open flow
+SLACK = 1e-9  # relative tolerance: closer rates and loads are equal
+# rounds that add only flows that fail the test; after that, all flows that share a link with an open one
+MAX_CAREFUL_ROUNDS = 40
 
 
 @part
 def link_up(s, flow):
-    """A flow begins: its nodes go to the head of their lists."""
+    """Add a starting flow to the lists of its links."""
     s.flows[flow].linked = 1
     for node in range(s.node_first[flow], s.node_first[flow + 1]):
         link = s.classes[s.node_class[node]]
@@ -36,7 +42,7 @@ def link_up(s, flow):
 
 @part
 def unlink(s, flow):
-    """A flow has ended, and takes no more of its links."""
+    """Remove a flow that has ended from the lists of its links."""
     rate = s.flows[flow].rate
     hold_by(s, flow, NONE)
     s.flows[flow].linked = 0
@@ -51,12 +57,12 @@ def unlink(s, flow):
         if after >= 0:
             s.node_prev[after] = before
         link.flows -= 1
-        link.load = link.load - rate * s.node_share[node] if link.flows > 0 else 0.0  # no rounding is left behind
+        link.load = link.load - rate * s.node_share[node] if link.flows > 0 else 0.0  # no rounding error remains
 
 
 @part
 def hold_by(s, flow, index):
-    """This class holds a flow from now on, NONE: none does."""
+    """Set the class that limits a flow; NONE: no class does."""
     before = s.flows[flow].bottleneck
     if before >= 0:
         s.classes[before].holds -= 1
@@ -67,7 +73,7 @@ def hold_by(s, flow, index):
 
 @part
 def choose(s, flow):
-    """Open a flow's rate."""
+    """Open a flow's rate for this solution."""
     run = s.run[0]
     if s.flows[flow].chosen != run.solution:
         s.flows[flow].chosen = run.solution
@@ -78,14 +84,14 @@ def choose(s, flow):
 
 @part
 def choose_held(s, flow):
-    """Open the rates of all that a link of this flow holds."""
+    """Open the rates of all flows limited by a link of this flow."""
     for node in range(s.node_first[flow], s.node_first[flow + 1]):
         index = s.node_class[node]
         at = s.classes[index].head
-        left = s.classes[index].holds  # most links hold none, and their lists are the long ones
-        if s.classes[index].asked == s.run[0].solution:
-            left = 0  # another flow of this moment has been here
-        s.classes[index].asked = s.run[0].solution
+        left = s.classes[index].holds  # most links limit no flow, and their lists are the long ones
+        if s.classes[index].visited == s.run[0].solution:
+            left = 0  # another flow of this moment has visited it
+        s.classes[index].visited = s.run[0].solution
         while left > 0:
             if s.flows[s.node_flow[at]].bottleneck == index:
                 choose(s, s.node_flow[at])
@@ -95,7 +101,7 @@ def choose_held(s, flow):
 
 @lean_kernel
 def share_all(s):
-    """All flows begin at once; `new_rate` and `new_bottleneck` are theirs."""
+    """Start all flows at once and set `new_rate` and `new_bottleneck`."""
     for flow in range(len(s.flows)):
         link_up(s, flow)
         choose(s, flow)
@@ -104,21 +110,21 @@ def share_all(s):
 
 @part
 def solve(s):
-    """Find `new_rate` of the chosen flows and of those that must change with them."""
+    """Compute `new_rate` of the chosen flows and of those that must change with them."""
     s.run[0].solutions += 1
     for attempt in range(1 << 20):
         _open(s)
         _fill(s)
-        if not _choose_more(s, attempt >= PATIENCE):
+        if not _choose_more(s, attempt >= MAX_CAREFUL_ROUNDS):
             break
 
 
 @part
 def _open(s):
-    """What the chosen flows can share: the capacity of their links less what others take."""
+    """Compute the capacity for the chosen flows: that of their links less the rates of other flows."""
     run = s.run[0]
     for i in range(run.touched):
-        s.classes[s.touched[i]].seen = 0
+        s.classes[s.touched[i]].touched_in = 0
     run.touched = 0
     for i in range(run.chosen):
         index = s.chosen[i]
@@ -126,8 +132,8 @@ def _open(s):
         flow.frozen = 0
         for node in range(s.node_first[index], s.node_first[index + 1]):
             link = s.classes[s.node_class[node]]
-            if link.seen != run.solution:
-                link.seen = run.solution
+            if link.touched_in != run.solution:
+                link.touched_in = run.solution
                 link.residual = link.capacity - link.load
                 link.weight = 0.0
                 link.level = NONE
@@ -145,7 +151,7 @@ def _open(s):
 
 @part
 def _fill(s):
-    """Freeze link after link, the one that is full at the lowest rate first."""
+    """Freeze one link after the other, starting with the one that is full at the lowest rate."""
     run = s.run[0]
     left = run.chosen
     while left > 0:
@@ -162,7 +168,7 @@ def _fill(s):
 
 @part
 def _freeze(s, index, rate):
-    """A link is full: its open flows have their rate. How many."""
+    """Freeze the open flows of a full link at their rate and return how many."""
     s.classes[index].level = rate
     frozen = 0
     at = s.classes[index].head
@@ -183,8 +189,8 @@ def _freeze(s, index, rate):
 
 
 @part
-def _choose_more(s, all_of_them):
-    """Choose the flows that met a chosen one and have no bottleneck now. Says whether there are any."""
+def _choose_more(s, choose_all):
+    """Choose the flows that share a link with a chosen one and have no bottleneck now. Return whether there are any."""
     run = s.run[0]
     before = run.chosen
     for i in range(run.touched):
@@ -205,7 +211,7 @@ def _choose_more(s, all_of_them):
                 if flow.chosen != run.solution:
                     unfair = link.level >= 0 and flow.rate > link.level * (1 + SLACK)
                     freed = flow.bottleneck == index and (not full or fastest > flow.rate * (1 + SLACK))
-                    if unfair or freed or all_of_them:
+                    if unfair or freed or choose_all:
                         choose(s, s.node_flow[at])
                 at = s.node_next[at]
     return run.chosen > before
@@ -213,7 +219,7 @@ def _choose_more(s, all_of_them):
 
 @part
 def _level(link):
-    """The rate at which it would be full."""
+    """Return the rate at which a link would be full."""
     return max(link.residual, 0.0) / link.weight
 
 
@@ -235,7 +241,7 @@ def _push_level(s, index):
 
 @part
 def _pop_level(s):
-    """Take off the link that is full first."""
+    """Pop the link that is full at the lowest rate."""
     run = s.run[0]
     index = s.levels[0].link
     run.levels -= 1

@@ -1,10 +1,13 @@
-"""All that a run of flows knows, as columns.
+"""The state of a run of flows, as columns.
 
-A queue pair sends one message at a time, so a queue pair is a flow: row q of `qps` (what the packet engine knows of it)
-and of `flows` (its rate, and what is left of its message). Links that carry the same flows with the same shares can
-never differ but in capacity: they are one *class*, with the least capacity of its members. A *node* is one flow in the
-list of one class; it stands at a fixed place, whether the flow is under way or not. Times are picoseconds, rates bytes
-for each picosecond. Lists run through `next` fields; -1 ends them.
+A queue pair sends one message at a time, so each queue pair is one flow: row q of `qps` (shared with the packet
+engine) and
+of `flows` (its rate, and the rest of its message). Links that carry the same flows with the same shares differ only in
+capacity: they form one *class*, with the smallest capacity of its members. A *node* is one flow in the list of one
+class; it
+has a fixed index, whether the flow is active or not. Times are picoseconds, rates bytes per picosecond. Lists are
+linked by
+`next` fields; -1 ends them.
 """
 
 from __future__ import annotations
@@ -18,48 +21,48 @@ from numpy.typing import NDArray
 from weft.sim.layout.records import Records
 
 
-class Kind(enum.IntEnum):
-    """What happens at a moment of the agenda."""
+class FlowEvent(enum.IntEnum):
+    """The events on the agenda."""
 
     DELIVERED = 0  # a: message
     READY = 1  # a: message
-    WAKE = 2  # a: flow, whose next message may start
-    POSTED = 3  # a: message; it waited for others, and starts
+    WAKE = 2  # a: flow whose next message may start
+    POSTED = 3  # a: message that waited for others and now starts
 
 
 class Stop(enum.IntEnum):
-    """Why the kernel came back."""
+    """The reason why the kernel returned."""
 
     DONE = 0
-    SLICE = 1  # its share of moments is spent
-    MOMENT = 2  # the next event is later than it was to go
+    SLICE = 1  # its budget of moments is spent
+    MOMENT = 2  # the next event is later than `until_ps`
 
 
 FLOW = np.dtype(
     [
-        ("message", np.int32),  # under way, NONE
-        ("place", np.int32),  # in `ends`, NONE
+        ("message", np.int32),  # in flight, NONE
+        ("place", np.int32),  # index in `ends`, NONE
         ("left_bytes", np.float64),  # on the wire, at `since_ps`
         ("rate", np.float64),
-        ("new_rate", np.float64),  # found, not yet in force
+        ("new_rate", np.float64),  # computed, not yet applied
         ("since_ps", np.int64),
         ("end_ps", np.int64),
-        ("bottleneck", np.int32),  # class that holds it at its rate
+        ("bottleneck", np.int32),  # class that limits its rate
         ("new_bottleneck", np.int32),
         ("chosen", np.int32),  # the solution in which its rate is open
-        ("frozen", np.int8),  # its rate is found
-        ("linked", np.int8),  # its nodes stand in the lists
+        ("frozen", np.int8),  # its rate is decided
+        ("linked", np.int8),  # its nodes are in the lists
         ("changed", np.int8),  # it ended or started at this moment
         ("wakes", np.int8),  # a WAKE is on the agenda
         ("started", np.int64),  # messages
-        ("sent_bytes", np.int64),  # of messages that are through
+        ("sent_bytes", np.int64),  # in finished messages
         ("sent_packets", np.int64),
         ("alone", np.float64),  # rate on an idle network
         ("ack_ps", np.int64),  # from the arrival of a message until its sender knows
-        ("pace_ps_per_kib", np.int64),  # of the way from memory or of the processor that copies
-        ("packet_ps", np.int64),  # of that processor, at least
-        ("take_ps_per_kib", np.int64),  # of the way to memory
-        ("receive_packet_ps", np.int64),  # of the processor that receives
+        ("pace_ps_per_kib", np.int64),  # path from memory, or the processor that copies
+        ("packet_ps", np.int64),  # minimum of that processor
+        ("take_ps_per_kib", np.int64),  # path to memory
+        ("receive_packet_ps", np.int64),  # time of the receiving processor
         ("receive_ps", np.int64),  # from the last packet until the program knows
     ],
     align=True,
@@ -73,11 +76,11 @@ CLASS = np.dtype(
         ("level", np.float64),  # rate at which it froze flows, NONE if it froze none
         ("head", np.int32),  # node
         ("flows", np.int32),  # under way
-        ("holds", np.int32),  # of them held at their rate by this class
-        ("open", np.int32),  # of them open and not frozen
-        ("chosen", np.int32),  # of them open
-        ("seen", np.int32),  # the solution that touched it last
-        ("asked", np.int32),  # the solution for which those it holds were chosen
+        ("holds", np.int32),  # flows limited by this class
+        ("open", np.int32),  # flows open and not frozen
+        ("chosen", np.int32),  # flows open
+        ("touched_in", np.int32),  # the solution that touched it last
+        ("visited", np.int32),  # the solution for which the flows it limits were chosen
     ],
     align=True,
 )
@@ -85,8 +88,8 @@ RUN = np.dtype(
     [
         ("now_ps", np.int64),
         ("until_ps", np.int64),
-        ("left", np.int64),  # messages not through
-        ("next_ready", np.int64),  # place in `ready`
+        ("left", np.int64),  # messages not finished
+        ("next_ready", np.int64),  # index in `ready`
         ("order", np.int64),  # of the agenda's entries
         ("agenda", np.int32),  # entries
         ("ends", np.int32),  # entries
@@ -103,31 +106,31 @@ LEVEL = np.dtype([("rate", np.float64), ("link", np.int32)], align=True)
 
 
 class State(NamedTuple):
-    """Everything, in the form that kernels take it."""
+    """The state in the form that kernels take it."""
 
     run: Records  # one record
-    messages: Records  # as of the packet engine
+    messages: Records  # as in the packet engine
     qps: Records
     flows: Records
     classes: Records
-    agenda: Records  # a heap, as of the packet engine
-    ready: NDArray[np.int32]  # messages that wait for none, by time
+    agenda: Records  # a heap, as in the packet engine
+    ready: NDArray[np.int32]  # messages without dependencies, by time
     ready_ps: NDArray[np.int64]
     ends: NDArray[np.int32]  # flows under way, a heap by `end_ps`
     changed: NDArray[np.int32]  # flows
     chosen: NDArray[np.int32]  # flows whose rate is open
-    touched: NDArray[np.int32]  # classes of the chosen
+    touched: NDArray[np.int32]  # classes of the chosen flows
     levels: Records  # a heap of classes by the rate at which they would be full
     node_first: NDArray[np.int64]  # [flow + 1]
     node_class: NDArray[np.int32]
-    node_share: NDArray[np.float64]  # part of the flow that takes a link of the class
+    node_share: NDArray[np.float64]  # part of the flow on a link of the class
     node_flow: NDArray[np.int32]
     node_next: NDArray[np.int32]
     node_prev: NDArray[np.int32]
     hop_first: NDArray[np.int64]  # [flow + 1]
     hop_rate: NDArray[np.int32]  # row of `serial_ps`
     hop_ps: NDArray[np.int64]  # from the first byte until the far end has it
-    hop_cut: NDArray[np.int8]  # the far end forwards a packet before it has all of it
+    hop_cut: NDArray[np.int8]  # the far end forwards a packet before it has arrived completely
     free_ps: NDArray[np.int64]  # [hop], scratch: when a link is free
     serial_ps: NDArray[np.int64]  # [rate, size]
     size_bytes: NDArray[np.int64]  # [size] -> on the wire
@@ -137,30 +140,32 @@ class State(NamedTuple):
 
 
 class Agenda(NamedTuple):
-    """The part of the state that the packet engine's agenda needs: a call with all of it costs more than the call."""
+    """The part of the state that the packet engine's agenda needs; passing the whole state would cost more than the
+    call.
+    """
 
     run: Records
     agenda: Records
 
 
 class Net(NamedTuple):
-    """The tables that paths are read from, and room to write one down."""
+    """The tables for following paths, and scratch space for one path."""
 
     selection: int
     peer: NDArray[np.int32]  # [port]
     owner: NDArray[np.int32]  # [port] -> switch, or -1 - host
     first: NDArray[np.int64]  # [switch] -> its port 0
     lft: NDArray[np.uint8]
-    group: NDArray[np.int32]  # [switch, lid] -> group, -1: as the forwarding table says
+    group: NDArray[np.int32]  # [switch, lid] -> group, -1: use the forwarding table
     group_first: NDArray[np.int64]  # [group + 1]
     group_ports: NDArray[np.int32]  # port numbers
     src: NDArray[np.int32]  # [flow] -> port
     dst: NDArray[np.int32]
     slid: NDArray[np.int32]
     dlid: NDArray[np.int32]
-    hashed: NDArray[np.int64]  # [flow] -> what ECMP hashes
-    extra: NDArray[np.int32]  # [flow, 3] -> links that stand for its memories and processors, -1
-    found: NDArray[np.int32]  # scratch: links of a path
+    hashed: NDArray[np.int64]  # [flow] -> input of the ECMP hash
+    extra: NDArray[np.int32]  # [flow, 3] -> links that model its memories and processors, -1
+    links: NDArray[np.int32]  # scratch: links of a path
     share: NDArray[np.float64]  # [link], scratch: part of the flow on it
-    mass: NDArray[np.float64]  # [2, switch], scratch: part of the flow that comes to it
-    front: NDArray[np.int32]  # [2, switch], scratch: where it is after so many hops
+    mass: NDArray[np.float64]  # [2, switch], scratch: part of the flow that reaches it
+    front: NDArray[np.int32]  # [2, switch], scratch: switches reached after so many hops

@@ -1,1 +1,1 @@
-"""What every engine needs before its clock starts: rules of the network, ports, messages and ways, as records."""
+"""The layout that every engine needs before it starts: rules of the network, ports, messages and paths as records."""

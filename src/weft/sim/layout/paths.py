@@ -1,4 +1,4 @@
-"""Before the clock starts: does every pair have a way, and on which VLs?"""
+"""Check that every pair has a path, and lay out the VLs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from weft.sim.layout.wiring import Wiring
 def check_paths(
     wiring: Wiring, posting: Posting, options: Options, rows: NDArray[np.int64] | slice = slice(None)
 ) -> None:
-    """Follow a packet of each of these messages, and back; refuse, by name, where one ends before its time."""
+    """Follow a packet of each message and its acknowledgement. Raise ConfigError if one does not arrive."""
     fabric = wiring.fabric
     messages, mtu_bytes = posting.messages[rows], posting.mtu_bytes[rows]
     forth = (messages.src, messages.dst, messages.sl, posting.p_key[rows], mtu_bytes)
     back = (messages.dst, messages.src, messages.back_sl, posting.back_p_key[rows], mtu_bytes)
     both = np.concatenate([np.array(way, np.int64) for way in (forth, back)], axis=1).T
-    ways, _ = distinct_rows(both[both[:, 0] != both[:, 1]])  # what is for a group has no one receiver
+    ways, _ = distinct_rows(both[both[:, 0] != both[:, 1]])  # multicast has no single receiver
     src, dst = wiring.slot[ways[:, 0]], wiring.slot[ways[:, 1]]
     dlid = fabric.tables.lid[dst].astype(np.int64)
     beyond = fabric.ports.peer[src] != dst  # a switch is between them
@@ -42,29 +42,30 @@ def check_paths(
     if (lost := ends.reason != Reason.ARRIVED).any():
         row = int(np.flatnonzero(lost)[0])
         slots = (packets[row, 0], packets[row, 5], ends.end[row])
-        here, there, place = (fabric.port(int(slot)).name for slot in slots)
+        src_name, dst_name, end_name = (fabric.port(int(slot)).name for slot in slots)
         raise ConfigError(
-            f"no route: a packet from {here} to {there} ends at {place}: {Reason(int(ends.reason[row])).text}. "
-            "`weft check` shows all that do not arrive"
+            f"no route: a packet from {src_name} to {dst_name} ends at {end_name}: "
+            f"{Reason(int(ends.reason[row])).text}. "
+            "`weft check` lists all pairs without a route"
         )
     if options.network is Network.ROCE_V1 and options.routed:
         _check_subnets(wiring, messages)
 
 
 def _check_subnets(wiring: Wiring, messages: Records) -> None:
-    """RoCEv1 between switches that route IP: only below one leaf."""
+    """Refuse RoCEv1 between subnets: with routing switches it works only below one leaf."""
     leaf = wiring.ports.owner[wiring.ports.peer]
     apart = np.flatnonzero(leaf[messages.src] != leaf[messages.dst])
     if len(apart):
         src, dst = (wiring.name(int(messages[side][apart[0]])) for side in ("src", "dst"))
         raise ConfigError(
-            f"RoCEv1 cannot go from {src} to {dst}: it is a bare Ethernet frame without IP, and the switches are "
-            f"routers (routed). Use network roce, which is RoCEv2 and has IP, or switches that do not route"
+            f"RoCEv1 cannot go from {src} to {dst}: it has no IP header, and the switches are IP routers "
+            f"(Options.routed). Use --network roce (RoCEv2), or switches that do not route"
         )
 
 
 def count_vls(wiring: Wiring, levels: NDArray[np.int64]) -> int:
-    """As many data VLs as these service levels can come to use."""
+    """Return the number of data VLs that these service levels can use."""
     tables = wiring.fabric.tables
     if "sl2vl" not in vars(tables):
         return 1
@@ -74,7 +75,7 @@ def count_vls(wiring: Wiring, levels: NDArray[np.int64]) -> int:
 
 
 def host_vls(wiring: Wiring, n_vls: int) -> NDArray[np.int32]:
-    """[host, sl] -> the VL by which an adapter sends."""
+    """Return the VL on which an adapter sends ([host, sl])."""
     ports = wiring.host_ports
     if n_vls == 1:
         return np.zeros((len(ports), 16), np.int32)
@@ -85,9 +86,10 @@ def host_vls(wiring: Wiring, n_vls: int) -> NDArray[np.int32]:
 
 
 def arbitration(wiring: Wiring, n_vls: int, packet_bytes: int) -> tuple[NDArray[np.int64], Any, Any, NDArray[np.int64]]:
-    """[port] -> row; [row, low | high, entry] -> VL and weight; [row] -> limit of high priority in bytes, -1 none.
+    """Return the VL arbitration: [port] -> row; [row, low | high, entry] -> VL and weight; [row] -> high limit in
+    bytes.
 
-    A port whose tables nobody filled gives every VL a packet in turn.
+    The limit is -1 if there is none. A port with empty tables sends one packet of each VL in turn.
     """
     tables = wiring.fabric.tables
     turns = np.zeros((2, 64, 2), np.int64)
@@ -96,35 +98,35 @@ def arbitration(wiring: Wiring, n_vls: int, packet_bytes: int) -> tuple[NDArray[
         rows, row_of = turns[None], np.zeros(len(wiring.slot), np.int64)
         limits = np.zeros(1, np.int64)
     else:
-        given = tables.vl_arbitration[wiring.slot]
-        empty = (given[..., 1] == 0).all(axis=(1, 2))
-        given[empty] = turns
-        words = given.reshape(len(given), -1).view(np.int64)  # equal where all bytes are
+        weights = tables.vl_arbitration[wiring.slot]
+        empty = (weights[..., 1] == 0).all(axis=(1, 2))
+        weights[empty] = turns
+        words = weights.reshape(len(weights), -1).view(np.int64)  # equal if all bytes are
         keys, row_of = distinct_rows(np.column_stack((words, tables.vl_high_limit[wiring.slot])))
         rows = np.ascontiguousarray(keys[:, :-1]).view(np.uint8).reshape(-1, 2, 64, 2).astype(np.int64)
         limits = keys[:, -1]
     vl, weight = _packed(rows, n_vls)
-    _refuse_forgotten_vls(wiring, row_of, vl, weight, n_vls)
+    _refuse_unserved_vls(wiring, row_of, vl, weight, n_vls)
     return row_of, vl, weight, np.where(limits == 255, NONE, limits * 4096)
 
 
 def _packed(rows: NDArray[np.int64], n_vls: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Entries with a weight, and a VL of this run, moved to the front of each table."""
+    """Move entries with a weight and a VL of this run to the front of each table."""
     vl, weight = np.zeros(rows.shape[:3], np.int32), np.zeros(rows.shape[:3], np.int32)
     for row, side in np.ndindex(*rows.shape[:2]):
-        kept = rows[row, side][(rows[row, side, :, 1] > 0) & (rows[row, side, :, 0] < n_vls)]
-        vl[row, side, : len(kept)], weight[row, side, : len(kept)] = kept[:, 0], kept[:, 1]
+        entries = rows[row, side][(rows[row, side, :, 1] > 0) & (rows[row, side, :, 0] < n_vls)]
+        vl[row, side, : len(entries)], weight[row, side, : len(entries)] = entries[:, 0], entries[:, 1]
     return vl, weight
 
 
-def _refuse_forgotten_vls(
+def _refuse_unserved_vls(
     wiring: Wiring, row_of: NDArray[np.int64], vl: NDArray[np.int32], weight: NDArray[np.int32], n_vls: int
 ) -> None:
     for row in range(len(vl)):
         served = set(vl[row][weight[row] > 0].tolist())
-        if forgotten := set(range(n_vls)) - served:
+        if unserved := set(range(n_vls)) - served:
             port = wiring.name(int(np.flatnonzero(row_of == row)[0]))
             raise ConfigError(
-                f"VL {min(forgotten)} of {port} is in no arbitration table: what waits there would never be sent. "
+                f"VL {min(unserved)} of {port} is in no arbitration table, so its packets would never be sent. "
                 f"Give it a weight in vl_arbitration"
             )

@@ -1,4 +1,4 @@
-"""The traffic as the kernels see it: messages cut into packets, queue pairs, and what each costs its adapter."""
+"""The traffic as the kernels see it: messages split into packets, queue pairs, and their costs at the adapters."""
 
 from __future__ import annotations
 
@@ -17,56 +17,56 @@ from weft.fabric.rates import Technology, parse_label
 from weft.fabric.tables import SERVICE_LEVELS
 from weft.fabric.timing import timings
 from weft.sim.engine import Memory, Network, Options
-from weft.sim.layout.records import HOST, MESSAGE, NONE, QP, Flow, Records, distinct_rows, records
+from weft.sim.layout.path_records import path_records
+from weft.sim.layout.records import HOST, MESSAGE, NONE, QP, FlowControl, Records, distinct_rows, records
 from weft.sim.layout.rules import Rules, ack_bytes
-from weft.sim.layout.told import told_paths
 from weft.sim.layout.wiring import Wiring
 from weft.sim.traffic import PATH_SL, Operation, Traffic, Transport
 from weft.wire.headers import AETH, DETH, GRH, RETH
 
-FASTEST = 1e9  # Gbit/s: no limit
+FASTEST = 1e9  # Gbit/s; no limit
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Posting:
-    """Messages of a run: those of the traffic, and for each RDMA read the data that answers it."""
+    """The messages of a run: those of the traffic, and the response data of each RDMA read."""
 
     messages: Records  # MESSAGE records
-    p_key: NDArray[np.int64]  # [message], ANY if nobody asks for it
-    back_p_key: NDArray[np.int64]  # of its acknowledgements
-    mtu_bytes: NDArray[np.int64]  # of its path
+    p_key: NDArray[np.int64]  # [message], ANY: not checked
+    back_p_key: NDArray[np.int64]  # for its acknowledgements
+    mtu_bytes: NDArray[np.int64]  # limit of its path
     qps: Records  # QP records
     hosts: Records  # HOST records
     ack_ps: NDArray[np.int64]  # [host]
     size_bytes: NDArray[np.int32]  # [size] -> on the wire
-    size_packets: NDArray[np.int64]  # [size] -> how many packets will have it
+    size_packets: NDArray[np.int64]  # [size] -> number of packets of this size
     ack_size: int
     successor_first: NDArray[np.int64]
     successors: NDArray[np.int32]
-    last_of: NDArray[np.int64]  # [message of the traffic] -> the message that finishes it
+    last_of: NDArray[np.int64]  # [message of the traffic] -> the message that completes it
 
 
 def post(wiring: Wiring, traffic: Traffic, options: Options, rules: Rules) -> Posting:
-    """Check the traffic and cut it up."""
+    """Check the traffic and split it into packets."""
     _refuse_bad_messages(wiring, traffic, options)
     src, dst = (wiring.port_of_slot[ends] for ends in (traffic.src, traffic.dst))
     reads = np.flatnonzero(traffic.operation == Operation.READ)
     n, n_reads = len(traffic), len(reads)
     messages = records(n + n_reads, MESSAGE)
-    whose = np.concatenate((np.arange(n), reads))  # [message] -> that of the traffic
+    whose = np.concatenate((np.arange(n), reads))  # [message] -> row of the traffic
     is_answer = np.arange(n + n_reads) >= n
     messages.src = np.where(is_answer, dst[whose], src[whose])
     messages.dst = np.where(is_answer, src[whose], dst[whose])
     lid = wiring.fabric.tables.lid[wiring.slot]
     mlid = traffic.mlid[whose]
     messages.dlid = np.where(mlid > 0, mlid, lid[messages.dst])
-    messages.slid = np.where(mlid > 0, mlid, lid[messages.src])  # a group answers nothing
-    messages.sl, p_key, mtu_bytes, rate_gbit_s = told_paths(wiring, traffic.sl[whose], messages.src, messages.dlid)
-    messages.back_sl, back_p_key, _, _ = told_paths(wiring, traffic.sl[whose], messages.dst, messages.slid)
+    messages.slid = np.where(mlid > 0, mlid, lid[messages.src])  # a group sends no response
+    messages.sl, p_key, mtu_bytes, rate_gbit_s = path_records(wiring, traffic.sl[whose], messages.src, messages.dlid)
+    messages.back_sl, back_p_key, _, _ = path_records(wiring, traffic.sl[whose], messages.dst, messages.slid)
     mtu_bytes = np.minimum(mtu_bytes, options.mtu_bytes)
     is_request = (traffic.operation[whose] == Operation.READ) & ~is_answer
     messages.bytes = np.where(is_request, 0, traffic.size_bytes[whose])
-    sizes, uses, ack_size = _cut(messages, traffic, whose, is_request, mtu_bytes, rules)
+    sizes, uses, ack_size = _packetize(messages, traffic, whose, is_request, mtu_bytes, rules)
     last_of = np.arange(n)
     last_of[reads] = np.arange(n, n + n_reads)
     first, successors, waits_for = _successors(traffic, last_of, reads, n + n_reads)
@@ -74,8 +74,8 @@ def post(wiring: Wiring, traffic: Traffic, options: Options, rules: Rules) -> Po
     messages.delay_ps[:n] = traffic.delay_ps
     messages.start_ps[:n] = traffic.start_ps
     messages.finish_ps = messages.acked_ps = messages.next = messages.branch = NONE
-    _refuse_circles(traffic, messages, first, successors)
-    qps, hosts, ack_ps = _price(wiring, traffic, messages, whose, is_answer, mtu_bytes, rate_gbit_s, options, rules)
+    _refuse_cycles(traffic, messages, first, successors)
+    qps, hosts, ack_ps = _set_costs(wiring, traffic, messages, whose, is_answer, mtu_bytes, rate_gbit_s, options, rules)
     return Posting(
         messages=messages,
         p_key=p_key,
@@ -98,57 +98,61 @@ def post(wiring: Wiring, traffic: Traffic, options: Options, rules: Rules) -> Po
 
 def _refuse_bad_messages(wiring: Wiring, traffic: Traffic, options: Options) -> None:
     if not len(traffic):
-        raise ConfigError("the traffic has no message: there is nothing to run")
+        raise ConfigError("the traffic has no messages")
 
     def refuse(rows: NDArray[np.bool_], rule: str) -> None:
         if rows.any():
             row = int(np.flatnonzero(rows)[0])
-            here, there = (wiring.fabric.port(int(ends[row])).name for ends in (traffic.src, traffic.dst))
-            raise ConfigError(f"message {row}, {here} to {there}, {int(traffic.size_bytes[row]):,} bytes: {rule}")
+            src_name, dst_name = (wiring.fabric.port(int(ends[row])).name for ends in (traffic.src, traffic.dst))
+            raise ConfigError(
+                f"message {row}, {src_name} to {dst_name}, {int(traffic.size_bytes[row]):,} bytes: {rule}"
+            )
 
-    for ends, what in ((traffic.src, "sender"), (traffic.dst, "receiver")):
+    for ends, end in ((traffic.src, "sender"), (traffic.dst, "receiver")):
         if (bad := (ends < 0) | (ends >= len(wiring.port_of_slot))).any():
             row = int(np.flatnonzero(bad)[0])
-            raise ConfigError(
-                f"message {row}: its {what} is port slot {ends[row]}, the fabric has {len(wiring.slot):,}"
-            )
+            raise ConfigError(f"message {row}: its {end} is port slot {ends[row]}, the fabric has {len(wiring.slot):,}")
         port = wiring.port_of_slot[ends]
-        refuse((port < 0) | (wiring.host[np.maximum(port, 0)] < 0), f"its {what} is no adapter port on this network")
+        refuse((port < 0) | (wiring.host[np.maximum(port, 0)] < 0), f"its {end} is not an adapter port on this network")
     to_one = traffic.mlid == 0
-    refuse(to_one & (traffic.src == traffic.dst), "it goes to its own sender: give another receiver")
-    refuse(traffic.size_bytes < 0, "its size is below 0 bytes")
-    refuse(traffic.size_bytes > 1 << 42, "its size is above 4 TiB: run a part of it")
-    refuse((traffic.start_ps < 0) | (traffic.delay_ps < 0), "it starts before the clock does: give 0 or more")
-    refuse((traffic.sl < PATH_SL) | (traffic.sl >= SERVICE_LEVELS), "its service level is not from 0 to 15")
+    refuse(to_one & (traffic.src == traffic.dst), "sender and receiver are the same")
+    refuse(traffic.size_bytes < 0, "its size is negative")
+    refuse(traffic.size_bytes > 1 << 42, "its size is above 4 TiB")
+    refuse((traffic.start_ps < 0) | (traffic.delay_ps < 0), "its start or delay is negative")
+    refuse((traffic.sl < PATH_SL) | (traffic.sl >= SERVICE_LEVELS), "its service level must be 0 to 15")
     elsewhere = ~to_one & (options.network is not Network.INFINIBAND)
-    refuse(elsewhere, f"groups are InfiniBand's: network {options.network} carries no multicast here")
-    refuse(~to_one & (traffic.transport != Transport.UD), "only datagrams (UD) go to a group")
+    refuse(elsewhere, f"multicast is simulated on InfiniBand only, not on {options.network}")
+    refuse(~to_one & (traffic.transport != Transport.UD), "multicast needs transport UD")
     too_big = to_one & (traffic.transport == Transport.UD) & (traffic.size_bytes > options.mtu_bytes)
     refuse(too_big, f"a datagram (UD) is one packet of at most {options.mtu_bytes} bytes: use RC or UC")
     read_on_ud = (traffic.operation == Operation.READ) & (traffic.transport != Transport.RC)
-    refuse(read_on_ud, "only RC can read: use RC")
+    refuse(read_on_ud, "RDMA read needs transport RC")
     if options.network is Network.TCP:
-        refuse(traffic.transport != Transport.RC, "TCP knows no unreliable transport: use RC")
+        refuse(traffic.transport != Transport.RC, "TCP needs transport RC")
     if ((traffic.after < 0) | (traffic.after >= len(traffic))).any():
-        raise ConfigError(f"a message waits for one that is not there: messages are 0 to {len(traffic) - 1}")
+        raise ConfigError(f"a message waits for an unknown one: messages are 0 to {len(traffic) - 1}")
 
 
-def _refuse_circles(
+def _refuse_cycles(
     traffic: Traffic, messages: Records, first: NDArray[np.int64], successors: NDArray[np.int32]
 ) -> None:
-    """Take away, wave by wave, what waits for nothing more; what is left waits for itself."""
-    circle = np.ones(len(messages), np.bool_)
+    """Raise ConfigError if messages wait for each other in a cycle."""
+    in_cycle = np.ones(len(messages), np.bool_)
     for wave, _, _ in waves(first, successors, messages.waits_for):
-        circle[wave] = False
-    if circle.any():
-        row = min(int(np.argmax(circle)), len(traffic) - 1)
-        raise ConfigError(f"message {row} waits for itself, by {circle.sum()} messages in a circle: cut a dependency")
+        in_cycle[wave] = False
+    if in_cycle.any():
+        row = min(int(np.argmax(in_cycle)), len(traffic) - 1)
+        raise ConfigError(
+            f"message {row} waits for itself in a cycle of {in_cycle.sum()} messages: remove a dependency"
+        )
 
 
 def waves(
     first: NDArray[np.int64], to: NDArray[Any], waits_for: NDArray[Any]
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
-    """Messages that wait for none, then those that waited only for such, and so on; with the `ranges` of each."""
+    """Yield waves of messages: those without dependencies, then those that waited only for them, and so on, with
+    `ranges`.
+    """
     waits = waits_for.astype(np.int64)
     wave = np.flatnonzero(waits == 0)
     while len(wave):
@@ -160,7 +164,7 @@ def waves(
 
 
 def ranges(first: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Places of all entries of these rows, one row after the other; and how many each has."""
+    """Return the indices of all entries of these rows, row after row, and the number of each row."""
     counts = first[rows + 1] - first[rows]
     return np.repeat(first[rows] - np.cumsum(counts) + counts, counts) + np.arange(int(counts.sum())), counts
 
@@ -168,7 +172,7 @@ def ranges(first: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[n
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
-def _cut(
+def _packetize(
     messages: Records,
     traffic: Traffic,
     whose: NDArray[np.int64],
@@ -176,7 +180,7 @@ def _cut(
     mtu: NDArray[np.int64],
     rules: Rules,
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], int]:
-    """Packets of each message and their sizes on the wire: [size] -> bytes, and how many there will be."""
+    """Split the messages into packets; return [size] -> bytes on the wire, and the number of packets of each size."""
     payload = messages.bytes.astype(np.int64)
     count = np.maximum(-(-payload // mtu), 1)
     if (count > np.iinfo(np.int32).max).any():
@@ -184,9 +188,9 @@ def _cut(
     operation, transport = traffic.operation[whose], traffic.transport[whose]
     is_answer = (operation == Operation.READ) & ~is_request
     to_group = traffic.mlid[whose] > 0
-    each_more = np.where(to_group, GRH.size + DETH.size, 0)  # it is cut into datagrams
-    bare = to_group | (~is_answer & ~is_request & (rules.flow is Flow.DROP))
-    # What the first packet of a message carries more than the others; an answer also has it in the last.
+    each_more = np.where(to_group, GRH.size + DETH.size, 0)  # it is split into datagrams
+    bare = to_group | (~is_answer & ~is_request & (rules.flow is FlowControl.DROP))
+    # Extra headers in the first packet of a message; a read response has its own in the last one too.
     kinds = (bare, is_answer, is_request, transport == Transport.UD, operation == Operation.WRITE)
     first_more = np.select(kinds, (0, AETH.size, RETH.size, DETH.size, RETH.size))
 
@@ -198,7 +202,7 @@ def _cut(
     first = np.where(count == 1, last, full + first_more)
     sizes, index = np.unique(np.concatenate((first, full, last, [ack_bytes(rules)])), return_inverse=True)
     if len(sizes) > np.iinfo(np.int16).max:
-        raise ConfigError(f"the packets have {len(sizes):,} sizes, at most 32,767 go: use fewer message sizes")
+        raise ConfigError(f"the packets have {len(sizes):,} different sizes (limit 32,767): use fewer message sizes")
     messages.packets = count
     n = len(messages)
     messages.first, messages.full, messages.last = index[:n], index[n : 2 * n], index[2 * n : 3 * n]
@@ -211,12 +215,12 @@ def _cut(
 def _successors(
     traffic: Traffic, last_of: NDArray[np.int64], reads: NDArray[np.int64], n_messages: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
-    """[message + 1], the messages that wait for it; and for how many each waits."""
+    """Return the messages that wait for each one, as CSR arrays, and the number that each waits for."""
     n = len(traffic)
     later = np.repeat(np.arange(n), np.diff(traffic.after_first))
     before = last_of[traffic.after]
     pairs = [np.column_stack((before, later)), np.column_stack((reads, last_of[reads]))]
-    if traffic.outstanding and len(reads):  # a read leaves when an earlier one's data has come
+    if traffic.outstanding and len(reads):  # a read is posted when the data of an earlier one has arrived
         pairs.append(_read_window(traffic, last_of, reads))
     arcs = np.concatenate(pairs)
     arcs = arcs[np.argsort(arcs[:, 0], kind="stable")]
@@ -239,7 +243,7 @@ def _read_window(traffic: Traffic, last_of: NDArray[np.int64], reads: NDArray[np
 # -- what it costs ----------------------------------------------------------------------------------------------------
 
 
-def _price(
+def _set_costs(
     wiring: Wiring,
     traffic: Traffic,
     messages: Records,
@@ -250,7 +254,7 @@ def _price(
     options: Options,
     rules: Rules,
 ) -> tuple[Records, Records, NDArray[np.int64]]:
-    """Queue pairs and hosts with their costs; fills `qp` and `lead_ps` of the messages."""
+    """Return queue pairs and hosts with their costs; set `qp` and `lead_ps` of the messages."""
     hosts, cost = _hosts(wiring, options, rules)
     keys = np.column_stack(
         (messages.src, messages.dst, messages.sl, traffic.transport[whose], traffic.qp[whose], is_answer)
@@ -259,16 +263,17 @@ def _price(
     qps = records(len(unique), QP)
     owner = wiring.host[unique[:, 0]]
     qps.dst, qps.host, qps.sl = unique[:, 1], owner, unique[:, 2]
-    qps.flow = np.random.default_rng(options.seed).integers(1 << 30, size=len(unique))  # UDP source ports, as it were
+    qps.flow = np.random.default_rng(options.seed).integers(1 << 30, size=len(unique))  # stands for the UDP source port
     answers = unique[:, 5].astype(bool)
-    losses = rules.flow is Flow.DROP or bool((wiring.ports.bytes_per_error > 0).any())
-    qps.acked = (unique[:, 3] == Transport.RC) & (~answers | losses)  # in a good network answers need none
+    losses = rules.flow is FlowControl.DROP or bool((wiring.ports.bytes_per_error > 0).any())
+    # on a lossless network responses need no acknowledgement
+    qps.acked = (unique[:, 3] == Transport.RC) & (~answers | losses)
     qps.gap_ps, qps.ps_per_kib = cost["gap_ps"][owner], cost["read_ps_per_kib"][owner]
     qps.setup_ps = cost["setup_ps"][owner] + np.where(answers, cost["respond_ps"][owner], 0)
     qps.window = np.where(qps.acked & ~answers, traffic.outstanding, 0)
     if options.network is Network.TCP:
         qps.window_packets, qps.threshold = 10.0, 1e9  # RFC 6928
-        # A connection has a core at either end.
+        # A connection has one core at each end.
         qps.pace_ps_per_kib, qps.packet_ps = cost["read_ps_per_kib"][owner], cost["packet_ps"][owner]
         qps.receive_packet_ps = cost["receive_packet_ps"][wiring.host[unique[:, 1]]]
     qps.rate = qps.target = qps.alpha = 1.0
@@ -294,10 +299,11 @@ def _lead_ps(
     mtu_bytes: NDArray[np.int64],
     cost: dict[str, NDArray[np.int64]],
 ) -> NDArray[np.int64]:
-    """[message] -> from its start until its first packet can leave.
+    """Return the time from the start of each message until its first packet can leave ([message]).
 
-    An adapter has all of a packet before it sends it, and before it writes it to memory at the far end. Between the
-    two nothing depends on how long either takes, so the time of both stands here.
+    An adapter has a whole packet before it sends it, and before it writes it to memory at the far end. Nothing in
+    between
+    depends on either time, so both are included here.
     """
     src, dst = (wiring.host[ends] for ends in (messages.src, messages.dst))
     inlined = (messages.bytes <= cost["inline_bytes"][src]) & ~is_answer
@@ -305,33 +311,33 @@ def _lead_ps(
     both_ends = (packet * (cost["lone_ps_per_kib"][src] + cost["lone_ps_per_kib"][dst])) >> 10
     fetch = np.where(inlined, messages.bytes * cost["inline_ps"][src], cost["read_ps"][src] + both_ends)
     staged = np.where(messages.bytes > 0, cost["memory_ps"][src], 0)
-    # No program takes part in answering a read: the answer takes back what receiving the request cost.
+    # No program takes part in a read response: subtract the receive cost of the request.
     begin = np.where(is_answer, -cost["receive_ps"][src], cost["post_ps"][src])
     lead_ps: NDArray[np.int64] = begin + fetch + staged
     return lead_ps
 
 
 def _keep_order(messages: Records) -> None:
-    """A send queue goes in the order of posting: a small message, ready sooner, waits for a large one before it."""
+    """Keep each send queue in posting order: a small message waits for a large one posted before it."""
     free = np.flatnonzero(messages.waits_for == 0)
     order = free[np.lexsort((messages.start_ps[free], messages.qp[free]))]
     ready_ps = messages.start_ps[order] + messages.lead_ps[order]
     qp = messages.qp[order].astype(np.int64)
-    apart_ps = int(ready_ps.max(initial=0)) + 1  # lifts each queue pair above the ones before it
+    apart_ps = int(ready_ps.max(initial=0)) + 1  # separates the queue pairs
     in_order_ps = np.maximum.accumulate(ready_ps + qp * apart_ps) - qp * apart_ps
     messages.lead_ps[order] = in_order_ps - messages.start_ps[order]
 
 
 def _hosts(wiring: Wiring, options: Options, rules: Rules) -> tuple[Records, dict[str, NDArray[np.int64]]]:
-    """HOST records, and by host what a queue pair of it costs."""
+    """Return the HOST records, and the costs of a queue pair by host."""
     ports = wiring.host_ports
     fabric = wiring.fabric
     nodes = fabric.ports.node[wiring.slot[ports]]
-    made = np.column_stack((fabric.nodes.model[nodes], _template_of_server(fabric)[fabric.nodes.server[nodes]]))
-    unique, kind = np.unique(made, axis=0, return_inverse=True)
+    adapter = np.column_stack((fabric.nodes.model[nodes], _template_of_server(fabric)[fabric.nodes.server[nodes]]))
+    unique, kind = np.unique(adapter, axis=0, return_inverse=True)
     names = (*fabric.models, "")  # index -1 is the unknown model
     costs = [_host_cost(names[model], names[template], options, rules) for model, template in unique]
-    cost = {name: np.array([one[name] for one in costs], np.int64)[kind.ravel()] for name in costs[0]}
+    cost = {name: np.array([each[name] for each in costs], np.int64)[kind.ravel()] for name in costs[0]}
     hosts = records(len(ports), HOST)
     hosts.port = ports
     wire_ps_per_kib = 1024 * 8_000 / wiring.port_rate_gbit_s[ports]
@@ -341,7 +347,7 @@ def _hosts(wiring: Wiring, options: Options, rules: Rules) -> tuple[Records, dic
 
 
 def _template_of_server(fabric: Fabric) -> NDArray[np.int64]:
-    """[server] -> the model of its processors, which is the name of its template; the last is for no server."""
+    """Return the template of each server, the model of its processors ([server]); the last entry is for no server."""
     templates = np.full(len(fabric.servers) + 1, NONE, np.int64)
     cpus = fabric.of_kind(NodeKind.CPU)
     templates[fabric.nodes.server[cpus]] = fabric.nodes.model[cpus]
@@ -350,20 +356,20 @@ def _template_of_server(fabric: Fabric) -> NDArray[np.int64]:
 
 
 def _host_cost(model: str, template: str, options: Options, rules: Rules) -> dict[str, int]:
-    """Of one adapter model in one kind of server, or of a GPU on its NVLinks or PCIe, in picoseconds."""
-    known = next((one for one in catalog.adapters() if one.name == model), None)
-    gpu = next((one for one in catalog.gpus() if one.name == model), None)
+    """Return the costs in picoseconds of an adapter model in a server type, or of a GPU on NVLink or PCIe."""
+    adapter = next((card for card in catalog.adapters() if card.name == model), None)
+    gpu = next((card for card in catalog.gpus() if card.name == model), None)
     is_gpu, technology = gpu is not None, rules.technology
     if gpu is not None:
         technology = Technology.NVLINK if gpu.nvlinks else Technology.PCIE
     timing = timings().of_adapter(model, technology, template)
     memory, pcie = timings().memory[Memory.HOST if is_gpu else options.memory], timings().pcie
     pcie_gbit_s = FASTEST
-    if known is not None:
-        found, width = parse_label(_slot(known, template))
-        pcie_gbit_s = found.rate_gbit_s(width)
+    if adapter is not None:
+        speed, width = parse_label(_slot(adapter, template))
+        pcie_gbit_s = speed.rate_gbit_s(width)
     memory_gbit_s = min(pcie_gbit_s * pcie.stream, memory.gbit_s or FASTEST)
-    if rules.flow is Flow.DROP and not is_gpu:
+    if rules.flow is FlowControl.DROP and not is_gpu:
         tcp = timings().tcp
         ns = {"post": tcp.send_ns, "inline": 0, "read": 0, "gap": tcp.gap_ns, "setup": 0, "receive": tcp.receive_ns}
         ns |= {"ack": 500, "respond": 0, "packet": tcp.packet_ns, "receive_packet": tcp.receive_packet_ns}
@@ -382,5 +388,5 @@ def _host_cost(model: str, template: str, options: Options, rules: Rules) -> dic
 
 
 def _slot(card: catalog.Adapter, template: str) -> str:
-    """What a port of the card speaks to its server; a server that the catalog does not know has slots for any card."""
+    """Return the PCIe link of the card to its server; servers outside the catalog have slots for any card."""
     return catalog.server(template).slot(card) if catalog.is_server(template) else card.pcie_per_port

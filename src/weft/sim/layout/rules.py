@@ -1,4 +1,4 @@
-"""The rules of each network, as figures for one engine: headers, flow control, paths, congestion control."""
+"""The rules of each network: headers, flow control, paths, congestion control."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.fabric.rates import Technology, speeds
 from weft.sim.congestion import CONTROLS, Control
 from weft.sim.engine import CongestionControl, Network, Options, Paths
 from weft.sim.layout.congestion import is_set
-from weft.sim.layout.records import Flow
+from weft.sim.layout.records import FlowControl
 from weft.wire.crc import ICRC_BYTES, VCRC_BYTES
 from weft.wire.headers import AETH, BTH, GRH, LRH
 from weft.wire.roce import FRAMING_BYTES, UDP, Ethernet, IPv4
@@ -23,20 +23,20 @@ _KDETH_BYTES = 36
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What sets one network apart from the others."""
+    """The parameters that distinguish one network from the others."""
 
     technology: Technology
-    flow: Flow
+    flow: FlowControl
     paths: Paths
     congestion_control: CongestionControl
-    header_bytes: int  # of every packet on the wire
+    header_bytes: int  # per packet on the wire
     mtu_bytes: int
     largest_mtu_bytes: int
 
 
 _INFINIBAND = Rules(
     technology=Technology.INFINIBAND,
-    flow=Flow.CREDITS,
+    flow=FlowControl.CREDITS,
     paths=Paths.TABLE,
     congestion_control=CongestionControl.NONE,
     header_bytes=LRH.size + BTH.size + ICRC_BYTES + VCRC_BYTES,
@@ -45,7 +45,7 @@ _INFINIBAND = Rules(
 )
 _ROCE = Rules(
     technology=Technology.ETHERNET,
-    flow=Flow.PAUSE,
+    flow=FlowControl.PAUSE,
     paths=Paths.ECMP,
     congestion_control=CongestionControl.DCQCN,
     header_bytes=_FRAME_BYTES + IPv4.size + UDP.size + BTH.size + ICRC_BYTES,
@@ -65,7 +65,7 @@ RULES = {
     Network.ROCE_V1: replace(_ROCE, header_bytes=_FRAME_BYTES + GRH.size + BTH.size + ICRC_BYTES),
     Network.TCP: replace(
         _ROCE,
-        flow=Flow.DROP,
+        flow=FlowControl.DROP,
         congestion_control=CongestionControl.NONE,
         header_bytes=_FRAME_BYTES + IPv4.size + _TCP_BYTES,
         mtu_bytes=8960,
@@ -75,57 +75,62 @@ RULES = {
 
 
 def fill_in(fabric: Fabric, options: Options) -> tuple[Options, Rules]:
-    """Options with every default chosen, and the rules of their network; refuses what does not go together."""
-    network = options.network or _usual_network(fabric)
+    """Return the options with every default filled in, and the rules of their network.
+
+    Raise ConfigError on a conflict.
+    """
+    network = options.network or _default_network(fabric)
     rules = RULES[network]
     if not (fabric.links_of(rules.technology).any() or _has_gpu_hosts(fabric)):
         raise ConfigError(
-            f"network {network} needs {rules.technology} links, {fabric.spec} has none: speed=400GbE, say"
+            f"--network {network} needs {rules.technology} links, and {fabric.spec} has none: use speed=400GbE, say"
         )
     obeyed = CongestionControl.IB if network is Network.INFINIBAND and is_set(fabric) else rules.congestion_control
     chosen = options.congestion_control or obeyed
-    takes = control(chosen, network).networks
-    if network not in takes:
-        usual = rules.congestion_control
-        raise ConfigError(f"congestion control {chosen} is for {' and '.join(takes)}, not for {network}: use {usual}")
+    supported = control(chosen, network).networks
+    if network not in supported:
+        default = rules.congestion_control
+        raise ConfigError(
+            f"congestion control {chosen} is for {' and '.join(supported)}, not for {network}: use {default}"
+        )
     mtu_bytes = options.mtu_bytes or rules.mtu_bytes
     if not 256 <= mtu_bytes <= rules.largest_mtu_bytes:
-        raise ConfigError(f"--mtu {mtu_bytes} is not from 256 to {rules.largest_mtu_bytes}, what {network} carries")
+        raise ConfigError(f"--mtu must be 256 to {rules.largest_mtu_bytes} on {network}, got {mtu_bytes}")
     paths = options.paths or rules.paths
     if paths is not Paths.TABLE and "ar_group" not in vars(fabric.tables):
         raise ConfigError(
-            f"paths {paths} needs port groups, and the tables of {fabric.spec} have none: "
-            f"route with Options(adaptive=True), or run with paths table"
+            f"--paths {paths} needs port groups, and the tables of {fabric.spec} have none: "
+            f"route with --adaptive (Options(adaptive=True)), or use --paths table"
         )
     filled = replace(options, network=network, paths=paths, congestion_control=chosen, mtu_bytes=mtu_bytes)
     return filled, rules
 
 
-def _usual_network(fabric: Fabric) -> Network:
-    """The network that most of the links outside the servers speak."""
-    usual = {
+def _default_network(fabric: Fabric) -> Network:
+    """Return the network of most links outside the servers."""
+    networks = {
         Technology.INFINIBAND: Network.INFINIBAND,
         Technology.ETHERNET: Network.ROCE,
         Technology.OMNI_PATH: Network.OMNI_PATH,
     }
-    found = [speeds()[i].technology for i in fabric.links.speed[fabric.network_links].tolist()]
-    if not found and _has_gpu_hosts(fabric):
-        return Network.INFINIBAND  # credits, as NVLink has them
-    if not found:
-        raise ConfigError(f"{fabric.spec} has no network cable: there is nothing to run on")
-    return usual[max(set(found), key=found.count)]
+    technologies = [speeds()[i].technology for i in fabric.links.speed[fabric.network_links].tolist()]
+    if not technologies and _has_gpu_hosts(fabric):
+        return Network.INFINIBAND  # credits, as on NVLink
+    if not technologies:
+        raise ConfigError(f"{fabric.spec} has no network cables")
+    return networks[max(set(technologies), key=technologies.count)]
 
 
 def _has_gpu_hosts(fabric: Fabric) -> bool:
-    """Are its GPUs joined inside their servers?"""
+    """Return whether GPUs are connected inside their servers."""
     return bool(joined_links(fabric).any())
 
 
 def control(name: str, network: Network) -> Control:
-    """That of this name; TCP has one of its own accord."""
+    """Return the congestion control of this name; on TCP, none means Reno."""
     own = network is Network.TCP and name == CongestionControl.NONE
     return CONTROLS[CongestionControl.RENO if own else name]
 
 
 def ack_bytes(rules: Rules) -> int:
-    return rules.header_bytes + (0 if rules.flow is Flow.DROP else AETH.size)
+    return rules.header_bytes + (0 if rules.flow is FlowControl.DROP else AETH.size)

@@ -1,4 +1,4 @@
-"""The fabric as the kernels see it: ports, queues, delays, tables. Names end here; indices begin."""
+"""The fabric as the kernels see it: ports, queues, delays, tables. Names are translated to indices here."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from weft.sim.engine import Switching
 from weft.sim.layout.records import BLOCK_BYTES, NONE, PLUG, Records, records
 from weft.sim.layout.rules import Rules
 
-UNKNOWN_LENGTH_M = 5.0  # a cable whose length nobody wrote down
+UNKNOWN_LENGTH_M = 5.0  # for a cable without a recorded length
 _COPPER = (Medium.DAC, Medium.ACC)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Wiring:
-    """Ports of hosts and switches, numbered densely, and what stands on their links."""
+    """The ports of hosts and switches, numbered densely, with the properties of their links."""
 
     fabric: Fabric
     ports: Records  # PLUG records
@@ -36,8 +36,8 @@ class Wiring:
     host_ports: NDArray[np.int64]  # [host] -> port
     switch_nodes: NDArray[np.int64]  # [switch row] -> node
     rate_gbit_s: NDArray[np.float64]  # [rate] -> for packets
-    arrival_ps: NDArray[np.int64]  # [port] -> from its first byte until the far end has it
-    credit_ps: NDArray[np.int64]  # [port] -> for word of it to the far end
+    arrival_ps: NDArray[np.int64]  # [port] -> from its first byte sent until it arrives at the far end
+    credit_ps: NDArray[np.int64]  # [port] -> for a credit update to the far end
 
     @property
     def port_rate_gbit_s(self) -> NDArray[np.float64]:
@@ -48,14 +48,14 @@ class Wiring:
         return self.fabric.port(int(self.slot[port])).name
 
     def by_slot(self, column: NDArray[Any]) -> NDArray[np.int64]:
-        """What is by port, by slot of the fabric; 0 for those that are not in the run."""
-        found = np.zeros(len(self.fabric.ports), np.int64)
-        found[self.slot] = column
-        return found
+        """Return a column by port as a column by slot of the fabric; 0 for slots outside the run."""
+        by_slot = np.zeros(len(self.fabric.ports), np.int64)
+        by_slot[self.slot] = column
+        return by_slot
 
 
-def wire(fabric: Fabric, rules: Rules, switching: Switching) -> Wiring:
-    """Lay out the ports that speak the rules' technology, and those of GPUs that are joined inside their servers."""
+def make_wiring(fabric: Fabric, rules: Rules, switching: Switching) -> Wiring:
+    """Lay out the ports of the rules' technology, and those of GPUs connected inside their servers."""
     kind = fabric.nodes.kind
     link_used = fabric.links_of(rules.technology) | joined_links(fabric)
     slots = _slots(fabric, link_used)
@@ -98,7 +98,7 @@ def wire(fabric: Fabric, rules: Rules, switching: Switching) -> Wiring:
 
 
 def _slots(fabric: Fabric, link_used: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The port slots of all switches, and of adapters with a cable of this technology."""
+    """Return the port slots of all switches, and of adapters with a cable of this technology."""
     kind, port_node = fabric.nodes.kind, fabric.ports.node
     used = np.zeros(len(fabric.nodes), bool)
     for ends in (fabric.links.a, fabric.links.b):
@@ -108,7 +108,7 @@ def _slots(fabric: Fabric, link_used: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def _packet_rates(fabric: Fabric) -> NDArray[np.float64]:
-    """[link] -> Gbit/s that packets, headers included, can use."""
+    """Return the rate in Gbit/s that packets with headers can use ([link])."""
     overhead = np.array([timings().of_line(speed.name).overhead for speed in speeds()])
     rates: NDArray[np.float64] = fabric.link_rate_gbit_s * (1 - overhead[fabric.links.speed])
     return rates
@@ -117,11 +117,11 @@ def _packet_rates(fabric: Fabric) -> NDArray[np.float64]:
 def _refuse_dead_links(fabric: Fabric, used: NDArray[np.bool_], gbit_s: NDArray[np.float64]) -> None:
     dead = np.flatnonzero(used & ~(gbit_s > 0))
     if len(dead):
-        raise ConfigError(f"the link {fabric.link(int(dead[0]))} has a rate of 0: remove it with faults.remove_link")
+        raise ConfigError(f"link {fabric.link(int(dead[0]))} has a rate of 0: remove it with faults.remove_link")
 
 
 def _cable_ps(fabric: Fabric) -> NDArray[np.int64]:
-    """[link] -> propagation, in whole nanoseconds."""
+    """Return the propagation delay of each link, in whole nanoseconds."""
     per_m = {cable.medium: cable.delay_ns_per_m for cable in catalog.cables()}
     copper, fibre = per_m[Medium.DAC], per_m[Medium.AOC]
     ns_per_m = np.where(np.isin(fabric.links.medium, _COPPER), copper, fibre)
@@ -132,14 +132,14 @@ def _cable_ps(fabric: Fabric) -> NDArray[np.int64]:
 
 
 def _fec_ps(fabric: Fabric) -> NDArray[np.int64]:
-    """[link] -> error correction at the receiver."""
+    """Return the delay of error correction at the receiver of each link."""
     fec_ns = np.array([timings().of_line(speed.name).fec_ns for speed in speeds()])
     fec_ps: NDArray[np.int64] = np.rint(fec_ns[fabric.links.speed] * 1000).astype(np.int64)
     return fec_ps
 
 
 def _switch_ps(fabric: Fabric, technology: Technology) -> NDArray[np.int64]:
-    """[node] -> port to port through a switch."""
+    """Return the port-to-port delay of each switch ([node])."""
     by_model = [timings().switch_ns(model, technology) for model in fabric.models]
     ns = np.array([*by_model, timings().switch_ns("", technology)])  # index -1 is the unknown model
     switch_ps: NDArray[np.int64] = np.rint(ns[fabric.nodes.model] * 1000).astype(np.int64)
@@ -147,5 +147,5 @@ def _switch_ps(fabric: Fabric, technology: Technology) -> NDArray[np.int64]:
 
 
 def whole_blocks(size_bytes: NDArray[Any]) -> NDArray[np.int64]:
-    """Rounded up to blocks of credit."""
+    """Round up to blocks of credit."""
     return -(-np.asarray(size_bytes, np.int64) // BLOCK_BYTES) * BLOCK_BYTES

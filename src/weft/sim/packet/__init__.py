@@ -1,1 +1,1 @@
-"""The packet engine: InfiniBand's link layer in time, and RoCE, TCP and Omni-Path by other rules of the same engine."""
+"""The packet engine: InfiniBand's link layer, and RoCE, TCP and Omni-Path as other rules of the same engine."""

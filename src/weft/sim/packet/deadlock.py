@@ -1,10 +1,13 @@
-"""Deadlock: output queues that wait for buffers which only they themselves could empty, and since when.
+"""Find deadlocks: output queues that wait for buffers which only they themselves could empty, and since when.
 
-A queue is blocked if its first packet has no credits. It waits for the buffer at the far end of its link, and what that
-holds waits in queues of the far switch. Blocked queues are *closed* if all that fills their buffers waits in queues
-among them: no packet and no credit is under way there. Then none of them moves, ever, whatever else the network does;
-so the search can be made at any time after, and finds the same. The circle closed when the last of its queues was
-blocked: of all closed sets the earliest is taken.
+A queue is blocked if its first packet has no credits. It waits for the buffer at the far end of its link, whose
+packets wait
+in queues of the far switch. A set of blocked queues is *closed* if everything in their buffers waits in queues of the
+set,
+with no packet and no credit in flight. Then none of them ever moves again, whatever else the network does; so the
+search
+gives the same result at any later time. A cycle exists since the last of its queues was blocked: of all closed sets the
+earliest is returned.
 """
 
 from __future__ import annotations
@@ -14,50 +17,50 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.sim.layout.records import NONE, Flow
+from weft.sim.layout.records import NONE, FlowControl
 from weft.sim.layout.wiring import whole_blocks
 from weft.sim.packet.multicast import HELD_BY_PACKET
 from weft.sim.packet.state import State
 
 
-class Circle(NamedTuple):
+class Cycle(NamedTuple):
     since_ps: int
-    queues: tuple[int, ...]  # each waits for the buffer that packets of the next one fill
+    queues: tuple[int, ...]  # each waits for the buffer that is filled by packets of the next
 
 
 class _Queued(NamedTuple):
-    """Packets in output queues."""
+    """The packets in output queues."""
 
     queue: NDArray[np.int64]
-    holder: NDArray[np.int64]  # the packet whose bytes are in that: itself, or what it is a copy of
-    buffer: NDArray[np.int64]  # that holds its bytes, -1 at its source
-    size_bytes: NDArray[np.int64]  # of that buffer
+    holder: NDArray[np.int64]  # the packet whose bytes occupy the buffer: itself, or the one it is a copy of
+    buffer: NDArray[np.int64]  # buffer that holds its bytes, -1 at its source
+    size_bytes: NDArray[np.int64]  # space in that buffer
 
 
 def blocked_queues(state: State, before_ps: int) -> NDArray[np.bool_]:
-    """[queue] -> it has had no credits for its first packet since before this time."""
+    """Return the queues without credits for their first packet since before a time ([queue])."""
     n_vls = int(state.run[0].n_vls)
     bits = (state.ports.blocked[:, None] >> np.arange(n_vls)) & 1
     blocked: NDArray[np.bool_] = (bits.ravel() == 1) & (state.queues.head >= 0) & (state.stuck_ps < before_ps)
     return blocked
 
 
-def find_circle(state: State) -> Circle | None:
-    """The circle that closed first, if there is one."""
+def find_cycle(state: State) -> Cycle | None:
+    """Return the cycle that formed first, or None."""
     queued = _queued(state)
     dead = _closed(state, queued, blocked_queues(state, int(state.run[0].now_ps) + 1))
     if not dead.any():
         return None
     times_ps = np.unique(state.stuck_ps[dead])
     low, high = 0, len(times_ps) - 1
-    while low < high:  # the more time, the more is closed
+    while low < high:  # the closed set grows with time
         middle = (low + high) // 2
         if _closed(state, queued, dead & (state.stuck_ps <= times_ps[middle])).any():
             high = middle
         else:
             low = middle + 1
     first = _closed(state, queued, dead & (state.stuck_ps <= times_ps[low]))
-    return Circle(int(times_ps[low]), _walk(state, queued, first))
+    return Cycle(int(times_ps[low]), _walk(state, queued, first))
 
 
 def _queued(state: State) -> _Queued:
@@ -77,11 +80,11 @@ def _queued(state: State) -> _Queued:
 
 
 def _closed(state: State, queued: _Queued, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """[queue] -> of the largest closed set among these."""
+    """Return the largest closed set among these queues ([queue])."""
     buffers, queues = state.buffers, state.queues
-    far = buffers.upstream  # of a queue: the buffer it sends to
-    if state.run[0].flow == Flow.CREDITS:
-        filled = buffers.room[far] - queues.credits  # and what is under way
+    far = buffers.upstream  # [queue] -> the buffer that it sends to
+    if state.run[0].flow == FlowControl.CREDITS:
+        filled = buffers.room[far] - queues.credits  # including bytes in flight
     else:
         filled = np.where(buffers.pausing[far] == 1, buffers.held[far], -1)
     first = np.zeros(len(queues), np.int64)
@@ -90,7 +93,8 @@ def _closed(state: State, queued: _Queued, among: NDArray[np.bool_]) -> NDArray[
     dead = among & (first > queues.credits)
     while True:
         _, waits = np.unique(np.where(dead[queued.queue], queued.holder, NONE), return_index=True)
-        waits = waits[dead[queued.queue[waits]] & (queued.buffer[waits] >= 0)]  # a copy that stays holds for all
+        # one remaining copy holds the buffer for all
+        waits = waits[dead[queued.queue[waits]] & (queued.buffer[waits] >= 0)]
         held = np.bincount(queued.buffer[waits], queued.size_bytes[waits], minlength=len(queues))
         still: NDArray[np.bool_] = dead & (held[far] == filled)
         if still.sum() == dead.sum():
@@ -99,7 +103,7 @@ def _closed(state: State, queued: _Queued, among: NDArray[np.bool_]) -> NDArray[
 
 
 def _walk(state: State, queued: _Queued, closed: NDArray[np.bool_]) -> tuple[int, ...]:
-    """From one queue of a closed set to the next, until one comes again."""
+    """Follow a closed set from queue to queue until one repeats."""
     inside = closed[queued.queue]
     fills = {int(buffer): int(queue) for queue, buffer in zip(queued.queue[inside], queued.buffer[inside], strict=True)}
     path: list[int] = []

@@ -1,13 +1,15 @@
-"""Delay lines: events without a priority queue.
+"""Delay lines: an event queue without a priority queue.
 
-Serialisation, propagation and credit return take constant times, so events with one delay are caused in the order in
-which they happen: a line for each delay is first in, first out. The next event is the least of the lines' first ones:
-a tournament tree has it at its root, and takes no branch that the processor could guess wrong. Whatever has an odd
-delay goes on the agenda, a heap of entries.
+Serialisation, propagation and credit return take constant times, so events with the same delay happen in the order in
+which
+they were caused: one FIFO line per delay. The next event is the earliest head of all lines; a tournament tree keeps
+it at its
+root, without unpredictable branches. Events with other delays go on the agenda, a heap.
 
-At one instant delay lines go by their number, first to last, and then the agenda. They are numbered by kind, then by
-delay. They are chains of chunks from one pool, so none can be full while the pool has chunks. The chunk where the next
-event will stand is always there: a line whose head is its tail is empty.
+At one instant the delay lines are served by number, then the agenda. Lines are numbered by kind, then by delay. They
+are
+chains of chunks from one pool, so no line is full while the pool has chunks. The chunk for the next event is always
+allocated: a line whose head equals its tail is empty.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from weft.sim.packet.state import CHUNK_BITS, CHUNK_EVENTS, DELAY_LINE_BITS, DEL
 
 @part
 def push(s, line_index, a, b):
-    """The event (a, b) happens one delay of this line from now."""
+    """Add the event (a, b), one delay of this line from now."""
     run = s.run[0]
     line = s.lines[line_index]
     time_ps = run.now_ps + line.delay_ps
@@ -42,8 +44,8 @@ def push(s, line_index, a, b):
 
 
 @part
-def in_one_piece(s, line_index):
-    """Where the first events of a line begin, and where those of them end that stand one after the other."""
+def contiguous_events(s, line_index):
+    """Return the begin and end of the first events of a line that are contiguous in memory."""
     line = s.lines[line_index]
     if (line.head ^ line.tail) < CHUNK_EVENTS:
         return line.head, line.tail
@@ -52,7 +54,7 @@ def in_one_piece(s, line_index):
 
 @part
 def drop(s, line_index, end):
-    """Take the first events out of a line, up to a place in one piece with them."""
+    """Remove the first events of a line, up to an index in the same chunk."""
     run = s.run[0]
     if end & (CHUNK_EVENTS - 1) == 0:
         chunk = (end >> CHUNK_BITS) - 1
@@ -65,7 +67,7 @@ def drop(s, line_index, end):
 
 @part
 def head_key(s, line_index):
-    """Time and line of the first event of a line, EMPTY if it has none."""
+    """Return time and line of the first event of a line, or EMPTY."""
     line = s.lines[line_index]
     if line.head == line.tail:
         return EMPTY
@@ -74,7 +76,7 @@ def head_key(s, line_index):
 
 @part
 def second_key(tree, line_index):
-    """The least first event of all other lines."""
+    """Return the earliest first event of all other lines."""
     node = (len(tree) >> 1) + line_index
     key = EMPTY
     while node > 1:
@@ -85,13 +87,13 @@ def second_key(tree, line_index):
 
 @part
 def first_key(s):
-    """Time and line of the next event, EMPTY if no line has one."""
+    """Return time and line of the next event, or EMPTY."""
     return s.tree[1]
 
 
 @part
 def set_head(tree, line_index, key):
-    """The first event of a line has changed: play again the matches on its way to the root."""
+    """Update the tournament tree after the first event of a line has changed."""
     node = (len(tree) >> 1) + line_index
     tree[node] = key
     while node > 1:
@@ -107,7 +109,7 @@ def line_of(key):
 
 @handler
 def schedule(s, time_ps, kind, a, b):
-    """Put an event with an odd delay on the agenda."""
+    """Put an event with an irregular delay on the agenda."""
     run = s.run[0]
     run.order += 1
     order = run.order
@@ -116,7 +118,7 @@ def schedule(s, time_ps, kind, a, b):
     run.agenda += 1
     while at > 0:
         above = (at - 1) >> 1
-        if agenda[above].time_ps <= time_ps:  # an earlier order is never below a later one of the same time
+        if agenda[above].time_ps <= time_ps:  # entries of equal time stay in order
             break
         agenda[at] = agenda[above]
         at = above
@@ -130,7 +132,7 @@ def schedule(s, time_ps, kind, a, b):
 
 @handler
 def take_first(s):
-    """Take the first entry off the agenda: kind, a, b."""
+    """Pop the first entry of the agenda: kind, a, b."""
     run = s.run[0]
     agenda = s.agenda
     kind, a, b = agenda[0].kind, agenda[0].a, agenda[0].b
@@ -152,7 +154,7 @@ def take_first(s):
 
 
 @part
-def _earlier(agenda, one, other):
-    if agenda[one].time_ps != agenda[other].time_ps:
-        return agenda[one].time_ps < agenda[other].time_ps
-    return agenda[one].order < agenda[other].order
+def _earlier(agenda, first, second):
+    if agenda[first].time_ps != agenda[second].time_ps:
+        return agenda[first].time_ps < agenda[second].time_ps
+    return agenda[first].order < agenda[second].order

@@ -1,4 +1,4 @@
-"""The packet engine: plan, run the kernels slice by slice, say what happened."""
+"""The packet engine: plan, run the kernels in slices, collect the result."""
 
 from __future__ import annotations
 
@@ -11,95 +11,103 @@ from weft.errors import ConfigError, SimulationBug
 from weft.fabric.model import Fabric
 from weft.sim.engine import Options, Progress
 from weft.sim.layout.records import records
-from weft.sim.packet.deadlock import blocked_queues, find_circle
+from weft.sim.packet.deadlock import blocked_queues, find_cycle
 from weft.sim.packet.explain import explain
 from weft.sim.packet.loop import run_events
 from weft.sim.packet.plan import PacketPlan, plan
-from weft.sim.packet.skip import Skipper
+from weft.sim.packet.skip import SteadyStateSkip
 from weft.sim.packet.state import State, Stop
 from weft.sim.result import NEVER, PortUse, QueueSamples, Result
 from weft.sim.traffic import Traffic
 
-SLICE_EVENTS = 200_000  # between two looks at the clock
+SLICE_EVENTS = 200_000  # between two returns to Python
 _FOREVER_PS = 1 << 52
 
 
 class PacketEngine:
-    """Every packet, every credit."""
+    """The packet engine: simulates every packet and every credit."""
 
     name = "packet"
 
     def run(
         self, fabric: Fabric, traffic: Traffic, options: Options | None = None, *, progress: Progress | None = None
     ) -> Result:
-        """Run the traffic; raises ConfigError before the clock starts, SubnetError if it can never arrive."""
-        made = plan(fabric, traffic, options or Options())
-        run = _Run(made)
-        run_events(made.state, 0)  # compiled, or read from the cache, before the clock
+        """Run the traffic.
+
+        Raise ConfigError before it starts if the input is invalid, SubnetError if a message can never arrive.
+        """
+        packet_plan = plan(fabric, traffic, options or Options())
+        run = _Run(packet_plan)
+        run_events(packet_plan.state, 0)  # compile, or load from the cache, before timing starts
         begin = time.perf_counter()
         run.finish(progress)
         return run.result(traffic, time.perf_counter() - begin)
 
 
 class _Run:
-    """A run under way: the state, and what Python looks at between slices."""
+    """A run in progress: the state, and the checks between slices."""
 
-    def __init__(self, made: PacketPlan) -> None:
-        self.plan = made
-        self.state = made.state
-        slots = [made.wiring.fabric.find_port(name).slot for name in made.options.watch]
-        self.watched = made.wiring.port_of_slot[np.array(slots, np.int64)]
-        for name, port in zip(made.options.watch, self.watched.tolist(), strict=True):
+    def __init__(self, packet_plan: PacketPlan) -> None:
+        self.plan = packet_plan
+        self.state = packet_plan.state
+        slots = [packet_plan.wiring.fabric.find_port(name).slot for name in packet_plan.options.watch]
+        self.watched = packet_plan.wiring.port_of_slot[np.array(slots, np.int64)]
+        for name, port in zip(packet_plan.options.watch, self.watched.tolist(), strict=True):
             if port < 0:
-                raise ConfigError(f"{name} cannot be watched: it is no port of the {made.options.network} network")
-        self.skipper = Skipper(made)
+                raise ConfigError(
+                    f"{name} cannot be watched: it is not a port of the {packet_plan.options.network} network"
+                )
+        self.skip = SteadyStateSkip(packet_plan)
         self.sliced_ps = 0  # the clock at the end of the last slice
         self.next_search = 0  # for a deadlock, in events
         self.times_ps: list[int] = []
         self.samples: list[NDArray[np.int64]] = []
 
     def finish(self, progress: Progress | None) -> None:
-        """Run to the end."""
+        """Run until all messages are delivered or the run stops."""
         options = self.plan.options
         stop_ps = options.stop_at_ps or _FOREVER_PS
         while True:
-            until_ps = min(stop_ps, self._next_look_ps(), self.skipper.next_look_ps)
+            until_ps = min(stop_ps, self._next_sample_ps(), self.skip.next_window_ps)
             self.state.run.until_ps[0] = until_ps
             why = Stop(run_events(self.state, SLICE_EVENTS))
             if progress is not None:
                 progress(int(self.state.run.delivered[0]), len(self.state.messages))
             if why is Stop.ROOM:
-                self.state = with_more_room(self.state)
+                self.state = grow_pools(self.state)
             elif why is Stop.MOMENT:
                 if until_ps >= stop_ps:
                     return
-                if until_ps == self._next_look_ps():
-                    self._look(until_ps)
-                if until_ps == self.skipper.next_look_ps:
-                    self.skipper.look(self.state)
+                if until_ps == self._next_sample_ps():
+                    self._sample(until_ps)
+                if until_ps == self.skip.next_window_ps:
+                    self.skip.end_window(self.state)
             elif why is Stop.DONE:
-                refuse_silence(self.state)
+                check_all_acknowledged(self.state)
                 return
-            elif why is not Stop.SLICE or self._is_dead():
+            elif why is not Stop.SLICE or self._is_deadlocked():
                 raise explain(self.plan, self.state, why)
 
-    def _is_dead(self) -> bool:
-        """Is there a deadlock that more traffic hides? Searched where a queue got no credits in all of a slice, and
-        half as often each time that none is found."""
+    def _is_deadlocked(self) -> bool:
+        """Return whether there is a deadlock beside traffic that still moves.
+
+        The search runs if a queue had no credits during a whole slice, and half as often each time that it finds
+        nothing.
+        """
         run = self.state.run[0]
         suspects = blocked_queues(self.state, self.sliced_ps)
         self.sliced_ps = int(run.now_ps)
         if run.events < self.next_search or not suspects.any():
             return False
         self.next_search = 2 * int(run.events)
-        return find_circle(self.state) is not None
+        return find_cycle(self.state) is not None
 
-    def _next_look_ps(self) -> int:
+    def _next_sample_ps(self) -> int:
         if not len(self.watched):
             return _FOREVER_PS
         return (self.times_ps[-1] if self.times_ps else 0) + self.plan.options.watch_every_ps
 
-    def _look(self, now_ps: int) -> None:
+    def _sample(self, now_ps: int) -> None:
         self.times_ps.append(now_ps)
         self.samples.append(self.state.loads.bytes[self.watched].astype(np.int64))
 
@@ -129,26 +137,26 @@ class _Run:
             packets=int(state.run.packets[0]),
             packet_hops=int(state.ports.xmit_packets.sum()),
             events=int(state.run.events[0]),
-            skipped_ps=self.skipper.skipped_ps,
+            skipped_ps=self.skip.skipped_ps,
             wall_s=wall_s,
         )
 
 
-def refuse_silence(state: State) -> None:
-    """Nothing is left to happen: then no reliable queue pair may still have something to send or to hear."""
-    unheard = np.flatnonzero(state.qps.acked & ((state.qps.unsent >= 0) | (state.qps.oldest >= 0)))
-    if state.run[0].left and len(unheard):
-        raise SimulationBug(f"the run ended, and {len(unheard)} queue pairs still wait for acknowledgements")
+def check_all_acknowledged(state: State) -> None:
+    """Raise SimulationBug if the run ended while a reliable queue pair still has something to send or to receive."""
+    waiting = np.flatnonzero(state.qps.acked & ((state.qps.unsent >= 0) | (state.qps.oldest >= 0)))
+    if state.run[0].left and len(waiting):
+        raise SimulationBug(f"the run ended, and {len(waiting)} queue pairs still wait for acknowledgements")
 
 
-def _port_use(made: PacketPlan, state: State) -> PortUse:
-    """What the ports did, by slot of the fabric."""
-    spread, ports, plugs = made.wiring.by_slot, state.ports, state.plugs
+def _port_use(packet_plan: PacketPlan, state: State) -> PortUse:
+    """Return the use of the ports by slot of the fabric."""
+    spread, ports, plugs = packet_plan.wiring.by_slot, state.ports, state.plugs
     n_vls = int(state.run.n_vls[0])
     return PortUse(
         xmit_bytes=spread(ports.xmit_bytes),
         xmit_packets=spread(ports.xmit_packets),
-        busy_ps=spread(np.rint(ports.xmit_bytes * 8_000 / made.wiring.port_rate_gbit_s)),
+        busy_ps=spread(np.rint(ports.xmit_bytes * 8_000 / packet_plan.wiring.port_rate_gbit_s)),
         xmit_wait_ps=spread(plugs.wait_ps),
         queue_peak_bytes=spread(state.loads.peak_bytes),
         buffer_peak_bytes=spread(state.buffers.held_peak.reshape(-1, n_vls).max(axis=1)),
@@ -159,8 +167,8 @@ def _port_use(made: PacketPlan, state: State) -> PortUse:
     )
 
 
-def with_more_room(state: State) -> State:
-    """The same state with twice the pool that ran low."""
+def grow_pools(state: State) -> State:
+    """Return the state with the exhausted pool doubled."""
     run = state.run[0]
     if run.free_packets < run.room:
         n = len(state.packets)

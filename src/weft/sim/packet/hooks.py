@@ -1,7 +1,8 @@
-"""Functions that are not weft's in the packet engine: compiled on their own, kept, and reached by their address.
+"""Compile the functions of plugins for the packet engine: separately, cached, and called by address.
 
-The engine's kernel is so large that compiling it anew for each congestion control would take a minute; what it calls
-by an address is compiled in a second, and the kernel stays the one that is in the cache. A call costs a few ns.
+The engine's kernel is so large that compiling it again for each congestion control would take a minute. A function
+called by
+address compiles in a second, and the cached kernel stays valid. A call costs a few ns.
 """
 
 from __future__ import annotations
@@ -21,18 +22,20 @@ _CHOICE = (types.Array(numba.from_dtype(LOAD), 1, "C"), types.Array(types.int32,
 
 
 def addresses(control: Control) -> dict[str, int]:
-    """Of what a congestion control does, by name, for `weft.jit.call` and `ask`; 0 where it does nothing."""
-    found = {}
+    """Return the addresses of a congestion control's hooks by name, for `weft.jit.call` and `ask`; 0 for a missing
+    hook.
+    """
+    addresses_by_name = {}
     for name in ("on_notification", "on_timer", "on_ack", "on_loss", "on_timeout"):
         function = getattr(control, name)
         returns = types.int64 if name == "on_timer" else types.none
         whose = f"congestion control {control.name}: {name}(qp, now_ps, table)"
-        found[name] = 0 if function is None else address_of(function, returns(*_CONTROL), whose)
-    return found
+        addresses_by_name[name] = 0 if function is None else address_of(function, returns(*_CONTROL), whose)
+    return addresses_by_name
 
 
 def choice_address(policy: Policy) -> int:
-    """Of what an adaptive-routing policy does, for `weft.jit.ask`; of weft's own the place among them."""
+    """Return the address of an adaptive-routing policy, for `weft.jit.ask`; for a built-in policy its index."""
     if policy.choose in OWN_POLICIES:
         return OWN_POLICIES.index(policy.choose)
     return address_of(policy.choose, types.int64(*_CHOICE), f"policy {policy.name}: choose(loads, ports, number)")

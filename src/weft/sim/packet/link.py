@@ -1,27 +1,27 @@
-"""A link: packets go out one after the other, credits or pause frames come back."""
+"""A link: packets leave one after the other, credits or pause frames come back."""
 
 from __future__ import annotations
 
 from weft.jit import part
-from weft.sim.layout.records import BLOCK_BYTES, NONE, Flow
+from weft.sim.layout.records import BLOCK_BYTES, NONE, FlowControl
 from weft.sim.packet.delay_lines import push, schedule
-from weft.sim.packet.state import PAUSED, Kind
+from weft.sim.packet.state import PAUSED, PacketEvent
 
 
 @part
 def blocks_bytes(size_bytes):
-    """What a packet takes of a buffer: whole blocks."""
+    """Return the buffer space of a packet, in whole blocks."""
     return (size_bytes + (BLOCK_BYTES - 1)) & -BLOCK_BYTES
 
 
 @part
 def transmit(s, p, queue_index, packet_index):
-    """Port p, which is free, sends a packet on the VL of this queue, which has the credits."""
+    """Send a packet from the idle port p on the VL of a queue that has credits."""
     run = s.run[0]
     port = s.ports[p]
     packet = s.packets[packet_index]
     size_bytes = packet.bytes
-    if run.flow == Flow.CREDITS:  # a pause gives or takes all at once
+    if run.flow == FlowControl.CREDITS:  # a pause frame changes all credits at once
         s.queues[queue_index].credits -= blocks_bytes(size_bytes)
     port.sending_from = packet.held_in
     port.sending_bytes = size_bytes
@@ -40,18 +40,18 @@ def transmit(s, p, queue_index, packet_index):
     if line >= 0:
         push(s, line, p, packet_index)
     else:
-        schedule(s, run.now_ps + s.serial_ps[port.rate, packet.length], Kind.LINK_FREE, p, packet_index)
+        schedule(s, run.now_ps + s.serial_ps[port.rate, packet.length], PacketEvent.LINK_FREE, p, packet_index)
 
 
 @part
 def hold(s, buffer_index, size_bytes):
-    """A packet has come into the input buffer. Says whether it fitted."""
+    """Add an arriving packet to the input buffer. Return whether it fitted."""
     run = s.run[0]
     buffer = s.buffers[buffer_index]
     buffer.held += blocks_bytes(size_bytes)
     if buffer.held > buffer.held_peak:
         buffer.held_peak = buffer.held
-    if run.flow == Flow.PAUSE and buffer.pausing == 0 and buffer.held > s.pause_above[buffer_index]:
+    if run.flow == FlowControl.PAUSE and buffer.pausing == 0 and buffer.held > s.pause_above[buffer_index]:
         buffer.pausing = 1
         s.plugs[s.queues[buffer_index].port].pauses += 1
         push(s, buffer.credit_line, buffer.upstream, -1)
@@ -63,12 +63,12 @@ def hold(s, buffer_index, size_bytes):
 
 @part
 def release(s, buffer_index, size_bytes):
-    """A packet has left the input buffer: its room is offered upstream."""
+    """Free the buffer space of a packet that has left, and return credits upstream."""
     run = s.run[0]
     buffer = s.buffers[buffer_index]
     freed = blocks_bytes(size_bytes)
     buffer.held -= freed
-    if run.flow == Flow.CREDITS:
+    if run.flow == FlowControl.CREDITS:
         push(s, buffer.credit_line, buffer.upstream, freed)
     elif buffer.pausing and buffer.held <= s.pause_above[buffer_index] >> 1:
         buffer.pausing = 0
@@ -77,7 +77,7 @@ def release(s, buffer_index, size_bytes):
 
 @part
 def on_credit(s, queue_index, freed):
-    """Credits, or the word to pause (-1) or go on (-2), have come from the far end. The port, if it waits for them."""
+    """Add credits, pause (-1) or resume (-2) from the far end. Return the port if it waits for them."""
     queue = s.queues[queue_index]
     if freed >= 0:
         queue.credits += freed
@@ -87,5 +87,5 @@ def on_credit(s, queue_index, freed):
         queue.credits += PAUSED
     port = s.ports[queue.port]
     if port.blocked and (port.blocked >> (queue_index - queue.port * s.run[0].n_vls)) & 1:
-        s.stuck_ps[queue_index] = s.run[0].now_ps  # perhaps it is not enough
+        s.stuck_ps[queue_index] = s.run[0].now_ps  # the credits may not suffice
     return queue.port if port.starved else NONE

@@ -1,16 +1,16 @@
-"""The loop: take the next event, do what it says, let the port that it concerns send."""
+"""The event loop: take the next event, handle it, and let the affected port send."""
 
 from __future__ import annotations
 
 import math
 
 from weft.jit import handler, lean_kernel, part, prefetch
-from weft.sim.layout.records import NONE, Flow, Selection
+from weft.sim.layout.records import NONE, FlowControl, Selection
 from weft.sim.packet.delay_lines import (
+    contiguous_events,
     drop,
     first_key,
     head_key,
-    in_one_piece,
     line_of,
     push,
     second_key,
@@ -22,11 +22,11 @@ from weft.sim.packet.multicast import on_copy_at_switch, on_copy_left
 from weft.sim.packet.nic import new_packet, on_control, on_message_posted, on_message_ready, send_next, wake_qp
 from weft.sim.packet.pacing import speed_up
 from weft.sim.packet.receive import accept, on_packet_at_host
-from weft.sim.packet.reliability import ASK, ASKS, GIVES_UP, on_lost, on_timeout
-from weft.sim.packet.state import DELAY_LINE_BITS, EMPTY, Carries, Kind, QpState, Stop
+from weft.sim.packet.reliability import PROBE, RETRIES_EXCEEDED, SEND_PROBE, on_lost, on_timeout
+from weft.sim.packet.state import DELAY_LINE_BITS, EMPTY, Carries, PacketEvent, QpState, Stop
 from weft.sim.packet.switch import (
     DROPPED,
-    NOWHERE,
+    NO_PORT,
     RANDOM_BITS,
     draw_random,
     enqueue,
@@ -34,12 +34,12 @@ from weft.sim.packet.switch import (
     out_queue,
 )
 
-IN_A_ROW = 24  # events of one line before the pools are looked at again
+BATCH_EVENTS = 24  # events of one line between two checks of the pools
 
 
 @lean_kernel
 def run_events(s, budget):
-    """Handle events until about `budget` of them are done; says why it came back."""
+    """Handle about `budget` events and return the reason for stopping."""
     run = s.run[0]
     end = run.events + budget
     while run.events < end:
@@ -66,18 +66,18 @@ def run_events(s, budget):
 
 @part
 def _take_from_line(s, key):
-    """Handle the events of one line, up to a few, until another line has an earlier one. 0, or why to stop."""
+    """Handle a few events of one line, until another line has an earlier one. Return 0, or the reason for stopping."""
     run = s.run[0]
     line_index = line_of(key)
     kind = s.lines[line_index].kind
     run.rival = second_key(s.tree, line_index)
     run.now_ps = key >> DELAY_LINE_BITS
-    begin, known = in_one_piece(s, line_index)
-    end = min(known, begin + IN_A_ROW)
+    begin, contiguous_end = contiguous_events(s, line_index)
+    end = min(contiguous_end, begin + BATCH_EVENTS)
     at = begin
     trouble = 0
     while True:
-        _look_ahead(s, kind, at, known - 1)
+        _prefetch(s, kind, at, contiguous_end - 1)
         p = _on_event(s, kind, s.events[at].a, s.events[at].b)
         if p < NONE:
             trouble = -p
@@ -101,21 +101,21 @@ def _take_from_line(s, key):
 
 @part
 def _on_event(s, kind, a, b):
-    """An event of a line. The port to try."""
-    if kind == Kind.LINK_FREE:
+    """Handle an event of a line. Return the port that may send."""
+    if kind == PacketEvent.LINK_FREE:
         return _on_link_free(s, a, b)
-    if kind == Kind.CREDIT:
+    if kind == PacketEvent.CREDIT:
         return on_credit(s, a, b)
-    if kind == Kind.ARRIVAL:
+    if kind == PacketEvent.ARRIVAL:
         return _on_arrival(s, a, b)
-    if kind == Kind.READY:
+    if kind == PacketEvent.READY:
         return on_message_ready(s, a)
     return on_control(s, a)
 
 
 @part
 def _take_from_agenda(s):
-    """Handle the first event of the agenda. 0, or why to stop."""
+    """Handle the first event of the agenda. Return 0, or the reason for stopping."""
     s.run[0].now_ps = s.agenda[0].time_ps
     s.run[0].events += 1
     kind, a, b = take_first(s)
@@ -129,52 +129,53 @@ def _take_from_agenda(s):
 
 @handler
 def _only_timers(s):
-    """Is all that will happen the clocks of queue pairs? Then packets that wait for room wait for ever."""
-    if s.run[0].flow == Flow.DROP:
+    """Return whether only timers of queue pairs remain: then packets that wait for buffer space wait forever."""
+    if s.run[0].flow == FlowControl.DROP:
         return False
     for at in range(s.run[0].agenda):
         kind = s.agenda[at].kind
-        if kind != Kind.TIMEOUT and kind != Kind.RATE:
+        if kind != PacketEvent.TIMEOUT and kind != PacketEvent.RATE:
             return False
     return True
 
 
 @part
-def _look_ahead(s, kind, at, last):
-    """Fetch what the next events of the same line will touch: memory is slower than all the rest.
+def _prefetch(s, kind, at, last):
+    """Prefetch the memory that the next events of the same line need, since memory latency dominates.
 
-    An arrival needs its packet and its buffer to find the entry of the forwarding table, and that to find the port: one
-    after the other is fetched, two events apart. Behind the last known event the last is fetched again.
+    An arrival needs its packet and its buffer to find the entry of the forwarding table, and that entry to find the
+    port: each
+    is fetched two events after the other. Beyond the last known event the last one is fetched again.
     """
-    if kind == Kind.ARRIVAL:
+    if kind == PacketEvent.ARRIVAL:
         sixth, fourth, second = s.events[min(at + 6, last)], s.events[min(at + 4, last)], s.events[min(at + 2, last)]
         prefetch(s.packets, sixth.a)
         prefetch(s.buffers, sixth.b)
         prefetch(s.lft, (s.buffers[fourth.b].owner, s.packets[fourth.a].dlid))
         buffer = s.buffers[second.b]
         if buffer.owner >= 0:
-            found = s.lft[buffer.owner, s.packets[second.a].dlid]
+            number = s.lft[buffer.owner, s.packets[second.a].dlid]
             if s.run[0].selection == Selection.TABLE:
-                prefetch(s.ports, buffer.first + found)
+                prefetch(s.ports, buffer.first + number)
                 if s.run[0].n_vls > 1:
-                    prefetch(s.queues, out_queue(s, second.b, found, s.packets[second.a].sl))
+                    prefetch(s.queues, out_queue(s, second.b, number, s.packets[second.a].sl))
             else:
-                prefetch(s.choice_first, s.first_choice[buffer.owner] + found)
+                prefetch(s.choice_first, s.first_choice[buffer.owner] + number)
         else:
             prefetch(s.messages, s.packets[second.a].message)
-    elif kind == Kind.LINK_FREE:
+    elif kind == PacketEvent.LINK_FREE:
         p = s.events[min(at + 2, last)].a
         prefetch(s.ports, s.events[min(at + 4, last)].a)
         prefetch(s.buffers, s.ports[p].sending_from)
-        if s.run[0].n_vls == 1:  # else it is not known which queue
+        if s.run[0].n_vls == 1:  # with several VLs the queue is not known yet
             prefetch(s.packets, s.queues[p].head)
-    elif kind == Kind.CREDIT:
+    elif kind == PacketEvent.CREDIT:
         prefetch(s.queues, s.events[min(at + 4, last)].a)
 
 
 @part
 def _on_link_free(s, p, packet_index):
-    """The last byte of a packet has left port p."""
+    """Free port p after the last byte of a packet has left."""
     port = s.ports[p]
     port.busy = 0
     s.loads[p].bytes -= port.sending_bytes
@@ -189,7 +190,7 @@ def _on_link_free(s, p, packet_index):
 
 @part
 def _on_arrival(s, packet_index, queue_index):
-    """A packet, or its head where the switch does not wait for the rest, is in an input buffer."""
+    """Handle a packet, or with cut-through its head, that has arrived in an input buffer."""
     packet = s.packets[packet_index]
     if not hold(s, queue_index, packet.bytes):
         return -Stop.OVERFLOW
@@ -201,23 +202,23 @@ def _on_arrival(s, packet_index, queue_index):
             return _on_bit_error(s, p, packet_index)
     if buffer.owner < 0:
         return on_packet_at_host(s, -1 - buffer.owner, packet_index)
-    found = on_packet_at_switch(s, queue_index, packet_index)
-    if found == NOWHERE and packet.carries == Carries.COPY:
+    out = on_packet_at_switch(s, queue_index, packet_index)
+    if out == NO_PORT and packet.carries == Carries.COPY:
         return on_copy_at_switch(s, queue_index, packet_index)
-    if found == NOWHERE:
+    if out == NO_PORT:
         s.run[0].stop_a = s.queues[queue_index].port
         s.run[0].stop_b = packet_index
         return -Stop.NO_ROUTE
-    if found == DROPPED:
+    if out == DROPPED:
         release(s, queue_index, packet.bytes)
         on_lost(s, packet_index)
         return NONE
-    return found
+    return out
 
 
 @handler
 def _on_bit_error(s, p, packet_index):
-    """The checksum of a packet is wrong: the port drops it."""
+    """Drop a packet with a wrong checksum."""
     port = s.plugs[p]
     packet = s.packets[packet_index]
     port.corrupted += 1
@@ -231,39 +232,39 @@ def _on_bit_error(s, p, packet_index):
 
 @handler
 def _on_odd_event(s, kind, a, b):
-    """An event of the agenda. The port to try."""
+    """Handle an event of the agenda. Return the port that may send."""
     run = s.run[0]
     p = NONE
-    if kind == Kind.LINK_FREE:
+    if kind == PacketEvent.LINK_FREE:
         p = _on_link_free(s, a, b)
-    elif kind == Kind.QP_READY:
+    elif kind == PacketEvent.QP_READY:
         s.qps[a].state = QpState.IDLE
         p = wake_qp(s, a)
-    elif kind == Kind.PORT_READY:
+    elif kind == PacketEvent.PORT_READY:
         s.plugs[a].wakes = 0
         p = a
-    elif kind == Kind.READY:
+    elif kind == PacketEvent.READY:
         p = on_message_ready(s, a)
-    elif kind == Kind.POSTED:
+    elif kind == PacketEvent.POSTED:
         on_message_posted(s, a)
-    elif kind == Kind.TURN:
+    elif kind == PacketEvent.TURN:
         enqueue(s, b, a)
         p = s.queues[b].port
-    elif kind == Kind.ACCEPT:
+    elif kind == PacketEvent.ACCEPT:
         p = accept(s, a)
-    elif kind == Kind.RATE:
+    elif kind == PacketEvent.RATE:
         speed_up(s, a)
     else:
         p = on_timeout(s, a)
-        if p == GIVES_UP:
+        if p == RETRIES_EXCEEDED:
             run.stop_a = a
             return -Stop.RETRIES
-        if p == ASK:
+        if p == SEND_PROBE:
             message_index = s.qps[a].oldest
             message = s.messages[message_index]
             packet_index = new_packet(
                 s, message_index, message.first_psn + message.packets - 1, message.last, Carries.DATA
             )
-            s.packets[packet_index].again = ASKS
+            s.packets[packet_index].again = PROBE
             p = on_control(s, packet_index)
     return p

@@ -1,8 +1,10 @@
-"""A packet for a group: each switch copies it to all ports by which it leaves there.
+"""Multicast: each switch copies a packet to all ports of its group.
 
-Which these are is known before the clock starts: `trees` asks `weft.fabric.forwarding`, and makes a tree of branches.
-The packet that came in stays behind as the one that holds the input buffer; its copies have -2 - (its index) for
-theirs. When the last byte of the last copy has left, the buffer is free.
+The ports are known before the run: `trees` follows `weft.fabric.forwarding` and builds a tree of branches. The packet
+that
+came in stays behind and holds the input buffer; its copies have -2 - (its index) as theirs. When the last byte of the
+last
+copy has left, the buffer is freed.
 """
 
 from __future__ import annotations
@@ -12,14 +14,14 @@ from weft.sim.layout.records import NONE
 from weft.sim.packet.link import release
 from weft.sim.packet.nic import free_packet, send_next
 from weft.sim.packet.receive import count_copy
-from weft.sim.packet.switch import go_on
+from weft.sim.packet.switch import forward
 
 HELD_BY_PACKET = -2  # and less
 
 
 @handler
 def on_copy_at_switch(s, in_queue_index, packet_index):
-    """Copy it, and let the ports that are free send. No port is left to try."""
+    """Copy a packet to all its branches and let idle ports send. Return NONE: no port is left to try."""
     packet = s.packets[packet_index]
     branch = s.branches[packet.psn]
     count_copy(s, packet_index)
@@ -30,7 +32,7 @@ def on_copy_at_switch(s, in_queue_index, packet_index):
     for branch_index in range(branch.first, branch.end):
         queue_index = s.branches[branch_index].queue
         out = s.queues[queue_index].port
-        p = go_on(s, in_queue_index, queue_index, out, _copy(s, packet_index, branch_index))
+        p = forward(s, in_queue_index, queue_index, out, _copy(s, packet_index, branch_index))
         if p >= 0 and s.ports[p].busy == 0:
             send_next(s, p)
     return NONE
@@ -53,7 +55,7 @@ def _copy(s, packet_index, branch_index):
 
 @handler
 def on_copy_left(s, held_in):
-    """The last byte of a copy has left the switch."""
+    """Free the input buffer if the last byte of the last copy has left the switch."""
     packet_index = HELD_BY_PACKET - held_in
     packet = s.packets[packet_index]
     packet.total -= 1

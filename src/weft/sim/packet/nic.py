@@ -1,23 +1,24 @@
-"""An adapter sends: queue pairs take turns at the port, packet by packet; its own answers go first.
+"""The sending side of an adapter: queue pairs take turns at the port, packet by packet; control packets go first.
 
 A message is ready some time after its start (doorbell, work request, first bytes from memory). A queue pair starts no
-message before `clock_ps`, which moves by the gap between messages or by the time to read one from memory; a packet
-is made at the moment that the port takes it.
+message before `clock_ps`, which advances by the gap between messages or by the time to read one from memory. A packet
+is
+created when the port sends it.
 """
 
 from __future__ import annotations
 
 from weft.jit import handler, part
-from weft.sim.layout.records import NONE, Flow
+from weft.sim.layout.records import NONE, FlowControl
 from weft.sim.packet.delay_lines import push, schedule
 from weft.sim.packet.link import transmit
-from weft.sim.packet.state import Carries, Kind, QpState
+from weft.sim.packet.state import Carries, PacketEvent, QpState
 from weft.sim.packet.switch import dequeue, enqueue, note_emptied, pick_queue
 
 
 @part
 def new_packet(s, message_index, psn, size, carries):
-    """A packet out of the pool; it is not in the network until it is sent."""
+    """Allocate a packet from the pool; it enters the network when it is sent."""
     run = s.run[0]
     packet_index = run.free_packet
     packet = s.packets[packet_index]
@@ -51,14 +52,14 @@ def free_packet(s, packet_index):
 
 @part
 def send_next(s, p):
-    """Port p, of a switch or a host, is free: send what may go."""
+    """Send the next packet of the idle port p, of a switch or a host."""
     run = s.run[0]
     port = s.ports[p]
     if port.waiting > 0:
         if port.gated and s.hosts[-1 - s.plugs[p].owner].clock_ps > run.now_ps:
             if s.plugs[p].wakes == 0:
                 s.plugs[p].wakes = 1
-                schedule(s, s.hosts[-1 - s.plugs[p].owner].clock_ps, Kind.PORT_READY, p, 0)
+                schedule(s, s.hosts[-1 - s.plugs[p].owner].clock_ps, PacketEvent.PORT_READY, p, 0)
         else:
             queue_index = pick_queue(s, p)
             if queue_index >= 0:
@@ -73,7 +74,7 @@ def send_next(s, p):
 
 @part
 def _next_of_ring(s, queue_index):
-    """The next packet of the queue pair whose turn it is."""
+    """Create the next packet of the queue pair whose turn it is."""
     queue = s.queues[queue_index]
     qp_index = s.qps[queue.ring].next
     qp = s.qps[qp_index]
@@ -103,7 +104,7 @@ def _next_of_ring(s, queue_index):
 
 @part
 def _charge(s, qp_index, size_bytes):
-    """What a packet costs its host and its queue pair."""
+    """Charge the time of a packet to its host and its queue pair."""
     run = s.run[0]
     qp = s.qps[qp_index]
     host = s.hosts[qp.host]
@@ -120,28 +121,28 @@ def _charge(s, qp_index, size_bytes):
 
 @handler
 def set_timer(s, qp_index, deadline_ps):
-    """A TIMEOUT comes then: one on the agenda that rings earlier will be moved on, one that rings later is replaced."""
+    """Set the deadline of a queue pair; an earlier TIMEOUT on the agenda is postponed, a later one replaced."""
     qp = s.qps[qp_index]
     qp.deadline_ps = deadline_ps
     if qp.timer_ps < 0 or deadline_ps < qp.timer_ps:
         qp.timer_ps = deadline_ps
-        schedule(s, deadline_ps, Kind.TIMEOUT, qp_index, 0)
+        schedule(s, deadline_ps, PacketEvent.TIMEOUT, qp_index, 0)
 
 
 @part
 def may_send(s, qp_index):
-    """Has it packets, and room in its windows?"""
+    """Return whether a queue pair has packets and room in its windows."""
     qp = s.qps[qp_index]
     if qp.unsent < 0:
         return False
     if qp.window > 0 and qp.outstanding >= qp.window:
         return False
-    return s.run[0].flow != Flow.DROP or qp.in_flight < qp.window_packets
+    return s.run[0].flow != FlowControl.DROP or qp.in_flight < qp.window_packets
 
 
 @part
 def soonest_ps(s, qp_index):
-    """When its next packet can leave."""
+    """Return when the next packet of a queue pair can leave."""
     qp = s.qps[qp_index]
     if s.messages[qp.unsent].sent == 0:
         return max(qp.paced_ps, qp.clock_ps)
@@ -150,7 +151,7 @@ def soonest_ps(s, qp_index):
 
 @part
 def _take_turn(s, queue_index, qp_index):
-    """After its packet a queue pair goes to the end of the ring, or out of it."""
+    """Move a queue pair to the end of the ring after its packet, or out of the ring."""
     run = s.run[0]
     queue = s.queues[queue_index]
     qp = s.qps[qp_index]
@@ -167,19 +168,19 @@ def _take_turn(s, queue_index, qp_index):
         qp.state = QpState.IDLE
         if more:
             qp.state = QpState.TIMER
-            schedule(s, time_ps, Kind.QP_READY, qp_index, 0)
+            schedule(s, time_ps, PacketEvent.QP_READY, qp_index, 0)
 
 
 @part
 def wake_qp(s, qp_index):
-    """If it rests and may send, let it: into the ring, or on the agenda. The port to try."""
+    """Put an idle queue pair that may send into the ring or on the agenda. Return the port that may send."""
     run = s.run[0]
     qp = s.qps[qp_index]
     if qp.state == QpState.IDLE and may_send(s, qp_index):
         time_ps = soonest_ps(s, qp_index)
         if time_ps > run.now_ps:
             qp.state = QpState.TIMER
-            schedule(s, time_ps, Kind.QP_READY, qp_index, 0)
+            schedule(s, time_ps, PacketEvent.QP_READY, qp_index, 0)
         else:
             qp.state = QpState.RING
             queue = s.queues[qp.queue]
@@ -195,16 +196,16 @@ def wake_qp(s, qp_index):
 
 @part
 def on_message_posted(s, message_index):
-    """It starts, behind all that its queue pair has been given so far."""
+    """Start a message behind all that its queue pair has been given so far."""
     message = s.messages[message_index]
     qp = s.qps[message.qp]
     qp.posted_ps = max(qp.posted_ps, s.run[0].now_ps + message.lead_ps)
-    schedule(s, qp.posted_ps, Kind.READY, message_index, 0)
+    schedule(s, qp.posted_ps, PacketEvent.READY, message_index, 0)
 
 
 @part
 def on_message_ready(s, message_index):
-    """Its work request has been read, and the first bytes are there."""
+    """Queue a message whose work request has been read and whose first bytes are available."""
     message = s.messages[message_index]
     qp = s.qps[message.qp]
     message.ready_ps = s.run[0].now_ps
@@ -223,7 +224,7 @@ def on_message_ready(s, message_index):
 
 @part
 def on_control(s, packet_index):
-    """An answer of the adapter itself is ready to leave, by the VL of its service level."""
+    """Queue a control packet of the adapter on the VL of its service level. Return the port."""
     packet = s.packets[packet_index]
     message = s.messages[packet.message]
     p = message.src if packet.carries == Carries.DATA else message.dst
@@ -233,8 +234,8 @@ def on_control(s, packet_index):
 
 
 @handler
-def answer(s, message_index, psn, carries):
-    """The receiver of a message sends a control packet back."""
+def send_control(s, message_index, psn, carries):
+    """Send a control packet back from the receiver of a message."""
     packet_index = new_packet(s, message_index, psn, s.run[0].ack_size, carries)
     s.packets[packet_index].total = s.qps[s.messages[message_index].qp].arrived & 0x7FFF
     host = s.hosts[-1 - s.plugs[s.messages[message_index].dst].owner]

@@ -1,15 +1,15 @@
-"""What a congestion control says becomes the pace of a queue pair, and its timer an event."""
+"""Apply a congestion control's rate to the pace of a queue pair, and schedule its timer."""
 
 from __future__ import annotations
 
 from weft.jit import ask, call, handler
 from weft.sim.packet.delay_lines import schedule
-from weft.sim.packet.state import Kind
+from weft.sim.packet.state import PacketEvent
 
 
 @handler
 def slow_down(s, qp_index):
-    """A congestion notification has come for this queue pair."""
+    """Handle a congestion notification for a queue pair."""
     run = s.run[0]
     qp = s.qps[qp_index]
     if run.on_notification == 0:
@@ -18,16 +18,16 @@ def slow_down(s, qp_index):
     set_pace(s, qp_index)
     if qp.rate_timer == 0 and run.on_timer != 0:
         qp.rate_timer = 1
-        schedule(s, run.now_ps + qp.step_ps, Kind.RATE, qp_index, 0)
+        schedule(s, run.now_ps + qp.step_ps, PacketEvent.RATE, qp_index, 0)
 
 
 @handler
 def speed_up(s, qp_index):
-    """Time has passed: a step back to the rate of the line."""
+    """Raise the rate of a queue pair by one step."""
     run = s.run[0]
     qp = s.qps[qp_index]
-    if run.now_ps < qp.rate_due_ps:  # a notification came meanwhile
-        schedule(s, qp.rate_due_ps, Kind.RATE, qp_index, 0)
+    if run.now_ps < qp.rate_due_ps:  # a notification has arrived since
+        schedule(s, qp.rate_due_ps, PacketEvent.RATE, qp_index, 0)
         return
     qp.rate_due_ps = run.now_ps + qp.step_ps
     goes_on = ask(run.on_timer, qp, run.now_ps, s.control_table)
@@ -35,7 +35,7 @@ def speed_up(s, qp_index):
     qp.rate_timer = 0
     if goes_on and qp.rate < 1:
         qp.rate_timer = 1
-        schedule(s, qp.rate_due_ps, Kind.RATE, qp_index, 0)
+        schedule(s, qp.rate_due_ps, PacketEvent.RATE, qp_index, 0)
 
 
 @handler

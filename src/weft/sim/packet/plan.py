@@ -1,4 +1,4 @@
-"""A fabric and its traffic become the state that the kernels run; everything that can be refused is refused here."""
+"""Translate a fabric and its traffic into the state that the kernels run, and check the input."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from weft.sim.congestion import NEVER_BYTES, Parameters, Ports
 from weft.sim.engine import Options
 from weft.sim.layout.paths import arbitration, check_paths, count_vls, host_vls
 from weft.sim.layout.posting import Posting, post
-from weft.sim.layout.records import NONE, Flow, Records, Selection, distinct_rows, records
+from weft.sim.layout.records import NONE, FlowControl, Records, Selection, distinct_rows, records
 from weft.sim.layout.rules import Rules, control, fill_in
-from weft.sim.layout.wiring import Wiring, whole_blocks, wire
+from weft.sim.layout.wiring import Wiring, make_wiring, whole_blocks
 from weft.sim.packet.hooks import addresses, choice_address
-from weft.sim.packet.loop import IN_A_ROW
+from weft.sim.packet.loop import BATCH_EVENTS
 from weft.sim.packet.state import (
     BUFFER,
     CHUNK_EVENTS,
@@ -35,26 +35,26 @@ from weft.sim.packet.state import (
     QUEUE,
     ROOM,
     RUN,
-    Kind,
+    PacketEvent,
     State,
 )
-from weft.sim.packet.trees import Trees, grow
+from weft.sim.packet.trees import Trees, build_trees
 from weft.sim.traffic import Traffic
 from weft.units import transfer_ps
 
-SERIAL_LINES = 256  # at most; rarer packet sizes take the agenda
-WIRE_LINES = 256  # at most; more delays are rounded
-# Switch chips have 3 to 5 KB for each Gbit/s (Tomahawk 5: 165 MB for 51.2 Tbit/s, Tomahawk 3: 64 MB for 12.8 Tbit/s).
-# They share it among ports by need; here an input has the part of its port before it pauses, and an output that drops
-# has what some idle ports leave it.
+SERIAL_LINES = 256  # limit; rarer packet sizes use the agenda
+WIRE_LINES = 256  # limit; more delays are rounded
+# Switch chips have 3 to 5 KB of buffer per Gbit/s (Tomahawk 5: 165 MB for 51.2 Tbit/s, Tomahawk 3: 64 MB for 12.8
+# Tbit/s), shared among ports by need. Here an input has the share of its port before it pauses, and an output that
+# drops has the share of a few idle ports too.
 BUFFER_BYTES_PER_GBIT_S = 3000
 OUTPUT_PARTS = 4
-TCP_PROBE_PS = 8_000_000_000  # Linux: two jiffies, at 250 of them a second; round trips are far below
+TCP_PROBE_PS = 8_000_000_000  # Linux: two jiffies at 250 Hz; round trips are far shorter
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PacketPlan:
-    """What a run needs, and what its indices mean."""
+    """The state of a run, and the meaning of its indices."""
 
     options: Options  # with the defaults filled in
     wiring: Wiring
@@ -64,26 +64,26 @@ class PacketPlan:
 
 
 def plan(fabric: Fabric, traffic: Traffic, options: Options) -> PacketPlan:
-    """Everything checked and laid out, the clock at 0."""
+    """Check the input and return the initial state."""
     options, rules = fill_in(fabric, options)
-    wiring = wire(fabric, rules, options.switching)
+    wiring = make_wiring(fabric, rules, options.switching)
     posting = post(wiring, traffic, options, rules)
     check_paths(wiring, posting, options)
     n_vls = count_vls(wiring, np.concatenate((posting.messages.sl, posting.messages.back_sl)))
-    trees = grow(wiring, posting, n_vls)
+    trees = build_trees(wiring, posting, n_vls)
     full_bytes = int(posting.size_bytes.max())
     buffers, drop_above, pause_above = _buffers(wiring, options, rules, n_vls, full_bytes)
     plugs = wiring.ports
     plugs.arbitration, vl, weight, limit = arbitration(wiring, n_vls, full_bytes)
     host_vl = host_vls(wiring, n_vls)
     policy = POLICIES[str(options.paths)]
-    _give_vls(posting, host_vl, n_vls)
-    posting.qps.ordered = policy.selection is not Selection.BY_PACKET and rules.flow is not Flow.DROP
+    _assign_vls(posting, host_vl, n_vls)
+    posting.qps.ordered = policy.selection is not Selection.BY_PACKET and rules.flow is not FlowControl.DROP
     run = _run(wiring, posting, options, rules, n_vls)
     parameters = _set_up_control(wiring, posting.qps, options, run, int(buffers.room.max()))
     run.selection, run.policy = policy.selection, choice_address(policy)
-    run.room = ROOM + IN_A_ROW * 2 * trees.widest
-    run.agenda_room += IN_A_ROW * 2 * trees.widest
+    run.room = ROOM + BATCH_EVENTS * 2 * trees.widest
+    run.agenda_room += BATCH_EVENTS * 2 * trees.widest
     lines = _DelayLines(wiring, posting, buffers, n_vls)
     ports, queues = _ports_and_queues(wiring, posting.hosts, buffers, rules, n_vls)
     choices = _choices(fabric, policy.selection, bool(len(trees.branches)))
@@ -133,8 +133,8 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> PacketPlan:
     return PacketPlan(options=options, wiring=wiring, posting=posting, trees=trees, state=state)
 
 
-def _give_vls(posting: Posting, host_vl: NDArray[np.int32], n_vls: int) -> None:
-    """Each queue pair sends by the VL of its service level, which all its messages have."""
+def _assign_vls(posting: Posting, host_vl: NDArray[np.int32], n_vls: int) -> None:
+    """Assign each queue pair the VL of its service level, which all its messages share."""
     qps, messages = posting.qps, posting.messages
     level = np.zeros(len(qps), np.int64)
     level[messages.qp] = messages.sl
@@ -142,18 +142,18 @@ def _give_vls(posting: Posting, host_vl: NDArray[np.int32], n_vls: int) -> None:
 
 
 def _vl_tables(wiring: Wiring, n_vls: int) -> tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.uint16]]:
-    """[switch] -> its first pair of ports; the rows of SL to VL that differ; [pair] -> its row."""
+    """Return [switch] -> its first pair of ports; the distinct rows of SL to VL; [pair] -> its row."""
     if n_vls == 1:
         return np.zeros(1, np.int64), np.zeros((1, 16), np.uint8), np.zeros(1, np.uint16)
     tables = wiring.fabric.tables
-    rows, which = distinct_rows(np.ascontiguousarray(tables.sl2vl).view(np.uint64))
+    rows, row_of_pair = distinct_rows(np.ascontiguousarray(tables.sl2vl).view(np.uint64))
     if len(rows) > np.iinfo(np.uint16).max:
-        raise ConfigError(f"the switches map service levels to VLs in {len(rows):,} ways, at most 65,535 go")
-    return tables.first_pair[wiring.switch_nodes], rows.view(np.uint8), which.astype(np.uint16)
+        raise ConfigError(f"the switches have {len(rows):,} different SL2VL tables (limit 65,535)")
+    return tables.first_pair[wiring.switch_nodes], rows.view(np.uint8), row_of_pair.astype(np.uint16)
 
 
 def _set_up_control(wiring: Wiring, qps: Records, options: Options, run: Records, room_bytes: int) -> Parameters:
-    """The congestion control is told of the network, and the run of the control."""
+    """Prepare the congestion control for the network, and register its hooks in the run."""
     assert options.congestion_control is not None
     assert options.network is not None
     chosen = control(options.congestion_control, options.network)
@@ -164,17 +164,17 @@ def _set_up_control(wiring: Wiring, qps: Records, options: Options, run: Records
         pause_bytes=_pause_bytes(options, wiring.port_rate_gbit_s),
         room_bytes=room_bytes,
     )
-    found = chosen.prepare(ports, qps)
-    run.notify_ps = found.notify_ps
-    if found.marks is not None and (least_bytes := int(found.marks[:, 0].min())) < NEVER_BYTES:
+    parameters = chosen.prepare(ports, qps)
+    run.notify_ps = parameters.notify_ps
+    if parameters.marks is not None and (least_bytes := int(parameters.marks[:, 0].min())) < NEVER_BYTES:
         run.mark_least_bytes = least_bytes
     for name, address in addresses(chosen).items():
         run[name] = address
-    return found
+    return parameters
 
 
 def _pause_bytes(options: Options, rate_gbit_s: NDArray[np.float64]) -> NDArray[np.int64]:
-    """[rate] -> what an input of such a port holds before it pauses."""
+    """Return the fill level at which an input of a port pauses ([rate])."""
     part = np.ceil(BUFFER_BYTES_PER_GBIT_S * rate_gbit_s).astype(np.int64)
     return np.full_like(part, options.buffer_bytes) if options.buffer_bytes else part
 
@@ -183,21 +183,21 @@ def _run(wiring: Wiring, posting: Posting, options: Options, rules: Rules, n_vls
     run = records(1, RUN)
     ports = wiring.ports
     run.n_vls, run.flow = n_vls, rules.flow
-    run.losses = rules.flow is Flow.DROP or bool((ports.bytes_per_error > 0).any())
+    run.losses = rules.flow is FlowControl.DROP or bool((ports.bytes_per_error > 0).any())
     run.random = 1 + (options.seed * 7_919 + 12_345) % 2_147_483_646
     ports.clean_bytes = np.random.default_rng(options.seed).exponential(ports.bytes_per_error)
     run.left = len(posting.messages)
     run.ack_every, run.ack_size = 2, posting.ack_size
     run.agenda_room = ROOM * (1 + int(np.diff(posting.successor_first).max(initial=0)))
     rc_timeout_ps = 4_096_000 << options.ack_timeout_exponent
-    run.timeout_ps = TCP_PROBE_PS if rules.flow is Flow.DROP else rc_timeout_ps
+    run.timeout_ps = TCP_PROBE_PS if rules.flow is FlowControl.DROP else rc_timeout_ps
     return run
 
 
 def _buffers(
     wiring: Wiring, options: Options, rules: Rules, n_vls: int, full_bytes: int
 ) -> tuple[Records, NDArray[np.int64], NDArray[np.int64]]:
-    """An input buffer for every port and VL; [queue] -> bytes that may wait to leave, and be held before a pause."""
+    """Return an input buffer per port and VL; [queue] -> output queue limit; [queue] -> fill level for a pause."""
     ports = wiring.ports
     n = len(ports)
     buffers = records(n * n_vls, BUFFER)
@@ -209,10 +209,10 @@ def _buffers(
     buffers.cut_in = ports.cut_through[peer][port]
     buffers.errs = (ports.bytes_per_error > 0)[port]
     rate_gbit_s = wiring.port_rate_gbit_s
-    loop_ps = wiring.arrival_ps[peer] + wiring.credit_ps  # of the link that ends at this port
+    loop_ps = wiring.arrival_ps[peer] + wiring.credit_ps  # round trip of the link that ends at this port
     in_flight_bytes = loop_ps * rate_gbit_s / 8_000
     unit = int(whole_blocks(np.array(full_bytes)))
-    if rules.flow is Flow.CREDITS:
+    if rules.flow is FlowControl.CREDITS:
         room = whole_blocks(np.ceil(2 * in_flight_bytes) + 4 * unit)
         if options.buffer_bytes:
             room = np.full(n, max(int(whole_blocks(np.array(options.buffer_bytes))), unit))
@@ -220,16 +220,20 @@ def _buffers(
         return buffers, np.zeros(1, np.int64), np.zeros(1, np.int64)
     share = _pause_bytes(options, rate_gbit_s)
     limit = share if options.buffer_bytes else OUTPUT_PARTS * share
-    # Until a pause arrives a round trip is under way, and up to a packet at either end; blocks at most double it.
+    # Until a pause takes effect, a round trip is in flight and up to a packet at either end; rounding to blocks at
+    # most doubles it.
     headroom = 2 * (np.ceil(in_flight_bytes).astype(np.int64) + 3 * unit)
-    buffers.room = (share + headroom)[port] if rules.flow is Flow.PAUSE else PAUSED
+    buffers.room = (share + headroom)[port] if rules.flow is FlowControl.PAUSE else PAUSED
     return buffers, np.maximum(limit, 2 * full_bytes)[port], share[port]
 
 
 def _ports_and_queues(
     wiring: Wiring, hosts: Records, buffers: Records, rules: Rules, n_vls: int
 ) -> tuple[Records, Records]:
-    """A queue for every port and VL, with credits for the buffer at its far end. With one VL both have one memory."""
+    """Return a queue for every port and VL, with credits for the buffer at its far end.
+
+    With one VL they share memory.
+    """
     plugs = wiring.ports
     ports = records(len(plugs), PORT)
     queues = records(len(buffers), QUEUE) if n_vls > 1 else ports.view(np.ndarray).view(QUEUE).view(np.recarray)
@@ -239,17 +243,18 @@ def _ports_and_queues(
     ports.gated[hosts.port] = hosts.ps_per_kib > 0
     queues.port = np.repeat(np.arange(len(ports)), n_vls)
     queues.head = queues.tail = queues.ring = NONE
-    queues.credits = buffers.room[buffers.upstream] if rules.flow is Flow.CREDITS else PAUSED >> 1
+    queues.credits = buffers.room[buffers.upstream] if rules.flow is FlowControl.CREDITS else PAUSED >> 1
     return ports, queues
 
 
 def _choices(
     fabric: Fabric, picks: Selection, copies: bool
 ) -> tuple[Records, NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
-    """[switch, lid] -> port number, or which of the switch's choices; [switch] -> its first; where each begins; ports.
+    """Return [switch, lid] -> port number or choice; [switch] -> its first choice; [choice + 1] -> first port; ports.
 
-    A byte for each destination: the table is the largest thing that every packet looks at. What is for a group has
-    LID 0, and finds port 0 there, which leads nowhere.
+    One byte per destination, since every packet reads this table. Multicast packets have LID 0 and find port 0 there,
+    which
+    leads nowhere.
     """
     tables = fabric.tables
     nothing = np.zeros(1, np.int32)
@@ -261,7 +266,8 @@ def _choices(
         return tables.lft if "lft" in vars(tables) else np.zeros((1, 1), np.uint8), nothing, nothing, nothing
     n_groups, n_numbers = len(tables.ar_ports), NO_ROUTE + 1
     group, number = np.nonzero(tables.ar_ports)
-    size = np.concatenate((np.bincount(group, minlength=n_groups), np.ones(n_numbers, np.int64)))  # and single ports
+    # including single ports
+    size = np.concatenate((np.bincount(group, minlength=n_groups), np.ones(n_numbers, np.int64)))
     members = np.concatenate((number, np.arange(n_numbers))).astype(np.int32)
     leads_to = np.where(tables.ar_group >= 0, tables.ar_group, n_groups + tables.lft.astype(np.int32))
     leads_to[:, 0] = n_groups
@@ -272,7 +278,7 @@ def _choices(
         code = np.zeros(len(size), np.int16)
         code[chosen[-1]] = np.arange(len(chosen[-1]))
         coded[:] = code[row]
-    first = np.concatenate(([0], np.cumsum([len(some) for some in chosen])))
+    first = np.concatenate(([0], np.cumsum([len(codes) for codes in chosen])))
     choices = np.concatenate(chosen)
     begins = np.concatenate(([0], np.cumsum(size[choices])))
     begins_of_group = np.cumsum(size) - size
@@ -289,39 +295,41 @@ def _pool(n: int) -> Records:
 
 
 class _DelayLines:
-    """A line for each kind and delay, numbered in the order in which they go at one instant."""
+    """The delay lines: one for each kind and delay, numbered in the order in which they are served at one instant."""
 
     def __init__(self, wiring: Wiring, posting: Posting, buffers: Records, n_vls: int) -> None:
         ports = wiring.ports
         plugged = ports.peer >= 0
-        kinds: list[tuple[Kind, int]] = []
+        kinds: list[tuple[PacketEvent, int]] = []
         self.serial_ps = np.array(
             [[transfer_ps(int(size), rate) for size in posting.size_bytes] for rate in wiring.rate_gbit_s], np.int64
         )
         popular = np.sort(np.argsort(-posting.size_packets, kind="stable")[: SERIAL_LINES // len(wiring.rate_gbit_s)])
-        serial = self._lines_of(kinds, Kind.LINK_FREE, self.serial_ps[:, popular])
+        serial = self._lines_of(kinds, PacketEvent.LINK_FREE, self.serial_ps[:, popular])
         self.serial_line = np.full(self.serial_ps.shape, NONE, np.int32)
         self.serial_line[:, popular] = serial
         credit_ps, arrival_ps = _rounded(wiring.credit_ps, plugged), _rounded(wiring.arrival_ps, plugged)
-        buffers.credit_line = np.repeat(self._lines_of(kinds, Kind.CREDIT, credit_ps), n_vls)
-        ports.wire_line = self._lines_of(kinds, Kind.ARRIVAL, arrival_ps)
-        posting.hosts.ack_line = self._lines_of(kinds, Kind.CONTROL, posting.ack_ps)
+        buffers.credit_line = np.repeat(self._lines_of(kinds, PacketEvent.CREDIT, credit_ps), n_vls)
+        ports.wire_line = self._lines_of(kinds, PacketEvent.ARRIVAL, arrival_ps)
+        posting.hosts.ack_line = self._lines_of(kinds, PacketEvent.CONTROL, posting.ack_ps)
         self.ready_line = len(kinds)
-        kinds.append((Kind.READY, 0))
+        kinds.append((PacketEvent.READY, 0))
         self.lines = records(len(kinds), DELAY_LINE)
         self.lines.kind, self.lines.delay_ps = [kind for kind, _ in kinds], [delay for _, delay in kinds]
         self._fill(posting.messages)
 
     @staticmethod
-    def _lines_of(kinds: list[tuple[Kind, int]], kind: Kind, delays_ps: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Adds a line for each delay; says which is whose."""
-        unique, which = np.unique(delays_ps, return_inverse=True)
+    def _lines_of(
+        kinds: list[tuple[PacketEvent, int]], kind: PacketEvent, delays_ps: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Add a line for each delay and return the line of each."""
+        unique, line = np.unique(delays_ps, return_inverse=True)
         begin = len(kinds)
         kinds.extend((kind, int(delay)) for delay in unique)
-        return begin + which.reshape(delays_ps.shape)
+        return begin + line.reshape(delays_ps.shape)
 
     def _fill(self, messages: Records) -> None:
-        """One chunk for every line; the messages that wait for nothing stand in the last line, by time."""
+        """Give every line a chunk, and put the messages without dependencies in the last line, by time."""
         ready_ps = messages.start_ps + messages.lead_ps
         free = np.flatnonzero(messages.waits_for == 0)
         free = free[np.argsort(ready_ps[free], kind="stable")]
@@ -338,7 +346,7 @@ class _DelayLines:
         self.lines.tail[self.ready_line] += len(free)
         width = 1 << (n_lines - 1).bit_length()
         self.tree = np.full(2 * width, EMPTY, np.int64)
-        if len(free):  # the only busy line is the least all the way up
+        if len(free):  # the only busy line wins at every level
             node = width + self.ready_line
             while node:
                 self.tree[node] = (int(ready_ps[free[0]]) << DELAY_LINE_BITS) | self.ready_line
@@ -346,9 +354,9 @@ class _DelayLines:
 
 
 def _rounded(delays_ps: NDArray[np.int64], plugged: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Rounded only as far as needed to leave room for all lines."""
-    step, found = 1, delays_ps
-    while len(np.unique(found[plugged])) > WIRE_LINES:
+    """Round delays only as far as needed to fit all lines."""
+    step, rounded = 1, delays_ps
+    while len(np.unique(rounded[plugged])) > WIRE_LINES:
         step = 1000 if step == 1 else 2 * step
-        found = np.rint(delays_ps / step).astype(np.int64) * step
-    return found
+        rounded = np.rint(delays_ps / step).astype(np.int64) * step
+    return rounded

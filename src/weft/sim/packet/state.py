@@ -1,10 +1,12 @@
-"""All that a run knows, as arrays of records; and the few numbers that the kernels share.
+"""The state of a run as arrays of records, and the constants that the kernels share.
 
-    host --Port--> wire --> Queue (input buffer of a VL) --> switch --> Queue (output) --Port--> wire --> ...
+    host --Port--> cable --> Queue (input buffer of a VL) --> switch --> Queue (output) --Port--> cable --> ...
 
 Ports are numbered node by node, with a slot 0 for each, as in a fabric, but only those of hosts and switches. The
-queue of VL v at port p is row `p * n_vls + v`, which is also the row of p's own input buffer of that VL. Times are
-picoseconds. Lists run through `next` fields; -1 ends them.
+queue of
+VL v at port p is row `p * n_vls + v`, which is also the row of p's own input buffer of that VL. Times are
+picoseconds. Lists
+are linked by `next` fields; -1 ends them.
 """
 
 from __future__ import annotations
@@ -18,16 +20,16 @@ from numpy.typing import NDArray
 from weft.sim.layout.records import LINE_BYTES, Records
 
 CHUNK_BITS = 6
-CHUNK_EVENTS = 1 << CHUNK_BITS  # events in one piece of a delay line
+CHUNK_EVENTS = 1 << CHUNK_BITS  # events in one chunk of a delay line
 DELAY_LINE_BITS = 10
-DELAY_LINES = 1 << DELAY_LINE_BITS  # at most
-EMPTY = (1 << 63) - 1  # the first event of a line that has none
-PAUSED = 1 << 30  # credits that a pause frame takes away
-ROOM = 128  # for what a few events make, if none of them copies a packet
+DELAY_LINES = 1 << DELAY_LINE_BITS  # limit
+EMPTY = (1 << 63) - 1  # the key of an empty line
+PAUSED = 1 << 30  # credits removed by a pause frame
+ROOM = 128  # free entries for a few events that copy no packet
 
 
-class Kind(enum.IntEnum):
-    """What an event is: that of its line, or its own on the agenda."""
+class PacketEvent(enum.IntEnum):
+    """The kind of an event: that of its line, or its own on the agenda."""
 
     LINK_FREE = 0  # a: port, b: packet that it sent
     CREDIT = 1  # a: queue upstream, b: bytes
@@ -36,44 +38,44 @@ class Kind(enum.IntEnum):
     READY = 4  # a: message
     QP_READY = 5  # a: queue pair
     PORT_READY = 6  # a: port of a host
-    TURN = 7  # a: packet, b: queue; it came in slower than it leaves
+    TURN = 7  # a: packet, b: queue; it arrived more slowly than it leaves
     ACCEPT = 8  # a: packet; the host has processed it
     TIMEOUT = 9  # a: queue pair
-    RATE = 10  # a: queue pair; time to send faster again
-    POSTED = 11  # a: message; it waited for others, and starts
+    RATE = 10  # a: queue pair; time to raise the rate
+    POSTED = 11  # a: message that waited for others and now starts
 
 
 class Carries(enum.IntEnum):
-    """What a packet is."""
+    """The type of a packet."""
 
     DATA = 0
     ACK = 1
     NAK = 2
     CNP = 3  # congestion notification: BECN
-    COPY = 4  # data for a group
+    COPY = 4  # multicast data
 
 
 class Stop(enum.IntEnum):
-    """Why the kernel came back."""
+    """The reason why the kernel returned."""
 
     DONE = 0
-    SLICE = 1  # its share of events is spent
-    MOMENT = 2  # the next event is later than it was to go
+    SLICE = 1  # its budget of events is spent
+    MOMENT = 2  # the next event is later than `until_ps`
     ROOM = 3  # a pool runs low
-    STUCK = 4  # nothing can happen, and packets wait
-    OVERFLOW = 5  # an input buffer that was promised room
-    NO_ROUTE = 6  # a table without an entry for a packet that came
+    STUCK = 4  # no event is possible, and packets wait
+    OVERFLOW = 5  # an input buffer overflowed despite flow control
+    NO_ROUTE = 6  # no table entry for a packet
     RETRIES = 7  # a queue pair gave up
 
 
 class QpState(enum.IntEnum):
     IDLE = 0  # nothing to send, or not allowed to
-    RING = 1  # takes its turns at the port
-    TIMER = 2  # an event will bring it back
+    RING = 1  # in the ring of the port
+    TIMER = 2  # an event will wake it
 
 
 def _line(begin: int, *fields: tuple[str, type]) -> np.dtype[Any]:
-    """A record in a cache line of its own, with these fields from some byte of it on."""
+    """Return a dtype of one cache line with these fields from byte `begin` on."""
     formats = [np.dtype(kind) for _, kind in fields]
     ends = begin + np.cumsum([kind.itemsize for kind in formats])
     offsets = [int(end) - kind.itemsize for end, kind in zip(ends, formats, strict=True)]
@@ -82,8 +84,8 @@ def _line(begin: int, *fields: tuple[str, type]) -> np.dtype[Any]:
     return np.dtype(layout, align=True)  # type: ignore[call-overload, no-any-return]
 
 
-# What every packet touches, of a port and of a queue. Where there is one VL they are two views of one array, so that a
-# port and its queue share a line: the one begins where the other ends.
+# The fields of a port and of a queue that every packet uses. With one VL they are two views of one array, so that a
+# port and its queue share a cache line: the queue's fields begin where the port's end.
 PORT = _line(
     0,
     ("xmit_bytes", np.int64),
@@ -91,36 +93,36 @@ PORT = _line(
     ("peer", np.int32),
     ("wire_line", np.int16),
     ("rate", np.int16),  # row of `serial_ps`
-    ("sending_from", np.int32),  # input buffer that the packet leaves, NONE if it came from here
-    ("sending_bytes", np.int32),  # of that buffer
-    ("waiting", np.int16),  # a bit for each VL that has packets, or at a host queue pairs, that wait to leave
-    ("blocked", np.int16),  # a bit for each VL that has, and not the credits for the first
+    ("sending_from", np.int32),  # input buffer of the packet, NONE if it originates here
+    ("sending_bytes", np.int32),  # size in that buffer
+    ("waiting", np.int16),  # a bit for each VL with packets, or at a host with queue pairs, to send
+    ("blocked", np.int16),  # a bit for each such VL without credits for its first packet
     ("busy", np.int8),
-    ("starved", np.int8),  # it waits for credits
-    ("cut_through", np.int8),  # the far end forwards a packet before it has all of it
-    ("gated", np.int8),  # of a host whose memory may be slower
+    ("starved", np.int8),  # waits for credits
+    ("cut_through", np.int8),  # the far end forwards a packet before it has arrived completely
+    ("gated", np.int8),  # a host whose memory may be slower
 )
 QUEUE = _line(
     40,
     ("head", np.int32),  # packets that wait to leave
     ("tail", np.int32),
-    ("ring", np.int32),  # last of the queue pairs that take turns here; its next is the first
+    ("ring", np.int32),  # last queue pair in the ring; its `next` is the first
     ("credits", np.int32),  # bytes that may be sent
     ("bytes", np.int32),  # waiting to leave
     ("port", np.int32),
 )
-BUFFER = np.dtype(  # 32 bytes: half a line
+BUFFER = np.dtype(  # 32 bytes: half a cache line
     [
         ("held", np.int32),  # bytes
         ("held_peak", np.int32),
         ("room", np.int32),
-        ("upstream", np.int32),  # the queue whose credits this buffer gives
-        ("owner", np.int32),  # as of the port
+        ("upstream", np.int32),  # the queue that gets its credits from this buffer
+        ("owner", np.int32),  # as in the port
         ("first", np.int32),  # port 0 of the same node
-        ("credit_line", np.int16),  # how credits travel
-        ("rate", np.int16),  # as of the port
-        ("cut_in", np.int8),  # packets are here before all of their bytes
-        ("errs", np.int8),  # the cable makes bit errors
+        ("credit_line", np.int16),  # delay line of its credits
+        ("rate", np.int16),  # as in the port
+        ("cut_in", np.int8),  # packets arrive head first (cut-through)
+        ("errs", np.int8),  # the cable has bit errors
         ("pausing", np.int8),  # a pause was sent upstream
         ("number", np.uint8),  # of the port
     ],
@@ -130,27 +132,27 @@ LOAD = np.dtype([("bytes", np.int32), ("peak_bytes", np.int32)], align=True)
 PACKET = np.dtype(
     [
         ("message", np.int32),
-        ("psn", np.int32),  # of the queue pair, counted from 0; of a copy its branch: nobody puts those in order
+        ("psn", np.int32),  # of the queue pair, counted from 0; of a copy: its branch
         ("dlid", np.int32),
         ("bytes", np.int32),  # on the wire
-        ("held_in", np.int32),  # input buffer where it is or will be, NONE at its source; see `multicast` for less
+        ("held_in", np.int32),  # current or next input buffer, NONE at its source; lower values: see `multicast`
         ("next", np.int32),
         ("length", np.int16),  # column of `serial_ps`; `size` is an attribute of every numpy record
-        ("total", np.int16),  # TCP: packets that had arrived when this acknowledgement left, modulo 2^15; of one that
-        # was copied: copies that have not left yet
+        ("total", np.int16),  # TCP: packets arrived when this acknowledgement left, modulo 2^15; of a
+        # multicast packet: copies that have not left yet
         ("carries", np.int8),
         ("sl", np.int8),
         ("marked", np.int8),  # FECN, or ECN's congestion experienced
-        ("again", np.int8),  # sent before
+        ("again", np.int8),  # a retransmission
     ],
     align=True,
 )
-BRANCH = np.dtype(  # a port that copies of a packet come into
+BRANCH = np.dtype(  # a port that receives copies of a packet
     [
-        ("queue", np.int32),  # by which they leave for it
-        ("first", np.int32),  # branch that goes on from there
+        ("queue", np.int32),  # output queue of the copies
+        ("first", np.int32),  # first branch that follows
         ("end", np.int32),  # after the last of those
-        ("came", np.int64),
+        ("arrived", np.int64),
         ("corrupted", np.int64),  # by bit errors
     ],
     align=True,
@@ -159,8 +161,8 @@ DELAY_LINE = np.dtype(
     [
         ("delay_ps", np.int64),
         ("kind", np.int32),
-        ("head", np.int32),  # place of the first event
-        ("tail", np.int32),  # place of the next one to come
+        ("head", np.int32),  # index of the first event
+        ("tail", np.int32),  # index of the next event to add
     ],
     align=True,
 )
@@ -171,27 +173,27 @@ ENTRY = np.dtype(
 RUN = np.dtype(
     [
         ("now_ps", np.int64),
-        ("until_ps", np.int64),  # come back before an event later than this
+        ("until_ps", np.int64),  # return before an event later than this
         ("events", np.int64),
         ("packets", np.int64),
-        ("alive", np.int64),  # packets somewhere in the network
-        ("left", np.int64),  # messages not delivered, or not acknowledged where they ask for it
+        ("alive", np.int64),  # packets in the network
+        ("left", np.int64),  # messages not delivered, or not acknowledged if reliable
         ("delivered", np.int64),
         ("order", np.int64),  # of the agenda's entries
-        ("rival", np.int64),  # the first event of the lines other than the one whose turn it is
+        ("rival", np.int64),  # the first event of the other lines
         ("random", np.int64),
         ("agenda", np.int32),  # entries
-        ("agenda_room", np.int32),  # free entries that must be there before a few events are handled
+        ("agenda_room", np.int32),  # free entries needed before a few events are handled
         ("free_chunk", np.int32),
         ("free_chunks", np.int32),
         ("free_packet", np.int32),
         ("free_packets", np.int32),
-        ("room", np.int32),  # free packets and chunks that must be there before a few events are handled
+        ("room", np.int32),  # free packets and chunks needed before a few events are handled
         ("n_vls", np.int32),
         ("flow", np.int32),
         ("selection", np.int32),
-        ("policy", np.int64),  # where it is; `choose` is an attribute of every numpy record
-        ("on_notification", np.int64),  # of the congestion control, for `weft.jit.call`; 0: nothing happens
+        ("policy", np.int64),  # its address; `choose` is an attribute of every numpy record
+        ("on_notification", np.int64),  # address of the congestion control's hook, for `weft.jit.call`; 0: none
         ("on_timer", np.int64),
         ("on_ack", np.int64),
         ("on_loss", np.int64),
@@ -199,10 +201,10 @@ RUN = np.dtype(
         ("losses", np.int8),  # packets can be lost: keep timers
         ("ack_every", np.int32),  # TCP
         ("ack_size", np.int16),
-        ("mark_least_bytes", np.int64),  # of all ports; 0: none marks
-        ("notify_ps", np.int64),  # not more often to one sender
+        ("mark_least_bytes", np.int64),  # minimum over all ports; 0: no marking
+        ("notify_ps", np.int64),  # least time between notifications to one sender
         ("timeout_ps", np.int64),
-        ("stop_a", np.int32),  # where it stopped
+        ("stop_a", np.int32),  # port or packet at which it stopped
         ("stop_b", np.int32),
     ],
     align=True,
@@ -210,20 +212,21 @@ RUN = np.dtype(
 
 
 class State(NamedTuple):
-    """Everything, in the form that kernels take it."""
+    """The state in the form that kernels take it."""
 
     run: Records  # one record
     ports: Records
     plugs: Records  # [port]
     queues: Records
     buffers: Records  # [queue]
-    loads: Records  # [port] -> what waits to leave or is leaving, which adaptive routing looks at; and the most
-    drop_above: NDArray[np.int32]  # [queue] -> bytes that may wait to leave
-    pause_above: NDArray[np.int32]  # [queue] -> bytes that the buffer may hold
-    stuck_ps: NDArray[np.int64]  # [queue] -> since when it is blocked, if it is
-    marks: NDArray[np.int64]  # [port] -> bytes in its queue up to which none is marked, and from which all are, if it
-    # is by chance; percent just below that, in InfiniBand above the first; bytes of the smallest that is marked
-    control_table: NDArray[np.float64]  # what the congestion control looks up
+    loads: Records  # [port] -> bytes queued or being sent, as seen by adaptive routing; and the peak
+    drop_above: NDArray[np.int32]  # [queue] -> limit of the output queue in bytes
+    pause_above: NDArray[np.int32]  # [queue] -> fill level at which the buffer sends a pause
+    stuck_ps: NDArray[np.int64]  # [queue] -> time since when it is blocked, if it is
+    # [port] -> queue length up to which no packet is marked, and from which every one is (ECN); percentage just below
+    # that, in InfiniBand above the first; size of the smallest packet that is marked
+    marks: NDArray[np.int64]
+    control_table: NDArray[np.float64]  # table of the congestion control
     packets: Records
     messages: Records
     branches: Records
@@ -233,17 +236,17 @@ class State(NamedTuple):
     tree: NDArray[np.int64]  # [n + line] -> time of first event << DELAY_LINE_BITS | line, or EMPTY; [1] -> the least
     events: Records  # [chunk * CHUNK_EVENTS + n]
     next_chunk: NDArray[np.int32]
-    agenda: Records  # a heap of the events with odd delays
+    agenda: Records  # a heap of the events with irregular delays
     serial_ps: NDArray[np.int64]  # [rate, size] -> on the wire
     serial_line: NDArray[np.int32]  # [rate, size] -> line, NONE: the agenda
     size_bytes: NDArray[np.int32]  # [size] -> on the wire
-    lft: NDArray[Any]  # [switch, lid] -> port number; where there is a choice: which of the switch's choices
+    lft: NDArray[Any]  # [switch, lid] -> port number; with several: index of the switch's choice
     first_choice: NDArray[np.int32]  # [switch]
     choice_first: NDArray[np.int32]  # [choice + 1]
     choice_ports: NDArray[np.int32]  # port numbers
-    slots: NDArray[np.int64]  # [switch] -> its ports, with port 0
+    slots: NDArray[np.int64]  # [switch] -> number of ports, including port 0
     first_pair: NDArray[np.int64]  # [switch] -> its first row of sl2vl
-    pair_row: NDArray[np.uint16]  # [row] -> that of `sl2vl`: few differ, and all of them would not fit the cache
+    pair_row: NDArray[np.uint16]  # [row] -> row of `sl2vl`; only the distinct rows fit the cache
     sl2vl: NDArray[np.uint8]  # [row, sl] -> VL
     host_vl: NDArray[np.int32]  # [host, sl] -> VL by which it sends
     successor_first: NDArray[np.int64]  # [message + 1]

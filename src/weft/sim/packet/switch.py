@@ -1,7 +1,8 @@
-"""A switch: which port, which VL, and who goes next.
+"""A switch: choice of port and VL, and arbitration.
 
-Packets wait in output queues by VL, in the order in which they came, while the input buffer holds their bytes. With
-equal buffers at all inputs that order is fair between inputs: each gets as much of a full port as it has buffer.
+Packets wait in output queues by VL in the order of arrival, while the input buffer holds their bytes. With equal
+buffers at all
+inputs that order is fair: each input gets a share of a full port in proportion to its buffer.
 """
 
 from __future__ import annotations
@@ -9,25 +10,25 @@ from __future__ import annotations
 import numpy as np
 
 from weft.jit import ask, handler, part
-from weft.sim.layout.records import NONE, Flow, Selection
+from weft.sim.layout.records import NONE, FlowControl, Selection
 from weft.sim.packet.delay_lines import schedule
 from weft.sim.packet.link import blocks_bytes, transmit
 from weft.sim.packet.policies.adaptive import choose as adaptive
 from weft.sim.packet.policies.ecmp import choose as ecmp
 from weft.sim.packet.policies.spray import choose as spray
-from weft.sim.packet.state import Carries, Kind
+from weft.sim.packet.state import Carries, PacketEvent
 
 NO_ROUTE = 255
 RANDOM_BITS = 31  # a linear congruential generator that fits in int64: the same compiled and interpreted
-NOWHERE, DROPPED = -2, -3  # instead of a port
-# Policies that this kernel has in it, as every packet asks; `run.policy` is a place here, or an address.
+NO_PORT, DROPPED = -2, -3  # returned instead of a port
+# Policies compiled into this kernel, since every packet calls them; `run.policy` is an index here, or an address.
 OWN_POLICIES = (None, adaptive, ecmp, spray)
 _ADAPTIVE, _ECMP, _SPRAY = 1, 2, 3
 
 
 @part
 def draw_random(s):
-    """31 bits of chance, of which the upper ones are good."""
+    """Return 31 random bits, of which the upper ones are good."""
     run = s.run[0]
     run.random = (run.random * 1_103_515_245 + 12_345) & ((1 << RANDOM_BITS) - 1)
     return run.random
@@ -35,18 +36,18 @@ def draw_random(s):
 
 @part
 def draw_below(s, n):
-    """A number from 0 to n - 1, without a division."""
+    """Return a random number from 0 to n - 1, without a division."""
     return ((draw_random(s) >> 8) * n) >> (RANDOM_BITS - 8)
 
 
 @part
 def pick_port(s, switch, first, packet_index):
-    """Port number by the forwarding table, or out of the group that leads to the same place."""
+    """Pick the port by the forwarding table, or from the group of ports to the same destination."""
     packet = s.packets[packet_index]
-    found = np.int32(s.lft[switch, packet.dlid])
+    entry = np.int32(s.lft[switch, packet.dlid])
     if s.run[0].selection == Selection.TABLE:
-        return found
-    choice = s.first_choice[switch] + found
+        return entry
+    choice = s.first_choice[switch] + entry
     begin = s.choice_first[choice]
     n = s.choice_first[choice + 1] - begin
     if n == 1:
@@ -68,12 +69,12 @@ def _pick_of_group(s, switch, first, begin, n, packet_index):
         return ports[ecmp(loads, ports, number)]
     if run.policy == _SPRAY:
         return ports[spray(loads, ports, number)]
-    return ports[_ask_policy(s, loads, ports, number)]
+    return ports[_call_policy(s, loads, ports, number)]
 
 
 @handler
-def _ask_policy(s, loads, ports, number):
-    """One that is not weft's own."""
+def _call_policy(s, loads, ports, number):
+    """Call a plugin's policy."""
     return ask(s.run[0].policy, loads, ports, number)
 
 
@@ -86,7 +87,7 @@ def hash_flow(flow, switch):
 
 @part
 def enqueue(s, queue_index, packet_index):
-    """A packet waits to leave by this queue, or leaves at once."""
+    """Add a packet to an output queue."""
     run = s.run[0]
     queue = s.queues[queue_index]
     packet = s.packets[packet_index]
@@ -107,16 +108,18 @@ def enqueue(s, queue_index, packet_index):
 
 @handler
 def _mark(s, queue_index, packet_index):
-    """FECN where the congestion is: the queue is long although the port may send. ECN as RED does, by chance."""
+    """Mark a packet: FECN at the root of congestion, where the queue is long although the port may send; ECN as RED
+    does.
+    """
     run = s.run[0]
     queue = s.queues[queue_index]
     packet = s.packets[packet_index]
     low_bytes, high_bytes, percent, smallest_bytes = s.marks[queue.port]
     if packet.carries != Carries.DATA or packet.bytes < smallest_bytes or queue.bytes <= low_bytes:
         return
-    if run.flow == Flow.CREDITS:
+    if run.flow == FlowControl.CREDITS:
         if queue.credits < blocks_bytes(packet.bytes):
-            return  # a victim: the root is further down
+            return  # a victim: the root of the congestion is downstream
     elif queue.bytes < high_bytes:
         percent = percent * (queue.bytes - low_bytes) // (high_bytes - low_bytes)
     if draw_below(s, 100) >= percent:
@@ -127,7 +130,7 @@ def _mark(s, queue_index, packet_index):
 
 @part
 def dequeue(s, queue_index):
-    """Take the first packet out."""
+    """Remove and return the first packet."""
     queue = s.queues[queue_index]
     packet_index = queue.head
     packet = s.packets[packet_index]
@@ -139,7 +142,7 @@ def dequeue(s, queue_index):
 
 @part
 def note_emptied(s, queue_index):
-    """Something has left this queue: if it was the last, nothing waits on this VL."""
+    """Clear the waiting bit of a VL if its queue is empty."""
     queue = s.queues[queue_index]
     if queue.head < 0 and queue.ring < 0:
         s.ports[queue.port].waiting &= ~(1 << (queue_index - queue.port * s.run[0].n_vls))
@@ -147,7 +150,7 @@ def note_emptied(s, queue_index):
 
 @part
 def next_bytes(s, queue_index):
-    """What the next packet of this queue takes of a buffer; 0 if there is none."""
+    """Return the buffer space that the next packet of this queue needs; 0 if there is none."""
     queue = s.queues[queue_index]
     if queue.head >= 0:
         return blocks_bytes(s.packets[queue.head].bytes)
@@ -163,7 +166,7 @@ def next_bytes(s, queue_index):
 
 @part
 def pick_vl(s, p):
-    """The VL that the arbiter of port p lets send, NONE if none can: high priority first, up to its limit.
+    """Return the VL that the arbiter of port p lets send, or NONE: high priority first, up to its limit.
 
     InfiniBand Architecture Specification, "VL arbitration and prioritization".
     """
@@ -185,7 +188,7 @@ def pick_vl(s, p):
 
 @part
 def _pick_from_table(s, p, side):
-    """The first VL from where the arbiter stands that has a packet and credits; the arbiter moves there."""
+    """Return the first VL after the arbiter's position that has a packet and credits, and move the arbiter there."""
     port = s.plugs[p]
     vls = s.arbitration_vl[port.arbitration, side]
     weights = s.arbitration_weight[port.arbitration, side]
@@ -195,9 +198,9 @@ def _pick_from_table(s, p, side):
     start, round_ = at, False
     while True:
         if left > 0 and (waiting >> vls[at]) & 1 and may_go(s, p, p * n_vls + vls[at]):
-            _stand(s, p, side, at, left)
+            _set_position(s, p, side, at, left)
             return vls[at]
-        if round_:  # all others, and this one with its whole weight
+        if round_:  # all others, and this one with its full weight
             return NONE
         at += 1
         if at == len(weights) or weights[at] == 0:
@@ -210,7 +213,7 @@ def _pick_from_table(s, p, side):
 
 @part
 def may_go(s, p, queue_index):
-    """Has the first packet of a queue that has one its credits? If not, since now it has not."""
+    """Return whether the first packet of a queue has credits; if not, record since when."""
     if next_bytes(s, queue_index) <= s.queues[queue_index].credits:
         return True
     port = s.ports[p]
@@ -223,7 +226,7 @@ def may_go(s, p, queue_index):
 
 @part
 def _spend(s, p, side, vl):
-    """The chosen packet takes its blocks from the weight of the entry."""
+    """Charge the chosen packet's blocks to the weight of its entry."""
     needed = next_bytes(s, p * s.run[0].n_vls + vl)
     port = s.plugs[p]
     blocks = needed // 64
@@ -235,7 +238,7 @@ def _spend(s, p, side, vl):
 
 
 @part
-def _stand(s, p, side, at, left):
+def _set_position(s, p, side, at, left):
     port = s.plugs[p]
     if side == 1:
         port.high_at, port.high_left = at, left
@@ -245,7 +248,7 @@ def _stand(s, p, side, at, left):
 
 @part
 def pick_queue(s, p):
-    """The queue of port p that may send now, NONE if none can."""
+    """Return the queue of port p that may send now, or NONE."""
     n_vls = s.run[0].n_vls
     if n_vls > 1:
         vl = pick_vl(s, p)
@@ -255,17 +258,19 @@ def pick_queue(s, p):
 
 @part
 def out_queue(s, in_queue_index, number, sl):
-    """Where there are several VLs: the queue of the port of this number, for what came in there on this level."""
-    came = s.buffers[in_queue_index]
+    """Return the output queue for a packet by port number, input port and SL, with several VLs."""
+    buffer = s.buffers[in_queue_index]
     n_vls = s.run[0].n_vls
-    row = s.first_pair[came.owner] + came.number * s.slots[came.owner] + number
-    return (came.first + number) * n_vls + s.sl2vl[s.pair_row[row], sl]
+    row = s.first_pair[buffer.owner] + buffer.number * s.slots[buffer.owner] + number
+    return (buffer.first + number) * n_vls + s.sl2vl[s.pair_row[row], sl]
 
 
 @handler
 def _is_full(s, queue_index, size_bytes):
-    """Drop-tail whose end moves a little, as in a buffer that others share: else a flow in step with the line never
-    loses a packet, and one that is not loses all (Floyd and Jacobson, Traffic Phase Effects, 1991)."""
+    """Return whether a drop-tail queue is full. The limit varies at random by up to an eighth, as in a shared buffer:
+    otherwise a flow in phase with the line never loses a packet, and another one loses all (Floyd and Jacobson, Traffic
+    Phase Effects, 1991).
+    """
     limit = s.drop_above[queue_index]
     over_bytes = s.queues[queue_index].bytes + size_bytes - limit
     return over_bytes > -(limit >> 3) and over_bytes > -draw_below(s, limit >> 3)
@@ -273,34 +278,34 @@ def _is_full(s, queue_index, size_bytes):
 
 @part
 def on_packet_at_switch(s, in_queue_index, packet_index):
-    """Route a packet that has come in: the port to try, or why there is none."""
+    """Route an arriving packet: return the port that may send, NO_PORT or DROPPED."""
     run = s.run[0]
-    came = s.buffers[in_queue_index]
+    buffer = s.buffers[in_queue_index]
     packet = s.packets[packet_index]
-    switch, first = came.owner, came.first
+    switch, first = buffer.owner, buffer.first
     number = pick_port(s, switch, first, packet_index)
     out = first + number
     if number == NO_ROUTE or s.ports[out].peer < 0:
-        return NOWHERE
+        return NO_PORT
     queue_index = out if run.n_vls == 1 else out_queue(s, in_queue_index, number, packet.sl)
-    return go_on(s, in_queue_index, queue_index, out, packet_index)
+    return forward(s, in_queue_index, queue_index, out, packet_index)
 
 
 @part
-def go_on(s, in_queue_index, queue_index, out, packet_index):
-    """A packet that has come in leaves by this queue of a port, or waits there: the port to try, or why none is."""
+def forward(s, in_queue_index, queue_index, out, packet_index):
+    """Send or queue an arriving packet at an output port: return the port that may send, NONE or DROPPED."""
     run = s.run[0]
-    came = s.buffers[in_queue_index]
+    buffer = s.buffers[in_queue_index]
     packet = s.packets[packet_index]
-    if run.flow == Flow.DROP and _is_full(s, queue_index, packet.bytes):
+    if run.flow == FlowControl.DROP and _is_full(s, queue_index, packet.bytes):
         s.plugs[out].dropped += 1
         return DROPPED
-    if came.rate != s.ports[out].rate and came.cut_in:
-        late_ps = s.serial_ps[came.rate, packet.length] - s.serial_ps[s.ports[out].rate, packet.length]
-        if late_ps > 0:  # it would leave faster than it comes
-            schedule(s, run.now_ps + late_ps, Kind.TURN, packet_index, queue_index)
+    if buffer.rate != s.ports[out].rate and buffer.cut_in:
+        late_ps = s.serial_ps[buffer.rate, packet.length] - s.serial_ps[s.ports[out].rate, packet.length]
+        if late_ps > 0:  # it would leave faster than it arrives
+            schedule(s, run.now_ps + late_ps, PacketEvent.TURN, packet_index, queue_index)
             return NONE
-    if run.n_vls == 1 and _goes_at_once(s, out, packet.bytes):
+    if run.n_vls == 1 and _can_send_now(s, out, packet.bytes):
         s.loads[out].bytes += packet.bytes
         transmit(s, out, out, packet_index)
         return NONE
@@ -309,7 +314,7 @@ def go_on(s, in_queue_index, queue_index, out, packet_index):
 
 
 @part
-def _goes_at_once(s, p, size_bytes):
-    """Nothing is before it, and there are credits."""
+def _can_send_now(s, p, size_bytes):
+    """Return whether the port is idle, nothing waits before the packet, and there are credits."""
     port = s.ports[p]
     return port.busy == 0 and port.waiting == 0 and s.queues[p].credits >= blocks_bytes(size_bytes)

@@ -1,4 +1,4 @@
-"""Where the copies of packets for a group go, before the clock starts, and afterwards what became of them."""
+"""The multicast trees: the paths of copies, built before the run, and the counts of copies after it."""
 
 from __future__ import annotations
 
@@ -24,76 +24,79 @@ _MOST_COPIES = np.iinfo(np.int32).max
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trees:
-    """One for each sender, group and kind of packet; branches of all of them, numbered through."""
+    """The trees of each sender, group and kind of packet, with their branches numbered consecutively."""
 
     branches: Records  # BRANCH records
-    slot: NDArray[np.int64]  # [branch] -> where it ends
-    ends: list[tuple[int, int, Reason]]  # branch, slot, what becomes of a copy there
+    slot: NDArray[np.int64]  # [branch] -> port slot that it leads to
+    ends: list[tuple[int, int, Reason]]  # branch, slot, fate of a copy there
 
     @property
     def widest(self) -> int:
-        """Copies that one packet becomes, at most."""
+        """The largest number of copies that one packet becomes."""
         return int((self.branches.end - self.branches.first).max(initial=0))
 
     def use(self, fabric: Fabric) -> GroupUse | None:
-        """What the ports did for groups; None if there was none."""
+        """Return the use of ports by multicast; None if there was none."""
         if not len(self.slot):
             return None
-        came, corrupted = self.branches.came, self.branches.corrupted
+        arrived, corrupted = self.branches.arrived, self.branches.corrupted
         xmit, rcv, copies = (np.zeros(len(fabric.ports), np.int64) for _ in range(3))
         counters = np.zeros_like(fabric.counters)
-        np.add.at(xmit, fabric.ports.peer[self.slot], came + corrupted)
-        np.add.at(rcv, self.slot, came + corrupted)
+        np.add.at(xmit, fabric.ports.peer[self.slot], arrived + corrupted)
+        np.add.at(rcv, self.slot, arrived + corrupted)
         for branch, slot, reason in self.ends:
             if reason is Reason.ARRIVED:
-                copies[slot] += came[branch]
+                copies[slot] += arrived[branch]
             elif reason in COUNTED:
-                counters[slot, COUNTED[reason]] += came[branch]
+                counters[slot, COUNTED[reason]] += arrived[branch]
         return GroupUse(xmit_packets=xmit, rcv_packets=rcv, copies=copies, counters=counters)
 
 
-def grow(wiring: Wiring, posting: Posting, n_vls: int) -> Trees:
-    """The trees of all messages for groups; each message is told its own."""
+def build_trees(wiring: Wiring, posting: Posting, n_vls: int) -> Trees:
+    """Build the trees of all multicast messages, and store the tree of each in its record."""
     messages, fabric = posting.messages, wiring.fabric
     for_groups = np.flatnonzero(messages.dlid >= Lid.FIRST_MULTICAST)
-    planted: dict[tuple[int, ...], tuple[int, int]] = {}
-    grower = _Grower()
+    trees: dict[tuple[int, ...], tuple[int, int]] = {}
+    builder = _TreeBuilder()
     plane = plane_of(fabric) if len(for_groups) else None
     for row in for_groups.tolist():
         message, p_key = messages[row], int(posting.p_key[row])
         slot, dlid, sl = int(wiring.slot[message.src]), int(message.dlid), int(message.sl)
         size_bytes = int(posting.size_bytes[message["first"]]) - VCRC_BYTES
         key = (slot, dlid, sl, p_key, size_bytes)
-        if key not in planted:
+        if key not in trees:
             assert plane is not None
             hops = follow(plane, slot, dlid=dlid, sl=sl, p_key=p_key, size_bytes=size_bytes)
-            planted[key] = grower.plant((at, hop, plane.cable[hop.slot]) for at, _, hop in hops)
-        message.branch, message.branches = planted[key]
+            trees[key] = builder.add_tree((at, hop, plane.cable[hop.slot]) for at, _, hop in hops)
+        message.branch, message.branches = trees[key]
         if not message.branches:
-            name, why = fabric.port(slot).name, grower.ends[-1][2].text
-            raise ConfigError(f"no packet for the group {dlid:#06x} leaves {name}: {why}")
+            name, why = fabric.port(slot).name, builder.ends[-1][2].text
+            raise ConfigError(f"no packet for group {dlid:#06x} leaves {name}: {why}")
         if int(message.packets) * int(message.branches) > _MOST_COPIES:
-            raise ConfigError(f"a message becomes over 2**31 packets for the group {dlid:#06x}: send it in parts")
-        message.dlid = 0  # where forwarding tables lead nowhere, so that a switch looks for its branch
-    branches = records(len(grower.slot), BRANCH)
+            raise ConfigError(f"a message to group {dlid:#06x} becomes over 2**31 packets: send it in parts")
+        message.dlid = 0  # has no route in forwarding tables, so that a switch looks for its branch
+    branches = records(len(builder.slot), BRANCH)
     if len(branches):
-        branches.first, branches.end = np.array(grower.next).T
-        branches.queue = wiring.port_of_slot[grower.out] * n_vls + np.array(grower.vl)
-    return Trees(branches=branches, slot=np.array(grower.slot, np.int64), ends=grower.ends)
+        branches.first, branches.end = np.array(builder.next).T
+        branches.queue = wiring.port_of_slot[builder.out] * n_vls + np.array(builder.vl)
+    return Trees(branches=branches, slot=np.array(builder.slot, np.int64), ends=builder.ends)
 
 
-class _Grower:
-    """Branches, as columns."""
+class _TreeBuilder:
+    """A builder of branches, stored as columns."""
 
     def __init__(self) -> None:
         self.out: list[int] = []  # slot by which copies leave for it
         self.vl: list[int] = []
-        self.slot: list[int] = []  # where it ends
-        self.next: list[tuple[int, int]] = []  # the first that goes on from there, and the end of those
+        self.slot: list[int] = []  # slot that it leads to
+        self.next: list[tuple[int, int]] = []  # first branch that follows, and the end of those
         self.ends: list[tuple[int, int, Reason]] = []
 
-    def plant(self, hops: Iterable[tuple[int, Hop, int]]) -> tuple[int, int]:
-        """A tree, of the ports that a packet comes to, hops from each and their far ends: first branch, how many."""
+    def add_tree(self, hops: Iterable[tuple[int, Hop, int]]) -> tuple[int, int]:
+        """Add a tree from the ports that a packet reaches, hops from each and their far ends.
+
+        Return first branch and count.
+        """
         begin = len(self.slot)
         entered: dict[int, int] = {}
         for at, hop, far in hops:
@@ -112,9 +115,11 @@ class _Grower:
 
 
 def plane_of(fabric: Fabric) -> Plane:
-    """To follow packets through the snapshot of a subnet that runs."""
+    """Return a view for following packets through the snapshot of a running subnet."""
     if not fabric.tables.runs:
-        raise ConfigError(f"nobody runs {fabric.spec}, and groups are of a subnet that runs: see `Lab.fabric_now`")
+        raise ConfigError(
+            f"{fabric.spec} has no running subnet manager, which multicast groups need: see `Lab.fabric_now`"
+        )
     plane = Plane(fabric)
     plane.port_info = [row.data for row in fabric.tables.port_info]
     return plane

@@ -1,1 +1,1 @@
-"""weft's own congestion controls, a file each; `weft.sim.congestion` says what one is."""
+"""The built-in congestion controls, one per module; `weft.sim.congestion` defines the interface."""

@@ -1,8 +1,8 @@
 """DCQCN: the rate is cut by an estimate of congestion, then fast recovery, additive and hyper increase.
 
 Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015. Its two timers, for the estimate and
-for the rate, start anew at every notification and have one length, so they are one here. The byte counter is looked at
-when that timer rings.
+for the rate, restart at every notification and have the same length, so they are one here. The byte counter is read
+when that timer expires.
 """
 
 from __future__ import annotations
@@ -16,27 +16,28 @@ from weft.jit import part
 from weft.sim.congestion import Control, Parameters, Ports
 from weft.sim.engine import Network
 
-# Of the paper, with rates as parts of its line of 40 Gbit/s. Firmware of NVIDIA's adapters has the same knobs with
-# other defaults, among them 5 Mbit/s for each 300 µs, which would take seconds to fill a line of today again.
+# Values of the paper, with rates as shares of its 40 Gbit/s line. Firmware of NVIDIA's adapters has the same
+# parameters with other defaults, among them 5 Mbit/s per 300 µs, which would take seconds to fill a current line
+# again.
 ALPHA_GAIN = 1 / 256  # g
 FAST_ROUNDS = 5  # F
 ADDITIVE_STEP = 1 / 1000  # R_AI: 40 Mbit/s
-HYPER_STEP = 1 / 100  # R_HAI: ten times that, as in QCN, from which it comes (IEEE 802.1Qau)
-BYTE_COUNTER = 10_000_000  # B: sending so much is a round too
-SLOWEST = 1 / 1000  # of the line
-FORGOTTEN_ROUNDS = 4096  # after so many without notification alpha is 0
-# The timers T and K, and N between notifications, for that line. On a faster line all goes faster: 5 µs between
-# notifications at 400 Gbit/s, NVIDIA's firmware has 4.
+HYPER_STEP = 1 / 100  # R_HAI: ten times that, as in QCN, on which it is based (IEEE 802.1Qau)
+BYTE_COUNTER = 10_000_000  # B: sending this many bytes counts as a round too
+SLOWEST = 1 / 1000  # share of the line rate
+FORGOTTEN_ROUNDS = 4096  # after this many rounds without notification alpha is 0
+# The timers T and K, and N between notifications, for that line; they scale with the line rate: 5 µs between
+# notifications at 400 Gbit/s, where NVIDIA's firmware has 4.
 LINE_GBIT_S, STEP_PS, NOTIFY_PS = 40, 55_000_000, 50_000_000
-# NVIDIA Cumulus Linux, `nv set qos roce`: ECN from 150,000 bytes in the queue, always from 1,500,000, at all
-# speeds: its switches share one large buffer. Where an input pauses at its own part, all must be marked before, or PFC
-# keeps ECN from ever being heard (section 4 of the paper): then both are parts of what an input takes.
+# NVIDIA Cumulus Linux, `nv set qos roce`: ECN from 150,000 bytes in the queue, always from 1,500,000, at all speeds,
+# with one large shared buffer. If each input pauses at its own share, every packet must be marked before that, or PFC
+# prevents ECN from acting (section 4 of the paper): then both are shares of an input buffer.
 ECN_LOW_BYTES, ECN_HIGH_BYTES, ECN_PERCENT = 150_000, 1_500_000, 100
 ECN_LOW_PART, ECN_HIGH_PART = 1 / 4, 3 / 4
 
 
 def ecn_marks(ports: Ports) -> NDArray[np.int64]:
-    """As RED: from a low threshold on by chance, from a high one on always."""
+    """Return ECN thresholds as in RED: random marking from a low threshold, marking of all packets from a high one."""
     marks = np.zeros((len(ports.slot), 4), np.int64)
     marks[:, 0] = np.minimum(ECN_LOW_BYTES, ports.pause_bytes * ECN_LOW_PART)
     marks[:, 1] = np.minimum(ECN_HIGH_BYTES, ports.pause_bytes * ECN_HIGH_PART)
@@ -51,7 +52,7 @@ def prepare(ports: Ports, qps: Any) -> Parameters:
 
 
 def on_notification(qp, now_ps, table):
-    if qp.rate_timer == 0 and qp.rate_due_ps > 0:  # it was at full speed, and the estimate faded meanwhile
+    if qp.rate_timer == 0 and qp.rate_due_ps > 0:  # it was at full speed, and the estimate has decayed since
         for _ in range(min((now_ps - qp.rate_due_ps) // qp.step_ps, FORGOTTEN_ROUNDS)):
             qp.alpha *= 1 - ALPHA_GAIN
     qp.target = qp.rate
@@ -78,7 +79,7 @@ def on_timer(qp, now_ps, table):
 
 @part
 def _raise_rate(qp):
-    """Half the way back to the target; after some rounds that rises too, faster when both counters say so."""
+    """Move halfway to the target; after some rounds raise the target too, faster if both counters agree."""
     if min(qp.rounds, qp.byte_rounds) > FAST_ROUNDS:
         qp.target = min(qp.target + HYPER_STEP, 1.0)
     elif max(qp.rounds, qp.byte_rounds) > FAST_ROUNDS:

@@ -1,6 +1,7 @@
-"""InfiniBand's: BECN raises the index into the congestion control table, a timer lowers it (Annex A10).
+"""InfiniBand congestion control: BECN raises the index into the congestion control table, a timer lowers it (annex
+A10).
 
-What MADs set in switches and adapters counts, else the usual figures: `weft.sim.layout.congestion`.
+Settings of MADs in switches and adapters apply, otherwise defaults: `weft.sim.layout.congestion`.
 """
 
 from __future__ import annotations
@@ -15,18 +16,22 @@ from weft.sim.layout import congestion
 
 
 def prepare(ports: Ports, qps: Any) -> Parameters:
-    """A packet is marked by an output that may send, and so much of what an input can hold waits for it."""
+    """Mark packets at an output that may send when a share of an input buffer waits for it."""
     threshold, marking_rate, smallest_bytes = congestion.switch_marks(ports.fabric)[ports.slot].T
     marks = np.zeros((len(ports.slot), 4), np.int64)
     above_bytes = ports.room_bytes * (congestion.THRESHOLDS - threshold) // congestion.THRESHOLDS
     marks[:, 0] = np.where(threshold > 0, above_bytes, NEVER_BYTES)
     marks[:, 2], marks[:, 3] = 100 // np.maximum(marking_rate, 1), smallest_bytes
-    found = congestion.adapters(ports.fabric)
-    qps.step_ps, qps.ccti_increase, qps.ccti_min = found.timer_ps[qps.sl], found.increase[qps.sl], found.least[qps.sl]
-    qps.rounds = qps.ccti_min  # some are slow from the beginning
-    qps.rate = found.rate[qps.rounds]
+    adapters = congestion.adapters(ports.fabric)
+    qps.step_ps, qps.ccti_increase, qps.ccti_min = (
+        adapters.timer_ps[qps.sl],
+        adapters.increase[qps.sl],
+        adapters.least[qps.sl],
+    )
+    qps.rounds = qps.ccti_min  # some start slowed
+    qps.rate = adapters.rate[qps.rounds]
     qps.pace_ps_per_kib = np.where((qps.rate < 1) | (qps.slowed > 0), qps.line_ps_per_kib / qps.rate, 0)
-    return Parameters(marks=marks, table=found.rate)
+    return Parameters(marks=marks, table=adapters.rate)
 
 
 def on_notification(qp, now_ps, table):

@@ -1,6 +1,6 @@
-"""TCP's, when nobody asks for another: slow start, congestion avoidance, one cut for each window with losses.
+"""TCP Reno, the default of TCP: slow start, congestion avoidance, one cut per window with losses.
 
-RFC 5681, RFC 6675. Only a window that was used grows, as Linux does (RFC 7661): half of it in slow start, else all.
+RFC 5681, RFC 6675. As in Linux (RFC 7661), only a used window grows: half used in slow start, else fully.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""weft's own adaptive-routing policies, a file each; `weft.sim.adaptive` says what one is."""
+"""The built-in adaptive-routing policies, one per module; `weft.sim.adaptive` defines the interface."""

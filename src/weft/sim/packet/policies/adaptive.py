@@ -1,4 +1,4 @@
-"""The emptiest port, packet by packet; of equals the first from a random place on."""
+"""Pick the port with the shortest queue for each packet; of equal ports the first from a random position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Equal-cost multipath: a hash of the flow picks (RFC 2992)."""
+"""Equal-cost multipath: a hash of the flow picks the port (RFC 2992)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any port, packet by packet, without a look at what waits there."""
+"""Pick a random port for each packet, regardless of queues."""
 
 from __future__ import annotations
 
