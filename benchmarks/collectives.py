@@ -1,12 +1,14 @@
-"""Collectives by weft's three engines, against the number of GPUs, and ns-3 on the same bytes in the same run.
+"""Benchmark collectives with weft's three engines by the number of GPUs, and ns-3 on the same bytes in the same run.
 
     python benchmarks/collectives.py [256 2048 16384 65536] [--no-ns3] [--json]
 
 Scale: a hierarchical all-reduce of 1 GB on DGX H100 SuperPODs, by the flow engine, rail by rail: loading, routing and
-running together, each size in a process of its own. The exponents are those of seconds and megabytes against GPUs.
+running
+together, each size in its own process. The exponents are those of seconds and megabytes against GPUs.
 
-Engines: the same hierarchical all-reduce of 16 MB on 256 GPUs by packets, flows and closed form; and a ring all-reduce
-of 128 hosts, for which ns-3 sends the same bytes to the same neighbours (and waits for nothing between).
+Engines: the same hierarchical all-reduce of 16 MB on 256 GPUs by packets, flows and closed form; and a ring all-
+reduce of 128
+hosts, for which ns-3 sends the same bytes to the same neighbours (without waiting in between).
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ from weft.fabric.nvlink import join_nvlinks
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
 from weft.sim.analytic import AnalyticEngine
-from weft.sim.engine import Engine
 from weft.sim.flow.engine import FlowEngine
 from weft.sim.packet.engine import PacketEngine
+from weft.sim.result import Engine
 
 GPUS_PER_UNIT = 256
 SCALE_BYTES = 1 << 30
@@ -43,7 +45,7 @@ Figures = dict[str, float]
 
 
 def scale(gpus: int) -> Figures:
-    """All of it, from the name of the fabric to the time of the collective."""
+    """Run everything from the name of the fabric to the time of the collective."""
     fabric = weft.load(f"superpod:su={gpus // GPUS_PER_UNIT}")
     timing = run_by_rails(fabric, Collective.ALL_REDUCE, SCALE_BYTES)
     return {"simulated_ms": timing.time_us / 1000, "bus_gbyte_s": timing.bus_gbyte_s}
@@ -62,7 +64,7 @@ def ring(name: str) -> Figures:
 
 
 def best_of(run: Callable[[], float]) -> Figures:
-    """Of three, after one that may compile."""
+    """Return the best of three runs, after one that may compile."""
     times_s = []
     for _ in range(4):
         begin = time.process_time()
@@ -74,24 +76,24 @@ def best_of(run: Callable[[], float]) -> Figures:
 JOBS: dict[str, Callable[..., Figures]] = {"scale": lambda gpus: scale(int(gpus)), "pod": pod, "ring": ring}
 
 
-def measure(job: str, what: str) -> Figures:
-    """In a process of its own, so that its memory is its own; importing is not counted."""
-    command = [sys.executable, __file__, "--child", job, what]
-    found: Figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return found
+def measure(job: str, argument: str) -> Figures:
+    """Run a job in its own process, so that its memory is separate; importing is not counted."""
+    command = [sys.executable, __file__, "--child", job, argument]
+    figures: Figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return figures
 
 
-def child(job: str, what: str) -> None:
+def child(job: str, argument: str) -> None:
     begin, used = time.perf_counter(), time.process_time()
-    found = JOBS[job](what)
-    found.setdefault("cpu_s", time.process_time() - used)
-    found["wall_s"] = time.perf_counter() - begin
-    found["mbyte"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps(found))
+    figures = JOBS[job](argument)
+    figures.setdefault("cpu_s", time.process_time() - used)
+    figures["wall_s"] = time.perf_counter() - begin
+    figures["mbyte"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps(figures))
 
 
 def exponent(rows: list[Figures], key: str) -> float:
-    """Of the last step in size."""
+    """Return the exponent of the last step in size."""
     first, last = rows[-2:]
     return math.log(last[key] / first[key]) / math.log(last["gpus"] / first["gpus"])
 
@@ -124,13 +126,13 @@ def main(arguments: list[str]) -> None:
         )
     if len(scaled) > 1:
         print(f"\nexponents: wall {exponent(scaled, 'wall_s'):.2f}, memory {exponent(scaled, 'mbyte'):.2f}")
-    for title, found in (
+    for title, engines in (
         (f"hierarchical all-reduce of {POD_BYTES:,} bytes on 256 GPUs", pods),
         (f"ring all-reduce of {RING_BYTES:,} bytes on {RING_HOSTS} hosts", rings),
     ):
-        slowest = max(row["cpu_s"] for row in found.values())
+        slowest = max(row["cpu_s"] for row in engines.values())
         print(f"\n{title}\n\n{'engine':>10}{'cpu s':>10}{'× faster':>10}{'MB':>8}{'simulated ms':>14}")
-        for name, row in found.items():
+        for name, row in engines.items():
             print(
                 f"{name:>10}{row['cpu_s']:>10.3f}{slowest / row['cpu_s']:>10.1f}{row['mbyte']:>8.0f}"
                 f"{row['simulated_ms']:>14.3f}"

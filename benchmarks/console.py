@@ -1,18 +1,20 @@
-"""The console in a real browser: how soon it is seen, and how smoothly it moves.
+"""Measure the console in a real browser: load time and frame rate.
 
     python benchmarks/console.py [--fabric fat-tree:hosts=4500,radix=64] [--loads 5] [--seconds 5] [--card]
 
-    first paint    of the page, in a browser that runs already; median and worst of some loads
+    first paint    of the page, in a browser that is already running; median and worst of some loads
     all drawn      until the fabric is drawn and its loads are known, likewise
     own work       of the page until then, and for a frame: processor time of its main thread
-    frames/s       that the browser displayed, by its own trace, while the picture is zoomed to and fro, and dragged;
-                   beside them what it displays of a page that only clears canvases of that size: one, and sigma's set
-    oldest         where drawing is slow a frame may be the last drawing, moved: how long ago that was begun, at most
-    drawings/s     so many were new
+    frames/s       displayed by the browser, by its own trace, while the picture is zoomed and dragged; also those of a
+                   page that only clears canvases of that size: one, and sigma's set
+    oldest         a slow drawing may be shown moved: the largest age of the drawing in a frame
+    drawings/s     new drawings per second
 
-The service is `weft serve` on a lab of its own, with a job on half of its hosts. It, the lab and the browser share the
-machine, with whatever else runs there: how many programs want its processors is printed. Without --card WebGL is drawn
-by the processor (SwiftShader), as in CI. What drew is printed.
+The service is `weft serve` on its own lab, with a job on half of its hosts. Service, lab and browser share the
+machine with
+other programs: the load is printed. Without --card WebGL is drawn by the processor (SwiftShader), as in CI. The
+renderer is
+printed.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ _RENDERER = """(() => {
   const gl = document.createElement('canvas').getContext('webgl2');
   return gl.getParameter(gl.getExtension('WEBGL_debug_renderer_info').UNMASKED_RENDERER_WEBGL);
 })()"""
-# A drawing begins when sigma clears WebGL's canvases; where it is slow it is seen when an image is made of it.
+# A drawing begins when sigma clears WebGL's canvases; a slow one is visible once an image is made of it.
 _MOVE = """new Promise((done) => {
   const mouse = document.querySelector('.sigma-mouse'), area = mouse.getBoundingClientRect();
   const at = { clientX: area.x + area.width / 2, clientY: area.y + area.height / 2, bubbles: true };
@@ -99,20 +101,20 @@ def main() -> None:
     parser.add_argument("--loads", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--card", action="store_true", help="draw with the graphics card")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ.setdefault("XDG_RUNTIME_DIR", name)
-        command = [sys.executable, "-m", "weft", "serve", given.fabric, "--name", "bench", "--port", "0"]
+        command = [sys.executable, "-m", "weft", "serve", options.fabric, "--name", "bench", "--port", "0"]
         with subprocess.Popen(
             [*command, "--database", f"sqlite:///{folder / 'ledger.db'}"], stdout=subprocess.PIPE, text=True
         ) as service:
             assert service.stdout
             lines = iter(service.stdout.readline, "")
-            url = next(found[1] for line in lines if (found := re.search(r"(http://\S+#token=\S+)", line)))
+            url = next(match[1] for line in lines if (match := re.search(r"(http://\S+#token=\S+)", line)))
             try:
-                with chromium(folder, *(() if given.card else SOFTWARE_GL)) as page:
-                    measure(page, url, given.fabric, given.loads, given.seconds)
+                with chromium(folder, *(() if options.card else SOFTWARE_GL)) as page:
+                    measure(page, url, options.fabric, options.loads, options.seconds)
             finally:
                 service.send_signal(signal.SIGTERM)
                 service.wait()
@@ -137,12 +139,12 @@ def measure(page: Page, url: str, fabric: str, loads: int, seconds: float) -> No
     waiting, cores = os.getloadavg()[0], os.cpu_count()
     print(f"{cores} processors, {waiting:.1f} programs on them")
     rows = (("first paint", paints), ("all drawn", drawn), ("own work", own))
-    for title, (_, *found) in rows:  # the first load also starts the browser
-        print(f"{title:13}{statistics.median(found):8.0f} ms, worst {max(found):.0f} ms")
+    for title, (_, *times_ms) in rows:  # the first load also starts the browser
+        print(f"{title:13}{statistics.median(times_ms):8.0f} ms, worst {max(times_ms):.0f} ms")
     size = page.run("(e => [e.clientWidth, e.clientHeight])(document.querySelector('#stage'))")
     for title, is_drag in (("zooming", "false"), ("dragging", "true")):
         script = _MOVE.replace("IS_DRAG", is_drag)
-        page.run(script.replace("SECONDS", "1"))  # it finds its pace
+        page.run(script.replace("SECONDS", "1"))  # warm up
         measure_move(page, title, script.replace("SECONDS", str(seconds)))
     page.open("data:text/html,<title>floor</title><body>")
     page.wait("document.title === 'floor'")
@@ -164,20 +166,20 @@ def load_job(url: str) -> None:
     place, token = url.split("/#token=")
     headers = {"Authorization": f"Bearer {token}"}
     with httpx.Client(base_url=f"{place}/api/v1", headers=headers, timeout=600, trust_env=False) as client:
-        hosts = sum(one != "switch" for one in wait_for_fabric(client)["nodes"]["kind"])
+        hosts = sum(kind != "switch" for kind in wait_for_fabric(client)["nodes"]["kind"])
         client.put("/load", json={"jobs": [f"train=ring:h[1-{hosts // 2}]@80%"]}).raise_for_status()
 
 
 def wait_for_fabric(client: httpx.Client) -> dict[str, dict[str, list[str]]]:
-    """The service has to have looked at it once."""
+    """Wait until the service has read the fabric once."""
     while (answer := client.get("/fabric")).status_code == 503:
         time.sleep(1)
     return dict(answer.raise_for_status().json())
 
 
 def main_thread_s(page: Page) -> float:
-    found = {one["name"]: one["value"] for one in page.call("Performance.getMetrics")["metrics"]}
-    return float(found["TaskDuration"])
+    metrics = {metric["name"]: metric["value"] for metric in page.call("Performance.getMetrics")["metrics"]}
+    return float(metrics["TaskDuration"])
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Build and load times of weft, beside networkx making the same graph in the same run.
+"""Measure build and load times of weft, and of networkx making the same graph in the same run.
 
     python benchmarks/fabric.py [--json]
 
-Each row is the best of three in a fresh process: seconds, and the peak memory of that process with all that it imports.
+Each row is the best of three in a fresh process: seconds, and the peak memory of that process with all its imports.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def run_weft(spec: str) -> float:
 
 
 def run_networkx(spec: str) -> float:
-    """The same nodes and links, with name, kind and speed, as a MultiGraph: from arrays, or from the file."""
+    """Build the same nodes and links, with name, kind and speed, as a MultiGraph: from arrays, or from the file."""
     import networkx as nx
 
     import weft
@@ -61,36 +61,36 @@ def run_networkx(spec: str) -> float:
 def _networkx_from_file(nx, path: Path) -> None:
     node_line = re.compile(r'(Switch|Ca)\s+(\d+) "([^"]+)"\s*# "([^"]*)"')
     port_line = re.compile(r'\[(\d+)\](?:\(\w+\))?\s+"([^"]+)"\[(\d+)\].*?lid (\d+).* (\d+x\w+)')
-    graph, here = nx.MultiGraph(), ""
+    graph, node = nx.MultiGraph(), ""
     for line in path.read_text().splitlines():
-        if found := node_line.match(line):
-            here = found[3]
-            graph.add_node(here, kind=found[1], ports=int(found[2]), name=found[4])
-        elif (found := port_line.match(line)) and (here, int(found[1])) < (found[2], int(found[3])):
-            graph.add_edge(here, found[2], ports=(int(found[1]), int(found[3])), speed=found[5])
+        if match := node_line.match(line):
+            node = match[3]
+            graph.add_node(node, kind=match[1], ports=int(match[2]), name=match[4])
+        elif (match := port_line.match(line)) and (node, int(match[1])) < (match[2], int(match[3])):
+            graph.add_edge(node, match[2], ports=(int(match[1]), int(match[3])), speed=match[5])
 
 
-def measure(who: str, spec: str) -> tuple[float, float]:
-    """Seconds, the best of three, and megabytes at the peak."""
-    command = [sys.executable, __file__, "--one", who, spec]
+def measure(tool: str, spec: str) -> tuple[float, float]:
+    """Return seconds, the best of three, and megabytes at the peak."""
+    command = [sys.executable, __file__, "--one", tool, spec]
     runs = [json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in range(3)]
     return min(run["s"] for run in runs), max(run["mbyte"] for run in runs)
 
 
 def main() -> None:
     if "--one" in sys.argv:
-        who, spec = sys.argv[-2:]
-        seconds = (run_weft if who == "weft" else run_networkx)(spec)
+        tool, spec = sys.argv[-2:]
+        seconds = (run_weft if tool == "weft" else run_networkx)(spec)
         peak_kbyte = int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
         print(json.dumps({"s": seconds, "mbyte": peak_kbyte / 1024}))
         return
     rows = []
-    for what, spec in SPECS.items():
+    for title, spec in SPECS.items():
         if spec.startswith("/") and not Path(spec).is_file():
-            print(f"{what}: skipped, no file {spec} (set WEFT_DUMPS)", file=sys.stderr)
+            print(f"{title}: skipped, no file {spec} (set WEFT_DUMPS)", file=sys.stderr)
             continue
         (ours_s, ours_mbyte), (theirs_s, _) = measure("weft", spec), measure("networkx", spec)
-        rows.append({"what": what, "weft_s": ours_s, "networkx_s": theirs_s, "weft_peak_mbyte": ours_mbyte})
+        rows.append({"what": title, "weft_s": ours_s, "networkx_s": theirs_s, "weft_peak_mbyte": ours_mbyte})
     if "--json" in sys.argv:
         print(json.dumps(rows, indent=2))
         return

@@ -1,10 +1,13 @@
-"""What a GPU does in training: matrix products, attention, passes over memory. Run on an idle GPU with PyTorch.
+"""Measure the operations of training on a GPU: matrix products, attention, passes over memory. Needs an idle GPU and
+PyTorch.
 
     python benchmarks/gpu_compute.py [bf16 fp8 layers ...] > measured.json
 
-The constants of src/weft/fabric/catalog/gpu_compute.toml come from it, and the measurements stand there too. Random
-numbers, not zeros: a GPU at its power limit runs slower the more bits toggle. It is warmed up first, and each shape
-runs for a while, so that clocks are those of a long job.
+The constants of src/weft/fabric/catalog/gpu_compute.toml come from it, and the measurements are in that file too.
+Data is
+random, not zeros: a GPU at its power limit runs slower the more bits toggle. The GPU is warmed up first, and each
+shape runs
+for a while, so that clocks are those of a long job.
 """
 
 from __future__ import annotations
@@ -23,8 +26,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 SIZES = (512, 1024, 2048, 4096, 6144, 8192, 12288, 16384, 28672)
 ROWS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 RUN_S, WARM_UP_S = 0.04, 6.0
-GUESS_TFLOP_S = {"bf16": 600, "fp8": 1200}  # only for how often to repeat
-LAYERS = {  # n and k, of one GPU
+GUESS_TFLOP_S = {"bf16": 600, "fp8": 1200}  # only for the number of repetitions
+LAYERS = {  # n and k, on one GPU
     "gpt3-175b, tp 8": ((4608, 12288), (12288, 1536), (6144, 12288), (12288, 6144)),
     "gpt3-175b, tp 4": ((9216, 12288), (12288, 3072), (12288, 12288)),
     "gpt-7.5b": ((12288, 4096), (4096, 4096), (16384, 4096), (4096, 16384), (51200, 4096)),
@@ -33,7 +36,7 @@ LAYERS = {  # n and k, of one GPU
     "llama3-405b, tp 8": ((2304, 16384), (16384, 2048), (13312, 16384), (16384, 6656)),
     "nemotron4-15b, tp 2": ((4096, 6144), (6144, 3072), (12288, 6144), (6144, 12288)),
 }
-EXPERTS = (  # how many, m, n, k of each
+EXPERTS = (  # count, m, n, k
     (8, 512, 28672, 4096),
     (8, 2048, 28672, 4096),
     (8, 2048, 4096, 14336),
@@ -55,7 +58,7 @@ BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTEN
 
 
 def timed_us(call: Callable[[], object], guess_us: float) -> float:
-    """Mean time of a call, of as many as take RUN_S; first some that do not count."""
+    """Return the mean time of a call over RUN_S, after a few that do not count."""
     times = max(5, int(RUN_S * 1e6 / guess_us))
     for _ in range(3):
         call()
@@ -79,25 +82,25 @@ def products(precision: str) -> Iterator[dict[str, float]]:
 
 
 def product(m: int, n: int, k: int, precision: str) -> Callable[[], object]:
-    """[m, k] times [n, k] transposed, as a linear layer does."""
+    """Return a product of [m, k] and [n, k] transposed, as in a linear layer."""
     a, b, out = normal(m, k), normal(n, k), normal(m, n)
     if precision != "fp8":
         return lambda: torch.matmul(a, b.t(), out=out)
-    one = torch.ones((), device="cuda")
+    scale = torch.ones((), device="cuda")
     a, b = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)
-    return lambda: torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.bfloat16, use_fast_accum=True, out=out)
+    return lambda: torch._scaled_mm(a, b.t(), scale, scale, out_dtype=torch.bfloat16, use_fast_accum=True, out=out)
 
 
 def accumulators() -> Iterator[dict[str, float]]:
-    """FP8 with fast accumulators, as forward has them, and with split ones, as Transformer Engine has in backward."""
-    one = torch.ones((), device="cuda")
+    """Measure FP8 with fast accumulators, as in forward, and with split ones, as in Transformer Engine's backward."""
+    unit_scale = torch.ones((), device="cuda")
     for m, size in itertools.product((2048, 4096, 8192), (4096, 6144, 8192, 12288)):
         a, b = (normal(rows, size).to(torch.float8_e4m3fn) for rows in (m, size))
         guess_us = 2 * m * size * size / GUESS_TFLOP_S["fp8"] / 1e6 + 5
         fast_us, split_us = (
             timed_us(
                 lambda a=a, b=b, fast=fast: torch._scaled_mm(
-                    a, b.t(), one, one, out_dtype=torch.bfloat16, use_fast_accum=fast
+                    a, b.t(), unit_scale, unit_scale, out_dtype=torch.bfloat16, use_fast_accum=fast
                 ),
                 guess_us,
             )
@@ -107,9 +110,9 @@ def accumulators() -> Iterator[dict[str, float]]:
 
 
 def layers() -> Iterator[dict[str, Any]]:
-    """Linear layers of models, of so many tokens: forward, and the gradients of the input and of the weight.
+    """Measure linear layers of models for some numbers of tokens: forward, and the gradients of input and weight.
 
-    The latter is added to a sum in fp32, as Megatron does.
+    The weight gradient is added to a sum in fp32, as in Megatron.
     """
     for (model, shapes), m in itertools.product(LAYERS.items(), (2048, 8192)):
         for n, k in shapes:
@@ -125,15 +128,15 @@ def layers() -> Iterator[dict[str, Any]]:
             }
             guess_us = 2 * m * n * k / GUESS_TFLOP_S["bf16"] / 1e6 + 5
             times_us = {}
-            for what, call in calls.items():
-                # Sums grow, and what is multiplied again and again overflows: the numbers stay random.
+            for figure, call in calls.items():
+                # Sums grow, and repeated products overflow: keep the numbers random.
                 y.normal_(), x.normal_(), total.zero_()
-                times_us[what] = timed_us(call, guess_us)
+                times_us[figure] = timed_us(call, guess_us)
             yield {"model": model, "m": m, "n": n, "k": k} | times_us
 
 
 def experts() -> Iterator[dict[str, float]]:
-    """Products of experts in one kernel."""
+    """Measure products of experts in one kernel."""
     for count, m, n, k in EXPERTS:
         x, w = normal(count * m, k), normal(count, n, k)
         ends = torch.arange(m, count * m + 1, m, device="cuda", dtype=torch.int32)
@@ -146,7 +149,7 @@ def experts() -> Iterator[dict[str, float]]:
 
 
 def batched() -> Iterator[dict[str, float]]:
-    """Products of heads, as attention was before it was fused."""
+    """Measure products of heads, as in attention before it was fused."""
     for count, m, n, k in HEADS:
         a, b, out = normal(count, m, k), normal(count, n, k), normal(count, m, n)
         guess_us = 2 * count * m * n * k / GUESS_TFLOP_S["bf16"] / 1e6 + 5
@@ -155,7 +158,7 @@ def batched() -> Iterator[dict[str, float]]:
 
 
 def small() -> Iterator[dict[str, float]]:
-    """Products of few rows, launched as a graph: what the GPU takes where the host is not in the way."""
+    """Measure products of few rows, launched as a graph: the GPU time without the host's overhead."""
     for m, (n, k) in itertools.product((16, 128, 512, 1024), ((1024, 1024), (4096, 1024), (4096, 4096), (8192, 8192))):
         call = product(m, n, k, "bf16")
         call()
@@ -167,7 +170,7 @@ def small() -> Iterator[dict[str, float]]:
 
 
 def attention() -> Iterator[dict[str, Any]]:
-    """Forward, and backward alone. First causal, of one sequence; then what cuDNN does with other shapes."""
+    """Measure forward, and backward alone: first causal, of one sequence; then other shapes with cuDNN."""
     for backend, seq, heads in itertools.product(BACKENDS, (1024, 2048, 4096, 8192, 16384), (8, 16, 24)):
         yield {"backend": backend} | attend(backend, 1, seq, heads, heads, 128, True)
     for batch, seq, heads, kv_heads, dim, causal in ATTENTION:
@@ -193,7 +196,7 @@ def attend(backend: str, batch: int, seq: int, heads: int, kv_heads: int, dim: i
 
 
 def passes() -> Iterator[dict[str, Any]]:
-    """Bytes read and written, and time, of what is bound by memory."""
+    """Measure memory-bound operations: bytes read and written, and time."""
     width = 4096
     weight = torch.ones(width, device="cuda", dtype=torch.bfloat16)
     for mbyte in (1, 4, 16, 64, 256, 1024):
@@ -208,9 +211,9 @@ def passes() -> Iterator[dict[str, Any]]:
             "gelu": (4, lambda a=a: functional.gelu(a)),
             "softmax": (4, lambda rows=rows: torch.softmax(rows, -1)),
         }
-        for what, (element_bytes, call) in calls.items():
+        for name, (element_bytes, call) in calls.items():
             moved_bytes = element_bytes * n
-            yield {"what": what, "bytes": moved_bytes, "us": timed_us(call, moved_bytes / 3e6 + 5)}
+            yield {"what": name, "bytes": moved_bytes, "us": timed_us(call, moved_bytes / 3e6 + 5)}
     for million in (1, 16, 256, 1024):
         parameter = torch.nn.Parameter(torch.randn(million * 1_000_000, device="cuda"))
         parameter.grad = torch.randn_like(parameter)
@@ -242,15 +245,15 @@ def main() -> None:
     }
     warm_up()
     empty = torch.empty(1, device="cuda")
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "kernel_us": timed_us(lambda: empty.fill_(0.0), 5),
     }
     for part in sys.argv[1:] or parts:
-        found[part] = list(parts[part]())
-    json.dump(found, sys.stdout)
+        figures[part] = list(parts[part]())
+    json.dump(figures, sys.stdout)
 
 
 if __name__ == "__main__":

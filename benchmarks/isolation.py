@@ -53,7 +53,7 @@ BATCH = 2_000  # packets between two MADs of OpenSM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Packets across tenants, sent and delivered, while OpenSM ran and while it did not."""
+    """The packets across tenants, sent and delivered, while OpenSM ran and while it did not."""
 
     m_key: bool
     opensm_runs: int
@@ -63,8 +63,8 @@ class Figures:
     delivered_after_repair: int
     controls_sent: int  # within tenants, while OpenSM did not run
     controls_lost: int
-    refused_smps: int  # of OpenSM, by the M_Key
-    repaired_ports: int  # whose P_Keys weft wrote again, over all runs
+    refused_smps: int  # sent by OpenSM, refused by the M_Key
+    repaired_ports: int  # ports whose P_Keys weft wrote again, over all runs
     seconds: float
 
 

@@ -1,10 +1,12 @@
-"""OpenSM's bring-up of a fabric on weft's lab, by both ways in, and on ibsim, in the same run.
+"""Measure OpenSM's bring-up of a fabric on weft's lab, with both ways to attach, and on ibsim, in the same run.
 
     python benchmarks/lab.py [SPEC ...] [--times 3] [--json]
 
 The same unmodified OpenSM sweeps once from a cold start, attached by libumad2sim or, third, by the preload of `weft
-exec`; from its start to SUBNET UP is what counts, the better of `--times`. MADs are those that weft's server carried;
-ibsim does not count, and OpenSM sends it the same. Memory is the most that the server held.
+exec`. The
+time is from its start to SUBNET UP, the best of `--times`. MADs are those that weft's server carried; ibsim does not
+count
+them, and OpenSM sends it the same. Memory is the peak of the server.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ _STAMP = re.compile(r"^(\w{3} \d\d \d\d:\d\d:\d\d) (\d{6}) .*SUBNET UP", re.M)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """One server, one fabric."""
+    """The figures of one server and one fabric."""
 
     up_s: float
     server_cpu_s: float
@@ -69,7 +71,7 @@ def weft_command(spec: str, base: str) -> list[str]:
 
 
 def serve(spec: str, base: str) -> None:
-    """The child: a lab's server alone."""
+    """Run the child process: a lab's server alone."""
     import signal
 
     from weft import runtime
@@ -89,7 +91,7 @@ def serve(spec: str, base: str) -> None:
 
 
 def attached(server: str, base: str, fabric: Fabric, folder: Path) -> dict[str, str]:
-    """What OpenSM finds in its environment."""
+    """Return the environment of OpenSM."""
     if server == "preload":
         library = preload.library()
         assert library is not None, "the preload needs a C compiler"
@@ -114,7 +116,7 @@ def await_socket(base: str, child: subprocess.Popen[bytes]) -> None:
 
 
 def sweep(attached: dict[str, str], fabric: Fabric, folder: Path) -> float:
-    """OpenSM once: seconds from its start to the line in its log."""
+    """Run OpenSM once; return the seconds from its start to SUBNET UP in its log."""
     log = folder / "opensm.log"
     for old in ("opensm.log", "guid2lid", "guid2mkey", "neighbors"):
         (folder / old).unlink(missing_ok=True)
@@ -141,8 +143,8 @@ def cpu_s(pid: int) -> float:
 
 
 def peak_mb(pid: int) -> float:
-    found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
-    return int(found[1]) / 1024 if found else 0.0
+    match = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    return int(match[1]) / 1024 if match else 0.0
 
 
 def best(server: str, spec: str, fabric: Fabric, folder: Path, times: int) -> Figures:
@@ -151,7 +153,7 @@ def best(server: str, spec: str, fabric: Fabric, folder: Path, times: int) -> Fi
 
 def report(name: str, ours: Figures, theirs: Figures, preloaded: Figures) -> str:
     mads = ours.mads
-    each_us = [1e6 * one.server_cpu_s / mads for one in (ours, theirs, preloaded)]
+    each_us = [1e6 * figures.server_cpu_s / mads for figures in (ours, theirs, preloaded)]
     return (
         f"{name}: SUBNET UP {ours.up_s:.2f} s, ibsim {theirs.up_s:.2f} s: {ours.up_s / theirs.up_s:.2f} times; "
         f"by weft's preload {preloaded.up_s:.2f} s: {preloaded.up_s / theirs.up_s:.2f} times\n"
@@ -162,30 +164,30 @@ def report(name: str, ours: Figures, theirs: Figures, preloaded: Figures) -> str
 
 
 def main() -> None:
-    words = argparse.ArgumentParser()
-    words.add_argument("specs", nargs="*")
-    words.add_argument("--times", type=int, default=3)
-    words.add_argument("--json", action="store_true")
-    words.add_argument("--serve", nargs=2)
-    given = words.parse_args()
-    if given.serve:
-        serve(*given.serve)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("specs", nargs="*")
+    parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--serve", nargs=2)
+    options = parser.parse_args()
+    if options.serve:
+        serve(*options.serve)
         return
     selene = Path(os.environ.get("WEFT_DUMPS", "")) / SELENE
-    specs = given.specs or [*SPECS, *([str(selene)] if selene.is_file() else [])]
+    specs = options.specs or [*SPECS, *([str(selene)] if selene.is_file() else [])]
     rows = []
     for spec in specs:
         fabric = weft.load(spec)
         with tempfile.TemporaryDirectory() as name, suppress(KeyboardInterrupt):
             servers = ("ibsim", "weft", "preload")
-            found = {server: best(server, spec, fabric, Path(name), given.times) for server in servers}
-        ours, theirs = found["weft"], found["ibsim"]
+            figures = {server: best(server, spec, fabric, Path(name), options.times) for server in servers}
+        ours, theirs = figures["weft"], figures["ibsim"]
         rows.append(
-            {"spec": Path(spec).name, "ratio": ours.up_s / theirs.up_s} | {k: asdict(v) for k, v in found.items()}
+            {"spec": Path(spec).name, "ratio": ours.up_s / theirs.up_s} | {k: asdict(v) for k, v in figures.items()}
         )
-        if not given.json:
-            print(report(Path(spec).name, ours, theirs, found["preload"]))
-    if given.json:
+        if not options.json:
+            print(report(Path(spec).name, ours, theirs, figures["preload"]))
+    if options.json:
         print(json.dumps(rows, indent=2))
 
 

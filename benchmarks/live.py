@@ -1,12 +1,15 @@
-"""All-reduce of PyTorch by backend `weft` beside gloo: the same processes of this machine, the same tensors, in turn.
+"""Compare PyTorch's all-reduce with backend `weft` and with gloo: the same processes and tensors on this machine, in
+turn.
 
     python benchmarks/live.py [--ranks 4] [--sizes 1K 1M 64M] [--times 20] [--json]
 
 Every figure is the time of one call from a barrier on, at the slowest rank, of float32 in place; best and median of
-`--times`. GB/s are bytes of the tensor over the best time. `memory` is what the process had most of, in MiB, while it
-made the calls of the largest size, and in the second row how many times the tensor that is above what it had before the
-first of them: the tensor itself is 1; each backend has processes of its own for that. Ranks that wait need a core each,
-so cores and load are printed. It needs torch.
+`--times`.
+GB/s are bytes of the tensor over the best time. `memory` is the peak of the process in MiB during the calls of the
+largest
+size, and in the second row its growth since before the first of them, in tensors: the tensor itself is 1; each
+backend has its
+own processes for that. Ranks that wait need a core each, so cores and load are printed. It needs torch.
 """
 
 from __future__ import annotations
@@ -26,21 +29,21 @@ UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 Figures = dict[str, dict[int, list[float]]]  # seconds of each call, by backend and bytes
 
 
-def timed(rank: int, ranks: int, meeting: str, sizes: list[int], times: int, found: Any) -> None:
-    """One rank of both backends."""
+def timed(rank: int, ranks: int, rendezvous: str, sizes: list[int], times: int, results: Any) -> None:
+    """Run one rank of both backends."""
     import torch
     import torch.distributed as dist
 
     from weft.collectives.live.pytorch import register
 
-    register()  # where weft is not installed PyTorch does not find it
+    register()  # if weft is not installed, PyTorch does not find it
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=ranks)
+    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=ranks)
     groups = {"gloo": dist.group.WORLD, "weft": dist.new_group(backend="weft")}
-    taken: Figures = {backend: {} for backend in BACKENDS}
+    taken_s: Figures = {backend: {} for backend in BACKENDS}
     for size in sizes:
         tensor = torch.empty(size // 4)
-        for nth in range(times + 2):  # the first two bring up links, and load kernels
+        for nth in range(times + 2):  # the first two connect links and load kernels
             for backend, group in groups.items():
                 tensor.fill_(rank)
                 dist.barrier()
@@ -50,22 +53,22 @@ def timed(rank: int, ranks: int, meeting: str, sizes: list[int], times: int, fou
                 assert bool((tensor == ranks * (ranks - 1) // 2).all()), f"{backend} is wrong at {size} bytes"
                 dist.all_reduce(took, dist.ReduceOp.MAX)
                 if nth >= 2:
-                    taken[backend].setdefault(size, []).append(took.item())
+                    taken_s[backend].setdefault(size, []).append(took.item())
     dist.destroy_process_group()
     if rank == 0:
-        found.put(taken)
+        results.put(taken_s)
 
 
-def weighed(rank: int, ranks: int, meeting: str, backend: str, size: int, found: Any) -> None:
-    """One rank of one backend: MiB at most, and how many times the tensor that is more than before."""
+def weighed(rank: int, ranks: int, rendezvous: str, backend: str, size: int, results: Any) -> None:
+    """Run one rank of one backend; report the peak in MiB, and its growth in tensors."""
     import torch
     import torch.distributed as dist
 
     from weft.collectives.live.pytorch import register
 
-    register()  # where weft is not installed PyTorch does not find it
+    register()  # if weft is not installed, PyTorch does not find it
     torch.set_num_threads(1)
-    dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=ranks)
+    dist.init_process_group(backend, init_method=rendezvous, rank=rank, world_size=ranks)
     dist.all_reduce(torch.ones(1 << 18))  # links, kernels, threads
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     tensor = torch.ones(size // 4)
@@ -74,37 +77,42 @@ def weighed(rank: int, ranks: int, meeting: str, backend: str, size: int, found:
     after_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     dist.barrier()
     dist.destroy_process_group()
-    found.put((after_kib / 1024, (after_kib - before_kib) * 1024 / size))
+    results.put((after_kib / 1024, (after_kib - before_kib) * 1024 / size))
 
 
-def as_ranks(do: Any, ranks: int, *arguments: Any, answers: int) -> list[Any]:
-    """What the ranks say, each a process that has nothing of this one."""
+def as_ranks(target: Any, ranks: int, *arguments: Any, answers: int) -> list[Any]:
+    """Run the ranks as fresh processes and return their results."""
     spawning = multiprocessing.get_context("spawn")
-    found = spawning.Queue()
+    results = spawning.Queue()
     with tempfile.TemporaryDirectory() as folder:
-        meeting = (Path(folder) / "meeting").as_uri()
-        started = [spawning.Process(target=do, args=(n, ranks, meeting, *arguments, found)) for n in range(ranks)]
-        for one in started:
-            one.start()
-        said = [found.get(timeout=600) for _ in range(answers)]
-        for one in started:
-            one.join()
-    return said
+        rendezvous = (Path(folder) / "rendezvous").as_uri()
+        started = [
+            spawning.Process(target=target, args=(n, ranks, rendezvous, *arguments, results)) for n in range(ranks)
+        ]
+        for process in started:
+            process.start()
+        received = [results.get(timeout=600) for _ in range(answers)]
+        for process in started:
+            process.join()
+    return received
 
 
 def table(figures: Figures, memory: dict[str, tuple[float, float]]) -> str:
     lines = [
-        f"{'bytes':>12}" + "".join(f"{f'{one}, ms':>12}{'median':>9}{'GB/s':>8}" for one in BACKENDS) + "   quicker"
+        f"{'bytes':>12}"
+        + "".join(f"{f'{backend}, ms':>12}{'median':>9}{'GB/s':>8}" for backend in BACKENDS)
+        + "   quicker"
     ]
     for size in figures["weft"]:
-        best = {one: min(figures[one][size]) for one in BACKENDS}
+        best = {backend: min(figures[backend][size]) for backend in BACKENDS}
         cells = "".join(
-            f"{best[one] * 1e3:>12.3f}{_median(figures[one][size]) * 1e3:>9.3f}{size / best[one] / 1e9:>8.2f}"
-            for one in BACKENDS
+            f"{best[backend] * 1e3:>12.3f}{_median(figures[backend][size]) * 1e3:>9.3f}"
+            f"{size / best[backend] / 1e9:>8.2f}"
+            for backend in BACKENDS
         )
         lines.append(f"{size:>12,}{cells}{best['gloo'] / best['weft']:>9.2f}x")
-    lines.append(f"{'memory, MiB':>12}" + "".join(f"{memory[one][0]:>12.0f}{'':>17}" for one in BACKENDS))
-    lines.append(f"{'tensors':>12}" + "".join(f"{memory[one][1]:>12.2f}{'':>17}" for one in BACKENDS))
+    lines.append(f"{'memory, MiB':>12}" + "".join(f"{memory[backend][0]:>12.0f}{'':>17}" for backend in BACKENDS))
+    lines.append(f"{'tensors':>12}" + "".join(f"{memory[backend][1]:>12.2f}{'':>17}" for backend in BACKENDS))
     return "\n".join(lines)
 
 
@@ -126,7 +134,8 @@ def main() -> None:
     load = os.getloadavg()[0]
     [figures] = as_ranks(timed, options.ranks, options.sizes, options.times, answers=1)
     memory = {
-        one: max(as_ranks(weighed, options.ranks, one, max(options.sizes), answers=options.ranks)) for one in BACKENDS
+        backend: max(as_ranks(weighed, options.ranks, backend, max(options.sizes), answers=options.ranks))
+        for backend in BACKENDS
     }
     if options.json:
         print(json.dumps({"cores": os.cpu_count(), "load": load, "seconds": figures, "memory": memory}))

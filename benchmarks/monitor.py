@@ -1,18 +1,21 @@
-"""How well `weft diagnose` finds one bad cable of a loaded fabric, and how often it cries wolf.
+"""Measure how well `weft diagnose` finds one bad cable of a loaded fabric, and how often it gives a false alarm.
 
     python benchmarks/monitor.py [--hosts 1024] [--seeds 100] [--polls 3] [--every 300] [--workers 2] [--json]
 
-For each seed two runs on a lab with weft's subnet manager, both under a mixed load that chance makes: rings,
-permutations, storage, all-to-all, and many that send to one, so that hundreds of ports wait. In one run a cable is
-bad, by turns with bit errors both ways (1e-12 to 1e-8), one way, flaps (60 to 240 an hour) and fewer lanes; in the
-other all are good. In both some cable was bad before and left its counts, and two hosts are unplugged and plugged in
-again meanwhile.
+For each seed two runs on a lab with weft's subnet manager, both under a random mixed load: rings, permutations,
+storage,
+all-to-all, and incasts, so that hundreds of ports wait. In one run a cable is bad, in turn with bit errors in both
+directions
+(1e-12 to 1e-8), one direction, flaps (60 to 240 per hour) and fewer lanes; in the other all are good. In both some
+cable was bad
+before and left its counts, and two hosts are unplugged and plugged in again meanwhile.
 
     found     the bad cable is the first suspect after at most so many polls
     alarms    runs without a bad cable that have a suspect
 
-Polls are so many seconds of the lab's clock apart: 300, as NVIDIA's PDR plugin asks its telemetry. Workers are
-processes with a lab each.
+Polls are so many seconds of the lab's clock apart: 300, the interval of NVIDIA's PDR plugin. Each worker is a process
+with its
+own lab.
 """
 
 from __future__ import annotations
@@ -29,21 +32,21 @@ from typing import Any
 
 import numpy as np
 
-from weft.scenarios.bad_cable import ILLS, Ill, Ward, ward
+from weft.scenarios.bad_cable import FAULT_KINDS, InjectedFault, MonitoredLab, monitored_lab
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     seed: int
-    ill: str  # empty: none
-    told: str
+    fault: str  # empty: none
+    description: str
     found_at: int | None  # poll
-    suspects: tuple[str, ...]  # of the last poll: kind and link
+    suspects: tuple[str, ...]  # kind and link, at the last poll
     waiting: str
 
 
-def mixed_load(ward: Ward, rng: np.random.Generator) -> None:
-    hosts = [host.name for host in ward.lab.fabric.hcas]
+def mixed_load(monitored: MonitoredLab, rng: np.random.Generator) -> None:
+    hosts = [host.name for host in monitored.lab.fabric.hcas]
     rng.shuffle(hosts)
     coming = iter(hosts)
 
@@ -58,56 +61,56 @@ def mixed_load(ward: Ward, rng: np.random.Generator) -> None:
     ]
     jobs += [{"name": f"incast{i}", "pattern": "incast", "hosts": some(0.015)} for i in range(8)]
     seed = int(rng.integers(1 << 30))
-    ward.lab.seed_history(seed)
-    ward.lab.load(*jobs, seed=seed, speed=0)
+    monitored.lab.seed_history(seed)
+    monitored.lab.load(*jobs, seed=seed, speed=0)
 
 
-def leave_old_counts(ward: Ward, rng: np.random.Generator) -> None:
-    bad = ward.make_ill("errors", rng)
-    ward.lab.advance(3600)
-    ward.lab.fix(bad.port)
+def leave_old_counts(monitored: MonitoredLab, rng: np.random.Generator) -> None:
+    bad = monitored.inject("errors", rng)
+    monitored.lab.advance(3600)
+    monitored.lab.fix(bad.port)
 
 
-def replug(ward: Ward, rng: np.random.Generator) -> None:
-    """As an operator does it: a link goes down once, and both ends count that."""
-    for host in rng.choice([host.name for host in ward.lab.fabric.hcas[1:-1]], 2, replace=False):
-        ward.lab.break_cable(str(host))
-        ward.lab.fix(str(host))
+def replug(monitored: MonitoredLab, rng: np.random.Generator) -> None:
+    """Unplug and replug a cable as an operator does: a link goes down once, and both ends count it."""
+    for host in rng.choice([host.name for host in monitored.lab.fabric.hcas[1:-1]], 2, replace=False):
+        monitored.lab.break_cable(str(host))
+        monitored.lab.fix(str(host))
 
 
-def one_run(ward: Ward, seed: int, ill: str, polls: int, every_s: float) -> Outcome:
-    rng = np.random.default_rng([seed, len(ill)])
-    mixed_load(ward, rng)
-    leave_old_counts(ward, rng)
-    bad = ward.make_ill(ill, rng) if ill else None
+def one_run(monitored: MonitoredLab, seed: int, fault: str, polls: int, every_s: float) -> Outcome:
+    rng = np.random.default_rng([seed, len(fault)])
+    mixed_load(monitored, rng)
+    leave_old_counts(monitored, rng)
+    bad = monitored.inject(fault, rng) if fault else None
     found_at, last = None, None
-    for poll, last in enumerate(ward.diagnoses(polls, every_s), 2):
+    for poll, last in enumerate(monitored.diagnoses(polls, every_s), 2):
         if poll == 2:
-            replug(ward, rng)
-        if bad is not None and found_at is None and last.suspects and is_it(last.suspects[0].ends, bad):
+            replug(monitored, rng)
+        if bad is not None and found_at is None and last.suspects and is_same_cable(last.suspects[0].ends, bad):
             found_at = poll
-    ward.lab.fix()
-    ward.sweep()
+    monitored.lab.fix()
+    monitored.sweep()
     assert last is not None
     return Outcome(
         seed=seed,
-        ill=ill,
-        told="" if bad is None else f"{' - '.join(sorted(bad.ends))}: {bad.told}",
+        fault=fault,
+        description="" if bad is None else f"{' - '.join(sorted(bad.ends))}: {bad.description}",
         found_at=found_at,
-        suspects=tuple(f"{one.kind} {one.name}" for one in last.suspects),
+        suspects=tuple(f"{suspect.kind} {suspect.name}" for suspect in last.suspects),
         waiting=next((note for note in last.notes if note.startswith("Congestion")), ""),
     )
 
 
-def is_it(ends: tuple[str, str], bad: Ill) -> bool:
+def is_same_cable(ends: tuple[str, str], bad: InjectedFault) -> bool:
     return frozenset(ends) == bad.ends
 
 
 def many_runs(spec: str, seeds: list[int], polls: int, every_s: float) -> Iterator[Outcome]:
-    with ward(spec) as patient:
+    with monitored_lab(spec) as monitored:
         for seed in seeds:
-            yield one_run(patient, seed, ILLS[seed % len(ILLS)], polls, every_s)
-            yield one_run(patient, seed, "", polls, every_s)
+            yield one_run(monitored, seed, FAULT_KINDS[seed % len(FAULT_KINDS)], polls, every_s)
+            yield one_run(monitored, seed, "", polls, every_s)
 
 
 def _share(spec: str, seeds: list[int], polls: int, every_s: float) -> list[Outcome]:
@@ -116,20 +119,20 @@ def _share(spec: str, seeds: list[int], polls: int, every_s: float) -> list[Outc
 
 def report(outcomes: list[Outcome]) -> dict[str, Any]:
     by_kind = {}
-    for kind in ILLS:
-        runs = [one for one in outcomes if one.ill == kind]
-        at = [one.found_at for one in runs if one.found_at is not None]
+    for kind in FAULT_KINDS:
+        runs = [outcome for outcome in outcomes if outcome.fault == kind]
+        at = [run.found_at for run in runs if run.found_at is not None]
         by_kind[kind] = {"runs": len(runs), "found": len(at), "after_2_polls": at.count(2)}
-    ill, well = [one for one in outcomes if one.ill], [one for one in outcomes if not one.ill]
+    degraded, healthy = ([run for run in outcomes if bool(run.fault) == bad] for bad in (True, False))
     return {
-        "runs": len(ill),
-        "found": sum(one.found_at is not None for one in ill),
+        "runs": len(degraded),
+        "found": sum(run.found_at is not None for run in degraded),
         "by_kind": by_kind,
-        "healthy": len(well),
-        "alarms": sum(bool(one.suspects) for one in well),
-        "misses": [asdict(one) for one in ill if one.found_at is None],
-        "false": [asdict(one) for one in well if one.suspects],
-        "congested": sum(bool(one.waiting) for one in well),
+        "healthy": len(healthy),
+        "alarms": sum(bool(run.suspects) for run in healthy),
+        "misses": [asdict(run) for run in degraded if run.found_at is None],
+        "false": [asdict(run) for run in healthy if run.suspects],
+        "congested": sum(bool(run.waiting) for run in healthy),
     }
 
 
@@ -141,37 +144,40 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=300.0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    spec, began_s = f"fat-tree:hosts={asked.hosts},switch=QM9700", time.perf_counter()
-    packs = [list(range(begin, min(begin + 4, asked.seeds + 1))) for begin in range(1, asked.seeds + 1, 4)]
+    options = parser.parse_args()
+    spec, began_s = f"fat-tree:hosts={options.hosts},switch=QM9700", time.perf_counter()
+    packs = [list(range(begin, min(begin + 4, options.seeds + 1))) for begin in range(1, options.seeds + 1, 4)]
     outcomes: list[Outcome] = []
-    with ProcessPoolExecutor(asked.workers, mp_context=get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(_share, spec, pack, asked.polls, asked.every) for pack in packs]):
+    with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
+        for done in as_completed([pool.submit(_share, spec, pack, options.polls, options.every) for pack in packs]):
             outcomes += done.result()
             now = report(outcomes)
             print(
-                f"\r{now['runs']} of {asked.seeds} seeds: {now['found']} found, {now['alarms']} alarms, "
+                f"\r{now['runs']} of {options.seeds} seeds: {now['found']} found, {now['alarms']} alarms, "
                 f"{time.perf_counter() - began_s:.0f} s",
                 end="",
                 file=sys.stderr,
                 flush=True,
             )
     print(file=sys.stderr)
-    figures = report(outcomes) | {"spec": spec, "polls": asked.polls, "every_s": asked.every}
-    if asked.json:
+    figures = report(outcomes) | {"spec": spec, "polls": options.polls, "every_s": options.every}
+    if options.json:
         print(json.dumps(figures, indent=2))
         return
-    print(f"{spec}, {asked.polls} polls every {asked.every:g} s")
-    for kind, of in figures["by_kind"].items():
+    print(f"{spec}, {options.polls} polls every {options.every:g} s")
+    for kind, counts in figures["by_kind"].items():
         print(
-            f"{kind:<10} {of['found']:>4} of {of['runs']:>4} first suspect, {of['after_2_polls']} of them after 2 polls"
+            f"{kind:<10} {counts['found']:>4} of {counts['runs']:>4} first suspect, "
+            f"{counts['after_2_polls']} of them after 2 polls"
         )
     print(f"{'all':<10} {figures['found']:>4} of {figures['runs']:>4}")
     print(
         f"alarms     {figures['alarms']:>4} of {figures['healthy']:>4} healthy runs, {figures['congested']} congested"
     )
-    for one in (*figures["misses"], *figures["false"]):
-        print(f"  seed {one['seed']}: {one['told'] or 'healthy'}; suspects: {', '.join(one['suspects']) or 'none'}")
+    for run in (*figures["misses"], *figures["false"]):
+        print(
+            f"  seed {run['seed']}: {run['description'] or 'healthy'}; suspects: {', '.join(run['suspects']) or 'none'}"
+        )
 
 
 if __name__ == "__main__":

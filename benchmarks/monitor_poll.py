@@ -1,16 +1,15 @@
-"""How long a poll of all counters of a fabric takes, and how long a scrape of them.
+"""Measure the time of a poll of all counters of a fabric, and of a scrape of them.
 
     python benchmarks/monitor_poll.py [SPEC ...] [--polls 3] [--json]
 
-A lab with weft's subnet manager runs in processes of its own; the poller is this one, on one core.
-Columns:
+A lab with weft's subnet manager runs in its own processes; the poller is this one, on one core. Columns:
 
-    walk s      the first poll: walks the fabric, asks every agent what it can, and reads
-    poll s      a poll of a fabric that has not changed, the best of `--polls`; beside it the processor time of the
-                poller and of the lab meanwhile: on one core a poll takes no less than the larger
-    series      lines of /metrics. In processor time, as all that follow: first s, to make them after a walk; render s,
-                of another reading; again s, the same reading scraped once more
-    client s    prometheus_client's generate_latest for the same samples, where it is installed and they are few
+    walk s      the first poll: walks the fabric, asks every agent for its capabilities, and reads
+    poll s      a poll of an unchanged fabric, the best of `--polls`; with the processor time of the poller and of the
+                lab meanwhile: on one core a poll takes at least the larger of the two
+    series      lines of /metrics. In processor time, as all that follow: first s, to render after a walk; render s, for
+                another reading; again s, the same reading scraped once more
+    client s    prometheus_client's generate_latest for the same samples, if it is installed and they are few
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @contextmanager
 def lab(spec: str) -> Iterator[dict[str, object]]:
-    """Up, with LIDs and routes; ended afterwards."""
+    """Start a lab with LIDs and routes, and end it afterwards."""
     name = f"bench-{os.getpid()}"
     weft = [sys.executable, "-m", "weft"]
     subprocess.run([*weft, "up", spec, "--daemon", "--sm", "--name", name], check=True, stdout=subprocess.DEVNULL)
@@ -61,7 +60,7 @@ def measure(spec: str, polls: int) -> dict[str, object]:
         poller, server = Poller(carrier), int(str(state["pid"]))
         walk_s, _, _, reading = timed(poller, server)
         rounds = [timed(poller, server) for _ in range(polls)]
-        poll_s, own_s, lab_s, reading = min(rounds, key=lambda one: one[0])
+        poll_s, own_s, lab_s, reading = min(rounds, key=lambda timing: timing[0])
         carrier.close()
     latest = Latest(every_s=10.0, reading=reading, polls=2)
     first_s, text = best(lambda: render(latest, now_s=0.0), 1)
@@ -92,16 +91,16 @@ def timed(poller: Poller, server: int) -> tuple[float, float, float, Reading]:
 
 
 def best(work, times: int) -> tuple[float, bytes]:
-    taken = []
+    times_s = []
     for _ in range(times):
         begin = time.process_time()
-        made = work()
-        taken.append(time.process_time() - begin)
-    return min(taken), made
+        result = work()
+        times_s.append(time.process_time() - begin)
+    return min(times_s), result
 
 
 def client_s(text: bytes) -> float | None:
-    """The same samples by the library that most exporters use, from values that are at hand."""
+    """Render the same samples with the library that most exporters use, from values already in memory."""
     try:
         from prometheus_client import CollectorRegistry, generate_latest
         from prometheus_client.parser import text_string_to_metric_families
@@ -123,11 +122,11 @@ def main() -> None:
     parser.add_argument("specs", nargs="*", default=SPECS)
     parser.add_argument("--polls", type=int, default=3)
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_RUNTIME_DIR"] = folder
-        rows = [measure(spec, given.polls) for spec in given.specs]
-    if given.json:
+        rows = [measure(spec, options.polls) for spec in options.specs]
+    if options.json:
         print(json.dumps(rows, indent=2))
         return
     for row in rows:

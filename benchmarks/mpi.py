@@ -1,11 +1,15 @@
-"""Open MPI between two ranks of this machine: over weft's adapter, its own shared memory, and TCP on loopback, twice.
+"""Compare Open MPI between two ranks of this machine: over weft's adapter, its shared memory, and TCP on loopback,
+twice.
 
     python benchmarks/mpi.py [--times 3] [--json]
 
-`mpi.c` measures as the OSU benchmarks do. All run in turn, `--times` times, so that whatever else the machine does
-meets all alike; the best of each counts. Two ranks that poll need two cores, so the load is printed. TCP is that of
-Open MPI itself, and of UCX, which weft is used through. The second table: how many times quicker weft is than each.
-Needs Open MPI and UCX: `make peers`.
+`mpi.c` measures as the OSU benchmarks do. All run in turn, `--times` times, so that other load on the machine affects
+all
+equally; the best of each counts. Two polling ranks need two cores, so the load is printed. TCP is that of Open MPI
+itself, and
+that of UCX, through which weft is used. The second table: how many times faster weft is than each. Needs Open MPI and
+UCX:
+`make peers`.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from pathlib import Path
 
 from weft.verbs import launch
 
-SIZES = {8: 20_000, 4096: 10_000, 65_536: 4_000, 1 << 20: 1_000, 1 << 24: 20}  # bytes, and rounds
+SIZES = {8: 20_000, 4096: 10_000, 65_536: 4_000, 1 << 20: 1_000, 1 << 24: 20}  # bytes -> rounds
 WEFT, SHARED, TCP, UCX_TCP = "weft, RC", "shared memory", "TCP", "UCX's TCP"
 ANY_DEVICE = ("--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any")
 OB1 = ("--mca", "pml", "ob1", "--mca", "btl")
@@ -35,10 +39,10 @@ Figures = dict[int, tuple[float, float]]  # us and GB/s by size in bytes
 
 
 def measure(program: str, way: str) -> Figures:
-    words, more = WAYS[way]
-    environment: Mapping[str, str] = os.environ | (launch.environment() if way == WEFT else {}) | more
+    arguments, variables = WAYS[way]
+    environment: Mapping[str, str] = os.environ | (launch.environment() if way == WEFT else {}) | variables
     sizes = [str(number) for pair in SIZES.items() for number in pair]
-    command = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "2", *words, program, *sizes]
+    command = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "2", *arguments, program, *sizes]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
     if done.returncode:
         sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
@@ -50,16 +54,16 @@ def best(runs: list[Figures]) -> Figures:
     return {size: (min(run[size][0] for run in runs), max(run[size][1] for run in runs)) for size in SIZES}
 
 
-def table(found: dict[str, Figures]) -> str:
-    lines = [f"{'bytes':>9}" + "".join(f"{way + ', us':>20}{'GB/s':>8}" for way in found)]
+def table(figures_of: dict[str, Figures]) -> str:
+    lines = [f"{'bytes':>9}" + "".join(f"{way + ', us':>20}{'GB/s':>8}" for way in figures_of)]
     for size in SIZES:
-        figures = (f"{us:>20.2f}{gbyte_s:>8.2f}" for us, gbyte_s in (found[way][size] for way in found))
-        lines.append(f"{size:>9}" + "".join(figures))
-    others = [way for way in found if way != WEFT]
-    lines += ["", f"{'weft over':>9}" + "".join(f"{way + ', us':>20}{'GB/s':>8}" for way in others)]
+        cells = (f"{us:>20.2f}{gbyte_s:>8.2f}" for us, gbyte_s in (figures_of[way][size] for way in figures_of))
+        lines.append(f"{size:>9}" + "".join(cells))
+    peers = [way for way in figures_of if way != WEFT]
+    lines += ["", f"{'weft over':>9}" + "".join(f"{way + ', us':>20}{'GB/s':>8}" for way in peers)]
     for size in SIZES:
-        mine_us, mine_gbyte_s = found[WEFT][size]
-        times = ((us / mine_us, mine_gbyte_s / gbyte_s) for us, gbyte_s in (found[way][size] for way in others))
+        mine_us, mine_gbyte_s = figures_of[WEFT][size]
+        times = ((us / mine_us, mine_gbyte_s / gbyte_s) for us, gbyte_s in (figures_of[way][size] for way in peers))
         lines.append(f"{size:>9}" + "".join(f"{quicker:>20.2f}{more:>8.2f}" for quicker, more in times))
     return "\n".join(lines)
 
@@ -73,11 +77,11 @@ def main() -> None:
         program = str(Path(folder, "mpi"))
         subprocess.run(["mpicc.openmpi", "-O2", str(Path(__file__).with_suffix(".c")), "-o", program], check=True)
         runs = [{way: measure(program, way) for way in WAYS} for _ in range(options.times)]
-    found = {way: best([run[way] for run in runs]) for way in WAYS}
+    figures = {way: best([run[way] for run in runs]) for way in WAYS}
     if options.json:
-        print(json.dumps({"load": os.getloadavg()[0], "figures": found}))
+        print(json.dumps({"load": os.getloadavg()[0], "figures": figures}))
     else:
-        print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, best of {options.times}\n{table(found)}")
+        print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, best of {options.times}\n{table(figures)}")
 
 
 if __name__ == "__main__":

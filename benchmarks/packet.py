@@ -1,12 +1,16 @@
-"""Packet-hops per second of weft's packet engine and of ns-3, on the same permutation in the same run.
+"""Measure packet-hops per second of weft's packet engine and of ns-3, on the same permutation in the same run.
 
     python benchmarks/packet.py [128 1024 11664] [--bytes 2000000] [--no-ns3] [--json]
 
-Every host of a three-level fat tree sends one message to another host, all different: 4 KiB MTU, 400 Gb/s. A
-packet-hop is one packet that crossed one link, as the ports counted it. The first row has all that weft models in it:
-eight VLs, adaptive routing, congestion control, cables with bit errors and RC, which sends again what they cost. The
-rows after it leave that out part by part; the last has what ns-3 has, and more: see `ns3_peer.py`. weft's figures are
-the best of three after the kernels are compiled, in a process of its own: `cpu_s` counts one core, with set-up.
+Every host of a three-level fat tree sends one message to another host, all different: 4 KiB MTU, 400 Gb/s. A packet-
+hop is one
+packet that crossed one link, as counted by the ports. The first row includes all that weft models: eight VLs,
+adaptive routing,
+congestion control, cables with bit errors, and RC with retransmissions. The following rows leave these out one by
+one; the last
+has the features of ns-3, and more: see `ns3_peer.py`. weft's figures are the best of three with compiled kernels, in
+its own
+process: `cpu_s` counts one core, with set-up.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ SPECS = {
     11664: "fat-tree:hosts=11664,radix=36",
 }
 CABLE_M = 500 / 4.9  # 500 ns, as published comparisons have it
-BIT_ERROR_RATE = 1e-10  # some errors in each run of 1,024 hosts
+BIT_ERROR_RATE = 1e-10  # a few errors in each run of 1,024 hosts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +48,11 @@ class Case:
     vls: int = 1
     paths: str = "table"
     congestion_control: str = "none"
-    errs: bool = False
+    has_errors: bool = False
 
 
 CASES = {
-    "everything on": Case(vls=8, paths="adaptive", congestion_control="ib", errs=True),
+    "everything on": Case(vls=8, paths="adaptive", congestion_control="ib", has_errors=True),
     "8 VLs, adaptive": Case(vls=8, paths="adaptive"),
     "8 VLs": Case(vls=8),
     "adaptive": Case(paths="adaptive"),
@@ -57,7 +61,7 @@ CASES = {
 
 
 def derangement(hosts: int) -> list[int]:
-    """Host i sends to the i-th: everybody gets one message, nobody its own."""
+    """Return a permutation without fixed points: host i sends to the i-th entry."""
     order = np.random.default_rng(1).permutation(hosts)
     to = np.empty(hosts, np.int64)
     to[order] = np.roll(order, 1)
@@ -65,10 +69,10 @@ def derangement(hosts: int) -> list[int]:
 
 
 def build(hosts: int, case: Case) -> Fabric:
-    """The tree with all cables of one length, routed, with port groups for adaptive routing; SL n goes by VL n."""
+    """Return the tree with all cables of one length, routed, with port groups for adaptive routing; SL n uses VL n."""
     fabric = weft.load(SPECS[hosts])
     links = replace(fabric.links, length_m=np.full(len(fabric.links), CABLE_M, np.float32))
-    if case.errs:
+    if case.has_errors:
         links = replace(links, bit_error_rate=np.full(len(links), BIT_ERROR_RATE))
     routed = route(fabric.with_links(links), RoutingOptions(adaptive=True)).fabric
     if case.vls > 1:
@@ -79,7 +83,7 @@ def build(hosts: int, case: Case) -> Fabric:
 def run_weft(hosts: int, size_bytes: int, case: Case) -> dict[str, float]:
     fabric = build(hosts, case)
     ports = host_ports(fabric)
-    transport = Transport.RC if case.errs else Transport.UC  # acknowledgements are packets too
+    transport = Transport.RC if case.has_errors else Transport.UC  # acknowledgements are packets too
     sl = np.arange(hosts) % case.vls
     traffic = Traffic.make(ports, ports[derangement(hosts)], size_bytes, transport=transport, sl=sl)
     options = Options(
@@ -102,10 +106,10 @@ def run_weft(hosts: int, size_bytes: int, case: Case) -> dict[str, float]:
 
 
 def measure(hosts: int, size_bytes: int, name: str) -> dict[str, float]:
-    """In a process of its own, so that its memory is its own."""
+    """Run in its own process, so that its memory is separate."""
     command = [sys.executable, __file__, "--child", str(hosts), str(size_bytes), name]
-    found: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return found
+    figures: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return figures
 
 
 def main(arguments: list[str]) -> None:
@@ -122,10 +126,10 @@ def main(arguments: list[str]) -> None:
             if isinstance(peer, dict):
                 rows[-1]["ratio"] = float(str(rows[-1]["packet_hops_per_s"])) * peer["user_s"] / peer["packet_hops"]
         if isinstance(peer, dict):
-            shown = {"packet_hops": peer["packet_hops"], "cpu_s": peer["user_s"], "mbyte": peer["mbyte"]}
+            counts = {"packet_hops": peer["packet_hops"], "cpu_s": peer["user_s"], "mbyte": peer["mbyte"]}
             per_s = peer["packet_hops"] / peer["user_s"]
             speed = {"packet_hops_per_s": per_s, "last_arrival_us": peer["last_arrival_ps"] / 1e6}
-            rows.append({"hosts": hosts, "engine": "ns-3", **shown, **speed, "ratio": 1.0})
+            rows.append({"hosts": hosts, "engine": "ns-3", **counts, **speed, "ratio": 1.0})
         else:
             print(peer, file=sys.stderr)
     if "--json" in arguments:

@@ -1,10 +1,12 @@
-"""Route calculation of weft and of OpenSM on ibsim, on the same fabrics in the same run: time, memory, quality.
+"""Compare route calculation of weft and of OpenSM on ibsim, on the same fabrics in the same run: time, memory, quality.
 
     python benchmarks/routing.py [648 3456 11664 selene] [--json]
 
 OpenSM's time is that of its second heavy sweep, from "building routing" to "tables configured": nothing has changed
-then, so no table is sent and the time is calculation alone. weft's is the engine's, on switches already read, the best
-of five in a fresh process, with compiled kernels. Needs `make peers`.
+then, so no
+table is sent and the time is calculation alone. weft's is the engine's, on switches already read, the best of five in
+a fresh
+process, with compiled kernels. Needs `make peers`.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ FABRICS = {
 
 
 def run_opensm(net: Path, engine: str, folder: Path) -> dict[str, object]:
-    """Calculation seconds, peak megabytes and the folder of dumps; or why there are none."""
+    """Return calculation seconds, peak megabytes and the engine used."""
     environment = os.environ | {
         "IBSIM_SOCKNAME": f"weft-bench-{os.getpid()}-{engine}",
         "OSM_CACHE_DIR": str(folder),
@@ -61,26 +63,26 @@ def run_opensm(net: Path, engine: str, folder: Path) -> dict[str, object]:
 
 
 def _peak_mbyte(pid: int | str) -> float:
-    """VmHWM, not ru_maxrss: that one remembers the parent's memory from before the exec."""
+    """Return VmHWM, since ru_maxrss includes the parent's memory from before the exec."""
     return int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) / 1024
 
 
 def _group(leader: int) -> list[int]:
-    found = subprocess.run(["ps", "-o", "pid=", "-g", str(leader)], capture_output=True, text=True, check=True).stdout
-    return [int(pid) for pid in found.split()]
+    pids = subprocess.run(["ps", "-o", "pid=", "-g", str(leader)], capture_output=True, text=True, check=True).stdout
+    return [int(pid) for pid in pids.split()]
 
 
 def _wait(log: Path, words: str, times: int, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while not (log.exists() and log.read_text(errors="replace").count(words) >= times):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"OpenSM did not say {words!r} within {seconds:g} s")
+            raise TimeoutError(f"OpenSM did not log {words!r} within {seconds:g} s")
         time.sleep(0.2)
 
 
 def _moments(text: str, words: str) -> list[float]:
-    found = re.findall(rf"^\w+ +\d+ (\d\d:\d\d:\d\d) (\d{{6}}) .*{words}", text, re.M)
-    return [datetime.strptime(f"{clock}.{micro}", "%H:%M:%S.%f").timestamp() for clock, micro in found]
+    stamps = re.findall(rf"^\w+ +\d+ (\d\d:\d\d:\d\d) (\d{{6}}) .*{words}", text, re.M)
+    return [datetime.strptime(f"{clock}.{micro}", "%H:%M:%S.%f").timestamp() for clock, micro in stamps]
 
 
 def quality_of_dump(net: Path, folder: Path) -> dict[str, object]:
@@ -132,9 +134,9 @@ def main() -> None:
     import weft
     from weft.fabric.files import ibnetdiscover
 
-    wanted = [argument for argument in sys.argv[1:] if argument in FABRICS] or list(FABRICS)
+    names = [argument for argument in sys.argv[1:] if argument in FABRICS] or list(FABRICS)
     rows = []
-    for name in wanted:
+    for name in names:
         spec, engines = FABRICS[name]
         with tempfile.TemporaryDirectory() as scratch:
             net = Path(scratch) / "fabric.net"

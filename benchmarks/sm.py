@@ -1,19 +1,22 @@
-"""weft's subnet manager and OpenSM on the same fabrics and the same server, in the same run: time, MADs, memory.
+"""Compare weft's subnet manager and OpenSM on the same fabrics and the same server, in the same run: time, MADs,
+memory.
 
     python benchmarks/sm.py [--rows 648 1024 3456 ... selene] [--times 3] [--engines minhop ftree] [--server ibsim|lab]
                             [--json]
 
-Both bring up a fabric that nobody configured before, on a server of its own each time, one after the other in turn so
-that whatever else the machine does meets both alike; the best of `--times` counts. Then a cable between two switches is
-pulled. Sweeps at intervals are off: only the trap tells them. Columns:
+Both bring up an unconfigured fabric, on a new server each time, one after the other in turn so that other load on the
+machine
+affects both equally; the best of `--times` counts. Then a cable between two switches is pulled. Periodic sweeps are
+off: only the
+trap reports it. Columns:
 
     up s        from the first line of the manager's log, when it begins to discover, to SUBNET UP
-    start s     from the start of its process: weft has Python to start and kernels to load
-    MADs        that it sent until then
+    start s     from the start of its process: weft starts Python and loads kernels
+    MADs        sent until then
     fault s     from the pulled cable to the next SUBNET UP, and MADs for that
-    MB          the most memory that it held
+    MB          peak memory
 
-One bring-up by weft that does not count comes first: it compiles kernels that are not in the cache. Needs `make peers`.
+The first bring-up by weft does not count: it compiles kernels that are not in the cache. Needs `make peers`.
 """
 
 from __future__ import annotations
@@ -47,15 +50,15 @@ ROWS = {
     "11664": "fat-tree:hosts=11664,radix=36,speed=HDR",
     "selene": str(DUMPS / "selene.compute.txt"),
 }
-PATIENCE_S = 600
+TIMEOUT_S = 600
 _WEFT_LINE = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}) (\w+) (.*)$", re.M)
 _OPENSM_LINE = re.compile(r"^(\w{3} \d\d \d\d:\d\d:\d\d) (\d{6}) \[\w+\] \w+ -> (.*)$", re.M)
-Lines = list[tuple[float, str]]  # when, what
+Lines = list[tuple[float, str]]  # time, text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """One manager, one fabric."""
+    """The figures of one manager and one fabric."""
 
     up_s: float
     start_s: float
@@ -67,9 +70,9 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """Where a fabric is simulated; `pull` unplugs the cable that this benchmark breaks."""
+    """A simulated fabric; `pull` unplugs the cable that this benchmark breaks."""
 
-    name: str  # of its sockets
+    name: str  # name of its sockets
     pull: Callable[[], None]
 
 
@@ -94,16 +97,16 @@ class Manager:
         raise NotImplementedError
 
     def mads(self) -> int:
-        """Sent so far."""
+        """Return the number of MADs sent so far."""
         raise NotImplementedError
 
     def engine(self) -> str:
-        """That routed first."""
+        """Return the engine that routed first."""
         raise NotImplementedError
 
     def await_up(self, times: int) -> float:
-        """When the subnet was up for the n-th time."""
-        until_s = time.monotonic() + PATIENCE_S
+        """Return when the subnet was up for the n-th time."""
+        until_s = time.monotonic() + TIMEOUT_S
         while len(ups := [at_s for at_s, text in self.lines() if "SUBNET UP" in text]) < times:
             if self.child.poll() is not None or time.monotonic() > until_s:
                 sys.exit(f"{self.child.args!r} did not bring the subnet up:\n{self.tail()}")
@@ -114,8 +117,8 @@ class Manager:
         return self._out.read_text(errors="replace")[-2000:]
 
     def peak_mb(self) -> float:
-        found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{self.child.pid}/status").read_text())
-        return int(found[1]) / 1024 if found else 0.0
+        match = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{self.child.pid}/status").read_text())
+        return int(match[1]) / 1024 if match else 0.0
 
     def end(self) -> None:
         self.child.kill()
@@ -125,19 +128,19 @@ class Manager:
 class Weft(Manager):
     def __init__(self, server: str, host: str, folder: Path) -> None:
         (folder / "weft.conf").write_text("sweep_interval 0\n")
-        words = ["sm", "--on", "ibsim", "--ibsim", server, "--at", host, "-F", "weft.conf"]
-        keeps = {"PYTHONDONTWRITEBYTECODE": ""}  # bytecode, as an installed program has it
-        super().__init__([sys.executable, "-m", "weft", *words], keeps, folder)
+        arguments = ["sm", "--on", "ibsim", "--ibsim", server, "--at", host, "-F", "weft.conf"]
+        variables = {"PYTHONDONTWRITEBYTECODE": ""}  # allow bytecode, as for an installed program
+        super().__init__([sys.executable, "-m", "weft", *arguments], variables, folder)
 
     def lines(self) -> Lines:
-        found = _WEFT_LINE.findall(self._out.read_text(errors="replace"))
-        return [(datetime.fromisoformat(stamp).timestamp(), f"{event} {text}") for stamp, event, text in found]
+        lines = _WEFT_LINE.findall(self._out.read_text(errors="replace"))
+        return [(datetime.fromisoformat(stamp).timestamp(), f"{event} {text}") for stamp, event, text in lines]
 
     def mads(self) -> int:
-        return sum(int(found[1].replace(",", "")) for _, text in self.lines() if (found := _SWEPT.search(text)))
+        return sum(int(match[1].replace(",", "")) for _, text in self.lines() if (match := _SWEPT.search(text)))
 
     def engine(self) -> str:
-        return next(found[1] for _, text in self.lines() if (found := _ENGINE.search(text)))
+        return next(match[1] for _, text in self.lines() if (match := _ENGINE.search(text)))
 
 
 _SWEPT = re.compile(r"SUBNET UP: .* ([\d,]+) MADs")
@@ -151,9 +154,10 @@ class OpenSm(Manager):
             (folder / old).unlink(missing_ok=True)
         places = {"OSM_CACHE_DIR": str(folder), "OSM_TMP_DIR": str(folder)}
         sim = {"LD_PRELOAD": str(find_umad2sim()), "IBSIM_SOCKNAME": server, "SIM_HOST": host}
-        # 0x83 with -d 2: SUBNET UP is said, and written at once; -q local: the console tells how many MADs it sent.
-        words = ["-R", engine, "-s", "0", "-e", "-f", str(self._log), "-D", "0x83", "-d", "2", "-q", "local"]
-        super().__init__(["opensm", *words], sim | places, folder)
+        # 0x83 with -d 2: SUBNET UP is logged, and flushed at once; -q local: the console reports how many MADs it
+        # sent.
+        arguments = ["-R", engine, "-s", "0", "-e", "-f", str(self._log), "-D", "0x83", "-d", "2", "-q", "local"]
+        super().__init__(["opensm", *arguments], sim | places, folder)
 
     def lines(self) -> Lines:
         if not self._log.exists():
@@ -170,12 +174,12 @@ class OpenSm(Manager):
         assert self.child.stdin is not None
         self.child.stdin.write("status\n")
         self.child.stdin.flush()
-        until_s = time.monotonic() + PATIENCE_S
-        while (said := self._out.read_text(errors="replace")).count("SELF") <= before:  # the end of what it says
+        until_s = time.monotonic() + TIMEOUT_S
+        while (output := self._out.read_text(errors="replace")).count("SELF") <= before:  # the end of its output
             if time.monotonic() > until_s:
-                sys.exit(f"OpenSM's console does not answer:\n{self.tail()}")
+                sys.exit(f"OpenSM's console does not respond:\n{self.tail()}")
             time.sleep(0.02)
-        return int(re.findall(r"QP0 MADs sent +: (\d+)", said)[-1])
+        return int(re.findall(r"QP0 MADs sent +: (\d+)", output)[-1])
 
     def engine(self) -> str:
         return str(re.findall(r"(\w+) tables configured", self._log.read_text(errors="replace"))[0])
@@ -186,7 +190,7 @@ class OpenSm(Manager):
 
 @contextmanager
 def serving(kind: str, spec: str, fabric: Fabric, folder: Path) -> Iterator[Server]:
-    """A server that nobody has spoken to."""
+    """Start a new server."""
     base = f"bench-{os.getpid()}-{time.monotonic_ns() % 10**9}"
     slot = cable(fabric)
     node = fabric.nodes.guid[fabric.ports.node[slot]]
@@ -225,7 +229,7 @@ def ibsim_command(fabric: Fabric, folder: Path) -> list[str]:
 
 
 def cable(fabric: Fabric) -> int:
-    """A port of the cable to pull: the last one between two switches, far from the first host."""
+    """Return a port of the cable to pull: the last one between two switches, far from the first host."""
     switch = fabric.nodes.kind == NodeKind.SWITCH
     a, b = fabric.link_nodes
     between = [link for link, both in enumerate((switch[a] & switch[b]).tolist()) if both]
@@ -233,7 +237,7 @@ def cable(fabric: Fabric) -> int:
 
 
 def serve(spec: str, base: str) -> None:
-    """The child: a lab's server alone, which pulls the cable of a port that comes on standard input."""
+    """Run the child process: a lab's server alone, which pulls the cable of a port read from standard input."""
     import signal
     import threading
 
@@ -255,12 +259,14 @@ def serve(spec: str, base: str) -> None:
 # -- measuring --------------------------------------------------------------------------------------------------------
 
 
-def measure(who: str, kind: str, spec: str, fabric: Fabric, folder: Path) -> tuple[Figures, str]:
-    """Figures, and the engine that routed."""
+def measure(manager_name: str, kind: str, spec: str, fabric: Fabric, folder: Path) -> tuple[Figures, str]:
+    """Return the figures, and the engine that routed."""
     host = f"H-{int(fabric.hcas[0].guid):016x}" if kind == "ibsim" else fabric.hcas[0].name
     with serving(kind, spec, fabric, folder) as server:
         manager = (
-            Weft(server.name, host, folder) if who == "weft" else OpenSm(server.name, host, folder, who.split()[1])
+            Weft(server.name, host, folder)
+            if manager_name == "weft"
+            else OpenSm(server.name, host, folder, manager_name.split()[1])
         )
         try:
             up_s = manager.await_up(1)
@@ -282,73 +288,73 @@ def measure(who: str, kind: str, spec: str, fabric: Fabric, folder: Path) -> tup
 
 
 def best(runs: list[Figures]) -> Figures:
-    """The best of each column."""
-    return Figures(**{field.name: min(getattr(one, field.name) for one in runs) for field in fields(Figures)})
+    """Return the best of each column."""
+    return Figures(**{field.name: min(getattr(run, field.name) for run in runs) for field in fields(Figures)})
 
 
-def compare(row: str, given: argparse.Namespace) -> dict[str, object]:
-    """All managers in turn, several times."""
+def compare(row: str, options: argparse.Namespace) -> dict[str, object]:
+    """Run all managers in turn, several times."""
     spec = ROWS[row]
     fabric = weft.load(spec)
-    whos = ["weft", *(f"OpenSM {engine}" for engine in given.engines)]
-    runs: dict[str, list[Figures]] = {who: [] for who in whos}
+    names = ["weft", *(f"OpenSM {engine}" for engine in options.engines)]
+    runs: dict[str, list[Figures]] = {name: [] for name in names}
     used: dict[str, str] = {}
     loads = []
-    with tempfile.TemporaryDirectory() as name:
-        for number in range(given.times):
-            for who in whos:
-                figures, used[who] = measure(who, given.server, spec, fabric, Path(name))
-                runs[who].append(figures)
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(options.times):
+            for name in names:
+                figures, used[name] = measure(name, options.server, spec, fabric, Path(folder))
+                runs[name].append(figures)
                 loads.append(os.getloadavg()[0])
-                print(f"{row}: {who}, {number + 1} of {given.times}: {figures}", file=sys.stderr, flush=True)
+                print(f"{row}: {name}, {number + 1} of {options.times}: {figures}", file=sys.stderr, flush=True)
     return {
         "row": row,
-        "server": given.server,
+        "server": options.server,
         "load": [min(loads), max(loads)],
-        "managers": {who: {"engine": used[who]} | asdict(best(runs[who])) for who in whos},
+        "managers": {name: {"engine": used[name]} | asdict(best(runs[name])) for name in names},
     }
 
 
-def show(found: dict[str, object]) -> None:
-    """A table; ratios are OpenSM's figures in terms of weft's."""
-    low, high = found["load"]
-    managers = found["managers"]
+def show(comparison: dict[str, object]) -> None:
+    """Print a table; ratios are OpenSM's figures relative to weft's."""
+    low, high = comparison["load"]
+    managers = comparison["managers"]
     ours = managers["weft"]
-    print(f"{found['row']} on {found['server']}, load {low:.1f} to {high:.1f}")
+    print(f"{comparison['row']} on {comparison['server']}, load {low:.1f} to {high:.1f}")
     names = ("up s", "start s", "MADs", "fault s", "MADs", "MB")
     print(f"  {'':16} {'engine':10}" + "".join(f"{name:>18}" for name in names))
-    for who, figures in managers.items():
+    for manager, figures in managers.items():
         cells = []
         for key in (field.name for field in fields(Figures)):
             value, times = figures[key], figures[key] / ours[key]
             text = f"{value:.2f}" if key.endswith("_s") else f"{value:,.0f}"
-            cells.append(f"{text} ({times:.1f}x)" if who != "weft" else text)
-        print(f"  {who:16} {figures['engine']:10}" + "".join(f"{cell:>18}" for cell in cells), flush=True)
+            cells.append(f"{text} ({times:.1f}x)" if manager != "weft" else text)
+        print(f"  {manager:16} {figures['engine']:10}" + "".join(f"{cell:>18}" for cell in cells), flush=True)
 
 
 def main() -> None:
-    words = argparse.ArgumentParser()
-    words.add_argument("--rows", nargs="*", choices=ROWS, default=list(ROWS))
-    words.add_argument("--times", type=int, default=3)
-    words.add_argument("--server", choices=("ibsim", "lab"), default="ibsim")
-    words.add_argument("--engines", nargs="*", default=["minhop", "ftree"])
-    words.add_argument("--json", action="store_true")
-    words.add_argument("--serve", nargs=2)
-    given = words.parse_args()
-    if given.serve:
-        serve(*given.serve)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", nargs="*", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--server", choices=("ibsim", "lab"), default="ibsim")
+    parser.add_argument("--engines", nargs="*", default=["minhop", "ftree"])
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--serve", nargs=2)
+    options = parser.parse_args()
+    if options.serve:
+        serve(*options.serve)
         return
-    rows = [row for row in given.rows if row != "selene" or Path(ROWS[row]).is_file()]
+    rows = [row for row in options.rows if row != "selene" or Path(ROWS[row]).is_file()]
     with tempfile.TemporaryDirectory() as name:
         print("compiling kernels that are not in the cache", file=sys.stderr, flush=True)
-        measure("weft", given.server, ROWS["648"], weft.load(ROWS["648"]), Path(name))
-    found = []
+        measure("weft", options.server, ROWS["648"], weft.load(ROWS["648"]), Path(name))
+    comparisons = []
     for row in rows:
-        found.append(compare(row, given))
-        if not given.json:
-            show(found[-1])
-    if given.json:
-        print(json.dumps(found, indent=2))
+        comparisons.append(compare(row, options))
+        if not options.json:
+            show(comparisons[-1])
+    if options.json:
+        print(json.dumps(comparisons, indent=2))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
-"""All-reduce of CUDA tensors by backend `weft`, beside gloo's of the same tensors and a copy on the GPU.
+"""Compare all-reduce of CUDA tensors by backend `weft` and by gloo, and a copy on the GPU.
 
     python benchmarks/torch_gpu.py [--ranks 2] [--mib 1 64 256] [--times 20] [--json]
 
-Ranks are processes that share one GPU, so nothing here says how fast several GPUs would be; NCCL refuses ranks of one
-GPU. Columns are milliseconds, the best of `--times`, of rank 0, with a synchronize: `copy` is torch's copy of the
-tensor to another one. The last column says how many bytes of a rank's tensors the driver copied through the host for
-weft: none. It needs a GPU and torch.
+Ranks are processes that share one GPU, so the figures do not predict several GPUs; NCCL refuses ranks on one GPU.
+Columns are
+milliseconds, the best of `--times`, of rank 0, with a synchronize: `copy` is torch's copy of the tensor to another
+one. The last
+column is the number of bytes of a rank's tensors that the driver copied through the host for weft: none. It needs a
+GPU and
+torch.
 """
 
 from __future__ import annotations
@@ -28,15 +31,15 @@ def rank_of(rank: int, ranks: int, folder: str, sizes_mib: list[int], times: int
     dist.init_process_group("weft", init_method=Path(folder, "meet").as_uri(), rank=rank, world_size=ranks)
     gloo = dist.new_group(backend="gloo")
 
-    def best(do: Callable[[], Any]) -> float:
-        found = []
+    def best(operation: Callable[[], Any]) -> float:
+        times_s = []
         for _ in range(times):
             dist.barrier()
             begin_s = time.perf_counter()
-            do()
+            operation()
             torch.cuda.synchronize()
-            found.append(time.perf_counter() - begin_s)
-        return min(found) * 1e3
+            times_s.append(time.perf_counter() - begin_s)
+        return min(times_s) * 1e3
 
     rows = []
     for mib in sizes_mib:
@@ -64,16 +67,16 @@ def main() -> None:
     parser.add_argument("--mib", type=int, nargs="+", default=[1, 64, 256])
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     import torch.multiprocessing as processes
 
     with tempfile.TemporaryDirectory() as folder:
-        processes.spawn(rank_of, (asked.ranks, folder, asked.mib, asked.times), asked.ranks)
+        processes.spawn(rank_of, (options.ranks, folder, options.mib, options.times), options.ranks)
         rows = json.loads(Path(folder, "rows").read_text())
-    if asked.json:
+    if options.json:
         print(json.dumps(rows, indent=1))
         return
-    print(f"{asked.ranks} ranks" + "".join(f"{name:>14}" for name in rows[0] if name != "mib"))
+    print(f"{options.ranks} ranks" + "".join(f"{name:>14}" for name in rows[0] if name != "mib"))
     for row in rows:
         print(f"{row['mib']:>3} MiB" + "".join(f"{row[name]:>14.3f}" for name in ("weft", "gloo", "copy")), end="")
         print(f"{row['through host']:>14}")

@@ -1,18 +1,18 @@
-"""weft's software adapter between two processes of this machine, and what the machine itself does, in the same run.
+"""Measure weft's software adapter between two processes of this machine, and the machine itself, in the same run.
 
     python benchmarks/verbs.py [--times 5] [--sizes 1M 4M 16M 64M] [--json]
 
     latency       64-byte SEND, half a round trip: `weft perf send_lat --live`, whose loop is compiled as perftest's is;
-                  the same by a Python program that makes SGE and SendWR, posts and polls, and by one that keeps them;
-                  a blocking ping-pong over TCP on loopback, in Python too
+                  the same by a Python program that creates SGE and SendWR each time, and by one that reuses them;
+                  a blocking ping-pong over TCP on loopback, also in Python
     bandwidth     RDMA WRITE, `weft perf write_bw --live`, and a plain copy (memmove) of as many bytes between two
-                  buffers of one process; process_vm_writev of 1 MiB into another, which memory that is not shared takes
-    rate          64-byte messages in a second, `weft perf send_bw --live`
-    RoCE v2       RDMA WRITE over UDP on loopback with 4 KiB packets, ICRCs made and checked: benchmarks/verbs_roce.py
+                  buffers of one process; process_vm_writev of 1 MiB into another, as used for memory that is not shared
+    rate          64-byte messages per second, `weft perf send_bw --live`
+    RoCE v2       RDMA WRITE over UDP on loopback with 4 KiB packets, ICRCs computed and checked: verbs_roce.py
 
-What is compared runs in turn, `--times` times, so that whatever else the machine does meets both alike; the best of
-each counts. Two processes that poll need two cores: on a busy machine latencies are those of the scheduler, so the
-load is printed.
+Compared programs run in turn, `--times` times, so that other load on the machine affects both equally; the best of
+each counts.
+Two polling processes need two cores: on a busy machine latencies are those of the scheduler, so the load is printed.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ ROUNDS = 20_000
 COPIED_BYTES = 1 << 28  # in one measurement, at least
 
 
-def perf(*words: str) -> dict[str, Any]:
-    """What `weft perf ... --live --json` says of its only size."""
-    command = [sys.executable, "-m", "weft", "perf", *words, "--live", "--json"]
+def perf(*arguments: str) -> dict[str, Any]:
+    """Return the result of `weft perf ... --live --json` for its only size."""
+    command = [sys.executable, "-m", "weft", "perf", *arguments, "--live", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-    said = json.loads(done.stdout)
-    return {"engine": said["engine"], **said["results"][0]}
+    report = json.loads(done.stdout)
+    return {"engine": report["engine"], **report["results"][0]}
 
 
 def send_latency_us() -> float:
-    said = perf("send_lat", "-s", str(SMALL_BYTES), "-n", str(ROUNDS))
-    assert said["engine"] == "compiled"
-    return float(said["t_typical"])
+    result = perf("send_lat", "-s", str(SMALL_BYTES), "-n", str(ROUNDS))
+    assert result["engine"] == "compiled"
+    return float(result["t_typical"])
 
 
 def tcp_latency_us() -> float:
-    """Blocking, the other end in a process of its own."""
+    """Measure a blocking ping-pong, with the other end in another process."""
     server = socket.create_server(("127.0.0.1", 0))
     child = os.fork()
     if not child:
@@ -93,9 +93,9 @@ def python_latency_us(*options: str) -> float:
 
 def write_gb_s(size: int) -> float:
     count = max(20, COPIED_BYTES // size)
-    said = perf("write_bw", "-s", str(size), "-n", str(count), "--report_gbits")
-    assert said["engine"] == "compiled"
-    return float(said["BW_average"]) / 8
+    result = perf("write_bw", "-s", str(size), "-n", str(count), "--report_gbits")
+    assert result["engine"] == "compiled"
+    return float(result["BW_average"]) / 8
 
 
 def copy_gb_s(size: int) -> float:
@@ -112,16 +112,16 @@ class _Vector(ctypes.Structure):
 
 
 def process_vm_gb_s(size: int = 1 << 20) -> float:
-    """Into a process that was forked, so that it has its buffer at the same address."""
+    """Write into a forked process, which has its buffer at the same address."""
     buffer = np.ones(size, np.uint8)
-    there, here = os.pipe()
+    read_end, write_end = os.pipe()
     child = os.fork()
     if not child:
-        buffer[:] = 2  # a copy of its own
-        os.write(here, b"!")
+        buffer[:] = 2  # makes its own copy
+        os.write(write_end, b"!")
         time.sleep(60)
         os._exit(0)
-    os.read(there, 1)
+    os.read(read_end, 1)
     write = ctypes.CDLL(None, use_errno=True).process_vm_writev
     write.restype = ctypes.c_ssize_t
     vector = ctypes.byref(_Vector(buffer.ctypes.data, size))
@@ -131,7 +131,7 @@ def process_vm_gb_s(size: int = 1 << 20) -> float:
     took_s = time.perf_counter() - began_s
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    for file in (there, here):
+    for file in (read_end, write_end):
         os.close(file)
     return size * count / took_s / 1e9
 
@@ -148,11 +148,11 @@ def roce() -> dict[str, float]:
 
 
 def in_turn(times: int, *measures: Callable[[], float]) -> list[list[float]]:
-    seen: list[list[float]] = [[] for _ in measures]
+    columns: list[list[float]] = [[] for _ in measures]
     for _ in range(times):
-        for column, measure in zip(seen, measures, strict=True):
+        for column, measure in zip(columns, measures, strict=True):
             column.append(measure())
-    return seen
+    return columns
 
 
 def main() -> None:
@@ -160,37 +160,37 @@ def main() -> None:
     options.add_argument("--times", type=int, default=5)
     options.add_argument("--sizes", nargs="*", default=["1M", "4M", "16M", "64M"])
     options.add_argument("--json", action="store_true")
-    chosen = options.parse_args()
+    parsed = options.parse_args()
     load = os.getloadavg()[0]
-    perf("send_bw", "-s", "64", "-n", "1000")  # compiles what is not in the cache
-    sends, tcps, pythons, kept = in_turn(
-        chosen.times, send_latency_us, tcp_latency_us, python_latency_us, lambda: python_latency_us("--kept")
+    perf("send_bw", "-s", "64", "-n", "1000")  # compile
+    sends, tcps, pythons, reusing = in_turn(
+        parsed.times, send_latency_us, tcp_latency_us, python_latency_us, lambda: python_latency_us("--reuse")
     )
     latency = {
         "send_us": min(sends),
         "tcp_us": min(tcps),
         "python_us": min(pythons),
-        "python_kept_us": min(kept),
+        "python_kept_us": min(reusing),
         "tcp/send": min(tcps) / min(sends),
     }
     bandwidth = []
-    for text in chosen.sizes:
+    for text in parsed.sizes:
         size = parse_size_bytes(text)
-        writes, copies = in_turn(chosen.times, lambda size=size: write_gb_s(size), lambda size=size: copy_gb_s(size))  # type: ignore[misc]
+        writes, copies = in_turn(parsed.times, lambda size=size: write_gb_s(size), lambda size=size: copy_gb_s(size))  # type: ignore[misc]
         bandwidth.append({"bytes": size, "write_gb_s": max(writes), "copy_gb_s": max(copies)})
-    rates, unshared = in_turn(chosen.times, rate_mpps, process_vm_gb_s)
+    rates, unshared = in_turn(parsed.times, rate_mpps, process_vm_gb_s)
     figures = {
         "weft": weft.__version__,
         "cpus": os.cpu_count(),
         "load_1min_before": load,
-        "times": chosen.times,
+        "times": parsed.times,
         "latency_64_bytes": latency,
         "bandwidth": bandwidth,
         "process_vm_writev_1_mib_gb_s": max(unshared),
         "send_rate_mpps": max(rates),
         "roce_v2": roce(),
     }
-    print(json.dumps(figures, indent=2) if chosen.json else report(figures))
+    print(json.dumps(figures, indent=2) if parsed.json else report(figures))
 
 
 def report(figures: dict[str, Any]) -> str:
@@ -201,7 +201,7 @@ def report(figures: dict[str, Any]) -> str:
         "",
         "64 bytes, one way         µs",
         f"  SEND, compiled loop  {latency['send_us']:7.2f}",
-        f"  SEND, Python loop    {latency['python_us']:7.2f}   {latency['python_kept_us']:.2f} if requests are kept",
+        f"  SEND, Python loop    {latency['python_us']:7.2f}   {latency['python_kept_us']:.2f} if requests are reused",
         f"  TCP, blocking        {latency['tcp_us']:7.2f}   {latency['tcp_us'] / latency['send_us']:.1f} times that",
         "",
         "RDMA WRITE          GB/s    copy   ratio",

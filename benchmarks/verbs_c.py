@@ -1,15 +1,16 @@
-"""Debian's perftest, unmodified, on weft's libibverbs between two processes; and what the machine does, in one run.
+"""Measure Debian's unmodified perftest on weft's libibverbs between two processes, and the machine itself, in one run.
 
     python benchmarks/verbs_c.py [--times 5] [--json]
 
     ib_send_lat   64 bytes, half a round trip, typical
-    ib_write_bw   1 MiB, average; and process_vm_writev of 1 MiB, the copy between processes that it is made of
-    ib_send_bw    64 bytes, messages in a second
+    ib_write_bw   1 MiB, average; and process_vm_writev of 1 MiB, the copy between processes on which it is based
+    ib_send_bw    64 bytes, messages per second
     ... -c UD     ib_send_lat of 64 bytes, ib_send_bw of 2048
     ... -c UC     ib_send_lat of 64 bytes, ib_write_bw of 1 MiB
 
-What is compared runs in turn, `--times` times; the best of each counts. Two processes that poll need two cores: the
-load is printed.
+Compared programs run in turn, `--times` times; the best of each counts. Two polling processes need two cores: the
+load is
+printed.
 """
 
 from __future__ import annotations
@@ -26,26 +27,26 @@ from pathlib import Path
 from verbs import in_turn, process_vm_gb_s
 from weft.verbs import launch
 
-_PATIENCE_S = 120
+_TIMEOUT_S = 120
 _MIB = 1 << 20
 
 
 def _free_port() -> str:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return str(one.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])
 
 
-def perftest(name: str, *words: str) -> list[str]:
-    """The figures of the client's only row."""
-    command = [f"/usr/bin/{name}", "-x", "1", "-p", _free_port(), *words]
+def perftest(name: str, *arguments: str) -> list[str]:
+    """Return the figures of the client's only row."""
+    command = [f"/usr/bin/{name}", "-x", "1", "-p", _free_port(), *arguments]
     environment = os.environ | launch.environment()
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as server:
         try:
-            for _ in range(_PATIENCE_S):
-                time.sleep(1)  # it comes up, and kernels with it
+            for _ in range(_TIMEOUT_S):
+                time.sleep(1)  # it starts and loads kernels
                 client = subprocess.run(
-                    [*command, "127.0.0.1"], env=environment, capture_output=True, text=True, timeout=_PATIENCE_S
+                    [*command, "127.0.0.1"], env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S
                 )
                 if client.returncode == 0 or server.poll() is not None:
                     break

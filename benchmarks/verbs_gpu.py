@@ -1,18 +1,21 @@
-"""RDMA between tensors on one GPU, in one process and between two, beside torch's own copy and a copy in host memory.
+"""Measure RDMA between tensors on one GPU, in one process and between two, with torch's copy and a copy in host memory.
 
     python benchmarks/verbs_gpu.py [--mib 1 64 1024] [--times 50] [--json]
 
-All in one run, one after the other in turn, so that whatever else the machine does meets all alike; the best of
-`--times` counts. Every figure is the time from the request to its end: for torch the copy and a synchronize, for weft
-from post_send to the completion. GB/s are bytes of the message, once. Columns:
+All run in turn, so that other load on the machine affects all equally; the best of `--times` counts. Every figure is
+the time from
+the request to its completion: for torch the copy and a synchronize, for weft from post_send to the completion. GB/s
+are bytes of
+the message, once. Columns:
 
-    torch       one.copy_(other) of torch, on the same tensors
+    torch       torch's copy between the same tensors
     WRITE, READ one process: between two regions on the GPU
     2 WRITE ..  the same between two processes, by CUDA IPC
-    via host    what a message through host memory would take at least: torch's copy to pinned memory, and back
-    host copy   numpy's copy of so many bytes from host memory to host memory
+    via host    a lower bound for a message through host memory: torch's copy to pinned memory, and back
+    host copy   numpy's copy of as many bytes from host memory to host memory
 
-The last lines say how many bytes the driver copied to or from host memory for weft: none. It needs a GPU and torch.
+The last lines are the number of bytes that the driver copied to or from host memory for weft: none. It needs a GPU
+and torch.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ Far = tuple[int, int]  # address and key of a region
 
 
 class Host:
-    """What a program makes: a queue pair, and a tensor that is registered."""
+    """The objects of a program: a queue pair, and a registered tensor."""
 
     def __init__(self, nbytes: int) -> None:
         import torch
@@ -90,7 +93,7 @@ class Host:
 
 
 def other_process(pipe: Connection, nbytes: int) -> None:
-    """It registers a tensor and sleeps: its adapter answers."""
+    """Register a tensor and sleep: the adapter responds."""
     host = Host(nbytes)
     pipe.send((host.qp.qp_num, host.far))
     host.connect(pipe.recv())
@@ -103,9 +106,9 @@ def other_process(pipe: Connection, nbytes: int) -> None:
 def measure(nbytes: int, times: int) -> dict[str, Any]:
     import torch
 
-    one, other = Host(nbytes), Host(nbytes)
-    one.connect(other.qp.qp_num)
-    other.connect(one.qp.qp_num)
+    source, target = Host(nbytes), Host(nbytes)
+    source.connect(target.qp.qp_num)
+    target.connect(source.qp.qp_num)
     near = Host(nbytes)
     spawn = multiprocessing.get_context("spawn")
     pipe, end = spawn.Pipe()
@@ -119,18 +122,18 @@ def measure(nbytes: int, times: int) -> dict[str, Any]:
     pinned = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
 
     def by_torch() -> None:
-        other.tensor.copy_(one.tensor)
+        target.tensor.copy_(source.tensor)
         torch.cuda.synchronize()
 
     def via_host() -> None:
-        pinned.copy_(one.tensor)
-        other.tensor.copy_(pinned)
+        pinned.copy_(source.tensor)
+        target.tensor.copy_(pinned)
         torch.cuda.synchronize()
 
     ways: dict[str, Callable[[], None]] = {
         "torch": by_torch,
-        "WRITE": lambda: one.run(IBV_WR_RDMA_WRITE, other.far),
-        "READ": lambda: one.run(IBV_WR_RDMA_READ, other.far),
+        "WRITE": lambda: source.run(IBV_WR_RDMA_WRITE, target.far),
+        "READ": lambda: source.run(IBV_WR_RDMA_READ, target.far),
         "2 WRITE": lambda: near.run(IBV_WR_RDMA_WRITE, far),
         "2 READ": lambda: near.run(IBV_WR_RDMA_READ, far),
         "via host": via_host,
@@ -138,8 +141,8 @@ def measure(nbytes: int, times: int) -> dict[str, Any]:
     }
     best = {name: min(_timed(way) for _ in range(times)) for name, way in ways.items()}
     near.run(IBV_WR_RDMA_WRITE, far)
-    if not one.tensor.equal(other.tensor):
-        raise SystemExit("the bytes of one process are wrong")
+    if not source.tensor.equal(target.tensor):
+        raise SystemExit("the bytes within one process are wrong")
     pipe.send("sum")
     total, far_copies = pipe.recv()
     if total != int(near.tensor.sum()):
@@ -170,9 +173,9 @@ def main() -> None:
     parser.add_argument("--mib", type=int, nargs="+", default=[1, 64, 1024])
     parser.add_argument("--times", type=int, default=50)
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    rows = [measure(mib << 20, asked.times) for mib in asked.mib]
-    if asked.json:
+    options = parser.parse_args()
+    rows = [measure(mib << 20, options.times) for mib in options.mib]
+    if options.json:
         print(json.dumps(rows, indent=1))
         return
     names = list(rows[0]["gbyte_s"])

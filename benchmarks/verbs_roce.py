@@ -1,13 +1,15 @@
-"""RDMA WRITE by RoCE v2 between two processes over the loopback interface, beside plain UDP and TCP in the same run.
+"""Measure RDMA WRITE by RoCE v2 between two processes over the loopback interface, with plain UDP and TCP in the same
+run.
 
     python benchmarks/verbs_roce.py [--mib 1] [--times 64] [--rounds 15] [--json]
 
-    UDP     datagrams of 4 KiB by UDP_SEGMENT and UDP_GRO, 60 KiB at once: a copy without any protocol, and unchecked
-    WRITE   RDMA WRITE of `--mib` MiB at an MTU of 4 KiB: ICRC made and verified, payload where it belongs, acknowledged
+    UDP     datagrams of 4 KiB by UDP_SEGMENT and UDP_GRO, 60 KiB at once: a copy without any protocol, unchecked
+    WRITE   RDMA WRITE of `--mib` MiB at an MTU of 4 KiB: ICRC computed and verified, payload placed, acknowledged
     TCP     sendall and recv_into of 1 MB
 
-The other process polls nothing: its adapter answers by itself. Each round does all three, one after the other, and the
-best of all rounds counts: whatever else the machine does takes turns with them. GB/s are bytes of payload, once.
+The other process does not poll: its adapter responds. Each round runs all three, one after the other, and the best of
+all rounds
+counts, so that other load on the machine affects all. GB/s are bytes of payload, once.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ from weft.verbs.pyverbs.pd import PD
 from weft.verbs.pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from weft.verbs.pyverbs.wr import SGE, SendWR
 
-HERE, THERE = "127.88.0.1", "127.88.0.2"
-UNIT_BYTES, UNITS = 4096, 15  # of a datagram, and how many go together
+LOCAL, REMOTE = "127.88.0.1", "127.88.0.2"
+UNIT_BYTES, UNITS = 4096, 15  # size of a datagram, and the number sent together
 SOL_UDP, UDP_SEGMENT, UDP_GRO, SO_RCVBUFFORCE = 17, 103, 104, 33
 WINDOW_BYTES = 4 << 20
 TCP_BYTES = 1_000_000
@@ -80,16 +82,16 @@ class End:
             while posted < times and posted - done < DEPTH:
                 self.qp.post_send(work)
                 posted += 1
-            for one in self.cq.poll(DEPTH)[1]:
-                assert one.status == e.IBV_WC_SUCCESS, one
+            for completion in self.cq.poll(DEPTH)[1]:
+                assert completion.status == e.IBV_WC_SUCCESS, completion
                 done += 1
 
 
 def answer_roce(pipe: Connection, size: int) -> None:
-    end = End(THERE, size)
+    end = End(REMOTE, size)
     end.connect(pipe.recv())
     pipe.send(end.facts())
-    pipe.recv()  # until the other one has all figures
+    pipe.recv()  # until the other end has all figures
     pipe.send(bytes(end.mr.read(size, 0)))
 
 
@@ -97,83 +99,83 @@ def answer_roce(pipe: Connection, size: int) -> None:
 
 
 def udp_socket(address: str, port: int) -> socket.socket:
-    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    made.bind((address, port))
-    made.setsockopt(SOL_UDP, UDP_GRO, 1)
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    udp.bind((address, port))
+    udp.setsockopt(SOL_UDP, UDP_GRO, 1)
     try:
-        made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 4 * WINDOW_BYTES)
+        udp.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 4 * WINDOW_BYTES)
     except OSError:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * WINDOW_BYTES)
-    return made
+        udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * WINDOW_BYTES)
+    return udp
 
 
 def answer_udp(pipe: Connection) -> None:
-    """Says after each half of a window that it has come."""
-    here, buffer, came, told = udp_socket(THERE, 0), bytearray(1 << 16), 0, 0
-    pipe.send(here.getsockname())
+    """Acknowledge each half of a window of received bytes."""
+    endpoint, buffer, received, reported = udp_socket(REMOTE, 0), bytearray(1 << 16), 0, 0
+    pipe.send(endpoint.getsockname())
     while True:
-        size, _, _, who = here.recvmsg_into([buffer], 64)
-        came += size
+        size, _, _, sender = endpoint.recvmsg_into([buffer], 64)
+        received += size
         if size <= 8:
             return
-        if came - told >= WINDOW_BYTES // 2:
-            told = came
-            here.sendto(struct.pack("=q", came), who)
+        if received - reported >= WINDOW_BYTES // 2:
+            reported = received
+            endpoint.sendto(struct.pack("=q", received), sender)
 
 
 class Udp:
-    def __init__(self, there: tuple[str, int]) -> None:
-        self.socket, self.there = udp_socket(HERE, 0), there
-        self.sent = self.told = 0
+    def __init__(self, peer: tuple[str, int]) -> None:
+        self.socket, self.peer = udp_socket(LOCAL, 0), peer
+        self.sent = self.reported = 0
 
     def send(self, total: int) -> None:
         data = memoryview(bytearray(UNIT_BYTES * UNITS))
-        how = [(SOL_UDP, UDP_SEGMENT, struct.pack("=H", UNIT_BYTES))]
+        control = [(SOL_UDP, UDP_SEGMENT, struct.pack("=H", UNIT_BYTES))]
         end = self.sent + total
         while self.sent < end:
-            while self.sent - self.told >= WINDOW_BYTES - len(data):
-                (self.told,) = struct.unpack("=q", self.socket.recv(8))
-            self.socket.sendmsg([data], how, 0, self.there)
+            while self.sent - self.reported >= WINDOW_BYTES - len(data):
+                (self.reported,) = struct.unpack("=q", self.socket.recv(8))
+            self.socket.sendmsg([data], control, 0, self.peer)
             self.sent += len(data)
 
     def stop(self) -> None:
-        self.socket.sendto(b"stop", self.there)
+        self.socket.sendto(b"stop", self.peer)
 
 
 def answer_tcp(pipe: Connection) -> None:
-    listener = socket.create_server((THERE, 0))
+    listener = socket.create_server((REMOTE, 0))
     pipe.send(listener.getsockname())
-    here, _ = listener.accept()
+    connection, _ = listener.accept()
     buffer = bytearray(TCP_BYTES)
     view = memoryview(buffer)
     while True:
         left = TCP_BYTES
         while left:
-            size = here.recv_into(view[:left])
+            size = connection.recv_into(view[:left])
             if not size:
                 return
             left -= size
-        here.sendall(b"!")
+        connection.sendall(b"!")
 
 
-def tcp_sends(there: socket.socket, times: int) -> None:
-    data, told = bytes(TCP_BYTES), 0
+def tcp_sends(connection: socket.socket, times: int) -> None:
+    data, reported = bytes(TCP_BYTES), 0
     for number in range(times):
-        there.sendall(data)
-        while number - told >= DEPTH:
-            told += len(there.recv(64))
-    while told < times:
-        told += len(there.recv(64))
+        connection.sendall(data)
+        while number - reported >= DEPTH:
+            reported += len(connection.recv(64))
+    while reported < times:
+        reported += len(connection.recv(64))
 
 
 # -- all --------------------------------------------------------------------------------------------------------------
 
 
 def start(target: Callable[..., None], *arguments: Any) -> tuple[Any, Connection]:
-    here, there = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=target, args=(there, *arguments), daemon=True)
+    near, far = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=target, args=(far, *arguments), daemon=True)
     process.start()
-    return process, here
+    return process, near
 
 
 def measure(mib: int, times: int, rounds: int) -> dict[str, float]:
@@ -181,26 +183,26 @@ def measure(mib: int, times: int, rounds: int) -> dict[str, float]:
     _, roce = start(answer_roce, size)
     _, udp_pipe = start(answer_udp)
     _, tcp_pipe = start(answer_tcp)
-    end = End(HERE, size)
+    end = End(LOCAL, size)
     end.mr.write(os.urandom(size), size)
     roce.send(end.facts())
     end.connect(roce.recv())
     udp, tcp = Udp(udp_pipe.recv()), socket.create_connection(tcp_pipe.recv())
     total = size * times
     tcp_times = max(1, total // TCP_BYTES)
-    what: dict[str, tuple[int, Callable[[], None]]] = {
+    tests: dict[str, tuple[int, Callable[[], None]]] = {
         "UDP": (total, lambda: udp.send(total)),
         "WRITE": (total, lambda: end.write(times)),
         "TCP": (tcp_times * TCP_BYTES, lambda: tcp_sends(tcp, tcp_times)),
     }
-    best = dict.fromkeys(what, 0.0)
+    best = dict.fromkeys(tests, 0.0)
     for _ in range(rounds):
-        for name, (count, run) in what.items():
+        for name, (count, run) in tests.items():
             began_s = time.perf_counter()
             run()
             best[name] = max(best[name], count / (time.perf_counter() - began_s) / 1e9)
     roce.send(None)
-    assert roce.recv() == end.mr.read(size, 0), "the bytes are others"
+    assert roce.recv() == end.mr.read(size, 0), "the bytes differ"
     udp.stop()
     tcp.close()
     return best
@@ -212,19 +214,17 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=64, help="messages in a round")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
+    options = parser.parse_args()
     load = os.getloadavg()[0]
-    best = measure(given.mib, given.times, given.rounds)
+    best = measure(options.mib, options.times, options.rounds)
     figures = {f"{name}_gbyte_s": round(value, 3) for name, value in best.items()}
     figures |= {"WRITE_of_UDP": round(best["WRITE"] / best["UDP"], 3), "load": round(load, 1)}
-    if given.json:
+    if options.json:
         print(json.dumps(figures))
         return
     for name, value in best.items():
         print(f"{name:8}{value:8.2f} GB/s")
-    print(
-        f"WRITE of {given.mib} MiB reaches {best['WRITE'] / best['UDP']:.0%} of UDP without a protocol; load {load:.1f}"
-    )
+    print(f"WRITE of {options.mib} MiB reaches {best['WRITE'] / best['UDP']:.0%} of plain UDP; load {load:.1f}")
 
 
 if __name__ == "__main__":

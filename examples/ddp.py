@@ -1,8 +1,10 @@
-"""Data-parallel training, as on a cluster: `weft run -n 2 examples/ddp.py`.
+"""Train data-parallel, as on a cluster: `weft run -n 2 examples/ddp.py`.
 
-The only line that is not any other PyTorch program's is the name of the backend. The gradients are real, and go over
-the links of a lab: pull its cables (`weft run --lab NAME`, `weft break`), and look at its counters. With DEVICE=cuda
-the model is on the GPU, which ranks may share.
+The name of the backend is the only line that differs from other PyTorch programs. The gradients are real, and go over
+the links
+of a lab: pull its cables (`weft run --lab NAME`, `weft break`), and look at its counters. With DEVICE=cuda the model
+is on the
+GPU, which ranks may share.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ def main() -> None:
     totals = [torch.zeros_like(total) for _ in range(size)]
     dist.all_gather(totals, total)
     if rank == 0:
-        same = "are the same on all ranks" if len({float(one) for one in totals}) == 1 else "DIFFER between ranks"
+        same = "are the same on all ranks" if len({float(value) for value in totals}) == 1 else "DIFFER between ranks"
         print(f"{size} ranks, {STEPS} steps, loss {loss.item():.2f}: the parameters {same}")
     dist.destroy_process_group()
 

@@ -21,13 +21,13 @@ def run(fabric: weft.Fabric, pairs: list[tuple[str, str]], paths: Paths) -> Resu
     return FlowEngine().run(routed, Traffic.of(routed, [(a, b, 1 << 20) for a, b in pairs]), Options(paths=paths))
 
 
-def test_a_port_to_a_host_is_no_crowd() -> None:
+def test_a_port_to_a_host_is_no_bottleneck() -> None:
     fabric = route(weft.load("star:hosts=4")).fabric
     assert find_crowd(FlowEngine().run(fabric, incast(fabric, senders=3, size_bytes=1 << 20), Options())) is None
 
 
 @pytest.mark.parametrize(("second_bytes", "load"), [(1 << 15, None), (1 << 18, 1.25)])
-def test_a_cable_with_a_quarter_more_than_an_adapter_is_crowded_and_a_thirtieth_more_is_not(
+def test_a_cable_is_a_bottleneck_with_a_quarter_more_load_than_an_adapter_but_not_with_a_thirtieth(
     second_bytes: int, load: float | None
 ) -> None:
     cut = faults.remove_link(weft.load("fat-tree:hosts=4,levels=2,radix=4"), "leaf1/4")
@@ -45,7 +45,7 @@ def test_a_cable_with_a_quarter_more_than_an_adapter_is_crowded_and_a_thirtieth_
         (Paths.ECMP, r"Flows that hash to the same port share it: leaf1/3, to spine1, one of 1 such ports of leaf1"),
     ],
 )
-def test_two_flows_on_the_only_cable_are_named_after_who_put_them_there(paths: Paths, says: str) -> None:
+def test_a_bottleneck_names_the_cause_of_its_load(paths: Paths, says: str) -> None:
     tree = weft.load("fat-tree:hosts=4,levels=2,radix=4")
     whole = run(tree, [("h1", "h3"), ("h2", "h4")], Paths.ADAPTIVE)
     assert find_crowd(whole) is None

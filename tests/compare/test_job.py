@@ -29,12 +29,12 @@ def test_a_job_is_a_collective_and_its_size() -> None:
         ("trace:nosuch.csv", "nosuch.csv: read 'no such file'"),
     ],
 )
-def test_a_wrong_job_says_what_is_right(text: str, says: str) -> None:
+def test_an_invalid_job_is_refused_with_the_rule(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         parse_job(text)
 
 
-def test_a_trace_adds_up_what_is_the_same(tmp_path) -> None:
+def test_a_trace_adds_up_equal_calls(tmp_path) -> None:
     path = tmp_path / "step.csv"
     path.write_text(
         "collective,size,count\n# one step\nall_reduce, 64M, 12\n\nall_to_all,1M  # once\nall_reduce,67108864,3\n"

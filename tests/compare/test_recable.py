@@ -43,7 +43,7 @@ def test_few_servers_take_the_fewest_switches_and_ufm_keeps_its_place() -> None:
     assert len(asked.switches) == 12
 
 
-def test_what_the_spec_said_of_cables_gives_way_and_the_rest_stays() -> None:
+def test_only_the_cable_options_of_the_spec_are_replaced() -> None:
     spec = "fat-tree:hosts=4,server=dgx-h100+ConnectX-8,oversubscription=2,speed=NDR,switch=Q3400,radix=36"
     (fabric,) = recable(spec, [catalog.interconnect("roce-400")])
     assert fabric.spec == "fat-tree:hosts=4,server=dgx-h100+ConnectX-7-EN,oversubscription=2,switch=SN5400,radix=36"
@@ -66,7 +66,7 @@ def file(tmp_path) -> str:
     return str(tmp_path / "two.yaml")
 
 
-def test_a_file_is_only_the_fabric_that_it_is(file: str) -> None:
+def test_a_file_can_only_be_compared_as_its_own_fabric(file: str) -> None:
     assert [wire.name for wire in natural(file, ["hdr"])] == ["ndr"]
     (fabric,) = recable(file, [catalog.interconnect("ndr")])
     assert fabric.spec == file

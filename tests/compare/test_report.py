@@ -66,7 +66,7 @@ def test_the_page_has_the_whole_bill(found: Comparison, page: str) -> None:
     assert "--prices FILE" in costs
 
 
-def test_the_page_says_how_to_make_it_again(found: Comparison, page: str) -> None:
+def test_the_page_has_the_command_that_made_it(found: Comparison, page: str) -> None:
     assert f"weft {weft.__version__}: <code>weft compare {found.spec} --job all_gather:1G --fabrics ndr,xdr," in page
     assert "--seed 1</code>" in page
 

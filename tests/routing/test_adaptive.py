@@ -44,7 +44,7 @@ def test_a_leaf_may_use_all_its_uplinks_to_another_leaf():
 
 
 @pytest.mark.parametrize("spec", ["fat-tree:hosts=128,radix=8", "superpod:su=1,servers=4"])
-def test_whatever_the_switches_choose_no_circle_closes(spec):
+def test_no_choice_of_the_switches_forms_a_cycle(spec):
     fabric = adaptive(spec, "fat-tree")
     ports_of = {(switch.name, lid): ports for switch, lid, ports in groups(fabric)}
     waits = nx.DiGraph()

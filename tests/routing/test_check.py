@@ -71,7 +71,7 @@ def test_a_ring_that_sends_all_one_way_has_the_loop_of_all_its_links(n):
     assert not verdict.ok
 
 
-def test_the_loop_is_explained_by_port_names_and_by_who_waits_for_whom():
+def test_the_loop_is_explained_with_ports_and_waiting_paths():
     text = check(ring(4), hosts_only=True).explain()
     assert "ring of 4: 12 of 12 pairs arrive (host to host)" in text
     assert "credit loop of 4 buffers: sw1/2 -> sw2/2 -> sw3/2 -> sw4/2 -> sw1/2" in text
@@ -191,7 +191,7 @@ def test_a_port_without_a_lid_is_named():
 
 
 @pytest.mark.parametrize("hosts_only", [False, True])
-def test_a_fabric_that_nobody_configured_is_not_ok(hosts_only):
+def test_an_unconfigured_fabric_is_not_ok(hosts_only):
     verdict = check(weft.load("star:3"), hosts_only=hosts_only)
     assert verdict.pairs == 0
     assert not verdict.ok
@@ -312,7 +312,7 @@ def test_a_loop_on_unknown_lanes_is_called_neither_free_nor_a_deadlock():
     assert "opensm.psl and opensm.slvl" in verdict.explain()
 
 
-def test_no_loop_on_one_lane_is_a_proof_whatever_the_lanes_are():
+def test_no_loop_on_one_lane_proves_any_assignment_of_lanes():
     verdict = check(routed("torus:5x5", UpDown()), lanes_known=False)
     assert verdict.ok
     assert "lanes unknown, no credit loop even if all share one" in verdict.explain()

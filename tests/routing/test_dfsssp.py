@@ -131,7 +131,7 @@ def test_one_lane_leaves_the_tables_of_lanes_alone():
     assert not {"path_sl", "sl2vl"} & set(vars(tables))
 
 
-def test_too_few_lanes_say_how_many_it_takes():
+def test_too_few_lanes_are_refused_with_the_number_needed():
     with pytest.raises(
         CannotRoute, match=r"dfsssp routing of torus:5x5 needs 3 virtual lanes, the ports have 2\n.*up-down"
     ):
@@ -153,7 +153,7 @@ def test_two_islands_are_named():
         routed(fabric)
 
 
-def test_rerouting_after_a_fault_changes_only_what_has_to():
+def test_rerouting_after_a_fault_changes_only_broken_entries():
     """An entry changes if its port is gone, or leads no nearer any more; no other does."""
     before = routed(weft.load("dragonfly:p=2,a=4,h=2"))
     after = reroute(faults.remove_link(before.fabric, "g1s1/3"), before)

@@ -130,7 +130,7 @@ def without_an_edge(net):
         without_an_edge(nx.hypercube_graph(4)),
     ],
 )
-def test_what_is_no_grid_is_refused(net):
+def test_graphs_that_are_no_grid_are_refused(net):
     with pytest.raises(NotAProduct):
         dimensions_of(fabric_of(nx.convert_node_labels_to_integers(net)))
 
@@ -204,7 +204,7 @@ def test_four_rings_take_all_four_bits_of_the_service_level():
     assert verdict.vls == 2
 
 
-def test_parallel_cables_are_used_alike():
+def test_parallel_cables_are_used_equally():
     fabric = fabric_of(
         product_of([nx.complete_graph(4), nx.complete_graph(4), nx.complete_graph(3)]), hosts=2, cables=2
     )
@@ -254,7 +254,7 @@ def test_both_directions_have_one_service_level(spec):
     assert verdict.one_way == 0
 
 
-def test_lane_one_is_for_those_who_cross_the_dateline():
+def test_paths_use_lane_one_only_across_the_dateline():
     """In a ring of six: no path on lane 0 crosses it, every one on lane 1 does, and no link of a host is on lane 1."""
     done = routed(weft.load("torus:6,hosts=2")).fabric
     tables = done.tables
@@ -305,7 +305,7 @@ def test_five_rings_are_too_many():
         routed(weft.load("torus:5x5x5x5x5"))
 
 
-def test_a_lost_parallel_cable_changes_only_what_went_over_it():
+def test_a_lost_parallel_cable_changes_only_its_own_entries():
     before = routed(fabric_of(product_of([nx.cycle_graph(5), nx.complete_graph(3)]), hosts=2, cables=3))
     slot = int(measure(before.fabric, bisections=2).links[0])
     port = before.fabric.port(slot)

@@ -100,7 +100,7 @@ def test_groups_are_found_from_the_cabling(a, h, g, seed):
     "spec", [*DRAGONFLIES, *PLUS, "dragonfly:p=1,a=2,h=1", "dragonfly:p=2,a=4,h=4,g=3", "hyperx:4x4"]
 )
 @pytest.mark.parametrize("lmc", [0, 1, 2])
-def test_everybody_is_reached_without_deadlock(spec, lmc):
+def test_all_pairs_arrive_without_deadlock(spec, lmc):
     most = 2 if lmc == 0 else 4 if "+" in spec else 3
     verdict = check(routed(weft.load(spec), lmc=lmc, max_vls=most).fabric)
     assert verdict.ok, verdict.explain()
@@ -212,7 +212,7 @@ def test_the_load_of_a_dragonfly_plus():
 
 @pytest.mark.parametrize("spec", [DRAGONFLIES[0], DRAGONFLIES[2], PLUS[0]])
 @pytest.mark.parametrize("lmc", [0, 1])
-def test_who_has_arrived_never_shares_a_local_lane_with_who_wants_to_leave(spec, lmc):
+def test_arriving_and_departing_packets_never_share_a_local_lane(spec, lmc):
     """Else the wait for a global link spreads from group to group, all round the machine."""
     paths = Paths(routed(weft.load(spec), lmc=lmc).fabric)
     graph, tables = paths.graph, paths.tables
@@ -277,7 +277,7 @@ def test_a_lost_link_is_named(spec, port, message):
         ("fat-tree:hosts=120,radix=8", "cannot use core1"),
     ],
 )
-def test_what_is_no_dragonfly_is_refused(spec, message):
+def test_other_topologies_than_dragonflies_are_refused(spec, message):
     with pytest.raises(CannotRoute, match=rf"{message}(.|\n)*Route with engine"):
         routed(weft.load(spec))
 
@@ -285,7 +285,7 @@ def test_what_is_no_dragonfly_is_refused(spec, message):
 @pytest.mark.parametrize(
     ("spec", "lmc", "needed"), [(DRAGONFLIES[0], 0, 2), (DRAGONFLIES[0], 1, 3), (PLUS[0], 0, 2), (PLUS[0], 1, 4)]
 )
-def test_too_few_lanes_say_how_many_it_takes(spec, lmc, needed):
+def test_too_few_lanes_are_refused_with_the_number_needed(spec, lmc, needed):
     with pytest.raises(CannotRoute, match=f"needs {needed} virtual lanes, the ports have {needed - 1}"):
         routed(weft.load(spec), lmc=lmc, max_vls=needed - 1)
 

@@ -73,7 +73,7 @@ def test_leaf_to_leaf_paths_are_shortest_on_the_real_selene(selene):
     assert ours.all_to_all.max_load <= best.all_to_all.max_load
 
 
-def test_a_torus_is_refused_with_what_would_do():
+def test_a_torus_is_refused_with_an_alternative():
     with pytest.raises(CannotRoute, match=r'needs a tree.*\n  Route with engine="up-down", or "dfsssp"'):
         routed(weft.load("torus:4x4"))
 

@@ -76,7 +76,7 @@ def test_a_ring_takes_two_layers(size):
 @pytest.mark.parametrize(
     "spec", ["torus:5x5", "dragonfly:p=2,a=4,h=2", "fat-tree:hosts=120,radix=8", "hyperx:4x3", "star:hosts=3"]
 )
-def test_what_has_no_circle_stays_in_one_layer(spec):
+def test_paths_without_a_cycle_stay_in_one_layer(spec):
     _, _, layer = layers_of(weft.load(spec), UpDown())
     assert not layer.any()
 

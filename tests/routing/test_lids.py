@@ -29,7 +29,7 @@ def test_every_port_that_needs_one_has_an_aligned_block_of_its_own(lmc):
     assert all(block.start % len(block) == 0 for block in made)
 
 
-def test_lids_that_a_fabric_has_are_kept_and_the_gaps_filled():
+def test_existing_lids_are_kept_and_gaps_filled():
     fabric = weft.load("star:hosts=3")
     fabric.tables.lid[fabric["h2/1"].slot] = 1
     lid, _ = assign_lids(fabric)

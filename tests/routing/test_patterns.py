@@ -54,7 +54,7 @@ def test_a_ring_closes():
 
 
 @given(n=st.integers(2, 41), seed=st.integers(0, 99))
-def test_in_a_bisection_everybody_exchanges_with_one_partner(n, seed):
+def test_in_a_bisection_every_host_exchanges_with_one_partner(n, seed):
     """Both ways at once; of an odd number one rests."""
     flows = bisection(n, np.random.default_rng(seed))
     partner = dict(flows.tolist())

@@ -83,7 +83,7 @@ def test_destination_modulo_routes_every_shift_without_contention(spec):
     assert found.shifts.mean == found.shifts.worst.max_load == 1
 
 
-def test_one_link_between_two_switches_carries_what_crosses():
+def test_one_link_between_two_switches_carries_all_pairs_across():
     n = 5
     fabric = routed(switches_in_a_row([n, n]), "up-down")
     found = measure(fabric)
@@ -246,7 +246,7 @@ def oracle_load(fabric: Fabric, flows: list[tuple[int, int]], host_rate_gbit_s: 
 
 @settings(max_examples=60)
 @given(fabric=fabrics(), lmc=st.integers(0, 2), seed=st.integers(0, 9))
-def test_load_and_bandwidth_are_what_walking_by_name_counts(fabric, lmc, seed):
+def test_load_and_bandwidth_match_a_walk_by_name(fabric, lmc, seed):
     fabric = routed(fabric, "min-hop", lmc)
     hosts = host_ports(fabric).tolist()
     found = measure(fabric, seed=seed, bisections=2)

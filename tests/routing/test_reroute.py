@@ -55,14 +55,14 @@ def test_nothing_broken_nothing_changed(engine, lmc):
 
 
 @pytest.mark.parametrize("engine", ["fat-tree", "up-down", "min-hop", "dfsssp"])
-def test_switches_are_known_by_guid_whatever_their_names_and_order(engine):
+def test_switches_are_matched_by_guid_not_by_name_or_order(engine):
     before = route(weft.load(TREE), Options(engine=engine, root="leaf5"))
     after = reroute(shuffled(before.fabric, seed=1), before)
     assert check(after.fabric).missing == 0
     assert after.changed_entries == 0
 
 
-def test_what_the_switches_hold_may_be_given():
+def test_the_tables_of_the_switches_can_be_passed_in():
     """As a subnet manager reads it back: wider than the LIDs need, one switch not known, another one with a mistake."""
     before = route(weft.load(TREE))
     held = np.pad(before.tables.lft, ((0, 0), (0, 64)), constant_values=NO_ROUTE)
@@ -82,7 +82,7 @@ def test_what_the_switches_hold_may_be_given():
 @pytest.mark.parametrize(
     "fault", ["leaf1/4", "leaf5/5", "spine1/4", "spine8/5", "leaf1", "leaf5", "spine1", "spine8", "core2"]
 )
-def test_a_fault_of_a_tree_changes_little_more_than_what_used_it(engine, fault):
+def test_a_fault_of_a_tree_changes_little_more_than_the_entries_that_used_it(engine, fault):
     """Entries out of the lost ports, and those that came to a spine from which the way down is gone."""
     before = route(weft.load(TREE), Options(engine=engine))
     fabric = before.fabric
@@ -101,7 +101,7 @@ def test_a_fault_of_a_tree_changes_little_more_than_what_used_it(engine, fault):
     )  # of 4,455; with the root as it was, leaf1/4 or spine1 would turn over 900 more
 
 
-def test_a_root_that_loses_a_link_makes_room_for_the_leaf_beside_it():
+def test_a_root_that_loses_a_link_is_replaced_by_the_nearest_complete_leaf():
     """With the old one as root nobody could climb to what hangs on the lost spine: a third of the bandwidth."""
     before = route(weft.load(TREE), Options(engine="fat-tree"))
     after = reroute(faults.remove_link(before.fabric, "leaf1/4"), before)
@@ -113,7 +113,7 @@ def test_a_root_that_loses_a_link_makes_room_for_the_leaf_beside_it():
     assert reroute(faults.remove_link(told.fabric, "leaf1/4"), told).root == "leaf1"
 
 
-def test_an_engine_that_was_chosen_makes_room_for_another_and_one_that_was_asked_for_says_why():
+def test_auto_switches_engines_after_a_fault_and_a_requested_engine_raises():
     before = route(weft.load("mesh:3x3"))
     broken = faults.remove_link(before.fabric, "sw1/1")
     assert before.engine == "dimension-order"
@@ -124,7 +124,7 @@ def test_an_engine_that_was_chosen_makes_room_for_another_and_one_that_was_asked
         reroute(broken, replace(before, options=Options(engine="dimension-order")))
 
 
-def test_a_dead_spine_leaves_everybody_reachable_and_lids_as_they_were():
+def test_a_dead_spine_leaves_all_pairs_connected_and_lids_unchanged():
     before = route(weft.load("fat-tree:hosts=128,radix=16"))
     after = reroute(faults.kill(before.fabric, "spine3"), before)
     assert check(after.fabric).ok

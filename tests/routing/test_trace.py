@@ -44,7 +44,7 @@ def test_lanes_are_those_of_the_service_level():
         assert {hop.vl for hop in (*forth.hops[1:-1], *back.hops[1:-1])} == {forth.sl}
 
 
-def test_a_way_that_ends_early_says_where_and_why(tree):
+def test_a_path_that_ends_early_has_the_place_and_the_reason(tree):
     leaf = tree.tables.switch_row[tree.find_node("leaf3").index]
     tree.tables.lft[leaf, 18] = NO_ROUTE
     lost, whole = trace(tree, *slots(tree, "h1/1", "h9/1"))
@@ -58,7 +58,7 @@ def test_a_port_without_a_lid_is_refused():
         trace(fabric, *slots(fabric, "h1/1", "h2/1"))
 
 
-def test_the_command_follows_tables_of_a_dump_and_says_what_does_not_arrive(tree, tmp_path, capsys):
+def test_the_command_follows_tables_of_a_dump_and_reports_lost_packets(tree, tmp_path, capsys):
     tree.tables.lft[tree.tables.switch_row[tree.find_node("leaf1").index], 18] = NO_ROUTE
     write_dumps(tree, tmp_path)
     with pytest.raises(SystemExit) as end:

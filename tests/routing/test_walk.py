@@ -83,7 +83,7 @@ def test_no_circle_through_the_same_channels_is_shorter(made):
         assert len(shortest) == min(lengths)
 
 
-def test_a_short_circle_is_told_rather_than_the_long_one_around_it():
+def test_a_short_cycle_is_reported_instead_of_the_long_one_around_it():
     """Depth first goes all the way round eight channels; two of them wait for each other."""
     ring = [(i, (i + 1) % 8) for i in range(8)]
     made = Dependencies([*ring, (4, 3)], lanes=1)

@@ -26,7 +26,7 @@ def monitored(finding):
         yield monitored
 
 
-def test_the_finding_has_what_was_done_what_was_found_and_what_it_cost(finding, tmp_path):
+def test_the_finding_has_the_fault_the_suspect_and_the_cost(finding, tmp_path):
     figures = finding.figures
     assert figures["found"]
     assert figures["polls"] == 2
@@ -54,6 +54,6 @@ def test_a_fabric_with_old_counts_and_good_cables_is_healthy(monitored):
 
 
 @pytest.mark.parametrize(("words", "why"), [({"fault": "rust"}, "got 'rust'"), ({"polls": 1}, "--polls must be 2")])
-def test_what_cannot_be_is_refused(words, why):
+def test_invalid_options_are_refused(words, why):
     with pytest.raises(ConfigError, match=why):
         bad_cable.run(spec=SPEC, **words)

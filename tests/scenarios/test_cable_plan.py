@@ -48,6 +48,6 @@ def test_an_ndr_pod_pays_for_the_end_of_the_row_between_switches(found: Finding)
 
 
 @pytest.mark.parametrize("wrong", [{"servers": 0}, {"units": 5}])
-def test_what_is_too_few_or_too_many_is_refused(wrong: dict[str, int]) -> None:
+def test_values_out_of_range_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match="must be 1"):
         cable_plan.run(**wrong)

@@ -30,7 +30,7 @@ def test_large_messages_go_at_the_speed_of_the_copy_or_of_the_line(found):
     assert rates[DIRECT] == rates[HOST] == pytest.approx(392, abs=2)
 
 
-def test_an_all_reduce_is_slower_without_it_at_every_size(found):
+def test_an_all_reduce_is_slower_without_gpudirect_at_every_size(found):
     direct, staged = (found.figures[name]["all_reduce_us"] for name in (DIRECT, STAGED))
     assert list(direct) == list(staged) == list(REDUCED)
     assert all(staged[size] > direct[size] for size in REDUCED)

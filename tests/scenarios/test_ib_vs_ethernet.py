@@ -30,14 +30,14 @@ def holds(found, claim: str) -> str:
     return next(row[3] for row in found.rows if claim in str(row[0]))
 
 
-def test_tcp_is_slower_than_roce_by_what_the_kernel_takes(found):
+def test_tcp_is_slower_than_roce_by_the_kernel_time(found):
     networks, kernel, adapter = found.figures["networks"], timings().tcp, timings().adapter["ethernet"]
     more_us = networks[TCP]["latency_us"] - networks[ROCE_100]["latency_us"]
     spent_ns = kernel.send_ns + kernel.receive_ns - adapter.post_ns - adapter.receive_ns
     assert more_us == pytest.approx(spent_ns / 1000, rel=0.05)
 
 
-def test_cores_at_full_rate_are_what_one_core_copies_or_posts(found):
+def test_cores_at_full_rate_follow_from_the_rate_of_one_core(found):
     networks = found.figures["networks"]
     assert networks[TCP]["cores"] == pytest.approx(networks[TCP]["gbit_s"] / timings().tcp.copy_gbit_s, rel=0.05)
     messages_s = networks[IB]["gbit_s"] * 1e9 / 8 / (1 << 20)
@@ -51,7 +51,7 @@ def test_by_static_tables_so_many_flows_share_a_link_as_the_last_is_slower(found
 
 
 @pytest.mark.parametrize("network", [IB_ADAPTIVE, ROCE_ADAPTIVE])
-def test_adaptive_routing_ends_it_on_both(found, network):
+def test_adaptive_routing_removes_collisions_on_both(found, network):
     assert found.figures["networks"][network]["worst_slowdown"] < 1.2
     assert holds(found, "adaptive routing") == "yes, and Ethernet's too"
 
@@ -61,7 +61,7 @@ def test_only_tcp_loses_packets(found):
     assert holds(found, "Drop-based") == "for TCP"
 
 
-def test_what_is_said_of_ethernets_latency_holds_for_tcp_alone(found):
+def test_the_claimed_latency_of_ethernet_holds_for_tcp_only(found):
     assert holds(found, "400G Ethernet | Latency") == holds(found, "10-50x") == "for TCP"
     assert holds(found, "under 1 microsecond") == "no"
 
@@ -73,7 +73,7 @@ def test_on_rails_roce_reduces_as_fast_as_infiniband_and_tcp_does_not(found):
     assert bucket[TCP] > 2 * bucket[IB]
 
 
-def test_hashes_that_collide_cost_the_all_reduce_what_adaptive_routing_saves(found):
+def test_adaptive_routing_saves_the_cost_of_hash_collisions(found):
     bucket = {name: one["all_reduce_us"][LEAVES][BUCKET_BYTES] for name, one in found.figures["networks"].items()}
     assert bucket[ROCE] > 1.1 * bucket[ROCE_ADAPTIVE]
 

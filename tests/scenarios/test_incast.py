@@ -21,7 +21,7 @@ def row(found, network):
 
 
 @pytest.mark.parametrize("network", [CREDITS, PFC])
-def test_without_congestion_control_the_victim_shares_what_the_hot_port_leaves_the_trunk(found, network):
+def test_without_congestion_control_the_victim_gets_a_fair_share_of_the_blocked_trunk(found, network):
     """The trunk is one of five inputs of the hot port; the victim gets as much of it as each of four far senders."""
     assert found.figures["expected_slowdown_without_control"] == 20
     assert row(found, network)["slowdown"] == pytest.approx(20, rel=0.15)
@@ -32,7 +32,7 @@ def test_a_lossless_network_loses_nothing(found, network):
     assert row(found, network)["dropped"] == row(found, network)["sent again"] == 0
 
 
-def test_congestion_control_gives_the_victim_most_of_it_back(found):
+def test_congestion_control_restores_most_of_the_victims_rate(found):
     assert row(found, CONTROL)["slowdown"] < 0.3 * row(found, CREDITS)["slowdown"]
     assert row(found, CONTROL)["marked"] > 0
 

@@ -45,7 +45,7 @@ def test_a_share_is_of_compute_and_all_reduce(found):
     assert row["calls/s at most"] == round(1e6 / us)
 
 
-def test_what_makes_no_sense_is_refused():
+def test_invalid_options_are_refused():
     for flags, error in (({"nodes": 1}, "--nodes must be 2 or more"), ({"calls": 0}, "--calls must be 1 or more")):
         with pytest.raises(ConfigError, match=error):
             mpi_allreduce.run(**flags)

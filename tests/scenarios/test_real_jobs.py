@@ -13,7 +13,7 @@ def found():
     return real_jobs.run(servers=8)
 
 
-def test_a_speed_up_is_what_the_job_waits_less(found):
+def test_a_speed_up_follows_from_the_time_waited(found):
     """Amdahl: compute is the same on both."""
     for one in found.figures["jobs"].values():
         compute_s = one["slow_s"] * (1 - one["slow_waits"])
@@ -42,7 +42,7 @@ def test_less_compute_for_the_same_messages_gains_more(found):
         assert jobs[little]["speedup"] > 2 * jobs[much]["speedup"]
 
 
-def test_mixed_fabrics_cost_what_nothing_hides(found):
+def test_mixed_fabrics_cost_only_time_that_does_not_overlap(found):
     stored = found.figures["storage"]
     waits, background, tokens, pictures = stored["rows"].values()
     disks_gbyte_s, ethernet_gbyte_s = 2 * 65, 4 * 12.5

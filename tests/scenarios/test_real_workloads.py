@@ -24,7 +24,7 @@ def _result(found, name):
     return found.figures[name]["here"]["result"]
 
 
-def test_programs_compute_what_they_say(found):
+def test_programs_compute_correct_results(found):
     """`run` refuses results that differ by carrier; here they are right as well."""
     fields = [programs.make_field(one, RANKS, SEED)[1:-1].sum() for one in range(RANKS)]
     assert _result(found, "halo exchange") == pytest.approx(sum(fields))  # heat is neither made nor lost
@@ -47,7 +47,7 @@ def test_programs_compute_what_they_say(found):
     assert 0 < _result(found, "training, data-parallel") < 10 * RANKS
 
 
-def test_hardware_saves_what_it_sends_faster(found, tmp_path):
+def test_a_predicted_speed_up_matches_the_message_times(found, tmp_path):
     """Two ranks in step: each all-reduce is two messages, one after the other, of 15 Gbit/s and 35 µs, or of NDR."""
     one = found.figures["all-reduce heavy"]["predicted"]
     message_us = 34.5 + 8 * 32_768 / 15e3
@@ -74,13 +74,13 @@ def test_hardware_saves_what_it_sends_faster(found, tmp_path):
         ("halo exchange", 1.1, 1.0, "yes: does not hold, 1.2x or less"),
     ],
 )
-def test_a_row_says_whether_the_document_is_right(name, speedup, tuned, says):
+def test_a_row_tells_whether_the_claim_holds(name, speedup, tuned, says):
     assert verdict(BY_NAME[name], speedup, tuned) == says
 
 
 @pytest.mark.parametrize(
     ("given", "rule"), [({"ranks": 1}, "must be 2 to 64"), ({"repeats": 0}, "--repeats must be 1 to 1,000, got 0")]
 )
-def test_what_cannot_be_run_is_refused(given, rule):
+def test_invalid_options_are_refused(given, rule):
     with pytest.raises(ConfigError, match=rule):
         real_workloads.run(**given)

@@ -29,7 +29,7 @@ def test_the_new_master_changes_no_lid_and_no_route(found):
     assert (found.figures["lids_changed"], found.figures["routes_changed"], found.figures["pairs_missing"]) == (0, 0, 0)
 
 
-def test_what_hosts_had_told_the_old_master_the_new_one_knows(found):
+def test_the_new_master_knows_the_registrations_of_the_old_one(found):
     assert found.figures["service_kept"]
     assert found.figures["group_kept"]
     assert "the service and the group registered before" in found.finding

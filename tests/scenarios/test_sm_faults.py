@@ -44,13 +44,13 @@ def test_so_do_others_on_several_lanes(fabric, engine, used):
     assert list(finding.figures["engines"]) == [used]
 
 
-def test_no_less_changes_than_what_pointed_at_it(found):
+def test_at_least_the_entries_that_pointed_at_the_element_change(found):
     for into, through, changed in of(found, "into", "through", "changed"):
         assert into <= changed
         assert into <= through
 
 
-def test_what_the_subnet_manager_says_it_changed_is_what_changed(found):
+def test_the_subnet_manager_reports_exactly_the_changed_entries(found):
     for changed, cleared, reported in of(found, "changed", "cleared", "reported"):
         assert changed + cleared == reported
 
@@ -86,7 +86,7 @@ def test_entries_that_led_through_a_cable_are_those_whose_paths_use_it():
             assert used == through[row, lid]
 
 
-def test_tables_that_were_not_mended_are_noticed(monkeypatch):
+def test_tables_that_were_not_repaired_are_reported(monkeypatch):
     """The judge is not the subnet manager: one that leaves old routes in the switches does not get away with it."""
     monkeypatch.setattr("weft.sm.sweep.upload_forwarding", _upload_nothing_later())
     finding = sm_faults.run(fabric=TREE, links=1, switches=0)

@@ -49,7 +49,7 @@ def test_without_an_m_key_ports_obey_a_foreign_subnet_manager():
     assert attack.foreign_sets_taken == attack.foreign_sets
 
 
-def test_what_is_sent_within_a_tenant_arrives(found):
+def test_packets_within_a_tenant_arrive(found):
     """Else zero would prove nothing. Some are lost at the moment of a fault, and only then."""
     assert found.figures["controls_lost_in_calm"] == 0
     assert 0.8 < found.figures["control_deliveries"] / found.figures["control_attempts"] < 1
@@ -67,14 +67,14 @@ def test_without_checks_forged_keys_and_raw_packets_open_the_door(found):
     assert found.figures["unguarded_ports"] == 16
 
 
-def test_the_picture_says_how_many_got_across_and_does_not_call_the_own_ones_so(found, tmp_path):
+def test_the_chart_counts_packets_across_tenants_only(found, tmp_path):
     tenants.draw(found, tmp_path / "tenants.svg")
     drawn = (tmp_path / "tenants.svg").read_text()
     assert drawn.count("<!-- 0 delivered -->") >= 5
     assert drawn.count("#8e44ad") == 4  # bars of a tenant's own, and what the legend shows
 
 
-def test_a_fault_does_not_open_a_door(found):
+def test_no_packet_crosses_right_after_a_fault(found):
     """A switch that has restarted holds no keys yet, and passes nothing on."""
     lost = {(row[0], row[1]): row[-1] for row in found.rows}
     assert all(count > 0 for count in lost.values())
@@ -88,7 +88,7 @@ def test_a_door_that_is_open_is_found(monkeypatch):
     assert not any(figures["proved"])
 
 
-def test_no_door_is_open_while_the_subnet_manager_is_at_work(tmp_path):
+def test_no_packet_crosses_while_the_subnet_manager_configures(tmp_path):
     """Leaves restart with no tables but the standard's; after each wave of MADs by which they get theirs."""
     fabric = load(tenants.SPEC)
     allocation = compile_intent(parse_intent(tenants.INTENT), planned_inventory(fabric)).allocation

@@ -45,7 +45,7 @@ def test_most_promised_figures_were_not_fitted():
             assert len(one.fitted) <= 4
 
 
-def test_an_unpromised_measurement_says_why():
+def test_an_unpromised_measurement_has_a_reason():
     for one in measurements():
         assert one.promised or one.note or one.source.startswith("github.com"), one.name
 

@@ -43,7 +43,7 @@ def incast(fabric, **options):
     return find_engine("packet").run(fabric, traffic, RunOptions(**options)).report()
 
 
-def test_what_the_manager_set_is_what_the_engine_reads():
+def test_the_engine_reads_the_settings_of_the_manager():
     fabric = managed().connected()[0]
     leaf = fabric.find_port("leaf1/3").slot
     assert congestion.switch_marks(fabric)[leaf].tolist() == [12, 4, 128]

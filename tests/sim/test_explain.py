@@ -106,7 +106,7 @@ def used_by(fabric: weft.Fabric, name: str) -> bool:
     return port.peer is not None and port.number in fabric.tables.lft[fabric.tables.switch_row[port.node.index]]
 
 
-def test_a_run_that_ends_while_a_sender_still_waits_is_a_bug_of_ours():
+def test_a_run_that_ends_while_a_sender_waits_raises_simulation_bug():
     fabric = route(weft.load("star:hosts=2")).fabric
     made = plan(fabric, Traffic.of(fabric, [("h1", "h2", 1000)]), Options())
     check_all_acknowledged(made.state)

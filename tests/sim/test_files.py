@@ -61,7 +61,7 @@ def traffics(draw: st.DrawFn) -> Traffic:
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @settings(max_examples=30)
 @given(traffic=traffics())
-def test_what_is_written_is_read_back(star, tmp_path_factory, suffix, traffic):
+def test_written_traffic_is_read_back(star, tmp_path_factory, suffix, traffic):
     path = tmp_path_factory.mktemp("traffic") / f"it{suffix}"
     write_traffic(path, star, traffic)
     assert_same(read_traffic(path, star), traffic)
@@ -179,7 +179,7 @@ def test_other_suffixes_are_refused(star, tmp_path):
         read_traffic(tmp_path / "traffic.xml", star)
 
 
-def test_csv_has_no_room_for_outstanding_messages_and_says_so(star, tmp_path):
+def test_csv_refuses_outstanding_messages(star, tmp_path):
     traffic = Traffic.of(star, [("h1", "h2", 8)], outstanding=16)
     with pytest.raises(ConfigError, match=r"outstanding=16; write a \.json"):
         write_traffic(tmp_path / "it.csv", star, traffic)

@@ -142,7 +142,7 @@ def test_a_slow_cable_holds_only_the_flows_that_take_it():
     assert alone * 1.05 < result.latency_ps[1] < alone * 1.25
 
 
-def test_a_run_that_is_stopped_says_what_has_arrived_and_what_was_sent():
+def test_a_stopped_run_reports_arrivals_and_bytes_sent():
     fabric = routed(TREE)
     result = run(fabric, [("h1", "h16", 10_000), ("h2", "h15", 5_000_000)], stop_at_ps=50_000_000)
     assert result.finish_ps[0] > 0
@@ -159,12 +159,12 @@ def test_a_run_that_is_stopped_says_what_has_arrived_and_what_was_sent():
         (lambda fabric: faults.degrade(fabric, "leaf1/1", 1e-8, one_way=True), {}, "bit errors"),
     ],
 )
-def test_what_flows_cannot_show_is_refused(change, options, words):
+def test_features_without_a_flow_model_are_refused(change, options, words):
     with pytest.raises(ConfigError, match=words):
         run(change(routed(TREE)), [("h1", "h16", 1000)], **options)
 
 
-def test_a_bad_cable_that_nobody_uses_is_no_matter():
+def test_a_bad_cable_without_traffic_is_accepted():
     for elsewhere in ({"port_name": "h2/1"}, {"port_name": "h1/1", "one_way": True}):
         fabric = faults.degrade(routed(TREE), **elsewhere, bit_error_rate=1e-8)
         assert run(fabric, [("h1", "h16", 1000)]).done

@@ -78,7 +78,7 @@ def test_the_slowest_member_sets_the_pace_of_all():
     assert result.use.xmit_wait_ps[fabric["h1/1"].slot] > 0
 
 
-def test_what_a_bad_cable_hurts_is_lost_to_those_behind_it():
+def test_a_corrupted_copy_is_lost_for_all_members_behind_the_cable():
     fabric = star(2, 3, 4)
     rate = fabric.links.bit_error_rate.copy()
     rate[fabric.ports.link[fabric["h3/1"].slot]] = 1e-6
@@ -126,7 +126,7 @@ def test_other_engines_refuse_and_name_the_one_that_can(name):
         ENGINES[name].run(fabric, to_group(fabric, "h1"))
 
 
-def test_what_cannot_be_is_refused(tmp_path):
+def test_invalid_options_are_refused(tmp_path):
     fabric = star(2, 3)
     with pytest.raises(ConfigError, match="needs transport UD"):
         PacketEngine().run(fabric, to_group(fabric, "h1", transport=Transport.RC))

@@ -35,7 +35,7 @@ def ports(devices):
     return [devices.fabric[name].slot for name in (H1, H8)]
 
 
-def test_as_it_was_configured_all_arrives(engine, devices):
+def test_all_arrives_with_the_configured_tables(engine, devices):
     assert send(engine, devices).report()["delivered"] == 1
 
 
@@ -47,7 +47,7 @@ def test_nothing_crosses_partitions(engine, devices):
         send(engine, devices)
 
 
-def test_a_switch_that_filters_stops_it_before(engine, devices):
+def test_a_filtering_switch_drops_the_packet_at_its_input(engine, devices):
     leaf = devices.cable[ports(devices)[0]]
     PortInfo.partition_enforcement_inbound.set(devices.info(leaf), 1)
     devices.tables.pkey[leaf] = 0
@@ -90,14 +90,14 @@ def test_a_port_that_is_not_active_or_has_too_few_lanes_passes_nothing_on(engine
         send(engine, devices)
 
 
-def test_who_was_told_of_no_path_is_refused(engine, devices):
+def test_a_sender_without_a_path_record_is_refused(engine, devices):
     devices.tables.paths = HostPaths.of([], [], [], [], [])
     with pytest.raises(ConfigError, match=r"h1/1 has no path record for LID \d+ from the subnet administrator"):
         send(engine, devices)
 
 
 @pytest.mark.parametrize("control", ["none", "ib"])
-def test_who_was_told_of_a_slow_path_sends_no_faster(devices, control):
+def test_a_sender_with_a_slow_path_record_sends_no_faster(devices, control):
     """A slow cable far away: packets wait at their sender, and not in the buffers of switches that others need."""
     engine, slots = find_engine("packet"), np.array(ports(devices))
     lids = devices.tables.lid[slots[::-1]]

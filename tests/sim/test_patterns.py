@@ -31,7 +31,7 @@ def superpod() -> weft.Fabric:
 
 @settings(max_examples=25)
 @given(seed=st.integers(0, 1 << 32))
-def test_in_a_permutation_everybody_sends_and_receives_once_and_nobody_to_itself(tree, seed):
+def test_in_a_permutation_every_host_sends_and_receives_once_and_none_to_itself(tree, seed):
     traffic = patterns.permutation(tree, size_bytes=100, seed=seed)
     hosts = sorted(host_ports(tree).tolist())
     assert sorted(traffic.src.tolist()) == sorted(traffic.dst.tolist()) == hosts
@@ -53,7 +53,7 @@ def test_an_incast_goes_to_one_from_others(tree):
     assert "h5/1" not in {tree.port(slot).name for slot in traffic.src}
 
 
-def test_an_incast_chooses_receiver_and_senders_if_told_nothing(tree):
+def test_an_incast_has_a_default_receiver_and_senders(tree):
     assert len(patterns.incast(tree)) == 8
     assert len(patterns.incast(route(weft.load("star:hosts=3")).fabric)) == 2
     assert {tree.port(slot).name for slot in patterns.incast(tree).dst} == {"h1/1"}
@@ -154,7 +154,7 @@ def test_the_seed_decides_and_is_in_the_description(tree, name):
         ("permutation", {"load": 0.5}, "no parameter of permutation 'load'"),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_rule(tree, name, given, words):
+def test_invalid_parameters_are_refused_with_the_rule(tree, name, given, words):
     with pytest.raises(ConfigError) as refused:
         make(name, tree, **given)
     assert words in str(refused.value)
@@ -165,6 +165,6 @@ def test_an_unknown_pattern_is_refused_with_near_ones(tree):
         make("incst", tree)
 
 
-def test_a_fabric_without_lids_is_told_to_be_routed():
+def test_a_fabric_without_lids_must_be_routed_first():
     with pytest.raises(ConfigError, match="Route the fabric first"):
         patterns.permutation(weft.load("star:hosts=4"))

@@ -83,7 +83,7 @@ def test_two_bytes_take_the_adapters_the_cables_and_the_switch(star):
     assert latency(star, 2).typical_us * 1000 == pytest.approx(expected_ns, abs=1)
 
 
-def test_a_read_takes_a_whole_round_trip_and_a_look_into_memory(star):
+def test_a_read_takes_a_whole_round_trip_and_a_memory_access(star):
     write, read = latency(star, 2).typical_us, latency(star, 2, test=Test.READ_LAT).typical_us
     path_us = write - (INFINIBAND.post_ns + 2 * INFINIBAND.inline_ns + INFINIBAND.receive_ns) / 1000
     assert read == pytest.approx(write + path_us + INFINIBAND.read_ns / 1000, abs=0.02)
@@ -146,7 +146,7 @@ def test_tests_are_named_as_the_programs_are():
         ({"test": Test.ATOMIC_BW}, "no atomics. Run it with --live"),
     ],
 )
-def test_what_no_adapter_does_is_refused(arguments, words):
+def test_unsupported_settings_are_refused(arguments, words):
     with pytest.raises(ConfigError, match=words):
         Settings(**arguments)
 
@@ -154,7 +154,7 @@ def test_what_no_adapter_does_is_refused(arguments, words):
 @pytest.mark.parametrize("connection", Connection)
 @pytest.mark.parametrize("test", [test for test in Test if "ATOMIC" not in test.name])
 @pytest.mark.parametrize("qps", [1, 2])
-def test_what_runs_simulated_runs_on_an_adapter(test, connection, qps):
+def test_simulated_and_live_tests_accept_the_same_settings(test, connection, qps):
     """And is refused with the same words."""
     said = []
     for make, kind in ((Settings, Transport[connection.name]), (Plan, connection)):

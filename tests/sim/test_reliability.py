@@ -57,7 +57,7 @@ def find_seed(fabric: Fabric, messages: list[tuple[str, str, int]], wanted: dict
 
 
 @pytest.mark.parametrize(("src", "dst", "hurt"), [("h1", "h2", set()), ("h2", "h1", {"leaf1/2"})])
-def test_a_cable_that_errs_one_way_hurts_what_its_port_receives(src, dst, hurt):
+def test_a_cable_with_errors_in_one_direction_corrupts_only_that_direction(src, dst, hurt):
     bad = faults.degrade(routed("star:hosts=2"), "leaf1/2", 3e-7, one_way=True)
     found = corrupted(send(bad, [(src, dst, 1 << 23)]))
     assert set(found) == hurt
@@ -106,7 +106,7 @@ def test_the_loss_of_the_last_packet_costs_the_timeout():
     assert lost.retransmitted[0] == 1
 
 
-def test_a_lost_acknowledgement_delays_only_what_the_sender_knows():
+def test_a_lost_acknowledgement_delays_only_the_completion_at_the_sender():
     clean = send(routed("star:hosts=2"), [("h1", "h2", MTU)])
     lost = find_seed(bad_star(1e-4), [("h1", "h2", 0)], {"leaf1/2": 1})
     short = send(routed("star:hosts=2"), [("h1", "h2", 0)])

@@ -48,11 +48,11 @@ def test_an_incast_pauses_and_drops_nothing():
     assert result.goodput_gbit_s > 95  # the bottleneck never runs dry
 
 
-def test_without_congestion_nobody_pauses():
+def test_no_port_pauses_without_congestion():
     assert send(routed(STAR), [(f"h{i}", f"h{i + 1}", MIB) for i in range(1, 9)]).use.pauses.sum() == 0
 
 
-def test_a_pause_stops_those_who_go_elsewhere():
+def test_a_pause_also_stops_flows_to_other_receivers():
     """h1 and h4 share an uplink. h1 could use a quarter of it, as one of four into h16; h4 would have the rest."""
     to_one = [(f"h{i}", "h16", 8 * MIB) for i in (1, 5, 6, 7)]
     together = send(routed(TREE), [*to_one, ("h4", "h12", 4 * MIB)], paths="table")
@@ -69,7 +69,7 @@ def test_a_pause_stops_those_who_go_elsewhere():
     switching=st.sampled_from(["cut-through", "store-and-forward"]),
     control=st.sampled_from(["none", "dcqcn"]),
 )
-def test_no_buffer_overflows_and_all_arrives_whatever_the_traffic(
+def test_no_buffer_overflows_and_all_arrives_under_random_traffic(
     seed: int, size_bytes: int, buffer_bytes: int, paths: str, switching: str, control: str
 ):
     """An overflow would be a SimulationBug: the head-room takes what is under way when a pause leaves."""
@@ -92,7 +92,7 @@ def test_no_buffer_overflows_and_all_arrives_whatever_the_traffic(
 
 
 @pytest.mark.parametrize("control", ["none", "dcqcn"])
-def test_a_circle_of_pauses_is_found_and_named(control: str):
+def test_a_cycle_of_pauses_is_reported(control: str):
     """Everybody on a ring of five sends two switches on, by the shorter way: min-hop leaves a circle of buffers."""
     ring = routed(f"torus:5,hosts=1,{ETHERNET}", engine="min-hop")
     messages = [(f"h{i + 1}", f"h{(i + 2) % 5 + 1}", 20 * MIB) for i in range(5)] * 2
@@ -122,7 +122,7 @@ def uplinks(result: Result) -> np.ndarray:
 BIG_TREE = f"fat-tree:hosts=32,radix=8,{ETHERNET}"
 
 
-def test_flows_that_hash_alike_share_an_uplink_and_the_slowest_waits_as_long_as_the_fullest_is_full():
+def test_flows_with_equal_hashes_share_an_uplink_and_slow_down():
     """4 flows thrown onto 4 uplinks: the fullest of 8 leaves has 3 or 4 of them, and the last flow takes as long."""
     pairs = permutation(32, 1)
     result = send(routed(BIG_TREE), [(*pair, MIB) for pair in pairs], paths="ecmp")
@@ -133,7 +133,7 @@ def test_flows_that_hash_alike_share_an_uplink_and_the_slowest_waits_as_long_as_
     assert result.last_arrival_ps > 0.95 * flows.max() * alone_ps
 
 
-def test_the_hash_fills_uplinks_as_evenly_as_chance_does():
+def test_the_hash_spreads_flows_over_uplinks_like_random_choice():
     """Flows in a bin of four: mean n/4, variance 3n/16, over 20 seeds of 32 flows from 8 leaves."""
     found = [
         np.rint(
@@ -162,7 +162,7 @@ def test_more_queue_pairs_spread_better_and_spraying_best():
 # -- RoCEv1 -----------------------------------------------------------------------------------------------------------
 
 
-def test_roce_v1_cannot_cross_a_router_and_says_who_wanted_to():
+def test_roce_v1_across_a_router_is_refused_with_sender_and_receiver():
     tree = routed(TREE)
     with pytest.raises(ConfigError, match=r"RoCEv1 cannot go from h1.* to h16"):
         send(tree, [("h1", "h2", 4096), ("h1", "h16", 4096)], network="roce-v1", routed=True)

@@ -48,7 +48,7 @@ def test_flows_share_the_fullest_link_first():
     assert held_by.tolist() == [1, 0, 1]
 
 
-def test_who_meets_nobody_gets_what_it_wants(tree):
+def test_a_flow_alone_on_its_path_gets_its_demand(tree):
     steady = settle(tree, [job(tree, "ring", "h1", "h2", share=0.5)])
     assert steady.job_gbit_s[0] == pytest.approx(LINE_GBIT_S * DATA, rel=1e-4)
     assert steady.job_gbit_s[0] == pytest.approx(steady.job_wanted_gbit_s[0])
@@ -67,7 +67,7 @@ def test_an_incast_shares_the_cable_of_its_receiver_and_its_senders_wait(tree):
         assert steady.wait[slot(tree, f"{sender}/1")] == pytest.approx(2 / 3, rel=1e-4)
 
 
-def test_a_host_that_takes_little_makes_the_port_before_it_wait(tree):
+def test_a_slow_receiver_makes_its_switch_port_wait(tree):
     host = slot(tree, "h16/1")
     steady = settle(tree, [job(tree, "ring", "h1", "h16")], Degradation(accept_share={host: 0.2}))
     facing = tree.ports.peer[host]
@@ -178,7 +178,7 @@ def test_errors_cost_the_flows_that_meet_them(tree):
         ({"hosts": ("h1",)}, ConfigError, "job one has 1 host; give 2 or more"),
     ],
 )
-def test_a_job_that_cannot_be_is_refused_by_its_name(tree, given, kind, said):
+def test_an_invalid_job_is_refused_by_its_name(tree, given, kind, said):
     words = {"pattern": "ring", "hosts": ("h1", "h2"), "share": 1.0} | given
     with pytest.raises(kind, match=said):
         settle(tree, [job(tree, words["pattern"], *words["hosts"], share=words["share"])])
@@ -190,6 +190,6 @@ def test_too_many_pairs_are_refused_before_they_are_made(tree):
         settle(tree, [crowd])
 
 
-def test_time_goes_forward(tree):
+def test_advancing_by_zero_seconds_is_refused(tree):
     with pytest.raises(ConfigError, match="the time to advance must be above 0"):
         advance(settle(tree, []), 0.0, np.random.default_rng(1))

@@ -116,7 +116,7 @@ def test_an_incast_into_a_small_buffer_collapses():
     assert all(result.done for result in goodput)
 
 
-def test_many_flows_in_all_directions_arrive_whole_whatever_is_dropped():
+def test_many_flows_in_all_directions_arrive_complete_despite_drops():
     """Data and acknowledgements are dropped, by the queues and by a bad cable."""
     rng = np.random.default_rng(1)
     pairs = [(int(a), int(b)) for a, b in rng.integers(1, 9, (120, 2)) if a != b]

@@ -52,7 +52,7 @@ def test_other_rails_have_their_own_ports(superpod):
 
 
 @pytest.mark.parametrize("name", ["leaf1", "leaf1/1", "dgx1/gpu0"])
-def test_what_is_no_adapter_cannot_send(superpod, name):
+def test_only_adapters_can_send(superpod, name):
     with pytest.raises(ConfigError, match=f"{name} cannot send or receive"):
         find_host_port(superpod, name)
 

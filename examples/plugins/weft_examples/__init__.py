@@ -1,1 +1,1 @@
-"""One of each thing that weft lets others add; pyproject.toml says which module has which."""
+"""One example of each kind of plugin; pyproject.toml lists the module of each."""

@@ -22,7 +22,7 @@ CABLES = Format(
     what="on each line a cable: two ends and the speed",
     suffixes=(".cables",),
     reads=True,
-    module=__name__,  # where `read` and `to_text` are
+    module=__name__,  # with `read` and `to_text`
     content=re.compile(r"\A# cables\n"),
 )
 _LINE = re.compile(r"(?P<a>[^\s/]+)(/(?P<a_port>\d+))? (?P<b>[^\s/]+)(/(?P<b_port>\d+))? (?P<speed>\S+)")
@@ -32,11 +32,11 @@ def read(path: Path) -> Fabric:
     cables = []
     for number, line in enumerate(read_text(path).splitlines(), 1):
         if line and not line.startswith("#"):
-            found = _LINE.fullmatch(line)
-            if found is None:
+            match = _LINE.fullmatch(line)
+            if match is None:
                 raise FileError(path, number, line, "a cable, such as h1 leaf1/1 4xNDR")
-            cables.append(found)
-    ports: dict[str, int] = {}  # of each node, the highest
+            cables.append(match)
+    ports: dict[str, int] = {}  # [node] -> highest port
     switches = set()
     for cable in cables:
         for end in ("a", "b"):

@@ -22,13 +22,13 @@ DISTANCE = Scenario(__name__, "How much does every switch on the way add to the 
 
 def run(
     *,
-    switches: Annotated[int, "In a row, 2 or more."] = 4,
-    size_bytes: Annotated[int, "Of the message: 8, 4K."] = 8,
-    seed: Annotated[int, "Of the run."] = 1,
+    switches: Annotated[int, "Switches in a row, 2 or more."] = 4,
+    size_bytes: Annotated[int, "Size of the message: 8, 4K."] = 8,
+    seed: Annotated[int, "Random seed of the run."] = 1,
 ) -> Finding:
-    """The first host of a row of switches sends to the host of each."""
+    """Send from the first host of a row of switches to the host of each."""
     if switches < 2:
-        raise ConfigError(f"switches {switches} is below 2: there is no way to go")
+        raise ConfigError(f"--switches must be 2 or more, got {switches}")
     fabric = route(weft.load(f"mesh:{switches}")).fabric
     ports = [fabric.find_port(f"h{i + 1}/1").slot for i in range(switches)]
     latency_us = []
@@ -41,17 +41,17 @@ def run(
         claim="In a large fabric latency is the distance.",
         source="often said",
         ran=f"{fabric.spec}: {size_bytes} bytes from h1 to each other host, one at a time",
-        columns=("switches on the way", "latency µs"),
+        columns=("switches on the path", "latency µs"),
         rows=tuple((2 + i, each) for i, each in enumerate(latency_us)),
         finding=f"Every switch adds {each_us:.3f} µs to the {latency_us[0]:.3f} µs of two.",
-        trust="Nobody else sends. What waiting behind others adds is not in it.",
+        trust="There is no other traffic, so no waiting.",
         options={"switches": switches, "size_bytes": size_bytes, "seed": seed},
         figures={"latency_us": latency_us, "each_us": each_us},
     )
 
 
 def draw(finding: Finding, path: Path | str) -> None:
-    """Latency by distance."""
+    """Draw latency by distance."""
     with chart(path, width_in=6, height_in=4) as figure:
         axes = figure.subplots()
         distance = [row[0] for row in finding.rows]

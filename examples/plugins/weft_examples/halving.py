@@ -1,8 +1,8 @@
-"""A congestion control: half the rate at every notification, a twentieth of the line more every 20 µs.
+"""A congestion control: half the rate at every notification, a twentieth of the line rate more every 20 µs.
 
-Additive increase, multiplicative decrease, as Chiu and Jain had it in 1989. The functions are kernels: the packet
-engine compiles them. They see one queue pair, the time in picoseconds, and a table of numbers, of which this one needs
-none.
+Additive increase, multiplicative decrease (Chiu and Jain, 1989). The functions are kernels: the packet engine
+compiles them. They
+get one queue pair, the time in picoseconds, and a table of numbers, which this one does not need.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from weft.sim.packet.congestion.dcqcn import ecn_marks
 
 
 def prepare(ports: Ports, qps) -> Parameters:
-    """Switches mark as for DCQCN; receivers tell a sender of it once in 5 µs."""
+    """Mark in switches as for DCQCN; notify a sender at most once in 5 µs."""
     qps.step_ps = 20_000_000
     return Parameters(marks=ecn_marks(ports), notify_ps=5_000_000)
 

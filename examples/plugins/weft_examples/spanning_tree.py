@@ -1,7 +1,7 @@
 """A routing engine: Ethernet's spanning tree, over InfiniBand's forwarding tables.
 
-Links that are not in the tree carry nothing. Guarantee: complete, and free of deadlock, since a tree has no circle.
-`weft route SPEC --compare` shows what it costs.
+Links that are not in the tree carry nothing. Guarantee: complete, and free of deadlock, since a tree has no cycle.
+`weft route SPEC --compare` shows the cost.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ class SpanningTree:
         return tables
 
     def _grow(self, subnet: Subnet, root: int) -> dict[int, tuple[int, int, int]]:
-        """switch -> its parent, the port that leads there, and the parent's port that leads back."""
+        """Return the parent of each switch, the port that leads there, and the parent's port that leads back."""
         graph = subnet.graph
         parent = {root: (root, 0, 0)}
         todo = deque([root])
         while todo:
-            here = todo.popleft()
-            for edge in range(graph.first[here], graph.first[here + 1]):
+            switch = todo.popleft()
+            for edge in range(graph.first[switch], graph.first[switch + 1]):
                 far = int(graph.far[edge])
                 if far not in parent:
-                    parent[far] = (here, int(graph.port[graph.back[edge]]), int(graph.port[edge]))
+                    parent[far] = (switch, int(graph.port[graph.back[edge]]), int(graph.port[edge]))
                     todo.append(far)
         if len(parent) < graph.n_switches:
-            raise CannotRoute(f"{subnet.fabric.spec} is in pieces: no tree spans them")
+            raise CannotRoute(f"{subnet.fabric.spec} is not connected, so no tree spans it")
         return parent
 
     def _toward(self, parent: dict[int, tuple[int, int, int]], goal: int) -> list[int]:
-        """[switch] -> port toward this one: down where it is below, else up."""
+        """Return the port of each switch toward this one: down if it is below, else up."""
         ports = [up for _, (_, up, _) in sorted(parent.items())]
         while parent[goal][0] != goal:
             above, _, down = parent[goal]

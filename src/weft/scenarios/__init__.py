@@ -29,7 +29,7 @@ _OWN = {
     "qos": "Does bulk storage traffic block small MPI messages, and what do virtual lanes do about it?",
     "incast": "Many send to one: what happens to a flow that only shares a cable with them, network by network?",
     "bad-link": "One cable loses packets: which jobs become slower, by how much, and how is it found?",
-    "bad-cable": "One cable goes bad in secret: after how many polls is it found, and what did it cost the job?",
+    "bad-cable": "One cable degrades under load: after how many polls is it found, and what did it cost the job?",
     "ib-vs-ethernet": "InfiniBand or Ethernet: which claims about latency, processors, loss and all-reduce hold?",
     "gpudirect": "What does it cost when data between GPUs is copied through host memory?",
     "real-jobs": "Which jobs are ten times as fast on InfiniBand, which 1.2 times, and what do mixed fabrics cost?",
