@@ -125,7 +125,7 @@ def test_servers_are_counted_before_anything_runs() -> None:
     for servers in (0, 3):
         with pytest.raises(ConfigError, match=rf"--servers {servers}: .* has 2"):
             compare(SMALL, job, ["ndr"], servers=servers)
-    with pytest.raises(ConfigError, match="a job takes 2 at least; GPUs of one server need no fabric"):
+    with pytest.raises(ConfigError, match="needs 2 or more, since GPUs of one server need no fabric"):
         compare(SMALL, job, ["ndr"], servers="dgx2")
 
 
@@ -145,7 +145,7 @@ def test_fabrics_are_named_once_and_at_least_one() -> None:
     job = parse_job("all_reduce:1M")
     with pytest.raises(ConfigError, match="fabric ndr is named twice"):
         compare(SMALL, job, ["ndr", "NDR"])
-    with pytest.raises(ConfigError, match="no fabric is named: give some of ndr"):
+    with pytest.raises(ConfigError, match="no fabric is named: give --fabrics with some of ndr"):
         compare(SMALL, job, [])
 
 

@@ -21,11 +21,11 @@ def test_a_job_is_a_collective_and_its_size() -> None:
         ("all_reduce", "write all_reduce:1G"),
         ("all_reduce:", "write all_reduce:1G"),
         ("allreduse:1G", "did you mean all_reduce"),
-        ("barrier:1G", "barrier has no closed form: compare knows all_reduce"),
+        ("barrier:1G", "barrier is not supported by compare; it supports all_reduce"),
         ("all_reduce:1X", "size '1X' is not a number of bytes"),
         ("all_reduce:-5", "size '-5' is not a number of bytes"),
-        ("all_reduce:0", "a size is from 1 byte to 4 TiB"),
-        ("all_reduce:5T", "a size is from 1 byte to 4 TiB"),
+        ("all_reduce:0", "the size must be 1 byte to 4 TiB"),
+        ("all_reduce:5T", "the size must be 1 byte to 4 TiB"),
         ("trace:nosuch.csv", "nosuch.csv: read 'no such file'"),
     ],
 )
@@ -55,8 +55,8 @@ def test_a_trace_adds_up_equal_calls(tmp_path) -> None:
         ("all_reduce,1M,2,3", "expected collective,size,count"),
         ("allreduse,1M,2", "did you mean all_reduce"),
         ("all_reduce,big,2", "size 'big' is not a number of bytes"),
-        ("all_reduce,1M,0", "count '0' is not a whole number from 1"),
-        ("all_reduce,1M,1.5", "count '1.5' is not a whole number from 1"),
+        ("all_reduce,1M,0", "count must be 1 to 1,000,000,000, got '0'"),
+        ("all_reduce,1M,1.5", "count must be 1 to 1,000,000,000, got '1.5'"),
     ],
 )
 def test_a_wrong_line_of_a_trace_is_named(line: str, says: str, tmp_path) -> None:

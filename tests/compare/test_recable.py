@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import weft
-from weft.compare.recable import natural, recable
+from weft.compare.recable import default_interconnects, recable
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.files import write
@@ -67,24 +67,30 @@ def file(tmp_path) -> str:
 
 
 def test_a_file_can_only_be_compared_as_its_own_fabric(file: str) -> None:
-    assert [wire.name for wire in natural(file, ["hdr"])] == ["ndr"]
+    assert [wire.name for wire in default_interconnects(file, ["hdr"])] == ["ndr"]
     (fabric,) = recable(file, [catalog.interconnect("ndr")])
     assert fabric.spec == file
-    with pytest.raises(ConfigError, match=r"links of NDR, and hdr has HDR: a file is what it is. Give a topology spec"):
+    with pytest.raises(
+        ConfigError,
+        match=r"links of NDR, and hdr has HDR: the cables of a file cannot be changed. Give a topology spec",
+    ):
         recable(file, [catalog.interconnect("hdr")])
 
 
 def test_a_file_on_ethernet_is_no_cloud(tmp_path) -> None:
     write(weft.load("star:hosts=2,server=dgx-h100+ConnectX-7-EN"), tmp_path / "two.yaml")
-    assert [wire.name for wire in natural(str(tmp_path / "two.yaml"), ["hdr"])] == ["roce-400", "eth-400-tcp"]
+    assert [wire.name for wire in default_interconnects(str(tmp_path / "two.yaml"), ["hdr"])] == [
+        "roce-400",
+        "eth-400-tcp",
+    ]
 
 
 def test_a_topology_is_compared_with_the_usual_fabrics() -> None:
-    assert [wire.name for wire in natural("superpod:su=1", ["hdr", "ndr"])] == ["hdr", "ndr"]
+    assert [wire.name for wire in default_interconnects("superpod:su=1", ["hdr", "ndr"])] == ["hdr", "ndr"]
 
 
 def test_a_fabric_that_was_read_is_not_read_again(file: str) -> None:
     """A pipe could not be."""
     fabric = weft.load(file)
-    (wire,) = natural("gone.yaml", ["hdr"], fabric=fabric)
+    (wire,) = default_interconnects("gone.yaml", ["hdr"], fabric=fabric)
     assert recable("gone.yaml", [wire], fabric=fabric) == [fabric]

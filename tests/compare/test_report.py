@@ -79,9 +79,9 @@ def test_names_in_the_page_are_escaped(found: Comparison) -> None:
 
 def test_a_report_is_an_html_file_in_a_folder_that_is_there(found: Comparison, tmp_path: Path) -> None:
     check_path(tmp_path / "a.html")
-    with pytest.raises(ConfigError, match=r"it is a page, name it \.html"):
+    with pytest.raises(ConfigError, match=r"must end with \.html"):
         check_path(tmp_path / "a.pdf")
-    with pytest.raises(ConfigError, match="there is no folder"):
+    with pytest.raises(ConfigError, match="no folder"):
         check_path(tmp_path / "nosuch" / "a.html")
 
 

@@ -1,11 +1,12 @@
-"""Which fabric for this cluster, and why.
+"""Compare fabrics for a cluster: which one to choose, and why.
 
     from weft.compare.comparison import compare
     from weft.compare.job import parse_job
 
-    found = compare("superpod:su=1", parse_job("all_reduce:1G"), ["ndr", "roce-400", "eth-100-tcp"])
-    print(found.finding)
+    comparison = compare("superpod:su=1", parse_job("all_reduce:1G"), ["ndr", "roce-400", "eth-100-tcp"])
+    print(comparison.finding)
 
-The same servers are cabled with each fabric (`recable`), the patterns of a collective are run over each by an
-engine, and everything else is closed form (`weft.collectives.estimate`).
+The same servers are cabled with each fabric (`recable`), the patterns of a collective are run over each by an engine,
+and
+everything else is closed form (`weft.collectives.estimate`).
 """

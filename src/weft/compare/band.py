@@ -1,4 +1,4 @@
-"""How far off the times of a comparison may be: as published times of their kind were (`weft.collectives.spread`)."""
+"""The uncertainty of the times of a comparison, by the errors of similar published runs (`weft.collectives.spread`)."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from weft.compare.job import Call
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """Nine of ten times are in between."""
+    """A 90 % interval around a time."""
 
     low_us: float
     high_us: float
-    kinds: tuple[str, ...]  # what the published times have in common with these
-    far: tuple[str, ...]  # what is unlike anything published
+    kinds: tuple[str, ...]  # the published runs that the interval is based on
+    far: tuple[str, ...]  # properties unlike any published run
 
     def report(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the band as printed by `--json`."""
         return {"band_us": [self.low_us, self.high_us], "band_kinds": list(self.kinds), "far": list(self.far)}
 
 
 def band_of(calls: Iterable[tuple[Call, Estimate]]) -> Band:
-    """Around all calls of a job: what makes one of them too fast makes the others so."""
+    """Return the band around all calls of a job, whose errors are assumed to be correlated."""
     low_us = high_us = 0.0
     kinds, far = dict[str, None](), dict[str, None]()
-    for call, made in calls:
-        found = spread(made)
-        low_us += call.count * found.low_us
-        high_us += call.count * found.high_us
-        kinds[f"{found.clusters} clusters with {found.kind}"] = None
-        far |= dict.fromkeys(found.far)
+    for call, estimate in calls:
+        error = spread(estimate)
+        low_us += call.count * error.low_us
+        high_us += call.count * error.high_us
+        kinds[f"{error.clusters} clusters with {error.kind}"] = None
+        far |= dict.fromkeys(error.far)
     return Band(low_us=low_us, high_us=high_us, kinds=tuple(kinds), far=tuple(far))

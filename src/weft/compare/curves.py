@@ -1,6 +1,6 @@
-"""Curves as SVG: both axes logarithmic, so that twice as fast is the same distance everywhere; labels at the ends.
+"""Draw curves as SVG: both axes logarithmic, so that equal ratios are equal distances; labels at the ends.
 
-Colours and fonts are those of the page around it (`report.css`, `draw/page.css`).
+Colours and fonts are those of the surrounding page (`report.css`, `draw/page.css`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from itertools import pairwise
 
 from weft.draw.svg import clean
 
-# Of the fabrics of the catalog, in its order: those of their speeds in pictures (`weft.draw.inks`) where these are far
-# enough apart. Nothing else in the report has one of them.
+# The colours of the catalog's fabrics, in its order: those of their speeds in pictures (`weft.draw.inks`) if distinct
+# enough. Nothing else in the report uses them.
 COLOURS = (
     *("#0b6fb8", "#aa4499", "#3ea2dc", "#e69f00", "#009e73", "#74b566"),
     *("#999933", "#cc6677", "#d55e00", "#8c6bb1", "#8c5a2b"),
@@ -21,7 +21,7 @@ COLOURS = (
 )
 _WIDTH, _HEIGHT = 620.0, 380.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62.0, 172.0, 16.0, 46.0
-_LABEL_ROOM = 15.0  # between two labels
+_LABEL_ROOM = 15.0  # vertical distance between two labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +29,8 @@ class Curve:
     name: str
     colour: str
     points: tuple[tuple[float, float], ...]
-    band: tuple[tuple[float, float], ...]  # of each point: between which heights it may lie
-    tips: tuple[str, ...]  # what the pointer tells at each point
+    band: tuple[tuple[float, float], ...]  # lower and upper limit of each point
+    tips: tuple[str, ...]  # tooltip of each point
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +41,13 @@ class Axis:
 
 
 def powers(low: float, high: float, base: int) -> tuple[float, ...]:
-    """The powers of the base from one at or below to one at or above."""
+    """Return the powers of the base from one at or below `low` to one at or above `high`."""
     first, last = math.floor(math.log(low, base) + 1e-9), math.ceil(math.log(high, base) - 1e-9)
     return tuple(float(base) ** power for power in range(first, max(last, first + 1) + 1))
 
 
 def draw_curves(curves: Sequence[Curve], x: Axis, y: Axis, *, mark: float) -> str:
-    """An SVG element; a dashed line stands at x = mark, where the table's figures are."""
+    """Return an SVG element; a dashed line marks x = mark, the values of the table."""
     plot = _Plot(x, y)
     parts = [plot.grid(), plot.rule(mark)]
     for curve, label_y in zip(curves, _spread([plot.y(curve.points[-1][1]) for curve in curves]), strict=True):
@@ -67,7 +67,7 @@ def draw_curves(curves: Sequence[Curve], x: Axis, y: Axis, *, mark: float) -> st
 
 
 class _Plot:
-    """The two scales, each from its first tick to its last."""
+    """The two scales of a plot, each from its first tick to its last."""
 
     def __init__(self, x: Axis, y: Axis) -> None:
         self._x, self._y = x, y
@@ -103,13 +103,13 @@ class _Plot:
 
 
 def _place(value: float, ticks: Sequence[float]) -> float:
-    """0 at the first tick, 1 at the last."""
+    """Return the position on the axis: 0 at the first tick, 1 at the last."""
     low, high = math.log(ticks[0]), math.log(ticks[-1])
     return (math.log(value) - low) / (high - low)
 
 
 def _spread(heights: Sequence[float]) -> list[float]:
-    """The same heights, moved apart so that labels do not touch: downwards first, then back up from the bottom."""
+    """Return heights moved apart so that labels do not overlap: first down, then back up from the bottom."""
     order = sorted(range(len(heights)), key=lambda index: heights[index])
     placed = list(heights)
     for before, after in pairwise(order):

@@ -1,9 +1,9 @@
-"""What the GPUs do: one collective, or all that a trace counts.
+"""Jobs: one collective, or all collectives of a trace.
 
-    all_reduce:1G            one collective and its size: the larger of a rank's two buffers, as nccl-tests counts
-    trace:FILE               lines `collective,size,count`: what a training step calls, and how often
+    all_reduce:1G            one collective and its size: the larger of a rank's two buffers, as in nccl-tests
+    trace:FILE               lines `collective,size,count`: the calls of a training step, and how often
 
-A trace may have blank lines and comments after `#`, and a first line that names the columns.
+A trace may have blank lines and comments after `#`, and a first line with the column names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COLLECTIVES = (
     Collective.BROADCAST,
     Collective.REDUCE,
     Collective.ALL_TO_ALL,
-)  # those that have a closed form
+)  # those with a closed form
 LARGEST_BYTES = 1 << 42
 _USAGE = "write all_reduce:1G, all_to_all:64M or trace:FILE"
 _LINE = "collective,size,count such as all_reduce,64M,12"
@@ -33,7 +33,7 @@ _LINE = "collective,size,count such as all_reduce,64M,12"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A collective of one size, so many times."""
+    """A collective of one size, called `count` times."""
 
     collective: Collective
     size_bytes: int
@@ -45,19 +45,19 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """Calls one after the other."""
+class CollectiveJob:
+    """A sequence of calls."""
 
-    name: str  # as it was asked for
+    name: str  # as requested
     calls: tuple[Call, ...]
 
     @property
     def leading(self) -> Call:
-        """The call with the most bytes in all: the one that curves are drawn for."""
+        """The call with the most bytes in total, for which curves are drawn."""
         return max(self.calls, key=lambda call: call.size_bytes * call.count)
 
     def bus_gbyte_s(self, ranks: int, time_us: float) -> float:
-        """What each rank's link carries, as nccl-tests counts, over all calls."""
+        """Return the bandwidth of each rank's link over all calls, as in nccl-tests."""
         moved = sum(call.count * call.size_bytes * call.collective.bus_factor(ranks) for call in self.calls)
         return moved / time_us / 1000
 
@@ -67,45 +67,45 @@ class Job:
         return f"the {sum(call.count for call in self.calls):,} collectives of {self.name.removeprefix('trace:')}"
 
 
-def parse_job(text: str) -> Job:
-    """The job of `all_reduce:1G` or `trace:FILE`."""
+def parse_job(text: str) -> CollectiveJob:
+    """Parse `all_reduce:1G` or `trace:FILE`."""
     kind, colon, rest = text.partition(":")
     if not colon or not rest:
-        raise ConfigError(f"job {text!r} is not a collective and its size: {_USAGE}")
+        raise ConfigError(f"--job must be a collective and its size, got {text!r}: {_USAGE}")
     if kind.strip().lower() == "trace":
-        return Job(name=text, calls=_read_trace(Path(rest)))
-    return Job(name=text, calls=(_call(kind, rest, "1"),))
+        return CollectiveJob(name=text, calls=_read_trace(Path(rest)))
+    return CollectiveJob(name=text, calls=(_call(kind, rest, "1"),))
 
 
 def _call(name: str, size: str, count: str) -> Call:
-    known = collective(name.strip())
-    if known not in COLLECTIVES:
-        raise ConfigError(f"{known} has no closed form: compare knows {', '.join(COLLECTIVES)}")
+    kind = collective(name.strip())
+    if kind not in COLLECTIVES:
+        raise ConfigError(f"{kind} is not supported by compare; it supports {', '.join(COLLECTIVES)}")
     size_bytes = parse_size_bytes(size)
     if not 1 <= size_bytes <= LARGEST_BYTES:
-        raise ConfigError(f"{known} of {size_bytes:,} bytes: a size is from 1 byte to 4 TiB")
+        raise ConfigError(f"{kind} of {size_bytes:,} bytes: the size must be 1 byte to 4 TiB")
     number = count.strip()
     if not (number.isascii() and number.isdecimal() and 1 <= int(number) <= 10**9):
-        raise ConfigError(f"count {count.strip()!r} is not a whole number from 1 to 1,000,000,000")
-    return Call(collective=known, size_bytes=size_bytes, count=int(number))
+        raise ConfigError(f"the count must be 1 to 1,000,000,000, got {count.strip()!r}")
+    return Call(collective=kind, size_bytes=size_bytes, count=int(number))
 
 
 def _read_trace(path: Path) -> tuple[Call, ...]:
-    """Calls of a file, the same ones counted together, in the order in which they come first."""
+    """Read the calls of a file; equal calls are counted together, in the order of their first occurrence."""
     lines = read_text(path).splitlines()
-    found: Counter[tuple[Collective, int]] = Counter()
+    counts: Counter[tuple[Collective, int]] = Counter()
     for number, line in enumerate(lines, 1):
-        told = line.partition("#")[0].strip()
-        if not told or (not found and told.replace(" ", "").lower().startswith("collective,size")):
+        content = line.partition("#")[0].strip()
+        if not content or (not counts and content.replace(" ", "").lower().startswith("collective,size")):
             continue
-        fields = told.split(",")
+        fields = content.split(",")
         if len(fields) not in (2, 3):
-            raise FileError(path, number, told, _LINE)
+            raise FileError(path, number, content, _LINE)
         try:
             call = _call(fields[0], fields[1], fields[2] if len(fields) == 3 else "1")
         except ConfigError as error:
-            raise FileError(path, number, told, f"{_LINE}: {error}") from error
-        found[call.collective, call.size_bytes] += call.count
-    if not found:
+            raise FileError(path, number, content, f"{_LINE}: {error}") from error
+        counts[call.collective, call.size_bytes] += call.count
+    if not counts:
         raise FileError(path, None, "no collective", f"lines {_LINE}")
-    return tuple(Call(collective=kind, size_bytes=size, count=count) for (kind, size), count in found.items())
+    return tuple(Call(collective=kind, size_bytes=size, count=count) for (kind, size), count in counts.items())

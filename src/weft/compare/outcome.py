@@ -12,8 +12,8 @@ from weft.collectives.kinds import Algorithm, Collective
 from weft.collectives.network import Networks, Pattern
 from weft.collectives.ranks import compute_servers
 from weft.compare.band import Band, band_of
-from weft.compare.crowd import Crowd, find_crowd
-from weft.compare.job import Call, Job
+from weft.compare.bottleneck import Bottleneck, find_bottleneck
+from weft.compare.job import Call, CollectiveJob
 from weft.compare.published import Published
 from weft.compare.words import TIE, show_longer, show_time, show_usd, three, weakness
 from weft.fabric import catalog
@@ -55,7 +55,7 @@ class Outcome:
     networks: Networks
     results: Mapping[Pattern, Result]  # of the runs that the networks come from
     bill: Bill
-    job: Job
+    job: CollectiveJob
     estimates: tuple[Estimate, ...]  # of each call of the job
     by_size: tuple[Point, ...]  # of the job's leading collective
     by_servers: tuple[Point, ...]  # of the job
@@ -102,9 +102,9 @@ class Outcome:
         return self.networks[self.pattern].adapter_gbyte_s
 
     @property
-    def crowd(self) -> Crowd | None:
+    def crowd(self) -> Bottleneck | None:
         """The cable that more share than it can carry, under the leading call's pattern."""
-        return find_crowd(self.results[self.pattern])
+        return find_bottleneck(self.results[self.pattern])
 
     @property
     def bound(self) -> str:
@@ -171,7 +171,7 @@ class Comparison:
     """All fabrics, in the order in which they were asked for."""
 
     spec: str
-    job: Job
+    job: CollectiveJob
     servers: int
     gpus: int  # of the job
     picked: str  # servers as they were asked for; empty: all

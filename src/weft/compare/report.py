@@ -1,4 +1,4 @@
-"""The comparison as one HTML page that opens without a network: the finding first, then table, curves and cables."""
+"""Write the comparison as one self-contained HTML page: the finding first, then table, curves and cables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from weft.sim.figures import format_size
 from weft.units import format_size_bytes
 from weft.version import __version__
 
-_ROOM = 24  # letters behind a curve
+_ROOM = 24  # longest label after a curve, in letters
 _PARTS = {
     "launch": "launch: kernels start",
     "steps": "steps: ranks wait for the message before",
@@ -45,51 +45,56 @@ _BODY = """<h1>Which fabric for {spec}? {servers}, {gpus:,} GPUs, {job}</h1>
 
 
 def check_path(path: Path) -> None:
-    """Refuse what cannot be written before anything runs."""
+    """Refuse an invalid path before anything runs."""
     if suffix_of(path, ".html") not in (".html", ".htm"):
-        raise ConfigError(f"cannot write the report {path}: it is a page, name it .html")
+        raise ConfigError(f"--report {path} must end with .html")
     if not path.parent.is_dir():
-        raise ConfigError(f"cannot write the report {path}: there is no folder {path.parent}, make it first")
+        raise ConfigError(f"cannot write the report {path}: no folder {path.parent}")
 
 
-def to_html(found: Comparison) -> str:
-    template = found.outcomes[0].template.name.partition("+")[0]
+def to_html(comparison: Comparison) -> str:
+    template = comparison.outcomes[0].template.name.partition("+")[0]
     content = _BODY.format(
-        spec=clean(found.spec),
-        servers=clean(f"{found.servers:,} × {template}"),
-        gpus=found.gpus,
-        job=clean(str(found.job)),
-        finding=prose(found.finding),
-        trust=prose(found.trust),
-        table=_table(found),
-        why="".join(f"<dt>{_name(one)}</dt><dd>{prose(one.why)}{_modelled(one)}</dd>" for one in found.outcomes),
-        curves=_curves(found),
-        heat=_heat(found),
-        costs=_costs(found),
-        footer=_footer(found),
+        spec=clean(comparison.spec),
+        servers=clean(f"{comparison.servers:,} × {template}"),
+        gpus=comparison.gpus,
+        job=clean(str(comparison.job)),
+        finding=prose(comparison.finding),
+        trust=prose(comparison.trust),
+        table=_table(comparison),
+        why="".join(
+            f"<dt>{_name(outcome)}</dt><dd>{prose(outcome.why)}{_modelled(outcome)}</dd>"
+            for outcome in comparison.outcomes
+        ),
+        curves=_curves(comparison),
+        heat=_heat(comparison),
+        costs=_costs(comparison),
+        footer=_footer(comparison),
     )
     style = files("weft.compare").joinpath("report.css").read_text("utf-8")
-    return make_report(f"weft compare {found.spec}", content, style=style)
+    return make_report(f"weft compare {comparison.spec}", content, style=style)
 
 
-def _colour(one: Outcome) -> str:
-    """The same in every report: of its place in the catalog."""
-    return COLOURS[catalog.interconnects().index(one.wire) % len(COLOURS)]
+def _colour(outcome: Outcome) -> str:
+    """Return the colour of a fabric by its index in the catalog, the same in every report."""
+    return COLOURS[catalog.interconnects().index(outcome.wire) % len(COLOURS)]
 
 
-def _name(one: Outcome) -> str:
-    return f'<span class="swatch" style="background:{_colour(one)}"></span>{clean(one.wire.label)}'
+def _name(outcome: Outcome) -> str:
+    return f'<span class="swatch" style="background:{_colour(outcome)}"></span>{clean(outcome.wire.label)}'
 
 
-def _modelled(one: Outcome) -> str:
-    """Of a transport of its own, what is modelled, and what is not."""
-    return f"<br><small>{prose(f'{one.wire.source}; {one.wire.note}.')}</small>" if one.wire.transport else ""
+def _modelled(outcome: Outcome) -> str:
+    """Return the note about a modelled transport."""
+    return (
+        f"<br><small>{prose(f'{outcome.wire.source}; {outcome.wire.note}.')}</small>" if outcome.wire.transport else ""
+    )
 
 
 # -- the table --------------------------------------------------------------------------------------------------------
 
 
-_HEADS = {  # what decides comes first, and a class for each
+_HEADS = {  # heading -> class of its cells, the most important first
     "fabric": "nowrap",
     "time": "n nowrap",
     "": "wide",
@@ -103,73 +108,74 @@ _HEADS = {  # what decides comes first, and a class for each
 }
 
 
-def _table(found: Comparison) -> str:
-    key = "".join(f'<span><i class="swatch {part}"></i>{told}</span>' for part, told in _PARTS.items())
-    return f'{table(_HEADS, [_cells(found, one) for one in found.outcomes])}<p class="note key">{key}</p>'
+def _table(comparison: Comparison) -> str:
+    key = "".join(f'<span><i class="swatch {part}"></i>{label}</span>' for part, label in _PARTS.items())
+    rows = [_cells(comparison, outcome) for outcome in comparison.outcomes]
+    return f'{table(_HEADS, rows)}<p class="note key">{key}</p>'
 
 
-def _cells(found: Comparison, one: Outcome) -> tuple[str, ...]:
-    longest = 100 * one.time_us / found.slowest.time_us
-    total = sum(one.parts_us.values()) or 1.0
+def _cells(comparison: Comparison, outcome: Outcome) -> tuple[str, ...]:
+    longest = 100 * outcome.time_us / comparison.slowest.time_us
+    total = sum(outcome.parts_us.values()) or 1.0
     parts = "".join(
-        f'<i class="{part}" style="width:{100 * one.parts_us.get(part, 0) / total:.2f}%" '
-        f'title="{part} {show_time(one.parts_us.get(part, 0))}"></i>'
+        f'<i class="{part}" style="width:{100 * outcome.parts_us.get(part, 0) / total:.2f}%" '
+        f'title="{part} {show_time(outcome.parts_us.get(part, 0))}"></i>'
         for part in _PARTS
     )
     return (
-        f'{_name(one)}<br><small class="below">{clean(one.wire.name)}</small>',
-        f"<b>{show_time(one.time_us)}</b><br><small>{show_band(one.band.low_us, one.band.high_us)}<br>"
-        f"{clean(str(one.published))}</small>",
-        f'<div class="bar" style="width:{longest:.1f}%;background:{_colour(one)}"></div>',
-        f"{one.bus_gbyte_s:,.3g} GB/s",
-        f"{found.speedup(one):,.3g}",
+        f'{_name(outcome)}<br><small class="below">{clean(outcome.wire.name)}</small>',
+        f"<b>{show_time(outcome.time_us)}</b><br><small>{show_band(outcome.band.low_us, outcome.band.high_us)}<br>"
+        f"{clean(str(outcome.published))}</small>",
+        f'<div class="bar" style="width:{longest:.1f}%;background:{_colour(outcome)}"></div>',
+        f"{outcome.bus_gbyte_s:,.3g} GB/s",
+        f"{comparison.speedup(outcome):,.3g}",
         f'<div class="bar">{parts}</div>',
-        clean(one.bound),
-        f"{one.cluster.nics} × {clean(one.template.compute_adapter)}"
-        f"<br><small>{one.cluster.nic_gbit_s:g} Gbit/s each</small>",
-        f"{one.bill.count('switch'):,}<br><small>{clean(one.wire.switch)}</small>",
-        clean(show_usd(one.bill)),
+        clean(outcome.bound),
+        f"{outcome.cluster.nics} × {clean(outcome.template.compute_adapter)}"
+        f"<br><small>{outcome.cluster.nic_gbit_s:g} Gbit/s each</small>",
+        f"{outcome.bill.count('switch'):,}<br><small>{clean(outcome.wire.switch)}</small>",
+        clean(show_usd(outcome.bill)),
     )
 
 
 # -- curves -----------------------------------------------------------------------------------------------------------
 
 
-def _curves(found: Comparison) -> str:
-    leading = found.job.leading
+def _curves(comparison: Comparison) -> str:
+    leading = comparison.job.leading
     sizes = powers(1 << 10, 1 << 34, 4)
     named = {size: format_size_bytes(int(size)) for size in sizes[::2]}
     by_size = _chart(
-        found,
-        lambda one: one.by_size,
+        comparison,
+        lambda outcome: outcome.by_size,
         lambda point, us: point.bus_gbyte_s * point.time_us / us,
         Axis(label="size of the collective", ticks=sizes, show=lambda at: named.get(at, "")),
         "bus bandwidth, GB/s",
         leading.size_bytes,
         format_size,
     )
-    counts = [point.at for point in found.outcomes[0].by_servers]
+    counts = [point.at for point in comparison.outcomes[0].by_servers]
     by_servers = _chart(
-        found,
-        lambda one: one.by_servers,
+        comparison,
+        lambda outcome: outcome.by_servers,
         lambda _, us: us / 1000,
         Axis(label="servers", ticks=powers(counts[0], counts[-1], 2), show=lambda at: f"{at:g}"),
         "time, ms",
-        found.servers,
+        comparison.servers,
         lambda count: f"{count:,} servers",
     )
     titles = (
-        f"{leading.collective} of other sizes on these {found.servers:,} servers",
-        f"{found.job} on fewer and more servers, each getting of the network what it gets here",
+        f"{leading.collective} by size on these {comparison.servers:,} servers",
+        f"{comparison.job} on fewer and more servers, at the same rate per server",
     )
     pairs = zip(titles, (by_size, by_servers), strict=True)
     return "".join(f"<figure><figcaption>{clean(title)}</figcaption>{svg}</figure>" for title, svg in pairs)
 
 
 def _chart(
-    found: Comparison,
+    comparison: Comparison,
     points: Callable[[Outcome], tuple[Point, ...]],
-    value: Callable[[Point, float], float],  # of a point, if it took so long
+    value: Callable[[Point, float], float],  # value of a point for a time
     x: Axis,
     y_label: str,
     mark: float,
@@ -177,17 +183,19 @@ def _chart(
 ) -> str:
     curves = [
         Curve(
-            name=one.wire.label if len(one.wire.label) <= _ROOM else one.wire.name,
-            colour=_colour(one),
-            points=tuple((float(point.at), value(point, point.time_us)) for point in points(one)),
-            band=tuple((value(point, point.band.low_us), value(point, point.band.high_us)) for point in points(one)),
+            name=outcome.wire.label if len(outcome.wire.label) <= _ROOM else outcome.wire.name,
+            colour=_colour(outcome),
+            points=tuple((float(point.at), value(point, point.time_us)) for point in points(outcome)),
+            band=tuple(
+                (value(point, point.band.low_us), value(point, point.band.high_us)) for point in points(outcome)
+            ),
             tips=tuple(
-                f"{one.wire.label}, {where(point.at)}: {show_time(point.time_us)} "
+                f"{outcome.wire.label}, {where(point.at)}: {show_time(point.time_us)} "
                 f"({show_band(point.band.low_us, point.band.high_us)}), {point.bus_gbyte_s:,.3g} GB/s"
-                for point in points(one)
+                for point in points(outcome)
             ),
         )
-        for one in found.outcomes
+        for outcome in comparison.outcomes
     ]
     values = [height for curve in curves for pair in curve.band for height in pair]
     y = Axis(label=y_label, ticks=powers(min(values), max(values), 10), show=lambda at: f"{at:,.10g}")
@@ -197,23 +205,26 @@ def _chart(
 # -- the fabric -------------------------------------------------------------------------------------------------------
 
 
-def _heat(found: Comparison) -> str:
-    """The first fabric, and the most crowded one: cables in the colour of their load."""
-    crowded = [one for one in found.outcomes if one.crowd is not None]
-    shown = [found.outcomes[0], *sorted(crowded, key=lambda one: -(one.crowd.load if one.crowd else 0))[:1]]
-    return "".join(_heat_of(one) for one in dict.fromkeys(shown))
+def _heat(comparison: Comparison) -> str:
+    """Draw the first fabric, and the one with the largest bottleneck, with cables coloured by load."""
+    limited = [outcome for outcome in comparison.outcomes if outcome.crowd is not None]
+    drawn = [
+        comparison.outcomes[0],
+        *sorted(limited, key=lambda outcome: -(outcome.crowd.load if outcome.crowd else 0))[:1],
+    ]
+    return "".join(_heat_of(outcome) for outcome in dict.fromkeys(drawn))
 
 
-def _heat_of(one: Outcome) -> str:
-    result = one.results[one.pattern]
-    told = f"{one.wire.label}: each cable's load while every edge of the {one.pattern} carries data"
+def _heat_of(outcome: Outcome) -> str:
+    result = outcome.results[outcome.pattern]
+    caption = f"{outcome.wire.label}: each cable's load while every edge of the {outcome.pattern} carries data"
     scene = lay_out(
-        one.fabric,
+        outcome.fabric,
         metric=100 * result.link_metric(result.utilisation),
         metric_label="busy, % of the time",
-        title=one.fabric.spec,
+        title=outcome.fabric.spec,
     )
-    return picture(scene, told, note=str(one.crowd) if one.crowd is not None else "")
+    return picture(scene, caption, note=str(outcome.crowd) if outcome.crowd is not None else "")
 
 
 # -- money and provenance ---------------------------------------------------------------------------------------------
@@ -222,10 +233,10 @@ def _heat_of(one: Outcome) -> str:
 _COSTS = ("fabric", "switches", "adapters", "cables", "sum, USD", "for each GPU, USD", "power", "not in the sum")
 
 
-def _costs(found: Comparison) -> str:
+def _costs(comparison: Comparison) -> str:
     rows = []
-    for one in found.outcomes:
-        bill = one.bill
+    for outcome in comparison.outcomes:
+        bill = outcome.bill
         bought = (
             "<br>".join(_line(item) for kind in kinds for item in bill.of_kind(kind))
             for kinds in (("switch",), ("adapter",), ("cable", "transceiver", "fibre"))
@@ -234,14 +245,24 @@ def _costs(found: Comparison) -> str:
         left_out = clean(without_price(bill)) or "nothing"
         whole = f"<br><small>{bill.cluster.short} with the servers</small>" if bill.cluster else ""
         rows.append(
-            (_name(one), *bought, clean(show_usd(bill)) + whole, per_gpu, _power(bill), f"<small>{left_out}</small>")
+            (
+                _name(outcome),
+                *bought,
+                clean(show_usd(bill)) + whole,
+                per_gpu,
+                _power(bill),
+                f"<small>{left_out}</small>",
+            )
         )
     whose = (
-        f"yours, {found.prices.path}, before weft's" if found.prices.path else "weft's; put in your own, --prices FILE"
+        f"yours, {comparison.prices.path}, before weft's"
+        if comparison.prices.path
+        else "weft's; put in your own, --prices FILE"
     )
     note = (
-        f"Bands, low to high. {weakness([one.bill for one in found.outcomes])} They are {whose}. Cables are those of a "
-        "floor plan with rows of racks, each of the cheapest medium that reaches. Servers are not in the sum."
+        f"Bands, low to high. {weakness([outcome.bill for outcome in comparison.outcomes])} They are {whose}. "
+        "Cables are those of a floor plan with rows of racks, each of the cheapest medium that reaches. Servers are "
+        "not in the sum."
     )
     return f'{table(dict.fromkeys(_COSTS, ""), rows)}<p class="note">{clean(note)}</p>'
 
@@ -249,27 +270,28 @@ def _costs(found: Comparison) -> str:
 def _line(item: Item) -> str:
     price = "no price" if item.price is None else f"{item.price} USD each"
     note = f"<br>{clean(item.note)}" if item.note else ""
-    what = (
-        f"{item.kind}, " if item.kind in ("transceiver", "fibre") else ""
-    )  # named by a part number, which says little
-    return f"{clean(str(item))}<br><small>{what}{price}{note}</small>"
+    prefix = f"{item.kind}, " if item.kind in ("transceiver", "fibre") else ""  # a part number alone is not clear
+    return f"{clean(str(item))}<br><small>{prefix}{price}{note}</small>"
 
 
 def _power(bill: Bill) -> str:
-    """Not known where that of switches is not, which is most of it."""
+    """Return the power; unknown if that of the switches, most of it, is unknown."""
     if any(item.kind == "switch" for item in bill.powerless):
         return "not known"
     unknown = ", ".join(dict.fromkeys(item.name for item in bill.powerless))
     return f"{bill.power_w / 1000:,.1f} kW" + (f"<br><small>without {clean(unknown)}</small>" if unknown else "")
 
 
-def _footer(found: Comparison) -> str:
-    specs = "; ".join(f"{one.wire.name}: <code>{clean(one.fabric.spec)}</code>" for one in found.outcomes)
-    names = ",".join(one.wire.name for one in found.outcomes)
-    prices = f" --prices {clean(str(found.prices.path))}" if found.prices.path else ""
-    servers = clean(quote(found.picked or str(found.servers)))
-    told = (
-        f"weft {__version__}: <code>weft compare {clean(quote(found.spec))} --job {clean(quote(found.job.name))} "
-        f"--fabrics {names} --servers {servers} --seed {found.seed}{prices}</code>"
+def _footer(comparison: Comparison) -> str:
+    specs = "; ".join(
+        f"{outcome.wire.name}: <code>{clean(outcome.fabric.spec)}</code>" for outcome in comparison.outcomes
     )
-    return f"{told}<br>{specs}"
+    names = ",".join(outcome.wire.name for outcome in comparison.outcomes)
+    prices = f" --prices {clean(str(comparison.prices.path))}" if comparison.prices.path else ""
+    servers = clean(quote(comparison.picked or str(comparison.servers)))
+    command = (
+        f"weft {__version__}: <code>weft compare {clean(quote(comparison.spec))} "
+        f"--job {clean(quote(comparison.job.name))} --fabrics {names} "
+        f"--servers {servers} --seed {comparison.seed}{prices}</code>"
+    )
+    return f"{command}<br>{specs}"

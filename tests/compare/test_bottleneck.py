@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import weft
-from weft.compare.crowd import find_crowd
+from weft.compare.bottleneck import find_bottleneck
 from weft.fabric import faults
 from weft.routing.engine import Options as Routing
 from weft.routing.route import route
@@ -23,7 +23,7 @@ def run(fabric: weft.Fabric, pairs: list[tuple[str, str]], paths: Paths) -> Resu
 
 def test_a_port_to_a_host_is_no_bottleneck() -> None:
     fabric = route(weft.load("star:hosts=4")).fabric
-    assert find_crowd(FlowEngine().run(fabric, incast(fabric, senders=3, size_bytes=1 << 20), Options())) is None
+    assert find_bottleneck(FlowEngine().run(fabric, incast(fabric, senders=3, size_bytes=1 << 20), Options())) is None
 
 
 @pytest.mark.parametrize(("second_bytes", "load"), [(1 << 15, None), (1 << 18, 1.25)])
@@ -33,7 +33,7 @@ def test_a_cable_is_a_bottleneck_with_a_quarter_more_load_than_an_adapter_but_no
     cut = faults.remove_link(weft.load("fat-tree:hosts=4,levels=2,radix=4"), "leaf1/4")
     routed = route(cut, Routing(adaptive=True)).fabric
     traffic = Traffic.of(routed, [("h1", "h3", 1 << 20), ("h2", "h4", second_bytes)])
-    crowd = find_crowd(FlowEngine().run(routed, traffic, Options(paths=Paths.TABLE)))
+    crowd = find_bottleneck(FlowEngine().run(routed, traffic, Options(paths=Paths.TABLE)))
     assert (crowd and crowd.load) == (load and pytest.approx(load, rel=0.01))
 
 
@@ -48,9 +48,9 @@ def test_a_cable_is_a_bottleneck_with_a_quarter_more_load_than_an_adapter_but_no
 def test_a_bottleneck_names_the_cause_of_its_load(paths: Paths, says: str) -> None:
     tree = weft.load("fat-tree:hosts=4,levels=2,radix=4")
     whole = run(tree, [("h1", "h3"), ("h2", "h4")], Paths.ADAPTIVE)
-    assert find_crowd(whole) is None
+    assert find_bottleneck(whole) is None
     cut = faults.remove_link(tree, "leaf1/4")
-    crowd = find_crowd(run(cut, [("h1", "h3"), ("h2", "h4")], paths))
+    crowd = find_bottleneck(run(cut, [("h1", "h3"), ("h2", "h4")], paths))
     assert crowd is not None
     assert crowd.load == pytest.approx(2, rel=0.01)
     assert str(crowd).startswith(says)

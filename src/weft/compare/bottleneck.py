@@ -1,4 +1,4 @@
-"""The cable on which more comes together than it can carry."""
+"""Find the link between switches that limits a run."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from weft.fabric.kinds import NodeKind
 from weft.sim.engine import Paths
 from weft.sim.result import Result
 
-_CROWDED = 1.05  # times what the busiest adapter's own cable has to do
+_BOTTLENECK_LOAD = 1.05  # relative to the load of the busiest adapter's own cable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crowd:
-    """A port of a switch towards another that has more to send than any adapter."""
+class Bottleneck:
+    """A switch port towards another switch with more load than any adapter."""
 
     port: str  # `leaf3/33`
     switch: str
     peer: str  # the switch at the other end
     choices: int  # ports of the switch that lead to other switches
-    load: float  # what it has to send, over what the busiest adapter has to send: 2 makes both half as fast
+    load: float  # its load over that of the busiest adapter: 2 makes both half as fast
     paths: str
 
     def __str__(self) -> str:
@@ -36,8 +36,8 @@ class Crowd:
         return f"There are too few cables between switches: {self.port}, to {self.peer}, has to carry {adapters}"
 
 
-def find_crowd(result: Result) -> Crowd | None:
-    """The busiest cable between switches, if it has more to do than the busiest adapter; by time, so speeds count."""
+def find_bottleneck(result: Result) -> Bottleneck | None:
+    """Return the busiest cable between switches if it has more load, in time, than the busiest adapter."""
     fabric, busy_ps = result.fabric, result.use.busy_ps
     link = fabric.ports.link
     plugged = (link >= 0) & fabric.network_links[np.maximum(link, 0)]
@@ -49,12 +49,12 @@ def find_crowd(result: Result) -> Crowd | None:
         return None
     worst = int(np.where(trunk, busy_ps, -1).argmax())
     load = float(busy_ps[worst]) / most_ps
-    if load < _CROWDED:
+    if load < _BOTTLENECK_LOAD:
         return None
     port = fabric.port(worst)
     assert port.peer is not None
     assert result.options.paths is not None
-    return Crowd(
+    return Bottleneck(
         port=port.name,
         switch=port.node.name,
         peer=port.peer.node.name,
