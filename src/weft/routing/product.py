@@ -118,8 +118,8 @@ def verify(net: Neighbours, grid: Product) -> None:
         number = number * d.size + d.place
     if math.prod(sizes) != n or len(np.unique(number)) != n:
         raise NotAProduct(f"{n} switches do not fill a grid of {'x'.join(map(str, sizes))}")
-    for number, d in enumerate(grid.dimensions):
-        near, far = net.near[grid.along == number], net.far[grid.along == number]
+    for axis, d in enumerate(grid.dimensions):
+        near, far = net.near[grid.along == axis], net.far[grid.along == axis]
         if any((other.place[near] != other.place[far]).any() for other in grid.dimensions if other is not d):
             raise NotAProduct("it has links that lead along two dimensions at once")
         expected = np.full(n, d.size - 1 if d.kind == FULL else 2)
