@@ -167,7 +167,7 @@ def test_a_forwarding_loop_is_named_and_is_a_credit_loop_too():
     entry(fabric, "sw3", "h4", 3)  # back to sw2, which sends it here
     verdict = check(fabric, hosts_only=True)
     assert verdict.failures == {"forwarding loop": 3}
-    assert verdict.first_failure == "h1/1 to h4/1 (LID 4): sw1/2 -> sw2/2 -> sw3/3 -> sw2 comes round again"
+    assert verdict.first_failure == "h1/1 to h4/1 (LID 4): sw1/2 -> sw2/2 -> sw3/3 -> sw2 closes a forwarding loop"
     assert sorted(verdict.credit_loop) == ["sw2/2", "sw3/3"]
 
 

@@ -24,12 +24,12 @@ PROMISED = [one for one in measurements() if one.promised]
 @pytest.mark.parametrize("measurement", PROMISED, ids=lambda one: one.name)
 def test_promised_figures_are_within_their_limits(measurement):
     sizes = [int(row[0]) for row in measurement.rows if row[0] <= QUICK_BYTES]
-    broken = [figure for figure in run(measurement, sizes) if not figure.kept]
+    broken = [figure for figure in run(measurement, sizes) if not figure.is_within_limit]
     assert not broken
 
 
 def test_large_messages_of_the_hdr_sweep_are_within_their_limit():
-    assert all(figure.kept for figure in run(find("hdr-write-bw"), [8 << 20]))
+    assert all(figure.is_within_limit for figure in run(find("hdr-write-bw"), [8 << 20]))
 
 
 def test_the_limits_are_those_promised():
@@ -52,10 +52,10 @@ def test_an_unpromised_measurement_has_a_reason():
 
 def test_a_figure_off_by_more_than_its_limit_is_broken():
     (figure, _) = run(find("ndr-write-bw"))
-    assert figure.kept
+    assert figure.is_within_limit
     assert abs(figure.error) < 0.01
-    assert replace(figure, measured=figure.simulated / 1.06).kept is False
-    assert replace(figure, measured=figure.simulated / 1.06, limit=None).kept is None
+    assert replace(figure, measured=figure.simulated / 1.06).is_within_limit is False
+    assert replace(figure, measured=figure.simulated / 1.06, limit=None).is_within_limit is None
 
 
 def test_an_unknown_measurement_is_refused():

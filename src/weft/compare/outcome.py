@@ -1,4 +1,4 @@
-"""What a comparison found: each fabric's times, and in words the finding, why, and how far to trust it."""
+"""The result of a comparison: the times of each fabric, and in words the finding, its reasons and its limits."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from weft.sim.result import Result
 from weft.units import gbyte_s
 from weft.version import __version__
 
-_INSIDE = {"NVLink": "NVLink", "PCIe": "PCIe", "channels": "what NCCL's channels copy"}
-_FULL = 0.88  # of the line rate: an adapter that carries so much is not held up
+_INSIDE = {"NVLink": "NVLink", "PCIe": "PCIe", "channels": "the copies of NCCL's channels"}
+_FULL = 0.88  # share of the line rate; an adapter above it is not limited elsewhere
 _TREES = (Algorithm.TREE, Algorithm.NVLS_TREE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """Of a curve."""
+    """A point of a curve."""
 
     at: int  # bytes, or servers
     time_us: float
@@ -46,41 +46,41 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outcome:
-    """One fabric under the job."""
+    """The result of one fabric."""
 
     wire: Interconnect
     fabric: Fabric
     template: catalog.Server  # with the fabric's card in its slots
     cluster: Cluster
     networks: Networks
-    results: Mapping[Pattern, Result]  # of the runs that the networks come from
+    results: Mapping[Pattern, Result]  # runs on which the networks are based
     bill: Bill
     job: CollectiveJob
-    estimates: tuple[Estimate, ...]  # of each call of the job
-    by_size: tuple[Point, ...]  # of the job's leading collective
-    by_servers: tuple[Point, ...]  # of the job
-    published: Published  # measurements of its kind that weft is held to
+    estimates: tuple[Estimate, ...]  # one for each call of the job
+    by_size: tuple[Point, ...]  # for the job's leading collective
+    by_servers: tuple[Point, ...]  # for the job
+    published: Published  # similar published measurements
 
     @property
     def time_us(self) -> float:
-        return sum(call.count * one.time_us for call, one in self._each)
+        return sum(call.count * estimate.time_us for call, estimate in self._each)
 
     @property
     def band(self) -> Band:
-        """Around the time."""
+        """The 90 % interval around the time."""
         return band_of(self._each)
 
     @property
     def bus_gbyte_s(self) -> float:
-        """What each rank's link carries, as nccl-tests counts, over all calls."""
+        """The bandwidth of each rank's link over all calls, as in nccl-tests."""
         return self.job.bus_gbyte_s(self.cluster.ranks, self.time_us)
 
     @property
     def parts_us(self) -> dict[str, float]:
-        """Where the time goes: launch, steps, pipeline, data."""
+        """The parts of the time: launch, steps, pipeline, data."""
         total: dict[str, float] = {}
-        for call, one in self._each:
-            for part, us in one.parts.items():
+        for call, estimate in self._each:
+            for part, us in estimate.parts.items():
                 total[part] = total.get(part, 0.0) + call.count * us
         return total
 
@@ -91,29 +91,29 @@ class Outcome:
 
     @property
     def pattern(self) -> Pattern:
-        """Who talks to whom in the leading call."""
+        """The communication pattern of the leading call."""
         if self.leading.collective is Collective.ALL_TO_ALL:
             return Pattern.PAIRS
         return Pattern.TREE if self.leading.algorithm in _TREES else Pattern.RING
 
     @property
     def adapter_gbyte_s(self) -> float:
-        """Payload that each adapter moves in the leading call's pattern, at most."""
+        """The largest payload rate of each adapter in the pattern of the leading call."""
         return self.networks[self.pattern].adapter_gbyte_s
 
     @property
     def crowd(self) -> Bottleneck | None:
-        """The cable that more share than it can carry, under the leading call's pattern."""
+        """The cable between switches that limits the pattern of the leading call, if any."""
         return find_bottleneck(self.results[self.pattern])
 
     @property
     def bound(self) -> str:
-        """Who is to be faster: latency, where data moves for less than half the time; or what the data waits for."""
+        """The limit of the time: latency if data moves for less than half of it, otherwise the limit of the data."""
         return "latency" if 2 * self.parts_us.get("data", 0.0) < self.time_us else self.leading.bound
 
     @property
     def why(self) -> str:
-        """The bottleneck, in a sentence or two."""
+        """The reason for the time, in a sentence or two."""
         moving = 100 * self.parts_us.get("data", 0.0) / self.time_us
         if self.bound == "latency":
             return (
@@ -132,7 +132,7 @@ class Outcome:
         return list(zip(self.job.calls, self.estimates, strict=True))
 
     def report(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the values as printed by `--json`."""
         crowd = self.crowd
         return {
             "fabric": self.wire.name,
@@ -156,8 +156,8 @@ class Outcome:
             "note": self.wire.note,
             "published": self.published.report(),
             "networks": {
-                name: {"step_us": one.step_us, "adapter_gbyte_s": one.adapter_gbyte_s}
-                for name, one in self.networks.items()
+                name: {"step_us": network.step_us, "adapter_gbyte_s": network.adapter_gbyte_s}
+                for name, network in self.networks.items()
             },
             "crowd": {"port": crowd.port, "load": crowd.load} if crowd else None,
             "cost": self.bill.report(),
@@ -168,39 +168,39 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Comparison:
-    """All fabrics, in the order in which they were asked for."""
+    """The outcomes of all fabrics, in the requested order."""
 
     spec: str
     job: CollectiveJob
     servers: int
-    gpus: int  # of the job
-    picked: str  # servers as they were asked for; empty: all
+    gpus: int  # used by the job
+    picked: str  # servers as requested; empty: all
     seed: int
     prices: Prices
     outcomes: tuple[Outcome, ...]
 
     @property
     def fastest(self) -> Outcome:
-        return min(self.outcomes, key=lambda one: one.time_us)
+        return min(self.outcomes, key=lambda outcome: outcome.time_us)
 
     @property
     def slowest(self) -> Outcome:
-        return max(self.outcomes, key=lambda one: one.time_us)
+        return max(self.outcomes, key=lambda outcome: outcome.time_us)
 
     def speedup(self, outcome: Outcome) -> float:
-        """Against the slowest."""
+        """Return the speed relative to the slowest fabric."""
         return self.slowest.time_us / outcome.time_us
 
     @property
     def finding(self) -> str:
-        """One sentence on time, one on money."""
+        """The finding: one sentence on time, one on money."""
         best, worst = self.fastest, self.slowest
         takes = "takes" if sum(call.count for call in self.job.calls) == 1 else "take"
         time = f"{show_time(best.time_us)} ({three(best.bus_gbyte_s)} GB/s bus bandwidth)"
-        said = f"On {self.gpus:,} GPUs {self.job} {takes} {time} with {best.wire.label}"
+        sentence = f"On {self.gpus:,} GPUs {self.job} {takes} {time} with {best.wire.label}"
         if worst is not best:
-            said += f", and {_longer(worst, best)} with {worst.wire.label}"
-        return f"{said}. {_money(self)}".strip()
+            sentence += f", and {_longer(worst, best)} with {worst.wire.label}"
+        return f"{sentence}. {_money(self)}".strip()
 
     @property
     def trust(self) -> str:
@@ -235,7 +235,7 @@ class Comparison:
         return " ".join(sentences)
 
     def report(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the values as printed by `--json`."""
         return {
             "weft": __version__,
             "spec": self.spec,
@@ -247,7 +247,7 @@ class Comparison:
             "prices": str(self.prices.path or ""),
             "finding": self.finding,
             "trust": self.trust,
-            "fabrics": [{**one.report(), "speedup": self.speedup(one)} for one in self.outcomes],
+            "fabrics": [{**each.report(), "speedup": self.speedup(each)} for each in self.outcomes],
         }
 
 
@@ -275,23 +275,23 @@ def _money(found: Comparison) -> str:
     return f"{sentence}; {other.wire.label} takes {_longer(other, found.fastest)} and costs {show_usd(other.bill)}."
 
 
-def _longer(one: Outcome, best: Outcome) -> str:
-    return show_longer(one.time_us / best.time_us)
+def _longer(outcome: Outcome, best: Outcome) -> str:
+    return show_longer(outcome.time_us / best.time_us)
 
 
-def _held_up(one: Outcome, line_gbyte_s: float) -> str:
-    """What keeps an adapter from its line rate."""
-    if one.adapter_gbyte_s > _FULL * line_gbyte_s:
+def _held_up(outcome: Outcome, line_gbyte_s: float) -> str:
+    """Describe the reason why an adapter does not reach its line rate."""
+    if outcome.adapter_gbyte_s > _FULL * line_gbyte_s:
         return ", so the line is the limit"
-    if one.wire.network == "tcp":
+    if outcome.wire.network == "tcp":
         return (
             ", because the kernel copies every byte and one core copies for a connection; NCCL opens more of them with "
             "NCCL_NSOCKS_PERTHREAD, which is not modelled"
         )
-    if one.crowd is not None:
-        return f". {one.crowd}"
-    card = one.template.adapter
-    slot = one.template.slot(card)
+    if outcome.crowd is not None:
+        return f". {outcome.crowd}"
+    card = outcome.template.adapter
+    slot = outcome.template.slot(card)
     if slot != card.pcie_per_port:
         return f", because the server's slots speak {slot} and the card is made for {card.pcie_per_port}"
     return ""

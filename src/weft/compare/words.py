@@ -1,4 +1,4 @@
-"""Times, prices and shares as a comparison writes them."""
+"""Format times, prices and shares of a comparison."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from weft.plan.bill import Bill
 
-ALIKE = 0.005  # no band is so narrow: two times are the same
-TIE = 0.05  # what no model can tell apart for sure: between two that are so near, the price decides
+ALIKE = 0.005  # narrower than any band: closer times count as equal
+TIE = 0.05  # below the accuracy of the model: between closer times the price decides
 
 
 def show_time(us: float) -> str:
-    """`812 µs`, `5.47 ms`, `1.2 s`: three digits."""
+    """Format a time with three digits: `812 µs`, `5.47 ms`, `1.2 s`."""
     for unit_us, unit in ((1e6, "s"), (1e3, "ms")):
         if us >= unit_us:
             return f"{three(us / unit_us)} {unit}"
@@ -19,7 +19,7 @@ def show_time(us: float) -> str:
 
 
 def show_band(low_us: float, high_us: float) -> str:
-    """`4.66 to 6.42 ms`, `730 µs to 1.2 ms`."""
+    """Format a band: `4.66 to 6.42 ms`, `730 µs to 1.2 ms`."""
     low, high = show_time(low_us), show_time(high_us)
     return f"{low.split()[0] if low.split()[1] == high.split()[1] else low} to {high}"
 
@@ -34,12 +34,12 @@ def show_longer(ratio: float) -> str:
 
 
 def show_usd(bill: Bill) -> str:
-    """`1.3 to 2.2 million`; `no price` where switches or adapters have none."""
+    """Format the total: `1.3 to 2.2 million`; `no price` if switches or adapters have none."""
     return bill.total.short if bill.complete else "no price"
 
 
 def show_parts(parts_us: dict[str, float]) -> str:
-    """`data 97, steps 2`, in per cent: the largest first, nothing below two."""
+    """Format the parts of a time in per cent, `data 97, steps 2`: the largest first, from two per cent on."""
     total = sum(parts_us.values()) or 1.0
     shares = sorted(((100 * us / total, part) for part, us in parts_us.items()), reverse=True)
     return ", ".join(f"{part} {share:.0f}" for share, part in shares if share >= 2)
@@ -50,7 +50,7 @@ def without_price(bill: Bill) -> str:
 
 
 def notes(bill: Bill) -> list[str]:
-    """What is odd about a line: `32 × 16-port NDR switch: no product, ...`."""
+    """Return the notes on lines of a bill: `32 × 16-port NDR switch: no product, ...`."""
     return [f"{item}: {item.note}" for item in bill.lines if item.note]
 
 
@@ -63,6 +63,6 @@ def weakness(bills: Sequence[Bill]) -> str:
 
 
 def three(value: float) -> str:
-    """Three digits, no exponent."""
+    """Format a number with three digits and no exponent."""
     digits = 0 if value >= 100 else 1 if value >= 10 else 2
     return f"{value:,.{digits}f}"

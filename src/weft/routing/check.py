@@ -310,7 +310,7 @@ class _Walker:
             switch, in_port = int(self.graph.far[edge]), int(self._far_port[edge])
         path = " -> ".join([*hops, self._switch_name(switch)])
         if end == walk.LOOP:
-            why = "comes round again: a loop"
+            why = "closes a forwarding loop"
         elif end == walk.NO_ENTRY:
             why = f"has no entry for LID {lid}"
         elif end == walk.DROPPED:
