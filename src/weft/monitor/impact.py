@@ -58,7 +58,9 @@ def read_jobs(fabric: Fabric, descriptions: Sequence[Mapping[str, Any]]) -> list
     for description in descriptions:
         hosts = [_port(fabric, host) for host in description["hosts"] if host in fabric]
         if len(hosts) > 1:
-            jobs.append(LoadJob(name=description["name"], pattern=description["pattern"], hosts=np.array(hosts, np.int64)))
+            jobs.append(
+                LoadJob(name=description["name"], pattern=description["pattern"], hosts=np.array(hosts, np.int64))
+            )
             wanted_gbit_s.append(description["wanted_gbit_s"] * len(hosts) / len(description["hosts"]))
     most = settle(fabric, jobs).job_wanted_gbit_s.tolist() if jobs else []
     shares = (demand / full for demand, full in zip(wanted_gbit_s, most, strict=True))
