@@ -1,1 +1,1 @@
-"""RoCE v2 over a UDP socket in bulk: a run of packets out by few calls of the system, many packets in by one."""
+"""Send and receive RoCE v2 over a UDP socket in bulk, with many packets per system call."""

@@ -1,12 +1,12 @@
-"""CRC-32 by multiplication without carries, which x86-64 calls PCLMULQDQ and ARM PMULL.
+"""Compute CRC-32 by carry-less multiplication, the instruction PCLMULQDQ on x86-64 and PMULL on ARM.
 
-    [ 16 bytes | 16 | 16 | 16 ] [ 16 | 16 | 16 | 16 ] ...      four sums of 16 bytes: each, times a constant, is added
-          `-------- times x^512 --------^                      to what stands 64 bytes behind it, again and again
+    [ 16 bytes | 16 | 16 | 16 ] [ 16 | 16 | 16 | 16 ] ...      four sums of 16 bytes: each is multiplied by a constant
+          `-------- times x^512 --------^                      and added to the block 64 bytes later, repeatedly
 
-Bytes are a polynomial, and their CRC is what is left of it modulo another one. So what stands n bits before something
-may be replaced by its product with x^n modulo that one, which is short, added there (Gopal et al., "Fast CRC
-Computation for Generic Polynomials Using PCLMULQDQ Instruction", 2009). The 16 bytes left at the end have the same CRC
-as all together. The four are independent, so a processor works on all at once.
+Bytes are a polynomial, and their CRC is its remainder modulo another polynomial. So a block may be replaced by its
+product with x^n modulo that polynomial, which is short, added n bits later (Gopal et al., "Fast CRC Computation for
+Generic Polynomials Using PCLMULQDQ Instruction", 2009). The last 16 bytes have the same CRC as all bytes together. The
+four sums are independent, so a processor computes them in parallel.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ _LANES, _LANE_BYTES = 4, 16
 BLOCK_BYTES = _LANES * _LANE_BYTES
 _WORD, _BYTE = ir.IntType(64), ir.IntType(8)
 _PAIR = ir.VectorType(_WORD, 2)
-Multiply = Callable[[Any, Any, Any, int], Any]  # builder, two pairs of words, and whether their first or second ones
+Multiply = Callable[
+    [Any, Any, Any, int], Any
+]  # builder, two pairs of words, and 0 or 1 for their first or second words
 
 
 def _constant(bits: int) -> int:
-    """x^bits modulo the polynomial, first bit last, and once more by x: products of such numbers are a bit too low."""
+    """Return x^bits modulo the polynomial, bit-reversed, times x: products of reversed numbers are one bit low."""
     power = 1
     for _ in range(bits):
         power <<= 1
@@ -35,23 +37,23 @@ def _constant(bits: int) -> int:
     return int(f"{power:032b}"[::-1], 2) << 1
 
 
-def by_pclmulqdq(builder: Any, one: Any, other: Any, half: int) -> Any:
+def by_pclmulqdq(builder: Any, left: Any, right: Any, half: int) -> Any:
     takes = ir.FunctionType(_PAIR, [_PAIR, _PAIR, _BYTE])
     function = builder.module.declare_intrinsic("llvm.x86.pclmulqdq", (), takes)
-    return builder.call(function, [one, other, _BYTE(0x11 * half)])
+    return builder.call(function, [left, right, _BYTE(0x11 * half)])
 
 
-def _by_pmull(builder: Any, one: Any, other: Any, half: int) -> Any:
+def _by_pmull(builder: Any, left: Any, right: Any, half: int) -> Any:
     bytes_16 = ir.VectorType(_BYTE, 16)
     function = builder.module.declare_intrinsic(
         "llvm.aarch64.neon.pmull64", (), ir.FunctionType(bytes_16, [_WORD, _WORD])
     )
-    words = [builder.extract_element(pair, ir.IntType(32)(half)) for pair in (one, other)]
+    words = [builder.extract_element(pair, ir.IntType(32)(half)) for pair in (left, right)]
     return builder.bitcast(builder.call(function, words), _PAIR)
 
 
 def _multiplication() -> Multiply | None:
-    """That of the processor that kernels are compiled for, if it has one."""
+    """Return the carry-less multiplication of the processor for which kernels are compiled, if it has one."""
     features = config.CPU_FEATURES if config.CPU_FEATURES is not None else codegen.get_host_cpu_features()  # type: ignore[attr-defined]
     has = set(features.split(","))
     if "+pclmul" in has:
@@ -64,14 +66,14 @@ CAN_FOLD = _multiply is not None
 
 
 def times(builder: Any, pair: Any, distance_bits: int) -> Any:
-    """What stands so far before something, as it may be added there: its two words are 64 bits apart."""
+    """Multiply a pair of words, 64 bits apart, so that it may be added `distance_bits` later."""
     assert _multiply is not None
     powers = ir.Constant(_PAIR, [_constant(distance_bits + 32), _constant(distance_bits - 32)])
     return builder.xor(_multiply(builder, pair, powers, 0), _multiply(builder, pair, powers, 1))
 
 
 def _fold(_context: Any, _crc: Any, _address: Any, _to: Any, _size: Any, _copies: Any) -> Any:
-    """Go on with a CRC over 64 bytes or more, in steps of 16, and copy them if asked: two words that have the same."""
+    """Continue a CRC over 64 bytes or more, in steps of 16, and copy them if asked; return two words with this CRC."""
     if not isinstance(_copies, types.BooleanLiteral):
         return None
     copies = _copies.literal_value
@@ -104,8 +106,8 @@ def _fold(_context: Any, _crc: Any, _address: Any, _to: Any, _size: Any, _copies
         words = [builder.extract_element(total, ir.IntType(32)(n)) for n in range(2)]
         return cgutils.pack_array(builder, words)
 
-    made = types.UniTuple(types.uint64, 2)
-    return made(types.uint32, types.uint64, types.uint64, types.uint64, _copies), emit
+    two_words = types.UniTuple(types.uint64, 2)
+    return two_words(types.uint32, types.uint64, types.uint64, types.uint64, _copies), emit
 
 
 fold = intrinsic(_fold)

@@ -1,9 +1,9 @@
-"""The kernel that receives: what has come, as runs of consecutive packets of a message.
+"""Receive packets with a kernel, as runs of consecutive packets of a message.
 
-UDP_GRO brings packets together again. The ICRC of each is checked while its payload moves to `bulk`, where the payloads
-of a run lie behind each other. A socket does not show the identification of IPv4, which the ICRC covers. If packets did
-not stay together on their way, it is found out: a CRC is linear, so another bit changes it by what depends on the
-length alone.
+UDP_GRO joins packets. The ICRC of each is checked while its payload is copied to `bulk`, where the payloads of a run
+are contiguous. A socket does not show the identification of IPv4, which the ICRC covers. If packets were not received
+together, it is computed from the CRC: a CRC is linear, so each bit changes it by a value that depends on the length
+only.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from weft.verbs.carriers.roce.kernels.native import crc_and_copy, crc_byte, crc_
 from weft.wire.headers import Opcode
 from weft.wire.opcodes import EXTENDED_HEADERS
 
-# What a burst counts, and where it is: messages, bytes of the last and of its packets, how it came; of the last run
-# the kind, and the payload that all its packets have.
+# Counters and state of a burst: system calls, bytes of the last message and of its packets, its type of service; of the
+# last run the kind, and the payload size of its packets.
 REFUSED, SOURCES, CALLS, RUNS, FILLED, BYTES, UNIT, TOS, KIND, FULL = range(10)
 TALLY_WORDS = 10
-CONGESTED = 3  # of ECN: a switch has marked the packet
+CONGESTED = 3  # ECN: a switch has marked the packet
 SOURCES_MAX, NAME_MAX = 32, 28
 _STAGING_BYTES = 1 << 16
 _IDENTIFICATION_BITS = 7  # UDP_SEGMENT counts to 64, or 128 in newer systems
@@ -57,7 +57,7 @@ _PARTS = {"FIRST": _BEGINS, "MIDDLE": _GOES_ON, "LAST": _ENDS}
 
 
 def _tables() -> tuple[Array, Array]:
-    """[opcode] -> bytes of headers, 0 if it is none; [opcode] -> its part of a message, and above that which kind."""
+    """Return [opcode] -> bytes of headers (0: invalid), and [opcode] -> its part of a message, with the kind above."""
     sizes, joins, kinds = np.zeros(256, np.int64), np.zeros(256, np.int64), list[str]()
     for opcode in Opcode:
         sizes[opcode] = 12 + sum(form.size for form in EXTENDED_HEADERS[opcode])
@@ -73,13 +73,13 @@ HEADER_SIZES, JOINS = _tables()
 
 
 class In(NamedTuple):
-    """Memory of the kernel that receives."""
+    """The memory of the receiving kernel."""
 
     message: Any  # int64[MESSAGE_WORDS]
-    name: Any  # uint8[NAME_MAX]: who sent a message
-    staging: Any  # uint8[]: a message as it came
-    bulk: Any  # uint8[]: payloads, behind each other
-    outer: Any  # what the ICRC sees before a packet
+    name: Any  # uint8[NAME_MAX]: sender of a message
+    staging: Any  # uint8[]: a message as received
+    bulk: Any  # uint8[]: contiguous payloads
+    outer: Any  # headers before the BTH for the ICRC
     runs: Any  # RUN[]
     heads: Any  # uint8[run, 2, HEAD_BYTES]: headers of its first and last packet
     names: Any  # uint8[SOURCES_MAX, NAME_MAX]
@@ -110,7 +110,7 @@ def new_in(own: bytes, port: int, *, bulk_bytes: int, runs: int) -> In:
 
 @part
 def _read_control(message, tally):
-    """What the system says of a message: the size of packets that it has joined, and the type of service."""
+    """Read the control data of a message: the size of its joined packets, and the type of service."""
     at, end = CONTROL_AT, CONTROL_AT + (message[CONTROL_BYTES] >> 3)
     tally[TOS] = 0
     while at + 2 < end and message[at] >= 16:
@@ -124,7 +124,7 @@ def _read_control(message, tally):
 
 @part
 def _note_source(box):
-    """Whoever is not the one before gets a number; the address goes to where the ICRC sees it."""
+    """Number the source of a message if it differs from the last one, and set its address for the ICRC."""
     names, name, outer, count = box.names, box.name, box.outer, box.tally[SOURCES]
     same = count > 0
     for i in range(NAME_MAX):
@@ -138,14 +138,14 @@ def _note_source(box):
         outer[ONES_BYTES + (12 if four else 8) + i] = name[(4 if four else 8) + i]
     outer[outer.size - 8], outer[outer.size - 7] = name[2], name[3]
     box.tally[SOURCES] = count + 1
-    box.tally[KIND] = -1  # and whatever it sends is a run of its own
+    box.tally[KIND] = -1  # the next packet starts a run
 
 
 @part
 def _other_identification(difference, after, expected, waves):
-    """Which identification explains what the ICRC differs by, if its place has `after` bytes behind it; -1 if none.
+    """Return the identification that explains a difference of the ICRC `after` bytes before its end; -1: none.
 
-    `waves`: what each bit of it does to the CRC, for the last length that was asked for.
+    `waves`: the effect of each of its bits on the CRC, for the last length.
     """
     if waves[0] != after:
         waves[0] = after
@@ -155,18 +155,18 @@ def _other_identification(difference, after, expected, waves):
                 crc = crc_byte(crc, np.uint8(0))
             waves[1 + bit] = crc
     for other in range(1 << _IDENTIFICATION_BITS):
-        made = np.int64(0)
+        change = np.int64(0)
         for bit in range(_IDENTIFICATION_BITS):
             if (other ^ expected) >> bit & 1:
-                made ^= waves[1 + bit]
-        if made == difference:
+                change ^= waves[1 + bit]
+        if change == difference:
             return other
     return -1
 
 
 @part
 def _check(box, at, size, head, payload, place):
-    """Move a payload to `bulk`. If the ICRC is right, the identification that the IP header had; else -1."""
+    """Copy a payload to `bulk`; return the identification of the IP header, -1 if the ICRC is wrong."""
     staging, outer, tally = box.staging, box.outer, box.tally
     crc = outer_crc(outer, size, place)
     variant, staging[at + 4] = staging[at + 4], 0xFF
@@ -187,7 +187,7 @@ def _check(box, at, size, head, payload, place):
 
 @part
 def _continues(box, joins, at, payload):
-    """Whether a packet is the next of the last run."""
+    """Return whether a packet continues the last run."""
     tally, staging = box.tally, box.staging
     if tally[KIND] != joins >> 3 or not joins & (_GOES_ON | _ENDS):
         return False
@@ -201,7 +201,7 @@ def _continues(box, joins, at, payload):
 
 @part
 def _add(box, at, head, payload, joins):
-    """A packet that is right: to the last run, or as a new one."""
+    """Add a valid packet to the last run, or as a new run."""
     staging, tally, heads = box.staging, box.tally, box.heads
     if _continues(box, joins, at, payload):
         last = tally[RUNS] - 1
@@ -209,7 +209,7 @@ def _add(box, at, head, payload, joins):
         run.count += 1
         run.size += payload
         run.tos = tally[TOS] if tally[TOS] & 3 == CONGESTED else run.tos
-        heads[last, 0, 8] |= staging[at + 8] & 0x80  # one of them asks for an acknowledgement
+        heads[last, 0, 8] |= staging[at + 8] & 0x80  # acknowledgement request of any packet
         if joins & _ENDS:
             run.is_ended = 1
             for i in range(head):
@@ -228,7 +228,7 @@ def _add(box, at, head, payload, joins):
 
 @part
 def _take(box, sizes, joins, trusts):
-    """All packets of a message."""
+    """Check and add all packets of a message."""
     staging, tally = box.staging, box.tally
     for place, at in enumerate(range(0, tally[BYTES], tally[UNIT])):
         size = min(tally[UNIT], tally[BYTES] - at)
@@ -250,9 +250,9 @@ def receive_burst(
     file, trusts, calls, sizes, joins,
     message, name, staging, bulk, outer, runs, heads, names, tally, identifications, waves,
 ):  # fmt: skip
-    """What has come, by at most so many calls: how many runs. All from `message` on is an `In`, which is slow to pass.
+    """Receive with at most `calls` system calls; return the number of runs. Arguments from `message` on are an `In`.
 
-    It ends when nothing is left, or when there is no room for more.
+    It ends when nothing is left, or when the memory is full. A NamedTuple is slow to pass, so its fields are passed.
     """
     box = In(message, name, staging, bulk, outer, runs, heads, names, tally, identifications, waves)
     tally[:] = 0

@@ -1,7 +1,7 @@
-"""What both kernels know: messages of the system's in words, and what the ICRC sees before a packet.
+"""Define the layout of msghdr for both kernels, and the headers that the ICRC covers before the BTH.
 
-The ICRC covers the identification of IPv4, which is 0 in what a socket sends that never fragments, and n in the n-th
-packet that UDP_SEGMENT makes (Linux, inet_gso_segment).
+The ICRC covers the identification of IPv4. It is 0 in packets of a socket that never fragments, and n in the n-th
+packet of UDP_SEGMENT (Linux, inet_gso_segment).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from weft.wire.roce import UDP, IPv4
 
 Array = np.ndarray[Any, Any]
 
-# A message of the system's (msghdr, then what belongs to it) in words of 8 bytes.
+# A msghdr with its control data and vectors, in words of 8 bytes.
 NAME, NAME_BYTES, VECTORS, VECTOR_COUNT, CONTROL, CONTROL_BYTES = range(6)
 CONTROL_AT, VECTORS_AT = 8, 24
-SEGMENTS_MAX = 64  # that the system makes of one message (UDP_MAX_SEGMENTS)
+SEGMENTS_MAX = 64  # packets of one message (UDP_MAX_SEGMENTS)
 MESSAGE_WORDS = VECTORS_AT + 2 * (2 * SEGMENTS_MAX + 1)
-HEAD_BYTES = 64  # room for the headers of transport
-ONES_BYTES = LRH.size  # where it is in an InfiniBand packet
+HEAD_BYTES = 64  # for the transport headers
+ONES_BYTES = LRH.size  # in place of the LRH of an InfiniBand packet
 IPV4_BYTES, UDP_BYTES = IPv4.size, UDP.size
 OUTER_IPV4_BYTES = ONES_BYTES + IPV4_BYTES + UDP_BYTES
 SOL_IP, SOL_UDP, SOL_IPV6 = 0, 17, 41
@@ -35,13 +35,14 @@ _IPV6 = b"\x6f\xff\xff\xff" + b"\0\0\x11\xff"
 
 
 def new_message() -> Array:
-    made = np.zeros(MESSAGE_WORDS, np.int64)
-    made[VECTORS], made[CONTROL] = made.ctypes.data + 8 * VECTORS_AT, made.ctypes.data + 8 * CONTROL_AT
-    return made
+    message = np.zeros(MESSAGE_WORDS, np.int64)
+    address = message.ctypes.data
+    message[VECTORS], message[CONTROL] = address + 8 * VECTORS_AT, address + 8 * CONTROL_AT
+    return message
 
 
 def outer_of(source: bytes, destination: bytes, source_port: int, port: int) -> Array:
-    """What the ICRC sees before the transport's headers: ones for what may change on the way. Lengths come later."""
+    """Return the headers that the ICRC covers before the BTH, with ones in variant fields. Lengths are set later."""
     ip = _IPV4 if len(source) == 4 else _IPV6
     udp = source_port.to_bytes(2, "big") + port.to_bytes(2, "big") + b"\0\0\xff\xff"
     return np.frombuffer(b"\xff" * ONES_BYTES + ip + source + destination + udp, np.uint8).copy()
@@ -59,7 +60,7 @@ def get24(text, at):
 
 @part
 def outer_crc(outer, size, identification):
-    """Of all before the BTH, for a datagram of this size."""
+    """Return the CRC of the headers before the BTH for a datagram of this size."""
     udp = size + UDP_BYTES
     if outer.size == OUTER_IPV4_BYTES:
         put16(outer, ONES_BYTES + 2, udp + IPV4_BYTES)

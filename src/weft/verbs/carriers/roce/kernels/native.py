@@ -1,7 +1,7 @@
-"""What kernels need of the machine: memory at addresses, a step of CRC-32, and calls of the system's library.
+"""Give kernels access to memory at addresses, CRC-32, and functions of the C library.
 
-The functions of the library are named, not pointed to, so that compiled kernels can be kept in the cache. Whoever calls
-them has checked the addresses. Numbers in memory are little-endian, as on all machines that Numba compiles for today.
+The C functions are referenced by name, not by address, so that compiled kernels can be cached. Callers have checked the
+addresses. Numbers in memory are little-endian, as on all machines that Numba supports today.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ load_byte, store_byte = intrinsic(_load(_BYTE, types.uint8)), intrinsic(_store(_
 
 @part
 def errno():
-    """Of the last call in this thread."""
+    """Return the errno of the last call in this thread."""
     return np.int64(load_half(_errno_at()))
 
 
 def _instruction(name: str, width: Any, kind: Any) -> Callable[..., Any]:
-    """CRC-32 is an instruction of ARMv8, and so of LLVM."""
+    """Return a Numba intrinsic for an instruction of ARMv8 that computes CRC-32."""
 
     def typed(_context: Any, _crc: Any, _data: Any) -> Any:
         def emit(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
@@ -80,13 +80,13 @@ def _instruction(name: str, width: Any, kind: Any) -> Callable[..., Any]:
 
 
 def _moved(shift: Array, crcs: Array) -> Array:
-    """CRCs with so many zero bytes behind them as `shift` says."""
+    """Return CRCs after the zero bytes of `shift`."""
     moved: Array = np.bitwise_xor.reduce([shift[i][crcs >> 8 * i & 0xFF] for i in range(4)])
     return moved
 
 
 def _shift(tables: Array, doublings: int) -> Array:
-    """[byte of a CRC, its value] -> what becomes of it when 2 ** `doublings` zero bytes follow."""
+    """Return a table [byte of a CRC, its value] -> its CRC after 2 ** `doublings` zero bytes."""
     crcs = np.arange(256, dtype=np.uint32) << np.arange(0, 32, 8, dtype=np.uint32)[:, None]
     shift: Array = tables[0][crcs & 0xFF] ^ crcs >> 8
     for _ in range(doublings):
@@ -94,7 +94,7 @@ def _shift(tables: Array, doublings: int) -> Array:
     return shift
 
 
-TABLES = CRC32.astype(np.uint32)  # [how many bytes follow in its word, byte] -> what it does to the CRC
+TABLES = CRC32.astype(np.uint32)  # [bytes that follow in its word, byte] -> its contribution to the CRC
 _STRIPE_BYTES = 1024
 SHIFT = _shift(TABLES, _STRIPE_BYTES.bit_length() - 1)
 
@@ -107,10 +107,10 @@ def crc_byte_by_table(crc, data):
 @part
 def crc_word_by_tables(crc, data):
     mixed = np.uint64(data) ^ np.uint64(crc)
-    made = np.uint32(0)
+    result = np.uint32(0)
     for i in range(8):
-        made ^= TABLES[7 - i, (mixed >> np.uint64(8 * i)) & np.uint64(0xFF)]
-    return np.uint32(made)
+        result ^= TABLES[7 - i, (mixed >> np.uint64(8 * i)) & np.uint64(0xFF)]
+    return np.uint32(result)
 
 
 def has_crc_instruction() -> bool:
@@ -132,32 +132,32 @@ def _shifted(crc):
 
 @part
 def crc_of_by_tables(crc, address, size):
-    """Four stripes at a time: a table's answer takes long, but four can be on their way."""
-    made, stripe = np.uint32(crc), _STRIPE_BYTES
+    """Compute a CRC in four stripes at a time, so that the latencies of four table lookups overlap."""
+    result, stripe = np.uint32(crc), _STRIPE_BYTES
     striped = size - size % (4 * stripe)
     for block in range(0, striped, 4 * stripe):
-        a, b, c, d = made, np.uint32(0), np.uint32(0), np.uint32(0)
+        a, b, c, d = result, np.uint32(0), np.uint32(0), np.uint32(0)
         for at in range(address + block, address + block + stripe, 8):
             a = crc_word_by_tables(a, load_word(np.uint64(at)))
             b = crc_word_by_tables(b, load_word(np.uint64(at + stripe)))
             c = crc_word_by_tables(c, load_word(np.uint64(at + 2 * stripe)))
             d = crc_word_by_tables(d, load_word(np.uint64(at + 3 * stripe)))
-        made = np.uint32(_shifted(np.uint32(_shifted(np.uint32(_shifted(a) ^ b)) ^ c)) ^ d)
+        result = np.uint32(_shifted(np.uint32(_shifted(np.uint32(_shifted(a) ^ b)) ^ c)) ^ d)
     for i in range(striped, size & ~7, 8):
-        made = crc_word_by_tables(made, load_word(np.uint64(address + i)))
+        result = crc_word_by_tables(result, load_word(np.uint64(address + i)))
     for i in range(size & ~7, size):
-        made = crc_byte_by_table(made, load_byte(np.uint64(address + i)))
-    return made
+        result = crc_byte_by_table(result, load_byte(np.uint64(address + i)))
+    return result
 
 
 @part
 def crc_of_by_instruction(crc, address, size):
-    made, end = np.uint32(crc), address + size
+    result, end = np.uint32(crc), address + size
     for at in range(address, address + (size & ~7), 8):
-        made = crc_word(made, load_word(np.uint64(at)))
+        result = crc_word(result, load_word(np.uint64(at)))
     for at in range(address + (size & ~7), end):
-        made = crc_byte(made, load_byte(np.uint64(at)))
-    return made
+        result = crc_byte(result, load_byte(np.uint64(at)))
+    return result
 
 
 @part
@@ -168,40 +168,40 @@ def crc_and_copy_by_tables(crc, address, to, size):
 
 @part
 def crc_and_copy_by_instruction(crc, address, to, size):
-    """Each byte is read once."""
-    made, whole = np.uint32(crc), size & ~7
+    """Copy and compute a CRC; each byte is read once."""
+    result, whole = np.uint32(crc), size & ~7
     for i in range(0, whole, 8):
         word = load_word(np.uint64(address + i))
         store_word(np.uint64(to + i), word)
-        made = crc_word(made, word)
+        result = crc_word(result, word)
     for i in range(whole, size):
         byte = load_byte(np.uint64(address + i))
         store_byte(np.uint64(to + i), byte)
-        made = crc_byte(made, byte)
-    return made
+        result = crc_byte(result, byte)
+    return result
 
 
 @part
 def crc_of_by_folding(crc, address, size):
-    folded, made = (size & ~15) if size >= BLOCK_BYTES else 0, np.uint32(crc)
+    folded, result = (size & ~15) if size >= BLOCK_BYTES else 0, np.uint32(crc)
     if folded:
-        first, second = fold(made, np.uint64(address), np.uint64(0), np.uint64(folded), False)
-        made = crc_word_by_tables(crc_word_by_tables(np.uint32(0), first), second)
-    return crc_of_by_tables(made, address + folded, size - folded)
+        first, second = fold(result, np.uint64(address), np.uint64(0), np.uint64(folded), False)
+        result = crc_word_by_tables(crc_word_by_tables(np.uint32(0), first), second)
+    return crc_of_by_tables(result, address + folded, size - folded)
 
 
 @part
 def crc_and_copy_by_folding(crc, address, to, size):
-    """Each byte is read once, but for the last few."""
-    folded, made = (size & ~15) if size >= BLOCK_BYTES else 0, np.uint32(crc)
+    """Copy and compute a CRC; each byte but the last few is read once."""
+    folded, result = (size & ~15) if size >= BLOCK_BYTES else 0, np.uint32(crc)
     if folded:
-        first, second = fold(made, np.uint64(address), np.uint64(to), np.uint64(folded), True)
-        made = crc_word_by_tables(crc_word_by_tables(np.uint32(0), first), second)
-    return crc_and_copy_by_tables(made, address + folded, to + folded, size - folded)
+        first, second = fold(result, np.uint64(address), np.uint64(to), np.uint64(folded), True)
+        result = crc_word_by_tables(crc_word_by_tables(np.uint32(0), first), second)
+    return crc_and_copy_by_tables(result, address + folded, to + folded, size - folded)
 
 
-# Go on with a CRC over memory, and copy it if there is another place: begin with 0xFFFFFFFF, turn all bits at the end.
-# ARM's own instruction is a quarter faster than folding there; x86-64 has it for another polynomial only.
+# Continue a CRC over memory, and copy the memory: start with 0xFFFFFFFF, invert the result. ARM's own instruction is a
+# quarter faster there than folding; x86-64 has one for another polynomial only.
 if has_crc_instruction():
     crc_word = intrinsic(_instruction("llvm.aarch64.crc32x", _WORD, types.uint64))
     crc_byte = intrinsic(_instruction("llvm.aarch64.crc32b", _HALF, types.uint8))

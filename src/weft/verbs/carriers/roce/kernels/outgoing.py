@@ -1,9 +1,9 @@
-"""The kernel that sends: few calls of the system for a whole segment.
+"""Send segments with a kernel and few system calls.
 
-    FIRST | MIDDLE MIDDLE ... MIDDLE LAST       packets of one size go together, up to 64 KiB, and a shorter one last;
-                                                UDP_SEGMENT makes packets of them
+    FIRST | MIDDLE MIDDLE ... MIDDLE LAST       packets of one size in one call, up to 64 KiB, and a shorter one last;
+                                                UDP_SEGMENT splits them
 
-Payloads are not copied: the system gets them from where they are, and headers, pads and ICRCs from `text`.
+Payloads are not copied: the system call reads them in place, and headers, pads and ICRCs from `text`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TEXT_BYTES = SEGMENTS_MAX * (HEAD_BYTES + 8)
 
 
 class Out(NamedTuple):
-    """Memory of the kernel that sends."""
+    """The memory of the sending kernel."""
 
     message: Any  # int64[MESSAGE_WORDS]
     text: Any  # uint8[TEXT_BYTES]: headers, pads and ICRCs
@@ -43,7 +43,7 @@ class Out(NamedTuple):
 
 
 class Train(NamedTuple):
-    """A segment of the transport's: so many packets with consecutive PSNs."""
+    """A segment: packets with consecutive PSNs."""
 
     address: int
     size: int
@@ -75,7 +75,7 @@ def _packet_bytes(out, train, index):
 
 @part
 def _write_head(out, train, index, at, crc):
-    """Headers of transport into `text`, and the CRC after them."""
+    """Write the transport headers to `text`; return the CRC after them."""
     kind, text, psn = _template(train, index), out.text, train.psn + index
     size = out.head_bytes[kind]
     for i in range(size):
@@ -90,7 +90,7 @@ def _write_head(out, train, index, at, crc):
 
 @part
 def _write_tail(text, at, crc, pad):
-    """Padding and ICRC; where the next header begins."""
+    """Write padding and ICRC; return the offset of the next header."""
     for _ in range(pad):
         text[at] = 0
         crc = crc_byte(np.uint32(crc), np.uint8(0))
@@ -103,7 +103,7 @@ def _write_tail(text, at, crc, pad):
 
 @part
 def _fill(out, outer, train, first, most):
-    """One message of the system's with packets from `first` on: all of one size, but the last may be shorter."""
+    """Fill the msghdr with packets from `first` on, all of one size but a shorter last; return their number."""
     unit = _packet_bytes(out, train, first)
     message, text = out.message, out.text
     packets, total, at, vector, chunk = 0, 0, 0, VECTORS_AT, 0
@@ -132,9 +132,9 @@ def _fill(out, outer, train, first, most):
 def send_train(
     file, first, most, calls, outer, message, text, heads, head_bytes, address, size, mtu, packets, psn
 ):  # fmt: skip
-    """Packets from `first` on, by so many calls, each of `most` packets: how far it came, and an errno.
+    """Send packets from `first` on with `calls` system calls of `most` packets; return the next packet and an errno.
 
-    From `message` on it is an `Out`, and a `Train`: they are slow to pass as such.
+    The arguments from `message` on are an `Out` and a `Train`, which are slow to pass as such.
     """
     out, train = Out(message, text, heads, head_bytes), Train(address, size, mtu, packets, psn)
     for _ in range(calls):
