@@ -34,7 +34,7 @@ _LIMITED = (
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
-    """As it is kept, and as it goes over the socket."""
+    """A runtime configuration as it is stored, and as it goes over the socket."""
 
     revision: str = ""
     partitions: str = ""  # in the form of partitions.conf
@@ -63,7 +63,7 @@ NOTHING = RuntimeConfig()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileConfig:
-    """What the files say."""
+    """The configuration that the files define."""
 
     partitions: Partitions
     qos: Qos | None = None
@@ -73,7 +73,7 @@ class FileConfig:
         return tuple(sorted(one.p_key for one in self.partitions.partitions if one.p_key != DEFAULT_P_KEY))
 
     def with_runtime_config(self, told: RuntimeConfig) -> tuple[Partitions, Qos | None]:
-        """What ports get; ConfigError where files contradict what was told."""
+        """Combine files and runtime configuration; raise ConfigError if they contradict each other."""
         both = sorted(set(self.taken) & told.definitions.keys())
         if both:
             mine, theirs = self.partitions.by_p_key(both[0]), told.partitions[both[0]]
@@ -103,7 +103,7 @@ def _with_default(partitions: tuple[Partition, ...], is_full: bool | None) -> tu
 
 
 def default_is_full(partitions: Iterable[Partition]) -> bool:
-    """Is every port a full member of Default, if nothing else is said of it?"""
+    """Return whether every port is a full member of Default unless a rule says otherwise."""
     rules = [member.membership for member in _default(partitions).members if member.who is Everyone.ALL]
     return bool(rules) and rules[-1] is not Membership.LIMITED
 
@@ -113,7 +113,7 @@ def _default(partitions: Iterable[Partition]) -> Partition:
 
 
 def described(filed: FileConfig, told: RuntimeConfig) -> Saved:
-    """For those who ask what it was told."""
+    """Return the runtime configuration and its revision, for clients of the socket."""
     partitions, _ = filed.with_runtime_config(told)
     said = replace(told, default_is_full=default_is_full(partitions.partitions))
     made = _saved(said, filed.taken)
@@ -137,7 +137,7 @@ def changed(
     qos: QosOptions | None,
     default_is_full: bool | None,
 ) -> RuntimeConfig:
-    """With these definitions, without those; ConfigError if that cannot be. A definition replaces that of its P_Key."""
+    """Return the configuration with definitions added, replaced or removed; raise ConfigError if it is invalid."""
     new = split_definitions(define)
     definitions = {p_key: text for p_key, text in told.definitions.items() if p_key not in set(remove)} | new
     has_lanes = [one is not None or filed.qos is not None for one in (told.qos, qos)]
@@ -151,7 +151,7 @@ def changed(
 
 
 def split_definitions(text: str) -> dict[int, str]:
-    """By P_Key, which each must name; several of one are put together."""
+    """Return the definitions by P_Key, which each must have; join several of the same P_Key."""
     found: dict[int, str] = {}
     plain = "\n".join(line.partition("#")[0] for line in text.split("\n")) if "#" in text else text
     for definition in map(str.strip, plain.split(";")):
@@ -181,7 +181,7 @@ def adopted(found: Partitions, filed: FileConfig) -> tuple[FileConfig, RuntimeCo
 
 
 def _definition(partition: Partition) -> str:
-    """In the form of partitions.conf, where index 0 is a matter of a whole definition."""
+    """Return a definition in the form of partitions.conf, where index 0 is a flag of a whole definition."""
     head, parts = f"{partition.name}={partition.p_key:#06x}", []
     for flag, index0 in (("", False), (",indx0", True)):
         members = [one.label for one in partition.members if one.index0 == index0]
@@ -202,7 +202,7 @@ def write_runtime_config(path: Path, told: RuntimeConfig) -> None:
 
 
 def read_runtime_config(path: Path, filed: FileConfig) -> RuntimeConfig:
-    """Nothing where there is no such file."""
+    """Read the runtime configuration of a file; return an empty one if the file does not exist."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
@@ -218,12 +218,12 @@ def read_runtime_config(path: Path, filed: FileConfig) -> RuntimeConfig:
 
 
 def qos_fields(qos: QosOptions | None) -> dict[str, Any] | None:
-    """As JSON has it: what is said."""
+    """Return the fields that are set, for JSON."""
     return None if qos is None else {name: value for name, value in asdict(qos).items() if value is not None}
 
 
 def read_qos(fields: Mapping[str, Any]) -> QosOptions:
-    """From JSON, which has no tuples; ConfigError if it cannot be."""
+    """Return options from JSON, which has no tuples; raise ConfigError if they are invalid."""
     try:
         return msgspec.convert(fields, QosOptions)
     except msgspec.ValidationError as error:

@@ -28,5 +28,5 @@ def attach(carrier: Carrier, m_key: int) -> int:
 
 
 def get_own(attribute: SmpAttribute, m_key: int) -> bytes:
-    """A question to the own port, whatever LID it has."""
+    """Return a query to our own port, which needs no LID."""
     return DirectedSmp.pack(method=Method.GET, attribute_id=attribute, m_key=m_key)

@@ -33,7 +33,7 @@ _NOT_FOLLOWED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """What the files say."""
+    """The configuration of all files."""
 
     partitions: Partitions
     qos: Qos | None
@@ -42,7 +42,7 @@ class Configuration:
 
 
 def read_configuration(options: Options) -> Configuration:
-    """ConfigError if one of the files cannot be used. Those who read them are imported for them."""
+    """Read the files that the options name; raise ConfigError if one is invalid. Import their parsers on demand."""
     partitions, qos = NO_FILE, options.port_qos
     if options.virtual_fabrics_file is not None:
         from weft.sm.opafm.virtual_fabrics import parse_virtual_fabrics
@@ -64,7 +64,7 @@ def read_configuration(options: Options) -> Configuration:
 
 
 def _read_guids(path: Path) -> tuple[int, ...]:
-    """One to a line; what follows a # is a comment."""
+    """Read one GUID per line; # starts a comment."""
     guids = []
     for number, line in enumerate(read_text(path).split("\n"), 1):
         text = line.partition("#")[0].strip()
@@ -102,7 +102,7 @@ def was_given_partitions(state: State) -> bool:
 
 
 def _without_effect(options: Options) -> list[str]:
-    """Options that were set, and that nothing follows: an operator must not believe that something does."""
+    """Return the options that were set and have no effect, so that an operator does not rely on them."""
     ours = [
         f"{one.name} {getattr(options, one.name)}: not followed; {_NOT_FOLLOWED[one.name]}"
         for one in fields(Options)

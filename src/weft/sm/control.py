@@ -35,7 +35,7 @@ class OutOfDate(SubnetError):
 
 
 class ManagerSocket:
-    """SubnetError where nobody answers, or the fabric does not take it; ConfigError where it cannot be."""
+    """A client of the manager's socket. SubnetError: no answer, or the fabric refuses; ConfigError: invalid request."""
 
     def __init__(self, path: Path, patience_s: float = _PATIENCE_S) -> None:
         self.path, self.patience_s = path, patience_s
@@ -44,7 +44,7 @@ class ManagerSocket:
         return self._ask("status", ManagerStatus)
 
     def subnet(self) -> Subnet:
-        """What it sees, of its last sweep: ask for it again when `status().subnet_revision` is another."""
+        """Return the subnet of the last sweep; query it again when `status().subnet_revision` has changed."""
         return self._ask("subnet", Subnet)
 
     def allocation(self) -> Saved:
@@ -59,7 +59,7 @@ class ManagerSocket:
         qos: QosOptions | msgspec.UnsetType | None = msgspec.UNSET,
         default_is_full: bool | None = None,
     ) -> str:
-        """The new revision. OutOfDate if the one that is there is not `revision`; None: whatever is there.
+        """Change the allocation and return the new revision; raise OutOfDate if the current one is not `revision`.
 
         `define` in the form of partitions.conf, each definition with its P_Key, whose one of before it replaces. `qos`
         None: lanes as the files of the manager say. What is not given stays.

@@ -74,14 +74,14 @@ class ManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """Ports that something else has changed, in words."""
+    """The ports that something else has changed, described in text."""
 
     differences: tuple[str, ...]  # that were found now
     repaired: tuple[str, ...]  # that the manager has repaired of its own accord, since the last client asked
 
 
 class AllocationChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is not said stays."""
+    """A change of the allocation; fields that are not set leave it as it is."""
 
     revision: str | None = None  # of the allocation that this is meant to change; None: whatever there is
     set: str = ""  # definitions in the form of partitions.conf, each instead of what its P_Key had
@@ -90,7 +90,7 @@ class AllocationChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     default_is_full: bool | None = None
 
     def applied(self, state: State, revision: str) -> RuntimeConfig:
-        """What the manager is told then; nothing is changed yet. `revision` is the one that is there."""
+        """Return the configuration after the change, without applying it. `revision` is the current one."""
         if self.revision not in (None, revision):
             raise Refusal("the allocation has changed since it was read: read it again", OUT_OF_DATE)
         told = state.told
@@ -119,7 +119,7 @@ def _qos(fields: Any) -> QosOptions | None:
 
 
 class ControlServer:
-    """`sweep` returns None if it failed; `check` reads the ports again and returns how they differ."""
+    """The server of the manager's socket. `sweep` returns None if it failed; `check` returns how ports differ."""
 
     def __init__(
         self, manager: Manager, sweep: Callable[[], Report | None], check: Callable[[], tuple[str, ...]]
@@ -133,7 +133,7 @@ class ControlServer:
         self._commands: Commands | None = None
 
     def open(self, path: Path) -> None:
-        """OSError or ConfigError if that cannot be."""
+        """Open the socket; raise OSError or ConfigError if it cannot be opened."""
         questions = {"status": self._status, "subnet": self._subnet, "allocation": self._allocation}
         with self._door:
             orders = {"allocate": self._allocate, "check": self._check_ports}
@@ -141,7 +141,7 @@ class ControlServer:
             self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def carry_out(self) -> None:
-        """All that waits, one after the other; in the manager's thread."""
+        """Execute all queued commands, in the manager's thread."""
         while self._waiting:
             order, future = self._waiting.popleft()
             try:
@@ -150,7 +150,7 @@ class ControlServer:
                 future.set_exception(error)
 
     def _obey(self, order: AllocationChange) -> str:
-        """The new revision."""
+        """Apply a change and return the new revision."""
         self._check_master()
         state = self._manager.state
         # Of a large subnet it takes seconds to read, in which a standby would take us for dead.
@@ -176,7 +176,7 @@ class ControlServer:
         return Checked(differences=found, repaired=past)
 
     def _check_master(self) -> None:
-        """SubnetError if it is another's subnet."""
+        """Raise SubnetError if this manager is not master."""
         if self._commands is None:
             raise SubnetError(_ENDS)
         election = self._manager.election
@@ -185,7 +185,7 @@ class ControlServer:
             raise SubnetError(f"this subnet manager is {election.state_word}{where}")
 
     def is_called(self) -> bool:
-        """Does anybody wait? The bell is silent then, until the next comes."""
+        """Return whether commands are queued, and reset the event."""
         if self._commands is not None:
             with suppress(BlockingIOError):
                 os.eventfd_read(self.bell)
@@ -212,7 +212,7 @@ class ControlServer:
         return msgspec.json.encode(self._wait(partial(self._find_drift, repair)))
 
     def _wait(self, order: Callable[[], T]) -> T:
-        """The result of an order, when the manager's thread has carried it out."""
+        """Queue a command for the manager's thread and return its result."""
         future: Future[T] = Future()
         with self._door:
             if self._commands is None:
@@ -225,7 +225,7 @@ class ControlServer:
         return msgspec.json.encode(self._describe())
 
     def _describe(self) -> Saved:
-        """What was written of the same once is not written again."""
+        """Return the description of the allocation, cached until it changes."""
         state = self._manager.state
         filed, told, said = self._said
         if filed is not state.filed or told is not state.told:
@@ -255,7 +255,7 @@ class ControlServer:
         return msgspec.json.encode(status)
 
     def _look(self) -> tuple[Subnet, bytes]:
-        """What was written of the same sweep once is not written again; an order changes nothing of it."""
+        """Return the inventory of the last sweep, cached until the next."""
         view = self._manager.state.view
         if view is None:
             raise SubnetError("the subnet manager has not swept yet: ask again when it has")

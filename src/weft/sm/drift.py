@@ -72,7 +72,7 @@ def _setting_drift(sender: Sender, view: View) -> list[str]:
 
 
 class DriftChecks:
-    """Checks of one manager, so seldom that they take a tenth of its time at most."""
+    """The drift checks of a manager, limited to a tenth of its time."""
 
     def __init__(self, state: State) -> None:
         self._state, self._next_s = state, -math.inf

@@ -22,7 +22,7 @@ _NAMED = 4
 
 
 class Event(StrEnum):
-    """Stable: scripts look for them."""
+    """The events of the log. The names are stable: scripts search for them."""
 
     STARTED = "STARTED"
     STOPPED = "STOPPED"
@@ -56,7 +56,7 @@ class Event(StrEnum):
 
 
 class Log:
-    """Lines to a stream, as they happen."""
+    """A log that writes lines to a stream."""
 
     def __init__(self, stream: TextIO | None = None, *, clock: Callable[[], float] = time.time) -> None:
         self._stream, self._clock = stream or sys.stderr, clock
@@ -89,27 +89,27 @@ class Log:
         return f"{stamp} {event} {text}"
 
     def _note(self, event: Event, text: str) -> str:
-        """For the status, whether or not the stream takes it."""
+        """Record a line for the status, even if the stream fails."""
         line = self._line(event, text)
         self.counts[event] += 1
         self.recent.append(line)
         return line
 
     def say_once(self, event: Event, text: str) -> None:
-        """What every sweep would say again."""
+        """Log a message once that every sweep would repeat."""
         if (event, text) not in self._said:
             self._said.add((event, text))
             self.say(event, text)
 
 
 def some(lines: Sequence[str]) -> str:
-    """The first of many."""
+    """Join the first few of many lines."""
     more = f" and {len(lines) - _NAMED:,} more" if len(lines) > _NAMED else ""
     return "; ".join(lines[:_NAMED]) + more
 
 
 def _put(stream: TextIO, text: str) -> None:
-    """All of it or an error: the buffer of a stream would keep what did not fit, and fail again when it is closed."""
+    """Write all of a text or raise OSError: a buffer would keep the rest and fail again when it is closed."""
     try:
         number = stream.fileno()
     except (OSError, AttributeError):  # in memory

@@ -34,7 +34,7 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
-    """Of switches from 0 on, of all others from 1 on. Of a port that did not say it a name is empty, a number 0."""
+    """The ports: of switches from 0, of others from 1. Unknown names are empty, unknown numbers 0."""
 
     node: list[int]  # index
     number: list[int]
@@ -55,7 +55,7 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Subnet(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the last sweep. The same revision: nothing of this has changed."""
+    """The subnet of the last sweep. An equal revision means that nothing of it has changed."""
 
     revision: str
     nodes: Nodes
@@ -123,7 +123,7 @@ def _ports(view: View) -> Ports:
 
 
 def _each(codes: NDArray[np.int64], named: Callable[[int], Any]) -> list[Any]:
-    """Named once for each code that there is: ports are many, codes few."""
+    """Map codes to names, calling `named` once for each code: ports are many, codes few."""
     names = {code: named(code) for code in np.unique(codes).tolist()}
     return [names[code] for code in codes.tolist()]
 

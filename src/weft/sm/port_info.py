@@ -43,14 +43,14 @@ _COUNTS = (PortInfo.m_key_violations, PortInfo.p_key_violations, PortInfo.q_key_
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outcome:
-    """What became of ports."""
+    """The result of setting ports."""
 
     sets: int
     refused: NDArray[np.intp]  # slots that did not take it, or did not answer
 
 
 def wanted_settings(view: View, lids: Lids, options: Options, *, key: PortKey, enforced: NDArray[np.uint8]) -> Rows:
-    """uint8[slot, 64]: PortInfo as it should read, states apart. `enforced`: INBOUND | OUTBOUND."""
+    """Return uint8[slot, 64]: the desired PortInfo, except states. `enforced`: INBOUND | OUTBOUND."""
     wanted = view.port_info.copy()
     ports = view.fabric.ports
     of_switch = view.is_switch[ports.node]
@@ -93,7 +93,7 @@ def wanted_settings(view: View, lids: Lids, options: Options, *, key: PortKey, e
 def _raw_filters(
     view: View, slots: NDArray[np.intp], enforced: NDArray[np.uint8]
 ) -> list[tuple[NDArray[np.intp], Bits, NDArray[Any]]]:
-    """Raw packets have no P_Key: a switch that checks keys and let them pass would check nothing. OpenSM lets them."""
+    """Return filters for raw packets, which have no P_Key and would bypass the checks. OpenSM sets none."""
     can = view.switch_info[view.fabric.ports.node[slots]]
     inward, outward = (
         column(can, cap) for cap in (SwitchInfo.filter_raw_inbound_cap, SwitchInfo.filter_raw_outbound_cap)
@@ -105,14 +105,14 @@ def _raw_filters(
 
 
 def enforced(view: View) -> NDArray[np.uint8]:
-    """[slot] -> INBOUND | OUTBOUND, as the ports of switches that face something said."""
+    """Return [slot] -> INBOUND | OUTBOUND, as read from the external ports of switches."""
     fields = PortInfo.partition_enforcement_inbound, PortInfo.partition_enforcement_outbound
     inbound, outbound = (column(view.port_info, field).astype(np.uint8) for field in fields)
     return inbound * np.uint8(INBOUND) | outbound * np.uint8(OUTBOUND)
 
 
 def link_limits(view: View, max_op_vls: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """[slot] -> NeighborMTU and OperationalVLs: what both ends of a cable can; port 0 of a switch: what it can."""
+    """Return [slot] -> NeighborMTU and OperationalVLs: the minimum of both ends; for port 0, its own."""
     infos, peer = view.port_info, view.fabric.ports.peer
     other = np.where(peer >= 0, peer, np.arange(len(peer)))
     mtu, vls = column(infos, PortInfo.mtu_cap), column(infos, PortInfo.vl_cap)
@@ -120,7 +120,7 @@ def link_limits(view: View, max_op_vls: int) -> tuple[NDArray[np.uint64], NDArra
 
 
 def waiting_trunks(view: View) -> NDArray[np.bool_]:
-    """[slot] -> is it at a cable between switches of which an end is not Active?"""
+    """Return [slot] -> whether its cable joins two switches and an end is not Active."""
     slots, ports = view.plugged, view.fabric.ports
     ends = np.stack((slots, ports.peer[slots]))
     waiting = np.zeros(len(ports), bool)
@@ -173,7 +173,7 @@ def arm(
 
 
 def _differs(view: View, known: Known, wanted: Rows) -> NDArray[np.bool_]:
-    """[slot] -> is it not as it should be? A byte that a port did not take when it was told the same is no reason."""
+    """Return [slot] -> whether settings differ, except for bytes that the port ignored when they were last written."""
     rows = np.flatnonzero((wanted != view.port_info).any(axis=1))
     want, have = wanted[rows], view.port_info[rows]
     told_before = (known.told[rows] == want) & (known.said[rows] == have)
@@ -209,7 +209,7 @@ def _as_sent(rows: Rows) -> Rows:
 
 
 def _can_reregister(view: View) -> NDArray[np.bool_]:
-    """[slot] -> a port with a LID whose host can be asked to register again."""
+    """Return [slot] -> whether it has a LID and supports client reregistration."""
     able = np.zeros(len(view.port_info), bool)
     ends = view.end_ports
     mask = column(view.port_info[ends], PortInfo.capability_mask)

@@ -9,7 +9,7 @@ from weft.sm.sminfo.sm_info import Action, Question
 
 
 class Questions:
-    """Sends requests without waiting, and calls the handler of each when its answer arrives, or does not."""
+    """A set of open requests: `ask` sends without waiting, `poll` calls the handler of each answer or timeout."""
 
     def __init__(self, carrier: Carrier) -> None:
         self._carrier = carrier

@@ -59,7 +59,7 @@ def reallocate(state: State, told: RuntimeConfig, keep: Callable[[], None], swee
 
 
 def _program_or_sweep(state: State, sweep: Callable[[], Report | None], *, lanes: bool) -> list[str]:
-    """Who is there and does not take it."""
+    """Program the devices, or sweep if that fails; return the present ports that refused."""
     if not program(state, lanes=lanes):
         return []
     report = sweep()
@@ -69,7 +69,7 @@ def _program_or_sweep(state: State, sweep: Callable[[], Report | None], *, lanes
 
 
 def program(state: State, *, lanes: bool) -> list[str]:
-    """What is wanted now into the devices of the last sweep; returns who did not take it, or did not answer.
+    """Write the current partitions to the devices of the last sweep; return those that refused or did not answer.
 
     `lanes`: they may have changed too.
     """
@@ -107,7 +107,7 @@ def _choose_lanes(state: State, view: View) -> None:
 
 
 def _with_fresh_tables(state: State, view: View, *, lanes: bool) -> View:
-    """The routes as they are; P_Keys, and lanes, are for others to fill. Who asks meanwhile sees those of before."""
+    """Return the view with its routes and fresh tables for P_Keys and lanes; readers keep the old ones."""
     tables = copy.copy(view.fabric.tables)
     if lanes:
         tables.port_info = tables.port_info.copy()

@@ -60,7 +60,7 @@ _LOOK_S = 0.01
 
 
 class SubnetManager:
-    """One at one port; `state` may be looked at between two calls of `step`."""
+    """A subnet manager at one port; `state` may be read between two calls of `step`."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class SubnetManager:
     # -- from outside -----------------------------------------------------------------------------------------------
 
     def run(self, *, once: bool = False, then: Callable[[], None] | None = None) -> bool:
-        """Until `stop`; `once`: until the subnet is up, or another manages it. Whether it is up.
+        """Run until `stop`; `once`: until the subnet is up or another manager is master. Return whether it is up.
 
         `then` is called once, when there is nothing else to do.
         """
@@ -174,7 +174,7 @@ class SubnetManager:
     # -- one round --------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """A sweep if one is due, else whatever comes until the next."""
+        """Sweep if a sweep is due, else handle messages until the next."""
         now_s = self.state.clock()
         if self._reload:
             self._read_files()
@@ -207,7 +207,7 @@ class SubnetManager:
             self.state.log.say(Event.SWEEP_FAILED, f"{error}; what was read before stays")
 
     def _carry_out(self) -> None:
-        """What clients of the socket want changed."""
+        """Execute the changes that clients of the socket requested."""
         self._configuring = self.election.state == SMState.MASTER
         try:
             self._control_server.carry_out()
@@ -239,7 +239,7 @@ class SubnetManager:
         self._swept(report, others, state.clock() - began_s, state.sender.mads - mads)
 
     def _sweep_now(self) -> Report | None:
-        """In the middle of an order."""
+        """Sweep while a command is executed."""
         before = self.report
         self._sweep()
         self._configuring = True
@@ -275,7 +275,7 @@ class SubnetManager:
         self._write_status()
 
     def _look(self) -> None:
-        """A light sweep, and a heavy one if it finds something."""
+        """Do a light sweep, and schedule a heavy one if it finds a change."""
         state = self.state
         state.services.expire(state.clock())
         changed = "every sweep is a heavy one" if self.options.force_heavy_sweep else ""
@@ -300,7 +300,7 @@ class SubnetManager:
                 break
 
     def _hear(self, wait_s: float) -> None:
-        """Answers to what we asked, other managers and traps; questions to the SA are put into their queue."""
+        """Handle answers, other managers and traps; queue requests to the SA."""
         for action in self._questions.poll(wait_s):
             self._obey(action)
         for arrived in self.carrier.arrivals():
@@ -336,7 +336,7 @@ class SubnetManager:
             self.carrier.post(response, arrived.source)
 
     def _on_trap(self, number: int | None, lid: int, asks_for_handover: bool) -> None:
-        """A link changed: look at that switch, soon. Somebody else changed: sweep, it may be a subnet manager."""
+        """Schedule a check of a switch whose link changed, or a sweep for other changes, such as a new manager."""
         if not self.options.sweep_on_trap or self.election.state != SMState.MASTER:
             return
         if number == Trap.LINK_STATE_CHANGED and self._is_sweeping:
@@ -368,7 +368,7 @@ class SubnetManager:
             self._sweep_s = -math.inf
 
     def _ask_own_port(self) -> None:
-        """Where the master is, if it gave LIDs after we met it: it is asked for its tables by LID."""
+        """Query the master's LID from our own port: its tables are requested by LID."""
         port_info = get_own(SmpAttribute.PORT_INFO, self.state.sender.m_key)
         self._questions.ask(Question(mad=port_info, timeout_ms=_REPORT_MS, heard=self._on_own_port))
 

@@ -38,7 +38,7 @@ class Sender:
     def exchange(
         self, mads: Rows, to: Lids | None = None, *, timeout_ms: int | None = None, retries: int | None = None
     ) -> Answers:
-        """As a carrier does it."""
+        """Exchange MADs as a carrier does."""
         answers, answered = np.zeros_like(mads), np.zeros(len(mads), bool)
         for begin in range(0, len(mads), _CHUNK):
             part = slice(begin, begin + _CHUNK)
@@ -53,7 +53,7 @@ class Sender:
         return answers, answered
 
     def get(self, route: Route, attribute: int, modifier: NDArray[np.int64] | int = 0) -> Answers:
-        """An attribute at the end of each route: uint8[n, 64], and which came."""
+        """Get an attribute at the end of each route: uint8[n, 64], and which were answered."""
         return self._ask(Method.GET, route, attribute, modifier, None)
 
     def set(self, route: Route, attribute: int, modifier: NDArray[np.int64] | int, data: Rows) -> Answers:
@@ -63,7 +63,7 @@ class Sender:
     def _ask(
         self, method: Method, route: Route, attribute: int, modifier: NDArray[np.int64] | int, data: Rows | None
     ) -> Answers:
-        """A chunk at a time: all SMPs of a large subnet at once would be hundreds of megabytes."""
+        """Send SMPs in chunks: those of a large subnet at once would take hundreds of megabytes."""
         path, hops = route
         count = len(path)
         modifiers = np.broadcast_to(np.asarray(modifier, np.int64), count)

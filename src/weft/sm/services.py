@@ -14,20 +14,20 @@ Key = tuple[int, int, int]  # service id, GID, P_Key
 
 @dataclass(slots=True, eq=False)
 class Service:
-    """`owner` is the GUID of the port that registered it, 0 if another subnet manager told us of it."""
+    """A registered service. `owner` is the GUID of the registering port, 0 if another manager reported it."""
 
     record: ServiceRecord
     ends_s: float | None
     owner: int = 0
 
     def at(self, now_s: float) -> ServiceRecord:
-        """With what is left of its lease."""
+        """Return the record with the remaining lease."""
         if self.ends_s is None:
             return self.record
         return self.record.replace(service_lease=max(1, round(self.ends_s - now_s)))
 
     def yields_to(self, key: int, guid: int) -> bool:
-        """May a port that gives this key change it?"""
+        """Return whether a port with this key may change it."""
         return self.record.service_key in (0, key) or guid == self.owner
 
 
@@ -36,26 +36,26 @@ class Services:
     by_key: dict[Key, Service] = field(default_factory=dict)
 
     def register(self, record: ServiceRecord, now_s: float, owner: int = 0) -> None:
-        """Whatever stood there before is gone."""
+        """Register a service, replacing an earlier one."""
         ends_s = None if record.service_lease == FOR_EVER else now_s + record.service_lease
         self.by_key[_key(record)] = Service(record, ends_s, owner)
 
     def find(self, record: ServiceRecord) -> Service | None:
-        """The one with the same id, GID and P_Key."""
+        """Return the service with the same id, GID and P_Key."""
         return self.by_key.get(_key(record))
 
     def remove(self, service: Service) -> None:
         del self.by_key[_key(service.record)]
 
     def expire(self, now_s: float) -> list[ServiceRecord]:
-        """Those whose lease is over, which are no more."""
+        """Remove services whose lease has ended, and return them."""
         over = [one for one in self.by_key.values() if one.ends_s is not None and one.ends_s <= now_s]
         for service in over:
             self.remove(service)
         return [service.record for service in over]
 
     def load_records(self, records: Iterable[ServiceRecord], now_s: float) -> None:
-        """What another subnet manager knew."""
+        """Load the services of another subnet manager."""
         for record in records:
             self.register(record, now_s)
 

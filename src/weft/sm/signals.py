@@ -11,7 +11,7 @@ from weft.sm.run import SubnetManager
 
 @contextmanager
 def obeying_signals(manager: SubnetManager) -> Iterator[None]:
-    """As OpenSM does. Whoever handled them before does so again afterwards."""
+    """Handle signals as OpenSM does; restore the previous handlers afterwards."""
     on_signal = {signal.SIGTERM: manager.stop, signal.SIGINT: manager.stop, signal.SIGHUP: manager.reload}
     with ExitStack() as stack:
         for number, act in on_signal.items():

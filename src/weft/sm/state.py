@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class State:
-    """`view` is of the last sweep that came to its end; None before the first."""
+    """The state of a manager. `view` is that of the last complete sweep; None before the first."""
 
     options: Options
     sender: Sender
@@ -58,11 +58,11 @@ class State:
     flaps: Flaps = field(default_factory=Flaps)
 
     def merge(self, filed: FileConfig, told: RuntimeConfig) -> None:
-        """ConfigError, and all stays as it was, where the two contradict each other."""
+        """Combine files and runtime configuration; raise ConfigError, and change nothing, if they contradict."""
         self.partitions, self.qos = filed.with_runtime_config(told)
         self.filed, self.told = filed, told
 
     @property
     def sm_lid(self) -> int:
-        """Ours; 0 before the first sweep."""
+        """The LID of our own port; 0 before the first sweep."""
         return int(self.view.fabric.tables.lid[self.view.own_slot]) if self.view is not None else 0

@@ -69,12 +69,12 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_running(self) -> bool:
-        """Does the process live that wrote it?"""
+        """Whether the process that wrote it is alive."""
         return self.sm_state != "stopped" and _started(self.pid) == self.started
 
     @property
     def title(self) -> str:
-        """Where it is and in what state; where its process is gone, in what state it was when it wrote this."""
+        """The subnet and the state; if the process is gone, the state that it wrote last."""
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.at_s))
         state = f"gone without a word; {self.sm_state}, {when}"
         if self.sm_state == "stopped":
@@ -86,7 +86,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manager(Protocol):
-    """What is told of a subnet manager."""
+    """The part of a subnet manager that its status describes."""
 
     state: State
     election: Election
@@ -103,7 +103,7 @@ def write_status(path: Path, status: Status) -> None:
 
 
 def read_status(path: Path) -> Status | None:
-    """None where there is no such file."""
+    """Read a state file; return None if it does not exist."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
@@ -117,13 +117,13 @@ def read_status(path: Path) -> Status | None:
 
 
 def is_own(path: Path) -> bool:
-    """Is the file this process's still? Its folder may have gone with its lab, and another lab of that name be up."""
+    """Return whether the file still belongs to this process: another lab may have taken its name."""
     found = read_status(path)
     return path.parent.exists() and (found is None or found.pid == os.getpid() or not found.is_running)
 
 
 def _started(pid: int) -> int:
-    """A process by the clock ticks from the machine's start to its own (proc(5), stat); -1 if there is none."""
+    """Return the start time of a process in clock ticks since boot (proc(5), stat); -1 if there is none."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -132,7 +132,7 @@ def _started(pid: int) -> int:
 
 
 def describe(manager: Manager, sm_state: str = "") -> Status:
-    """A subnet manager as it is now."""
+    """Return the status of a subnet manager."""
     state, election, report = manager.state, manager.election, manager.report
     view, master = state.view, election.master
     counts = len(state.groups.by_mgid), len(state.services.by_key), len(state.subscriptions.all)

@@ -48,7 +48,7 @@ class Interrupted(SubnetError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a sweep found and did."""
+    """The result of a sweep."""
 
     switches: int
     adapters: int
@@ -154,7 +154,7 @@ def _configure_without(state: State, view: View, unusable: Slots, refused: Slots
 
 
 def give_lids(state: State, view: View) -> tuple[View, Lids]:
-    """A LID for every port that needs one; ports for which none is left are not used."""
+    """Choose a LID for every port that needs one; ports for which none is left are excluded."""
     options = state.options
     first = state.view is None
     lids = choose_lids(
@@ -180,7 +180,7 @@ def give_lids(state: State, view: View) -> tuple[View, Lids]:
 
 
 def route_subnet(state: State, view: View, known: Known) -> tuple[View, Routing | None]:
-    """Tables by the first engine of the options that can, at last by any whose tables cannot deadlock."""
+    """Route by the first engine of the options that succeeds, else by any engine without deadlock."""
     options = state.options
     if not view.is_switch.any():
         return view, None
@@ -207,7 +207,7 @@ def route_subnet(state: State, view: View, known: Known) -> tuple[View, Routing 
 
 
 def _root(state: State, view: View) -> str:
-    """The first switch of root_guid_file that is there; none: the engine finds one."""
+    """Return the first present switch of root_guid_file; empty: the engine chooses."""
     for guid in state.roots:
         node = view.node_of_guid(guid)
         if node is not None and view.is_switch[node]:
@@ -216,7 +216,7 @@ def _root(state: State, view: View) -> str:
 
 
 def _has_more_links(view: View, before: View) -> bool:
-    """Between switches. One that comes back brings the routes of before back: else nothing would ever use it again."""
+    """Return whether links between switches came back: routes are computed anew then, else they would stay unused."""
     came, ports = missing_links(view, before), view.fabric.ports
     return bool((view.is_switch[ports.node[came]] & view.is_switch[ports.node[ports.peer[came]]]).any())
 
@@ -239,7 +239,7 @@ def give_pkeys(state: State, view: View, known: Known) -> PKeyTables:
 
 
 def note_foreign_keys(state: State, view: View, known: Known, pkeys: PKeyTables) -> None:
-    """Say which ports the previous master gave other P_Keys than ours: until now they were not isolated as wanted."""
+    """Log the ports to which the previous master gave other P_Keys: until now they were not isolated as configured."""
     slots = np.flatnonzero(known.keys & pkeys.programmed)
     found = p_key_differences(view, slots, pkeys.table, known.tables.pkey)
     if found:
@@ -248,13 +248,13 @@ def note_foreign_keys(state: State, view: View, known: Known, pkeys: PKeyTables)
 
 
 def choose_key(state: State) -> None:
-    """The M_Key that ports shall have; from now on our own SMPs carry it."""
+    """Choose the M_Key of ports, and use it in our own SMPs."""
     state.port_key = port_key(state.options, state.partitions, state.log)
     state.sender.m_key = state.port_key.m_key or state.sender.m_key
 
 
 def settle_groups(state: State, view: View) -> None:
-    """The multicast groups that there are now, after ports came and went."""
+    """Update multicast groups after ports came and went."""
     groups, options = state.groups, state.options
     for group in groups.settle(view, state.partitions, life_time=options.subnet_timeout):
         state.log.say(Event.MULTICAST, f"group {Gid(group.mgid)} ends: its last member is gone")
@@ -266,7 +266,7 @@ def settle_groups(state: State, view: View) -> None:
 
 
 def remember(state: State, view: View, known: Known, routing: Routing | None) -> None:
-    """For the next sweep, and for those who ask."""
+    """Store the results for the next sweep and for requests."""
     ends = view.end_ports
     state.remembered.update(
         zip(view.fabric.ports.guid[ends].tolist(), view.fabric.tables.lid[ends].tolist(), strict=True)

@@ -20,7 +20,7 @@ class Writing:
     _failing: set[str] = field(default_factory=set)
 
     def attempt(self, what: str, write: Callable[[], None]) -> None:
-        """`what` names the file in the log: "the state"."""
+        """Write a file; `what` names it in the log: "the state"."""
         try:
             write()
         except (OSError, WeftError) as error:
@@ -34,7 +34,7 @@ class Writing:
 
 
 def dump_tables(fabric: Fabric, folder: Path) -> None:
-    """What ibdmchk reads; the lanes too, where there is more than one."""
+    """Write the files that ibdmchk reads; lanes too, if there is more than one."""
     from weft.fabric.files.opensm import write_dumps  # few want it
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -85,7 +85,7 @@ UNUSED: dict[str, str] = dict(line.split(" ", 1) for line in _DEFAULTS.split("\n
 
 
 def is_default(name: str, text: str) -> bool:
-    """Does the text say what OpenSM does anyway? In which folder its files lie depends on who built it."""
+    """Return whether the text is OpenSM's default. The folder of its files depends on the build."""
     default = UNUSED[name]
     if default.startswith("/"):
         return PurePath(text).name == PurePath(default).name

@@ -17,7 +17,7 @@ BLANKS = " \t\n\v\f\r"  # C's isspace
 
 
 class Refused(ValueError):
-    """Not this value; the text says what to write instead."""
+    """A value that is refused; the text says what to write instead."""
 
 
 class Kind(Protocol):
@@ -25,18 +25,18 @@ class Kind(Protocol):
     def rule(self) -> str: ...
 
     def read(self, text: str, before: Any) -> Any:
-        """The value; `before` is the one so far, for those that are told piece by piece."""
+        """Return the value; `before` is the value so far, for options that take several lines."""
         ...
 
     def write(self, value: Any) -> list[str]:
-        """What stands after the name, on a line each."""
+        """Return the texts after the name, one for each line."""
         ...
 
     def holds(self, value: Any) -> bool: ...
 
 
 def read_number(text: str) -> int:
-    """As C's strtoul does: 0x12, 022 and 18 are the same."""
+    """Read a number as C's strtoul does: 0x12, 022 and 18 are equal."""
     digits = text.removeprefix("-")
     return int(text, 8 if len(digits) > 1 and digits.startswith("0") and digits.isdecimal() else 0)
 
@@ -82,7 +82,7 @@ class Seconds:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """OpenSM takes TRUE for true and all else for false, `true` too; weft takes no such risk."""
+    """A flag. OpenSM takes TRUE for true and everything else for false, even `true`; weft refuses other words."""
 
     rule: str = "TRUE or FALSE"
 
@@ -115,7 +115,7 @@ class File:
 
 
 def quote(text: str) -> str:
-    """So that reading it, which takes off blanks and then one pair of quotes, gives the text back."""
+    """Quote a text so that reading it, which strips blanks and one pair of quotes, gives the text back."""
     return f'"{text}"' if text != text.strip(BLANKS) or text[0] in "\"'" else text
 
 
@@ -172,7 +172,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class RateTable:
-    """Entries of a congestion control table, shift:multiplier; `at_most` 1 for a single one."""
+    """A list of congestion control table entries, shift:multiplier; `at_most` 1 for a single entry."""
 
     at_most: int
 
@@ -197,7 +197,7 @@ class RateTable:
 
 @dataclass(frozen=True, slots=True)
 class ByServiceLevel:
-    """16 numbers, of which a line tells one: `3 150` sets that of service level 3."""
+    """A list of 16 numbers, one on each line: `3 150` sets that of service level 3."""
 
     number: Number
 

@@ -64,13 +64,13 @@ _PER_SL = (0,) * 16
 
 
 def _option(default: Any, kind: Kind | None, comment: str, name: str = "") -> Any:
-    """A field; `name` is OpenSM's where the field has a unit behind it."""
+    """Return a field; `name` is OpenSM's name where the field's name has a unit."""
     return field(default=default, metadata={"kind": kind, "comment": comment, "name": name})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What `weft sm` runs by."""
+    """The options of `weft sm`."""
 
     # -- the subnet
     guid: int = _option(0, _KEY, "GUID of the port to run on; 0: the first that is up")
@@ -210,7 +210,7 @@ class Options:
 
     @property
     def port_qos(self) -> Qos | None:
-        """What ports get; None where QoS is off."""
+        """The QoS settings of ports; None if QoS is off."""
         if not self.qos:
             return None
         return Qos.of(self.qos_general, ca=self.qos_ca, sw0=self.qos_sw0, swe=self.qos_swe, rtr=self.qos_rtr)
@@ -243,7 +243,7 @@ class _QosNumber:
 
 @dataclass(frozen=True, slots=True)
 class _QosList:
-    """VL arbitration or SL to VL; (null) where the general set is asked."""
+    """A VL arbitration or SL to VL list; (null) uses the general set."""
 
     part: str
     rule: str
@@ -290,7 +290,7 @@ class _Entry:
         return value if self.part is None else getattr(value, self.part)
 
     def read(self, text: str, before: Any) -> Any:
-        """The new value of the field; ValueError if it cannot be."""
+        """Return the new value of the field; raise ValueError if it is invalid."""
         value = self.kind.read(text, before)
         if not self.kind.holds(value):
             raise ValueError
@@ -317,7 +317,7 @@ _NO_ENFORCEMENT = "no_partition_enforcement"  # the old way to say part_enforce 
 
 
 def read_options(path: Path | str) -> Options:
-    """The options of a file in the form of opensm.conf."""
+    """Read the options of a file in the form of opensm.conf."""
     return parse_options(read_text(Path(path)), path)
 
 
@@ -360,7 +360,7 @@ def _split(line: str) -> tuple[str, str]:
 
 
 def write_options(options: Options) -> str:
-    """All options in the form of opensm.conf, with a line of comment on each."""
+    """Return all options in the form of opensm.conf, each with a comment."""
     lines = ["# Options of weft sm, in the form of opensm.conf."]
     for entry in _entries().values():
         written = entry.kind.write(entry.value_in(options))
@@ -371,7 +371,7 @@ def write_options(options: Options) -> str:
 
 
 def parse_engines(text: str) -> tuple[str, ...]:
-    """Routing engines by their names or OpenSM's, with commas, as they stand in a file or on a command line."""
+    """Return routing engines by their names or OpenSM's, separated by commas, as in a file or on a command line."""
     try:
         engines = _ENGINE_NAMES.read(text, None)
     except Refused as error:
@@ -382,7 +382,7 @@ def parse_engines(text: str) -> tuple[str, ...]:
 
 
 def named_file(path: Path | None) -> Path | None:
-    """The file to read. One that `opensm -c` names of its own accord may be absent, and then counts as not named."""
+    """Return the file to read; None for a default of `opensm -c` that does not exist."""
     if path is None or path.exists():
         return path
     is_opensms = path.parent.name == "opensm" and path.name in ("partitions.conf", "qos-policy.conf")

@@ -29,7 +29,7 @@ def require(good: bool, name: str, value: object, rule: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QosOptions:
-    """What is said for one kind of port; None: what the general set says."""
+    """The QoS options of one kind of port; None uses the general set."""
 
     max_vls: int | None = None  # OpenSM reads it and uses it nowhere: `max_op_vls` is what limits lanes
     high_limit: int | None = None  # units of 4 KiB that the high table may send before the low one has its turn
@@ -51,7 +51,7 @@ class QosOptions:
         require(good, "sl2vl", self.sl2vl, SL2VL_RULE)
 
     def over(self, general: QosOptions) -> QosOptions:
-        """These, and where they are silent the general ones."""
+        """Return these options, completed by the general ones."""
         mine = {field.name: getattr(self, field.name) for field in fields(self)}
         return QosOptions(**{name: getattr(general, name) if mine[name] is None else mine[name] for name in mine})
 
@@ -68,7 +68,7 @@ DEFAULTS = QosOptions(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Qos:
-    """What every port gets. Nothing is None any more."""
+    """The QoS settings of every kind of port; no field is None."""
 
     ca: QosOptions
     sw0: QosOptions
@@ -93,7 +93,7 @@ class Qos:
 
 
 def read_vlarb(text: str) -> VlWeights:
-    """`0:4,1:64`; ValueError where it is not that."""
+    """Read `0:4,1:64`; raise ValueError if it has another form."""
     pairs = [entry.split(":") for entry in text.split(",")]
     return tuple((int(vl, 0), int(weight, 0)) for vl, weight in pairs)
 

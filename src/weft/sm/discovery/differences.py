@@ -14,7 +14,7 @@ _NAMED = 10
 
 
 def same_ports(slots: NDArray[np.intp], view: View, other: View) -> NDArray[np.intp]:
-    """[n] -> where these ports of `view` are in `other`; -1 for those that are not. Nodes are known by their GUIDs."""
+    """Return [n] -> the slot of each port in `other`, by node GUID; -1 if it does not exist there."""
     there, ports = other.fabric.nodes, view.fabric.ports
     order = np.argsort(there.guid)
     guid = view.fabric.nodes.guid
@@ -26,18 +26,18 @@ def same_ports(slots: NDArray[np.intp], view: View, other: View) -> NDArray[np.i
 
 
 def with_cable_in(slots: NDArray[np.intp], view: View, other: View) -> NDArray[np.bool_]:
-    """[n] -> has this port of `view` a cable in `other`?"""
+    """Return [n] -> whether the port has a cable in `other`."""
     there = same_ports(slots, view, other)
     return (there >= 0) & (other.fabric.ports.peer[there] >= 0)
 
 
 def missing_links(before: View, now: View) -> NDArray[np.intp]:
-    """Slots of `before` that had a cable then and have none now."""
+    """Return the slots of `before` whose cable is gone."""
     return before.plugged[~with_cable_in(before.plugged, before, now)]
 
 
 def differences(before: View, now: View) -> Iterator[tuple[Event, str]]:
-    """In words; of each kind the first few by name."""
+    """Describe nodes and links that appeared or disappeared; name the first few of each kind."""
     for one, other, node_event, link_event in (
         (before, now, Event.NODE_DISAPPEARED, Event.LINK_DISAPPEARED),
         (now, before, Event.NODE_APPEARED, Event.LINK_APPEARED),

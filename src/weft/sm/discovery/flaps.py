@@ -36,7 +36,7 @@ class Flaps:
             self._times.setdefault(end, deque()).append(now_s)
 
     def flapping(self, view: View, now_s: float) -> tuple[NDArray[np.intp], tuple[str, ...]]:
-        """Slots of a view whose links are not to be used now, and why."""
+        """Return the slots whose links must not be used now, and the reasons."""
         for end, times in list(self._times.items()):
             while times and times[0] + self.window_s <= now_s:
                 times.popleft()
@@ -53,11 +53,11 @@ class Flaps:
         return slots, said
 
     def next_due_s(self) -> float:
-        """When the first link may be used again: nobody else will ask for a sweep then."""
+        """Return when the first link may be used again: nothing else triggers a sweep then."""
         return min((until_s for _, until_s in self._held()), default=math.inf)
 
     def _held(self) -> Iterator[tuple[End, float]]:
-        """Ends that are left out, and until when: then one of the last `limit` times is too long ago."""
+        """Yield the ends that are excluded, and until when: then one of the last `limit` flaps leaves the window."""
         for end, times in self._times.items():
             if len(times) >= self.limit:
                 yield end, times[-self.limit] + self.window_s

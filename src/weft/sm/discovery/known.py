@@ -24,7 +24,7 @@ BLOCK = 64  # LIDs in a block of a forwarding table
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Known:
-    """`tables` are for the nodes of `fabric`; where they are not known they say nothing."""
+    """The contents of the devices as far as known. `tables` are for the nodes of `fabric`; unknown parts are empty."""
 
     fabric: Fabric
     tables: Tables
@@ -39,7 +39,7 @@ class Known:
 
 
 def carried_over(before: Known | None, view: View) -> Known:
-    """What is still known when the subnet looks like this now."""
+    """Return the contents that are still valid for a new view."""
     fabric = view.fabric
     n = len(fabric.nodes)
     known = Known(
@@ -71,14 +71,14 @@ def carried_over(before: Known | None, view: View) -> Known:
 
 
 def _same_nodes(fabric: Fabric, before: Fabric) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Indices of nodes that are in both, here and there; a node with other ports is another one."""
+    """Return the indices of nodes that are in both fabrics; a node with another number of ports is another node."""
     _, new, old = np.intersect1d(fabric.nodes.guid, before.nodes.guid, assume_unique=True, return_indices=True)
     same = fabric.nodes.n_ports[new] == before.nodes.n_ports[old]
     return new[same], old[same]
 
 
 def _all_active(view: View) -> NDArray[np.bool_]:
-    """[node] -> are all its plugged ports Active?"""
+    """Return [node] -> whether all its plugged ports are Active."""
     waiting = np.zeros(len(view.fabric.nodes), bool)
     waiting[view.fabric.ports.node[view.plugged[view.state[view.plugged] != PortState.ACTIVE]]] = True
     return ~waiting
@@ -105,11 +105,11 @@ def _copy(before: Known, known: Known, old: NDArray[np.intp], new: NDArray[np.in
 
 
 def _spans(fabric: Fabric, nodes: NDArray[np.intp]) -> NDArray[np.int64]:
-    """The slots of nodes, one node after the other."""
+    """Return the slots of nodes, one node after the other."""
     return ranges(fabric.first_port[nodes], fabric.nodes.n_ports[nodes].astype(np.int64) + 1)
 
 
 def _pairs(tables: Tables, fabric: Fabric, nodes: NDArray[np.intp]) -> NDArray[np.int64]:
-    """The rows of nodes in `sl2vl`, one node after the other."""
+    """Return the rows of nodes in `sl2vl`, one node after the other."""
     ports = fabric.nodes.n_ports[nodes].astype(np.int64) + 1
     return ranges(tables.first_pair[nodes], np.where(tables.switch_row[nodes] >= 0, ports**2, ports))

@@ -13,7 +13,7 @@ from weft.wire.smp import SmpAttribute, SwitchInfo
 
 
 def changes(sender: Sender, view: View) -> str:
-    """What has changed since this view was made, in words; nothing: empty."""
+    """Return a description of a change since this view; empty if there is none."""
     changed = switch_changes(sender, view, np.flatnonzero(view.is_switch))
     if changed:
         return changed
@@ -26,7 +26,7 @@ def changes(sender: Sender, view: View) -> str:
 
 
 def switch_changes(sender: Sender, view: View, switches: NDArray[np.intp]) -> str:
-    """What has changed at these switches; traps that come late, or twice, tell what a sweep saw already."""
+    """Return a change at these switches; late or repeated traps report changes that a sweep saw already."""
     data, came = sender.get(view.to_nodes(switches), SmpAttribute.SWITCH_INFO)
     for silent in switches[~came][:1].tolist():
         return f"{view.fabric.nodes.name[silent]} does not answer"

@@ -46,33 +46,33 @@ class View:
 
     @cached_property
     def is_switch(self) -> NDArray[np.bool_]:
-        """[node]"""
+        """The switches, as a mask of nodes."""
         switches: NDArray[np.bool_] = self.fabric.nodes.kind == NodeKind.SWITCH
         return switches
 
     @cached_property
     def end_ports(self) -> NDArray[np.intp]:
-        """Slots that have a LID: port 0 of switches, and plugged ports of all others."""
+        """The slots that have a LID: port 0 of switches, and plugged ports of other nodes."""
         ports = self.fabric.ports
         of_switch = self.is_switch[ports.node]
         return np.flatnonzero(np.where(of_switch, ports.number == 0, ports.peer >= 0))
 
     @cached_property
     def plugged(self) -> NDArray[np.intp]:
-        """Slots with a cable, of any node."""
+        """The slots with a cable, of any node."""
         return np.flatnonzero(self.fabric.ports.peer >= 0)
 
     @property
     def state(self) -> NDArray[np.uint64]:
-        """[slot] -> PortState as it was read last."""
+        """The PortState by slot, as last read."""
         return column(self.port_info, PortInfo.port_state)
 
     def to_nodes(self, nodes: NDArray[np.intp] | NDArray[np.int32]) -> Route:
-        """Directed routes to nodes, by whichever port they were reached."""
+        """Return directed routes to nodes, by the port that they were reached by."""
         return self.path[nodes], self.hops[nodes]
 
     def to_ports(self, slots: NDArray[np.intp]) -> Route:
-        """To nodes, but into adapters by that port: P_Keys and lanes are those of the port that a MAD came in by."""
+        """Return directed routes that enter adapters by that port: P_Keys and lanes belong to the port of arrival."""
         ports = self.fabric.ports
         peer = ports.peer[slots]
         inward = (peer >= 0) & ~self.is_switch[ports.node[slots]] & (slots != self.own_slot)
@@ -82,7 +82,7 @@ class View:
         return path, hops
 
     def node_of_guid(self, guid: int) -> int | None:
-        """The node of that GUID."""
+        """Return the node of a GUID."""
         found = np.flatnonzero(self.fabric.nodes.guid == np.uint64(guid))
         return int(found[0]) if len(found) else None
 
@@ -91,7 +91,7 @@ class View:
 
 
 def make_view(walk: Walk) -> View:
-    """Names, kinds and rates for what was walked.
+    """Build a view with names, kinds and rates from a walk.
 
     Switches come first, by GUID: engines break ties by their order, which must not depend on where the walk began.
     """
@@ -112,7 +112,7 @@ def make_view(walk: Walk) -> View:
 
 
 def _in_order(walk: Walk) -> tuple[Walk, int]:
-    """Switches by GUID, then the others as they were walked past; and where our own node is now."""
+    """Sort switches by GUID before the others, and return the new index of our own node."""
     switch = column(walk.node_info, NodeInfo.node_type) == NodeType.SWITCH
     guid = column(walk.node_info, NodeInfo.node_guid)
     order = np.lexsort((np.where(switch, guid, np.arange(len(walk)).astype(np.uint64)), ~switch))
@@ -146,7 +146,7 @@ def ranges(begin: NDArray[np.int64], count: NDArray[np.int64]) -> NDArray[np.int
 
 
 def without_links(view: View, slots: NDArray[np.intp], oddities: tuple[str, ...]) -> View:
-    """The same without the cables of these ports, and without what is cut off then."""
+    """Return the view without the cables of these ports, and without nodes that are cut off then."""
     keep = np.ones(len(view.fabric.links), bool)
     keep[view.fabric.ports.link[slots]] = False
     kept = _subset(view, np.ones(len(view.fabric.nodes), bool), keep, (*view.oddities, *oddities))
@@ -154,7 +154,7 @@ def without_links(view: View, slots: NDArray[np.intp], oddities: tuple[str, ...]
 
 
 def _without_strangers(view: View) -> View:
-    """Without nodes that no cable joins to ours."""
+    """Remove nodes that no cable connects to ours."""
     part = components(len(view.fabric.nodes), *view.fabric.link_nodes)
     reached = part == part[view.fabric.ports.node[view.own_slot]]
     if reached.all():
@@ -209,7 +209,7 @@ def _say(oddity: Oddity, names: tuple[str, ...]) -> str:
 
 
 def _nodes(walk: Walk) -> tuple[NodeColumns, tuple[str, ...]]:
-    """And the names of servers. What model a node is nobody here asks."""
+    """Return the node columns and the names of servers. The model is not known here."""
     info = walk.node_info
     types, guid = column(info, NodeInfo.node_type), column(info, NodeInfo.node_guid)
     vendor = column(info, NodeInfo.vendor_id).astype(np.int32)
@@ -246,7 +246,7 @@ def _kind(node_type: NodeType, device_id: int, description: str) -> NodeKind:
 
 
 def _homes(walk: Walk, kinds: list[NodeKind]) -> list[int]:
-    """[node] -> the switch that an aggregation node sits in, -1 for none."""
+    """Return [node] -> the switch of an aggregation node, -1 for none."""
     homes = [-1] * len(kinds)
     for node, kind in enumerate(kinds):
         if kind == NodeKind.AGGREGATION:
@@ -256,7 +256,7 @@ def _homes(walk: Walk, kinds: list[NodeKind]) -> list[int]:
 
 
 def _port_guids(walk: Walk, nodes: NodeColumns) -> NDArray[np.uint64]:
-    """Those that were read; a switch has one for all its ports, ports that nobody came in by the node's plus n."""
+    """Return the GUIDs that were read; all ports of a switch share one, unread ports get the node's plus n."""
     slots = nodes.n_ports.astype(np.int64) + 1
     number = np.arange(int(slots.sum())) - np.repeat(walk.first, slots)
     of_switch = np.repeat(nodes.kind == NodeKind.SWITCH, slots)

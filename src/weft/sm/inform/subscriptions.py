@@ -31,7 +31,7 @@ SECURITY = range(Trap.BAD_M_KEY, Trap.BAD_SWITCH_P_KEY + 1)
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Subscription:
-    """`number` tells those of one port apart."""
+    """A subscription to events; `number` distinguishes those of one port."""
 
     gid: int
     number: int
@@ -48,7 +48,7 @@ class Subscription:
         return InformInfoRecord(subscriber_gid=self.gid, enum=self.number, inform_info=self.info)
 
     def wants(self, notice: GmpNotice) -> bool:
-        """Does its filter let this through?"""
+        """Return whether the filter accepts a notice."""
         info = self.info
         begin, end = info.lid_range_begin, info.lid_range_end or info.lid_range_begin
         from_there = begin == ALL or begin <= notice.issuer_lid <= end
@@ -67,13 +67,13 @@ class Subscription:
 
 @dataclass(slots=True, eq=False)
 class Subscriptions:
-    """All of them, the newest last."""
+    """The subscriptions, the newest last."""
 
     all: list[Subscription] = field(default_factory=list)
     outbox: list[tuple[bytes, Address]] = field(default_factory=list)  # reports that nobody sent yet
 
     def subscribe(self, gid: int, info: InformInfo, address: Address, *, trusted: bool = False) -> None:
-        """A second one with the same filter takes the place of the first."""
+        """Add a subscription; one with the same filter replaces it."""
         info = info.replace(qpn=address.qp, subscribe=1)
         before = self._find(gid, info, address)
         if before is not None:
@@ -84,21 +84,21 @@ class Subscriptions:
         self.all.append(Subscription(gid=gid, number=number, info=info, address=address, trusted=trusted))
 
     def unsubscribe(self, gid: int, info: InformInfo, address: Address) -> bool:
-        """Whether there was such a subscription."""
+        """Remove a subscription; return whether it existed."""
         found = self._find(gid, info, address)
         if found is not None:
             self.all.remove(found)
         return found is not None
 
     def _find(self, gid: int, info: InformInfo, address: Address) -> Subscription | None:
-        """By all that counts; LIDs do not where a GID is given, and neither does the time to answer in."""
+        """Find a subscription by its significant fields: not by LIDs if a GID is given, nor by the response time."""
         key = _key(info)
         return next(
             (one for one in self.all if one.gid == gid and one.address.qp == address.qp and _key(one.info) == key), None
         )
 
     def settle(self, view: View, *, drop: bool = False) -> None:
-        """After a sweep: subscriptions follow their port to its LID. `drop`: those of ports that are gone go too."""
+        """Update the LIDs of subscriptions after a sweep. `drop`: remove those of ports that are gone."""
         slots = end_ports(view)
         if drop:
             self.all = [one for one in self.all if one.guid in slots]
@@ -107,13 +107,13 @@ class Subscriptions:
                 one.address = replace(one.address, lid=int(view.fabric.tables.lid[slots[one.guid]]))
 
     def failed(self, address: Address) -> None:
-        """Nobody answers there."""
+        """Remove the subscriptions of an address that does not answer."""
         self.all = [one for one in self.all if (one.address.lid, one.address.qp) != (address.lid, address.qp)]
 
     def reports(
         self, notice: bytes, view: View, *, p_key: int = 0, before: View | None = None
     ) -> list[tuple[bytes, Address]]:
-        """To everybody who wants to know of it and may: who shares a partition with the port that it is about.
+        """Return the reports of a notice to subscribers that share a partition with its port.
 
         A subscription to certain ports that may not talk to its subscriber any more ends. `p_key` is that of the
         group which a notice is about; `before` has the port that it is about, if that is gone.
@@ -142,18 +142,18 @@ class Subscriptions:
         return reports
 
     def take(self) -> list[tuple[bytes, Address]]:
-        """What is to be sent now."""
+        """Return the reports to send, and clear the outbox."""
         due, self.outbox = self.outbox, []
         return due
 
     # -- what the subnet manager has to tell ----------------------------------------------------------------------
 
     def announce_group(self, view: View, trap: Trap, mgid: int, p_key: int, prefix: int) -> None:
-        """Traps 66 and 67."""
+        """Queue reports of trap 66 or 67."""
         self.outbox += self.reports(gid_notice(trap, mgid, view, prefix), view, p_key=p_key)
 
     def announce_ports(self, before: View | None, now: View, prefix: int) -> None:
-        """Traps 64 and 65: ports that came since the last sweep, and ports that went. Nothing at the first one."""
+        """Queue reports of traps 64 and 65 for ports that appeared or disappeared since the last sweep."""
         if before is not None and self.all:
             old, new = before.fabric.ports.guid[before.end_ports], now.fabric.ports.guid[now.end_ports]
             for guid in np.setdiff1d(old, new).tolist():
@@ -166,7 +166,7 @@ class Subscriptions:
     # -- copies of another subnet manager's -----------------------------------------------------------------------
 
     def load_records(self, records: Iterable[InformInfoRecord], view: View) -> None:
-        """Those of ports that are here. Whoever was trusted must say so again, but for single security traps."""
+        """Load subscriptions of present ports. Trust is lost, except for single security traps."""
         slots = end_ports(view)
         for record in records:
             slot = slots.get(int(Gid(record.subscriber_gid).guid))
@@ -182,7 +182,7 @@ def _key(info: InformInfo) -> tuple[int, ...]:
 
 
 def _subject(notice: GmpNotice) -> int:
-    """The GUID of the port that a notice is about."""
+    """Return the GUID of the port that a notice is about."""
     if notice.is_generic and notice.trap_number in _OF_SM:
         return int(Gid(GidDetails.unpack(notice.data_details).gid_addr).guid)
     return int(Gid(notice.issuer_gid).guid)
@@ -192,19 +192,19 @@ def _subject(notice: GmpNotice) -> int:
 
 
 def end_ports(view: View) -> dict[int, int]:
-    """Slot by port GUID."""
+    """Return the slots by port GUID."""
     return dict(zip(view.fabric.ports.guid[view.end_ports].tolist(), view.end_ports.tolist(), strict=True))
 
 
 def find_port(view: View, guid: int) -> int | None:
-    """The slot of the end port with that GUID."""
+    """Return the slot of the end port with a GUID."""
     ends = view.end_ports
     found = np.flatnonzero(view.fabric.ports.guid[ends] == np.uint64(guid))
     return int(ends[found[0]]) if len(found) else None
 
 
 def has_p_key(view: View, slot: int, p_key: int) -> bool:
-    """Is the port in that partition, as full member or limited? Everybody is in 0, which is none."""
+    """Return whether the port is a member of the partition; every port is in 0, which is none."""
     partition = p_key & 0x7FFF
     return partition == 0 or bool((view.fabric.tables.pkey[slot] & 0x7FFF == partition).any())
 
@@ -221,7 +221,7 @@ def _keys(view: View, slot: int | None) -> set[int]:
 
 
 def gid_notice(trap: Trap, gid: int, view: View, prefix: int) -> bytes:
-    """A notice of ours that a GID came or went."""
+    """Return a notice of this manager that a GID appeared or disappeared."""
     own = view.own_slot
     return GmpNotice.pack(
         type=NoticeType.SUBNET_MANAGEMENT,
@@ -234,7 +234,7 @@ def gid_notice(trap: Trap, gid: int, view: View, prefix: int) -> bytes:
 
 
 def forwarded(trap: bytes, view: View, prefix: int) -> bytes:
-    """The 64 bytes of a notice that a port sent as a trap, with the GID of who sent it."""
+    """Return the 64 bytes of a notice that a port sent as a trap, with the GID of the sender."""
     lid = Notice.unpack(trap).issuer_lid
     ends, tables = view.end_ports, view.fabric.tables
     found = ends[(tables.lid[ends] <= lid) & (lid < tables.lid[ends] + (1 << tables.lmc[ends].astype(np.int64)))]

@@ -30,7 +30,7 @@ _AT_PORT = (Trap.LINK_INTEGRITY_THRESHOLD, Trap.BUFFER_OVERRUN_THRESHOLD, Trap.W
 
 
 def repress(trap: bytes) -> bytes:
-    """The answer to a trap: "I heard you"."""
+    """Return the TrapRepress that acknowledges a trap."""
     answer = bytearray(trap)
     Smp.method.set(answer, Method.TRAP_REPRESS)
     return bytes(answer)
@@ -74,7 +74,7 @@ class TrapLimit:
 
 
 def requester(fabric: Fabric, slot: int, details: BadMKeyDetails) -> int | None:
-    """The port that sent a directed SMP without the M_Key, by the way that the SMP came; None if that is not known.
+    """Return the port that sent a directed SMP without the M_Key, by its return path; None if it is unknown.
 
     Switches write that way, so it cannot be forged. `slot` is the port that the SMP was for.
     """
@@ -111,7 +111,7 @@ def take_trap(
 
 
 def asks_for_handover(trap: bytes) -> bool:
-    """Is it from a manager above us? Its LID may be ours as well, if both are master: so it is not looked at."""
+    """Return whether a manager of higher priority sent it. Its LID may equal ours, so it is not compared."""
     notice = Notice.unpack(trap[_DATA])
     is_local = notice.is_generic and notice.trap_number == Trap.LOCAL_CHANGES
     return bool(is_local and LocalChangesDetails.unpack(notice.data_details).sm_priority_change)
@@ -155,7 +155,7 @@ def _attempt(view: View | None, notice: Notice) -> str:
 
 
 def _who(view: View | None, lid: int) -> str:
-    """A port by its name, if we know whose LID it is."""
+    """Return the name of a port with a LID, if it is known."""
     if view is not None and 0 < lid < Lid.FIRST_MULTICAST:
         tables = view.fabric.tables
         for slot in view.end_ports[tables.lid[view.end_ports] == lid].tolist():

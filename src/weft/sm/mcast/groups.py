@@ -40,7 +40,7 @@ _STATE, _PROXY = 48, 49  # scope and join state; the byte that begins with proxy
 
 @dataclass(slots=True)
 class Member:
-    """What a port is in a group; `proxy`: another port told us so."""
+    """The membership of a port in a group; `proxy`: another port joined for it."""
 
     join_state: int
     proxy: bool = False
@@ -48,7 +48,7 @@ class Member:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """`record` is what the SA tells of it without a member; its MTU, rate and life time are the standard's codes."""
+    """A multicast group. `record` is its SA record without a member; MTU, rate and lifetime are standard codes."""
 
     record: MCMemberRecord
     members: dict[int, Member] = field(default_factory=dict)  # by port GUID
@@ -69,11 +69,11 @@ class Group:
 
     @property
     def is_alive(self) -> bool:
-        """Has it a member that keeps it alive?"""
+        """The state of the group: whether a member keeps it alive."""
         return any(member.join_state & KEEPS_ALIVE for member in self.members.values())
 
     def member_rows(self, prefix: int) -> Rows:
-        """uint8[member, 56]: a record for each."""
+        """Return uint8[member, 56]: a record for each member."""
         blank = self.record.replace(port_gid=prefix << 64).raw
         rows = np.tile(np.frombuffer(blank, np.uint8), (len(self.members), 1))
         rows[:, _GUID] = np.array(list(self.members), ">u8").view(np.uint8).reshape(-1, 8)
@@ -84,7 +84,7 @@ class Group:
 
 @dataclass(slots=True, eq=False)
 class Groups:
-    """All groups of a subnet."""
+    """The multicast groups of a subnet."""
 
     by_mgid: dict[int, Group] = field(default_factory=dict)
     by_mlid: dict[int, Group] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Groups:
     # -- from one moment to the next ------------------------------------------------------------------------------
 
     def create(self, wanted: MCMemberRecord, *, well_known: bool = False) -> Group | None:
-        """A group without members, with the MLID of the record where that is free; None where none is left."""
+        """Create a group without members, with the MLID of the record if it is free; return None if none is left."""
         mlid = self._take_mlid(wanted.mlid)
         if mlid is None:
             return None
@@ -108,7 +108,7 @@ class Groups:
         return group
 
     def new_mgid(self, scope: int, prefix: int) -> int:
-        """One that nobody has: transient, with the SA's signature and the subnet's prefix."""
+        """Return an unused MGID: transient, with the SA's signature and the subnet's prefix."""
         while True:
             mgid = 0xFF10 << 112 | scope << 112 | _SA_SIGNATURE << 96 | prefix << 32 | self._serial
             self._serial = self._serial + 1 & 0xFFFF_FFFF
@@ -146,7 +146,7 @@ class Groups:
     # -- sweeps ---------------------------------------------------------------------------------------------------
 
     def settle(self, view: View, partitions: Partitions, *, life_time: int) -> list[Group]:
-        """After a sweep: groups of the partitions exist, members that are gone or lost their partition are out.
+        """Update groups after a sweep: create those of the partitions, remove members that are gone.
 
         Returns the groups that ended.
         """
@@ -171,7 +171,7 @@ class Groups:
         return ended
 
     def _drop_strangers(self, inside: dict[int, set[int]]) -> list[Group]:
-        """`inside`: GUIDs of the members of each partition."""
+        """Remove members that left the partition; `inside`: GUIDs of the members of each partition."""
         ended: list[Group] = []
         for group in [one for one in self.by_mgid.values() if one.members]:
             gone = group.members.keys() - inside.get(PKey(group.p_key).partition, set())
@@ -182,7 +182,7 @@ class Groups:
     # -- copies of another subnet manager's -----------------------------------------------------------------------
 
     def load_records(self, records: Iterable[MCMemberRecord], view: View) -> None:
-        """What another subnet manager knew; members that are not here are left out."""
+        """Load the groups of another subnet manager; omit members that are not present."""
         here = set(view.fabric.ports.guid[view.end_ports].tolist())
         for record in records:
             group = self.by_mgid.get(record.mgid)
@@ -213,21 +213,21 @@ class Groups:
         return self._fresh - 1
 
     def _make_free(self, mlid: int) -> None:
-        """So that this one can be had, though the ones below it were not used yet."""
+        """Make an MLID available although lower ones are unused."""
         if self._fresh <= mlid <= self.last_mlid:
             self._freed.extend(range(self._fresh, mlid + 1))
             self._fresh = mlid + 1
 
 
 def _last_mlid(view: View) -> int:
-    """What the smallest table has room for; switches that know no multicast do not count."""
+    """Return the last MLID of the smallest table; switches without multicast do not count."""
     cap = column(view.switch_info[view.is_switch], SwitchInfo.multicast_fdb_cap).astype(np.int64)
     cap = cap[cap > 0]
     return min(_LAST_MLID, Lid.FIRST_MULTICAST + int(cap.min()) - 1) if len(cap) else _LAST_MLID
 
 
 def _by_partition(view: View) -> dict[int, set[int]]:
-    """P_Key of 15 bits -> GUIDs of the end ports that hold it, as members of any kind."""
+    """Return 15-bit P_Key -> GUIDs of the end ports that hold it, full or limited."""
     ends = view.end_ports
     tables = view.fabric.tables.pkey[ends]
     keys = tables[:, : used_width(tables)] & 0x7FFF

@@ -11,7 +11,7 @@ NOWHERE = 0x3FFF  # hops to a switch that cannot be climbed to
 
 @kernel
 def climb_from(first, far, rank, usable, sources):
-    """int16[source, switch] -> hops of the shortest way up to it, NOWHERE if there is none."""
+    """Return int16[source, switch] -> hops of the shortest way up, NOWHERE if there is none."""
     n = len(first) - 1
     hops = np.full((len(sources), n), NOWHERE, np.int16)
     queue = np.empty(n, np.int32)
@@ -33,7 +33,7 @@ def climb_from(first, far, rank, usable, sources):
 
 @kernel
 def _pick_root(climbs, source, begin, end, choice, total):
-    """The switch above all of them with the fewest hops in sum; of several the one whose turn it is; -1 for none."""
+    """Return the switch above all sources with the fewest hops in total, -1 for none; rotate among equals."""
     total[:] = 0
     for place in range(begin, end):
         for switch in range(len(total)):
@@ -52,7 +52,7 @@ def _pick_root(climbs, source, begin, end, choice, total):
 
 @kernel
 def _fall(first, far, rank, usable, root, choice, came_by, queue):
-    """Breadth first from the root downwards: [switch] -> the edge by which it is reached, -1 for none."""
+    """Search breadth first from the root downwards: [switch] -> the edge by which it is reached, -1 for none."""
     came_by[:] = -1
     queue[0], count, taken = root, 1, 0
     while taken < count:

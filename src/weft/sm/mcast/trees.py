@@ -41,7 +41,7 @@ _NO_GROUPS = Lid.FIRST_MULTICAST - 1  # MulticastFDBTop of an empty table
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Members:
-    """One row for each member that hangs on a switch, group by group."""
+    """The members that are connected to a switch, one row each, group by group."""
 
     group: NDArray[np.int64]  # index
     switch: NDArray[np.int64]  # row
@@ -53,14 +53,14 @@ class _Members:
 
 
 def plant_trees(view: View, groups: Groups) -> None:
-    """At a sweep: the trees of all groups, into the view's tables."""
+    """Write the trees of all groups into the view's tables, at a sweep."""
     groups.changed.clear()
     view.fabric.tables.mft = _empty(view, _top_column(groups))
     fill_trees(view, list(groups.by_mlid.values()))
 
 
 def fill_trees(view: View, groups: list[Group]) -> None:
-    """The trees of these groups into the view's tables, whose columns for them are empty."""
+    """Write the trees of these groups into the view's tables, whose columns for them are empty."""
     fabric = view.fabric
     mft = fabric.tables.mft
     graph = switch_graph(fabric, fabric.tables.lid, fabric.tables.lmc)
@@ -82,14 +82,14 @@ def fill_trees(view: View, groups: list[Group]) -> None:
 
 
 def _rank(graph: SwitchGraph) -> NDArray[np.int64]:
-    """[switch] -> place from the top, in the order that up/down routing uses."""
+    """Return [switch] -> rank from the top, in the order of up/down routing."""
     rank = np.empty(graph.n_switches, np.int64)
     rank[orient(graph, default_root(graph)).from_top] = np.arange(graph.n_switches)
     return rank
 
 
 def _capable(view: View) -> NDArray[np.bool_]:
-    """[switch row] -> has it a multicast table at all?"""
+    """Return [switch row] -> whether it has a multicast table."""
     return column(view.switch_info[view.is_switch], SwitchInfo.multicast_fdb_cap) > 0
 
 
@@ -114,7 +114,7 @@ def _members(view: View, groups: list[Group], capable: NDArray[np.bool_]) -> _Me
 
 
 def _top_column(groups: Groups) -> int:
-    """Columns that the tables need: whole blocks."""
+    """Return the number of columns that the tables need, in whole blocks."""
     used = max(groups.by_mlid, default=_NO_GROUPS) + 1 - Lid.FIRST_MULTICAST
     return -(-used // BLOCK) * BLOCK
 
@@ -129,7 +129,7 @@ def _empty(view: View, columns: int) -> NDArray[np.uint16]:
 
 
 def reprogram(sender: Sender, view: View, known: Known, groups: Groups) -> list[str]:
-    """Between sweeps: plant the trees of the groups that changed, at once; returns the switches that refused."""
+    """Write the trees of changed groups between sweeps; return the switches that refused."""
     if not groups.changed:
         return []
     changed = sorted(groups.changed)
@@ -179,13 +179,13 @@ def upload_multicast(sender: Sender, view: View, known: Known, only: NDArray[np.
 
 
 def _blocks(mft: NDArray[np.uint16]) -> NDArray[np.uint16]:
-    """The same, as [switch, block, position, 32 MLIDs]: what a MAD carries is the last axis."""
+    """Return a view as [switch, block, position, 32 MLIDs]: a MAD carries the last axis."""
     switches, columns, words = mft.shape
     return mft.reshape(switches, columns // BLOCK, BLOCK, words).swapaxes(2, 3)
 
 
 def _wide(mft: NDArray[np.uint16], columns: int, words: int) -> NDArray[np.uint16]:
-    """With at least so many columns, and so many words; what was not there is 0."""
+    """Return the table with at least so many columns and words, filled with 0."""
     if mft.shape[1] >= columns and mft.shape[2] == words:
         return mft
     wide = np.zeros((len(mft), max(columns, mft.shape[1]), words), np.uint16)
@@ -194,7 +194,7 @@ def _wide(mft: NDArray[np.uint16], columns: int, words: int) -> NDArray[np.uint1
 
 
 def _found_top(view: View) -> NDArray[np.int64]:
-    """[node] -> MulticastFDBTop as it was read, where the switch has one."""
+    """Return [node] -> MulticastFDBTop as it was read, where the switch has one."""
     top = column(view.switch_info, SwitchInfo.multicast_fdb_top).astype(np.int64)
     return np.where(_has_top(view) & (top > _NO_GROUPS) & (top <= Lid.PERMISSIVE - 1), top, _NO_GROUPS)
 
@@ -206,7 +206,7 @@ def _has_top(view: View) -> NDArray[np.bool_]:
 
 
 def _room(view: View, switches: NDArray[np.intp], blocks: int) -> NDArray[np.bool_]:
-    """[switch, block, position] -> is that in the switch's table?"""
+    """Return [switch, block, position] -> whether the switch's table has that block."""
     cap = column(view.switch_info[switches], SwitchInfo.multicast_fdb_cap).astype(np.int64)
     ports = view.fabric.nodes.n_ports[switches].astype(np.int64)
     words = int(view.fabric.nodes.n_ports[switches].max()) // _WORD + 1
@@ -216,7 +216,7 @@ def _room(view: View, switches: NDArray[np.intp], blocks: int) -> NDArray[np.boo
 
 
 def _may_differ(view: View, switches: NDArray[np.intp], new: NDArray[np.uint16]) -> NDArray[np.bool_]:
-    """[switch, block, position]: of a switch that was never read, what is wanted, and what may be left from before."""
+    """Return [switch, block, position] -> whether it may differ in a switch that was never read."""
     left = (_found_top(view)[switches] - _NO_GROUPS)[:, None] > np.arange(new.shape[1]) * BLOCK
     return new.any(axis=-1) | left[:, :, None]
 
@@ -233,7 +233,7 @@ def _read(
     sure: NDArray[np.bool_],
     room: NDArray[np.bool_],
 ) -> None:
-    """What somebody else left there."""
+    """Read the blocks that another manager may have written."""
     row, block, position = np.nonzero(room & ~sure[:, :, None])
     data, came = sender.get(
         view.to_nodes(switches[row]), SmpAttribute.MULTICAST_FORWARDING_TABLE, _modifier(block, position)
@@ -267,7 +267,7 @@ def _masks(data: Rows) -> NDArray[np.uint16]:
 
 
 def _write_top(sender: Sender, view: View, known: Known, columns: int, refused: set[int]) -> None:
-    """How far the tables reach, to switches that want to know."""
+    """Write MulticastFDBTop to switches that have it."""
     cap = column(view.switch_info, SwitchInfo.multicast_fdb_cap).astype(np.int64)
     top = _NO_GROUPS + np.minimum(columns, cap)
     found = column(view.switch_info, SwitchInfo.multicast_fdb_top).astype(np.int64)

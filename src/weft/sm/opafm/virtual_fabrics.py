@@ -56,7 +56,7 @@ Who = Everyone | Devices | int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualFabrics:
-    """What an opafm.xml asks for. Notes are in the partitions."""
+    """The virtual fabrics of an opafm.xml. Notes are in the partitions."""
 
     partitions: Partitions
     shares: tuple[Share, ...]
@@ -87,7 +87,7 @@ class _Fabric:
 
 
 def parse_virtual_fabrics(text: str, path: Path | str = "opafm.xml", instance: int = 0) -> VirtualFabrics:
-    """Those of one instance of the fabric manager, in a file's text: those common to all, and its own."""
+    """Read the virtual fabrics of one fabric manager instance: the common ones, and its own."""
     return _Reader(parse(text, path), path, instance).read()
 
 
@@ -121,7 +121,7 @@ class _Reader:
         self.notes.append(f"{self.path}:{element.line}: {text}")
 
     def named(self, *tags: str) -> dict[str, Element]:
-        """Elements by their <Name>, from all sections."""
+        """Return elements by their <Name>, from all sections."""
         found: dict[str, Element] = {}
         for section in self.sections:
             for element in section.below(*tags):
@@ -159,7 +159,7 @@ class _Reader:
         return found
 
     def devices(self, reference: Element, seen: tuple[str, ...]) -> list[Who]:
-        """What a device group, given by its name, contains."""
+        """Return the contents of a device group, given by its name."""
         name = reference.text
         if name not in self.groups:
             raise reference.refuse(f"the name of a DeviceGroup, of {', '.join(self.groups) or 'which there are none'}")
@@ -205,7 +205,7 @@ class _Reader:
     # -- keys -------------------------------------------------------------------------------------------------------
 
     def assign_keys(self, fabrics: list[_Fabric]) -> None:
-        """The lowest free keys from 2; 1 is what the file that comes with the fabric manager uses."""
+        """Assign the lowest free keys from 2; 1 is used by the file that comes with the fabric manager."""
         taken = {fabric.p_key for fabric in fabrics}
         free = (p_key for p_key in range(2, DEFAULT_P_KEY) if p_key not in taken)
         common = None
@@ -270,7 +270,7 @@ class _Reader:
         )
 
     def assign_levels(self, used: list[_Qos]) -> None:
-        """Who names no SL gets the lowest that nobody named."""
+        """Assign the lowest unused SL to each class that names none."""
         owners: dict[int, _Qos] = {}
         for qos in used:
             if qos.sl is not None and owners.setdefault(qos.sl, qos) is not qos:
@@ -284,7 +284,7 @@ class _Reader:
             qos.sl = sl
 
     def divide(self, used: list[_Qos]) -> None:
-        """What is left of 100 % goes in equal parts to who names none; the odd rest to those without QoS."""
+        """Divide the rest of 100 % equally among classes without a share; the remainder goes to traffic without QoS."""
         given = sum(qos.percent or 0 for qos in used)
         with_qos = [qos for qos in used if qos is not self.without_qos]
         open_ones = [qos for qos in with_qos if qos.percent is None and not qos.high_priority]
@@ -306,7 +306,7 @@ class _Reader:
     # -- multicast --------------------------------------------------------------------------------------------------
 
     def multicast_groups(self, fabrics: list[_Fabric]) -> dict[int, list[Group]]:
-        """P_Key -> groups that exist before anybody joins."""
+        """Return P_Key -> groups that exist before any port joins."""
         found: dict[int, list[Group]] = {}
         for section in self.sections:
             for element in section.below("Sm", "Multicast", "MulticastGroup"):

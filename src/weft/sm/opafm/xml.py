@@ -34,12 +34,12 @@ class Element:
         return [child for child in self.children if child.tag == tag]
 
     def find(self, tag: str) -> Element | None:
-        """The last one: a later setting replaces an earlier."""
+        """Return the last such element: a later setting replaces an earlier one."""
         found = self.all(tag)
         return found[-1] if found else None
 
     def below(self, *tags: str) -> Iterator[Element]:
-        """Elements by the way down to them: `below("DeviceGroups", "DeviceGroup")`."""
+        """Yield elements by the path to them: `below("DeviceGroups", "DeviceGroup")`."""
         for child in self.all(tags[0]):
             if len(tags) == 1:
                 yield child
@@ -51,7 +51,7 @@ class Element:
         return found.text if found else ""
 
     def number(self, tag: str, low: int, high: int, suffix: str = "") -> int | None:
-        """A number in decimal, or in hexadecimal with 0x; None where the tag is absent or empty."""
+        """Return a decimal number, or a hexadecimal one with 0x; None if the tag is absent or empty."""
         found = self.find(tag)
         if found is None or not found.text:
             return None
@@ -77,7 +77,7 @@ class Element:
 
 
 def parse(text: str, path: Path | str) -> Element:
-    """The root of a document."""
+    """Return the root of a document."""
     top = Element(path, "", 0)
     stack = [top]
     parser = expat.ParserCreate()
@@ -107,7 +107,7 @@ def parse(text: str, path: Path | str) -> Element:
 
 
 def mgid_of(element: Element) -> Gid:
-    """`0xff12401b80010000:0x00000000ffffffff`: two halves."""
+    """Read `0xff12401b80010000:0x00000000ffffffff`: two halves."""
     upper, _, lower = element.text.partition(":")
     try:
         return Gid(int(upper, 16) << 64 | int(lower, 16))
@@ -116,7 +116,7 @@ def mgid_of(element: Element) -> Gid:
 
 
 def pattern_of(element: Element) -> tuple[str, tuple[int, int] | None]:
-    """A NodeDesc as a regular expression, and the ports that `:[2-4]` at its end names.
+    """Return a NodeDesc as a regular expression, and the ports that `:[2-4]` at its end names.
 
     `*` and `?` stand for letters, digits and -,=._ only; but a `*` at either end for anything, as the fabric manager
     does not anchor it there. `[06-10]` is 06, 07, ... 10: zeros must match.

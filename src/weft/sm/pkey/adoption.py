@@ -13,7 +13,7 @@ from weft.sm.pkey.partitions import DEFAULT_P_KEY, NO_FILE, Everyone, Member, Me
 
 
 def adopt_partitions(found: NDArray[np.uint16], view: View) -> Partitions:
-    """The partitions that make ports hold what they hold now: uint16[slot, 128], 0 where empty.
+    """Return partitions that give ports the P_Keys that they hold now: uint16[slot, 128], 0 where empty.
 
     Ports that hold nothing at all have just started. A partition that has all others is for ALL, with the exceptions
     named, so that whoever is plugged in later belongs too; any other has its ports by GUID. Our own port is a full

@@ -11,7 +11,7 @@ from weft.sm.discovery.view import View
 def p_key_differences(
     view: View, slots: NDArray[np.intp], wanted: NDArray[np.uint16], held: NDArray[np.uint16]
 ) -> list[str]:
-    """One line for each of these ports whose table, uint16[slot, 128], is another."""
+    """Return a line for each of these ports whose table, uint16[slot, 128], differs."""
     rows = slots[(wanted[slots] != held[slots]).any(axis=1)]
     return [f"{view.name(slot)}: {_compared(wanted[slot], held[slot])}" for slot in rows.tolist()]
 

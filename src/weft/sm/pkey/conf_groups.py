@@ -23,7 +23,7 @@ _CODES = {"mtu": range(1, 6), "rate": range(2, 23)}
 
 @dataclass(slots=True)
 class Flags:
-    """What a definition says of its groups. Rate and MTU are the standard's codes."""
+    """The group flags of a definition. Rate and MTU are the standard's codes."""
 
     mtu: int = DEFAULT_MTU
     rate: int = DEFAULT_RATE
@@ -34,7 +34,7 @@ class Flags:
     flow_label: int = 0
 
     def groups(self, mgid: Gid) -> list[Group]:
-        """One for each scope; the scope is written into the MGID, whatever stood there."""
+        """Return a group for each scope; the scope is written into the MGID."""
         same = {name: getattr(self, name) for name in _FIELD.values()}
         return [Group(mgid=with_scope(mgid, scope), scope=scope, **same) for scope in self.scopes or (LINK_LOCAL,)]
 
@@ -62,14 +62,14 @@ class Flags:
 
 
 def refusal(group: Group, there_are: Container[int]) -> str:
-    """Why there can be no such group; nothing where there can."""
+    """Return why a group is invalid; empty if it is valid."""
     if group.mtu not in _CODES["mtu"] or group.rate not in _CODES["rate"]:
         return f"mtu={group.mtu},rate={group.rate} are no codes of the standard"
     return mgid_refusal(group.mgid, there_are)
 
 
 def mgid_refusal(mgid: int, there_are: Container[int]) -> str:
-    """Why there can be no group of this MGID: o15-0.1.5, and groups of IP need the broadcast group of theirs."""
+    """Return why an MGID is invalid: o15-0.1.5, and IP groups need their broadcast group."""
     signature = mgid >> 96 & 0xFFFF
     if signature in IP_SIGNATURES:
         broadcast = broadcast_of(mgid)
@@ -83,5 +83,5 @@ def mgid_refusal(mgid: int, there_are: Container[int]) -> str:
 
 
 def broadcast_of(mgid: int) -> int:
-    """The broadcast group of IPv4 in the scope and the partition of a group of IP."""
+    """Return the IPv4 broadcast group in the scope and the partition of an IP group."""
     return 0xFF10_401B << 96 | (mgid >> 112 & 0xF) << 112 | (mgid >> 80 & 0xFFFF) << 80 | 0xFFFF_FFFF

@@ -10,18 +10,18 @@ _NUMBER = re.compile(r"[ \t\n\v\f\r]*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9
 
 
 def split(word: str) -> tuple[str, str | None]:
-    """`name=value`, without blanks around either; the value is None where there is no `=`."""
+    """Split `name=value` and strip blanks; the value is None without `=`."""
     name, equals, value = word.partition("=")
     return name.strip(BLANKS), value.strip(BLANKS) if equals else None
 
 
 def abbreviated(word: str, keywords: tuple[str, ...]) -> str | None:
-    """The first keyword that begins like the word."""
+    """Return the first keyword that starts with the word."""
     return next((keyword for keyword in keywords if keyword.startswith(word)), None)
 
 
 def strtoul(text: str) -> tuple[int, str]:
-    """A number as C reads it with base 0, and what it left; 0 and the whole text where there is none."""
+    """Read a number as C does with base 0, and return it with the rest; 0 and the whole text if there is none."""
     match = _NUMBER.match(text)
     if match is None:
         return 0, text

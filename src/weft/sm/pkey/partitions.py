@@ -31,7 +31,7 @@ _BROADCAST = Gid.parse("ff12:401b::ffff:ffff")
 
 
 class Membership(enum.Enum):
-    """What a port is in a partition. BOTH is two entries, and full where both are not allowed."""
+    """The membership of a port in a partition. BOTH is two entries, or full where both are not allowed."""
 
     LIMITED = "limited"
     FULL = "full"
@@ -39,7 +39,7 @@ class Membership(enum.Enum):
 
 
 class Everyone(enum.Enum):
-    """Ports by their kind. End ports only: a switch's is its port 0."""
+    """The rules that select end ports by kind; the end port of a switch is port 0."""
 
     ALL = "ALL"
     ALL_CAS = "ALL_CAS"
@@ -50,7 +50,7 @@ class Everyone(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Devices:
-    """End ports by something of their node."""
+    """The end ports of nodes with a property."""
 
     by: Literal["node GUID", "system GUID", "description"]
     value: int | str  # a description is a regular expression that matches all of it
@@ -62,7 +62,7 @@ class Devices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One rule: these ports are members like this."""
+    """A rule that makes ports members of a partition."""
 
     who: Everyone | Devices | int  # an int is a port GUID
     membership: Membership
@@ -72,7 +72,7 @@ class Member:
 
     @property
     def label(self) -> str:
-        """As a partition file has it: `0x0002c90300001231=full`."""
+        """The rule as a partition file has it: `0x0002c90300001231=full`."""
         who = self.who.value if isinstance(self.who, Everyone) else self.who
         return f"{who:#018x}={self.membership.value}" if isinstance(who, int) else f"{who}={self.membership.value}"
 
@@ -107,7 +107,7 @@ class Partition:
 
     @cached_property
     def rows(self) -> NDArray[Any]:
-        """Its members with the GUID, 0 where it is no port's. Made once: most partitions stay when one changes."""
+        """The members as an array with GUIDs, 0 for other rules. Cached: most partitions stay when one changes."""
         return np.array([(_guid(one), _CODES[one.membership], one.index0, one.rank) for one in self.members], ROW)
 
 
@@ -120,7 +120,7 @@ def _guid(member: Member) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partitions:
-    """All partitions of a subnet, and what the reader of their file should know."""
+    """The partitions of a subnet, and notes for the reader of their file."""
 
     partitions: tuple[Partition, ...]
     notes: tuple[str, ...] = ()  # what was ignored, merged, or contradicts; with its line
@@ -137,17 +137,17 @@ class Partitions:
 
 
 def with_scope(mgid: Gid, scope: int) -> Gid:
-    """The same group in another scope."""
+    """Return the group with another scope."""
     return Gid(int(mgid) & ~(0xF << _SCOPE_SHIFT) | scope << _SCOPE_SHIFT)
 
 
 def with_p_key(mgid: Gid, p_key: int) -> Gid:
-    """An IPoIB group with the partition's full key in its place."""
+    """Return an IPoIB group with the partition's full key in it."""
     return Gid(int(mgid) & ~(0xFFFF << 80) | (p_key | 0x8000) << 80)
 
 
 def broadcast_mgid(p_key: int) -> Gid:
-    """Of IPv4 over InfiniBand, RFC 4391."""
+    """Return the broadcast group of IPv4 over InfiniBand, RFC 4391."""
     return with_p_key(_BROADCAST, p_key)
 
 

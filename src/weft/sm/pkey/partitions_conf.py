@@ -51,12 +51,12 @@ _MEMBERSHIPS = {"full": Membership.FULL, "both": Membership.BOTH, "limited": Mem
 
 
 def parse_partitions(text: str, path: Path | str = "partitions.conf", *, qos: bool = True) -> Partitions:
-    """The partitions of a file's text; without `qos` the SLs in it count for nothing."""
+    """Read the partitions of a file's text; without `qos` its SLs have no effect."""
     return _Reader(path, qos=qos).read(text)
 
 
 def parse_definition(text: str, source: str, *, qos: bool, rank: int) -> Partition:
-    """One partition, as a program tells it to a running manager: it may have no members.
+    """Read one partition that a program gives to a running manager; it may have no members.
 
     Whatever would be a note of a file is refused here, since nobody reads notes; but an SL without `qos`, which counts
     for nothing, waits for lanes: UFM's clients name one whether there are lanes or not. Its rules have places from
@@ -96,7 +96,7 @@ class _Draft:
 
 @dataclass(slots=True)
 class _Definition:
-    """What holds from a definition's name to its semicolon."""
+    """The settings that hold from a definition's name to its semicolon."""
 
     partition: _Draft
     flags: Flags
@@ -153,7 +153,7 @@ class _Reader:
     # -- definitions ----------------------------------------------------------------------------------------------
 
     def statements(self, line: str) -> bool:
-        """All of a line; were there any?"""
+        """Read all statements of a line; return whether there were any."""
         first = rest = line.split("#", 1)[0].lstrip(BLANKS)
         while rest:
             statement, semicolon, rest = rest.partition(";")
@@ -164,7 +164,7 @@ class _Reader:
         return bool(first)
 
     def statement(self, text: str) -> None:
-        """What stands on one line up to a semicolon, or to the line's end."""
+        """Read a statement up to a semicolon, or to the end of the line."""
         if self.open is None:
             head, colon, text = text.partition(":")
             if not colon:
@@ -182,7 +182,7 @@ class _Reader:
             self.port(self.open, name, value)
 
     def second_head(self, definition: _Definition, text: str) -> str:
-        """What is left behind `defmember=limited :`, as the manual page writes it behind the first colon."""
+        """Return the rest after `defmember=limited :`, which the manual page writes after the first colon."""
         head, colon, rest = text.partition(":")
         name, value = split(head)
         if not colon or name != "defmember":
@@ -232,7 +232,7 @@ class _Reader:
         return _MEMBERSHIPS[word]
 
     def partition(self, name: str, p_key_text: str | None) -> _Draft:
-        """The partition that a definition means: a new one, or one that is there."""
+        """Return the partition of a definition: a new one, or an existing one."""
         if p_key_text is None and name[:1].isascii() and name[:1].isdigit():
             name, p_key_text = "", name
         p_key = 0
@@ -261,7 +261,7 @@ class _Reader:
         return draft
 
     def named(self, name: str) -> _Draft | None:
-        """Among several of one name OpenSM takes the first by P_Key, low byte first."""
+        """Return the partition of a name; of several, OpenSM takes the first by P_Key, low byte first."""
         found = [draft for draft in self.drafts.values() if draft.name == name]
         return min(found, key=lambda draft: draft.p_key.to_bytes(2, "little")) if found else None
 
@@ -302,7 +302,7 @@ class _Reader:
         return _MEMBERSHIPS[word]
 
     def contradictions(self, partition: _Draft, new: Member) -> None:
-        """A rule that takes back what the file said before in the same partition."""
+        """Note a rule that contradicts an earlier one of the same partition."""
         said = partition.said
         if new.who is not Everyone.ALL and new.who not in said:
             return
@@ -316,7 +316,7 @@ class _Reader:
     # -- groups ---------------------------------------------------------------------------------------------------
 
     def group(self, definition: _Definition, mgid_text: str | None, words: list[str]) -> None:
-        """A line `mgid=GID,flags`: a group that exists before anybody joins."""
+        """Read a line `mgid=GID,flags`: a group that exists before any port joins."""
         try:
             mgid = Gid.parse(mgid_text or "")
         except ConfigError:
@@ -341,7 +341,7 @@ class _Reader:
         self.add_groups(definition.partition, flags, mgid)
 
     def unlike_broadcast(self, definition: _Definition, mgid: Gid, flags: Flags) -> str:
-        """What of an IP group does not fit the broadcast group; nothing where all does."""
+        """Return how an IP group differs from the broadcast group; empty if it does not."""
         p_key = mgid >> 80 & 0xFFFF
         if p_key not in (0, definition.partition.p_key | 0x8000) and mgid != broadcast_mgid(DEFAULT_P_KEY):
             return f"P_Key {p_key:#06x} is not that of the partition"

@@ -27,7 +27,7 @@ _BLOCK = 32  # P_Keys in a MAD
 
 
 def choose_pkeys(partitions: Partitions, options: Options, view: View, known: Known) -> PKeyTables:
-    """What every port shall hold, also into the view's tables."""
+    """Compute the P_Key tables of all ports, also into the view's tables."""
     # Has nobody said who may talk to whom, not even in a file without a word, switches have nothing to check.
     part_enforce = "off" if partitions == NO_FILE else options.part_enforce
     chosen = wanted_pkeys(
@@ -46,7 +46,7 @@ def choose_pkeys(partitions: Partitions, options: Options, view: View, known: Kn
 
 
 def read_pkeys(sender: Sender, view: View, known: Known, slots: NDArray[np.intp]) -> None:
-    """What ports hold now."""
+    """Read the P_Key tables of ports."""
     fresh = column(view.port_info[slots], PortInfo.lid) == 0
     of_switch = view.is_switch[view.fabric.ports.node[slots]]
     blocks = -(-_capacity_of(view, slots) // _BLOCK)
@@ -81,7 +81,7 @@ def upload_pkeys(sender: Sender, view: View, known: Known, chosen: PKeyTables) -
 
 
 def _write(sender: Sender, view: View, known: Known, slots: NDArray[np.intp], tables: NDArray[np.uint16]) -> set[int]:
-    """Slots that refused."""
+    """Write tables; return the slots that refused."""
     wanted = tables.reshape(len(slots), -1, _BLOCK)
     there = known.tables.pkey[slots].reshape(len(slots), -1, _BLOCK)
     differs = (wanted != there).any(axis=2) | ~known.keys[slots][:, None]
@@ -98,7 +98,7 @@ def _write(sender: Sender, view: View, known: Known, slots: NDArray[np.intp], ta
 
 
 def _without_what_moves(there: NDArray[np.uint16], wanted: NDArray[np.uint16]) -> Iterator[NDArray[np.uint16]]:
-    """First, tables without the keys that some ports give up and others get, if there are such keys.
+    """Yield tables without the keys that move from some ports to others, if there are any.
 
     Tables are written one after the other: the two would hold the same key for a moment, though they are to talk to
     each other neither before nor after.
@@ -115,7 +115,7 @@ def _without_what_moves(there: NDArray[np.uint16], wanted: NDArray[np.uint16]) -
 def _not_in(
     one: NDArray[np.uint16], other: NDArray[np.uint16], rows: NDArray[np.intp]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Where in these rows a table has a key that the other has not; a full key is a limited one too."""
+    """Return where a table has a key that the other has not; a full key includes the limited one."""
     row, index = np.nonzero(one[rows])
     at, there = np.nonzero(other[rows])
     held = at << 16 | other[rows[at], there]
@@ -128,7 +128,7 @@ def _keys(data: NDArray[np.uint8]) -> NDArray[np.uint16]:
 
 
 def _capacity(view: View) -> NDArray[np.int64]:
-    """[node] -> P_Keys that an end port of it holds; one at least, whatever it says."""
+    """Return [node] -> the P_Key capacity of its end ports, at least one."""
     return np.clip(column(view.node_info, NodeInfo.partition_cap).astype(np.int64), 1, PKEY_ENTRIES)
 
 

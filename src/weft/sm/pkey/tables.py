@@ -46,7 +46,7 @@ _CAS = (NodeKind.HCA, NodeKind.AGGREGATION)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PKeyTables:
-    """What the ports shall hold. A row that is not programmed has what was found, or what is there after power-up."""
+    """The P_Key tables of ports. A row that is not programmed has the table that was read, or the default."""
 
     table: NDArray[np.uint16]  # [slot, index]
     programmed: NDArray[np.bool_]  # [slot] -> does the subnet manager write this row?
@@ -57,7 +57,7 @@ class PKeyTables:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rules:
-    """One row for each (rule, port)."""
+    """The rules, one row for each (rule, port)."""
 
     part: NDArray[np.int64]
     end: NDArray[np.int64]  # index into the end ports
@@ -71,14 +71,14 @@ class _Rules:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Keys:
-    """One row for each key of a port, ordered by port and then as OpenSM's map is."""
+    """The keys, one row for each key of a port, ordered by port and then as OpenSM's map."""
 
     end: NDArray[np.int64]
     key: NDArray[np.uint16]
     first: NDArray[np.bool_]  # shall be at index 0
 
     def bounds(self, end: int) -> tuple[int, int]:
-        """The rows of one port."""
+        """Return the range of rows of a port."""
         first, behind = np.searchsorted(self.end, (end, end + 1))
         return int(first), int(behind)
 
@@ -95,7 +95,7 @@ def wanted_pkeys(
     enforcement_cap: NDArray[np.integer] | None = None,
     part_enforce: str = "both",
 ) -> PKeyTables:
-    """The P_Key tables of all ports for these partitions.
+    """Compute the P_Key tables of all ports for these partitions.
 
     `found` is uint16[slot, 128] as read from the devices, 0 where empty. The capacities are by node: NodeInfo's
     PartitionCap, and SwitchInfo's PartitionEnforcementCap for the external ports of switches; without them, 128.
@@ -134,7 +134,7 @@ def wanted_pkeys(
 
 
 def _end_slots(fabric: Fabric) -> NDArray[np.int64]:
-    """Ports that packets end at: of adapters and routers, and port 0 of switches."""
+    """Return the end ports: those of adapters and routers, and port 0 of switches."""
     kind = fabric.nodes.kind[fabric.ports.node]
     external = fabric.ports.number > 0
     ends = np.where(kind == NodeKind.SWITCH, ~external, np.isin(kind, (*_CAS, NodeKind.ROUTER)) & external)
@@ -142,7 +142,7 @@ def _end_slots(fabric: Fabric) -> NDArray[np.int64]:
 
 
 def _capacity(cap: NDArray[np.integer] | None, fabric: Fabric) -> NDArray[np.int64]:
-    """[node] -> entries. More than the table of 128 is never used."""
+    """Return [node] -> entries, at most 128."""
     if cap is None:
         return np.full(len(fabric.nodes), PKEY_ENTRIES, np.int64)
     return np.minimum(cap.astype(np.int64), PKEY_ENTRIES)
@@ -151,7 +151,7 @@ def _capacity(cap: NDArray[np.integer] | None, fabric: Fabric) -> NDArray[np.int
 def _expand(
     partitions: tuple[Partition, ...], fabric: Fabric, slots: NDArray[np.int64], own_slot: int, notes: list[str]
 ) -> _Rules:
-    """Every rule with every port that it means."""
+    """Expand every rule to the ports that it selects."""
     members = list(chain.from_iterable(one.members for one in partitions))
     rows = np.concatenate([np.zeros(0, ROW), *(one.rows for one in partitions)])
     part = np.repeat(np.arange(len(partitions)), [len(one.members) for one in partitions])
@@ -183,7 +183,7 @@ def _name_absent(
     rules: NDArray[np.intp],
     notes: list[str],
 ) -> None:
-    """One note for each partition with rules that mean no port."""
+    """Note each partition with rules that select no port."""
     absent: dict[int, list[str]] = {}
     for rule in rules.tolist():
         who, line = members[rule].who, members[rule].line
@@ -195,7 +195,7 @@ def _name_absent(
 
 
 def _many(who: Everyone | Devices | int, fabric: Fabric, slots: NDArray[np.int64], own_slot: int) -> NDArray[np.int64]:
-    """The ends that a rule means which names no GUID."""
+    """Return the end ports of a rule without a GUID."""
     if isinstance(who, Devices):
         return _devices(who, fabric, slots)
     kind = fabric.nodes.kind[fabric.ports.node[slots]]
@@ -224,7 +224,7 @@ def _devices(who: Devices, fabric: Fabric, slots: NDArray[np.int64]) -> NDArray[
 
 
 def _last_rules(rules: _Rules) -> _Rules:
-    """The rule that counts for each (partition, port), with `index0` only where the partition gets index 0 there.
+    """Return the effective rule of each (partition, port), with `index0` only where the partition gets index 0.
 
     A port's index 0 goes to the last rule that asks for it, over all partitions. Where a later rule of the same
     partition does not ask, it is given up, and not to whoever asked before: OpenSM remembers one partition for a port.
@@ -260,7 +260,7 @@ def _keys(rules: _Rules, partitions: tuple[Partition, ...], allow_both: bool) ->
 
 
 def _indexes(keys: _Keys, cap: NDArray[np.int64], there: NDArray[np.int64] | None) -> NDArray[np.int64]:
-    """[key] -> its index in the table of its port, -1 where the table is full. `there`: where it is now."""
+    """Return [key] -> its index in the table of its port, -1 if the table is full. `there`: its current index."""
     index = np.where(keys.first, 0, -1)
     if there is not None:
         stays = (there >= 0) & ((there == 0) == keys.first) & (there < cap[keys.end])
@@ -279,7 +279,7 @@ def _indexes(keys: _Keys, cap: NDArray[np.int64], there: NDArray[np.int64] | Non
 
 
 def _found_at(keys: _Keys, found: NDArray[np.uint16], allow_both: bool) -> NDArray[np.int64]:
-    """[key] -> where the port has this key already, -1 where it has not; the first of several.
+    """Return [key] -> the index where the port has this key already, the first of several, or -1.
 
     A key that changes between full and limited stays in its place, unless ports may have both.
     """
@@ -294,7 +294,7 @@ def _found_at(keys: _Keys, found: NDArray[np.uint16], allow_both: bool) -> NDArr
 
 
 def _squeeze(index: NDArray[np.int64], rows: NDArray[np.int64], cap: int) -> None:
-    """Keys of one port that came behind its table's end go to what is free in it, from index 1; the rest to -1."""
+    """Move keys beyond the end of a port's table to free entries from index 1; set the rest to -1."""
     over = rows[index[rows] >= cap]
     free = np.setdiff1d(np.arange(1, cap), index[rows])[: len(over)]
     index[over] = -1
@@ -309,7 +309,7 @@ def _name_dropped(
     slots: NDArray[np.int64],
     notes: list[str],
 ) -> None:
-    """One note for each set of keys that some ports have no room for."""
+    """Note each set of keys that does not fit into the tables of some ports."""
     sets: dict[tuple[int, ...], list[int]] = {}
     for end in np.unique(keys.end[index < 0]).tolist():
         rows = slice(*keys.bounds(end))
@@ -360,7 +360,7 @@ def _enforce(
 
 
 def _packed(rows: NDArray[np.uint16]) -> NDArray[np.uint16]:
-    """Each row's keys side by side, without a limited key beside its full one, which covers it."""
+    """Pack the keys of each row, without limited keys that a full one includes."""
     rows = rows[:, : used_width(rows)].copy()
     ordered = np.sort(rows & 0x7FFF, axis=1)
     twice = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] > 0)).any(axis=1)
@@ -373,7 +373,7 @@ def _packed(rows: NDArray[np.uint16]) -> NDArray[np.uint16]:
 
 
 def used_width(rows: NDArray[np.uint16]) -> int:
-    """How many columns are used: of 128, most often few."""
+    """Return how many of the 128 columns are used."""
     used = np.flatnonzero(rows.any(axis=0))
     return int(used[-1]) + 1 if len(used) else 0
 
@@ -382,7 +382,7 @@ def used_width(rows: NDArray[np.uint16]) -> int:
 
 
 def may_talk(keys_a: Collection[int], keys_b: Collection[int]) -> list[int]:
-    """The keys of a port by which it may talk to another, one for a partition, the full one if there is.
+    """Return the keys by which a port may talk to another, one for each partition, the full one if it has it.
 
     In the order in which OpenSM takes them for a path that does not ask for one: by partition, low byte first.
     """
@@ -393,6 +393,6 @@ def may_talk(keys_a: Collection[int], keys_b: Collection[int]) -> list[int]:
 
 
 def _listed(names: list[str]) -> str:
-    """The first few, and how many more."""
+    """Return the first few names, and how many more there are."""
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more

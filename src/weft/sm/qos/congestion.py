@@ -43,7 +43,7 @@ class Batch:
 
 
 def switch_setting(options: Options) -> SwitchCongestionSetting:
-    """What all switches are told."""
+    """Return the setting of all switches."""
     ((shift, multiplier),) = options.cc_sw_cong_setting_credit_starvation_return_delay
     delay = CongestionControlTableEntry(cct_shift=shift, cct_multiplier=multiplier)
     return SwitchCongestionSetting(
@@ -59,7 +59,7 @@ def switch_setting(options: Options) -> SwitchCongestionSetting:
 
 
 def adapter_setting(options: Options) -> CACongestionSetting:
-    """What all adapters are told, by service level."""
+    """Return the setting of all adapters, by service level."""
     entries = [
         CACongestionEntry(
             ccti_timer=options.cc_ca_cong_setting_ccti_timer[sl],
@@ -77,7 +77,7 @@ def adapter_setting(options: Options) -> CACongestionSetting:
 
 
 def rate_table(options: Options) -> tuple[CongestionControlTable, ...]:
-    """Blocks of rates for adapters; the first is always sent."""
+    """Return the blocks of rates for adapters; the first is always sent."""
     rates = [CongestionControlTableEntry(cct_shift=shift, cct_multiplier=factor) for shift, factor in options.cc_cct]
     if not rates:
         return (CongestionControlTable(),)
@@ -86,7 +86,7 @@ def rate_table(options: Options) -> tuple[CongestionControlTable, ...]:
 
 
 def congestion_mads(fabric: Fabric, options: Options, unavailable: NDArray[np.bool_]) -> Batch:
-    """Sets for every switch and every adapter's port that has a LID in the tables, ports of `unavailable` left out.
+    """Return Sets for all switches and adapter ports with a LID, except those of `unavailable`.
 
     `unavailable` is bool[slot]: ports that said before that they do not know the class.
     """

@@ -13,7 +13,7 @@ from weft.wire.mad import MadHeader
 
 
 def set_up_congestion_control(sender: Sender, view: View, known: Known, options: Options) -> list[str]:
-    """Returns those that do not know the class, or have another CC_Key."""
+    """Set up congestion control; return the nodes that do not support it, or have another CC_Key."""
     from weft.sm.qos.congestion import congestion_mads  # few want it
 
     batch = congestion_mads(view.fabric, options, ~known.fresh[view.fabric.ports.node])

@@ -50,7 +50,7 @@ _ONCE = {"name", "use", "sl", "mtu-limit", "rate-limit", "packet-life", "qos-lev
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortIdentity:
-    """What a policy can ask of a port."""
+    """The properties of a port that a policy can match."""
 
     guid: int
     node_description: str = ""
@@ -63,7 +63,7 @@ class PortIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """What a path gets; None and nothing: no limit."""
+    """A QoS level of paths; None and empty: no limit."""
 
     name: str
     sl: int
@@ -99,7 +99,7 @@ class PortGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """All that is not empty must match."""
+    """A rule of a policy; all fields that are not empty must match."""
 
     level: Level
     sources: tuple[PortGroup, ...] = ()
@@ -140,7 +140,7 @@ class Policy:
         qos_class: int | None = None,
         service_id: int | None = None,
     ) -> Level:
-        """Of a query; None is what it does not say."""
+        """Return the level for a path query; None matches any value."""
         asked = (source, destination, p_key, qos_class, service_id)
         return next((rule.level for rule in self.rules if rule.matches(*asked)), self.default)
 
@@ -153,7 +153,7 @@ def _within(ranges: Ranges, number: int | None) -> bool:
 
 
 def parse_policy(text: str, path: Path | str) -> Policy:
-    """FileError for what OpenSM refuses, and for numbers out of range that it takes."""
+    """Read a policy; raise FileError for what OpenSM refuses, and for numbers out of range that it accepts."""
     return _Parser(text, path).parse()
 
 
@@ -322,7 +322,7 @@ class _Parser:
         return tuple(self.each(block, key, lambda line, text: self.range(line, text, high)))
 
     def range(self, line: int, text: str, high: int) -> tuple[int, int]:
-        """`7` or `7-9`, in either order; of P_Keys without the bit of membership, as OpenSM takes them."""
+        """Read `7` or `7-9`, in either order; P_Keys lose the membership bit, as in OpenSM."""
         ends = [self.checked(line, end.strip(), 0, high) for end in text.split("-", 1)]
         if high == _P_KEY:
             ends = [end & 0x7FFF for end in ends]
@@ -347,7 +347,7 @@ class _Parser:
             self.refuse(start, "qos-ulps", "one rule at least")
 
     def ulp(self, line: int, ulp: str, key: str | None, said: str | None, level: Level) -> Rule:
-        """Every ULP is told by one thing: service ID, partition or port."""
+        """Return the rule of a ULP, which is identified by service ID, partition or port."""
         if ulp in _ULP_SERVICES and key in (None, "port-num"):
             base, first, last = _ULP_SERVICES[ulp]
             ports = ((first, last),) if said is None else self.listed(line, said, _PORT)
@@ -388,7 +388,7 @@ def _without_comment(line: str) -> str:
 
 
 def _split(value: str) -> list[str]:
-    """A list with commas; those in quotes belong to a name."""
+    """Split a list at commas outside of quotes."""
     return [_unquoted(part) for part in re.split(r',(?=(?:[^"]*"[^"]*")*[^"]*$)', value)]
 
 

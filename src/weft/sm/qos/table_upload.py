@@ -67,7 +67,7 @@ def _upload_sl2vl(sender: Sender, view: View, known: Known, refused: NDArray[np.
 
 
 def _sl2vl_rows(view: View, known: Known) -> Iterator[_Rows]:
-    """Rows that differ, with the slot that each is of (the one by which packets leave), and the modifier of its MAD.
+    """Yield rows that differ, with the slot by which packets leave, and the modifier of the MAD.
 
     A switch has one for each pair of ports in use, from port 0 too, and to it where that is an enhanced one; an adapter
     one for each port in use. Where rows do not depend on where packets come from, and the switch can, one MAD is for
@@ -118,17 +118,17 @@ def _upload_arbitration(sender: Sender, view: View, known: Known, refused: NDArr
 
 
 def _is_enhanced(view: View) -> NDArray[np.bool_]:
-    """[node] -> is it a switch whose port 0 has lanes? A base one has none, and no tables for them."""
+    """Return [node] -> whether it is a switch with an enhanced port 0. A base port 0 has no lanes and no tables."""
     return np.asarray(column(view.switch_info, SwitchInfo.enhanced_port_0) > 0, bool)
 
 
 def _room(view: View, slots: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """bool[slot, block] -> does the port have that block? Two of the low table, two of the high one."""
+    """Return bool[slot, block] -> whether the port has that block: two low, two high."""
     low = column(view.port_info[slots], PortInfo.vl_arbitration_low_cap).astype(np.int64)
     high = column(view.port_info[slots], PortInfo.vl_arbitration_high_cap).astype(np.int64)
     return np.stack((low > 0, low > _BLOCK, high > 0, high > _BLOCK), axis=1)
 
 
 def _blocks(tables: Tables) -> NDArray[np.uint8]:
-    """uint8[slot, block, 64]: low, low, high, high."""
+    """Return uint8[slot, block, 64]: low, low, high, high."""
     return tables.vl_arbitration.reshape(len(tables.vl_arbitration), 4, 2 * _BLOCK)

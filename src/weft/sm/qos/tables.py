@@ -61,7 +61,7 @@ def fill_qos(
 
 
 def _kind_of_ports(fabric: Fabric) -> NDArray[np.intp]:
-    """[port slot] -> _CA, _SW0, _SWE or _RTR."""
+    """Return [port slot] -> _CA, _SW0, _SWE or _RTR."""
     by_node = np.full(max(NodeKind) + 1, _CA)
     by_node[NodeKind.SWITCH], by_node[NodeKind.ROUTER] = _SWE, _RTR
     kind: NDArray[np.intp] = by_node[fabric.nodes.kind][fabric.ports.node]
@@ -70,7 +70,7 @@ def _kind_of_ports(fabric: Fabric) -> NDArray[np.intp]:
 
 
 def _wrap(vls: NDArray[np.intp], code: int) -> NDArray[np.intp]:
-    """Lanes that a port with this code has, as OpenSM maps them: 1, 2, 4 or 8 lanes repeat, of 15 all are there."""
+    """Map lanes to those of a port with this code, as OpenSM does: 1, 2, 4 or 8 lanes repeat, 15 are all there."""
     return vls & (1 << max(code - 1, 0)) - 1
 
 
@@ -81,7 +81,7 @@ def _fill_arbitration(
     vlarb_high_cap: NDArray[np.uint8],
     vlarb_low_cap: NDArray[np.uint8],
 ) -> None:
-    """[port slot] by kind and code, cut to what the port has room for."""
+    """Fill the arbitration tables by kind and code, cut to the capacity of the port."""
     templates = np.zeros((len(kinds) * _CODES, 2, VL_ARBITRATION_ENTRIES, 2), np.uint8)
     for row in range(len(templates)):
         options = kinds[row // _CODES]
@@ -105,7 +105,7 @@ def _fill_sl2vl(
     choice: NDArray[np.intp],
     code: NDArray[np.intp],
 ) -> None:
-    """A row is that of the port by which the packet leaves. What a switch sends to itself has port 0's own."""
+    """Fill the SL to VL rows, by the port by which packets leave. Packets of a switch to itself use port 0's row."""
     templates = np.zeros((len(kinds) * _CODES, SERVICE_LEVELS), np.uint8)
     for row in range(len(templates)):
         vls = np.array(kinds[row // _CODES].sl2vl)
@@ -124,7 +124,7 @@ def _fill_sl2vl(
 
 
 def _engine_vls(tables: Tables, switches: QosOptions) -> tuple[str, ...]:
-    """What to say where the lanes are the engine's, and which of them the arbitration would never serve."""
+    """Return notes on lanes of the routing engine, and on those that arbitration would never serve."""
     used = np.flatnonzero(np.bincount(tables.sl2vl.ravel(), minlength=DROP + 1)[:DROP])
     served = {vl for vl, weight in (*(switches.vlarb_high or ()), *(switches.vlarb_low or ())) if weight}
     notes = ["the routing engine needs its lanes against deadlock: its SL to VL tables stay, qos_sl2vl is not written"]
@@ -138,7 +138,7 @@ def _engine_vls(tables: Tables, switches: QosOptions) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What a service level gets of a link that is contended for, as Omni-Path's virtual fabrics have it."""
+    """The share of a contended link that a service level gets, as in Omni-Path's virtual fabrics."""
 
     name: str  # of the QOSGroup, or of the Virtual Fabric with QoS of its own
     sl: int
@@ -147,9 +147,9 @@ class Share:
 
 
 def from_shares(shares: Sequence[Share]) -> Qos:
-    """A lane for each service level, with weights in proportion to bandwidth; high priority goes first, without limit.
+    """Return a lane for each service level, with weights in proportion to bandwidth; high priority has no limit.
 
-    Service levels that nobody has take the first lane without priority: management and strays still get through.
+    Unused service levels map to the first lane without priority, so that management and stray packets get through.
     """
     percent = dict.fromkeys(sorted({share.sl for share in shares}), 0.0)
     for share in shares:
@@ -176,7 +176,7 @@ def _check_shares(percent: dict[int, float]) -> None:
 
 
 def weights_of(percent: dict[int, float]) -> VlWeights:
-    """The smallest share is worth a packet of 4 KiB. What is too much for one entry is spread evenly over several."""
+    """Return weights: the smallest share is a packet of 4 KiB. Large weights are spread over several entries."""
     smallest = min(percent.values(), default=1)
     weight = {vl: round(part / smallest * PACKET_WEIGHT) for vl, part in percent.items()}
     entries = {vl: -(-total // MOST_WEIGHT) for vl, total in weight.items()}

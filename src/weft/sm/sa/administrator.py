@@ -34,7 +34,7 @@ _LONG = {Method.GET_TABLE, Method.GET_MULTI}  # answered by RMPP, however short
 
 
 class Administrator(Context):
-    """`is_master` and `other_managers` are set by whoever runs the election."""
+    """The subnet administrator. The manager sets `is_master` and `other_managers`."""
 
     def answer(self, mad: bytes, source: Address) -> bytes | None:
         """Return the answer; None to a response, a key that is not trusted, or a port that is not in the subnet."""
@@ -64,7 +64,7 @@ class Administrator(Context):
         return None
 
     def prepare(self) -> None:
-        """What the first that asks would wait for: the arrays of a sweep, and kernels that are compiled once."""
+        """Build the arrays of a sweep and compile kernels, so that the first request does not wait."""
         own = Address(lid=self.state.sm_lid)
         query = PathRecord(slid=own.lid, dlid=own.lid)
         mask = component_mask(PathRecord, "slid", "dlid")
@@ -73,7 +73,7 @@ class Administrator(Context):
 
 
 def _message(request: SaMad, attribute: int, method: int, reply: Reply) -> bytes:
-    """The answer, whole."""
+    """Return the complete answer."""
     status, rows = int(reply.status), reply.records
     if isinstance(rows, bytes):
         count, size, data = (1 if rows else 0), len(rows), rows

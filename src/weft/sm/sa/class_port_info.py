@@ -18,7 +18,7 @@ _UNIT_MS = 0.004096
 
 
 def answer_class_port_info(sa: Context, request: SaMad, source_slot: int) -> Reply:
-    """Not OpenSM's bits for notices and alias GUIDs: those are not served here."""
+    """Return ClassPortInfo, without OpenSM's bits for notices and alias GUIDs, which are not served here."""
     state = sa.state
     capability2 = _MULTICAST_TOP | _FULL_PORT_INFO | _EXTENDED_SPEEDS | _CAPABILITY2_MATCH
     capability2 |= _SEND_ONLY_FULL_MEMBER | _WIDTH_2X | _SPEED_HDR | _SPEED_NDR

@@ -39,7 +39,7 @@ class Context:
         return bool(key) and key in (state.options.sa_key, own_sa_key(state.options, state.sender.m_key))
 
     def once(self, make: Callable[[Context], T]) -> T:
-        """What `make` made since the last sweep; there has been one."""
+        """Return the result of `make`, cached until the next sweep."""
         if self._view is not self.state.view:
             self._view, self._made = self.state.view, {}
         if make not in self._made:

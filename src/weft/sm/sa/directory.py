@@ -20,7 +20,7 @@ _ANY = -1  # whatever P_Key they share
 
 
 class Directory:
-    """Slots are the fabric's."""
+    """The ports of a view by LID and GUID, and the P_Keys that they share. Slots are the fabric's."""
 
     def __init__(self, view: View) -> None:
         self.view, fabric = view, view.fabric
@@ -39,19 +39,19 @@ class Directory:
 
     @cached_property
     def slot_of_guid(self) -> dict[int, int]:
-        """Of ports that can be addressed."""
+        """The slots of ports with a LID, by GUID."""
         guids = self.view.fabric.ports.guid[self.ends]
         return dict(zip(guids.tolist(), self.ends.tolist(), strict=True))
 
     def slot_at(self, lid: int) -> int:
-        """The port that answers to a LID, -1 if none does."""
+        """Return the port that has a LID, -1 if none does."""
         return int(self.slot_of_lid[lid & _LIDS - 1])
 
     # -- partitions ---------------------------------------------------------------------------------------------------
 
     @cached_property
     def _classes(self) -> tuple[NDArray[np.intp], NDArray[np.uint16]]:
-        """[slot] -> class, and uint16[class, index] -> P_Key."""
+        """The classes of ports with equal tables: [slot] -> class, and uint16[class, index] -> P_Key."""
         table = self.view.fabric.tables.pkey
         used = np.ascontiguousarray(table[:, table.any(axis=0)])
         if not used.shape[1]:
@@ -61,7 +61,7 @@ class Directory:
         return which.ravel(), used[example]
 
     def p_key(self, source: int, destination: int, wanted: int = _ANY) -> int:
-        """A P_Key by which two ports may talk, as the first of them holds it; 0 for none.
+        """Return a P_Key by which two ports may talk, as the first of them holds it; 0 for none.
 
         The first that fits, in the order of the source's table; `wanted` is the only partition that will do.
         """
@@ -69,7 +69,7 @@ class Directory:
         return int(self._shared(int(classes[source]), wanted)[classes[destination]])
 
     def p_keys(self, source: NDArray[np.intp], destination: NDArray[np.intp], wanted: int = _ANY) -> NDArray[np.int64]:
-        """The same for many pairs."""
+        """Return the P_Keys of many pairs."""
         classes = self._classes[0]
         found = np.zeros(len(source), np.int64)
         of = classes[source]
@@ -79,7 +79,7 @@ class Directory:
         return found
 
     def _shared(self, one: int, wanted: int) -> NDArray[np.int64]:
-        """[class] -> what ports of class `one` share with those of another."""
+        """Return [class] -> the P_Key that ports of class `one` share with it."""
         if (one, wanted) not in self._common:
             keys = self._classes[1]
             self._common[one, wanted] = shared = np.zeros(len(keys), np.int64)
@@ -89,7 +89,7 @@ class Directory:
         return self._common[one, wanted]
 
     def visible(self, source: int) -> NDArray[np.bool_]:
-        """[slot] -> may this port know of it?"""
+        """Return [slot] -> whether this port may see it."""
         classes, keys = self._classes
         one = int(classes[source])
         if one not in self._seen:

@@ -32,7 +32,7 @@ _LARGEST_MTU = 5  # 4,096 bytes
 
 
 class _Refused(Exception):
-    """Caught by the handlers below: the status of the answer, and why, for the log."""
+    """A refusal that the handlers below catch: the status of the answer, and the reason for the log."""
 
     def __init__(self, why: str, status: SaStatus = SaStatus.REQUEST_INVALID) -> None:
         super().__init__(why)
@@ -48,11 +48,11 @@ class _Query:
         self.guid = int(Gid(self.record.port_gid).guid)
 
     def has(self, *names: str) -> bool:
-        """All of these?"""
+        """Return whether the query has all these components."""
         return all(self.mask & _BIT[name] for name in names)
 
     def check_codes(self) -> None:
-        """An MTU or rate that is asked for must be one."""
+        """Raise _Refused if a requested MTU or rate is not a valid code."""
         record = self.record
         if self.has("mtu_selector", "mtu") and not 1 <= record.mtu <= _LARGEST_MTU:
             raise _Refused(f"{record.mtu} is no MTU")
@@ -64,7 +64,7 @@ class _Query:
 
 
 def join(sa: Context, request: SaMad, slot: int) -> Reply:
-    """The answer is the record of the member, with all that the group has."""
+    """Join a group; the answer is the record of the member, with all fields of the group."""
     state, query = sa.state, _Query(request)
     try:
         _check(state, query)
@@ -80,7 +80,7 @@ def join(sa: Context, request: SaMad, slot: int) -> Reply:
 
 
 def _check(state: State, query: _Query) -> None:
-    """What joining and leaving have in common; the default prefix stands for the subnet's own."""
+    """Check the common conditions of joining and leaving; the default prefix stands for the subnet's own."""
     if not query.has("mgid", "port_gid", "join_state"):
         raise _Refused("MGID, PortGID and JoinState are needed", SaStatus.INSUFFICIENT_COMPONENTS)
     query.check_codes()
@@ -90,7 +90,7 @@ def _check(state: State, query: _Query) -> None:
 
 
 def _join(sa: Context, query: _Query, slot: int) -> tuple[Group, int]:
-    """The group, made if need be, and the port."""
+    """Add a port to a group, which is created if necessary; return both."""
     state, view, record = sa.state, sa.view, query.record
     port = sa.directory.slot_of_guid.get(query.guid)
     if port is None:
@@ -115,7 +115,7 @@ def _join(sa: Context, query: _Query, slot: int) -> tuple[Group, int]:
 
 
 def _check_join(sa: Context, query: _Query, group: MCMemberRecord, port: int) -> None:
-    """The port's part of o15-0.2.4."""
+    """Check the port's part of o15-0.2.4."""
     view = sa.view
     if _port_mtu(view, port) < group.mtu:
         raise _Refused("the port's MTU is less than the group's")
@@ -128,7 +128,7 @@ def _check_join(sa: Context, query: _Query, group: MCMemberRecord, port: int) ->
 
 
 def _check_rights(guid: int, group: Group, view: View, slot: int) -> None:
-    """o15-0.2.1: who may change what a port is in a group."""
+    """Check o15-0.2.1: whether a port may change the membership."""
     member = group.members.get(guid)
     if member is None:
         return
@@ -140,7 +140,7 @@ def _check_rights(guid: int, group: Group, view: View, slot: int) -> None:
 
 
 def _wanted(sa: Context, query: _Query, port: int) -> MCMemberRecord:
-    """A group that does not exist yet, completed."""
+    """Return the completed record of a group that does not exist yet."""
     state, record = sa.state, query.record
     if not record.join_state & KEEPS_ALIVE:
         raise _Refused("there is no such group, and only a full member makes one")
@@ -159,7 +159,7 @@ def _wanted(sa: Context, query: _Query, port: int) -> MCMemberRecord:
 
 
 def _check_mgid(state: State, query: _Query) -> None:
-    """That there can be such a group, and that one of IP fits the broadcast group of its partition."""
+    """Check that the MGID is valid, and that an IP group fits the broadcast group of its partition."""
     mgid, groups = query.record.mgid, state.groups.by_mgid
     why = "a multicast GID begins with ff" if mgid >> 120 != 0xFF else mgid_refusal(mgid, groups)
     if why:
@@ -169,7 +169,7 @@ def _check_mgid(state: State, query: _Query) -> None:
 
 
 def _new_mtu(query: _Query, most: int) -> int:
-    """As asked for, or as much as the port has."""
+    """Return the requested MTU, or the largest of the port."""
     asked = query.record.mtu
     match query.record.mtu_selector if query.has("mtu_selector", "mtu") else Selector.BEST:
         case Selector.GREATER_THAN:
@@ -186,7 +186,7 @@ def _new_mtu(query: _Query, most: int) -> int:
 
 
 def _new_rate(query: _Query, most: int) -> int:
-    """The same; what is compared is the rank."""
+    """Return the requested rate, or the largest of the port; ranks are compared."""
     asked = int(RANK_OF_CODE[int(query.record.rate)])
     match query.record.rate_selector if query.has("rate_selector", "rate") else Selector.BEST:
         case Selector.GREATER_THAN:
@@ -202,14 +202,14 @@ def _new_rate(query: _Query, most: int) -> int:
 
 
 def _port_mtu(view: View, slot: int) -> int:
-    """What the cable can carry, which is what the port is set to."""
+    """Return the MTU of the port's cable, to which the port is set."""
     peer = int(view.fabric.ports.peer[slot])
     caps = [int(PortInfo.mtu_cap.get(view.port_info[one].tobytes())) for one in (slot, peer) if one >= 0]
     return min(caps)
 
 
 def _port_rank(sa: Context, slot: int) -> int:
-    """Of the port's rate."""
+    """Return the rank of the port's rate."""
     return int(sa.once(_ranks)[slot])
 
 
@@ -230,7 +230,7 @@ def _check_same(query: _Query, group: MCMemberRecord) -> None:
 
 
 def _check_range(query: _Query, group: MCMemberRecord) -> None:
-    """MTU and rate, as the selectors mean them."""
+    """Check MTU and rate by the selectors."""
     record = query.record
     if query.has("mtu_selector"):
         _check_order("MTU", record.mtu_selector, group.mtu, record.mtu)
@@ -249,7 +249,7 @@ def _check_order(what: str, selector: int, has: int, asked: int) -> None:
 
 
 def leave(sa: Context, request: SaMad, slot: int) -> Reply:
-    """o15-0.1.14. The answer repeats the request, with what is left of the JoinState."""
+    """Leave a group, o15-0.1.14. The answer repeats the request, with the remaining JoinState."""
     state, query = sa.state, _Query(request)
     record = query.record
     try:
@@ -282,7 +282,7 @@ def _refuse(state: State, query: _Query, refused: _Refused) -> Reply:
 
 
 def get_members(sa: Context, request: SaMad, slot: int) -> Reply:
-    """Groups of partitions that the asking port is in; members, and who they are, for trusted eyes."""
+    """Return groups of the requester's partitions; members only for trusted requests."""
     state, query = sa.state, _Query(request)
     try:
         query.check_codes()
@@ -310,7 +310,7 @@ def _fits(query: _Query, group: MCMemberRecord) -> bool:
 
 
 def _answers(query: _Query, group: Group, prefix: int, *, trusted: bool) -> Rows:
-    """One record for a group or for the member that was asked for, or one for each member."""
+    """Return one record for a group or the requested member, or one for each member."""
     one_port, record = query.has("port_gid"), query.record
     if not trusted and not one_port:
         return np.frombuffer(group.record.raw, np.uint8)[None]

@@ -51,7 +51,7 @@ def _may_watch(view: View, slot: int, info: InformInfo) -> bool:
 
 
 def get_inform_info_record(sa: Context, request: SaMad, slot: int) -> Reply:
-    """Subscriptions of ports that share a partition with who asks; their QP is for trusted eyes."""
+    """Return subscriptions of ports that share a partition with the requester; their QP only for trusted requests."""
     view = sa.view
     slots = end_ports(view)
     query, mask = InformInfoRecord.unpack(request.data), request.component_mask & _BY_RID

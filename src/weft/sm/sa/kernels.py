@@ -25,7 +25,7 @@ _EXACTLY = 0x80  # the selector, in the byte of what it is about
 
 @kernel
 def trace(a, begin, end, lid, sl, mtu, rate):
-    """The least MTU and rate of the ports from one to another, for packets to a LID; MTU 0 if they do not get there."""
+    """Return the least MTU and rate along the path to a LID; MTU 0 if packets do not arrive."""
     least_mtu, least_rate = mtu[begin], rate[begin]
     at, sends = begin, True
     for _ in range(MOST_HOPS):
@@ -42,7 +42,7 @@ def trace(a, begin, end, lid, sl, mtu, rate):
 
 @kernel
 def fit(value, selector, wanted):
-    """What a path with this value may be used at under a selector, as OpenSM sees it; -1 if not at all."""
+    """Return the value that a path may use under a selector, as OpenSM does; -1 if it does not match."""
     if selector == 0:
         return value if value > wanted else -1
     if selector == 1 and value >= wanted:
@@ -54,7 +54,7 @@ def fit(value, selector, wanted):
 
 @inlined
 def level_of(a, begin, lid, path_sl):
-    """The SL that the routing engine gave to the path from a port to a LID; -1 if it gave none."""
+    """Return the SL of the routing engine for the path from a port to a LID; -1 if there is none."""
     row = a.row[a.node[begin]]
     if row < 0 and a.peer[begin] >= 0:
         row = a.row[a.node[a.peer[begin]]]

@@ -16,14 +16,14 @@ Rows = NDArray[np.uint8]
 
 @lru_cache(maxsize=1000)  # masks come from outside
 def _covered(form: type[Format], mask: int) -> tuple[NDArray[np.intp], Rows]:
-    """The bytes of a record that a mask covers, and which of their bits."""
+    """Return the bytes of a record that a mask covers, and which of their bits."""
     bits = np.frombuffer(covered_bits(form, mask).to_bytes(form.size, "big"), np.uint8)
     at = np.flatnonzero(bits)
     return at, bits[at]
 
 
 def matching(form: type[Format], rows: Rows, query: bytes, mask: int) -> NDArray[np.intp]:
-    """Indices of the records that equal the query in all components of the mask."""
+    """Return the indices of records that equal the query in all components of the mask."""
     at, bits = _covered(form, mask)
     if not len(at):
         return np.arange(len(rows))
@@ -35,12 +35,12 @@ def matching(form: type[Format], rows: Rows, query: bytes, mask: int) -> NDArray
 
 @cache
 def bit_of(form: type[Format], name: str) -> int:
-    """Of a component in the mask."""
+    """Return the bit of a component in the mask."""
     return component_mask(form, name)
 
 
 def without_component(form: type[Format], mask: int, name: str) -> int:
-    """The mask with a component left out."""
+    """Return the mask without a component."""
     return mask & ~bit_of(form, name)
 
 
@@ -49,7 +49,7 @@ def has_component(form: type[Format], mask: int, name: str) -> bool:
 
 
 def bits_set(rows: Rows, field: Bits, query: bytes, base: int = 0) -> NDArray[np.bool_]:
-    """[row] -> are all bits that are set in this field of the query set in the row too?"""
+    """Return [row] -> whether all bits set in this field of the query are set in the row."""
     at = slice(base + field.bit // 8, base + (field.bit + field.width) // 8)
     wanted = np.frombuffer(query[at], np.uint8)
     same: NDArray[np.bool_] = (rows[:, at] & wanted == wanted).all(axis=1)

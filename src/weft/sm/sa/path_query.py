@@ -29,7 +29,7 @@ _PLAIN = {"dgid", "sgid", "dlid", "slid", "numb_path", "reversible", "p_key"}  #
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PathQuery(Generic[R]):
-    """None and -1 are what it does not say."""
+    """A path query; None and -1 stand for components that it does not have."""
 
     record: R
     named: frozenset[str]  # components of the mask
@@ -58,7 +58,7 @@ def _named(form: type[PathRecord] | type[MultiPathRecord], mask: int) -> frozens
 
 
 def read_query(form: type[R], request: SaMad) -> PathQuery[R] | SaStatus:
-    """A status if it cannot be answered, as OpenSM gives it."""
+    """Read a query; return a status, as OpenSM does, if it cannot be answered."""
     record = form.unpack(request.raw, SaMad.size - SaMad.data.width // 8)
     named = _named(form, request.component_mask)
     if ("service_id_8msb" in named) != ("service_id_56lsb" in named):
@@ -82,7 +82,7 @@ def read_query(form: type[R], request: SaMad) -> PathQuery[R] | SaStatus:
 
 
 def _wanted(record: PathRecord | MultiPathRecord, named: frozenset[str]) -> NDArray[np.int64] | None:
-    """None for an MTU or a rate that is none. A selector without a value, or the other way round, asks nothing."""
+    """Return the selectors; None for an invalid MTU or rate. A selector needs a value, and a value a selector."""
     wanted = _NOTHING_WANTED.copy()
     for name, selector, value in _SELECTORS:
         if name in named and f"{name}_selector" in named:

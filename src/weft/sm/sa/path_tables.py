@@ -27,7 +27,7 @@ Limits = tuple[int, int, int, int, int]  # P_Key, SL, most MTU, most rate by ran
 
 @dataclass(slots=True, eq=False)
 class PathTables:
-    """What the kernel reads, of one sweep."""
+    """The inputs of the path kernel, of one sweep."""
 
     state: State
     directory: Directory
@@ -55,13 +55,13 @@ class PathTables:
         return cls(state, directory, arrays(fabric), found)
 
     def records(self, pairs: Pairs, wanted: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Of the paths that exist; their pairs move to the front of `pairs`."""
+        """Return the records of paths that exist; move their pairs to the front of `pairs`."""
         rows = np.empty((len(pairs), PathRecord.size), np.uint8)
         found = kernels.fill_paths(self.plane, pairs, wanted, *self.arrays, rows)
         return rows[:found]
 
     def identity(self, slot: int) -> PortIdentity:
-        """As the QoS policy wants to know a port."""
+        """Return the identity of a port for the QoS policy."""
         if slot not in self.identities:
             fabric, partitions = self.directory.view.fabric, self.state.partitions
             node = int(fabric.ports.node[slot])
@@ -81,7 +81,7 @@ class PathTables:
     # -- what partitions and QoS say
 
     def limits(self, query: PathQuery[Any], source: int, destination: int) -> Limits | None:
-        """For paths between two ports; None if there can be none."""
+        """Return the limits of paths between two ports; None if no path is allowed."""
         level = None
         if self.state.policy is not None:
             level = self.state.policy.level_for(
@@ -112,7 +112,7 @@ class PathTables:
         return self._shown(query, p_key), sl, most_mtu, most_rate, life
 
     def with_limits(self, query: PathQuery[Any], pairs: Pairs) -> Pairs:
-        """The same for many: those that there can be."""
+        """Return the pairs that are allowed, with their limits."""
         source, destination = pairs[:, kernels.SOURCE], pairs[:, kernels.DESTINATION]
         columns = slice(kernels.P_KEY, kernels.LIFE + 1)
         if self.state.policy is not None:
@@ -136,12 +136,12 @@ class PathTables:
         return pairs[p_key > 0]
 
     def partition_sl(self, p_key: int) -> int:
-        """Counts where QoS is on."""
+        """Return the SL of a partition, 0 if QoS is off."""
         partition = self.state.partitions.by_p_key(p_key) if self.state.qos is not None else None
         return partition.sl if partition is not None else 0
 
     def _shown(self, query: PathQuery[Any], p_key: int) -> int:
-        """In the record: the one that was asked for; none for raw packets, which have no P_Key."""
+        """Return the P_Key of the record: the requested one; 0 for raw packets, which have none."""
         if query.value("raw_traffic"):
             return 0
         return p_key if query.p_key < 0 else query.p_key

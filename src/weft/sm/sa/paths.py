@@ -83,7 +83,7 @@ def answer_paths(sa: Context, request: SaMad, source_slot: int) -> Reply:
 
 
 def answer_multi_path(sa: Context, request: SaMad, source_slot: int) -> Reply:
-    """GetMulti of MultiPathRecord: paths from some ports to some others, those with no end in common first."""
+    """Answer GetMulti of MultiPathRecord: paths between two sets of ports, those without a common end first."""
     query = read_query(MultiPathRecord, request)
     if isinstance(query, SaStatus):
         return Reply(query)
@@ -109,7 +109,7 @@ def answer_multi_path(sa: Context, request: SaMad, source_slot: int) -> Reply:
 
 
 def _end(sa: Context, query: PathQuery[Any], gid_name: str, lid_name: str) -> int | None:
-    """The port that a query means by its GID, its LID or both; None if it names neither."""
+    """Return the port that a query names by GID, LID or both; None if it names neither."""
     slot = None
     if gid_name in query.named:
         slot = _slot_of_gid(sa, getattr(query.record, gid_name))
@@ -132,7 +132,7 @@ def _slot_of_gid(sa: Context, gid: int) -> int:
 
 
 def _multicast_path(sa: Context, query: PathQuery[PathRecord], source: int | None) -> Reply:
-    """To a group, for its members: its own MTU, rate and so on."""
+    """Return the path to a group, for its members, with the group's MTU, rate and so on."""
     found = sa.state.groups.by_mgid.get(query.record.dgid)
     if found is None:
         return Reply(records=_NONE)
@@ -167,7 +167,7 @@ def _multicast_path(sa: Context, query: PathQuery[PathRecord], source: int | Non
 
 
 def _between(tables: PathTables, query: PathQuery[Any], source: int, destination: int) -> NDArray[np.uint8]:
-    """From one port to another; most queries are this, between ports with one LID each."""
+    """Return the paths between two ports; most queries are this, between ports with one LID each."""
     directory = tables.directory
     slid, dlid = query.value("slid"), query.value("dlid")
     several = (slid is None and directory.lids[source] > 1) or (dlid is None and directory.lids[destination] > 1)
@@ -183,7 +183,7 @@ def _between(tables: PathTables, query: PathQuery[Any], source: int, destination
 def _among(
     tables: PathTables, query: PathQuery[Any], source: Slots, destination: Slots, at_most: int | None
 ) -> NDArray[np.uint8]:
-    """Between pairs of ports, `at_most` so many for each."""
+    """Return the paths of pairs of ports, `at_most` so many for each."""
     pairs = _lid_pairs(tables.directory, query, source, destination, at_most)
     due = len(pairs)
     pairs = tables.with_limits(query, pairs)
@@ -199,14 +199,14 @@ def _among(
 
 
 def _count(directory: Directory, query: PathQuery[Any], sources: Slots, destinations: Slots) -> int:
-    """How many pairs of LIDs that would be, at most."""
+    """Return the largest possible number of LID pairs."""
     pairs = len(sources) * len(destinations)
     each = int(directory.lids[sources].max(initial=1) * directory.lids[destinations].max(initial=1))
     return pairs * (each if query.at_most is None else min(each, query.at_most))
 
 
 def _lid_offsets(sources: int, destinations: int, at_most: int | None) -> NDArray[np.int64]:
-    """int64[path, 3]: offsets of both LIDs and the preference, the best first."""
+    """Return int64[path, 3]: offsets of both LIDs and the preference, the best first."""
     source, destination = (grid.ravel() for grid in np.indices((sources, destinations)))
     preference = np.where(source == destination, 0, _SHARES_A_LID)
     order = np.argsort(preference, kind="stable")[:at_most]
@@ -216,7 +216,7 @@ def _lid_offsets(sources: int, destinations: int, at_most: int | None) -> NDArra
 def _lid_pairs(
     directory: Directory, query: PathQuery[Any], source: Slots, destination: Slots, at_most: int | None
 ) -> Pairs:
-    """All pairs of LIDs of these pairs of ports, those of one pair one after the other."""
+    """Return all LID pairs of these pairs of ports, grouped by pair."""
     slid, dlid = query.value("slid"), query.value("dlid")
     size = np.stack(
         (

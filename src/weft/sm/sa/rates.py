@@ -17,7 +17,7 @@ MOST = len(_IN_ORDER)
 
 
 def link_ranks(fabric: Fabric) -> NDArray[np.uint8]:
-    """[link] -> the highest rate that its lanes signal."""
+    """Return [link] -> the rank of its signalling rate."""
     lane_gbit_s = np.array([speed.lane_signal_gbit_s for speed in speeds()])
     signals_gbit_s, which = np.unique(lane_gbit_s[fabric.links.speed] * fabric.links.width, return_inverse=True)
     ranks: NDArray[np.uint8] = RANK_OF_CODE[[Rate.of_signal(gbit_s) for gbit_s in signals_gbit_s.tolist()]][which]
@@ -25,7 +25,7 @@ def link_ranks(fabric: Fabric) -> NDArray[np.uint8]:
 
 
 def port_ranks(fabric: Fabric) -> NDArray[np.uint8]:
-    """[slot] -> that of its link; port 0 of a switch, which has none, slows nothing down."""
+    """Return [slot] -> the rank of its link; port 0 of a switch has none, and limits nothing."""
     by_link = np.append(link_ranks(fabric), np.uint8(1))  # the last serves ports without a cable
     rank = by_link[fabric.ports.link]
     fastest = np.maximum.reduceat(rank, fabric.first_port) if len(rank) else rank

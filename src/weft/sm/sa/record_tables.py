@@ -39,23 +39,23 @@ class Table(NamedTuple):
 
 
 def _of(slots: Slots, nodes: Nodes, sa: Context) -> Slots:
-    """Those of some nodes."""
+    """Return the slots of some nodes."""
     return slots if nodes is None else slots[np.isin(sa.view.fabric.ports.node[slots], nodes)]
 
 
 def _repeated(slots: Slots, count: NDArray[np.int64]) -> tuple[Slots, NDArray[np.int64]]:
-    """Each slot so many times, and 0, 1, 2 ... within each."""
+    """Repeat each slot by its count, and return 0, 1, 2 ... within each."""
     inner = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
     return np.repeat(slots, count), inner
 
 
 def _ports(sa: Context, nodes: Nodes) -> Slots:
-    """All ports of switches, the others' that have a LID."""
+    """Return all ports of switches, and ports of other nodes that have a LID."""
     return _of(np.flatnonzero(sa.directory.lid > 0), nodes, sa)
 
 
 def _switches(sa: Context, nodes: Nodes) -> Slots:
-    """Port 0 of switches that have a LID."""
+    """Return port 0 of switches that have a LID."""
     view, ends = sa.view, sa.directory.ends
     return _of(ends[view.is_switch[view.fabric.ports.node[ends]]], nodes, sa)
 
@@ -86,7 +86,7 @@ def port_info_records(sa: Context, nodes: Nodes = None) -> Table:
 
 
 def link_records(sa: Context, nodes: Nodes = None) -> Table:
-    """Each cable twice, once from either end."""
+    """Return two records for each cable, one from either end."""
     lid, ports = sa.directory.lid, sa.view.fabric.ports
     begin = sa.view.plugged
     end = ports.peer[begin].astype(np.intp)
@@ -120,7 +120,7 @@ def switch_info_records(sa: Context, nodes: Nodes = None) -> Table:
 
 
 def sm_info_records(sa: Context, nodes: Nodes = None) -> Table:
-    """Ours and the others'."""
+    """Return the records of this manager and of the others."""
     view, directory, state = sa.view, sa.directory, sa.state
     own = SMInfo(
         guid=int(view.fabric.ports.guid[view.own_slot]),
@@ -135,7 +135,7 @@ def sm_info_records(sa: Context, nodes: Nodes = None) -> Table:
 
 
 def guid_info_records(sa: Context, nodes: Nodes = None) -> Table:
-    """The first GUID of each port that has a LID: it has no others, since nobody can set them here."""
+    """Return the first GUID of each port with a LID: alias GUIDs cannot be set here."""
     view, slots = sa.view, _of(sa.directory.ends, nodes, sa)
     capacity = column(view.port_info[slots], PortInfo.guid_cap).astype(np.int64)
     slots, block = _repeated(slots, -(-capacity // _GUID_BLOCK))
@@ -186,7 +186,7 @@ def multicast_records(sa: Context, nodes: Nodes = None) -> Table:
 
 
 def sl2vl_records(sa: Context, nodes: Nodes = None) -> Table:
-    """Of a switch for each pair of ports, by the one that packets leave by; of others one for each port."""
+    """Return a record for each pair of a switch's ports, by the output port; for other nodes one for each port."""
     view, slots = sa.view, _ports(sa, nodes)
     fabric, number = view.fabric, view.fabric.ports.number[slots].astype(np.int64)
     node = fabric.ports.node[slots]
@@ -227,7 +227,7 @@ def arbitration_records(sa: Context, nodes: Nodes = None) -> Table:
 
 
 def p_key_records(sa: Context, nodes: Nodes = None) -> Table:
-    """All blocks that a port has room for."""
+    """Return all blocks that a port has."""
     view, slots = sa.view, _ports(sa, nodes)
     fabric, node = view.fabric, view.fabric.ports.node[slots]
     inner = ~view.is_switch[node] | (fabric.ports.number[slots] == 0)
@@ -244,7 +244,7 @@ def p_key_records(sa: Context, nodes: Nodes = None) -> Table:
 
 
 def count_sl2vl(sa: Context, nodes: Nodes = None) -> int:
-    """How many records of these nodes there are, at most."""
+    """Return the largest possible number of records of these nodes."""
     view = sa.view
     of = slice(None) if nodes is None else nodes
     ports = view.fabric.nodes.n_ports[of].astype(np.int64) + 1

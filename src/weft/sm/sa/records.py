@@ -30,7 +30,7 @@ _QDR = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """How records of an attribute are made, for some nodes; in `lids` any LID of a port means that port."""
+    """A kind of record and how it is built, for some nodes; in `lids` any LID of a port stands for that port."""
 
     attribute: SaAttribute
     make: Callable[..., Table]  # (context, nodes)
@@ -41,7 +41,7 @@ class Kind:
 
 
 def find(kind: Kind, sa: Context, request: SaMad, source_slot: int, mask: int) -> Rows | SaStatus:
-    """The records that a query means, if its sender may know of their ports."""
+    """Return the records that match a query and that its sender may see."""
     form = kind.attribute.form
     directory, query = sa.directory, bytearray(request.data[: form.size])
     nodes = None
@@ -97,7 +97,7 @@ def answer_port_info(kind: Kind, sa: Context, request: SaMad, source_slot: int) 
 
 
 def _show_qdr(rows: Rows, at: int) -> None:
-    """To programs that know no extended speeds a port that runs at one shows as QDR."""
+    """Show extended speeds as QDR to programs that do not know them."""
     fast = rows[:, at + PortInfo.link_speed_ext_active.bit // 8] >> 4 > 0
     for field in (PortInfo.link_speed_supported, PortInfo.link_speed_active, PortInfo.link_speed_enabled):
         shift = 0 if field.bit % 8 else 4
@@ -105,7 +105,7 @@ def _show_qdr(rows: Rows, at: int) -> None:
 
 
 def answer_p_keys(kind: Kind, sa: Context, request: SaMad, source_slot: int) -> Reply:
-    """For trusted requests alone."""
+    """Answer trusted requests only."""
     if not sa.is_trusted(request):
         return Reply(SaStatus.REQUEST_INVALID)
     return answer(kind, sa, request, source_slot)

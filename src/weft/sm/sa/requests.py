@@ -26,7 +26,7 @@ _Key = tuple[int, bytes]  # the LID it is from; method, attribute and transactio
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Requests:
-    """`patience_s` is how long one may wait; 0: for ever. `say` goes to the log."""
+    """The queue of requests. `patience_s` is the longest wait, 0 for no limit; `say` writes to the log."""
 
     clock: Callable[[], float]
     say: Callable[[Event, str], None]
@@ -41,7 +41,7 @@ class Requests:
         return len(self._waiting)
 
     def put(self, arrived: Arrived) -> bytes | None:
-        """Returns what to answer at once: that there are too many."""
+        """Queue a request; return an immediate answer if the queue is full."""
         key = _key(arrived)
         if key in self._waiting:
             return None
@@ -52,7 +52,7 @@ class Requests:
         return None
 
     def answer_next(self, answer: Callable[[bytes, Address], bytes | None], sender: Sender) -> bool:
-        """The first that asked something; False if nobody waits, or for tables that are still under way."""
+        """Answer the next request; return False if none is queued, or tables must wait for output."""
         if self._is_answering:  # a table, aside
             return False
         taken = self.next(tables=sender.carrier.unsent_bytes() < _UNSENT_BYTES)
@@ -71,7 +71,10 @@ class Requests:
         return True
 
     def next(self, *, tables: bool) -> tuple[Arrived, bytes | None] | None:
-        """The next, with its answer if it has waited too long; None if none waits. `tables`: it may be a long one."""
+        """Return the next request, with its answer if it waited too long; None if none is queued.
+
+        `tables`: whether it may be a long one.
+        """
         queue = self._short or (self._long if tables else None)
         if not queue:
             return None
@@ -97,7 +100,7 @@ class Requests:
 
 
 def is_long(mad: bytes) -> bool:
-    """Whether its answer may be a table."""
+    """Return whether the answer may be a table."""
     return mad[3] in _LONG
 
 

@@ -42,7 +42,7 @@ def set_service(sa: Context, request: SaMad, slot: int) -> Reply:
 
 
 def delete_service(sa: Context, request: SaMad, slot: int) -> Reply:
-    """The answer is the record that is no more."""
+    """Delete a service; the answer is its record."""
     state, now_s = sa.state, sa.state.clock()
     record = _completed(request)
     if not _may(sa.view, request, slot):
@@ -58,7 +58,7 @@ def delete_service(sa: Context, request: SaMad, slot: int) -> Reply:
 
 
 def get_services(sa: Context, request: SaMad, slot: int) -> Reply:
-    """Those that match, of partitions that the asking port is in. How long a lease still runs is not compared."""
+    """Return matching services in the requester's partitions. The remaining lease is not compared."""
     state, now_s = sa.state, sa.state.clock()
     state.services.expire(now_s)
     query, mask = ServiceRecord.unpack(request.data), request.component_mask & ~_LEASE
@@ -78,7 +78,7 @@ def _completed(request: SaMad) -> ServiceRecord:
 
 
 def _may(view: View, request: SaMad, slot: int) -> bool:
-    """Are who asks and the port of the service, if it is one, in the service's partition?"""
+    """Return whether the requester, and the service's port if it has one, are in the service's partition."""
     record, mask = ServiceRecord.unpack(request.data), request.component_mask
     if not mask & _P_KEY:
         return True
@@ -95,7 +95,7 @@ def _guid(view: View, slot: int) -> int:
 
 
 def _shown(sa: Context, record: ServiceRecord, request: SaMad) -> ServiceRecord:
-    """Keys are for trusted eyes."""
+    """Return the record, without its key unless the request is trusted."""
     return record if sa.is_trusted(request) else record.replace(service_key=0)
 
 

@@ -63,7 +63,7 @@ class _Watch:
 
 
 class Election:
-    """One subnet manager among others."""
+    """The election state of a subnet manager among others."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Election:
         mads_sent: Callable[[], int] = lambda: 0,
         m_key: Callable[[], int] | None = None,
     ) -> None:
-        """`m_key` returns the key of now, which may be made later; else it is the one of the options."""
+        """Set up the election; `m_key` returns the current key, which may be made later, else that of the options."""
         self.options, self.poll_interval_s = options, options.sminfo_polling_timeout_ms / 1000
         self.guid, self.priority, self.sm_key = guid, options.sm_priority, options.sm_key
         self._m_key = m_key or (lambda: options.m_key)
@@ -94,7 +94,7 @@ class Election:
 
     @property
     def state_word(self) -> str:
-        """As status files and clients read it: master, standby, not-active."""
+        """The state as status files and clients read it: master, standby, not-active."""
         return self.state.name.lower().replace("_", "-")
 
     @property
@@ -102,7 +102,7 @@ class Election:
         return self._m_key()
 
     def _sm_key_of(self, guid: int, priority: int) -> int:
-        """The SM_Key of a manager that belongs here; 0: anybody's will do. An M_Key that weft made proves more."""
+        """Return the SM_Key of a trusted manager; 0 accepts any. An M_Key that weft made proves more."""
         m_key = self.m_key
         return sm_key_of(m_key, guid, priority) if m_key and not self.options.m_key else self.sm_key
 
@@ -116,16 +116,16 @@ class Election:
 
     @property
     def master(self) -> OtherSm | None:
-        """Whom we stand behind; usually the master, else one that is to become it. None if it is not another."""
+        """The manager that we are standby to, usually the master; None if there is none."""
         return self._watch.other if self._watch is not None and self.state == SMState.STANDBY else None
 
     @property
     def lacks_lids(self) -> bool:
-        """Did we meet the master before it gave LIDs? Without them it cannot be reminded, nor asked for its tables."""
+        """Whether the master was discovered before it assigned LIDs: without them it cannot be queried."""
         return self.master is not None and not (self.master.lid and self._here.lid)
 
     def has_lids(self, master_lid: int, own_lid: int) -> None:
-        """Our own port was told by now."""
+        """Record the LIDs that our own port now has."""
         self._here = replace(self._here, lid=own_lid)
         if self._watch is not None and not self._watch.other.lid:
             self._watch.other = replace(self._watch.other, lid=master_lid)
@@ -190,7 +190,7 @@ class Election:
         return True
 
     def _should_take_over(self, other: OtherSm) -> bool:
-        """One that is still DISCOVERING will find us, and be STANDBY."""
+        """Return whether another manager should be master. One that is DISCOVERING will find us and become STANDBY."""
         ready = other.state in (SMState.STANDBY, SMState.MASTER)
         return ready and other.rank > self.rank and not self._shuns(other)
 
@@ -222,7 +222,7 @@ class Election:
         return Action.NOTHING
 
     def _wait_for(self, other: OtherSm) -> Action:
-        """Two subnets became one: the lower master must let go of its part before anybody touches it."""
+        """Wait for a lower master after two subnets were joined: it must release its part first."""
         if self._watch is not None and self._watch.other.guid == other.guid:
             self._watch.other = other
         else:
@@ -250,7 +250,7 @@ class Election:
     # -- what we ask ------------------------------------------------------------------------------------------------
 
     def due(self, now_s: float) -> list[Question]:
-        """What is to be sent now."""
+        """Return the queries to send now."""
         watch = self._watch
         if watch is not None and now_s >= watch.next_s:
             watch.next_s = now_s + self.poll_interval_s
@@ -272,7 +272,7 @@ class Election:
         return asked
 
     def next_due_s(self) -> float:
-        """When `due` has something again; `math.inf` if only an answer or an arrival can bring it."""
+        """Return when `due` has queries again; `math.inf` if it waits for an answer or an arrival."""
         watched_s = self._watch.next_s if self._watch is not None else math.inf
         looks_s = self._look_round_s if self.state == SMState.MASTER and self.others else math.inf
         silent_s = self._ask_silent_s if self.state == SMState.MASTER and self._silent else math.inf
@@ -283,7 +283,7 @@ class Election:
         self._waiting.append(Question(mad=mad, to=to, timeout_ms=timeout_ms, retries=retries, heard=heard))
 
     def _on_handover_answer(self, other: OtherSm, answer: bytes | None) -> Action:
-        """An answer is as good as ACKNOWLEDGE, which OpenSM never sends."""
+        """Take any answer as ACKNOWLEDGE, which OpenSM never sends."""
         if self._handing is not other:
             return Action.NOTHING
         if sm_info_in(answer, other.guid) is None:
@@ -291,7 +291,7 @@ class Election:
         return self._stand_behind(replace(other, state=SMState.MASTER))
 
     def _on_look_round(self, other: OtherSm, answer: bytes | None) -> Action:
-        """A master looks whether another is master too, or is above it by now."""
+        """Check whether another manager is master too, or has a higher rank now."""
         info = sm_info_in(answer, other.guid)
         if info is None or self.state != SMState.MASTER or self._watch is not None or self._handing is not None:
             return Action.NOTHING
@@ -325,7 +325,7 @@ class Election:
         return self._discover(f"{before} is gone") if self._missed(watch) else Action.NOTHING
 
     def _on_other_master(self, watch: _Watch, info: SMInfo | None) -> Action:
-        """The one that is to hand over to us."""
+        """Check the manager that is to hand over to us."""
         if info is None:
             return self._stop_waiting() if self._missed(watch) else Action.NOTHING
         watch.misses = 0
@@ -341,7 +341,7 @@ class Election:
         return Action.SWEEP
 
     def _missed(self, watch: _Watch) -> bool:
-        """Not there, or not what it should be. The interval before the first miss was silent too."""
+        """Count a missing or wrong answer. The interval before the first one was silent too."""
         watch.misses += 1
         if watch.other.path is not None and watch.other.lid:
             watch.by_path = not watch.by_path
@@ -350,7 +350,7 @@ class Election:
     # -- what others ask --------------------------------------------------------------------------------------------
 
     def on_sm_info(self, mad: bytes, source: Address) -> tuple[bytes | None, Action]:
-        """The response to post to where it came from, None for none; and what to do then."""
+        """Return the response to post, None for none, and the action."""
         method, own = Smp.method.get(mad), self.sm_info()
         if method == Method.GET:
             return respond(mad, own), Action.NOTHING
@@ -362,7 +362,7 @@ class Election:
         return respond(mad, own), action
 
     def _obey(self, control: int, other: OtherSm) -> Action | None:
-        """None if it is not to be obeyed: from one that may not say it, or in a state in which it means nothing."""
+        """Execute a control; return None if its sender may not send it, or it has no meaning in this state."""
         may = SMState.STANDBY if control == SMControl.ACKNOWLEDGE else SMState.MASTER
         if other.state != may or not self._trusts(other):
             return None
@@ -394,6 +394,6 @@ class Election:
         return Action.SWEEP
 
     def _acknowledge(self, other: OtherSm) -> None:
-        """It must come from a standby, says the standard."""
+        """Send ACKNOWLEDGE, which must come from a standby."""
         mad, to = tell_sm(other, SMControl.ACKNOWLEDGE, self.sm_info(SMState.STANDBY), m_key=self.m_key)
         self._ask(mad, to, lambda answer: Action.NOTHING)

@@ -40,7 +40,7 @@ _COPIED = {  # by their place in a Replica
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """Tables as the master's SA gave them; None is one that never came."""
+    """A copy of the tables of the master's SA; None for a table that was never received."""
 
     groups: tuple[MCMemberRecord, ...] | None = None  # one for each member
     services: tuple[ServiceRecord, ...] | None = None
@@ -49,13 +49,13 @@ class Replica:
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """Groups, services, subscriptions."""
+        """The numbers of groups, services and subscriptions."""
         groups = {record.mgid for record in self.groups or ()}
         return len(groups), len(self.services or ()), len(self.subscriptions or ())
 
 
 class Replication:
-    """Keeps `copy` fresh while there is a master to ask; like `Election`, it neither sends nor waits."""
+    """A replica that is kept up to date while there is a master; like `Election`, it neither sends nor waits."""
 
     def __init__(
         self,
@@ -72,14 +72,14 @@ class Replication:
         self._failures: Counter[int] = Counter()  # of an attribute, without a success between
 
     def due(self, now_s: float, master: OtherSm | None) -> list[Question]:
-        """What to ask now; `master` is `Election.master`."""
+        """Return the queries to send now; `master` is `Election.master`."""
         if master is None or not master.lid or now_s < self._next_s:
             return []
         self._next_s = now_s + _INTERVAL_S
         return [self._ask(master, attribute) for attribute in _COPIED]
 
     def take(self) -> Replica:
-        """For a takeover. The next master's tables are others."""
+        """Return the replica for a takeover, and start an empty one for the next master."""
         taken, self.replica = self.replica, Replica()
         return taken
 
@@ -96,7 +96,7 @@ class Replication:
         )
 
     def _on_answer(self, master: OtherSm, attribute: SaAttribute, answer: bytes | None) -> Action:
-        """What does not come, or makes no sense, leaves the copy as it was. A master that died is no news here."""
+        """Store a table; a missing or malformed answer leaves the copy as it was. A dead master is not logged here."""
         try:
             if answer is not None:
                 before = self.replica.counts
@@ -118,7 +118,7 @@ class Replication:
 
 
 def records_in(answer: bytes, form: type[F]) -> tuple[F, ...]:
-    """The records of an answer to GetTable; Malformed if it is a complaint, or no table of these."""
+    """Return the records of an answer to GetTable; raise Malformed if it is an error, or no such table."""
     status = SaMad.status.get(answer)
     if status == SaStatus.NO_RECORDS:
         return ()
@@ -130,7 +130,7 @@ def records_in(answer: bytes, form: type[F]) -> tuple[F, ...]:
 
 
 def load_replica(state: State, view: View, copy: Replica) -> None:
-    """A new master goes on with what the old one knew; what it knew itself, if it was master before, is too old."""
+    """Continue with the previous master's tables; those from our own earlier time as master are outdated."""
     if copy.groups is not None:
         state.groups = Groups()
         state.groups.load_records(copy.groups, view)

@@ -30,7 +30,7 @@ _WAITS_MS = (25, 50, 100, 200)  # not longer: a manager that died without a word
 
 
 class Action(Enum):
-    """What whoever runs the subnet manager has to do now."""
+    """An action that the manager must take."""
 
     NOTHING = "nothing"
     SWEEP = "sweep"  # discover, and tell `Election.found_others` whom you found
@@ -51,7 +51,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherSm:
-    """Another subnet manager, as it described itself, and how to reach it."""
+    """Another subnet manager, as described by its SMInfo, and how to reach it."""
 
     guid: int  # of its port
     priority: int
@@ -68,7 +68,7 @@ class OtherSm:
         return self.priority, -self.guid
 
     def record(self) -> SMInfoRecord:
-        """As the SA gives it out; the key is nobody's business."""
+        """Return its SA record, without the key."""
         info = SMInfo(guid=self.guid, act_count=self.act_count, priority=self.priority, sm_state=self.state)
         return SMInfoRecord(lid=self.lid, sm_info=info)
 
@@ -89,7 +89,7 @@ class Here:
 
 
 def own_port(view: View) -> Here:
-    """Where we are, as it was read."""
+    """Return our own port, as it was read."""
     info = view.port_info[view.own_slot]
     return Here(
         lid=PortInfo.lid.get(info),
@@ -142,7 +142,7 @@ def described(info: SMInfo, *, path: bytes | None = None, lid: int = 0, name: st
 
 
 def is_sm_info(mad: bytes) -> bool:
-    """Is it a question to a subnet manager about SMInfo?"""
+    """Return whether it is an SMInfo request to a subnet manager."""
     return mad[1] in SMP_CLASSES and not mad[3] & RESPONSE and Smp.attribute_id.get(mad) == SmpAttribute.SM_INFO
 
 
@@ -171,7 +171,7 @@ def _to_sm(other: OtherSm, by_path: bool, **fields: int | bytes) -> tuple[bytes,
 
 
 def respond(mad: bytes, own: SMInfo, status: int = Status.OK) -> bytes:
-    """The answer to a question about SMInfo; it goes back to where the question came from."""
+    """Return the response to an SMInfo request, which goes back to its source."""
     response = bytearray(mad)
     Smp.method.set(response, Method.GET_RESP)
     Smp.status.set(response, status | (0x8000 if mad[1] == _DIRECTED else 0))  # it travels back now
@@ -180,7 +180,7 @@ def respond(mad: bytes, own: SMInfo, status: int = Status.OK) -> bytes:
 
 
 def requester(mad: bytes, source: Address) -> OtherSm:
-    """Who sent a Set(SMInfo), with the way that it came turned round."""
+    """Return the sender of a Set(SMInfo), with its path reversed."""
     path = None
     if mad[1] == _DIRECTED and DirectedSmp.dr_slid.get(mad) == PERMISSIVE_LID:
         path = mad[_RETURN_PATH + 1 : _RETURN_PATH + 1 + mad[7]][::-1]
@@ -189,7 +189,7 @@ def requester(mad: bytes, source: Address) -> OtherSm:
 
 
 def sm_info_in(answer: bytes | None, guid: int) -> SMInfo | None:
-    """What came back, if it came, is no complaint, and is of the one who was asked: ports move."""
+    """Return the SMInfo of an answer if it has no error and the GUID of the manager that was asked: ports move."""
     if answer is None or Smp.status.get(answer) & 0x7FFF:
         return None
     info = SMInfo.unpack(answer, DATA)
@@ -197,7 +197,7 @@ def sm_info_in(answer: bytes | None, guid: int) -> SMInfo | None:
 
 
 def priority_trap(other: OtherSm, here: Here, transaction_id: int) -> Question:
-    """Trap 144, "SM priority change": the master is to look round, and sees that it should hand over."""
+    """Return trap 144, "SM priority change", after which the master finds that it should hand over."""
     details = LocalChangesDetails(
         lid_addr=here.lid, other_local_changes=1, capability_mask=here.capability_mask, sm_priority_change=1
     )

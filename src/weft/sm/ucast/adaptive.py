@@ -38,7 +38,7 @@ _FIXED = int(LidState.STATIC) << 6
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Groups:
-    """What switches hold, or shall hold: by row of the forwarding tables."""
+    """The adaptive routing groups of switches, current or desired, by row of the forwarding tables."""
 
     group: NDArray[np.int16]  # [switch, lid] -> number of its group there, STATIC for none
     port: NDArray[np.uint8]  # [switch, lid] -> port of the plain forwarding table
@@ -46,20 +46,20 @@ class Groups:
     known: NDArray[np.bool_]  # [switch] -> is it so in the device?
 
     def forget(self, rows: NDArray[np.intp]) -> Groups:
-        """The same, but who knows what is in these switches."""
+        """Return the groups with the contents of some switches marked as unknown."""
         known = self.known.copy()
         known[rows] = False
         return Groups(group=self.group, port=self.port, mask=self.mask, known=known)
 
     def take(self, rows: NDArray[np.intp]) -> Groups:
-        """For other rows: [new row] -> old row, -1 where the switch is new."""
+        """Return the groups for other rows: [new row] -> old row, -1 for a new switch."""
         return Groups(
             group=self.group[rows], port=self.port[rows], mask=self.mask[rows], known=self.known[rows] & (rows >= 0)
         )
 
     @property
     def top(self) -> NDArray[np.int64]:
-        """[switch] -> the last group that a LID uses, -1 if none does."""
+        """The last group that a LID uses, by switch; -1 if there is none."""
         top: NDArray[np.int64] = self.group.max(axis=1, initial=STATIC).astype(np.int64)
         return top
 
@@ -68,7 +68,7 @@ class Groups:
 
 
 def plan_groups(tables: Tables, infos: Rows, before: Groups | None = None) -> Groups:
-    """Numbers for the groups of each switch. LIDs whose groups are more than it holds keep the one port."""
+    """Number the groups of each switch. LIDs whose groups exceed its capacity keep a single port."""
     cap = column(infos, AdaptiveRoutingInfo.group_cap).astype(np.int64)
     masks = _words(tables.ar_ports)
     of_lid = tables.ar_group
@@ -83,7 +83,7 @@ def plan_groups(tables: Tables, infos: Rows, before: Groups | None = None) -> Gr
 
 
 def _words(ports: NDArray[np.bool_]) -> NDArray[np.uint64]:
-    """uint64[group, word] of bool[group, port]."""
+    """Return uint64[group, word] of bool[group, port]."""
     wide = np.zeros((len(ports), NO_ROUTE + 1), np.bool_)
     wide[:, : ports.shape[1]] = ports
     return np.packbits(wide, axis=1, bitorder="little").view("<u8").astype(np.uint64)
@@ -93,7 +93,7 @@ def _words(ports: NDArray[np.bool_]) -> NDArray[np.uint64]:
 
 
 class Write(NamedTuple):
-    """Blocks to be set at the same time."""
+    """A set of blocks to be written at the same time."""
 
     attribute: SmpAttribute
     rows: NDArray[np.intp]  # [n] -> switch, by row of the forwarding tables
@@ -102,7 +102,7 @@ class Write(NamedTuple):
 
 
 def ar_writes(wanted: Groups, infos: Rows, before: Groups | None = None) -> Iterator[Write]:
-    """What differs from `before`, to be sent one after the other: groups, forwarding, on or off."""
+    """Yield the differences from `before`, in the order of writing: groups, forwarding, on or off."""
     takes, was_on = (column(infos, one) > 0 for one in (AdaptiveRoutingInfo.group_cap, AdaptiveRoutingInfo.enabled))
     active = takes & (wanted.top >= 0)
     known = before.known & was_on if before is not None else np.zeros(len(takes), np.bool_)
@@ -121,7 +121,7 @@ def ar_writes(wanted: Groups, infos: Rows, before: Groups | None = None) -> Iter
 def _changed_groups(
     mask: NDArray[np.uint64], old: NDArray[np.uint64], active: NDArray[np.bool_], known: NDArray[np.bool_]
 ) -> tuple[NDArray[np.intp], NDArray[np.int64], Rows]:
-    """Row, block and its bytes; of a switch that is not known all blocks that hold a group."""
+    """Return row, block and its bytes; for an unknown switch all blocks that hold a group."""
     there = np.zeros_like(mask)
     width = min(old.shape[1], mask.shape[1])
     there[:, :width] = np.where(known[:, None, None], old[:, :width], np.uint64(0))
@@ -153,7 +153,7 @@ def _forwarding(
 
 
 def _entries(groups: Groups, rows: NDArray[np.intp], lids: int) -> Rows:
-    """uint8[row, lid, 4] as in the MAD."""
+    """Return uint8[row, lid, 4] as in the MAD."""
     more = ((0, 0), (0, lids - groups.group.shape[1]))
     group = np.pad(groups.group[rows], more, constant_values=STATIC)
     port = np.pad(groups.port[rows], more, constant_values=NO_ROUTE)

@@ -16,14 +16,14 @@ from weft.wire.smp import SmpAttribute
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AdaptiveState:
-    """Groups for adaptive routing that were written, and into which switches."""
+    """The adaptive routing groups that were written, and the switches that hold them."""
 
     guids: NDArray[np.uint64]  # [row of the groups]
     groups: Groups
 
 
 def upload_adaptive(sender: Sender, view: View, written: AdaptiveState | None) -> tuple[AdaptiveState, list[str]]:
-    """After the plain forwarding tables, whose writing turns it off; what is written now, and who refused."""
+    """Write adaptive routing after the linear tables, which turn it off; return its state and who refused."""
     tables, switches = view.fabric.tables, np.flatnonzero(view.is_switch)
     guids = view.fabric.nodes.guid[switches]
     said, knows = sender.get(view.to_nodes(switches), SmpAttribute.ADAPTIVE_ROUTING_INFO)

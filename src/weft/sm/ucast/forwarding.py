@@ -20,7 +20,7 @@ from weft.wire.smp import SmpAttribute, SwitchInfo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uploaded:
-    """What was written."""
+    """The result of an upload."""
 
     blocks: int
     entries: int  # that differ from before
@@ -30,7 +30,7 @@ class Uploaded:
 
 
 def compute_routes(view: View, known: Known, options: Options, before: Routing | None, anew: bool) -> Routing:
-    """Tables for the subnet as it is, with as few entries as possible that differ from those in the switches.
+    """Compute tables for the subnet with as few entries as possible that differ from those in the switches.
 
     `before`: by the engine and the root of then, whatever the options say. `anew`: whatever is in the switches.
     """
@@ -42,7 +42,7 @@ def compute_routes(view: View, known: Known, options: Options, before: Routing |
 
 
 def read_forwarding(sender: Sender, view: View, known: Known) -> None:
-    """Tables of switches that somebody else filled: to stay close to them, and to know what differs."""
+    """Read tables that another manager wrote: to stay close to them, and to find differences."""
     switches = np.flatnonzero(view.is_switch & ~known.routes)
     top = column(view.switch_info[switches], SwitchInfo.linear_fdb_top).astype(np.int64)
     switches, top = switches[top > 0], top[top > 0]
@@ -105,7 +105,7 @@ def upload_forwarding(sender: Sender, view: View, known: Known, *, in_use: bool,
 
 
 def _write_switch_info(sender: Sender, view: View, known: Known, top: int, life_time: int, refused: set[int]) -> None:
-    """How far the tables reach, and how long packets may stay; also tells a switch that we saw its changes."""
+    """Write LinearFDBTop and the packet lifetime, and clear PortStateChange."""
     rows = view.switch_info.copy()
     found = column(rows, SwitchInfo.linear_fdb_top).astype(np.int64)
     changed = column(rows, SwitchInfo.port_state_change) > 0
@@ -123,7 +123,7 @@ def _write_switch_info(sender: Sender, view: View, known: Known, top: int, life_
 
 
 def _far(view: View) -> NDArray[np.int32]:
-    """int32[switch row, port] -> row of the switch at the other end, -1 where there is none."""
+    """Return int32[switch row, port] -> row of the switch at the other end, -1 if there is none."""
     fabric = view.fabric
     rows = fabric.tables.switch_row
     far = np.full((int(rows.max(initial=-1)) + 1, int(fabric.nodes.n_ports.max(initial=0)) + 1), -1, np.int32)

@@ -14,7 +14,7 @@ _NEW = -2  # that of a group which has none yet
 
 @kernel
 def count_groups(of_lid, n_groups):
-    """The most groups that one switch uses."""
+    """Return the largest number of groups that a switch uses."""
     seen = np.full(n_groups, -1, np.int64)  # the last switch that used it
     most = 0
     for switch in range(len(of_lid)):
@@ -73,7 +73,7 @@ def number_groups(of_lid, masks, cap, held, number):
 
 @kernel
 def _place_of(held, switch, mask, limit):
-    """Where it is held; no ports are no group."""
+    """Return the number of a held group; STATIC for a group without ports."""
     if _is_empty(mask):
         return STATIC
     for place in range(limit):

@@ -32,7 +32,7 @@ class Lids:
 def choose_lids(
     view: View, remembered: Mapping[int, int], *, lmc: int = 0, honor: bool = False, reassign: bool = False
 ) -> Lids:
-    """`remembered` is the first LID by port GUID. Adapters get 2**lmc each, switches one.
+    """Choose LIDs; `remembered` is the first LID by port GUID. Adapters get 2**lmc each, switches one.
 
     `honor` puts what is remembered above what ports have; `reassign` starts anew.
     """
@@ -80,7 +80,7 @@ def _claim(
 def _draw(
     chosen: NDArray[np.int64], taken: NDArray[np.bool_], size: NDArray[np.int64], reserved: list[int], block: int
 ) -> None:
-    """New LIDs, the lowest that are free; larger blocks first, those of absent ports last."""
+    """Assign the lowest free LIDs, larger blocks first, those reserved for absent ports last."""
     for spared in (reserved, []):
         blocked = taken.copy()
         for lid in spared:

@@ -58,7 +58,7 @@ from weft.sm.ucast.upload_waits import BLOCK, NOT_WRITTEN, order_blocks, scratch
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Wave:
-    """Blocks that may be written at the same time."""
+    """A set of blocks that may be written at the same time."""
 
     switch: NDArray[np.int32]  # [write] -> row
     block: NDArray[np.int32]  # [write]
@@ -80,7 +80,7 @@ def plan_upload(
     in_use: bool,
     known: NDArray[np.bool_] | None = None,
 ) -> UploadPlan:
-    """Waves of the blocks that differ. A subnet that carries no traffic yet takes one.
+    """Plan waves of the blocks that differ. A subnet without traffic takes one.
 
     far       [switch, port] -> switch at the other end, -1 for adapters and where nothing is plugged in
     old, new  [switch, lid] -> out port; whole blocks of 64 LIDs
@@ -109,7 +109,7 @@ def plan_upload(
 
 
 def _idle(far: NDArray[np.int32], old: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """[switch] -> does its table drop everything, and does no table lead to it?"""
+    """Return [switch] -> whether its table drops everything, and no table leads to it."""
     idle: NDArray[np.bool_] = (old == NO_ROUTE).all(axis=1)
     for here, port in np.argwhere((far >= 0) & idle[far]).tolist():
         if (old[here] == port).any():

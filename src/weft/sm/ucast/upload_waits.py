@@ -19,7 +19,7 @@ NOBODY = -1
 
 
 class Scratch(NamedTuple):
-    """What the kernels write on; [switch] unless said otherwise."""
+    """The working memory of the kernels; [switch] unless noted."""
 
     # Of one destination.
     before: Any  # next switch by the old tables
@@ -82,7 +82,7 @@ def order_blocks(far, old, new, todo, first, wave, s):
 
 @part
 def next_switch(far, here, port):
-    """Where a packet goes on; NOBODY if it ends here, at an adapter, or at no port."""
+    """Return the next switch of a packet; NOBODY if it ends here, at an adapter, or at no port."""
     return np.int64(far[here, port]) if 0 < port < far.shape[1] else np.int64(NOBODY)
 
 
@@ -154,7 +154,7 @@ def close_component(root, top, s):
 
 @part
 def next_changed(here, s):
-    """The next changed switch on the new path, NOBODY if the path leaves the component before."""
+    """Return the next changed switch on the new path, NOBODY if the path leaves the component before."""
     there = s.after[here]
     for _ in range(len(s.after)):  # a new table with a circle would lead round for ever
         if there == NOBODY or s.component[there] != s.component[here]:
@@ -170,7 +170,7 @@ def next_changed(here, s):
 
 @handler
 def set_waves(block, todo, first, wave, s):
-    """Waves by the longest chain of waits; drops entries where the waits are a circle, and returns how many."""
+    """Assign waves by the longest chain of waits; drop entries in circles of waits, and return how many."""
     n = len(s.left)
     list_who_waits(s)
     taken = found = dropped = 0
@@ -217,7 +217,7 @@ def list_who_waits(s):
 
 @part
 def release(here, found, block, wave, s):
-    """It is written: those that waited for it come after it. Returns the new end of `ready`."""
+    """Mark a switch as written, and release those that waited for it. Return the new end of `ready`."""
     s.done[here] = True
     for position in range(s.first_behind[here], s.first_behind[here + 1]):
         there, at = divmod(s.behind[position], BLOCK)
@@ -232,9 +232,9 @@ def release(here, found, block, wave, s):
 
 @part
 def find_circle(begin, mark, s):
-    """From one who waits to one that it waits for, until one comes again; `circle` begins and ends with that one.
+    """Follow waits until a switch repeats; `circle` starts and ends with it.
 
-    Returns its length. No two searches have the same `mark`: each ends with entries dropped.
+    Return its length. Each search has its own `mark`, and ends with entries dropped.
     """
     here, length = np.int64(begin), 0
     while s.met[here] != mark:
@@ -256,7 +256,7 @@ def find_circle(begin, mark, s):
 
 @part
 def lightest(length, s):
-    """Of the circle, who waits for whom with the fewest entries."""
+    """Return the wait of the circle with the fewest entries."""
     best, fewest = 0, BLOCK + 1
     for position in range(length):
         entries = 0
