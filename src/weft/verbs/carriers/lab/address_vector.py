@@ -1,4 +1,4 @@
-"""How an adapter on InfiniBand calls the other end."""
+"""Define the address of a peer on InfiniBand."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class AddressVector:
-    """To the other end. Two are the same if packets come from the same end: by LID, and by GIDs if there are any.
+    """An address vector. Two are equal if they have the same peer: by LID, and by GIDs if they have any.
 
-    The text of one says no more than that: processes compare it.
+    Its text has the same fields: processes compare it.
     """
 
     lid: int
-    gids: tuple[int, int] | None = None  # theirs, ours
+    gids: tuple[int, int] | None = None  # destination, source
     sl: int = field(default=0, compare=False, repr=False)
     path_bits: int = field(default=0, compare=False, repr=False)
     flow_label: int = field(default=0, compare=False, repr=False)

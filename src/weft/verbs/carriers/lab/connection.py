@@ -1,13 +1,13 @@
-"""The line between a program and the lab that its host is in: a stream socket with frames.
+"""Connect a program to the lab of its host by a stream socket with frames.
 
     length of the body, kind        6 bytes, little-endian
     QUESTION, ANSWER                number, JSON; a file may come with an answer
     PACKETS                         one after the other, each with its length before it: whole packets from LRH to VCRC
-    PORT                            what the subnet manager has set of the port: PortInfo, GUIDs, P_Keys; see `Facts`
-    EVENT                           one byte, for what no fact says
-    RING                            GUID of a port, number of a program there: there is something in its queues
+    PORT                            the settings of the port by the subnet manager: PortInfo, GUIDs, P_Keys; see `Facts`
+    EVENT                           one byte, for other events
+    RING                            GUID of a port and number of a program there, which has something in its queues
 
-Who holds the line has the port: the lab forgets a program when its line ends, however that happens.
+The lab removes a program when its connection ends.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from typing import Any
 from weft import runtime
 from weft.errors import ConfigError, SubnetError
 
-SUFFIX = ".verbs"  # of the socket's path, after the name of the lab
-QUEUE_PAIR_BITS = 16  # of a queue pair's number; what is above them is the number of the program
-METERS = 4096  # of a program: see weft.lab.metered_paths
-GUIDS_BYTES = 64  # of GUIDInfo
+SUFFIX = ".verbs"  # follows the name of the lab in the path of the socket
+QUEUE_PAIR_BITS = 16  # low bits of a queue pair's number; the bits above are the number of the program
+METERS = 4096  # per program: see weft.lab.metered_paths
+GUIDS_BYTES = 64  # GUIDInfo
 FRAME = struct.Struct("<IH")
 NUMBER = struct.Struct("<I")
 BELL = struct.Struct("<QI")
 LENGTH = struct.Struct("<H")
-MOST_BYTES = 16 << 20  # of what waits for who does not take it; more packets are lost, as on a wire
+MOST_BYTES = 16 << 20  # limit of unsent bytes; more packets are lost, as on a wire
 READ_BYTES = 1 << 20
 _PATIENCE_S = 10.0
-_SLICE_S = 0.01  # another thread may have read the answer
+_SLICE_S = 0.01  # poll interval: another thread may have read the answer
 
 
 class Kind(IntEnum):
@@ -57,11 +57,11 @@ class Kind(IntEnum):
 
 
 class Event(IntEnum):
-    """Of kind EVENT."""
+    """The event in a frame of kind EVENT."""
 
     CLIENT_REREGISTER = 1
     RING = 2
-    CUT = 3  # of a host that is another machine: it does not reach the lab; the next frame of kind PORT says how it is
+    CUT = 3  # the joined machine has lost its lab; the next frame of kind PORT has the state
 
 
 def frame(kind: Kind, *parts: bytes) -> bytes:
@@ -74,7 +74,7 @@ def packets_frame(packets: Iterable[bytes]) -> bytes:
 
 
 def packets_in(body: bytes) -> Iterator[bytes]:
-    """Of a frame of packets. What is cut off at its end is none."""
+    """Yield the packets of a frame. A truncated packet at its end is ignored."""
     at = 0
     while at + LENGTH.size <= len(body):
         (length,) = LENGTH.unpack_from(body, at)
@@ -85,7 +85,7 @@ def packets_in(body: bytes) -> Iterator[bytes]:
 
 
 def frames_in(received: bytearray) -> Iterator[tuple[int, bytes]]:
-    """Whole frames, which are taken out of what was received."""
+    """Yield the complete frames, and remove them from the received bytes."""
     at = 0
     while len(received) - at >= FRAME.size:
         length, kind = FRAME.unpack_from(received, at)
@@ -98,7 +98,7 @@ def frames_in(received: bytearray) -> Iterator[tuple[int, bytes]]:
 
 
 class Line:
-    """A program's end. Any thread may use it. `is_down`: the lab is gone; `is_closed`: the program let go of it."""
+    """A program's end of the connection, for any thread. `is_down`: the lab has ended; `is_closed`: by the program."""
 
     def __init__(self, path: str) -> None:
         self.path, self.is_down, self.is_closed = path, False, False
@@ -108,19 +108,19 @@ class Line:
             raise _gone(path) from error
         self._socket.setblocking(False)
         self._lock = threading.RLock()
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # something is in the inbox, not in the socket
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # the inbox has frames
         self._readable = array.array("i", [0])  # bytes
         self._received = bytearray()
         self._inbox: deque[tuple[int, bytes]] = deque()
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._answers: dict[int, tuple[dict[str, Any], int]] = {}
-        self._asked: set[int] = set()  # by who still waits
+        self._open_questions: set[int] = set()  # numbers of open questions
         self._files: list[int] = []
         self._numbers = itertools.count(1)
 
     def close(self) -> None:
-        """Only this process's copy of the files: one that was forked may have others."""
+        """Close this process's files; a forked process has its own copies."""
         self.is_down = self.is_closed = True
         self._socket.close()
         os.close(self._bell)
@@ -133,7 +133,7 @@ class Line:
                 self._put(packets_frame(packets))
 
     def wake(self, guid: int, program: int) -> None:
-        """Another program, at the port with this GUID."""
+        """Wake another program at the port with this GUID."""
         with self._lock:
             self._put(frame(Kind.RING, BELL.pack(guid, program)))
 
@@ -169,14 +169,14 @@ class Line:
 
     @property
     def is_idle(self) -> bool:
-        """Whether `take` would find nothing. That the lab is gone is noticed by who waits."""
+        """The property that `take` would return nothing. Only `wait` notices the end of the lab."""
         if self._inbox or self._unsent or self.is_down:
             return False
         fcntl.ioctl(self._socket, termios.FIONREAD, self._readable)
         return not self._readable[0]
 
     def take(self) -> list[tuple[int, bytes]]:
-        """Frames that came, without waiting."""
+        """Return the received frames, without waiting."""
         with self._lock:
             self._flush()
             self._read()
@@ -204,7 +204,7 @@ class Line:
                 (number,) = NUMBER.unpack_from(body)
                 answer = json.loads(body[NUMBER.size :])
                 file = self._files.pop(0) if answer.pop("has_file", False) and self._files else -1
-                if number in self._asked:
+                if number in self._open_questions:
                     self._answers[number] = answer, file
                 elif file >= 0:
                     os.close(file)
@@ -212,18 +212,18 @@ class Line:
                 self._inbox.append((kind, body))
 
     def wait(self, seconds: float) -> None:
-        """Until something may have come, or so long. That the lab is gone is noticed here."""
+        """Wait until frames may have arrived, at most `seconds`. The end of the lab is noticed here."""
         if self._poll(seconds, self._bell):
             with self._lock:
                 self._read()
 
     def ring(self) -> None:
-        """End the waiting of others in this process."""
+        """Wake the waiting threads of this process."""
         os.eventfd_write(self._bell, 1)
 
     def _poll(self, seconds: float | None, *files: int) -> bool:
-        """Whether the lab has hung up."""
-        poller = select.poll()  # one of its own for each thread
+        """Wait for files; return whether the lab closed the connection."""
+        poller = select.poll()  # one per thread
         for file in files:
             poller.register(file, select.POLLIN)
         if not self.is_down:
@@ -236,14 +236,14 @@ class Line:
         return self.ask_for_file(do, patience_s, **words)[0]
 
     def ask_for_file(self, do: str, patience_s: float = _PATIENCE_S, **words: Any) -> tuple[dict[str, Any], int]:
-        """The answer, and the file that came with it or -1; ConfigError if the lab refuses."""
+        """Return the answer and its file, or -1. Raise ConfigError if the lab refuses."""
         number = next(self._numbers)
-        self._asked.add(number)
+        self._open_questions.add(number)
         try:
             return self._ask(number, do, patience_s, words)
         finally:
             with self._lock:
-                self._asked.discard(number)
+                self._open_questions.discard(number)
 
     def _ask(self, number: int, do: str, patience_s: float, words: dict[str, Any]) -> tuple[dict[str, Any], int]:
         with self._lock:
@@ -253,20 +253,20 @@ class Line:
             with self._lock:
                 self._flush()
                 self._read()
-                found = self._answers.pop(number, None)
+                answer = self._answers.pop(number, None)
                 if self._inbox:
-                    os.eventfd_write(self._bell, 1)  # for who else waits
-            if found is not None:
+                    os.eventfd_write(self._bell, 1)  # wake other waiting threads
+            if answer is not None:
                 break
             left_s = until_s - time.monotonic()
             if self.is_down or left_s <= 0:
                 raise _gone(self.path)
             self._poll(min(left_s, _SLICE_S))
-        if "error" in found[0]:
-            raise ConfigError(found[0]["error"])
-        return found
+        if "error" in answer[0]:
+            raise ConfigError(answer[0]["error"])
+        return answer
 
 
 def _gone(path: str) -> SubnetError:
     name = os.path.basename(path).removesuffix(SUFFIX)
-    return SubnetError(f"the lab {name} does not answer: bring it up with `weft up SPEC --sm --daemon --name {name}`")
+    return SubnetError(f"lab {name} does not answer: start it with `weft up SPEC --sm --daemon --name {name}`")

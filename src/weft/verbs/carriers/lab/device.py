@@ -1,7 +1,7 @@
-"""Devices of a host of a lab: `weft exec h1 python app.py` has h1's adapters, on InfiniBand.
+"""Provide the devices of a lab host: `weft exec h1 python app.py` has h1's adapters, on InfiniBand.
 
-What queries say is what the subnet manager has set, at this moment; events of the port come as it changes. When the lab
-goes down the port does: operations end as they do when nobody answers.
+Queries return the current settings by the subnet manager; changes of the port are events. When the lab ends, the port
+goes down, and operations end as without a response.
 """
 
 from __future__ import annotations
@@ -30,26 +30,27 @@ from weft.verbs.hca.adapter import Adapter
 from weft.verbs.shm.queue_memory import QueueMemory
 
 PORT = 1
-_HOSTS = 0xFFFF_7F01_0000  # 127.1.0.0, mapped: here are addresses of hosts, which TCP reaches too
+_HOSTS = 0xFFFF_7F01_0000  # 127.1.0.0, mapped: addresses of hosts, reachable by TCP too
 
 
 def devices_of(lab: str, host: str) -> tuple[LabDevice, ...]:
-    """What a host has; `lab` is the path of its socket."""
+    """Return the devices of a host; `lab` is the path of the lab's socket."""
     try:
         line = Line(lab)
         try:
-            found = line.ask("devices", host=host)["devices"]
+            devices = line.ask("devices", host=host)["devices"]
         finally:
             line.close()
     except (ConfigError, SubnetError) as error:
         raise PyverbsRDMAError("Failed to get devices list", errno.ENODEV, str(error)) from error
     return tuple(
-        LabDevice(lab, host, str(one["name"]), int(one["node_guid"]), int(one["system_guid"])) for one in found
+        LabDevice(lab, host, str(device["name"]), int(device["node_guid"]), int(device["system_guid"]))
+        for device in devices
     )
 
 
 class LabDevice:
-    """One port of one adapter."""
+    """A device with one port of a lab host's adapter."""
 
     def __init__(self, lab: str, host: str, name: str, guid: int, system_guid: int) -> None:
         self.name, self.guid = name, guid
@@ -57,7 +58,7 @@ class LabDevice:
         self._opening = Opening(name, self._open, _work)
         self._watchers: weakref.WeakSet[Watcher] = weakref.WeakSet()
 
-    # -- its adapter --------------------------------------------------------------------------------------------------
+    # -- adapter ------------------------------------------------------------------------------------------------------
 
     def adapter(self) -> Adapter:
         return self._opening.opened()[0]
@@ -81,12 +82,12 @@ class LabDevice:
     def _attach(self) -> LabCarrier:
         line = Line(self._lab)
         try:
-            said, meters = line.ask_for_file("attach", host=self._host, device=self.name)
+            answer, meters = line.ask_for_file("attach", host=self._host, device=self.name)
         except (ConfigError, SubnetError):
             line.close()
             raise
-        grants = MemoryGrants(line, said["guid"], said["program"], meters) if meters >= 0 else None
-        return LabCarrier(line, said["program"], Facts.unpack(bytes.fromhex(said["facts"])), grants)
+        grants = MemoryGrants(line, answer["guid"], answer["program"], meters) if meters >= 0 else None
+        return LabCarrier(line, answer["program"], Facts.unpack(bytes.fromhex(answer["facts"])), grants)
 
     def _on_change(self, events: list[ibv_event_type]) -> None:
         adapter, carrier = self._opening.opened()
@@ -103,7 +104,7 @@ class LabDevice:
 
     def _facts(self) -> Facts:
         adapter, carrier = self._opening.opened()
-        adapter.progress()  # the lab may have told something new
+        adapter.progress()  # read new frames of the lab
         return carrier.facts
 
     def device_attr(self) -> DeviceAttr:
@@ -137,14 +138,14 @@ class LabDevice:
             if not address.dlid and self._path(address) is None:
                 return f"the subnet administrator knows no path to {address.dgid}"
         elif not address.dlid:
-            return "dlid 0: nobody has it"
-        return "dlid 65535: that is for management" if address.dlid == Lid.PERMISSIVE else ""
+            return "dlid 0 is no LID"
+        return "dlid 65535 is the permissive LID, for management only" if address.dlid == Lid.PERMISSIVE else ""
 
     def address_vector(self, address: AHAttr) -> AddressVector:
-        """By LID; for one that has a GID alone, as with RoCE, the subnet administrator is asked."""
-        found = self._path(address) if address.is_global and not address.dlid else None
-        if found is not None:
-            return found
+        """Return the address vector; with a GID only, as with RoCE, query the subnet administrator for the LID."""
+        path = self._path(address) if address.is_global and not address.dlid else None
+        if path is not None:
+            return path
         route = address.route
         return AddressVector(
             address.dlid,
@@ -157,27 +158,27 @@ class LabDevice:
         )
 
     def gid_at(self, address: int) -> int:
-        """Hosts have 127.1.0.1, 127.1.0.2, ... in the fabric's order, and each is its own loopback address."""
+        """Return the GID of an address: hosts have 127.1.0.1, 127.1.0.2, ... in the fabric's order."""
         number = address - _HOSTS
         if address in LOOPBACK:
             return self._gid(self._carrier.facts.guids[0])
-        found = self._find(number=number) if 0 < number < 1 << 16 else None
-        return self._gid(int(found["guid"])) if found else address
+        host = self._find(number=number) if 0 < number < 1 << 16 else None
+        return self._gid(int(host["guid"])) if host else address
 
     def address_of(self, gid: int) -> int:
-        found = self._find(guid=gid & (1 << 64) - 1) if gid >> 64 == self._carrier.facts.info.gid_prefix else None
-        return _HOSTS + int(found["number"]) if found else gid
+        host = self._find(guid=gid & (1 << 64) - 1) if gid >> 64 == self._carrier.facts.info.gid_prefix else None
+        return _HOSTS + int(host["number"]) if host else gid
 
     def gid_of_host(self, name: str) -> int | None:
-        found = self._find(host=name)
-        return self._gid(int(found["guid"])) if found else None
+        host = self._find(host=name)
+        return self._gid(int(host["guid"])) if host else None
 
     def _gid(self, guid: int) -> int:
         return int(self._carrier.facts.info.gid_prefix) << 64 | guid
 
-    def _find(self, **wanted: Any) -> dict[str, Any] | None:
+    def _find(self, **criteria: Any) -> dict[str, Any] | None:
         try:
-            return self._carrier.line.ask("find", **wanted)
+            return self._carrier.line.ask("find", **criteria)
         except (ConfigError, SubnetError):
             return None
 
@@ -192,7 +193,7 @@ class LabDevice:
 
 
 def _work(adapter: Adapter, carrier: LabCarrier) -> None:
-    """What the hardware does of itself: it answers others while the program does something else."""
+    """Respond to other programs in the background while the program does something else, as hardware does."""
     adapter.background = threading.get_ident()
     while not carrier.line.is_closed:
         carrier.wait(adapter.rest_s())

@@ -1,7 +1,7 @@
-"""Memory grants: leave of the lab to write into a peer's memory, instead of sending it packets.
+"""Get permission of the lab to write to a peer's memory instead of sending packets.
 
-The lab gives it where the path is clean, and with it a meter: see weft.lab.metered_paths. It takes it back by closing
-the meter, before anything changes that the path depends on.
+The lab grants it for a path without faults, with a meter (see weft.lab.metered_paths). It revokes the grant by closing
+the meter, before anything on the path changes.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from weft.verbs.carriers.lab.connection import METERS, QUEUE_PAIR_BITS, Line
 from weft.verbs.carriers.places import place_of
 from weft.verbs.shm.layout import MeterRecord
 
-_ASK_AGAIN_S = 0.02  # what was refused
+_ASK_AGAIN_S = 0.02  # after a refusal
 _PATIENCE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryGrant:
-    """`handover` is where the peer gives its memory away; `meter` is closed when it is over."""
+    """A grant. `handover` is the socket at which the peer shares its memory; a closed `meter` ends the grant."""
 
     handover: Path
     meter: MeterRecord
@@ -34,23 +34,25 @@ class MemoryGrant:
 
 
 class MemoryGrants:
-    """Those of one program at one port; `meters` is a file."""
+    """The grants of one program at one port; `meters` is a file."""
 
     def __init__(self, line: Line, guid: int, program: int, meters: int) -> None:
         self._line, self._place = line, place_of(line.path)
         self.handover = self._handover(guid, program)  # of this program
         self._meters = (MeterRecord * METERS).from_buffer(mmap.mmap(meters, METERS * MeterRecord.size))
         os.close(meters)
-        self._known: dict[tuple[object, ...], int] = {}  # the meter of a path: always the same, as others may hold it
-        self._guids: dict[int, int] = {}  # by meter: of the port at the other end
-        self._refused: dict[int, float] = {}  # by meter: until when
+        self._known: dict[
+            tuple[object, ...], int
+        ] = {}  # path -> meter, which never changes, because other threads may use it
+        self._guids: dict[int, int] = {}  # meter -> port of the peer
+        self._refused: dict[int, float] = {}  # meter -> end of the refusal
         self._lock = threading.Lock()  # the lab opens a meter before the thread that asked has the GUID
 
     def _handover(self, guid: int, program: int) -> Path:
         return self._place / f"{guid:016x}-{program}"
 
     def forget(self) -> None:
-        """What was refused may be granted now."""
+        """Forget refusals: the lab may grant them now."""
         self._refused.clear()
 
     def to(self, av: AddressVector, p_key: int, mtu_bytes: int, dest_qp: int) -> MemoryGrant | None:
@@ -81,7 +83,7 @@ class MemoryGrants:
         """Ask the lab to open the meter; return the GUID of the port at the other end if it did."""
         path = dict(zip(("lid", "sl", "path_bits", "gids", "p_key", "mtu_bytes"), key, strict=True))
         try:
-            found = self._line.ask("metered_path", _PATIENCE_S, meter=meter, **path)["guid"]
+            guid = self._line.ask("metered_path", _PATIENCE_S, meter=meter, **path)["guid"]
         except (ConfigError, SubnetError):
             return None
-        return int(found) if found else None
+        return int(guid) if guid else None

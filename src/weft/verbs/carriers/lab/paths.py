@@ -1,7 +1,7 @@
-"""What the subnet administrator of a lab knows: the path to a GID, and groups to join.
+"""Query the subnet administrator of a lab for paths to GIDs, and join multicast groups.
 
-The connection manager, and programs that were written for RoCE, say whom they mean by GID alone. As the kernel does on
-InfiniBand, the adapter asks the administrator, by a MAD from its own port, and keeps the answer until the port changes.
+The connection manager, and programs for RoCE, name a peer by its GID only. As the kernel does on InfiniBand, the
+adapter queries the administrator with a MAD from its own port, and caches the answer until the port changes.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ from weft.wire.sa import MCMemberRecord, PathRecord, SaAttribute, SaMad
 from weft.wire.sa_query import component_mask
 
 _PATIENCE_S = 2.0
-_BUSY_S = 0.05  # until it is asked again
-_ASK_AGAIN_S = 1.0  # about what the administrator did not know, or when it did not answer
+_BUSY_S = 0.05  # wait after a busy response
+_ASK_AGAIN_S = 1.0  # after an unknown GID or no response
 _MULTICAST = 0xFF  # the first byte of a GID
-_IPV4 = 0xFFFF  # before the last 32 bits of a GID that is an IPv4 address
-_IPV4_GROUP = 0xFF12_4001_0000 << 80  # what the connection manager makes of it (Linux drivers/infiniband/core/cma.c)
+_IPV4 = 0xFFFF  # prefix of a GID that is an IPv4 address
+_IPV4_GROUP = 0xFF12_4001_0000 << 80  # multicast prefix of the connection manager (Linux drivers/infiniband/core/cma.c)
 _FULL_MEMBER, _SEND_ONLY = 1, 4
-_Q_KEY = 0x0123_4567  # of all groups of the connection manager
+_Q_KEY = 0x0123_4567  # for all groups of the connection manager
 _GROUP_MTU, _EXACTLY = 4, 2  # 2048 bytes
 
 
 def group_of(gid: int, p_key: int) -> int:
-    """The group that an address means: a GID of a group itself, or an IPv4 address."""
+    """Return the multicast GID of an address: a multicast GID itself, or an IPv4 address."""
     if gid >> 32 == _IPV4:
         return _IPV4_GROUP | (p_key | 0x8000) << 80 | gid & 0x0FFF_FFFF
     return gid
 
 
 class Paths:
-    """Of one port, whose `facts` change."""
+    """The paths and groups of one port, whose `facts` change."""
 
     def __init__(self, line: Line, facts: Callable[[], Facts]) -> None:
         self._line, self._facts = line, facts
-        self._known: dict[tuple[int, int], tuple[AddressVector | None, float]] = {}  # by GIDs; until when
+        self._known: dict[tuple[int, int], tuple[AddressVector | None, float]] = {}  # by GIDs, with the end of validity
 
     def forget(self) -> None:
         self._known.clear()
 
     def to(self, gids: tuple[int, int]) -> AddressVector | None:
-        """None if there is none, or nobody knows."""
+        """Return the address of a peer or group; None if the administrator knows none."""
         now_s = time.monotonic()
         if gids not in self._known or self._known[gids][1] < now_s:
-            to_group = gids[0] >> 120 == _MULTICAST  # who sends to one need not be a member of it
-            found = self._join(gids, _SEND_ONLY) if to_group else self._path(gids)
-            self._known[gids] = found, float("inf") if found else now_s + _ASK_AGAIN_S
+            to_group = gids[0] >> 120 == _MULTICAST  # a sender need not be a member
+            address = self._join(gids, _SEND_ONLY) if to_group else self._path(gids)
+            self._known[gids] = address, float("inf") if address else now_s + _ASK_AGAIN_S
         return self._known[gids][0]
 
     def _path(self, gids: tuple[int, int]) -> AddressVector | None:
@@ -66,11 +66,11 @@ class Paths:
         return AddressVector(path.dlid, gids, sl=path.sl, path_bits=path.slid - lid if path.slid >= lid else 0)
 
     def join(self, gids: tuple[int, int]) -> AddressVector | None:
-        """Become a member, of a new group if there is none yet."""
-        found = self._join(gids, _FULL_MEMBER)
-        if found is not None:
-            self._known[gids] = found, float("inf")
-        return found
+        """Join a group, and create it if it does not exist."""
+        address = self._join(gids, _FULL_MEMBER)
+        if address is not None:
+            self._known[gids] = address, float("inf")
+        return address
 
     def leave(self, gids: tuple[int, int]) -> None:
         query = MCMemberRecord(mgid=gids[0], port_gid=gids[1], join_state=_FULL_MEMBER)
@@ -101,15 +101,15 @@ class Paths:
         return AddressVector(member.mlid, gids, sl=member.sl, flow_label=member.flow_label, hop_limit=member.hop_limit)
 
     def _ask(self, method: Method, attribute: SaAttribute, query: Format, mask: int) -> bytes | None:
-        """The first record of the answer."""
+        """Return the first record of the response; None if there is none."""
         mad = SaMad(method=method, attribute_id=attribute, component_mask=mask, data=query.raw)
         until_s = time.monotonic() + _PATIENCE_S
         while True:
             try:
                 answer = self._line.ask("sa", _PATIENCE_S, mad=mad.raw.hex())
-                found = SaMad.unpack(bytes.fromhex(answer["mad"]))
+                response = SaMad.unpack(bytes.fromhex(answer["mad"]))
             except (ConfigError, SubnetError, Malformed):
                 return None
-            if found.status != Status.BUSY or time.monotonic() > until_s:
-                return None if found.status else found.data
+            if response.status != Status.BUSY or time.monotonic() > until_s:
+                return None if response.status else response.data
             time.sleep(_BUSY_S)

@@ -1,4 +1,4 @@
-"""What a subnet manager has set of a port, as the lab tells it: PortInfo, GUIDInfo, the table of P_Keys."""
+"""Define the settings of a port by the subnet manager, as sent by the lab: PortInfo, GUIDInfo, P_Key table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_MESSAGE_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Of one port at one moment."""
+    """The settings of a port at one time."""
 
     info: PortInfo
     guids: tuple[int, ...]
@@ -41,12 +41,12 @@ class Facts:
 
     @property
     def gids(self) -> tuple[bytes, ...]:
-        """One for each entry of the table; of an empty one all zeros."""
+        """The GID table; empty entries are zeros."""
         prefix = self.info.gid_prefix.to_bytes(8, "big")
         return tuple(prefix + guid.to_bytes(8, "big") if guid else bytes(16) for guid in self.guids)
 
     def down(self) -> Facts:
-        """The same port when nobody is there any more."""
+        """Return the settings of the port after the lab has ended: its state is Down."""
         return Facts(self.info.replace(port_state=PortState.DOWN), self.guids, self.p_keys)
 
     @property
@@ -73,7 +73,7 @@ class Facts:
             subnet_timeout=info.subnet_time_out,
             init_type_reply=info.init_type_reply,
             active_width=info.link_width_active,
-            active_speed=min(speed, LinkSpeed.NDR),  # all that 8 bits hold
+            active_speed=min(speed, LinkSpeed.NDR),  # the field has 8 bits
             phys_state=int(info.port_physical_state),
             link_layer=IBV_LINK_LAYER_INFINIBAND,
             port_cap_flags2=info.capability_mask2,
@@ -88,7 +88,7 @@ class Watcher(Protocol):
 
 
 def events_between(before: Facts, after: Facts) -> Iterator[ibv_event_type]:
-    """What a program is told when a port changes."""
+    """Yield the events of a change of a port."""
     old, new = before.info, after.info
     if before.is_active != after.is_active:
         yield _E.IBV_EVENT_PORT_ACTIVE if after.is_active else _E.IBV_EVENT_PORT_ERR
