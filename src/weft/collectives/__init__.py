@@ -1,6 +1,6 @@
-"""Collectives: who sends what when.
+"""Collectives as programs of messages, and their times by NCCL's rules.
 
-What NCCL would take for one, and why:
+Print the algorithm that NCCL would choose, and why:
 
     from weft.collectives.choose import choose
     from weft.collectives.cluster import from_server

@@ -1,4 +1,4 @@
-"""Everybody to everybody, or one to all and all to one.
+"""All-to-all, gather and scatter.
 
     pairwise        n - 1 messages from each rank, one part in each; in `recursive`
     Bruck           log2(n) messages, about half of the buffer in each: for small ones
@@ -24,7 +24,7 @@ from weft.errors import ConfigError
 
 
 def bruck_all_to_all(n_ranks: int) -> Program:
-    """A part that has to go s places on goes by the bits of s: in round k over 2 to the k (Bruck and others, 1997).
+    """Return Bruck's program: a part for the rank s places on goes 2^k places in round k if bit k of s is set (1997).
 
     What is passed on waits in a row of its own for each round, so that nothing is overwritten before it was sent.
     """
@@ -46,7 +46,7 @@ def bruck_all_to_all(n_ranks: int) -> Program:
 
 
 def hierarchical_all_to_all(n_nodes: int, gpus: int) -> Program:
-    """Inside the nodes first, then from node to node on each rail: in round k to the one k nodes on."""
+    """Return a program that exchanges inside nodes, then along each rail: in round k with the node k places on."""
     if n_nodes < 1 or gpus < 1:
         raise ConfigError(f"hierarchical all-to-all on {n_nodes} nodes of {gpus} GPUs: there is one or more of each")
     n_inside = 1 if gpus > 1 else 0
@@ -64,7 +64,7 @@ def hierarchical_all_to_all(n_nodes: int, gpus: int) -> Program:
 
 
 def _onto_rails(n_nodes: int, gpus: int) -> Sends:
-    """From GPU to GPU of a node: what is for that one, and what it has to pass on along its rail."""
+    """Return the sends inside nodes: parts for each GPU, and parts that it forwards along its rail."""
     n = n_nodes * gpus
     rank = np.repeat(np.arange(n), gpus - 1)
     node, own = np.divmod(rank, gpus)
@@ -78,7 +78,7 @@ def _onto_rails(n_nodes: int, gpus: int) -> Sends:
 
 
 def _along_rails(n_nodes: int, gpus: int, shift: int) -> Sends:
-    """One message from each GPU: its own part between those which the GPUs before and behind it gave it."""
+    """Return one message from each GPU, with the parts of all GPUs of its node."""
     n = n_nodes * gpus
     rank = np.arange(n)
     node, own = np.divmod(rank, gpus)
@@ -92,28 +92,28 @@ def _along_rails(n_nodes: int, gpus: int, shift: int) -> Sends:
 
 
 def _join(*parts: Sends) -> Sends:
-    """Of the first and the last, which have nobody before or behind them, not all have something to send."""
+    """Join sends; some may be empty."""
     whole = Sends.join(list(parts))
     some = whole.n_chunks > 0
     return Sends(**{name: getattr(whole, name)[some] for name in Sends.__slots__})
 
 
 def linear_gather(n_ranks: int, root: int = 0) -> Program:
-    """The root ends with the parts of all, which send at once."""
+    """Return a program in which all ranks send their parts to the root at once."""
     rank = np.delete(np.arange(n_ranks), root) if 0 <= root < n_ranks else np.arange(n_ranks)
     sends = Sends.make(rank, root, rank, add=False)
     return Program.of("linear gather", Collective.GATHER, n_ranks, (1,), lambda _number: sends, root=root)
 
 
 def linear_scatter(n_ranks: int, root: int = 0) -> Program:
-    """Every rank ends with its part of the root's buffer."""
+    """Return a program in which the root sends each rank its part."""
     rank = np.delete(np.arange(n_ranks), root) if 0 <= root < n_ranks else np.arange(n_ranks)
     sends = Sends.make(np.full(len(rank), root), rank, rank, add=False)
     return Program.of("linear scatter", Collective.SCATTER, n_ranks, (1,), lambda _number: sends, root=root)
 
 
 def shift_send_recv(n_ranks: int) -> Program:
-    """Every rank sends its buffer to the next, and the last one to the first, as sendrecv_perf of nccl-tests does."""
+    """Return a program in which each rank sends its buffer to the next, as sendrecv_perf of nccl-tests does."""
     rank = np.arange(n_ranks)
     sends = Sends.make(rank, (rank + 1) % n_ranks, 0, to=1, add=False)
     return Program.of("shift", Collective.SEND_RECV, n_ranks, (1,), lambda _number: sends, n_chunks=2, n_beside=1)

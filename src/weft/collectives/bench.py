@@ -6,7 +6,7 @@
     print("\\n".join(nccl_tests.text(table)))
 
 The network is measured once, by the flow engine over the fabric's routes; every size is then a closed form. Sizes are
-cut as nccl-tests cuts them; those of which nothing is left for a rank are left out.
+rounded as nccl-tests rounds them; sizes that are too small for the number of ranks are left out.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _PROGRAMS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """`-b`, `-e`, `-f` and `-i` of nccl-tests."""
+    """The sizes of a run: `-b`, `-e`, `-f` and `-i` of nccl-tests."""
 
     min_bytes: int = 8
     max_bytes: int = 8 << 30
@@ -84,7 +84,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What to run. What is None NCCL chooses, size by size."""
+    """The settings of a run. NCCL chooses the values that are None, for each size."""
 
     collective: Collective
     sizes: Sizes = field(default_factory=Sizes)
@@ -139,9 +139,9 @@ class Settings:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What of NCCL's environment is not as NCCL has it by itself, under its own names."""
+        """Return the environment variables of NCCL that differ from its defaults."""
         lanes, paired = (None, self.channels) if self.collective in PAIRWISE else (self.channels, None)
-        said = {
+        variables = {
             "NCCL_ALGO": ",".join(one.label for one in self.algorithms) or None,
             "NCCL_PROTO": ",".join(one.label for one in self.protocols) or None,
             "NCCL_MIN_CTAS": lanes or self.min_ctas,
@@ -163,10 +163,10 @@ class Settings:
             "NCCL_SYM_TMA_ENABLE": None if self.sym_tma is None else int(self.sym_tma),
             "NCCL_SYM_GIN_KERNELS_ENABLE": None if self.sym_gin else 0,
         }
-        return {name: str(value) for name, value in said.items() if value is not None}
+        return {name: str(value) for name, value in variables.items() if value is not None}
 
     def cluster(self, ranks: Ranks) -> Cluster:
-        """The servers of these ranks, as NCCL with this environment sees them."""
+        """Return the servers of these ranks, with this environment."""
         whole = from_fabric(ranks.fabric, ranks.servers, sharp=self.sharp, nvls=self.nvls)
         return replace(
             whole,
@@ -188,7 +188,7 @@ class Settings:
 
     @property
     def times(self) -> Times:
-        """Those of nccl_times.toml, with chunks of these buffers: a buffer has room for eight of them."""
+        """Return the constants of nccl_times.toml with these buffer sizes: a buffer holds eight chunks."""
         chunk = dict(times().chunk)
         if self.buffer_bytes is not None:
             chunk["ring"] = msgspec.structs.replace(chunk["ring"], most=self.buffer_bytes // _STEPS)
@@ -198,13 +198,13 @@ class Settings:
 
     @property
     def program(self) -> str:
-        """As nccl-tests calls it."""
+        """Return the name of the program in nccl-tests."""
         return _PROGRAMS.get(self.collective, f"{self.collective}_perf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One size. `size_bytes` is that of the larger buffer of a rank, `count` the elements that a program would give."""
+    """The result for one size. `size_bytes` is the larger buffer of a rank, `count` the elements of a call."""
 
     size_bytes: int
     count: int
@@ -213,17 +213,17 @@ class Row:
 
     @property
     def choice(self) -> str:
-        """`Ring/LL128/16`; `Pairs/Simple` where NCCL's channels are not known."""
+        """Return the choice as `Ring/LL128/16`; without channels if they are not known."""
         return f"{self.estimate.name}/{self.estimate.channels}" if self.estimate.channels else self.estimate.name
 
     @property
     def spread(self) -> Spread:
-        """How far off it may be."""
+        """Return the band around the time."""
         return spread(self.estimate)
 
     @property
     def bound(self) -> str:
-        """What most of the time goes to: launch, steps, pipeline, or who limits the data."""
+        """Return the largest part of the time: launch, steps, pipeline, or the limit of the data."""
         parts = self.estimate.parts
         most = max(parts, key=lambda name: parts[name])
         return self.estimate.bound if most == "data" else most
@@ -231,7 +231,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Table:
-    """All rows, and what they stand on."""
+    """The rows of a run with its settings and measured networks."""
 
     ranks: Ranks
     settings: Settings
@@ -245,7 +245,7 @@ class Table:
 
 
 def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] | None = None) -> Table:
-    """Measure the network under the servers of these ranks, then every size; `progress` is told how many of them."""
+    """Measure the network between the servers of these ranks, then estimate every size; `progress` gets the count."""
     kind = settings.collective
     if not kind.nccl:
         raise ConfigError(f"NCCL has no {kind}: PyTorch makes one of an all_reduce of one element")
@@ -330,7 +330,7 @@ def _is_idle(table: Table, name: str) -> bool:
 
 
 def _check_sharp(ranks: Ranks) -> None:
-    """NCCL_COLLNET_ENABLE is for switches that add."""
+    """Raise ConfigError if NCCL_COLLNET_ENABLE is set and a switch has no SHARP."""
     fabric = ranks.fabric
     for switch in map(fabric.node, fabric.of_kind(NodeKind.SWITCH).tolist()):
         entry = next((one for one in catalog.switches() if one.name == switch.model), None)
@@ -342,7 +342,7 @@ def _check_sharp(ranks: Ranks) -> None:
 
 
 def _cut(kind: Collective, size_bytes: int, ranks: int, word_bytes: int) -> tuple[int, int]:
-    """Bytes and elements that nccl-tests makes of a size (getCollByteCount of each test)."""
+    """Return bytes and elements that nccl-tests uses for a size (getCollByteCount of each test)."""
     words, aligned = size_bytes // word_bytes, _ALIGNED_BYTES // word_bytes
     if kind not in PARTED:
         return words * word_bytes, words
@@ -351,10 +351,10 @@ def _cut(kind: Collective, size_bytes: int, ranks: int, word_bytes: int) -> tupl
 
 
 def _prove(cluster: Cluster, kind: Collective, found: Estimate) -> int | None:
-    """0: the program computes what it should; None where nobody wrote one, or there are too many ranks to execute it.
+    """Return 0 if the program is proved correct; None if there is no program, or too many ranks to execute it.
 
-    NCCL's sends and receives of an all-to-all have no name as an algorithm: the first that there is. Of symmetric
-    kernels those whose switches add are the program of NVLS.
+    Sends between pairs have no algorithm name: the first program of the collective is used. Symmetric kernels that
+    reduce in the switches use the program of NVLS.
     """
     if found.kernel and (cluster.nodes > 1 or "MC" not in found.kernel):
         return None

@@ -1,4 +1,4 @@
-"""GPUs of a server without NVSwitches, by NCCL's count: who has which way to whom, and what rings get of it.
+"""The paths between GPUs of a server without NVSwitches, and the bandwidth of rings over them, by NCCL's count.
 
     gpu0 ─┐                 ┌─ gpu2        a lane is one direction of a PCIe slot, of a PCIe switch's way up, or of
     gpu1 ─┴─ pcie0 ─ cpu0 ─ pcie1 ─ gpu3   the link between two processors
@@ -28,61 +28,61 @@ _Way = tuple[tuple[int, float], ...]  # lanes, and how often the bytes count the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """`groups` work at the same time, each a ring of its own; GPUs are numbered as the job has them."""
+    """The lanes and NVLinks of a server. `groups` work at once, each as a ring; GPUs have the job's numbers."""
 
     lanes_gbyte_s: tuple[float, ...]
     ways: tuple[tuple[_Way, ...], ...]  # [GPU][GPU]
     nvlinks: tuple[tuple[int, ...], ...]  # [GPU][GPU], directly
     slot_gbyte_s: float  # of a GPU
-    order: tuple[int, ...]  # GPUs as they hang in the tree
+    order: tuple[int, ...]  # GPUs in the order of the PCIe tree
     open: bool = False  # adapters at both ends of that order: channels may enter at one and leave at the other
     groups: tuple[tuple[int, ...], ...] = ()
 
     def shared(self, groups: Sequence[Sequence[int]]) -> Board:
-        """The same, as groups that work at once see it."""
+        """Return the board with groups that work at once."""
         return replace(self, groups=tuple(tuple(group) for group in groups))
 
     def links(self, gpus: int) -> int:
-        """NVLinks of a GPU to the others of its group, of the weakest; 0 where a ring has to go over PCIe."""
+        """Return the fewest NVLinks of a GPU to the others of its group; 0 if a ring needs PCIe."""
         group = self._groups(gpus)[0]
         peers = [[self.nvlinks[one][other] for other in group if other != one] for one in group]
         ring = min(gpus - 1, 2)  # so many neighbours
         return min((sum(of) if sum(map(bool, of)) >= ring else 0 for of in peers), default=0)
 
     def pair_links(self, gpus: int) -> int:
-        """NVLinks between two GPUs of a group, at least."""
+        """Return the fewest NVLinks between two connected GPUs of a group."""
         group = self._groups(gpus)[0]
         return min((self.nvlinks[one][other] or 1 << 30 for one, other in permutations(group, 2)), default=0)
 
     def ring_gbyte_s(self, gpus: int, nvlink_gbyte_s: float) -> float:
-        """Of rings through all GPUs of each group; `nvlink_gbyte_s` is that of one link."""
+        """Return the bandwidth of rings through all GPUs of each group; `nvlink_gbyte_s` is that of one link."""
         return self.rate_gbyte_s([edge for group in self._groups(gpus) for edge in _ring(group)], nvlink_gbyte_s)
 
     def path_gbyte_s(self, gpus: int, nvlink_gbyte_s: float) -> float:
-        """Of ways through all GPUs of each group that do not come back: as many in one direction as in the other."""
+        """Return the bandwidth of open paths through all GPUs of each group, half of them in each direction."""
         edges = [edge for group in self._groups(gpus) for edge in _path(group)]
         return min(self.rate_gbyte_s(edges, nvlink_gbyte_s), self.slot_gbyte_s)
 
     def one_way_gbyte_s(self, gpus: int, nvlink_gbyte_s: float) -> float:
-        """Of all such ways in one direction."""
+        """Return the bandwidth of open paths that all have the same direction."""
         groups = self._groups(gpus)
         edges = [(*pair, 1.0) for group in groups for pair in pairwise(group)]
         return min(self.rate_gbyte_s(edges, nvlink_gbyte_s), self.slot_gbyte_s)
 
     def all_to_all_gbyte_s(self, gpus: int, nvlink_gbyte_s: float) -> float:
-        """Of each GPU, to all others of its group."""
+        """Return the bandwidth of each GPU to all others of its group."""
         share = 1 / (gpus - 1)
         edges = [(*pair, share) for group in self._groups(gpus) for pair in permutations(group, 2)]
         return self.rate_gbyte_s(edges, nvlink_gbyte_s)
 
     def gather_gbyte_s(self, gpus: int, nvlink_gbyte_s: float) -> float:
-        """Of the first GPU of each group, from all others."""
+        """Return the bandwidth into the first GPU of each group from all others."""
         share = 1 / (gpus - 1)
         edges = [(one, group[0], share) for group in self._groups(gpus) for one in group[1:]]
         return self.rate_gbyte_s(edges, nvlink_gbyte_s)
 
     def rate_gbyte_s(self, edges: Sequence[Edge], nvlink_gbyte_s: float) -> float:
-        """What each GPU sends if all edges go at once: the fullest lane decides."""
+        """Return the send rate of each GPU if all edges are active; the fullest lane limits it."""
         load: dict[int, float] = {}
         rates = []
         for one, other, share in edges:
@@ -94,11 +94,11 @@ class Board:
         return min(rates + [self.lanes_gbyte_s[lane] / total for lane, total in load.items()])
 
     def _groups(self, gpus: int) -> tuple[tuple[int, ...], ...]:
-        """In the order of the tree; where nobody said who works at once, the first so many GPUs."""
-        told = self.groups if self.groups and len(self.groups[0]) == gpus else (self.order[:gpus],)
+        """Return the groups in the order of the tree; by default one of the first `gpus`."""
+        groups = self.groups if self.groups and len(self.groups[0]) == gpus else (self.order[:gpus],)
         if gpus > len(self.order):
             raise ConfigError(f"{gpus} GPUs of a node, and its board has {len(self.order)}")
-        return tuple(tuple(sorted(group, key=self.order.index)) for group in told)
+        return tuple(tuple(sorted(group, key=self.order.index)) for group in groups)
 
 
 def _ring(group: Sequence[int]) -> Iterator[Edge]:
@@ -106,13 +106,13 @@ def _ring(group: Sequence[int]) -> Iterator[Edge]:
 
 
 def _path(group: Sequence[int]) -> Iterator[Edge]:
-    """Half of the bytes forwards, half backwards."""
+    """Yield the edges of a path, with half of the bytes in each direction."""
     for one, other in pairwise(group):
         yield from ((one, other, 0.5), (other, one, 0.5))
 
 
 def board_of(template: catalog.Server, gpus: Sequence[int], nvlinks: Mapping[tuple[int, int], int]) -> Board:
-    """The board of a template: these of its GPUs, with so many NVLinks between each two."""
+    """Return the board of a template with some of its GPUs and the NVLinks between them."""
     tree = _Tree(template)
     names = [f"gpu{number}" for number in gpus]
     between = [[nvlinks.get((min(a, b), max(a, b)), 0) if a != b else 0 for b in gpus] for a in gpus]
@@ -131,17 +131,17 @@ def board_of(template: catalog.Server, gpus: Sequence[int], nvlinks: Mapping[tup
 
 
 def pairs_of(template: catalog.Server) -> dict[tuple[int, int], int]:
-    """NVLinks that join GPUs directly, by their numbers, the lower first."""
+    """Return the number of direct NVLinks for each pair of GPUs, the lower number first."""
     number = {f"gpu{gpu}": gpu for gpu in range(template.gpus)}
-    found: dict[tuple[int, int], int] = {}
+    pairs: dict[tuple[int, int], int] = {}
     for one, other, links in template.nvlink_pairs:
         low, high = sorted((number[one], number[other]))
-        found[low, high] = links
-    return found
+        pairs[low, high] = links
+    return pairs
 
 
 class _Tree:
-    """PCIe of a template: for each device below another a lane up and a lane down; and lanes between processors."""
+    """The PCIe tree of a template: a lane up and down for each device, and lanes between processors."""
 
     def __init__(self, template: catalog.Server) -> None:
         self.template = template
@@ -151,7 +151,7 @@ class _Tree:
         self._lane: dict[tuple[str, str], int] = {}
 
     def leaves(self) -> Iterator[str]:
-        """GPUs as they hang."""
+        """Yield the GPUs in the order of the tree."""
         roots = [f"cpu{number}" for number in range(self.template.cpus)]
         waiting = roots[::-1]
         while waiting:
@@ -175,7 +175,7 @@ class _Tree:
         return tuple((self._number(*hop), 1.0) for hop in across)
 
     def root(self, name: str) -> str:
-        """The processor that it hangs below."""
+        """Return the processor above a device."""
         return self._to_root(name)[-1]
 
     def _to_root(self, name: str) -> list[str]:
@@ -198,11 +198,11 @@ class _Tree:
 
 
 def slot_gbyte_s(label: str) -> float:
-    """Of lanes of PCIe as NCCL counts them."""
+    """Return the bandwidth of a PCIe slot by NCCL's count."""
     found, lanes = parse_label(label)
     return pcie_gbyte_s(int(found.name.removeprefix("PCIe")), lanes)
 
 
 def pcie_gbyte_s(generation: int, lanes: int = 16) -> float:
-    """NCCL counts 6 Gbit/s a lane of PCIe 3, twice as much for each generation since (src/graph/topo.cc)."""
+    """Return PCIe bandwidth by NCCL's count: 6 Gbit/s a lane of PCIe 3, doubled each generation (src/graph/topo.cc)."""
     return gbyte_s(lanes * 6 * 2 ** (generation - 3))

@@ -1,7 +1,7 @@
-"""Published nccl-tests runs beside the model: what was measured, what weft says, how far apart, within which promise.
+"""Published nccl-tests runs beside the model, with errors and the promised accuracy.
 
 The runs are data, `calibration.toml`, each with its source; the constants that were fitted to some of them are in
-`weft/fabric/catalog/nccl_times.toml`. What a run does not tell and weft must know, its note says.
+`weft/fabric/catalog/nccl_times.toml`. The note of a run has assumptions that its source does not state.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LARGE_BYTES = 1 << 30  # from which bandwidth is what counts
 
 
 class Band(enum.StrEnum):
-    """Which promise a size falls under."""
+    """The range of sizes with one promised accuracy."""
 
     SMALL = "small"  # latency up to 64 KiB
     MIDDLE = "middle"  # up to 1 MB: reported
@@ -41,7 +41,7 @@ LIMITS = {Band.SMALL: 0.25, Band.MIDDLE: None, Band.CURVE: 0.25, Band.LARGE: 0.1
 
 
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One run of nccl-tests that somebody published."""
+    """A published run of nccl-tests."""
 
     name: str
     collective: Collective
@@ -86,7 +86,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One published time and weft's."""
+    """A published time and weft's."""
 
     run: str
     where: str
@@ -98,7 +98,7 @@ class Figure:
 
     @property
     def error(self) -> float:
-        """Part of the measured time; above 0 where weft is too slow."""
+        """Return the relative error; above 0 if weft's time is too long."""
         return self.simulated_us / self.measured_us - 1
 
     @property
@@ -111,7 +111,7 @@ class Figure:
 
     @property
     def kept(self) -> bool | None:
-        """Is the promise kept? None where there is none. Of large sizes the bandwidth counts."""
+        """Return whether the promised accuracy is met; None without a promise. Large sizes compare by bandwidth."""
         limit = LIMITS[self.band]
         if limit is None or not self.promised:
             return None
@@ -135,7 +135,7 @@ def find(name: str) -> Run:
 
 
 def compare(run: Run, fitted: Times | None = None) -> tuple[Figure, ...]:
-    """Every size of a run; `fitted` is constants other than nccl_times.toml's."""
+    """Compare every size of a run; `fitted` replaces the constants of nccl_times.toml."""
     made = [(size, measured_us, run.estimate(size, fitted)) for size, measured_us in run.rows]
     return tuple(
         Figure(
@@ -153,12 +153,12 @@ def compare(run: Run, fitted: Times | None = None) -> tuple[Figure, ...]:
 
 @cache
 def compare_all() -> tuple[Figure, ...]:
-    """Every size of every run."""
+    """Compare every size of every run."""
     return tuple(figure for run in runs() for figure in compare(run))
 
 
 def mean_error(figures: Iterable[Figure]) -> float:
-    """Mean of absolute errors."""
+    """Return the mean absolute error."""
     errors = [abs(figure.error) for figure in figures]
     return sum(errors) / len(errors)
 
@@ -167,7 +167,7 @@ COLUMNS = ("run", "sizes", "mean error", "worst error", "small ≤ 25 %", "above
 
 
 def calibration_table() -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
-    """Columns, a row for each run, and a note, for a table."""
+    """Return columns, a row for each run, and a note."""
     rows: list[tuple[str, ...]] = []
     for run in runs():
         figures = compare(run)
@@ -186,7 +186,7 @@ def calibration_table() -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
 
 
 def figure_table(run: Run) -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
-    """Columns, a row for each size of one run, and its source and note."""
+    """Return columns, a row for each size of a run, and its source and note."""
     rows: list[tuple[str, ...]] = []
     for figure in compare(run):
         promise = {None: "", True: "met", False: "MISSED"}[figure.kept]

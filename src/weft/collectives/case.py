@@ -1,8 +1,8 @@
-"""One collective on one cluster, done as one row of NCCL's table: what all algorithms ask of it.
+"""One collective on one cluster with one row of NCCL's table: figures that all algorithms share.
 
 NCCL's latencies hold for InfiniBand with one switch, Intel's processors and GPUs up to Hopper. A step over another
-network has what that one takes more, AMD's processors post to adapters more slowly, and on Blackwell a step over NVLink
-is longer.
+network has the difference of that network added, AMD's processors post to adapters more slowly, and on Blackwell a step
+over NVLink is longer.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _HOPPER = 90
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """That a time adds up of (`parts`)."""
+    """The parts that add up to a time."""
 
     launch_us: float
     steps_us: float
     pipeline_us: float
     data_us: float
-    bound: str  # who limits the data part
+    bound: str  # the limit of the data part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One collective on one cluster, done as one row of NCCL's table."""
+    """A collective on a cluster, with one row of NCCL's table."""
 
     cluster: Cluster
     graphs: Graphs
@@ -52,7 +52,7 @@ class Case:
 
     @property
     def levels(self) -> int:
-        """Of a tree between nodes."""
+        """Return the levels of a tree between nodes."""
         return log2_down(self.cluster.nodes)
 
     @property
@@ -61,7 +61,7 @@ class Case:
 
     @property
     def inside_us(self) -> float:
-        """Of a step inside a node."""
+        """Return the latency of a step inside a node."""
         latency, alone = constants().latency_us, self.cluster.gpus == 1 or not self.cluster.nvlink
         us = (latency.pcie if alone else latency.nvlink)[self.row.algorithm][_PROTOCOLS.index(self.row.protocol)]
         multicast = self.row.algorithm in (Algorithm.NVLS, Algorithm.NVLS_TREE)
@@ -69,22 +69,22 @@ class Case:
 
     @property
     def network_us(self) -> float:
-        """Of a step between nodes, by NCCL, which hides some of a ring's. Measurements do not: a tree's counts."""
+        """Return NCCL's latency of a step between nodes; for rings that of trees, which fits measurements better."""
         like = Algorithm.TREE if self.row.algorithm == Algorithm.RING else self.row.algorithm
         return constants().latency_us.network[like][_PROTOCOLS.index(self.row.protocol)]
 
     def crossing_us(self, pattern: Pattern) -> float:
-        """Of a step between nodes."""
+        """Return the latency of a step between nodes on this network."""
         network = find(self.networks, pattern)
         return crossing_us(self.cluster, network, self.network_us, self.row.protocol, self.fitted)
 
     def adapters_gbyte_s(self, pattern: Pattern) -> float:
-        """Data that all adapters of a node send."""
+        """Return the data rate of all adapters of a node."""
         return adapters_gbyte_s(self.cluster, find(self.networks, pattern), self.fitted) * WIRE[self.row.protocol]
 
     @property
     def peer_us(self) -> float:
-        """That each chunk waits for a neighbour in another node."""
+        """Return the wait of each chunk for a neighbour in another node."""
         pipeline = self.fitted.pipeline
         simple = pipeline.simple_peer if self.row.protocol == Protocol.SIMPLE else 1.0
         slower = post_us(self.cluster, find(self.networks, Pattern.TREE)) / constants().step.network_post_us
@@ -92,11 +92,11 @@ class Case:
 
     @property
     def search_channels(self) -> float:
-        """Of those that the search found and NCCL's figures count, as many as the channels in use are copies of."""
+        """Return the channels of the search that the channels in use are copies of."""
         return self.channels * self.graphs.ring.channels / self.graphs.channels(self.cluster)
 
     def data(self, limits: dict[str, float]) -> tuple[str, float]:
-        """Who is slowest, and how long all bytes take at its algorithm bandwidth."""
+        """Return the slowest limit, and the time of all bytes at its algorithm bandwidth."""
         bound = min(limits, key=lambda name: limits[name])
         return bound, self.size_bytes / limits[bound] / 1000
 
@@ -112,33 +112,33 @@ def find(networks: Networks, pattern: Pattern) -> Network:
 
 
 def plugin_of(network: Network, fitted: Times) -> Plugin | None:
-    """What carries NCCL's messages and sets sizes of its own."""
+    """Return the NCCL plugin of a network, if it has one."""
     return fitted.plugin.get(network.transport)
 
 
 def post_us(cluster: Cluster, network: Network) -> float:
-    """Of this processor to post to an adapter; to the kernel, all take the same."""
+    """Return the time of this processor to post to an adapter; posts to the kernel take the same on all."""
     step = constants().step
     slow = cluster.processor == Processor.AMD and not isinstance(network, TcpNetwork)
     return step.network_post_amd_us if slow else step.network_post_us
 
 
 def posts(protocol: Protocol) -> int:
-    """To adapters, of a proxy thread for what it sends and receives: with Simple also one that flushes."""
+    """Return the posts of a proxy thread for a chunk: with Simple also a flush."""
     return constants().step.simple_posts if protocol == Protocol.SIMPLE else 1
 
 
 def hop_ratio(cluster: Cluster, fitted: Times) -> float:
-    """How many times NCCL's latency a step inside a node has: over NVLink, on Blackwell."""
+    """Return the latency of a step inside a node relative to NCCL's: longer over NVLink on Blackwell."""
     over_nvlink = cluster.gpus > 1 and cluster.nvlink
     return fitted.pipeline.blackwell_hop if over_nvlink and cluster.sm >= _BLACKWELL else 1.0
 
 
 def crossing_us(cluster: Cluster, network: Network, latency_us: float, protocol: Protocol, fitted: Times) -> float:
-    """NCCL's latency of a step between nodes, and what this network takes more than the one that it was measured on.
+    """Return NCCL's latency of a step between nodes plus the difference of this network from the reference one.
 
-    Where AMD's processors post, all of it is as many times as long with Ampere's GPUs, and only the posts with later
-    ones: so the published clusters say, and no reason is known.
+    With AMD's processors the whole step is longer on Ampere, and only the posts on later GPUs: published clusters show
+    it, and the reason is not known.
     """
     base_us, own_us = constants().step.network_post_us, post_us(cluster, network)
     longer_us = latency_us * (own_us / base_us - 1) if cluster.sm < _HOPPER else posts(protocol) * (own_us - base_us)
@@ -150,15 +150,15 @@ def adapters_gbyte_s(cluster: Cluster, network: Network, fitted: Times) -> float
 
 
 def copies_gbyte_s(cluster: Cluster, fitted: Times) -> float:
-    """Of a GPU's NVLink, for copies."""
+    """Return the NVLink bandwidth of a GPU for copies."""
     return cluster.nvlink_gbyte_s * fitted.bandwidth.nvlink
 
 
 def nvls_gbyte_s(cluster: Cluster, fitted: Times) -> float:
-    """All_reduce in the switches, size over time: each GPU sends all bytes once to be added, and its part of the sum
-    once: g + 1 parts of g.
+    """Return the algorithm bandwidth of an all_reduce in the switches.
 
-    So bus bandwidth would rise with every GPU; in racks it stays where eight have it.
+    Each of g GPUs sends all bytes once to be reduced, and its part of the sum once: (g + 1)/g of the size. Bus
+    bandwidth would rise with every GPU; in racks it stays at that of eight.
     """
     shared = min(cluster.gpus, fitted.bandwidth.nvls_gpus)
     bus_gbyte_s = adding_gbyte_s(cluster, fitted) * 2 * (shared - 1) / (shared + 1)
@@ -166,7 +166,7 @@ def nvls_gbyte_s(cluster: Cluster, fitted: Times) -> float:
 
 
 def adding_gbyte_s(cluster: Cluster, fitted: Times) -> float:
-    """Of a GPU's NVLink, where switches add."""
+    """Return the NVLink bandwidth of a GPU for reductions in switches."""
     return cluster.nvlink_gbyte_s * constants().of_sm(cluster.sm).nvls * fitted.bandwidth.nvls
 
 
@@ -175,5 +175,5 @@ def inside_name(cluster: Cluster) -> str:
 
 
 def block_gbyte_s(cluster: Cluster) -> float:
-    """What one thread block takes in and passes on with Simple: NCCL's own figure for a channel of a tree."""
+    """Return the throughput of a thread block with Simple: NCCL's figure for a channel of a tree."""
     return max(constants().of_sm(cluster.sm).tree_channel_gbyte_s)

@@ -1,4 +1,4 @@
-"""Programs put together: side by side, each on its part of the buffer, and one after the other.
+"""Composition of programs: in parallel, each on its part of the buffer, and in sequence.
 
     rank            0    1    2    3         two nodes of two GPUs: a ring of two ranks on each rail
     channel 0       0 -------- 1             is the program of one ring, twice
@@ -27,7 +27,7 @@ WOVEN = frozenset({Collective.ALL_GATHER, Collective.REDUCE_SCATTER})
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stage:
-    """Rounds of a program that is being put together, and how many in a row repeat."""
+    """The rounds of a program under construction, and how many in a row repeat."""
 
     runs: tuple[int, ...]
     make_round: Callable[[int], Sends]
@@ -39,14 +39,14 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Channel:
-    """A program, and who its ranks are."""
+    """A program with the ranks that execute it."""
 
     program: Program
     ranks: NDArray[np.int64]  # [rank of the program, then its reducers] -> rank or reducer of the whole
 
 
 def side_by_side(channels: Sequence[Channel]) -> Stage:
-    """Programs of one shape at the same time; the buffer has as many times the chunks of one."""
+    """Run programs of one shape in parallel; the buffer has the chunks of all."""
     n = len(channels)
     first = channels[0].program
 
@@ -72,7 +72,7 @@ def _placed(channel: Channel, at: int, n_channels: int, number: int) -> Sends:
 
 
 def one_after_another(stages: Sequence[Stage]) -> Stage:
-    """The rounds of the first, then those of the second, and so on."""
+    """Concatenate the rounds of stages."""
     ends = list(accumulate(stage.n_rounds for stage in stages))
 
     def make_round(number: int) -> Sends:

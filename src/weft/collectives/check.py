@@ -1,8 +1,8 @@
-"""The proof of a program: execute it on symbols, and look at what every rank ends with.
+"""Proof of a program: execute it on symbols, and compare the result of every rank.
 
-A symbol stands for what one rank put into one chunk at the beginning. Sums of symbols are told apart by random 62-bit
-numbers, one for each symbol: two different sums have the same number with a chance of 2 to the -62, whatever the
-program. Where a rank ends with a wrong sum, that chunk alone is executed again with true counts, to say what is wrong.
+A symbol stands for the initial contents of one chunk of one rank. Each symbol is a random 62-bit number, so that two
+different sums are equal with a probability of 2 to the -62, whatever the program. For a wrong sum, that chunk is
+executed again with counts, to report the error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.errors import ConfigError
 
 
 class WrongProgram(ConfigError):
-    """A program that does not compute its collective. `rank` and `chunk` are the first wrong ones."""
+    """An error for a program that does not compute its collective, with the first wrong rank and chunk."""
 
     def __init__(self, message: str, rank: int, chunk: int) -> None:
         super().__init__(message)
@@ -26,7 +26,7 @@ class WrongProgram(ConfigError):
 
 
 def check(program: Program) -> None:
-    """Raises WrongProgram with the first wrong chunk and rank."""
+    """Raise WrongProgram with the first wrong chunk and rank."""
     if program.collective is Collective.BARRIER:
         _check_barrier(program)
         return
@@ -51,7 +51,7 @@ def check(program: Program) -> None:
 
 
 def _check_barrier(program: Program) -> None:
-    """Every rank must have heard, over others or not, from every rank."""
+    """Check that every rank has a message, directly or not, from every rank."""
     n = program.n_ranks
     heard = np.eye(n + program.n_reducers, n, dtype=np.bool_)  # [rank, rank]
     for number, sends in enumerate(program.rounds()):
@@ -65,7 +65,7 @@ def _check_barrier(program: Program) -> None:
 
 
 def begins_with(program: Program) -> NDArray[np.bool_]:
-    """[rank, chunk] -> is there data of this rank at the beginning?"""
+    """Return whether a rank's chunk has data at the beginning: [rank, chunk]."""
     here = np.zeros((program.n_ranks, program.n_chunks), np.bool_)
     parts = here[:, : program.n_parts]
     if program.collective in (Collective.ALL_GATHER, Collective.GATHER):
@@ -78,7 +78,7 @@ def begins_with(program: Program) -> NDArray[np.bool_]:
 
 
 def _ends_with(program: Program, symbols: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """[rank, chunk] -> what it must hold, and whether anybody cares."""
+    """Return the expected contents, and whether they are checked: [rank, chunk]."""
     n, parts, kind = program.n_ranks, program.n_parts, program.collective
     expected, matters = np.zeros_like(symbols), np.zeros(symbols.shape, np.bool_)
     begun = symbols[:, :parts]
@@ -110,13 +110,13 @@ def _ends_with(program: Program, symbols: NDArray[np.int64]) -> tuple[NDArray[np
 
 
 def _blocks(n_ranks: int, n_chunks: int) -> NDArray[np.bool_]:
-    """[rank, chunk] -> is it of the rank's own part of the buffer?"""
+    """Return whether a chunk is in the rank's own part of the buffer: [rank, chunk]."""
     owned: NDArray[np.bool_] = np.arange(n_ranks)[:, None] == (np.arange(n_chunks) * n_ranks // n_chunks)[None, :]
     return owned
 
 
 def _execute(held: NDArray[np.int64], sends: Sends) -> None:
-    """One round: all read before any is written."""
+    """Execute one round: all reads happen before all writes."""
     row, src_chunk, dst_chunk = sends.chunks()
     read = held[sends.src[row], src_chunk]
     to = sends.dst[row], dst_chunk
@@ -143,7 +143,7 @@ def _refuse_bad_sends(program: Program, number: int, sends: Sends) -> None:
 
 
 def _tell(program: Program, rank: int, chunk: int) -> str:
-    """What the wrong chunk holds, by counting: whose parts are missing, whose are in it twice."""
+    """Describe a wrong chunk by counting: the parts that are missing or repeated."""
     held: dict[tuple[int, int], Counter[tuple[int, int]]] = {}
     here = begins_with(program)
     for sends in program.rounds():

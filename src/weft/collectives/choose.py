@@ -1,11 +1,11 @@
-"""Which algorithm and protocol NCCL would take, on how many channels, and why.
+"""NCCL's choice of algorithm, protocol and channels, with its reasons.
 
     choice = choose(from_server("dgx-h100", nodes=4), Collective.ALL_REDUCE, 64 << 20)
     choice.algorithm, choice.protocol, choice.channels, choice.time_us
     print(choice.explain())
 
 NCCL takes the row of its table with the least time for the size, then as many channels as have work for all their
-threads (topoGetAlgoInfo, src/enqueue.cc). The times are NCCL's belief, made to compare algorithms, no prediction.
+threads (topoGetAlgoInfo, src/enqueue.cc). The times are NCCL's own estimates to compare algorithms, not predictions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NEVER = ("not for ", "with ")  # whatever the cluster
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What NCCL would do with a collective of this size. `size_bytes` is the larger of a rank's two buffers."""
+    """NCCL's choice for a collective of one size. `size_bytes` is the larger of a rank's two buffers."""
 
     cluster: Cluster
     graphs: Graphs
@@ -55,21 +55,23 @@ class Choice:
 
     @property
     def bus_gbyte_s(self) -> float:
-        """What nccl-tests would print for this time."""
+        """Return the bus bandwidth that nccl-tests prints for this time."""
         return self.size_bytes / self.time_us / 1000 * self.collective.bus_factor(self.cluster.ranks)
 
     def ranking(self) -> list[tuple[Row, float]]:
-        """The rows that are on, fastest first."""
+        """Return the enabled rows, fastest first."""
         on = [(row, time) for row, time in zip(self.rows, self.times_us, strict=True) if time is not None]
         return sorted(on, key=lambda pair: pair[1])
 
     def explain(self) -> str:
-        """In words: what, how long, what would have been next, and what is off."""
+        """Describe the choice, its time, the next rows, and the disabled ones."""
         version = constants(self.cluster.nccl).version
         lines = [f"{self.collective} of {self.size_bytes:,} bytes on {self.cluster} (NCCL {version})"]
         if self.kernel is not None:
-            one, threads = self.kernel, constants(self.cluster.nccl).symmetric.threads
-            lines.append(f"{one.name}: {_us(one.time_us)}, {one.blocks} blocks of {threads} threads; without windows")
+            kernel, threads = self.kernel, constants(self.cluster.nccl).symmetric.threads
+            lines.append(
+                f"{kernel.name}: {_us(kernel.time_us)}, {kernel.blocks} blocks of {threads} threads; without windows"
+            )
         lines.append(f"{self.row.name}: {_us(self.time_us)}, {self.channels} channels of {self.threads} threads")
         following = [f"{row.name}: {_us(time)}" for row, time in self.ranking()[1:4]]
         if following:
@@ -80,14 +82,14 @@ class Choice:
         return "\n".join(lines)
 
     def _off(self) -> dict[str, str]:
-        """Algorithms, and protocols of those that are on, which something about this cluster forbids."""
+        """Return the algorithms and protocols that this cluster disables, with reasons."""
         on = {row.algorithm for row in self.rows if not row.off}
         off = [row for row in self.rows if row.off and not row.off.startswith(_NEVER)]
         return {row.name if row.algorithm in on else row.algorithm.label: row.off for row in off}
 
 
 def choose(cluster: Cluster, collective: Collective, size_bytes: int, *, graphs: Graphs | None = None) -> Choice:
-    """What NCCL would do. `graphs` is what its search found, where that is known better than `search` knows it."""
+    """Return NCCL's choice. `graphs` are the results of its search, if they are known; else those of `search`."""
     if size_bytes < 1:
         raise ConfigError(f"{collective} of {size_bytes} bytes: there is nothing to choose below 1 byte")
     found = graphs if graphs is not None else search(cluster)
@@ -124,7 +126,7 @@ def _nothing_left(cluster: Cluster, collective: Collective, rows: tuple[Row, ...
 
 
 def time_us(cluster: Cluster, graphs: Graphs, collective: Collective, row: Row, size_bytes: int) -> float | None:
-    """What NCCL believes that this row takes for this size; None where it is off."""
+    """Return NCCL's estimate for this row and size; None if the row is disabled."""
     if row.off:
         return None
     latency_us = row.latency_us
@@ -135,7 +137,7 @@ def time_us(cluster: Cluster, graphs: Graphs, collective: Collective, row: Row, 
 
 
 def _plateau(cluster: Cluster, collective: Collective, part_bytes: int) -> float:
-    """How much longer a ring's latency is once it carries data; a part is a rank's of a channel."""
+    """Return the factor of a ring's latency with data; `part_bytes` is a rank's part of a channel."""
     step, rules = constants(cluster.nccl).step, constants(cluster.nccl).rules
     inside = cluster.sm >= _BLACKWELL and cluster.nodes == 1 and cluster.nvswitch
     between = collective == Collective.ALL_REDUCE and cluster.nodes > 1
@@ -163,7 +165,7 @@ def _tree_correction(cluster: Cluster, collective: Collective, row: Row, size_by
 
 
 def width(cluster: Cluster, graphs: Graphs, row: Row, size_bytes: int) -> tuple[int, int]:
-    """Channels, and threads of each: fewer where there are too few bytes for all."""
+    """Return channels and threads of each: fewer if there are too few bytes."""
     limit, channels = constants().threads, graphs.channels(cluster)
     threads, least_bytes = _most_threads(cluster, graphs, row), _thread_bytes(cluster, row)
     if row.algorithm == Algorithm.COLLNET_DIRECT:
@@ -196,7 +198,7 @@ def _most_threads(cluster: Cluster, graphs: Graphs, row: Row) -> int:
 
 
 def _thread_bytes(cluster: Cluster, row: Row) -> int:
-    """So many bytes a thread must have."""
+    """Return the least bytes of a thread."""
     limit = constants().threads
     if row.protocol == Protocol.LL:
         return limit.bytes_ll * (cluster.ranks if row.algorithm == Algorithm.RING else 1)
@@ -207,7 +209,7 @@ def _thread_bytes(cluster: Cluster, row: Row) -> int:
 
 
 def _collnet_channels(channels: int, channel_bytes: int, size_bytes: int) -> int:
-    """Down to 16, 8, 4, ... channels while they have too few bytes; half-way to each, half the bytes are enough."""
+    """Reduce channels to 16, 8, 4, ... while they have too few bytes; halfway to each, half the bytes are enough."""
     switch = _COLLNET_FIRST_SWITCH
     while switch >= 1 and size_bytes < channels * channel_bytes:
         while channels > switch and size_bytes < channels * channel_bytes:

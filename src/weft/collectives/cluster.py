@@ -1,8 +1,8 @@
-"""What NCCL looks at before it chooses: the GPUs of a job, and what joins them.
+"""The GPUs of a job and the links between them, as NCCL's tuning sees them.
 
 Cluster(sm=90, gpus=8, nodes=4, nics=8, nic_gbit_s=400)      plain numbers
 from_server("dgx-h100", nodes=4)                             a template of the catalog
-from_fabric(fabric, ["dgx1", "dgx2"])                        servers of a fabric, with what is broken in it
+from_fabric(fabric, ["dgx1", "dgx2"])                        servers of a fabric, with its faults
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NETWORKS = (Technology.INFINIBAND, Technology.ETHERNET, Technology.OMNI_PATH)
 
 
 class Processor(enum.StrEnum):
-    """Whose processors: their way to post to adapters and to write small messages differs."""
+    """The vendor of processors, which differ in posting to adapters and in small writes."""
 
     INTEL = "intel"
     AMD = "amd"
@@ -46,7 +46,7 @@ _VENDORS = {"GenuineIntel": Processor.INTEL, "AuthenticAMD": Processor.AMD}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Nodes that are all alike, one rank on each GPU."""
+    """A number of equal nodes with one rank on each GPU."""
 
     sm: int  # compute capability of the GPUs: 90 is 9.0
     gpus: int  # of a node
@@ -57,7 +57,7 @@ class Cluster:
     board: Board | None = None  # of a node without NVSwitches: how PCIe and NVLinks between GPUs join them
     pcie_gbyte_s: float | None = None  # of a GPU's or adapter's slot by NCCL's count; None: as the generation has it
     processor: Processor = Processor.INTEL
-    guessed: bool = False  # the template does not say its processors, and GPUs talk through them
+    guessed: bool = False  # the template does not name its processors, and GPUs communicate through them
     near: bool = True  # every adapter has a GPU below the same PCIe switch
     sharp: bool = False  # switches reduce, and NCCL has the plugin for it
     nvls: bool = True  # NVLink multicast where GPUs and NVSwitches have it: NCCL_NVLS_ENABLE
@@ -81,7 +81,7 @@ class Cluster:
             if value < least:
                 raise ConfigError(f"a cluster with {what}={value}: the least is {least}")
         if self.ranks < 2:
-            raise ConfigError("a cluster of one GPU has nobody to talk to: give it gpus=2 or nodes=2")
+            raise ConfigError("a cluster of one GPU has no peers: set gpus=2 or nodes=2")
         most = constants().limits.channels
         for name, few, many in (
             ("CTAS", self.min_ctas, self.max_ctas),
@@ -104,7 +104,7 @@ class Cluster:
 
     @property
     def nvlink(self) -> bool:
-        """Are the GPUs of a node joined by NVLink, over NVSwitches or directly? Else they talk over PCIe."""
+        """Return whether NVLink connects the GPUs of a node, over NVSwitches or directly; else PCIe does."""
         return self.nvlink_gbyte_s > 0
 
     @property
@@ -113,38 +113,38 @@ class Cluster:
 
     @property
     def joined_by(self) -> str:
-        """What is between the GPUs of a node."""
+        """Return the links between the GPUs of a node, in words."""
         return "NVSwitches" if self.nvswitch else "NVLinks from GPU to GPU" if self.nvlink else "PCIe"
 
     @property
     def link_gbyte_s(self) -> float:
-        """Of one NVLink, by NCCL's count."""
+        """Return the bandwidth of one NVLink by NCCL's count."""
         return constants().of_sm(self.sm).nvlink_gbyte_s
 
     @property
     def nvlink_gbyte_s(self) -> float:
-        """Of a GPU, by NCCL's count."""
+        """Return the NVLink bandwidth of a GPU by NCCL's count."""
         if self.board is not None:
             return self.board.links(self.gpus) * self.link_gbyte_s
         return (constants().of_sm(self.sm).nvlinks if self.nvlinks is None else self.nvlinks) * self.link_gbyte_s
 
     @property
     def pair_gbyte_s(self) -> float:
-        """From a GPU to one other of its node, over NVLink: all of it through NVSwitches."""
+        """Return the NVLink bandwidth between two GPUs of a node; with NVSwitches all of a GPU's."""
         if self.board is not None:
             return self.board.pair_links(self.gpus) * self.link_gbyte_s
         return self.nvlink_gbyte_s
 
     @property
     def slot_gbyte_s(self) -> float:
-        """Of a PCIe slot, by NCCL's count."""
+        """Return the bandwidth of a PCIe slot by NCCL's count."""
         if self.pcie_gbyte_s is not None:
             return self.pcie_gbyte_s
         return pcie_gbyte_s(6 if self.nic_gbit_s > 400 else constants().of_sm(self.sm).pcie)
 
     @property
     def nic_gbyte_s(self) -> float:
-        """What of an adapter's rate its slot lets through."""
+        """Return the rate of an adapter, limited by its slot."""
         return min(gbyte_s(self.nic_gbit_s), self.slot_gbyte_s)
 
     def __str__(self) -> str:
@@ -153,7 +153,7 @@ class Cluster:
 
 
 def from_server(template: str, *, nodes: int, sharp: bool = False, nvls: bool = True) -> Cluster:
-    """Nodes of a server template of the catalog, all rails plugged."""
+    """Return nodes of a server template of the catalog, with all rails cabled."""
     kind = catalog.server(template)
     if not kind.gpus:
         known = [one.name for one in catalog.servers() if one.gpus]
@@ -181,7 +181,7 @@ def from_server(template: str, *, nodes: int, sharp: bool = False, nvls: bool = 
 def from_fabric(
     fabric: Fabric, servers: Sequence[str] | None = None, *, sharp: bool = False, nvls: bool = True
 ) -> Cluster:
-    """These servers of a fabric, or all of them. NCCL tunes for the weakest, and so does this.
+    """Return these servers of a fabric, or all. As in NCCL, the weakest server counts.
 
     Adapters are those of the compute rails that have a cable, as NCCL_IB_HCA would name them.
     """
@@ -208,14 +208,14 @@ def from_fabric(
 
 
 def _board(boxes: Sequence[_Box]) -> Board:
-    """Of servers without NVSwitches: each pair of GPUs as where it has the fewest NVLinks."""
+    """Return the board of servers without NVSwitches, with the fewest NVLinks of each pair of GPUs."""
     first, *others = (box.pairs for box in boxes)
     pairs = {pair: min([links, *(other[pair] for other in others)]) for pair, links in first.items()}
     return board_of(catalog.server(boxes[0].template), [_number(gpu) for gpu in boxes[0].gpus], pairs)
 
 
 def check_gpus(fabric: Fabric, servers: Sequence[str] | None = None) -> None:
-    """The first of these servers, or of all, has some; before much is asked of the others."""
+    """Raise ConfigError if the first of these servers has no GPUs."""
     first = next(iter(fabric.servers if servers is None else servers), None)
     if first is not None and not len(fabric.of_kind(NodeKind.GPU)):
         raise _no_gpus(fabric.find_server(first))
@@ -229,7 +229,7 @@ def _no_gpus(server: Server) -> ConfigError:
 
 
 class _Box:
-    """What of a server a job can use."""
+    """The GPUs, adapters and links of a server that a job can use."""
 
     def __init__(self, server: Server) -> None:
         nodes = server.nodes
@@ -246,7 +246,7 @@ class _Box:
 
     @property
     def pairs(self) -> Counter[tuple[int, int]]:
-        """NVLinks that join two GPUs directly."""
+        """Count the direct NVLinks between pairs of GPUs."""
         ports = (port for gpu in self.gpus for port in gpu.ports)
         peers = ((port.node, port.peer.node) for port in ports if port.peer is not None)
         joined = [(_number(a), _number(b)) for a, b in peers if a.kind == b.kind == NodeKind.GPU]
@@ -261,11 +261,11 @@ class _Box:
 
 
 def _rates_gbit_s(node: Node, technologies: Sequence[Technology]) -> list[float]:
-    """Of the links of a node that speak one of these."""
+    """Return the rates of a node's links of these technologies."""
     links = (port.link for port in node.ports)
     return [link.rate_gbit_s for link in links if link is not None and link.technology in technologies]
 
 
 def _number(gpu: Node) -> int:
-    """3 of `dgx1/gpu3`."""
+    """Return the number of a GPU: 3 for `dgx1/gpu3`."""
     return int(gpu.name.rpartition("gpu")[2])

@@ -1,4 +1,4 @@
-"""The constants of NCCL's tuning model: `catalog/nccl.toml`, read. The fields are explained there."""
+"""The constants of NCCL's tuning model, read from `catalog/nccl.toml`, which explains the fields."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Three = tuple[float, float, float]
 
 
 class Latencies(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """By algorithm, then [LL, LL128, Simple]."""
+    """The latencies by algorithm, as [LL, LL128, Simple]."""
 
     base: dict[Algorithm, Three]
     nvlink: dict[Algorithm, Three]
@@ -40,7 +40,7 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Generation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What GPUs of a generation can do; a list of three is [1 node, 2 nodes, more]."""
+    """The figures of a GPU generation; a list of three is [1 node, 2 nodes, more]."""
 
     sm: int
     ll_gbyte_s: Three
@@ -107,7 +107,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What NCCL has not always done."""
+    """The rules that differ between versions of NCCL."""
 
     nvls_bus: bool
     nvls_gather: bool
@@ -127,7 +127,7 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Kinds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What symmetric kernels do on GPUs of a generation."""
+    """The figures of symmetric kernels on a GPU generation."""
 
     all_reduce: KernelSpeeds
     all_gather: KernelSpeeds
@@ -165,7 +165,7 @@ class GatherSpeeds(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Rail(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Symmetric kernels between NVLink domains; lists are [without multicast, with it]."""
+    """The figures of symmetric kernels between NVLink domains; lists are [without multicast, with it]."""
 
     nvlink_gbyte_s: float
     nvlink_blackwell_gbyte_s: float
@@ -219,13 +219,13 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     symmetric: Symmetric
 
     def of_sm(self, sm: int) -> Generation:
-        """The newest generation that a GPU of this compute capability belongs to."""
+        """Return the newest generation up to this compute capability."""
         return max((one for one in self.generation.values() if one.sm <= sm), key=lambda one: one.sm)
 
 
 @cache
 def constants(version: str = "") -> Constants:
-    """Of the NCCL that the tables are of, or of another one: `2.28`, `2.32.3`."""
+    """Return the constants of an NCCL version, `2.28` or `2.32.3`; by default that of the tables."""
     tables = read_catalog("nccl.toml")
     older, newer = tables.pop("older"), tables.pop("newer")
     base = _minor(tables["version"])
@@ -250,7 +250,7 @@ def _minor(version: str) -> tuple[int, int]:
 
 
 def _changed(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """The table with what another one says instead."""
+    """Return a table with the changes of another one."""
     return table | {
         key: _changed(table[key], value) if isinstance(value, dict) else value for key, value in changes.items()
     }

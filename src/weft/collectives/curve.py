@@ -1,4 +1,4 @@
-"""The picture of a run as nccl-tests makes it: bus bandwidth over sizes, and what was chosen at each."""
+"""The picture of a run: bus bandwidth over sizes, with the choice at each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.draw.sizes import Point, draw_sizes
 
 
 def draw_curve(path: Path | str, table: Table) -> None:
-    """Write it as PNG, SVG or PDF by the suffix."""
+    """Write the picture as PNG, SVG or PDF by the suffix."""
     draw_sizes(
         path,
         [_point(row) for row in table.rows],

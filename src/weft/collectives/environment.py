@@ -1,4 +1,4 @@
-"""NCCL's environment: what NCCL_ALGO and NCCL_PROTO allow, and which variables change nothing in `weft nccl`, and why.
+"""NCCL's environment: the lists of NCCL_ALGO and NCCL_PROTO, and variables without effect in `weft nccl`, with reasons.
 
     permitted("NCCL_ALGO", "^NVLS,NVLSTree;broadcast:Ring", Collective.ALL_REDUCE, Algorithm)
 
@@ -16,9 +16,9 @@ _Label = TypeVar("_Label", Algorithm, Protocol)
 
 
 def permitted(variable: str, text: str, kind: Collective, known: type[_Label]) -> tuple[_Label, ...]:
-    """Which a list allows for a collective, as NCCL reads it (parseList, src/graph/tuning.cc); none: it says nothing.
+    """Return the entries that a list allows for a collective, as NCCL parses it (parseList, src/graph/tuning.cc).
 
-    `^` allows all others. Lists are parted by `;`, and all but the first begin with the collective that they are for.
+    Empty: no restriction. `^` allows all others. `;` separates lists; all but the first begin with their collective.
     """
     allowed: tuple[_Label, ...] = ()
     for place, entry in enumerate(one for one in text.split(";") if one):
@@ -79,6 +79,6 @@ _WHY = {
 
 
 def why_without_effect(name: str) -> str:
-    """Of a variable of NCCL's, in words."""
+    """Return the reason why a variable of NCCL's has no effect, in words."""
     found = max((one for one in _WHY if name.startswith(one)), key=len)
     return _WHY[found]

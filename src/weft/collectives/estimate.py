@@ -1,11 +1,11 @@
-"""How long a collective takes, in closed form: NCCL's choice, timed with constants fitted to published measurements.
+"""The time of a collective in closed form: NCCL's choice, with constants fitted to published measurements.
 
     made = estimate(from_server("dgx-h100", nodes=4), Collective.ALL_REDUCE, 64 << 20)
     made.time_us, made.bus_gbyte_s, made.bound
     print(made.explain())
 
-`choose` says what NCCL believes, and so what it takes; this says what that takes. How far to trust it:
-`weft nccl calibration`, docs/collectives.md.
+`choose` has NCCL's own estimate, by which it chooses; this module predicts the time of that choice. For its accuracy
+see `weft nccl calibration` and docs/collectives.md.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _BARRIER_BYTES = 4  # PyTorch's barrier over NCCL: an all_reduce of one number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """How long, of which parts. `size_bytes` is the larger of a rank's two buffers, as nccl-tests counts it."""
+    """The time of a collective and its parts. `size_bytes` is the larger of a rank's two buffers, as in nccl-tests."""
 
     cluster: Cluster
     collective: Collective
@@ -59,7 +59,7 @@ class Estimate:
     protocol: Protocol
     channels: int
     parts: dict[str, float]  # microseconds that add up to the time
-    bound: str  # who limits the data part: adapters, NVLink, PCIe, channels or proxies
+    bound: str  # limit of the data part: adapters, NVLink, PCIe, channels or proxies
     fabric: str = "NVLink"  # between nodes, or in the only one
     transport: str = ""  # of a plugin of NCCL's, as fabrics.toml has it
     kernel: str = ""  # a symmetric one, by NCCL's name
@@ -74,7 +74,7 @@ class Estimate:
 
     @property
     def bus_gbyte_s(self) -> float:
-        """What nccl-tests prints as busbw."""
+        """Return the bus bandwidth (busbw of nccl-tests)."""
         return self.algo_gbyte_s * self.collective.bus_factor(self.cluster.ranks)
 
     @property
@@ -91,11 +91,11 @@ class Estimate:
 
     @property
     def name(self) -> str:
-        """`Ring/Simple`; a symmetric kernel by its own."""
+        """Return the name of the choice, `Ring/Simple`, or that of a symmetric kernel."""
         return self.kernel or f"{self.algorithm.label if self.algorithm else 'Pairs'}/{self.protocol.label}"
 
     def explain(self) -> str:
-        """In words: how long, of what, and who is the limit. How far off it may be: `weft.collectives.spread`."""
+        """Describe the time, its parts and its limit. `weft.collectives.spread` has the band around it."""
         made = ", ".join(f"{name} {value:,.1f} us" for name, value in self.parts.items())
         channels = f" on {self.channels} {'blocks' if self.kernel else 'channels'}" if self.channels else ""
         return (
@@ -118,11 +118,13 @@ def estimate(
     chunk_bytes: int | None = None,
     fitted: Times | None = None,
 ) -> Estimate:
-    """`networks` is what `measure` found between the servers; None: InfiniBand without flaws, one switch.
+    """Return the time of a collective.
 
-    `algorithm`, `protocol` and `channels` overrule NCCL's choice, as NCCL_ALGO, NCCL_PROTO and NCCL_MIN_CTAS do, for
-    sends between pairs NCCL_MIN_P2P_NCHANNELS and NCCL_MAX_P2P_NCHANNELS, and `chunk_bytes` that of such sends over the
-    network, as NCCL_P2P_NET_CHUNKSIZE does. `fitted` is constants other than nccl_times.toml's.
+    networks: results of `measure`; by default ideal InfiniBand with one switch.
+    algorithm, protocol, channels: override NCCL's choice, as NCCL_ALGO, NCCL_PROTO and NCCL_MIN_CTAS do; for sends
+    between pairs as NCCL_MIN_P2P_NCHANNELS and NCCL_MAX_P2P_NCHANNELS do.
+    chunk_bytes: of sends between pairs, as NCCL_P2P_NET_CHUNKSIZE.
+    fitted: constants instead of nccl_times.toml's.
     """
     if collective == Collective.BARRIER:
         made = estimate(cluster, Collective.ALL_REDUCE, _BARRIER_BYTES, networks=networks, graphs=graphs)
@@ -182,9 +184,9 @@ def estimate(
 def _kernel(
     cluster: Cluster, collective: Collective, size_bytes: int, algorithm: Algorithm | None, *, over_tcp: bool
 ) -> Kernel | None:
-    """The symmetric kernel that NCCL would take; since 2.31 NCCL_ALGO goes before.
+    """Return the symmetric kernel that NCCL would choose; since 2.31 NCCL_ALGO has precedence.
 
-    Between nodes GPUs talk to adapters themselves, which sockets are not.
+    Between nodes these kernels post to adapters from the GPU, which sockets do not support.
     """
     check_kernel(cluster)
     if not cluster.windows or ((algorithm or cluster.algorithms) and constants(cluster.nccl).rules.algorithm_first):
@@ -204,7 +206,7 @@ def _pairs_protocol(
     algorithm: Algorithm | None,
     protocol: Protocol | None,
 ) -> Protocol:
-    """Return the protocol of sends between pairs; they have no algorithm, and NCCL does not look at NCCL_ALGO."""
+    """Return the protocol of sends between pairs; they have no algorithm, and NCCL ignores NCCL_ALGO for them."""
     protocols = cluster.protocols if protocol is None else (protocol,)
     found = pairs_protocol(cluster, collective, size_bytes)
     allowed = [one for one in (found, Protocol.SIMPLE, Protocol.LL) if not protocols or one in protocols]
@@ -215,7 +217,7 @@ def _pairs_protocol(
 
 
 def _forced(cluster: Cluster, network: Network | None, known: Times) -> Protocol | None:
-    """Simple, where a network may put the bytes of a message into memory in any order: flags would come too early."""
+    """Return Simple if the network may write the bytes of a message in any order, which breaks flags in the data."""
     plugin = plugin_of(network, known) if network else None
     return Protocol.SIMPLE if plugin and cluster.sm < plugin.ordered_sm else None
 
@@ -229,7 +231,7 @@ def _row(
     algorithm: Algorithm | None,
     protocol: Protocol | None,
 ) -> Row:
-    """NCCL's choice, among those that are asked for."""
+    """Return NCCL's choice among the requested rows."""
     if algorithm is None and protocol is None:
         return choose(cluster, collective, size_bytes, graphs=graphs).row
     rows = [row for row in table(cluster, graphs, collective) if not row.off]

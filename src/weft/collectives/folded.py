@@ -1,8 +1,8 @@
 """MPI's recursive algorithms for any number of ranks, and broadcasts that scatter first.
 
-Recursive halving and doubling want a power of two, p. Of the n - p ranks that are too many, each gives its buffer to a
-neighbour before, and is told by it afterwards (Thakur, Rabenseifner and Gropp, Optimization of Collective Communication
-Operations in MPICH, 2005):
+Recursive halving and doubling need a power of two, p. Each of the n - p extra ranks sends its buffer to a neighbour
+before, and receives the result from it afterwards (Thakur, Rabenseifner and Gropp, Optimization of Collective
+Communication Operations in MPICH, 2005):
 
     rank      0 <- 1   2 <- 3   4   5         six ranks: 1 and 3 give to 0 and 2
     of four   0        1        2   3         0, 2, 4 and 5 reduce
@@ -29,27 +29,27 @@ from weft.collectives.ring import ring_all_gather
 
 
 def folded_doubling_all_reduce(n_ranks: int) -> Program:
-    """Every rank ends with the sum of all buffers, all of it in each of the log2 n rounds: for small ones."""
+    """Return an all-reduce that sends the whole buffer in each of the log2 n rounds, for small buffers."""
     return _folded("recursive doubling all-reduce", Collective.ALL_REDUCE, n_ranks, doubling_all_reduce)
 
 
 def rabenseifner_all_reduce(n_ranks: int) -> Program:
-    """Every rank ends with the sum of all buffers: halved and added, then doubled."""
+    """Return an all-reduce by recursive halving, then doubling."""
     return _folded("Rabenseifner all-reduce", Collective.ALL_REDUCE, n_ranks, _halve_and_double)
 
 
 def folded_doubling_barrier(n_ranks: int) -> Program:
-    """Nobody goes on before all have come: partners at 1, 2, 4 ... meet."""
+    """Return a barrier by exchanges with partners at distances 1, 2, 4 ..."""
     return _folded("recursive doubling barrier", Collective.BARRIER, n_ranks, _meetings)
 
 
 def rabenseifner_reduce(n_ranks: int, root: int = 0) -> Program:
-    """The root ends with the sum of all buffers: halved and added, then gathered over a binomial tree."""
+    """Return a reduce by recursive halving, then a gather over a binomial tree."""
     return turned(_folded("Rabenseifner reduce", Collective.REDUCE, n_ranks, _halve_and_gather, tell=False), root)
 
 
 def scatter_broadcast(n_ranks: int, root: int = 0, *, ring: bool = False) -> Program:
-    """The root's buffer is scattered over a binomial tree, and then gathered by all: for large ones (van de Geijn)."""
+    """Return a broadcast by a binomial scatter and an all-gather, for large buffers (van de Geijn)."""
     power = n_ranks & (n_ranks - 1) == 0
     gather = (ring_all_gather if ring else doubling_all_gather if power else bruck_all_gather)(n_ranks)
     levels = (n_ranks - 1).bit_length()
@@ -69,7 +69,7 @@ def scatter_broadcast(n_ranks: int, root: int = 0, *, ring: bool = False) -> Pro
 def _folded(
     name: str, kind: Collective, n_ranks: int, write: Callable[[int], Program], *, tell: bool = True
 ) -> Program:
-    """`write` of the largest power of two; who is too many gives to the rank before it, and is told at the end."""
+    """Apply `write` to the largest power of two; extra ranks send to the previous rank and receive the result."""
     power = 1 << (n_ranks.bit_length() - 1)
     n_extra = n_ranks - power
     if power == 1:
@@ -96,7 +96,7 @@ def _folded(
 
 
 def _meetings(n_ranks: int) -> Program:
-    """Dissemination, but back and forth between the same two."""
+    """Return exchanges as in dissemination, but in both directions between the same two ranks."""
     rank, made = np.arange(n_ranks), dissemination_barrier(n_ranks)
 
     def make_round(number: int) -> Sends:
@@ -130,7 +130,7 @@ def _halve_and_gather(n_ranks: int) -> Program:
 
 
 def _begin(rank: NDArray[np.int64], n_ranks: int, levels: int) -> NDArray[np.int64]:
-    """Where a rank's part begins that was halved so often: the lowest bit says which half, the next which quarter."""
+    """Return the begin of a rank's part after `levels` halvings: the lowest bit selects the half, and so on."""
     begin = np.zeros_like(rank)
     for level in range(levels):
         begin += (rank >> level & 1) * (n_ranks >> level + 1)
@@ -138,13 +138,13 @@ def _begin(rank: NDArray[np.int64], n_ranks: int, levels: int) -> NDArray[np.int
 
 
 def _halve(n_ranks: int, level: int) -> Sends:
-    """Half of what a rank still has to add goes to its partner, whose half it is."""
+    """Return the sends of a halving: each rank sends its partner's half."""
     rank = np.arange(n_ranks)
     partner = rank ^ (1 << level)
     return Sends.make(rank, partner, _begin(partner, n_ranks, level + 1), n=n_ranks >> level + 1, add=True)
 
 
 def _back(n_ranks: int, level: int) -> Sends:
-    """What a rank has goes to its partner, and then both have twice as much."""
+    """Return the sends of a doubling: each rank sends its part to its partner."""
     rank = np.arange(n_ranks)
     return Sends.make(rank, rank ^ (1 << level), _begin(rank, n_ranks, level + 1), n=n_ranks >> level + 1, add=False)

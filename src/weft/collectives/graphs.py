@@ -1,4 +1,4 @@
-"""What NCCL's search finds: how many channels, and how fast each of them is inside a node and between nodes.
+"""Results of NCCL's topology search: the number of channels, and their speeds inside a node and between nodes.
 
 NCCL tries speeds of a list from the highest on, and lays as many channels of that speed through GPUs, NVLink and
 adapters as fit; the speed with the most bandwidth in all wins, the higher one if equal. For GPUs around NVSwitches
@@ -17,11 +17,11 @@ SHARP and without) it finds the same in 192; it differs where NCCL runs out of t
 Without NVSwitches the board decides (`weft.collectives.board`). Over PCIe a ring inside a node passes each lane of the
 tree once, and the slowest is shared by all channels. Between nodes every other channel enters at one processor's
 adapter and leaves at the other's, so that the link between these carries half of them each way; not through AMD's,
-where NCCL wants all channels alike. Where NVLinks join each GPU with each other one, rings are laid so that each
+where NCCL wants all channels equal. Where NVLinks join each GPU with each other one, rings are laid so that each
 pair's links are filled: of n GPUs, n-1 rings for each channel that fits between two of them; of four, of which rings in
 one direction do not fill all pairs (Tillson, 1980), one less where that number is odd.
 
-Of machines that nobody described, `Cluster(gpus=8, nvlinks=0)`, take it from NCCL's log (`NCCL_DEBUG=INFO
+For machines without a description, `Cluster(gpus=8, nvlinks=0)`, take it from NCCL's log (`NCCL_DEBUG=INFO
 NCCL_DEBUG_SUBSYS=GRAPH`, lines `Pattern 4, crossNic 0, nChannels 12, bw 30/30`) and give it as `Graphs`.
 """
 
@@ -44,7 +44,7 @@ _NVLS_FEW_GPUS = 8
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Channels of one pattern. `intra` and `inter` are the speed of one of them inside and between nodes."""
+    """The channels of one pattern. `intra` and `inter` are the speeds of a channel inside and between nodes."""
 
     channels: int
     intra_gbyte_s: float
@@ -52,7 +52,7 @@ class Graph:
 
     @property
     def total_gbyte_s(self) -> float:
-        """All channels, between nodes."""
+        """Return the bandwidth of all channels between nodes."""
         return self.channels * self.inter_gbyte_s
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ _SIMPLE_ORDER = Graph(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graphs:
-    """What the search found, pattern by pattern."""
+    """The results of the search for each pattern."""
 
     ring: Graph
     tree: Graph
@@ -78,7 +78,7 @@ class Graphs:
     simple_tree: bool = False  # all network traffic of a tree's channel through one GPU
 
     def channels(self, cluster: Cluster) -> int:
-        """Of the communicator: NCCL's log says `16 coll channels`."""
+        """Return the channels of the communicator (`16 coll channels` in NCCL's log)."""
         limit = constants(cluster.nccl).limits.channels
         count = min(limit, 2 * min(self.ring.channels, self.tree.channels))
         chain = self.collnet_chain
@@ -91,7 +91,7 @@ class Graphs:
         return max(count, self.nvls_channels(cluster)) if constants(cluster.nccl).rules.channels_with_nvls else count
 
     def nvls_channels(self, cluster: Cluster) -> int:
-        """Of NVLS: NCCL's log says `16 nvls channels`."""
+        """Return the channels of NVLS (`16 nvls channels` in NCCL's log)."""
         if not self.nvls.channels:
             return 0
         return max(cluster.min_ctas, min(cluster.max_ctas, _nvls_channels(cluster)))
@@ -110,7 +110,7 @@ def _nvls_channels(cluster: Cluster) -> int:
 
 @cache
 def search(cluster: Cluster) -> Graphs:
-    """What NCCL would find on these nodes."""
+    """Return the results of NCCL's search on these nodes."""
     if cluster.gpus > 1 and not cluster.nvlink and cluster.board is None:
         raise ConfigError(
             f"{cluster}: without NVSwitches NCCL's channels hang on every PCIe bridge. Name the server, "
@@ -172,7 +172,7 @@ def _network(cluster: Cluster) -> Graphs:
 
 
 def _collnet_direct(cluster: Cluster, speeds: Sequence[float]) -> Graph:
-    """One channel for each head, the GPU of an adapter."""
+    """Return one channel for each head, the GPU of an adapter."""
     most = min(cluster.gpus, constants().limits.collnet_gpus)
     speed = next((one for one in speeds if one <= cluster.nic_gbyte_s), speeds[-1])
     heads = Graph(min(most, cluster.nics), speed, speed)
@@ -181,7 +181,7 @@ def _collnet_direct(cluster: Cluster, speeds: Sequence[float]) -> Graph:
 
 
 def _nvls(cluster: Cluster, speeds: Sequence[float]) -> Graph:
-    """One channel for each head; the head's own NVLink carries it twice."""
+    """Return one channel for each head, whose NVLink carries it twice."""
     heads = min(cluster.gpus, cluster.nics, constants().limits.nvls_gpus)
     total, nic = cluster.nvlink_gbyte_s, cluster.nic_gbyte_s
     found = _best(
@@ -195,12 +195,12 @@ def _has_nvls(cluster: Cluster) -> bool:
 
 
 def _most(cluster: Cluster) -> int:
-    """Channels that the search may find: the communicator has two for each."""
+    """Return the most channels of the search; the communicator has two for each."""
     return constants(cluster.nccl).limits.channels // 2
 
 
 def _best(speeds: Sequence[float], fitting: Callable[[float], int], enough_gbyte_s: float, most: int) -> Graph:
-    """The speed at which the channels that fit are fastest in all, or the first that is fast enough."""
+    """Return the channels with the highest total bandwidth, or the first with enough."""
     best = NONE
     for speed in speeds:
         if best.channels and (
@@ -214,7 +214,7 @@ def _best(speeds: Sequence[float], fitting: Callable[[float], int], enough_gbyte
 
 
 def inside_gbyte_s(cluster: Cluster) -> float:
-    """Of all channels of a ring inside a node, by NCCL's count. Between nodes one hop of a ring is not on NVLink."""
+    """Return the bandwidth of a ring inside a node by NCCL's count; between nodes one hop is not on NVLink."""
     if cluster.board is None or cluster.nvlink or cluster.gpus == 1:
         around = cluster.gpus / (cluster.gpus - 1) if cluster.nodes > 1 and cluster.gpus > 1 else 1.0
         return cluster.nvlink_gbyte_s * around
@@ -223,14 +223,14 @@ def inside_gbyte_s(cluster: Cluster) -> float:
 
 
 def _alternates(cluster: Cluster) -> bool:
-    """Do channels over PCIe go through a node one way and the other in turn?"""
+    """Return whether channels over PCIe pass a node in alternating directions."""
     board = cluster.board
     over_pcie = cluster.nodes > 1 and cluster.gpus > 1 and not cluster.nvlink
     return over_pcie and board is not None and board.open and cluster.processor != Processor.AMD
 
 
 def _path_channels(cluster: Cluster, speed: float) -> int:
-    """Ways of that speed through the GPUs of a node, over PCIe, in turn in one direction and in the other."""
+    """Return the number of paths of that speed through the GPUs of a node over PCIe, in alternating directions."""
     assert cluster.board is not None
     given = cluster.gpus, cluster.link_gbyte_s
     both, one = cluster.board.path_gbyte_s(*given), cluster.board.one_way_gbyte_s(*given)
@@ -238,9 +238,9 @@ def _path_channels(cluster: Cluster, speed: float) -> int:
 
 
 def _balanced(cluster: Cluster, speeds: Sequence[float], tree: Graph) -> Graph:
-    """Before Hopper two GPUs of a tree's channel share the adapter: the second one's half goes inside the node, too.
+    """Return a tree's channels before Hopper, where two GPUs share an adapter and half of the data goes between them.
 
-    On a board of four these two hang below one processor: their links carry two channels.
+    On a board of four these two are below one processor, so their links carry two channels.
     """
     if not cluster.nvlink:
         most = cluster.slot_gbyte_s / (tree.channels + 0.5)
@@ -254,7 +254,7 @@ def _balanced(cluster: Cluster, speeds: Sequence[float], tree: Graph) -> Graph:
 
 
 def _ring_channels(cluster: Cluster, total_gbyte_s: float, speed: float) -> int:
-    """Rings of that speed that fit into one node."""
+    """Return the number of rings of that speed in one node."""
     if cluster.board is None or not cluster.nvlink:
         return int(total_gbyte_s / speed)
     each = int(cluster.pair_gbyte_s / speed)
@@ -263,12 +263,12 @@ def _ring_channels(cluster: Cluster, total_gbyte_s: float, speed: float) -> int:
 
 
 def _enough_gbyte_s(cluster: Cluster) -> float:
-    """Of channels together, at which NCCL stops to search: all of a GPU's NVLink, or its slot."""
+    """Return the total bandwidth at which NCCL stops searching: a GPU's NVLink, or its slot."""
     return max(cluster.nvlink_gbyte_s, cluster.slot_gbyte_s)
 
 
 def _cut(cluster: Cluster, graph: Graph, most: int) -> Graph:
-    """Fast channels in two."""
+    """Split fast channels in two."""
     cut, speed = constants().search, graph.intra_gbyte_s
     enough = cluster.sm > _AMPERE and speed < cut.cut_hopper_gbyte_s and graph.channels > cut.cut_hopper_channels
     channels = min(2 * graph.channels, most)
@@ -278,7 +278,7 @@ def _cut(cluster: Cluster, graph: Graph, most: int) -> Graph:
 
 
 def _raised(speeds: Sequence[float], start: float, limit: float) -> float:
-    """The next speeds of the list up to the limit, or to twice the start."""
+    """Return the highest speed of the list up to the limit and up to twice the start."""
     best = start
     for speed in reversed(speeds):
         if best >= 2 * start or speed > limit:

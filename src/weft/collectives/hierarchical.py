@@ -31,7 +31,7 @@ from weft.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Nodes of GPUs, each of which looks after a part of the buffer: `n` chunks, `stride` apart."""
+    """The parts of the buffer that the GPUs of a node own: `n` chunks, `stride` apart."""
 
     n_nodes: int
     gpus: int
@@ -44,13 +44,13 @@ class Parts:
 
     @property
     def begin(self) -> int:
-        """GPU number times this is where its part begins."""
+        """Return the distance between the begins of two GPUs' parts."""
         return 1 if self.woven else self.n
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Inside:
-    """What goes on in each node: the parts are added up, each at its GPU; and told to all."""
+    """The exchange inside each node: parts are reduced, each at its GPU, and sent to all."""
 
     scatter: Stage
     gather: Stage
@@ -58,7 +58,7 @@ class Inside:
 
 
 def direct(parts: Parts) -> Inside:
-    """Each GPU sends to every other at once, as NVSwitches allow."""
+    """Return an exchange in which each GPU sends to every other at once, as NVSwitches allow."""
     g = parts.gpus
     rank = np.repeat(np.arange(parts.n_nodes * g), g - 1)
     own = rank % g
@@ -75,7 +75,7 @@ def direct(parts: Parts) -> Inside:
 
 
 def chain(parts: Parts) -> Inside:
-    """Each GPU sends to the next one only: a part goes through all, and ends at its own GPU."""
+    """Return an exchange in which each GPU sends to the next: a part passes all, and ends at its own GPU."""
     g = parts.gpus
     rank = np.arange(parts.n_nodes * g)
     own = rank % g
@@ -101,7 +101,7 @@ def two_levels(
     outside: Callable[[int], Program],
     inside: Callable[[Parts], Inside] = direct,
 ) -> Program:
-    """`outside` of so many ranks is the program of each rail, of the same collective.
+    """Combine the exchange inside nodes with `outside`, the program of each rail for the same collective.
 
     Reducers are numbered from the last rank on: first those inside, node by node, then those outside, rail by rail.
     """
@@ -137,29 +137,29 @@ def _on_rail(rail: Program, number: int, gpus: int, n_inside: int) -> Channel:
 
 
 def hierarchical_all_reduce(n_nodes: int, gpus: int, *, outside: Callable[[int], Program] = ring_all_reduce) -> Program:
-    """Every rank ends with the sum of all buffers."""
+    """Return a hierarchical all-reduce."""
     return two_levels("hierarchical all-reduce", Collective.ALL_REDUCE, n_nodes, gpus, outside=outside)
 
 
 def hierarchical_reduce_scatter(n_nodes: int, gpus: int) -> Program:
-    """Every rank ends with the sum of its own part of the buffers."""
+    """Return a hierarchical reduce-scatter."""
     outside = ring_reduce_scatter
     return two_levels("hierarchical reduce-scatter", Collective.REDUCE_SCATTER, n_nodes, gpus, outside=outside)
 
 
 def hierarchical_all_gather(n_nodes: int, gpus: int) -> Program:
-    """Every rank ends with the parts of all."""
+    """Return a hierarchical all-gather."""
     return two_levels("hierarchical all-gather", Collective.ALL_GATHER, n_nodes, gpus, outside=ring_all_gather)
 
 
 def direct_exchange(collective: Collective, n_ranks: int) -> Program:
-    """All as the GPUs of one node: each sends every other its part, and then tells all the sum of its own."""
+    """Return a direct exchange: each rank sends every other its part, and then the sum of its own."""
     name = f"direct {collective.replace('_', '-')}"
     return replace(two_levels(name, collective, 1, n_ranks, outside=ring_all_reduce), gpus=1)  # it knows no nodes
 
 
 def rail_rings(collective: Collective, n_nodes: int, gpus: int, root: int = 0, slices: int = 8) -> Program:
-    """As many rings as there are rails, as NCCL lays them: each enters and leaves a node once, by another rail.
+    """Return a ring for each rail, as NCCL builds them: each enters and leaves a node once, by different rails.
 
     Every other node is passed through backwards, so that a cable joins GPUs of one rail (NCCL_CROSS_NIC=2); with an
     odd number of nodes the ring closes across two rails.
@@ -171,7 +171,7 @@ def rail_rings(collective: Collective, n_nodes: int, gpus: int, root: int = 0, s
 
 
 def _round_trip(n_nodes: int, gpus: int, first: int) -> list[int]:
-    """All ranks in the order of a ring that enters the first node at this GPU."""
+    """Return all ranks in the order of a ring that enters the first node at this GPU."""
     within = (np.arange(gpus) + first) % gpus
     node = np.arange(n_nodes)[:, None]
     order: list[int] = (node * gpus + np.where(node % 2, within[::-1], within)).ravel().tolist()

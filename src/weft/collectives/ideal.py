@@ -1,6 +1,6 @@
-"""A network without flaws, in closed form: every adapter at its rate, so many switches between any two servers.
+"""An ideal network in closed form: every adapter at its rate, a number of switches between any two servers.
 
-For a fabric of your own, with its routes and what is broken in it, `weft.collectives.measure` has the same figures.
+For a real fabric, with its routes and faults, `weft.collectives.measure` has the same figures.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FABRICS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TcpNetwork(Network):
-    """The kernel carries it: NCCL's threads copy, and post to no adapter."""
+    """A network through the kernel: NCCL's threads copy, and post to no adapter."""
 
     fabric: str = TCP
 
@@ -50,11 +50,11 @@ def ideal_networks(
     switches: int = 1,
     cloud: bool = False,
 ) -> Networks:
-    """What such a network gives to every pattern: `infiniband`, `roce`, `tcp` or `omni-path`.
+    """Return the figures of an ideal network for every pattern: `infiniband`, `roce`, `tcp` or `omni-path`.
 
-    `speed` is the line, `NDR` or `400GbE`, where it is not as fast as NCCL takes the adapters to be; `adapter` one that
-    timing.toml knows, where it is not as others of the network, or else that of the `transport`, as fabrics.toml has
-    it. `cloud` is for virtual machines on Ethernet, whose steps are longer; on InfiniBand they cost nothing.
+    speed: the line, `NDR` or `400GbE`, if it differs from the rate that NCCL sees.
+    adapter: a card in timing.toml; by default that of the `transport` in fabrics.toml, or that of the network.
+    cloud: virtual machines on Ethernet, whose steps are longer; on InfiniBand they are not.
     """
     if cluster.nodes < 2:
         raise ConfigError(f"{cluster}: a network is between two nodes or more")
@@ -83,7 +83,7 @@ def ideal_networks(
 
 
 def _line(cluster: Cluster, technology: Technology, speed: str) -> tuple[float, LineTiming]:
-    """Rate, and what the line itself takes of it: of the named speed, or of the one that has the adapters' rate."""
+    """Return the rate and the overhead of the line: of the named speed, or of the one with the adapters' rate."""
     if speed:
         found, width = parse_label(speed)
         return found.rate_gbit_s(width), timings().of_line(found.name)
@@ -96,12 +96,12 @@ def _line(cluster: Cluster, technology: Technology, speed: str) -> tuple[float, 
 
 
 def tcp_gbyte_s(connections: int) -> float:
-    """In each direction, both in use: NCCL has one thread copy in and out for a connection."""
+    """Return the rate in each direction with both in use: one thread copies in and out for a connection."""
     return connections * gbyte_s(timings().tcp.copy_gbit_s) / times().network.tcp_directions
 
 
 def transport_of(adapter: str) -> str:
-    """What carries NCCL's messages over this adapter, where it is neither the card's RDMA nor sockets."""
+    """Return the transport of NCCL's messages over this adapter, if it is neither RDMA nor sockets."""
     return next((one.transport for one in catalog.interconnects() if adapter and one.adapter == adapter), "")
 
 

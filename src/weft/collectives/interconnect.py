@@ -1,4 +1,4 @@
-"""A fabric of the catalog between the servers of a job: what to build, and by which rules it runs.
+"""A fabric of the catalog between the servers of a job: its spec and its network rules.
 
 superpod:su=1 + hdr             ->  superpod:su=2,server=dgx-h100+ConnectX-6,servers=32,switch=QM8700
 superpod:su=1,servers=4 + ndr   ->  superpod:su=1,servers=4,leaves=1,switch=QM9700
@@ -22,7 +22,7 @@ from weft.sim.engine import Memory, Network, Options, Paths
 
 
 def template_of(fabric: Fabric, servers: Sequence[str] | None = None) -> catalog.Server:
-    """What the servers with GPUs are, or these of them; all must be alike."""
+    """Return the template of the servers with GPUs, or of these; all must be equal."""
     with_gpus = fabric.nodes.server[fabric.of_kind(NodeKind.GPU)]
     if servers is not None:
         with_gpus = with_gpus[np.isin(with_gpus, [fabric.find_server(name).index for name in servers])]
@@ -43,7 +43,7 @@ def template_of(fabric: Fabric, servers: Sequence[str] | None = None) -> catalog
 
 
 def respec(spec: str, wire: Interconnect, template: catalog.Server, servers: int) -> str:
-    """The same topology with the switch and the card of that fabric, for so many servers."""
+    """Return the same topology with the switch and the card of that fabric, for `servers`."""
     box = template.equipped(template.card_for(wire))
     name, given = parse(spec)
     size: dict[str, int | None] = {}
@@ -55,7 +55,7 @@ def respec(spec: str, wire: Interconnect, template: catalog.Server, servers: int
 
 
 def own_wire(template: catalog.Server) -> Interconnect:
-    """The fabric of the catalog for the adapters that the server has."""
+    """Return the fabric of the catalog for the adapters of the server."""
     for wire in catalog.interconnects():
         if wire.adapter == template.compute_adapter:
             return wire
@@ -64,7 +64,7 @@ def own_wire(template: catalog.Server) -> Interconnect:
 
 
 def build(spec: str, wire: Interconnect) -> Fabric:
-    """That spec, which is one of this fabric."""
+    """Build the fabric of a spec."""
     try:
         return load(spec)
     except ConfigError as error:
@@ -73,7 +73,7 @@ def build(spec: str, wire: Interconnect) -> Fabric:
 
 
 def options_of(wire: Interconnect, seed: int) -> Options:
-    """NCCL's sockets send from host memory, which the GPU's kernel itself writes: no copy engine takes part."""
+    """Return the options of a fabric. NCCL's sockets send from host memory, which GPU kernels write directly."""
     network = Network(wire.network)
     memory = Memory.HOST if network is Network.TCP else Memory.GPUDIRECT
     return Options(seed=seed, network=network, paths=Paths(wire.paths), memory=memory)

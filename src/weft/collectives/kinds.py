@@ -1,4 +1,4 @@
-"""The words: collectives, and NCCL's algorithms and protocols for them."""
+"""Names of collectives, and of NCCL's algorithms and protocols."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.errors import UnknownName
 
 
 class Collective(enum.StrEnum):
-    """What a group of ranks does together. The names are PyTorch's and nccl-tests'."""
+    """A collective operation, with the names of PyTorch and nccl-tests."""
 
     mpi: str  # MPI's name of it
     nccl: str  # NCCL's, empty where it has none
@@ -31,8 +31,9 @@ class Collective(enum.StrEnum):
         return made
 
     def bus_factor(self, ranks: int) -> float:
-        """Bus over algorithm bandwidth: what a rank must send at least, over the size, which nccl-tests counts as
-        the larger of the two buffers (nccl-tests, doc/PERFORMANCE.md). A barrier has no bytes.
+        """Return bus over algorithm bandwidth: the least bytes that a rank sends, over the size.
+
+        nccl-tests counts the larger of the two buffers as size (doc/PERFORMANCE.md). A barrier has no bytes.
         """
         if self == Collective.ALL_REDUCE:
             return 2 * (ranks - 1) / ranks
@@ -48,7 +49,7 @@ PARTED = frozenset(
 
 
 def collective(name: str) -> Collective:
-    """The collective that PyTorch, MPI, NCCL or nccl-tests calls so, in any case: `AllReduce`, `all_reduce_perf`."""
+    """Find a collective by its name in PyTorch, MPI, NCCL or nccl-tests: `AllReduce`, `all_reduce_perf`."""
     wanted = _bare(name)
     for one in Collective:
         if wanted in (_bare(one), _bare(one.mpi), _bare(one.nccl)):
@@ -62,7 +63,7 @@ def _bare(name: str) -> str:
 
 
 class Algorithm(enum.StrEnum):
-    """How NCCL lays a collective over the ranks, in the order in which it tries them."""
+    """An algorithm of NCCL, in the order in which NCCL compares them."""
 
     label: str  # as NCCL_ALGO takes it
 
@@ -81,7 +82,7 @@ class Algorithm(enum.StrEnum):
 
 
 class Protocol(enum.StrEnum):
-    """How a receiver learns that data is there: a flag in every 8 bytes, in every 128, or a counter for a slice."""
+    """A protocol of NCCL: a flag in every 8 bytes, in every 128 bytes, or a counter for each slice."""
 
     LL = "ll"
     LL128 = "ll128"
@@ -89,5 +90,5 @@ class Protocol(enum.StrEnum):
 
     @property
     def label(self) -> str:
-        """As NCCL_PROTO takes it."""
+        """Return the name in NCCL_PROTO."""
         return "Simple" if self == Protocol.SIMPLE else self.upper()

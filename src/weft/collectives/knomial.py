@@ -30,7 +30,7 @@ RADIX = 4
 
 
 def binomial_broadcast(n_ranks: int, root: int = 0) -> Program:
-    """The root's buffer doubles the number of those who have it in every round: 0 to 1, then both to 2 and 3."""
+    """Return a broadcast in which every round doubles the ranks that have the data: 0 to 1, then both to 2 and 3."""
 
     def make_round(number: int) -> Sends:
         have = np.arange(min(1 << number, n_ranks - (1 << number)))
@@ -40,7 +40,7 @@ def binomial_broadcast(n_ranks: int, root: int = 0) -> Program:
 
 
 def knomial_broadcast(n_ranks: int, root: int = 0, radix: int = RADIX) -> Program:
-    """The root's buffer goes down a k-nomial tree, to the largest subtrees first."""
+    """Return a broadcast down a k-nomial tree, to the largest subtrees first."""
     levels = _levels(n_ranks, radix)
 
     def make_round(number: int) -> Sends:
@@ -51,7 +51,7 @@ def knomial_broadcast(n_ranks: int, root: int = 0, radix: int = RADIX) -> Progra
 
 
 def knomial_reduce(n_ranks: int, root: int = 0, radix: int = RADIX) -> Program:
-    """The sum of all buffers comes up a k-nomial tree to the root, from the smallest subtrees first."""
+    """Return a reduce up a k-nomial tree, from the smallest subtrees first."""
 
     def make_round(number: int) -> Sends:
         child, parent = _knomial(n_ranks, radix, number)
@@ -62,12 +62,12 @@ def knomial_reduce(n_ranks: int, root: int = 0, radix: int = RADIX) -> Program:
 
 
 def binomial_reduce(n_ranks: int, root: int = 0) -> Program:
-    """The sum of all buffers comes up a binomial tree to the root."""
+    """Return a reduce up a binomial tree."""
     return knomial_reduce(n_ranks, root, radix=2)
 
 
 def binary_broadcast(n_ranks: int, root: int = 0) -> Program:
-    """The root's buffer goes down a binary tree, in one piece."""
+    """Return a broadcast down a binary tree, in one piece."""
 
     def make_round(number: int) -> Sends:
         child, parent = _binary(n_ranks, number)
@@ -77,7 +77,7 @@ def binary_broadcast(n_ranks: int, root: int = 0) -> Program:
 
 
 def binary_reduce(n_ranks: int, root: int = 0) -> Program:
-    """The sum of all buffers comes up a binary tree to the root, in one piece."""
+    """Return a reduce up a binary tree, in one piece."""
     levels = n_ranks.bit_length() - 1
 
     def make_round(number: int) -> Sends:
@@ -88,7 +88,7 @@ def binary_reduce(n_ranks: int, root: int = 0) -> Program:
 
 
 def in_order_binary_reduce(n_ranks: int, root: int = 0) -> Program:
-    """The sum of all buffers comes up a binary tree of neighbours to the last rank, which gives it to the root.
+    """Return a reduce up a binary tree of neighbours to the last rank, which sends it to the root.
 
     Below the last of s ranks are the one before it, which has the second half below it, and the last of the first half.
     """
@@ -105,27 +105,27 @@ def in_order_binary_reduce(n_ranks: int, root: int = 0) -> Program:
 
 
 def linear_broadcast(n_ranks: int, root: int = 0) -> Program:
-    """The root sends its buffer to each of the others."""
+    """Return a broadcast in which the root sends to each rank."""
     rank = np.arange(1, n_ranks)
     sends = Sends.make(np.zeros_like(rank), rank, 0, add=False)
     return _rooted("linear broadcast", Collective.BROADCAST, n_ranks, 1, lambda _number: sends, root)
 
 
 def linear_reduce(n_ranks: int, root: int = 0) -> Program:
-    """All send their buffers to the root, which adds them up."""
+    """Return a reduce in which all ranks send to the root."""
     sends = Sends.make(np.arange(1, n_ranks), 0, 0, add=True)
     return _rooted("linear reduce", Collective.REDUCE, n_ranks, 1, lambda _number: sends, root)
 
 
 def linear_barrier(n_ranks: int) -> Program:
-    """All tell one, which tells all."""
+    """Return a barrier in which all ranks notify rank 0, which notifies all."""
     rank = np.arange(1, n_ranks)
     rounds = Sends.make(rank, 0, 0, add=True), Sends.make(np.zeros_like(rank), rank, 0, add=True)
     return Program.of("linear barrier", Collective.BARRIER, n_ranks, (1, 1), rounds.__getitem__, n_chunks=1)
 
 
 def tree_barrier(n_ranks: int) -> Program:
-    """All tell one over a binomial tree, and it tells all the same way back."""
+    """Return a barrier up and down a binomial tree."""
     levels = _levels(n_ranks, 2)
 
     def make_round(number: int) -> Sends:
@@ -136,7 +136,7 @@ def tree_barrier(n_ranks: int) -> Program:
 
 
 def turned(program: Program, root: int) -> Program:
-    """Written for root 0: every rank moved on, so that this one is the root."""
+    """Rotate the ranks of a program for root 0, so that `root` is the root."""
     n = program.n_ranks
     if not 0 <= root < n:
         raise ConfigError(f"root {root} of {program.name} is not from 0 to {n - 1}")
@@ -164,7 +164,7 @@ def _levels(n_ranks: int, radix: int) -> int:
 
 
 def _knomial(n_ranks: int, radix: int, level: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Children and their parents on one level: those that differ in this digit, the lowest that is not 0."""
+    """Return children and parents on one level: children whose lowest digit other than 0 is at this level."""
     place = radix**level
     child = np.arange(place, n_ranks, place)
     child = child[child // place % radix > 0]
@@ -172,14 +172,14 @@ def _knomial(n_ranks: int, radix: int, level: int) -> tuple[NDArray[np.int64], N
 
 
 def _binary(n_ranks: int, level: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Children on level + 1 and their parents: 1 and 2 below 0, then 3 and 5 below 1, 4 and 6 below 2."""
+    """Return children on level + 1 and their parents: 1 and 2 below 0, then 3 and 5 below 1, 4 and 6 below 2."""
     width = 1 << level
     child = np.arange(2 * width - 1, min(4 * width - 1, n_ranks))
     return child, width - 1 + (child - (2 * width - 1)) % width
 
 
 def _in_order(n_ranks: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Children and their parents, level by level from the last rank down."""
+    """Return children and parents, level by level from the last rank down."""
     begin, size = np.array([0]), np.array([n_ranks])
     levels: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
     while True:

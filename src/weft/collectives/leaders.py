@@ -1,4 +1,4 @@
-"""Collectives in two levels, as MPI libraries have them: one process of each node speaks for all of it.
+"""Collectives in two levels, as in MPI libraries: one process of each node, the leader, communicates between nodes.
 
     node 0   0 <- 1, 2, 3 ┐                         ┌ 0 -> 1, 2, 3     inside a node, through shared memory
     node 1   4 <- 5, 6, 7 ┴ 0 and 4 talk, between ──┴ 4 -> 5, 6, 7     over the network
@@ -22,9 +22,9 @@ DOWN = frozenset((Collective.ALL_REDUCE, Collective.BROADCAST, Collective.BARRIE
 
 
 def with_leaders(leaders: Program, ppn: int, *, up: Program, down: Program) -> Program:
-    """`leaders` between the first processes of all nodes; before it `up`, a reduction, after it `down`, a broadcast.
+    """Combine a program of leaders with a reduction `up` before it and a broadcast `down` after it.
 
-    Both are of the processes of one node, all of the buffer at once. Root 0 alone.
+    Both run among the processes of each node, on the whole buffer. Only root 0 is supported.
     """
     kind, chunks = leaders.collective, leaders.n_chunks
     if kind not in UP | DOWN or leaders.root:

@@ -1,4 +1,4 @@
-"""How far off weft is on clusters that nobody calibrated on: each is left out in turn.
+"""Cross-validation: the error on clusters without calibration. Each cluster is left out in turn.
 
 A constant that was fitted to runs of a cluster is fitted again to its other runs, one constant after the other; one
 that has no other run becomes what was known without any (`[fit]` of nccl_times.toml). Then the cluster is predicted
@@ -24,7 +24,7 @@ _TRIED = tuple(2 ** (step / 8) for step in range(-8, 9))  # times the value as i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """One published time, predicted without its cluster."""
+    """A published time, predicted without its cluster."""
 
     figure: Figure
     band: Spread
@@ -37,7 +37,7 @@ class LeftOut:
 
 @cache
 def left_out() -> dict[str, tuple[LeftOut, ...]]:
-    """By cluster."""
+    """Return the predictions by cluster."""
     clusters = dict.fromkeys(run.where for run in runs())
     return {where: _predicted(where) for where in clusters}
 
@@ -50,7 +50,7 @@ def _predicted(where: str) -> tuple[LeftOut, ...]:
 
 
 def refitted(where: str) -> Times:
-    """The constants, had this cluster never been published."""
+    """Fit the constants without this cluster."""
     changed = times()
     for name, fit in times().fit.items():
         named = [find(run) for run in fit.runs]
@@ -61,7 +61,7 @@ def refitted(where: str) -> Times:
 
 
 def best(name: str, fit: Fit, names: Sequence[str]) -> float:
-    """The value of a constant at which these runs are least off, every run counting as much as any other."""
+    """Return the value of a constant with the least error over these runs, which all have the same weight."""
     now = _value(times(), name)
     return min(
         (now * factor for factor in _TRIED), key=lambda value: _loss(with_constant(times(), name, value), fit, names)
@@ -80,7 +80,7 @@ def _loss(fitted: Times, fit: Fit, names: Sequence[str]) -> float:
 
 
 def with_constant(known: Times, name: str, value: float) -> Times:
-    """The same with one of them changed: `pipeline.fill`."""
+    """Return constants with one of them changed, by its name: `pipeline.fill`."""
     table, _, field = name.partition(".")
     return msgspec.structs.replace(known, **{table: msgspec.structs.replace(getattr(known, table), **{field: value})})
 
@@ -94,7 +94,7 @@ COLUMNS = ("cluster", "times", "mean error", "left out", "from 256 MiB on", "ban
 
 
 def left_out_table() -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
-    """Columns, a row for each cluster, and a note."""
+    """Return columns, a row for each cluster, and a note."""
     rows: list[tuple[str, ...]] = []
     for where, found in left_out().items():
         fitted = [figure for figure in compare_all() if figure.where == where]
@@ -121,6 +121,6 @@ def left_out_table() -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
 
 
 def means() -> tuple[float, float]:
-    """Mean absolute errors of times whose cluster was left out: of all sizes, and from 256 MiB on."""
+    """Return the mean absolute errors of left-out clusters: for all sizes, and from 256 MiB on."""
     figures = [one.figure for found in left_out().values() for one in found]
     return mean_error(figures), mean_error(figure for figure in figures if figure.size_bytes >= LARGE_BYTES)

@@ -1,4 +1,4 @@
-"""What a fabric gives to each pattern of a collective, in closed form over the fabric's own routes.
+"""The bandwidth and latency of a fabric for each pattern of a collective, over the fabric's routes.
 
 Once a collective is under way, all edges of its ring or tree carry data at the same time and in step, so the busiest
 link decides: that is what the analytic engine counts. All edges are run together, each with its share of the bytes:
@@ -35,7 +35,7 @@ _MOST_SHIFTS = 32  # of all pairs of many servers, so many evenly spaced shifts 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measured:
-    """The figures, and the runs that they come from."""
+    """The figures, and the runs that produced them."""
 
     networks: Networks
     results: dict[Pattern, Result]
@@ -69,7 +69,7 @@ def measure_traffic(
     connections: int = CONNECTIONS,
     engine: Engine | None = None,
 ) -> tuple[Network, Result]:
-    """What each adapter gets while all of these messages are under way, and how long a small one takes."""
+    """Return the rate of each adapter while all messages are active, and the latency of a small one."""
     clock = engine or AnalyticEngine()
     result = clock.run(fabric, traffic, options)
     small = clock.run(fabric, _one_each(traffic), options)
@@ -86,7 +86,7 @@ def measure_traffic(
 
 
 def pattern_traffic(ranks: Ranks, pattern: Pattern, connections: int = CONNECTIONS) -> Traffic:
-    """A message for each edge, rail and connection; its bytes are the edge's share."""
+    """Return a message for each edge, rail and connection; its bytes are the edge's share."""
     src, dst = edges(pattern, len(ranks.servers))
     description = f"{pattern} over {len(ranks.servers)} servers and {ranks.rails} rails"
     return edge_traffic(ranks.adapters[src].ravel(), ranks.adapters[dst].ravel(), description, connections)
@@ -95,7 +95,7 @@ def pattern_traffic(ranks: Ranks, pattern: Pattern, connections: int = CONNECTIO
 def edge_traffic(
     src: NDArray[np.int32], dst: NDArray[np.int32], description: str, connections: int = CONNECTIONS
 ) -> Traffic:
-    """A message for each edge between ports and each of its connections, all edges with the same bytes."""
+    """Return a message for each edge between ports and each connection; all edges have the same bytes."""
     return Traffic.make(
         np.repeat(src, connections),
         np.repeat(dst, connections),
@@ -106,7 +106,7 @@ def edge_traffic(
 
 
 def edges(pattern: Pattern, servers: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Senders and receivers. All edges of a pattern carry the same."""
+    """Return senders and receivers of a pattern, whose edges all carry the same bytes."""
     every = np.arange(servers)
     if pattern is Pattern.RING:
         return every, np.roll(every, -1)
@@ -119,7 +119,7 @@ def edges(pattern: Pattern, servers: int) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def _one_each(traffic: Traffic) -> Traffic:
-    """One small message from every sender, to the first and to the last of its receivers."""
+    """Return a small message from every sender to its first and to its last receiver."""
     _, first = np.unique(traffic.src, return_index=True)
     _, last = np.unique(traffic.src[::-1], return_index=True)
     rows = np.unique(np.concatenate((first, len(traffic) - 1 - last)))

@@ -1,4 +1,4 @@
-"""The text and the JSON that nccl-tests 2.19 prints, so that what reads nccl-tests reads weft.
+"""Output in the text and JSON formats of nccl-tests 2.19, so that its parsers can read weft's results.
 
 Same columns, same widths, a `#` before everything else (nccl-tests, src/util.cu). In place and out of place are one
 thing here. `#wrong` is 0 where the program of the algorithm was executed on symbols and proved, N/A where it was not.
@@ -33,7 +33,7 @@ _SUMS = frozenset({Collective.ALL_REDUCE, Collective.REDUCE, Collective.REDUCE_S
 
 
 def text(table: Table, *, explain: bool = False) -> Iterator[str]:
-    """The lines of nccl-tests. `explain` adds columns on the right: what was chosen, what bounds it, and the band."""
+    """Yield the lines of nccl-tests. `explain` adds columns: the choice, its limit, and the band."""
     settings, sizes = table.settings, table.settings.sizes
     step = f"{sizes.factor}(factor)" if sizes.factor > 1 else f"{sizes.step_bytes}(bytes)"
     yield f"# nccl-tests version {VERSION} nccl-headers={_nccl_code(table)} nccl-library={_nccl_code(table)}"
@@ -60,13 +60,13 @@ def text(table: Table, *, explain: bool = False) -> Iterator[str]:
 
 
 def about(table: Table) -> list[str]:
-    """That it is simulated, with what, and how to have the same again."""
+    """Return lines that say that the run is simulated, and with which settings."""
     settings, options = table.settings, table.settings.options
     forced = settings.environment | {"network": options.network or "", "paths": options.paths or ""}
-    said = "".join(f" {name}={value}" for name, value in forced.items() if value) + " -R 2" * settings.windows
+    shown = "".join(f" {name}={value}" for name, value in forced.items() if value) + " -R 2" * settings.windows
     lines = [
         f"Simulated by weft {__version__}, not measured: {table.ranks.fabric.spec} seed={options.seed} "
-        f"memory={options.memory}{said}",
+        f"memory={options.memory}{shown}",
         *(f"  with {change}" for change in table.ranks.fabric.changes),
         f"Job: {table.cluster}; NCCL {constants(table.cluster.nccl).version}",
     ]
@@ -76,7 +76,7 @@ def about(table: Table) -> list[str]:
 
 
 def bands(table: Table) -> list[str]:
-    """How far off the times may be, for sizes of one kind together, and what is unlike anything published."""
+    """Return lines for the bands around times, by kind, and for properties that no published run has."""
     lines = []
     for (kind, clusters), group in groupby(table.rows, key=lambda row: (row.spread.kind, row.spread.clusters)):
         rows = list(group)
@@ -99,7 +99,7 @@ def _band(row: Row) -> str:
 
 
 def _head(explain: bool) -> Iterator[str]:
-    """Blanks at the ends of lines are nccl-tests' own."""
+    """Yield the table head, with the trailing blanks of nccl-tests."""
     words = "{:>10}  {:>12}  {:>8}  {:>6}  {:>6}".format
     body = "  {:>7}  {:>6}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}  {:>6} ".format
     names = ("time", "algbw", "busbw", "#wrong")
@@ -120,7 +120,7 @@ def _line(settings: Settings, row: Row) -> str:
 
 
 def _fit(value: float, width: int) -> str:
-    """As many decimals as there is room for (getFloatStr, src/util.cu)."""
+    """Format a value with as many decimals as fit (getFloatStr, src/util.cu)."""
     for decimals in (2, 1, 0):
         shown = f"{value:{width}.{decimals}f}"
         if len(shown) <= width:
@@ -141,13 +141,13 @@ def _validated(table: Table) -> bool:
 
 
 def _nccl_code(table: Table) -> int:
-    """23007 for 2.30.7, 22800 for 2.28."""
+    """Return NCCL's version code: 23007 for 2.30.7, 22800 for 2.28."""
     major, minor, patch, *_ = (*map(int, constants(table.cluster.nccl).version.split(".")), 0)
     return major * 10_000 + minor * 100 + patch
 
 
 def _devices(ranks: Ranks) -> Iterator[dict[str, Any]]:
-    """A rank on each GPU, with the PCI address of the real machine. Nothing runs: processes have no number."""
+    """Yield a rank on each GPU, with the PCI address of the real machine; process ids are 0."""
     fabric = ranks.fabric
     servers = [fabric.find_server(name) for name in ranks.servers]
     bus_id = catalog.server(servers[0].of_kind(NodeKind.CPU)[0].model).bus_id
@@ -182,7 +182,7 @@ def _device_lines(ranks: Ranks) -> Iterator[str]:
 
 
 def report(table: Table) -> dict[str, Any]:
-    """What nccl-tests writes with `-J`, version 3; what weft has to add is under `weft`."""
+    """Return the JSON of nccl-tests' `-J`, version 3, with weft's own fields under `weft`."""
     settings = table.settings
     now = datetime.datetime.now().strftime(_TIME)
     return {
@@ -202,7 +202,7 @@ def report(table: Table) -> dict[str, Any]:
 
 
 def _config(table: Table) -> dict[str, Any]:
-    """nccl-tests writes truth as a string."""
+    """Return the configuration; nccl-tests writes booleans as strings."""
     sizes = table.settings.sizes
     return {
         "nthreads": 1,
@@ -224,7 +224,7 @@ def _config(table: Table) -> dict[str, Any]:
 
 
 def _args(settings: Settings) -> list[str]:
-    """What would make nccl-tests do the same."""
+    """Return the equivalent arguments of nccl-tests."""
     sizes = settings.sizes
     args = ["-b", str(sizes.min_bytes), "-e", str(sizes.max_bytes)]
     args += ["-f", str(sizes.factor)] if sizes.factor > 1 else ["-i", str(sizes.step_bytes)]
@@ -233,7 +233,7 @@ def _args(settings: Settings) -> list[str]:
 
 
 def _env(settings: Settings) -> list[str]:
-    """What would make NCCL do the same."""
+    """Return the equivalent environment of NCCL."""
     return [f"{name}={value}" for name, value in settings.environment.items()]
 
 

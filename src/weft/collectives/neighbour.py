@@ -17,7 +17,7 @@ from weft.errors import ConfigError
 
 
 def neighbour_all_gather(n_ranks: int) -> Program:
-    """Every rank ends with the parts of all. For an even number of ranks."""
+    """Return an all-gather by neighbour exchange, for an even number of ranks."""
     if n_ranks < 2 or n_ranks % 2:
         raise ConfigError(f"neighbour exchange all-gather needs an even number of ranks, not {n_ranks}: use a ring")
     rank = np.arange(n_ranks)

@@ -1,4 +1,4 @@
-"""What the network between the servers gives to a collective: a step's time, and what each adapter carries."""
+"""The network between servers, as a collective sees it: the latency of a step, and the rate of each adapter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 class Pattern(enum.StrEnum):
-    """Who talks to whom between servers; every adapter talks to those of its own rail."""
+    """A communication pattern between servers; every adapter sends on its own rail."""
 
     RING = "ring"  # each server to the next
     TREE = "tree"  # a double binary tree, up and down
@@ -17,7 +17,7 @@ class Pattern(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """One network under one pattern, all adapters busy at once."""
+    """A network under one pattern, with all adapters busy."""
 
     step_us: float  # a small message between the memories of two servers, the worst pair of the pattern
     adapter_gbyte_s: float  # payload that the slowest adapter sends, all flows of the pattern running

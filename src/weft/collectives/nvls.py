@@ -29,7 +29,7 @@ from weft.errors import ConfigError
 
 
 def switched(parts: Parts) -> Inside:
-    """One reducer in each node, over which everything goes."""
+    """Return an exchange over one reducer in each node, its NVSwitches."""
     g, n_chunks = parts.gpus, parts.n * parts.gpus
     rank = np.arange(parts.n_nodes * g)
     switch = len(rank) + rank // g
@@ -50,12 +50,12 @@ def switched(parts: Parts) -> Inside:
 
 
 def nvls(collective: Collective, n_nodes: int, gpus: int) -> Program:
-    """All-reduce, all-gather or reduce-scatter; between nodes with SHARP on the rail of each GPU, as NCCL does it."""
+    """Return an all-reduce, all-gather or reduce-scatter by NVLS; between nodes with SHARP on each rail, as NCCL."""
     return _over_nvswitches("NVLS", collective, n_nodes, gpus, outside=ALONE[collective])
 
 
 def nvls_tree_all_reduce(n_nodes: int, gpus: int, slices: int = 8) -> Program:
-    """Every rank ends with the sum of all buffers: a double binary tree on the rail of each GPU."""
+    """Return an all-reduce by NVLS, with a double binary tree on the rail of each GPU."""
     if n_nodes < 2:
         raise ConfigError("NVLSTree is for two nodes or more: use nvls for one")
     tree = partial(double_tree_all_reduce, slices=slices)

@@ -44,13 +44,13 @@ _INSIDE, _OUTSIDE = 0, 1
 
 
 def pairs_protocol(cluster: Cluster, collective: Collective, size_bytes: int) -> Protocol:
-    """LL for little messages."""
+    """Return the protocol of sends between pairs: LL for small messages."""
     peer_bytes = size_bytes if collective == Collective.SEND_RECV else size_bytes / cluster.ranks
     return Protocol.LL if peer_bytes <= times().pairs.ll_bytes else Protocol.SIMPLE
 
 
 def pairs_channels(cluster: Cluster, graphs: Graphs | None = None, asked: int | None = None) -> int:
-    """For sends between all pairs together, a power of two: NCCL's log says `16 p2p channels`; 0: not known."""
+    """Return the channels of all sends between pairs, a power of two (`16 p2p channels` in NCCL's log); 0: unknown."""
     if asked is None and graphs is None and cluster.gpus > 1 and not cluster.nvlink and cluster.board is None:
         return 0
     found = asked or (graphs or search(cluster)).channels(cluster)
@@ -58,7 +58,10 @@ def pairs_channels(cluster: Cluster, graphs: Graphs | None = None, asked: int | 
 
 
 def channels_per_peer(cluster: Cluster, channels: int) -> int:
-    """Between nodes (ncclTopoComputeP2pChannels): as many as fill an adapter, fewer where peers are many."""
+    """Return the channels of a pair between nodes: enough to fill an adapter, fewer with many peers.
+
+    See ncclTopoComputeP2pChannels.
+    """
     pairs, ranks = times().pairs, cluster.ranks
     if _version(cluster) < _BY_BANDWIDTH:
         few = 2
@@ -89,7 +92,7 @@ def pairs_parts(
     channels: int = 0,
     chunk_bytes: int | None = None,
 ) -> Parts:
-    """`chunk_bytes` of the network's, as NCCL_P2P_NET_CHUNKSIZE has it; None: as NCCL takes it."""
+    """Return the parts of the time; `chunk_bytes` is NCCL_P2P_NET_CHUNKSIZE, by default NCCL's value."""
     latency, index = constants().latency_us, list(Protocol).index(protocol)
     inside = latency.nvlink if cluster.gpus > 1 and cluster.nvlink else latency.pcie
     steps_us = inside[Algorithm.RING][index] * hop_ratio(cluster, fitted)
@@ -128,7 +131,7 @@ def pairs_parts(
 
 
 def _inside_gbyte_s(cluster: Cluster, collective: Collective, fitted: Times) -> float:
-    """What the busiest GPU sends or receives inside its node. On NVLinks between GPUs, one peer has those of a pair."""
+    """Return the rate of the busiest GPU inside its node; with direct NVLinks one peer has those of a pair."""
     if cluster.nvlink:
         one_peer = collective == Collective.SEND_RECV and cluster.gpus > 1
         return copies_gbyte_s(cluster, fitted) * (cluster.pair_gbyte_s / cluster.nvlink_gbyte_s if one_peer else 1.0)
@@ -140,7 +143,7 @@ def _inside_gbyte_s(cluster: Cluster, collective: Collective, fitted: Times) -> 
 
 
 def _wire_bytes(cluster: Cluster, collective: Collective, size_bytes: int, protocol: Protocol, where: int) -> float:
-    """That the busiest GPU sends or receives, to all others or to other nodes; LL sends a flag with every word."""
+    """Return the bytes of the busiest GPU, to all others or to other nodes; LL adds a flag to every word."""
     flags = 2 if protocol == Protocol.LL else 1
     if collective == Collective.SEND_RECV:
         return size_bytes * flags

@@ -1,9 +1,9 @@
 """The parts of a collective's time, algorithm by algorithm.
 
 launch      until the kernel runs
-steps       of the longest way through GPUs and nodes, by NCCL's latencies (nccl.toml), longer where the network is
-pipeline    the first chunk on its way while nothing comes out yet, and chunks that wait for each other
-data        all bytes at the rate of whatever is slowest: channels, NVLink or adapters
+steps       of the longest path through GPUs and nodes, by NCCL's latencies (nccl.toml) and those of the network
+pipeline    until the first chunk arrives, and waits of chunks for each other
+data        all bytes at the rate of the slowest part: channels, NVLink or adapters
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _ring(case: Case) -> Parts:
 
 
 def _ring_limits(case: Case) -> dict[str, float]:
-    """As algorithm bandwidths."""
+    """Return the limits of a ring as algorithm bandwidths."""
     cluster, protocol, limits = case.cluster, case.row.protocol, {}
     if protocol == Protocol.LL:
         limits[CHANNELS] = _ll_gbyte_s(case)
@@ -79,7 +79,7 @@ def _ring_limits(case: Case) -> dict[str, float]:
 
 
 def _inside_gbyte_s(case: Case) -> float:
-    """What a ring gets inside a node: NVLink, PCIe, or what NCCL's log says it found where nobody described it."""
+    """Return the bandwidth of a ring inside a node: NVLink, PCIe, or that of NCCL's log if there is no description."""
     cluster, ring = case.cluster, case.graphs.ring
     if cluster.nvlink:
         return copies_gbyte_s(cluster, case.fitted)
@@ -87,14 +87,14 @@ def _inside_gbyte_s(case: Case) -> float:
 
 
 def _scale(cluster: Cluster) -> int:
-    """The column of lists for one node, two, more."""
+    """Return the index in lists for one node, two, more."""
     return min(cluster.nodes, 3) - 1
 
 
 def _ll_gbyte_s(case: Case) -> float:
-    """All channels of LL: inside a node the GPU is the limit, between nodes the processor that relays it.
+    """Return the bandwidth of LL: inside a node the GPU limits it, between nodes the processor that forwards it.
 
-    A thread block of the GPU's does no more than its part of what the channels of the search do together.
+    A thread block does no more than its share of the channels of the search.
     """
     cluster = case.cluster
     if cluster.nodes == 1:
@@ -104,7 +104,7 @@ def _ll_gbyte_s(case: Case) -> float:
 
 
 def _relay_us(case: Case, step_bytes: float) -> float:
-    """Of a processor that looks at every flag of LL in what a step sends before it passes it on, channel by channel."""
+    """Return the time of a processor to check every flag of LL in a step before it forwards it, channel by channel."""
     if case.row.protocol != Protocol.LL:
         return 0.0
     chunk_bytes = min(step_bytes / case.channels, case.fitted.chunk["ll"].most)
@@ -112,7 +112,7 @@ def _relay_us(case: Case, step_bytes: float) -> float:
 
 
 def _relayed_gbyte_s(cluster: Cluster) -> tuple[float, float, float]:
-    """LL through all channels of this processor, for one node, two, more."""
+    """Return the bandwidth of LL through this processor, for one node, two, more."""
     return constants().generation["ampere" if cluster.processor == Processor.AMD else "volta"].ll_gbyte_s
 
 
@@ -135,7 +135,7 @@ def _chunk_of(case: Case) -> Chunk:
 
 
 def _rounds(case: Case, chunk: Chunk, lanes: int, scale: float = 1.0) -> float:
-    """How often every lane carries a chunk."""
+    """Return the number of chunks that every lane carries."""
     return max(1.0, case.size_bytes / (lanes * chunk.of(case.size_bytes, lanes, scale)))
 
 
@@ -167,16 +167,16 @@ def _tree(case: Case) -> Parts:
 
 
 def _waiting_us(case: Case, limits: dict[str, float], rounds: float, wait_us: float) -> float:
-    """What a round takes more than its data. Those who wait are the GPUs; adapters have other chunks to send meanwhile.
+    """Return the time of a round beyond its data. GPUs wait; adapters have other chunks to send meanwhile.
 
-    So a wait hides where the adapters are slower than the GPUs with it.
+    So a wait is hidden if the adapters are slower than the GPUs with it.
     """
     stages_us = {name: case.size_bytes / rounds / limit / 1000 for name, limit in limits.items()}
     return max(us + (0.0 if name == ADAPTERS else wait_us) for name, us in stages_us.items()) - max(stages_us.values())
 
 
 def _tree_gbyte_s(case: Case) -> float:
-    """All channels of a tree; each byte goes up and down."""
+    """Return the bandwidth of a tree's channels; each byte goes up and down."""
     cluster, generation = case.cluster, constants().of_sm(case.cluster.sm)
     simple = case.search_channels * generation.tree_channel_gbyte_s[_scale(cluster)]
     ll128 = case.search_channels * generation.tree_ll128_channel_gbyte_s[_scale(cluster)]
@@ -188,12 +188,12 @@ def _tree_gbyte_s(case: Case) -> float:
 
 
 def _tree_loads(cluster: Cluster) -> int:
-    """How often all bytes leave a node, up and down: of two nodes each has one neighbour only."""
+    """Return how often all bytes leave a node, up and down: once with two nodes, which have one neighbour."""
     return 1 if cluster.nodes == 2 else 2
 
 
 def _nvls(case: Case) -> Parts:
-    """NVLink multicast, over SHARP where there are more nodes than one."""
+    """Return the parts of NVLink multicast, with SHARP between nodes."""
     limits, steps_us = {NVLINK: _nvls_gbyte_s(case)}, case.inside_us
     if case.cluster.nodes > 1:
         limits |= _sharp_limit(case)
@@ -207,7 +207,7 @@ def _nvls_gbyte_s(case: Case) -> float:
 
 
 def _sharp_limit(case: Case) -> dict[str, float]:
-    """All bytes go to the switches once and come back once; what is gathered comes from the other nodes only."""
+    """Return the limit of SHARP: all bytes go to the switches and back; an all-gather receives from other nodes."""
     nodes = case.cluster.nodes
     share = (nodes - 1) / nodes if case.collective == Collective.ALL_GATHER else 1.0
     return {ADAPTERS: case.adapters_gbyte_s(Pattern.TREE) / share}
@@ -227,7 +227,7 @@ def _nvls_tree(case: Case) -> Parts:
 
 
 def _nvls_tree_bytes(cluster: Cluster) -> int:
-    """The largest chunk of an NVLS tree: ncclNvlsTreeSm100Tuning since 2.30, by nodes before and on other GPUs."""
+    """Return the largest chunk of an NVLS tree: ncclNvlsTreeSm100Tuning since 2.30, else by nodes."""
     fast = constants().limits.nvls_fast_gbyte_s
     nic, gpus = cluster.nic_gbyte_s, cluster.gpus
     if cluster.sm < _BLACKWELL or not constants(cluster.nccl).rules.nvls_tree_tuned or nic < fast:
@@ -247,9 +247,9 @@ def _collnet_direct(case: Case) -> Parts:
 
 
 def _heads(case: Case, chunk: Chunk, steps_us: float, limits: dict[str, float], *, levels: int) -> Parts:
-    """GPUs of a node share every chunk: each is the head of some, and they wait for each other.
+    """Return the parts if the GPUs of a node share every chunk: each is the head of some, and they synchronise.
 
-    The network waits for nobody: where it is slower than the GPUs with their meetings, those do not show.
+    The network does not wait: if it is slower than the GPUs with their synchronisation, that is hidden.
     """
     pipeline, cluster = case.fitted.pipeline, case.cluster
     heads = min(cluster.gpus, cluster.nics) if cluster.nodes > 1 else cluster.gpus
@@ -261,7 +261,7 @@ def _heads(case: Case, chunk: Chunk, steps_us: float, limits: dict[str, float], 
 
 
 def _collnet_chain(case: Case) -> Parts:
-    """Along the GPUs of a node to the head and back: one neighbour at a time, nobody waits for others."""
+    """Return the parts of a chain along the GPUs of a node to the head and back, one neighbour at a time."""
     cluster = case.cluster
     hops = 2 * (cluster.gpus - 1)
     data = case.data(_collnet_limits(case))
@@ -271,12 +271,12 @@ def _collnet_chain(case: Case) -> Parts:
 
 
 def _collnet_limits(case: Case) -> dict[str, float]:
-    """NCCL's own figure for the GPUs, which has measured how many of them share a head."""
+    """Return the limits of CollNet; that of the GPUs is NCCL's figure, which includes how many share a head."""
     return {CHANNELS: case.row.algo_gbyte_s, **_sharp_limit(case)}
 
 
 def _pat(case: Case) -> Parts:
-    """One GPU in each node. Steps of the network overlap; what a network takes more does not, for levels wait."""
+    """Return the parts of PAT, with one GPU in each node. Steps overlap, but not the extra latency of a network."""
     step, ranks = constants().step, case.cluster.ranks
     factor = case.collective.bus_factor(ranks)
     data = case.data({CHANNELS: case.row.algo_gbyte_s, ADAPTERS: case.adapters_gbyte_s(Pattern.RING) / factor})

@@ -26,7 +26,7 @@ from weft.errors import ConfigError
 
 
 def bruck_all_gather(n_ranks: int) -> Program:
-    """Every rank ends with the parts of all, and has those of twice as many neighbours after each round."""
+    """Return Bruck's all-gather: every round doubles the number of neighbours whose parts a rank has."""
 
     def make_round(number: int) -> Sends:
         distance = 1 << number
@@ -37,7 +37,7 @@ def bruck_all_gather(n_ranks: int) -> Program:
 
 
 def pat_all_gather(n_ranks: int, most: int | None = None) -> Program:
-    """Every rank ends with the parts of all; up to `most` of them in a message, or all that there are."""
+    """Return an all-gather by PAT, with up to `most` parts in a message."""
     step = _step(n_ranks, most)
     edges = _far(n_ranks, step) + [(node, step) for node in _depth_first(step)[1:] if node < n_ranks]
 
@@ -48,7 +48,7 @@ def pat_all_gather(n_ranks: int, most: int | None = None) -> Program:
 
 
 def pat_reduce_scatter(n_ranks: int, most: int | None = None) -> Program:
-    """Every rank ends with the sum of its own part of the buffers; up to `most` parts in a message, or all."""
+    """Return a reduce-scatter by PAT, with up to `most` parts in a message."""
     step = _step(n_ranks, most)
     edges = [(node, step) for node in range(min(step, n_ranks) - 1, 0, -1)] + _far(n_ranks, step)[::-1]
 
@@ -61,7 +61,7 @@ def pat_reduce_scatter(n_ranks: int, most: int | None = None) -> Program:
 
 
 def _step(n_ranks: int, most: int | None) -> int:
-    """How far apart the ranks are whose parts go in one message once the far rounds are done: a power of two."""
+    """Return the distance of ranks whose parts share a message after the far rounds: a power of two."""
     if most is not None and most < 1:
         raise ConfigError(f"PAT with {most} parts in a message: give one or more")
     bits = (n_ranks - 1).bit_length()
@@ -69,13 +69,13 @@ def _step(n_ranks: int, most: int | None) -> int:
 
 
 def _far(n_ranks: int, step: int) -> list[tuple[int, int]]:
-    """Rounds in which all trees take the same edge: the longest first, down to `step`."""
+    """Return the rounds in which all trees use the same edge: the longest first, down to `step`."""
     bits = (n_ranks - 1).bit_length()
     return [(1 << bit, 2 << bit) for bit in range(bits - 1, step.bit_length() - 2, -1)]
 
 
 def _depth_first(below: int) -> list[int]:
-    """The nodes of a binomial tree of a power of two, each followed by all that hang on it, the farthest first."""
+    """Return the nodes of a binomial tree in depth-first order, the farthest child first."""
     if below == 1:
         return [0]
     half = _depth_first(below // 2)
@@ -83,13 +83,13 @@ def _depth_first(below: int) -> list[int]:
 
 
 def _edge(n_ranks: int, node: int, step: int) -> Sends:
-    """Of the trees of all ranks: from its parent to this node, and to those `step`, 2 `step` ... after it."""
+    """Return the sends of all trees from the parent to this node, and to those `step`, 2 `step` ... after it."""
     distance = node & -node
     return _tell(n_ranks, distance, node - distance, -(-(n_ranks - node) // step), step)
 
 
 def _tell(n_ranks: int, distance: int, first: int, count: int, stride: int) -> Sends:
-    """Every rank tells the one so far before it the parts of `count` ranks, from `first` after itself on."""
+    """Return sends to the rank `distance` before, with the parts of `count` ranks from `first` after the sender on."""
     rank = np.arange(n_ranks)
     begin = (rank + first) % n_ranks
     n_head = np.minimum(count, -(-(n_ranks - begin) // stride))  # up to the end of the buffer; then from its beginning

@@ -1,4 +1,4 @@
-"""A collective as data: who sends which chunk to whom, round by round, and whether it is added or put.
+"""A collective as data: the sends of each round with their chunks, and whether the receiver adds or stores them.
 
     round 0   rank 0 sends chunk 0 to rank 1, which adds it        a ring all-reduce of four ranks begins
               rank 1 sends chunk 1 to rank 2, which adds it
@@ -7,7 +7,7 @@
 
 Every rank has a buffer of `n_chunks` chunks of equal size. Rounds are an order, not a barrier: a send waits only for
 what its sender must have received before (`schedule`). The same program runs on real bytes, on the packet engine,
-on the flow engine and in closed form; `check` proves what it computes before anybody times it.
+on the flow engine and in closed form; `check` proves its result before it is timed.
 
 In a round all is read before anything is written. Who runs a program on real bytes keeps the order of rounds between
 what a rank sends from a chunk and what arrives for it; almost all programs are right without that too, for the ways of
@@ -32,7 +32,7 @@ from weft.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sends:
-    """The sends of one round. Ranks above the last are reducers in the network: switches that add."""
+    """The sends of one round. Ranks above the last are reducers in the network, switches that add."""
 
     src: NDArray[np.int32]
     dst: NDArray[np.int32]
@@ -46,7 +46,7 @@ class Sends:
         return len(self.src)
 
     def chunks(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """One row for each chunk that moves: of which send it is, where it comes from, where it goes."""
+        """Return a row for each chunk that moves: its send, its source and its destination."""
         row = np.repeat(np.arange(len(self)), self.n_chunks)
         nth = np.arange(len(row)) - np.repeat(np.cumsum(self.n_chunks) - self.n_chunks, self.n_chunks)
         step = nth * self.stride[row]
@@ -64,7 +64,7 @@ class Sends:
         stride: ArrayLike = 1,
         add: ArrayLike,
     ) -> Sends:
-        """Single values stand for all; chunks go to the place that they come from, unless `to` says another."""
+        """Return sends; single values are broadcast, and `to` defaults to `chunk`."""
         rows = np.atleast_1d(np.asarray(src, np.int32))
 
         def column(values: ArrayLike) -> NDArray[np.int32]:
@@ -88,7 +88,7 @@ class Sends:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Rounds in a row with the same senders, receivers and sizes."""
+    """A sequence of rounds with the same senders, receivers and sizes."""
 
     first: int
     n_rounds: int
@@ -96,7 +96,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Program:
-    """A collective, written down."""
+    """A collective as rounds of sends."""
 
     name: str  # `ring all-reduce`
     collective: Collective
@@ -121,7 +121,7 @@ class Program:
         n_chunks: int | None = None,
         **others: Any,
     ) -> Program:
-        """With runs of these lengths, and as many chunks as ranks unless another number is given."""
+        """Return a program with runs of these lengths, by default with as many chunks as ranks."""
         return cls(
             name=name,
             collective=collective,
@@ -149,23 +149,23 @@ class Program:
 
     @property
     def n_parts(self) -> int:
-        """Chunks of what nccl-tests calls the size: the larger of what a rank sends and what it receives."""
+        """Return the chunks of the size of nccl-tests, the larger of a rank's two buffers."""
         return self.n_chunks - self.n_beside
 
     def chunk_bytes(self, size_bytes: int) -> int:
-        """Of a collective of `size_bytes` as nccl-tests counts them: rounded up, as NCCL pads."""
+        """Return the bytes of a chunk, rounded up as NCCL pads; `size_bytes` is that of nccl-tests."""
         return -(-size_bytes // self.n_parts)
 
 
 def in_runs(*n_rounds: int) -> tuple[Run, ...]:
-    """Runs of these lengths, one after the other; those of no round are left out."""
+    """Return runs of these lengths in sequence, without empty ones."""
     begins = np.cumsum((0, *n_rounds))
     return tuple(Run(first=int(first), n_rounds=n) for first, n in zip(begins, n_rounds, strict=False) if n)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Schedule:
-    """All sends of a program in one table, with what each waits for."""
+    """The sends of a program in one table, with their dependencies."""
 
     sends: Sends
     round: NDArray[np.int32]
@@ -174,7 +174,7 @@ class Schedule:
 
 
 def schedule(program: Program) -> Schedule:
-    """Every send waits for those that last wrote what it reads at its sender.
+    """Return the sends of a program; each waits for the last writes of the chunks that it reads.
 
     Additions to one chunk may arrive in any order: a send that reads it waits for all of them.
     """
@@ -198,9 +198,9 @@ def schedule(program: Program) -> Schedule:
 
 
 def joined(made: Schedule) -> Schedule:
-    """Sends of a round from one rank to another as one, which waits for all that they wait for.
+    """Merge the sends of a round between the same ranks into one, with all dependencies.
 
-    Their chunks are counted, and no longer told apart.
+    Only the number of their chunks is kept.
     """
     sends = made.sends
     n = int(max(sends.src.max(), sends.dst.max())) + 1
@@ -213,7 +213,7 @@ def joined(made: Schedule) -> Schedule:
 
 
 def _waits(waiting: NDArray[np.int64], other: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """[n + 1] -> where its part of the second array begins: who waits for which others, each named once, in order."""
+    """Return dependencies as offsets [n + 1] and values, each once and in order."""
     pairs = np.sort(waiting * n + other, kind="stable")
     pairs = pairs[np.diff(pairs, prepend=-1) > 0]  # np.unique takes ten times as long: these are almost in order
     who, after = np.divmod(pairs, max(n, 1))
@@ -222,7 +222,7 @@ def _waits(waiting: NDArray[np.int64], other: NDArray[np.int64], n: int) -> tupl
 
 
 def _last_put(place: NDArray[np.int64], add: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """[write] -> the last one not after it that put something into its place, or the first to add to it."""
+    """Return for each write the last store to its place up to it, or the first addition."""
     opens = ~add
     opens[:1] = True
     opens[1:] |= place[1:] != place[:-1]

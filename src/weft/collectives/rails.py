@@ -34,7 +34,7 @@ from weft.sim.result import Engine
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RailsTiming:
-    """The parts; `inside` is the slowest kind of server, None where servers have one rank."""
+    """The times of each part; `inside` is the slowest kind of server, None if servers have one rank."""
 
     collective: Collective
     n_ranks: int
@@ -65,7 +65,7 @@ def run_by_rails(
     outside: str = "ring",
     engine: Engine | None = None,
 ) -> RailsTiming:
-    """Time a collective of `size_bytes` at each GPU of a fabric that nobody has routed yet."""
+    """Time a collective of `size_bytes` at each GPU of a fabric without routes."""
     ranks = place(fabric, servers)
     n, per_server = len(ranks.servers), ranks.per_server
     if n < 2:
@@ -88,7 +88,7 @@ def run_by_rails(
 
 
 def split(ranks: Ranks) -> Iterator[Ranks]:
-    """Each rail as a job of its own, one rank in each server, on a routed fabric of its own."""
+    """Yield each rail as a job of its own, with one rank in each server, on a routed fabric of its own."""
     fabric = ranks.fabric
     level, (a, b) = levels(fabric), fabric.link_nodes
     wires = fabric.network_links
@@ -116,7 +116,7 @@ def _one_rail(ranks: Ranks, part: Fabric, now: NDArray[np.int64], rail: int) -> 
 
 
 def _kinds_of_servers(ranks: Ranks) -> Iterator[Ranks]:
-    """One server of each kind, by the NVLinks that its GPUs have, as a fabric of its own."""
+    """Yield a server of each kind, by the NVLinks of its GPUs, as a fabric of its own."""
     fabric = ranks.fabric
     links = fabric.links_of(Technology.NVLINK)
     ends = np.concatenate([end[links] for end in fabric.link_nodes])  # of a GPU all, whoever is at the other end

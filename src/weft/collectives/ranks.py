@@ -1,4 +1,4 @@
-"""Which rank is where: its server, its GPU, and the adapter of its rail.
+"""The placement of ranks: server, GPU, and the adapter of the rail.
 
     ranks = place(join_nvlinks(route(weft.load("superpod:su=1")).fabric))
     ranks.port[9]          slot of the port through which rank 9, the second GPU of the second server, talks
@@ -29,7 +29,7 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Ranks:
-    """Ranks of a job on servers that are alike."""
+    """The ranks of a job on equal servers."""
 
     fabric: Fabric
     servers: tuple[str, ...]
@@ -47,30 +47,30 @@ class Ranks:
 
     @property
     def pxn(self) -> bool:
-        """Has every GPU NVLink to all others of its server? Then it reaches another rail over the GPU of that rail."""
+        """Return whether every GPU has NVLink to all others of its server, to reach other rails over them (PXN)."""
         return bool((self.nvlink >= 0).all()) and not talks_over_pcie(self.fabric)
 
     @property
     def server(self) -> NDArray[np.int32]:
-        """[rank] -> which of the servers."""
+        """Return the server number of each rank."""
         return np.repeat(np.arange(len(self.servers), dtype=np.int32), self.per_server)
 
     @property
     def port(self) -> NDArray[np.int32]:
-        """[rank] -> slot of the port that it talks through."""
+        """Return the slot of each rank's port."""
         ports: NDArray[np.int32] = self.adapters[:, self.rail_of].ravel()
         return ports
 
 
 def place(fabric: Fabric, servers: Sequence[str] | None = None) -> Ranks:
-    """One rank on each GPU of these servers, or of all."""
+    """Place one rank on each GPU of these servers, or of all."""
     names = compute_servers(fabric) if servers is None else tuple(servers)
     chosen = np.array([fabric.find_server(name).index for name in names])
     if not names:
         raise ConfigError(f"{fabric.spec}: a job needs at least one server, and there is none")
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise ConfigError(f"server {twice} is named twice: a job has one rank on each GPU")
+        raise ConfigError(f"server {twice} is given twice: a job has one rank on each GPU")
     gpus = _by_server(fabric, _gpus(fabric), chosen, "GPUs")
     cabled = _compute_adapters(fabric)
     cabled = _common_rails(fabric, cabled, chosen) if gpus.shape[1] else cabled
@@ -91,14 +91,14 @@ def place(fabric: Fabric, servers: Sequence[str] | None = None) -> Ranks:
 
 
 def compute_servers(fabric: Fabric) -> tuple[str, ...]:
-    """Those that a job runs on: servers with GPUs, where there are such; hosts of UFM beside them are none."""
+    """Return the servers for jobs: those with GPUs if there are any (UFM hosts have none), else all."""
     with_gpus = set(fabric.nodes.server[_gpus(fabric)].tolist())
     names = tuple(name for index, name in enumerate(fabric.servers) if index in with_gpus)
     return names or fabric.servers
 
 
 def pick_servers(fabric: Fabric, text: str) -> tuple[str, ...] | None:
-    """The first so many of those that a job runs on, `4`; or by name, `dgx1,dgx3,luna-0001..32,gw*`. None: all."""
+    """Select servers: the first N, `4`; or by name, `dgx1,dgx3,luna-0001..32,gw*`. None means all."""
     if not text:
         return None
     if not text.isdecimal():
@@ -110,9 +110,9 @@ def pick_servers(fabric: Fabric, text: str) -> tuple[str, ...] | None:
 
 
 def adapters_by_host(fabric: Fabric) -> dict[str, list[int]]:
-    """Of each host that a job may run on, for each of its ranks: the node of its adapter. Hosts need not be alike.
+    """Return the adapter node of each rank by host. Hosts may differ.
 
-    As `place` has it; an adapter that belongs to no server is a host.
+    Ranks use adapters as in `place`; an adapter without a server is a host.
     """
     of = fabric.nodes.server
     gpus = np.bincount(of[_gpus(fabric)] + 1, minlength=len(fabric.servers) + 1)  # of what belongs to none first
@@ -128,7 +128,7 @@ def adapters_by_host(fabric: Fabric) -> dict[str, list[int]]:
 
 
 def subset(ranks: Ranks, members: Sequence[int]) -> Ranks:
-    """Some ranks of a job, in the order of their servers: as many on each. They keep their adapters."""
+    """Return some ranks of a job, as many on each server, with their adapters."""
     chosen = np.array(sorted(members))
     servers, count = np.unique(ranks.server[chosen], return_counts=True)
     odd = np.flatnonzero(count != count[0])
@@ -156,7 +156,7 @@ def subset(ranks: Ranks, members: Sequence[int]) -> Ranks:
 
 
 def _gpus(fabric: Fabric) -> NDArray[np.intp]:
-    """GPUs, which are hosts where NVLinks are joined: so by their models."""
+    """Return the GPUs by model, since they are hosts if NVLinks are joined."""
     known = {one.name for one in catalog.gpus()}
     models = [index for index, model in enumerate(fabric.models) if model in known]
     found: NDArray[np.intp] = np.flatnonzero(np.isin(fabric.nodes.model, models))
@@ -169,7 +169,7 @@ def _nvlink_ports(fabric: Fabric, gpus: NDArray[np.intp]) -> NDArray[np.int32]:
 
 
 def _compute_adapters(fabric: Fabric) -> NDArray[np.intp]:
-    """HCAs whose first port has a network cable, but for those that the server's template keeps for storage."""
+    """Return the HCAs whose first port has a network cable, without the template's storage adapters."""
     nodes = np.flatnonzero(fabric.nodes.kind == NodeKind.HCA)
     link = fabric.ports.link[fabric.first_port[nodes] + 1]
     nodes = nodes[(link >= 0) & fabric.network_links[link]]
@@ -182,10 +182,9 @@ def _compute_adapters(fabric: Fabric) -> NDArray[np.intp]:
 
 
 def _common_rails(fabric: Fabric, adapters: NDArray[np.intp], servers: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Return the adapters that a job uses where a server lacks some: NCCL takes as many on all as the fewest have.
+    """Return the adapters of a job if a server lacks some: NCCL uses as many on all as the fewest have.
 
-    They are those of the same names where all servers have so many in common, and so stay on their rails; else the
-    first of each.
+    If all servers have as many adapters of the same names, these are used, on their rails; else the first of each.
     """
     of = fabric.nodes.server[adapters]
     rails = np.array([fabric.nodes.name[node].rpartition("/")[2] for node in adapters.tolist()])
@@ -201,7 +200,7 @@ def _common_rails(fabric: Fabric, adapters: NDArray[np.intp], servers: NDArray[n
 
 
 def _by_server(fabric: Fabric, nodes: NDArray[np.intp], servers: NDArray[np.int64], what: str) -> NDArray[np.intp]:
-    """[server, n] -> node; refuses servers that are not alike."""
+    """Return nodes as [server, n]. Raise ConfigError if servers differ."""
     of = fabric.nodes.server[nodes]
     count = np.bincount(of[of >= 0], minlength=len(fabric.servers))[servers]
     odd = np.flatnonzero(count != count[0])

@@ -16,7 +16,7 @@ from weft.errors import ConfigError
 
 
 def halving_doubling_all_reduce(n_ranks: int) -> Program:
-    """Every rank ends with the sum of all buffers."""
+    """Return an all-reduce by recursive halving, then doubling."""
     bits = _bits("halving-doubling all-reduce", n_ranks)
 
     def make_round(number: int) -> Sends:
@@ -26,9 +26,9 @@ def halving_doubling_all_reduce(n_ranks: int) -> Program:
 
 
 def doubling_all_reduce(n_ranks: int) -> Program:
-    """Every rank ends with the sum of all buffers, in half as many rounds and of all of it: for small ones.
+    """Return an all-reduce by doubling with the whole buffer, in half as many rounds, for small buffers.
 
-    Both partners send what they add to: a real one receives beside its buffer and adds afterwards, as MPI's does.
+    Both partners send the chunk that they add to: a real one receives into a second buffer and adds afterwards, as MPI.
     """
     bits = _bits("doubling all-reduce", n_ranks)
     rank = np.arange(n_ranks)
@@ -40,21 +40,21 @@ def doubling_all_reduce(n_ranks: int) -> Program:
 
 
 def halving_reduce_scatter(n_ranks: int) -> Program:
-    """Every rank ends with the sum of its own part of the buffers."""
+    """Return a reduce-scatter by recursive halving."""
     runs = (1,) * _bits("halving reduce-scatter", n_ranks)
     return Program.of("halving reduce-scatter", Collective.REDUCE_SCATTER, n_ranks, runs, partial(_halve, n_ranks))
 
 
 def doubling_all_gather(n_ranks: int) -> Program:
-    """Every rank ends with the parts of all."""
+    """Return an all-gather by recursive doubling."""
     runs = (1,) * _bits("doubling all-gather", n_ranks)
     return Program.of("doubling all-gather", Collective.ALL_GATHER, n_ranks, runs, partial(_double, n_ranks))
 
 
 def pairwise_all_to_all(n_ranks: int) -> Program:
-    """Every rank sends a part of its own to every other: in round k to the one k places on.
+    """Return a pairwise all-to-all: in round k each rank sends to the one k places on.
 
-    The buffer is what a rank sends, by receiver, and after it what it receives, by sender.
+    The buffer has the parts to send, by receiver, followed by the received parts, by sender.
     """
     rank = np.arange(n_ranks)
 
@@ -67,7 +67,7 @@ def pairwise_all_to_all(n_ranks: int) -> Program:
 
 
 def dissemination_barrier(n_ranks: int) -> Program:
-    """Nobody goes on before all have come: ceil(log2 n) rounds of empty messages (Hensgen, Finkel and Manber, 1988)."""
+    """Return a barrier in ceil(log2 n) rounds of empty messages (Hensgen, Finkel and Manber, 1988)."""
     rank = np.arange(n_ranks)
 
     def make_round(number: int) -> Sends:
@@ -84,7 +84,7 @@ def _bits(name: str, n_ranks: int) -> int:
 
 
 def _halve(n_ranks: int, number: int) -> Sends:
-    """Half of what a rank still has to add goes to its partner, whose half it is."""
+    """Return the sends of a halving: each rank sends its partner's half."""
     rank = np.arange(n_ranks)
     half = n_ranks >> (number + 1)
     partner = rank ^ half
@@ -92,7 +92,7 @@ def _halve(n_ranks: int, number: int) -> Sends:
 
 
 def _double(n_ranks: int, number: int) -> Sends:
-    """What a rank has goes to its partner, and then both have twice as much."""
+    """Return the sends of a doubling: each rank sends its part to its partner."""
     rank = np.arange(n_ranks)
     have = 1 << number
     return Sends.make(rank, rank ^ have, rank // have * have, n=have, add=False)

@@ -18,7 +18,7 @@ from weft.errors import ConfigError
 
 
 def ring_all_reduce(n_ranks: int, order: Sequence[int] | None = None) -> Program:
-    """Every rank ends with the sum of all buffers. `order` is the way round the ring."""
+    """Return a ring all-reduce; `order` lists the ranks around the ring."""
     ring = _ring(n_ranks, order)
     place = np.arange(n_ranks)
 
@@ -31,7 +31,7 @@ def ring_all_reduce(n_ranks: int, order: Sequence[int] | None = None) -> Program
 
 
 def ring_reduce_scatter(n_ranks: int, order: Sequence[int] | None = None) -> Program:
-    """Every rank ends with the sum of its own part of the buffers."""
+    """Return a ring reduce-scatter."""
     ring = _ring(n_ranks, order)
     place = np.arange(n_ranks)
 
@@ -42,7 +42,7 @@ def ring_reduce_scatter(n_ranks: int, order: Sequence[int] | None = None) -> Pro
 
 
 def ring_all_gather(n_ranks: int, order: Sequence[int] | None = None) -> Program:
-    """Every rank ends with the parts of all."""
+    """Return a ring all-gather."""
     ring = _ring(n_ranks, order)
     place = np.arange(n_ranks)
 
@@ -53,13 +53,13 @@ def ring_all_gather(n_ranks: int, order: Sequence[int] | None = None) -> Program
 
 
 def chain_broadcast(n_ranks: int, slices: int = 8, root: int = 0) -> Program:
-    """The root's buffer goes down a chain, slice after slice."""
+    """Return a broadcast down a chain, slice after slice."""
     chain = (np.arange(n_ranks) + root) % n_ranks
     return _chain("chain broadcast", Collective.BROADCAST, chain, slices, root, add=False)
 
 
 def chain_reduce(n_ranks: int, slices: int = 8, root: int = 0) -> Program:
-    """The sum of all buffers comes up a chain to the root, slice after slice."""
+    """Return a reduce up a chain, slice after slice."""
     chain = (np.arange(n_ranks) + root + 1) % n_ranks  # the root is last
     return _chain("chain reduce", Collective.REDUCE, chain, slices, root, add=True)
 

@@ -1,4 +1,4 @@
-"""A program over a fabric, by any engine: how long the network and the NVLinks take for it.
+"""Time a program over a fabric, by any engine, with its network and NVLinks.
 
     ranks = place(join_nvlinks(route(weft.load("superpod:su=1")).fabric))
     timing = run_program(program, ranks, 1 << 30)
@@ -32,7 +32,7 @@ _STEADY = 1e-3  # rounds take the same, if they differ by no more than this part
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Timing:
-    """A collective, timed. `result` is the engine's of the rounds that were run."""
+    """The time of a collective. `result` is the engine's, for the rounds that were run."""
 
     program: Program
     size_bytes: int
@@ -50,7 +50,7 @@ class Timing:
 
     @property
     def bus_gbyte_s(self) -> float:
-        """What nccl-tests would print for this time."""
+        """Return the bus bandwidth that nccl-tests prints for this time."""
         return self.algo_gbyte_s * self.program.collective.bus_factor(self.program.n_ranks)
 
 
@@ -95,12 +95,12 @@ def run_program(
 
 
 def count_sends(program: Program) -> int:
-    """Sends of the whole program; one round of each run is made."""
+    """Count the sends of a program, from one round of each run."""
     return sum(len(program.make_round(run.first)) * run.n_rounds for run in program.runs)
 
 
 def shortened(program: Program, keep: int) -> Program:
-    """The first `keep` rounds of each run: no collective any more, but as long in each round."""
+    """Return a program with the first `keep` rounds of each run, for timing only."""
     if all(run.n_rounds <= keep for run in program.runs):
         return program
     kept = [min(run.n_rounds, keep) for run in program.runs]
@@ -109,7 +109,7 @@ def shortened(program: Program, keep: int) -> Program:
 
 
 def _window(program: Program, ranks: Ranks) -> int:
-    """Rounds after which a program that repeats comes round to the same hops."""
+    """Return the period of a repeating program in rounds."""
     for run in program.runs:
         one = program.make_round(run.first)
         inside = one.src // ranks.per_server == one.dst // ranks.per_server
@@ -119,7 +119,7 @@ def _window(program: Program, ranks: Ranks) -> int:
 
 
 def _rest(program: Program, short: Program, end_ps: NDArray[np.int64], window: int) -> tuple[int, bool]:
-    """Picoseconds that the rounds take which were left out, and whether that is known."""
+    """Return the time of the rounds that were not run, and whether it is known."""
     more_ps, steady = 0, True
     for whole, kept in zip(program.runs, short.runs, strict=True):
         left = whole.n_rounds - kept.n_rounds
@@ -132,7 +132,7 @@ def _rest(program: Program, short: Program, end_ps: NDArray[np.int64], window: i
 
 
 def _in_rounds(program: Program) -> Schedule:
-    """Every send waits for all that its sender got in the last round in which it got anything."""
+    """Return a schedule in which each send waits for all messages of its sender's last round with any."""
     rounds = list(program.rounds())
     n_ranks = program.n_ranks + program.n_reducers
     begin, count = np.zeros(n_ranks, np.int64), np.zeros(n_ranks, np.int64)  # [rank] -> its part of `arrived`

@@ -29,7 +29,7 @@ RADIX = 32  # nodes under a leaf of a switch with 64 ports that is not blocking
 
 
 def aggregation_tree(n_nodes: int, radix: int = RADIX) -> NDArray[np.int64]:
-    """Neighbours share a leaf switch, neighbouring switches one above: up to `radix` each, until there is one."""
+    """Return a tree in which up to `radix` neighbours share a switch, level by level, up to one switch."""
     if radix < 2 or n_nodes < 1:
         raise ConfigError(
             f"an aggregation tree of {n_nodes} nodes, {radix} under a switch: give a node and a 2 at least"
@@ -43,7 +43,7 @@ def aggregation_tree(n_nodes: int, radix: int = RADIX) -> NDArray[np.int64]:
 
 
 def sharp_all_reduce(n_ranks: int, parents: ArrayLike | None = None, slices: int = 8) -> Program:
-    """Every rank ends with the sum of all buffers, slice after slice; one rank for each node."""
+    """Return an all-reduce by SHARP, slice after slice, with one rank for each node."""
     above = _tree(n_ranks, parents)
     tree = Tree(above, 0, slices)
 
@@ -57,7 +57,7 @@ def sharp_all_reduce(n_ranks: int, parents: ArrayLike | None = None, slices: int
 
 
 def sharp_reduce_scatter(n_ranks: int, parents: ArrayLike | None = None) -> Program:
-    """Every rank ends with the sum of its own part: all goes up, and down only what lies under a switch."""
+    """Return a reduce-scatter by SHARP: all parts go up, and each goes down only to its rank."""
     above = _tree(n_ranks, parents)
     height, depth = levels(above)
     top, way = int(height.max()), _paths_down(above, n_ranks)
@@ -77,7 +77,7 @@ def sharp_reduce_scatter(n_ranks: int, parents: ArrayLike | None = None) -> Prog
 
 
 def sharp_all_gather(n_ranks: int, parents: ArrayLike | None = None) -> Program:
-    """Every rank ends with the parts of all: each goes up to the top alone, and all come down to all."""
+    """Return an all-gather by SHARP: each part goes up alone, and all go down to all ranks."""
     above = _tree(n_ranks, parents)
     depth = levels(above)[1]
     bottom, way = int(depth.max()), _paths_down(above, n_ranks)
@@ -111,7 +111,7 @@ def sharp(
     inside: Callable[[Parts], Inside] = direct,
     name: str = "SHARP",
 ) -> Program:
-    """All-reduce, reduce-scatter or all-gather with a tree of switches on each rail; `parents` as of one rail.
+    """Return a collective with a tree of switches on each rail; `parents` is the tree of one rail.
 
     Switch k of rail r is the reducer `n_ranks` + (those inside the nodes) + r * (switches of a rail) + k.
     """
@@ -123,7 +123,7 @@ def sharp(
 
 
 def _tree(n_ranks: int, parents: ArrayLike | None) -> NDArray[np.int64]:
-    """Checked: every node is under a switch, and all under one."""
+    """Return the tree. Raise ConfigError unless every node is under a switch, and all under one."""
     above = aggregation_tree(n_ranks) if parents is None else np.asarray(parents, np.int64)
     if len(above) <= n_ranks or (above[:n_ranks] < n_ranks).any() or (above >= len(above)).any():
         raise ConfigError(
@@ -142,7 +142,7 @@ def _tree(n_ranks: int, parents: ArrayLike | None) -> NDArray[np.int64]:
 
 
 def _paths_down(above: NDArray[np.int64], n_ranks: int) -> NDArray[np.int64]:
-    """[depth, node] -> the switch on the way from the top to it, itself at its own depth, -1 below."""
+    """Return the switches on the path from the top to each node as [depth, node]; -1 below the node."""
     depth = levels(above)[1][:n_ranks]
     way = np.full((int(depth.max()) + 1, n_ranks), -1, np.int64)
     at, node = np.arange(n_ranks), np.arange(n_ranks)

@@ -1,4 +1,4 @@
-"""How far off a prediction may be: as far as published times of its kind were, and more where few were published.
+"""The band around a prediction: as wide as the errors of published times of its kind, wider where few are published.
 
 A kind is sizes, an algorithm, a fabric and a scale. Where fewer than two clusters published times of a kind, it is
 taken wider: all scales, then all fabrics, then all algorithms. The band is as wide as the worst of them is off, to both
@@ -32,7 +32,7 @@ _WITH_ALGORITHM = 2  # words of a kind, at least
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Nine of ten times are in between."""
+    """A 90 % band around a time."""
 
     low_us: float
     high_us: float
@@ -47,7 +47,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Published:
-    """Times that a band is made of."""
+    """The published times that define a band."""
 
     figures: tuple[Figure, ...]
     words: tuple[tuple[str, ...], ...]  # of each
@@ -64,7 +64,7 @@ def everything() -> Published:
 
 
 def spread(made: Estimate, by: Published | None = None) -> Spread:
-    """The band around a prediction, by everything that is published or by some of it."""
+    """Return the band around a prediction, by all published times or by some."""
     known = everything() if by is None else by
     kind, clusters, width = _width(_words(made), _rare(made), known)
     return Spread(
@@ -77,7 +77,7 @@ def spread(made: Estimate, by: Published | None = None) -> Spread:
 
 
 def _least_us(made: Estimate) -> float:
-    """In one node, what a GPU has to receive at least, on the lines of its NVLinks; switches may have added it up."""
+    """Return the least time in one node: that of the bytes that a GPU must receive on its NVLinks."""
     cluster = made.cluster
     if cluster.nodes > 1 or not cluster.nvswitch:
         return 0.0
@@ -86,7 +86,7 @@ def _least_us(made: Estimate) -> float:
 
 
 def _words(made: Estimate) -> tuple[str, ...]:
-    """From what counts most to what counts least: of the last ones a kind may be free."""
+    """Return the properties that define a kind, the most important first; the last ones may be dropped."""
     size = "small" if made.size_bytes <= _LATENCY_BYTES else "large" if made.size_bytes >= _LARGE_BYTES else "middle"
     scale = min(made.cluster.nodes, 3) if made.cluster.nodes > 1 else 0
     return (
@@ -98,12 +98,12 @@ def _words(made: Estimate) -> tuple[str, ...]:
 
 
 def _algorithm(made: Estimate) -> str:
-    """A ring that is cut open is another one: chunks pass through it, and nothing goes round."""
+    """Return the algorithm; the open ring of broadcast and reduce counts as another one."""
     return "Line" if made.collective in (Collective.BROADCAST, Collective.REDUCE) else made.name.partition("/")[0]
 
 
 def _rare(made: Estimate) -> str:
-    """What few have published, and weft may know little of: a kernel, a transport, a board, in one node the GPUs."""
+    """Return a property that few published: a kernel, a transport, a board, or in one node the GPUs."""
     cluster = made.cluster
     board = (
         "rack" if cluster.gpus > _SERVER_GPUS else "" if cluster.nvswitch or cluster.gpus == 1 else cluster.joined_by
@@ -113,7 +113,7 @@ def _rare(made: Estimate) -> str:
 
 @lru_cache(maxsize=256)
 def _width(words: tuple[str, ...], rare: str, by: Published) -> tuple[str, int, float]:
-    """The kind, how many clusters, and how many times as much or as little the time may be."""
+    """Return the kind, its number of clusters, and the factor by which a time may be off."""
     unseen = bool(rare) and rare not in {_rare(one.estimate) for one in by.figures}
     carried = rare == words[2]  # by a transport of a cloud's: such runs say nothing of networks that are known
     both = zip(by.figures, by.words, strict=True)
@@ -143,7 +143,7 @@ def _off(one: Figure) -> float:
 
 @lru_cache(maxsize=256)
 def _usual(size: str, by: Published) -> float:
-    """Of the clusters that published such sizes, half are nowhere further off."""
+    """Return the median over clusters of the largest error for such sizes."""
     worst: dict[str, float] = {}
     for one, words in zip(by.figures, by.words, strict=True):
         if words[0].startswith(size):
@@ -180,6 +180,6 @@ def _far(made: Estimate, by: Published) -> list[str]:
 
 @lru_cache(maxsize=256)
 def _bounds(by: Published) -> tuple[tuple[set[object], ...], tuple[int, ...]]:
-    """All that there is of each thing that is asked for, and the most of each that is counted."""
+    """Return the published values of each property, and the largest published counts."""
     every = [one.estimate for one in by.figures]
     return tuple(set(map(of, every)) for _, of in _ASKED), tuple(max(map(of, every)) for _, of in _COUNTED)

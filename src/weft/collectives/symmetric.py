@@ -40,7 +40,7 @@ _OF = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """What NCCL believes of one kernel for one size; `off` says why it would not take it."""
+    """NCCL's estimate for one kernel and size; `off` is the reason if it is disabled."""
 
     name: str
     time_us: float = 0.0
@@ -65,7 +65,7 @@ class Kernel:
 
     @property
     def adds(self) -> bool:
-        """In the NVSwitches."""
+        """Return whether the NVSwitches reduce."""
         return "LDMC" in self.name
 
     @property
@@ -74,18 +74,18 @@ class Kernel:
 
     @property
     def rail(self) -> bool:
-        """Between NVLink domains."""
+        """Return whether the kernel works between NVLink domains."""
         return "Rail" in self.name
 
 
 def kernels(cluster: Cluster, collective: Collective, size_bytes: int) -> tuple[Kernel, ...]:
-    """All that there are for a collective, in NCCL's order; `size_bytes` is the larger of a rank's two buffers."""
+    """Return the kernels of a collective in NCCL's order; `size_bytes` is the larger of a rank's two buffers."""
     model = Model(cluster, collective, size_bytes)
     return tuple(model.kernel(one) for one in model.known.kernels if _OF[one.partition("_")[0]] == collective)
 
 
 def pick(cluster: Cluster, collective: Collective, size_bytes: int) -> Kernel | None:
-    """The kernel that NCCL would take for buffers in windows; None where it would take none."""
+    """Return the kernel that NCCL would choose for buffers in windows, or None."""
     known = constants(cluster.nccl).symmetric
     on = [one for one in kernels(cluster, collective, size_bytes) if not one.off]
     if known.last:
@@ -94,14 +94,14 @@ def pick(cluster: Cluster, collective: Collective, size_bytes: int) -> Kernel | 
 
 
 def penalty(cluster: Cluster, kernel: Kernel) -> float:
-    """More for each block."""
+    """Return the penalty of each further block."""
     known = constants(cluster.nccl).symmetric
     measured = kernel.name in known.gather and cluster.sm in _GATHER_SM
     return known.gather_block_penalty if measured else known.block_penalty
 
 
 def check_kernel(cluster: Cluster) -> None:
-    """NCCL_SYM_KERNEL names a kernel of this version."""
+    """Raise ConfigError if NCCL_SYM_KERNEL is no kernel of this version."""
     known = constants(cluster.nccl).symmetric.kernels
     if cluster.sym_kernel and not known:
         raise ConfigError(f"NCCL_SYM_KERNEL={cluster.sym_kernel}: 2.27 is the first NCCL that has symmetric kernels")
@@ -110,7 +110,7 @@ def check_kernel(cluster: Cluster) -> None:
 
 
 class Model:
-    """One collective of one size on one cluster."""
+    """A collective of one size on one cluster."""
 
     def __init__(self, cluster: Cluster, collective: Collective, size_bytes: int) -> None:
         self.cluster, self.collective = cluster, collective
@@ -168,7 +168,7 @@ class Model:
         return "" if forced or self._deep(one, self._bounds(one)[0]) else "too little data"
 
     def _deep(self, one: Kernel, blocks: int) -> bool:
-        """TMA wants long copies."""
+        """Return whether the copies of each block are long enough for TMA."""
         own = self.known.own.get(one.name)
         if own is None:
             return True
@@ -176,7 +176,7 @@ class Model:
         return self.bytes >= least
 
     def _bounds(self, one: Kernel) -> tuple[int, int]:
-        """Blocks at least and at most."""
+        """Return the fewest and the most blocks."""
         known, cluster = self.known, self.cluster
         if cluster.sym_ctas:
             return (min(cluster.sym_ctas, known.blocks),) * 2
@@ -190,7 +190,7 @@ class Model:
     # Inside an NVLink domain.
 
     def _nvlink(self, one: Kernel) -> tuple[float, int]:
-        """Microseconds, and the fewest blocks that are nearly as fast as all of them."""
+        """Return the time, and the fewest blocks that are nearly as fast as all."""
         least, most = self._bounds(one)
         while one.tma and self.known.own and most > least and not self._deep(one, most):
             most = max(1, most - 2)
@@ -203,7 +203,7 @@ class Model:
         return whole_us, most
 
     def believed_us(self, one: Kernel, blocks: int) -> tuple[float, float]:
-        """Until data moves, and data, with so many blocks."""
+        """Return latency and data time with `blocks`."""
         measured = self.known.gather.get(one.name)
         if measured is not None and self.cluster.sm in _GATHER_SM:
             return self._gathered_us(one, measured, blocks)
@@ -211,7 +211,7 @@ class Model:
         return own.us if own else self.speeds.ll_us if one.ll else self.speeds.us, self._data_us(one, blocks)
 
     def _data_us(self, one: Kernel, blocks: int) -> float:
-        """The rate goes smoothly from that of the blocks to NVLink's, and small data are nearly free."""
+        """Return the data time: the rate rises smoothly from that of blocks to NVLink's; small data are nearly free."""
         own = self.known.own.get(one.name)
         together = self.collective == Collective.ALL_REDUCE and one.multicast and not one.ll
         peak = own.nvlink_gibyte_s if own else self.speeds.nvlink_gibyte_s
@@ -221,11 +221,11 @@ class Model:
         return _soft_plus(self._bus_bytes(one) / rate - 1)
 
     def _bus_bytes(self, one: Kernel) -> int:
-        """What a GPU sends or receives, as NCCL counts it: more for LL, so that its flags take time."""
+        """Return the bytes of a GPU by NCCL's count: more for LL, because of its flags."""
         return int(self.n * self.bytes * self.known.ll_factor) if one.ll else self.carried_bytes(one)
 
     def carried_bytes(self, one: Kernel) -> int:
-        """That a GPU sends or receives over NVLink, whichever is more."""
+        """Return the bytes that a GPU sends or receives over NVLink, whichever is more."""
         if one.ll:
             return 2 * (self.n - 1) * self.bytes
         if self.collective != Collective.ALL_REDUCE:
@@ -233,7 +233,7 @@ class Model:
         return self.bytes + self.bytes // self.n if one.multicast else 2 * self.bytes * (self.n - 1) // self.n
 
     def _times_faster(self, one: Kernel) -> float:
-        """How much more a block does with multicast."""
+        """Return the speed-up of a block with multicast."""
         if not one.multicast:
             return 1.0
         if one.ll:
@@ -244,7 +244,7 @@ class Model:
         return self.known.multicast_part * self.n * tma
 
     def _gathered_us(self, one: Kernel, speeds: GatherSpeeds, blocks: int) -> tuple[float, float]:
-        """All_gather as NVIDIA measured it: until data moves, and data."""
+        """Return latency and data time of an all_gather, as NVIDIA measured it."""
         cells = ceil(self.part_bytes / 1024)
         used = ceil(cells / ceil(cells / blocks))  # blocks with the same number of cells each, but for the last
         peak, extra_us = speeds.nvlink_gbyte_s, 0.0
@@ -267,7 +267,7 @@ class Model:
         return speeds.us, max(data_us, waiting_us) + min(data_us, waiting_us) * apart
 
     def _acting(self, one: Kernel, speeds: GatherSpeeds, used: int) -> float:
-        """Blocks of LL get in each other's way in the middle; one of TMA with multicast does more than its part."""
+        """Return the effective blocks: those of LL slow each other, and those of TMA with multicast do more."""
         if one.name == "AllGather_TmaSTMC" and used == 1:
             return self.known.tma_multicast_alone
         if one.name != "AllGather_LL" or self.n <= 4 or not 5 <= used <= 63:
@@ -302,7 +302,7 @@ class Model:
         return rail.nvlink_blackwell_gbyte_s if self.blackwell else rail.nvlink_gbyte_s
 
     def scatter_gbyte_s(self, multicast: bool) -> tuple[float, float, float]:
-        """Of a block, of NVLink and of adapters, for each byte that a rank gets."""
+        """Return the rates of a block, of NVLink and of adapters, for each byte that a rank receives."""
         rail, n, rails = self.known.rail, self.n, self.rails
         block = (rail.block_blackwell_gbyte_s if self.blackwell else rail.block_gbyte_s)[multicast]
         added = 1 if multicast else n

@@ -1,6 +1,6 @@
-"""What a symmetric kernel takes.
+"""The time of a symmetric kernel.
 
-NCCL's own figures for latencies and blocks, since nobody else published any; but its rates are made to compare kernels,
+Latencies and blocks are NCCL's own figures, since no others are published; but its rates are made to compare kernels,
 and some are higher than NVLink is (480 Gibyte/s where switches add). So the data is no faster than NVLink was measured
 to carry it: copies where GPUs store and load, NVLS where switches add; and no faster than adapters.
 """

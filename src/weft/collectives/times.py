@@ -1,4 +1,4 @@
-"""Constants of what NCCL's collectives take: `catalog/nccl_times.toml`, read. The fields are explained there."""
+"""The constants of the times of NCCL's collectives, read from `catalog/nccl_times.toml`, which explains the fields."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ class NetworkTimes(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Plugin(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a plugin of NCCL's sets."""
+    """The settings of a plugin of NCCL's."""
 
     chunk_bytes: int
     ordered_sm: int
 
 
 class Chunk(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The largest, and when it is halved."""
+    """The largest chunk, and the rules by which it is halved."""
 
     most: int
     halve: tuple[tuple[int, int], ...] = ()
 
     def of(self, size_bytes: int, lanes: int, scale: float = 1.0) -> int:
-        """Bytes of a chunk where `lanes` carry one each at a time; `scale` is what the rounds are times."""
+        """Return the bytes of a chunk if each of `lanes` carries one at a time; `scale` multiplies the rounds."""
         chunk = self.most
         for rounds, floor in self.halve:
             while chunk > floor and size_bytes // (lanes * chunk) < rounds * scale:
@@ -62,7 +62,7 @@ class Chunk(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Fit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a constant was fitted to, and what it would be without."""
+    """The runs to which a constant was fitted, and its value without them."""
 
     runs: tuple[str, ...]
     sizes: tuple[int, int]  # from, to

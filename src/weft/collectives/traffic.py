@@ -1,4 +1,4 @@
-"""A program as traffic: a message for each send, which waits for what its sender must have received before.
+"""A program as traffic: a message for each send, with its dependencies.
 
 Ranks of one server talk over NVLink, others through the adapters of their rails. With PXN, as NCCL has it, a message to
 another rail goes over NVLink to the GPU of that rail first; without, it crosses rails in the network. Where a program
@@ -21,7 +21,7 @@ from weft.sim.traffic import Traffic
 
 
 def collective_traffic(fabric: Fabric, collective: str, algorithm: str, size_bytes: int) -> Traffic:
-    """Of all servers together, by a program that is proved first."""
+    """Return the traffic of a collective on all servers; its program is proved first."""
     ranks = place(fabric)
     made = write_program(collective, algorithm, nodes=len(ranks.servers), gpus=ranks.per_server)
     check(made)
@@ -29,7 +29,7 @@ def collective_traffic(fabric: Fabric, collective: str, algorithm: str, size_byt
 
 
 def whole_schedule(program: Program) -> Schedule:
-    """Every message of a program, with what it waits for."""
+    """Return every message of a program with its dependencies."""
     made = schedule(program)
     return joined(made) if program.aggregated else made
 
@@ -43,9 +43,10 @@ def program_traffic(
     step_ps: int = 0,
     pxn: bool = True,
 ) -> Traffic:
-    """The messages of a collective of `size_bytes` at each rank, in the order of its sends; then the hops over NVLink.
+    """Return the messages of a collective of `size_bytes` at each rank, in the order of its sends, then NVLink hops.
 
-    `made` is a schedule other than the whole one. Between receiving and sending on a rank takes `step_ps`.
+    made: a schedule other than the whole one.
+    step_ps: time of a rank between a receive and the next send.
     """
     refuse_misfits(program, ranks, size_bytes)
     made = whole_schedule(program) if made is None else made
@@ -82,13 +83,13 @@ def program_traffic(
 
 
 def message_bytes(program: Program, sends: Sends, size_bytes: int) -> NDArray[np.int64]:
-    """Of each send of a collective of `size_bytes`; those of a barrier carry nothing."""
+    """Return the bytes of each send of a collective of `size_bytes`; 0 for a barrier."""
     chunk_bytes = 0 if program.collective is Collective.BARRIER else program.chunk_bytes(size_bytes)
     return sends.n_chunks.astype(np.int64) * chunk_bytes
 
 
 def _with_hops(made: Schedule, hops: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Who waits for whom, where sends wait for their hop, and the hop for what they waited for."""
+    """Return the dependencies with hops: a send waits for its hop, and the hop for the send's dependencies."""
     n, count = len(made.sends), np.diff(made.after_first)
     many = np.concatenate((count, count[hops]))
     many[hops] = 1
@@ -105,7 +106,7 @@ def _with_hops(made: Schedule, hops: NDArray[np.intp]) -> tuple[NDArray[np.int64
 
 
 def refuse_misfits(program: Program, ranks: Ranks, size_bytes: int) -> None:
-    """A program that these ranks cannot run, by its name."""
+    """Raise ConfigError if these ranks cannot run the program."""
     if program.n_reducers:
         raise ConfigError(f"{program.name} adds in the network: it is more than messages between ports")
     if len(ranks) != program.n_ranks:

@@ -19,7 +19,7 @@ from weft.collectives.program import Program, Sends
 
 
 def double_tree_all_reduce(n_ranks: int, slices: int = 8) -> Program:
-    """Every rank ends with the sum of all buffers: two trees, each for half of it."""
+    """Return an all-reduce over two trees, each for half of the buffer."""
     trees = [Tree(parents(n_ranks), 0, slices), Tree(twin_parents(n_ranks), slices, slices)]
     n_rounds = max(slices + tree.top + tree.bottom - 1 for tree in trees)
 
@@ -30,21 +30,21 @@ def double_tree_all_reduce(n_ranks: int, slices: int = 8) -> Program:
 
 
 def tree_broadcast(n_ranks: int, slices: int = 8, root: int = 0) -> Program:
-    """The root's buffer goes down a binary tree, slice after slice."""
+    """Return a broadcast down a binary tree, slice after slice."""
     tree = Tree(_rooted(n_ranks, root), 0, slices)
     runs = (1,) * (slices + tree.bottom - 1)
     return Program.of("tree broadcast", Collective.BROADCAST, n_ranks, runs, tree.down, slices, root=root)
 
 
 def tree_reduce(n_ranks: int, slices: int = 8, root: int = 0) -> Program:
-    """The sum of all buffers comes up a binary tree to the root, slice after slice."""
+    """Return a reduce up a binary tree, slice after slice."""
     tree = Tree(_rooted(n_ranks, root), 0, slices)
     runs = (1,) * (slices + tree.top - 1)
     return Program.of("tree reduce", Collective.REDUCE, n_ranks, runs, tree.up, slices, root=root)
 
 
 def parents(n_ranks: int) -> NDArray[np.int64]:
-    """[rank] -> its parent, -1 for the root 0: in order, so that neighbours in rank are near each other."""
+    """Return the parent of each rank, -1 for the root 0, with neighbouring ranks near each other."""
     rank = np.arange(n_ranks)
     bit = rank & -rank
     up = (rank ^ bit) | (bit << 1)
@@ -54,7 +54,7 @@ def parents(n_ranks: int) -> NDArray[np.int64]:
 
 
 def twin_parents(n_ranks: int) -> NDArray[np.int64]:
-    """Another tree, in which the leaves of the first are inside: mirrored, or moved on by one where n is odd."""
+    """Return the parents in a second tree that has the leaves of the first inside: mirrored, or shifted if n is odd."""
     rank, up = np.arange(n_ranks), parents(n_ranks)
     if n_ranks % 2 == 0:
         mirrored = up[::-1]
@@ -64,13 +64,13 @@ def twin_parents(n_ranks: int) -> NDArray[np.int64]:
 
 
 def _rooted(n_ranks: int, root: int) -> NDArray[np.int64]:
-    """The first tree with its ranks moved on, so that this one is the root."""
+    """Return the first tree with rotated ranks, so that `root` is the root."""
     moved = np.roll(parents(n_ranks), root)
     return np.where(moved < 0, -1, (moved + root) % n_ranks)
 
 
 class Tree:
-    """A tree and the slices that go over it, in chunks from `first` on."""
+    """A tree and its slices, in chunks from `first` on."""
 
     def __init__(self, parent: NDArray[np.int64], first: int, slices: int) -> None:
         self.first, self.slices = first, slices
@@ -81,11 +81,11 @@ class Tree:
         self.top, self.bottom = int(height.max()), int(depth.max())
 
     def up(self, number: int) -> Sends:
-        """A rank sends a slice up in the round after the last of its children has."""
+        """Return the sends up: a rank sends a slice in the round after its last child."""
         return self._sends(self.child, self.parent, number - self.child_height, True)
 
     def down(self, number: int) -> Sends:
-        """A rank sends a slice down in the round after it came."""
+        """Return the sends down: a rank sends a slice in the round after its arrival."""
         return self._sends(self.parent, self.child, number - self.parent_depth, False)
 
     def _sends(self, src: NDArray[np.int64], dst: NDArray[np.int64], which: NDArray[np.int64], add: bool) -> Sends:
@@ -94,7 +94,7 @@ class Tree:
 
 
 def levels(parent: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """[rank] -> how far it is above its lowest leaf, and below the root."""
+    """Return the height of each rank above its lowest leaf, and its depth below the root."""
     height, depth = np.zeros(len(parent), np.int64), np.zeros(len(parent), np.int64)
     above, steps = parent.copy(), 0
     while (above >= 0).any():  # everybody tells its ancestors, one step further each time

@@ -1,9 +1,9 @@
-"""What NCCL's example tuner plugin reads (NCCL, plugins/tuner/example): which algorithm for which sizes.
+"""The configuration file of NCCL's example tuner plugin (plugins/tuner/example): algorithms by size.
 
     NCCL_TUNER_PLUGIN=libnccl-tuner-example.so NCCL_TUNER_CONFIG_FILE=tuner.csv all_reduce_perf -b 8 -e 8G -f 2
 
-NCCL compares algorithms by what it believes of networks in general. weft has measured this network, so that it may
-find another one faster. A range begins at a size of the sweep and ends before the next one that wants something else.
+NCCL compares algorithms by general estimates. weft has measured this network, and may find another one faster. A range
+begins at a size of the sweep and ends before the next size with another choice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MUCH_FASTER = 1.5  # times: bands of well-known collectives are about as wide
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Sizes with one answer; `best` and `row` are of the size among them at which NCCL's own choice loses most."""
+    """A range of sizes with one choice; `best` and `row` are of the size at which NCCL's own choice loses most."""
 
     first_bytes: int
     last_bytes: int
@@ -35,7 +35,7 @@ class Range:
 
 
 def ranges(table: Table) -> list[Range]:
-    """The fastest algorithm, protocol and channels for every size from 0 on."""
+    """Return the fastest algorithm, protocol and channels for every size from 0 on."""
     answers = [(_fastest(table, row), row) for row in table.rows]
     groups = [list(group) for _, group in groupby(answers, key=lambda pair: _answer(pair[0]))]
     first_bytes = [0, *(group[0][1].size_bytes for group in groups[1:])]
@@ -52,7 +52,7 @@ def _answer(one: Estimate) -> tuple[object, ...]:
 
 
 def _fastest(table: Table, row: Row) -> Estimate:
-    """Of all that are on; NCCL's own choice where nothing is faster."""
+    """Return the fastest of the enabled rows, or NCCL's choice if none is faster."""
     settings, cluster, kind = table.settings, table.cluster, table.settings.collective
     best = row.estimate
     for other in choose(cluster, kind, row.size_bytes).rows:
@@ -95,7 +95,7 @@ def much_slower_choices(table: Table) -> list[str]:
 
 
 def to_text(table: Table) -> str:
-    """The file. Channels are always said: with -1 the plugin leaves NCCL one channel, not its own choice."""
+    """Return the file. It always has channels: with -1 the plugin makes NCCL use one channel."""
     kind, cluster = table.settings.collective, table.cluster
     if kind not in TUNED:  # those that NCCL tunes are those that the plugin knows
         raise ConfigError(f"NCCL's tuner plugin knows no {kind}: it tunes {', '.join(TUNED)}")

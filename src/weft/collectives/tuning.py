@@ -1,8 +1,8 @@
 """NCCL's tuning model: a latency and a bandwidth for each algorithm and protocol, as NCCL's own table has them.
 
-A collective of n bytes is said to take latency + n / bandwidth. Latency is a start, plus steps inside nodes (over
-NVLink or PCIe) and between them; bandwidth is that of the channels that the search found, times what is lost to flags,
-up to what the protocol or one channel can do. `NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING` prints the same table.
+NCCL estimates the time of n bytes as latency + n / bandwidth. Latency is a start, plus steps inside nodes (over NVLink
+or PCIe) and between them; bandwidth is that of the channels of the search, less the share of flags, up to the limit of
+the protocol or of one channel. `NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING` prints the same table.
 
 The formulas are those of ncclTopoTuneModel (src/graph/tuning.cc), for one rank on each GPU, nodes that are alike, sums
 of float32, no environment variables, and adapters that report no latency of their own, as InfiniBand's. The constants
@@ -35,7 +35,7 @@ TUNED = (Collective.ALL_REDUCE, *_SCATTERED, *_ROOTED)  # for which NCCL chooses
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What NCCL believes of one algorithm with one protocol; `off` says why it would not take it."""
+    """NCCL's estimate for one algorithm and protocol; `off` is the reason if it is disabled."""
 
     algorithm: Algorithm
     protocol: Protocol
@@ -46,13 +46,13 @@ class Row:
 
     @property
     def name(self) -> str:
-        """`Ring/Simple`."""
+        """Return the name, as in `Ring/Simple`."""
         return f"{self.algorithm.label}/{self.protocol.label}"
 
 
 @lru_cache(maxsize=1024)  # of every size it is the same, and a search asks for thousands
 def table(cluster: Cluster, graphs: Graphs, collective: Collective) -> tuple[Row, ...]:
-    """All rows, in the order in which NCCL compares them: of equal ones, the first wins."""
+    """Return all rows, in the order in which NCCL compares them: the first of equal ones wins."""
     if collective not in TUNED:
         raise ConfigError(
             f"NCCL has no choice of algorithms for {collective}: its model is for {', '.join(TUNED)}. "
@@ -63,12 +63,12 @@ def table(cluster: Cluster, graphs: Graphs, collective: Collective) -> tuple[Row
 
 
 def log2_down(value: int) -> int:
-    """The largest power of two that fits in it; -1 for 0, as NCCL has it."""
+    """Return the logarithm to base 2, rounded down; -1 for 0, as NCCL."""
     return value.bit_length() - 1
 
 
 class _Model:
-    """One collective on one cluster."""
+    """The tuning model of a collective on a cluster."""
 
     def __init__(self, cluster: Cluster, graphs: Graphs, collective: Collective) -> None:
         self.cluster, self.graphs, self.collective = cluster, graphs, collective
@@ -100,7 +100,7 @@ class _Model:
         return self.constants.rules.scattered if self.collective in _SCATTERED else (Algorithm.RING,)
 
     def _off(self, algorithm: Algorithm, protocol: Protocol) -> str:
-        """Why NCCL would not take it, or nothing."""
+        """Return the reason why a row is disabled, or an empty string."""
         for variable, one, allowed in (
             (VARIABLES[0], algorithm.label, [each.label for each in self.cluster.algorithms]),
             (VARIABLES[1], protocol.label, [each.label for each in self.cluster.protocols]),
@@ -155,13 +155,13 @@ class _Model:
         return self._heads_off()
 
     def _heads_off(self, *, always: bool = False) -> str:
-        """Gathering in the network wants an adapter for every GPU."""
+        """Return the reason if GPUs lack adapters of their own, which gathers in the network need."""
         wanted = always or self.collective in _SCATTERED
         short = wanted and self.nodes > 1 and self.cluster.nics < self.per_node
         return "fewer adapters than GPUs" if short else ""
 
     def _ll128_off(self) -> str:
-        """LL128 needs 128 bytes to arrive as one, which paths through a processor do not promise."""
+        """Return the reason if LL128 is disabled: paths through a processor may split 128 bytes."""
         if self.cluster.sm < 70:
             return "GPUs before Volta"
         if self.nodes > 1 and not self.cluster.near:
@@ -183,7 +183,7 @@ class _Model:
         return found.get(algorithm, self.graphs.tree)
 
     def _algo_gbyte_s(self, algorithm: Algorithm, protocol: Protocol) -> float:
-        """Size over time. NCCL takes the bus bandwidth itself for all_gather and reduce_scatter other than on rings."""
+        """Return size over time. NCCL uses the bus bandwidth for all_gather and reduce_scatter, except on rings."""
         bus, rules = self._bus_gbyte_s(algorithm, protocol), self.constants.rules
         if algorithm in rules.scattered_bus and self.collective in _SCATTERED:
             return bus
@@ -207,7 +207,7 @@ class _Model:
         return self._collnet_direct_gbyte_s(total) if algorithm == Algorithm.COLLNET_DIRECT else total
 
     def _channel_gbyte_s(self, algorithm: Algorithm, graph: Graph) -> float:
-        """NCCL takes that inside nodes where there are two; since 2.31 not for PAT, nor for trees on Blackwell."""
+        """Return the speed of a channel: with two nodes that inside them; since 2.31 not for PAT or Blackwell trees."""
         slower = algorithm == Algorithm.PAT or (algorithm == Algorithm.TREE and self.cluster.sm >= _BLACKWELL)
         if slower and self.constants.rules.rewritten:
             return min(graph.intra_gbyte_s, graph.inter_gbyte_s)
@@ -235,7 +235,7 @@ class _Model:
         return bus * (factor.simple_tree if self.graphs.simple_tree else 1.0)
 
     def _ll_gbyte_s(self) -> float:
-        """Inside a node the GPU is the limit of LL, between nodes the processor that relays it."""
+        """Return the limit of LL: the GPU inside a node, the forwarding processor between nodes."""
         generation = self.generation
         if self.nodes > 1:
             row = "ampere" if self.cluster.processor == Processor.AMD else "volta"
@@ -256,7 +256,7 @@ class _Model:
         return min(inside, between, self.generation.nvls_tree_channel_gbyte_s[self.scale])
 
     def _nvls_channel_once_gbyte_s(self, algorithm: Algorithm) -> float:
-        """Before 2.28: the speeds as the search found them."""
+        """Return the speed of an NVLS channel before 2.28, as the search found it."""
         graph = self.graphs.nvls
         if not self.constants.rules.nvls_tree_log:
             return graph.intra_gbyte_s if self.nodes <= 2 else graph.inter_gbyte_s
@@ -281,7 +281,7 @@ class _Model:
 
     @property
     def _inside(self) -> dict[Algorithm, tuple[float, float, float]]:
-        """Latencies of the steps inside a node. NCCL counts a GPU that is alone there as one on PCIe."""
+        """Return the latencies of steps inside a node. NCCL treats a single GPU as one on PCIe."""
         nvlink = self.per_node > 1 and self.cluster.nvlink
         return self.constants.latency_us.nvlink if nvlink else self.constants.latency_us.pcie
 

@@ -4,7 +4,7 @@
     program("AllGather", "PAT", nodes=512)
 
 With several GPUs in a node `ring` and `tree` are NCCL's: one ring for each rail, and chains inside the nodes with a
-double binary tree on each rail between them. The others know no nodes, if not by their name.
+double binary tree on each rail between them. Others ignore nodes, unless their name says otherwise.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Writer = Callable[[int, int, int], Program]  # of nodes, GPUs in each, and the r
 
 
 def program(collective: str, algorithm: str, *, nodes: int, gpus: int = 1, root: int = 0) -> Program:
-    """The program of a collective by an algorithm; `algorithms` says which there are."""
+    """Return the program of a collective by one of its `algorithms`."""
     which = find(collective)
     wanted = {_bare(name): name for name in ALGORITHMS}.get(_bare(algorithm))
     if wanted is None or which not in ALGORITHMS[wanted]:
@@ -67,7 +67,7 @@ def program(collective: str, algorithm: str, *, nodes: int, gpus: int = 1, root:
 
 
 def algorithms(collective: str) -> Iterator[str]:
-    """What `program` knows for a collective."""
+    """Yield the algorithms of a collective."""
     which = find(collective)
     return (name for name, writers in ALGORITHMS.working().items() if which in writers)
 

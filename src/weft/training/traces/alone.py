@@ -29,7 +29,7 @@ from weft.training.traces.trace import Kind, Trace
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Clock:
-    """Knows how long things take alone, and remembers."""
+    """A cache of the times of collectives and messages that run alone."""
 
     trace: Trace
     ranks: Ranks
@@ -60,7 +60,7 @@ class Clock:
         return round(found.time_us * 1e6)
 
     def _networks(self, meeting: Meeting) -> Networks:
-        """What the network gives to all groups of this name, all at work: the slowest counts."""
+        """Return the networks of the groups of this name while all of them work; the slowest counts."""
         patterns = (Pattern.PAIRS,) if meeting.collective in PAIRWISE else (Pattern.RING, Pattern.TREE)
         key = (meeting.group, patterns)
         if key not in self.networks:
@@ -78,7 +78,7 @@ class Clock:
         return measure_traffic(self.ranks.fabric, traffic, self.options, engine=self.engine)[0]
 
     def messages_ps(self, linked: Linked) -> dict[tuple[int, int, int], int]:
-        """Sender, receiver and size -> time; all are run, one after the other."""
+        """Return the time of each message by sender, receiver and size; they are run one after another."""
         rows = sorted(
             {
                 (linked.rank[at], node.peer, node.size_bytes)
@@ -102,7 +102,7 @@ class Clock:
 
 
 def ports(ranks: Ranks, src: int, dst: int) -> tuple[int, int]:
-    """Slots of the ports that two ranks talk through: NVLink inside a server, else their adapters."""
+    """Return the port slots of two ranks: NVLink inside a server, else their adapters."""
     inside = src // ranks.per_server == dst // ranks.per_server and ranks.nvlink[src] >= 0
     column = ranks.nvlink if inside else ranks.port
     return int(column[src]), int(column[dst])
@@ -114,7 +114,7 @@ def _cluster(ranks: Ranks) -> Cluster:
 
 
 def run_alone(linked: Linked, clock: Clock) -> Times:
-    """From node to node, each as soon as it can."""
+    """Run each node as soon as its dependencies allow, and return the times."""
     n = len(linked.nodes)
     begin_ps, joined_ps, end_ps = [0] * n, [0] * n, [0] * n
     messages_ps = clock.messages_ps(linked)

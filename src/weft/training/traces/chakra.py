@@ -43,14 +43,14 @@ COLLECTIVES = (  # CollectiveCommType
     Collective.REDUCE_SCATTER,
     Collective.BARRIER,
 )
-OWN_PART = (Collective.ALL_GATHER, Collective.GATHER)  # what a rank puts in is one part of the whole
-_ZIGZAG, _REALS = (15, 17), (3, 5)  # of AttributeProto's values
+OWN_PART = (Collective.ALL_GATHER, Collective.GATHER)  # the input of a rank is one part of the whole
+_ZIGZAG, _REALS = (15, 17), (3, 5)  # fields of AttributeProto
 _LISTS = range(4, 33, 2)
 _Groups = dict[str, tuple[tuple[int, ...], ...]]
 
 
 def is_chakra(head: bytes) -> bool:
-    """GlobalMetadata has a version and attributes, fields 1 and 2; a Node its number and name."""
+    """Return whether a file begins as Chakra's do: with GlobalMetadata or a Node, whose fields are 1 and 2."""
     try:
         for _, (_, message) in zip(range(2), messages(head), strict=False):
             for number, way, _ in fields(message):
@@ -61,7 +61,7 @@ def is_chakra(head: bytes) -> bool:
 
 
 def read_chakra(files: dict[int, Path], data: dict[int, bytes], source: str) -> Trace:
-    """One file for each rank."""
+    """Read a trace with one file for each rank."""
     world = max(files) + 1
     refuse_missing({rank: str(path) for rank, path in files.items()}, world, source)
     raw = [_nodes(files[rank], data[rank]) for rank in range(world)]
@@ -167,7 +167,7 @@ def _nodes(path: Path, data: bytes) -> list[_Raw]:
 
 
 def _attribute(data: bytes) -> tuple[str, Any]:
-    """Name and value; of lists nobody asks."""
+    """Return the name and value of an attribute; lists are ignored."""
     name, found = "", None
     for number, way, value in fields(data):
         if number == 1 and isinstance(value, bytes):

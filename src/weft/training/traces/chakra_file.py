@@ -16,12 +16,12 @@ from weft.training.traces.trace import Kind, Label, Node, Trace
 
 _VERSION = "0.0.4"
 _TYPES = {Kind.COMPUTE: 4, Kind.SEND: 5, Kind.RECV: 6, Kind.COLLECTIVE: 7}
-_UINT64, _BOOL, _STRING = 13, 27, 29  # of AttributeProto's values
+_UINT64, _BOOL, _STRING = 13, 27, 29  # fields of AttributeProto
 _US_PS = 1_000_000
 
 
 def write_chakra(trace: Trace, folder: Path, name: str = "job") -> list[Path]:
-    """One file for each rank."""
+    """Write one file for each rank, and return their paths."""
     made = []
     for rank, nodes in enumerate(trace.ranks):
         data = [_framed(_text(1, _VERSION))]

@@ -38,7 +38,7 @@ def is_goal(head: str) -> bool:
 
 
 def read_goal(path: Path, text: str) -> Trace:
-    """All ranks are in one file."""
+    """Read a trace whose ranks are all in one file."""
     bare = _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), text)
     reader = _Reader(path)
     for number, line in enumerate(bare.split("\n"), 1):
@@ -52,7 +52,7 @@ def read_goal(path: Path, text: str) -> Trace:
 
 
 class _Reader:
-    """Line by line."""
+    """A parser that reads line by line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

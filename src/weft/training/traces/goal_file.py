@@ -32,23 +32,23 @@ _NS_PS = 1000
 
 @dataclass(frozen=True, slots=True)
 class _Operation:
-    """What a member has to do with one message of a program."""
+    """A send or receive of a member, for one message of a program."""
 
     message: int
     is_send: bool
     peer: int  # member
     size_bytes: int
-    after: tuple[int, ...]  # messages that it must have received before
+    after: tuple[int, ...]  # messages to receive first
 
 
 def count_sends_of(linked: Linked) -> int:
-    """About as many as the file of this trace has."""
+    """Return about as many sends as the file of this trace has."""
     own = sum(node.kind is Kind.SEND for node in linked.nodes)
     return own + sum(count_sends(flat(one)[0]) for one in linked.meetings if len(one.members) > 1)
 
 
 def write_goal(linked: Linked, path: Path) -> None:
-    """All ranks in one file."""
+    """Write all ranks into one file."""
     with path.open("w", encoding="utf-8") as file:
         file.write(f"num_ranks {len(linked.ranks)}\n")
         file.writelines(f"{line}\n" for line in _lines(linked))
@@ -86,7 +86,7 @@ def _lines(linked: Linked) -> Iterator[str]:
 
 
 def _waits(linked: Linked, first: int, place: int) -> Iterator[str]:
-    """Of a node; a collective begins with a line of its own, which takes no time."""
+    """Yield the dependencies of a node; a collective begins with a line of its own, which takes no time."""
     at = first + place
     label = f"l{place}" if linked.meeting[at] == NONE else f"l{place}b"
     for other in linked.before[at]:
@@ -101,7 +101,7 @@ def _waits(linked: Linked, first: int, place: int) -> Iterator[str]:
 def _collective(
     label: str, operations: list[_Operation], members: list[int], tag: int, waits: list[str]
 ) -> Iterator[str]:
-    """What one rank does in it."""
+    """Yield the operations of one rank in a collective."""
     yield f"{label}b: calc 0"
     for one in operations:
         name = f"{label}m{one.message}"
@@ -119,12 +119,12 @@ def _message(is_send: bool, size_bytes: int, peer: int, tag: int) -> str:
 
 
 def _program(meeting: Meeting, known: dict[object, list[list[_Operation]]]) -> list[list[_Operation]]:
-    """[member, in the order of ranks] -> what it does."""
+    """Return the operations of each member of a collective, in the order of ranks."""
     n_ranks = len(meeting.members)
     if n_ranks < 2:
         return [[]]
     program, size_bytes = flat(meeting)
-    key = (program, size_bytes)  # of the same call it is the same program
+    key = (program, size_bytes)  # equal calls have equal programs
     if key not in known:
         made = whole_schedule(program)
         sends, first = made.sends, made.after_first.tolist()

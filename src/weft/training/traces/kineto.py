@@ -1,4 +1,4 @@
-"""Traces of PyTorch's profiler (Kineto), .json or .json.gz, one a rank: what ran on a GPU, when, on which stream.
+"""Traces of PyTorch's profiler (Kineto), .json or .json.gz, one for each rank: kernels with their times and streams.
 
     stream 7   |kernels....|..kernels..|        wait        |kernels...
     stream 20              |   all_reduce   |  all_reduce   |
@@ -34,11 +34,11 @@ class _Work(NamedTuple):
     end_ps: int
     stream: str
     name: str
-    args: dict[str, Any] | None  # of communication
+    args: dict[str, Any] | None  # for communication only
 
 
 def read_kineto(data: dict[Path, bytes], source: str) -> Trace:
-    """One file for each rank."""
+    """Read a trace with one file for each rank."""
     found: dict[int, _File] = {}
     for path, content in data.items():
         file = _File(path, content, alone=len(data) == 1)
@@ -88,7 +88,7 @@ class _File:
         return _Writer(self, groups).write(blocks, talks)
 
     def _work(self) -> list[_Work]:
-        """By time, from the first; communication with what the profiler says of it."""
+        """Return kernels by time, from the first; communication with the profiler's arguments."""
         calls = {
             event["args"].get("External id"): event["args"]
             for event in self.events
@@ -118,7 +118,7 @@ class _File:
             raise FileError(self.path, None, f"{event.get('name')}: {error}", f"{key} in microseconds") from None
 
     def group(self, args: dict[str, Any]) -> tuple[int, ...]:
-        """Ranks of a communication: as the list of groups has them, or as it has them itself."""
+        """Return the ranks of a communication, from the list of groups or from its own arguments."""
         known = self.members.get(str(args.get("Process Group Name"))) or listed(args.get("Process Group Ranks"))
         if known is not None:
             return known
@@ -127,7 +127,7 @@ class _File:
 
 
 def _blocks(kernels: list[_Work], talks: list[_Work]) -> list[_Work]:
-    """Kernels of a stream put together, cut where a communication began or was waited for."""
+    """Merge the kernels of a stream into blocks, cut where a communication began or was waited for."""
     if not kernels:
         return []
     begin = np.array([one.begin_ps for one in kernels])
@@ -145,13 +145,13 @@ def _blocks(kernels: list[_Work], talks: list[_Work]) -> list[_Work]:
 
 
 class _Writer:
-    """Blocks and communications become nodes, in the order of time."""
+    """A converter of blocks and communications to nodes, in the order of time."""
 
     def __init__(self, file: _File, groups: Groups) -> None:
         self.file, self.groups = file, groups
         self.made: list[Node] = []
-        self.on_stream: dict[str, list[tuple[int, int]]] = {}  # ends and numbers of what ran there, in order
-        self.talked: list[tuple[int, int]] = []  # of communication, in order
+        self.on_stream: dict[str, list[tuple[int, int]]] = {}  # ends and numbers of its nodes, in order
+        self.talked: list[tuple[int, int]] = []  # ends and numbers of communications, in order
 
     def write(self, blocks: list[_Work], talks: list[_Work]) -> tuple[Node, ...]:
         for work in sorted([*blocks, *talks], key=lambda one: (one.begin_ps, one.end_ps)):
@@ -162,7 +162,7 @@ class _Writer:
         return tuple(self.made)
 
     def _block(self, work: _Work) -> int:
-        """It waits for what it paused for, and takes from then on."""
+        """Add a block that waits for the communication that ended in the pause before it."""
         before_ps = self.on_stream[work.stream][-1][0] if work.stream in self.on_stream else 0
         waits = self.talked[_until(self.talked, before_ps) : _until(self.talked, work.begin_ps)]
         since_ps = min(waits[-1][0] if waits else before_ps, work.begin_ps)
@@ -170,7 +170,7 @@ class _Writer:
         return self._add(work, kind=Kind.COMPUTE, duration_ps=work.end_ps - since_ps, after=after)
 
     def _talk(self, work: _Work) -> int:
-        """It waits for all that had ended when it began; if it came later still, the host was late."""
+        """Add a communication that waits for all work that ended before it; a longer pause is host time."""
         counts = ((done, _until(done, work.begin_ps)) for done in self.on_stream.values())
         waits = [done[count - 1] for done, count in counts if count]
         late_ps = work.begin_ps - max((end_ps for end_ps, _ in waits), default=0)
@@ -203,5 +203,5 @@ class _Writer:
 
 
 def _until(done: list[tuple[int, int]], time_ps: int) -> int:
-    """How many of these had ended by then."""
+    """Return how many of these had ended by a time."""
     return bisect_right(done, (time_ps, 1 << 62))

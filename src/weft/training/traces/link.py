@@ -1,7 +1,7 @@
-"""A trace, linked: who waits for whom across ranks, which nodes are one collective, and an order in which all can go.
+"""Link a trace: dependencies across ranks, the nodes of each collective, and an order in which all can run.
 
-All that a trace may have wrong is found here, by the file and the node: what waits for a node that is not there or for
-itself, collectives that some rank of the group lacks, sends that nobody receives, ranks that wait for each other.
+Errors of a trace are reported here, by file and node: dependencies on a missing node or on itself, collectives that a
+rank of the group lacks, sends without a receive, and ranks that wait for each other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.training.traces.trace import Kind, Label, Node, Trace, refuse_bad_grou
 NONE = -1
 LONGEST_PS = 10**15  # engines count to 4 times as much
 LARGEST_BYTES = 1 << 42
-_SHOWN = 6  # nodes of a circle
+_SHOWN = 6  # nodes of a cycle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +35,10 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Linked:
-    """Nodes of all ranks by number."""
+    """The nodes of all ranks, by number, with their dependencies."""
 
     trace: Trace
-    ranks: list[int]  # that are in it
+    ranks: list[int]
     nodes: list[Node]
     rank: list[int]
     before: list[list[int]]  # [node] -> nodes that must have ended
@@ -46,11 +46,11 @@ class Linked:
     partner: list[int]  # [send] -> its receive, [receive] -> its send
     meetings: list[Meeting]
     meeting: list[int]  # [node] -> its place in `meetings`
-    order: list[tuple[int, ...]]  # nodes, after all that they wait for; those of a collective at once
+    order: list[tuple[int, ...]]  # nodes after their dependencies; those of a collective together
 
 
 def link(trace: Trace, ranks: Iterable[int] | None = None) -> Linked:
-    """All ranks, or only these, as if the others of a collective were always there."""
+    """Link all ranks, or only these, as if the other ranks of a collective never delayed it."""
     refuse_bad_groups(trace)
     chosen = list(range(len(trace.ranks)) if ranks is None else ranks)
     nodes: list[Node] = []
@@ -94,7 +94,7 @@ def link(trace: Trace, ranks: Iterable[int] | None = None) -> Linked:
 
 
 def _named(trace: Trace, rank: int) -> tuple[list[list[int]], list[list[int]]]:
-    """What the nodes of a rank wait for, by place: to end, and to begin."""
+    """Return the nodes, by place, whose end and whose begin each node of a rank waits for."""
     own, file = trace.ranks[rank], trace.files[rank]
     place: dict[Label, int] = {}
     for at, node in enumerate(own):
@@ -122,7 +122,7 @@ def _named(trace: Trace, rank: int) -> tuple[list[list[int]], list[list[int]]]:
 
 
 def _sorted(trace: Trace, rank: int, ends: list[list[int]], starts: list[list[int]]) -> list[int]:
-    """Places of the nodes of a rank as the file has them, but each after those that it waits for."""
+    """Return the places of a rank's nodes in the order of the file, but each after its dependencies."""
     following: list[list[int]] = [[] for _ in ends]
     waits = [0] * len(ends)
     for at, those in enumerate(ends):
@@ -151,7 +151,7 @@ def _sorted(trace: Trace, rank: int, ends: list[list[int]], starts: list[list[in
 
 
 def _chain(nodes: list[Node], before: list[list[int]], turns: Sequence[int]) -> None:
-    """A lane does one thing after the other."""
+    """Make each node of a lane wait for the previous one."""
     last: dict[str, int] = {}
     for at in turns:
         lane = nodes[at].lane
@@ -200,7 +200,7 @@ def _meet(trace: Trace, nodes: list[Node], in_turn: dict[int, list[int]]) -> lis
 def _refuse_other_calls(
     trace: Trace, nodes: list[Node], group: str, one: tuple[int, list[int]], other: tuple[int, list[int]]
 ) -> None:
-    """Every rank of a group calls the same collectives in the same order."""
+    """Raise an error if the ranks of a group call different collectives."""
     (rank, calls), (far, far_calls) = one, other
     for turn, (at, far_at) in enumerate(zip(calls, far_calls, strict=False)):
         near, there = nodes[at], nodes[far_at]
@@ -218,7 +218,7 @@ def _refuse_other_calls(
 
 
 def _pair(trace: Trace, nodes: list[Node], rank: list[int], in_turn: dict[int, list[int]]) -> list[int]:
-    """Sends and receives by sender, receiver and tag, in their order."""
+    """Match sends and receives by sender, receiver and tag, in their order."""
     sent: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     got: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     for one, turns in in_turn.items():
@@ -252,7 +252,7 @@ def _pair(trace: Trace, nodes: list[Node], rank: list[int], in_turn: dict[int, l
 
 
 def _order(made: Linked) -> list[tuple[int, ...]]:
-    """Nodes of all ranks, those of a meeting as one."""
+    """Return an order of all nodes in which those of a collective are one step."""
     alone: list[tuple[int, ...]] = [(at,) for at, number in enumerate(made.meeting) if number == NONE]
     turns = alone + [meeting.nodes for meeting in made.meetings]
     turn_of = [NONE] * len(made.nodes)
@@ -287,7 +287,7 @@ def _needs(made: Linked, at: int) -> Iterable[int]:
 
 
 def _circle(waits_for: dict[int, list[int]]) -> list[int]:
-    """Some of those that wait for each other: every one left waits for another that is left."""
+    """Return a cycle among the remaining nodes, each of which waits for another one."""
     at = next(iter(waits_for))
     seen: dict[int, int] = {}
     while at not in seen:

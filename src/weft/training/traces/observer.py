@@ -1,4 +1,4 @@
-"""What PyTorch's ExecutionTraceObserver writes, "1.1.1-chakra.0.0.4" and the like: the host, a file a rank.
+"""Traces of PyTorch's ExecutionTraceObserver ("1.1.1-chakra.0.0.4"): host events, one file for each rank.
 
 With NCCL communication is nodes `record_param_comms`, with name, type, elements and group since 1.1.0. Other backends
 leave the operators, `c10d::allreduce_` and the like, with their tensors and without the group: that is known where
@@ -30,7 +30,7 @@ def is_observer(head: str) -> bool:
 
 
 def read_observer(files: dict[int, Path], data: dict[int, bytes], source: str) -> Trace:
-    """One file for each rank."""
+    """Read a trace with one file for each rank."""
     world = max(files) + 1
     refuse_missing({rank: str(path) for rank, path in files.items()}, world, source)
     groups = Groups()
@@ -60,7 +60,7 @@ class _Host:
             raise FileError(path, None, str(error), f"the JSON of {JSON}") from None
 
     def _init(self, node: dict[str, Any]) -> None:
-        """Process groups with their ranks; a list that is empty means all."""
+        """Read process groups and their ranks; an empty list means all ranks."""
         for text in node["inputs"]["values"]:
             for group in json.loads(text):
                 self.members[str(group["pg_name"])] = listed(group["ranks"]) or tuple(range(group["group_size"]))
@@ -75,7 +75,7 @@ class _Host:
         return found
 
     def _recorded(self, node: dict[str, Any]) -> Node | None:
-        """Of NCCL; None for what moves nothing."""
+        """Return the node of an NCCL call; None if it moves no data."""
         has = {one["name"]: one["value"] for one in node.get("attrs", ())}
         if "collective_name" not in has:
             expected = "collective_name among its attributes: PyTorch 2.5 and later write it"
@@ -91,7 +91,7 @@ class _Host:
             return self._collective(node, name, size, str(has.get("pg_desc") or has["pg_name"]), members)
 
     def _operated(self, node: dict[str, Any]) -> Node:
-        """Of any backend: the tensors say how much, and sends to whom."""
+        """Return the node of an operator of any backend, with size and peer from its arguments."""
         name = str(node["name"]).removeprefix(_OPERATOR).rstrip("_")
         with self._complaints(node, name):
             values = node["inputs"]["values"]
@@ -132,7 +132,7 @@ class _Host:
 
 
 def _tensor_bytes(value: Any) -> int:
-    """Of a tensor, [its number, its storage's, offset, elements, bytes of each, device], or of all in a list."""
+    """Return the bytes of a tensor, [id, storage id, offset, elements, bytes of each, device], or of a list of them."""
     if not isinstance(value, list):
         return 0
     if len(value) == 6 and isinstance(value[5], str):

@@ -24,7 +24,7 @@ ALGORITHMS: dict[Collective, str] = {
 
 
 def write(meeting: Meeting, ranks: Ranks) -> tuple[Program, int]:
-    """The program of a collective on these ranks, and its size: a byte for each part at least."""
+    """Return the program of a collective on these ranks, and its size: at least a byte for each part."""
     if ranks.per_server == 1:
         return flat(meeting)
     algorithm = ALGORITHMS[meeting.collective]
@@ -34,11 +34,11 @@ def write(meeting: Meeting, ranks: Ranks) -> tuple[Program, int]:
 
 
 def flat(meeting: Meeting) -> tuple[Program, int]:
-    """Where each rank has a server of its own: what MPI and live groups take, few rounds for what is small."""
+    """Return the program for ranks on servers of their own, as MPI and live groups choose it: few rounds if small."""
     made = choose(meeting.collective, len(meeting.members), meeting.size_bytes, _root(meeting), direct=False)
     return made, max(meeting.size_bytes, made.n_parts)
 
 
 def _root(meeting: Meeting) -> int:
-    """Ranks of a program are in the order of the job's."""
+    """Return the root's number in a program, whose ranks are in the job's order."""
     return sorted(meeting.members).index(meeting.members[meeting.root])

@@ -1,4 +1,4 @@
-"""Protocol Buffers' wire format, as far as reading takes: messages one after the other, and the fields of one.
+"""A reader of Protocol Buffers' wire format: a sequence of messages, and the fields of one.
 
 A message is a row of fields, each a number with its way of being written, then the value: a varint, 8 bytes, a length
 and as many bytes, or 4 bytes (protobuf.dev, Encoding). Repeated numbers may come packed into one field.
@@ -14,11 +14,11 @@ Value = int | bytes
 
 
 class Broken(Exception):
-    """Bytes that are no message: what, and where."""
+    """An error in the bytes of a message, with its position."""
 
 
 def messages(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Where each begins, and its bytes; before each stands its length."""
+    """Yield the offset and bytes of each length-prefixed message."""
     at = 0
     while at < len(data):
         begin = at
@@ -30,7 +30,7 @@ def messages(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
-    """Number, way of writing and value of each field."""
+    """Yield number, wire type and value of each field."""
     at = 0
     while at < len(data):
         begin = at
@@ -53,7 +53,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
 
 
 def numbers(way: int, value: Value) -> list[int]:
-    """Of a repeated field of varints: one, or packed."""
+    """Return the values of a repeated varint field, packed or not."""
     if isinstance(value, int):
         return [value]
     if way != LENGTH:
@@ -66,17 +66,17 @@ def numbers(way: int, value: Value) -> list[int]:
 
 
 def signed(value: int) -> int:
-    """int32 and int64 are written as what they are modulo 2 to the power of 64."""
+    """Decode int32 or int64, which are written modulo 2**64."""
     return value - (1 << 64) if value >> 63 else value
 
 
 def zigzag(value: int) -> int:
-    """sint32 and sint64."""
+    """Decode sint32 or sint64."""
     return value >> 1 ^ -(value & 1)
 
 
 def real(value: bytes) -> float:
-    """double and float."""
+    """Decode double or float."""
     if len(value) not in (4, 8):
         raise Broken(f"a real number of {len(value)} bytes")
     found: float = struct.unpack("<d" if len(value) == 8 else "<f", value)[0]

@@ -1,4 +1,4 @@
-"""PyTorch's words for communication, which its profiler and its ExecutionTraceObserver both write."""
+"""PyTorch's names for communication, which its profiler and its ExecutionTraceObserver share."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FORMS = ("base", "coalesced", "intotensor", "tensor", "single", "outofplace")
 
 
 def find_collective(name: str) -> Collective:
-    """By one of the names that PyTorch has for it."""
+    """Find a collective by one of PyTorch's names."""
     bare = name.lower().replace("_", "")
     for form in _FORMS:
         bare = bare.replace(form, "")
@@ -43,12 +43,12 @@ def find_collective(name: str) -> Collective:
 
 
 def size_bytes(elements_in: int, elements_out: int, dtype: str) -> int:
-    """Of the larger buffer."""
+    """Return the size of the larger buffer."""
     return max(elements_in, elements_out) * find_named("dtype", dtype, _ELEMENT_BYTES)
 
 
 def listed(ranks: Any) -> tuple[int, ...] | None:
-    """Ranks of `[0, 1]`, a list or its text; None where the text was cut, [0, 1, ..., 63]."""
+    """Parse ranks from a list or its text, `[0, 1]`; None if the text is abbreviated, [0, 1, ..., 63]."""
     if isinstance(ranks, str):
         try:
             ranks = json.loads(ranks)
@@ -58,13 +58,13 @@ def listed(ranks: Any) -> tuple[int, ...] | None:
 
 
 class Groups:
-    """Process groups as they are met. PyTorch's names may mean one group on one rank and another on the next."""
+    """The process groups of a trace. One name of PyTorch's may mean different groups on different ranks."""
 
     def __init__(self) -> None:
         self._name: dict[tuple[int, ...], str] = {}
 
     def name(self, wanted: str, members: tuple[int, ...]) -> str:
-        """Of these ranks: the wanted one, numbered if others have it."""
+        """Return a name for these ranks: the given one, with a number if another group has it."""
         if members not in self._name:
             taken = set(self._name.values())
             name, number = wanted, 2

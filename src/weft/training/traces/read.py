@@ -1,4 +1,4 @@
-"""Find out what a trace is by its content, and read it.
+"""Detect the format of a trace by its content, and read it.
 
 read(["run/"])                      a folder, with a file for each rank
 read(["run/chakra.*.et"])           a pattern
@@ -25,7 +25,7 @@ _GZIP = b"\x1f\x8b"
 
 
 def read(names: Sequence[str | Path]) -> Trace:
-    """The trace of these files, folders or patterns."""
+    """Read the trace of these files, folders or patterns."""
     paths = _paths(names)
     source = str(names[0]) if len(names) == 1 else f"{names[0]} ... ({len(paths)} files)"
     data = {path: _content(path) for path in paths}
@@ -53,7 +53,7 @@ def _paths(names: Sequence[str | Path]) -> list[Path]:
         path = Path(name)
         if path.is_dir():
             whole = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
-            below = [one for one in whole if one.suffix == ".et"] or whole  # beside those lie notes of their makers
+            below = [one for one in whole if one.suffix == ".et"] or whole  # other files beside those are metadata
         elif path.exists() or not glob.has_magic(str(name)):
             below = [path]
         else:
@@ -91,7 +91,7 @@ def _kind(path: Path, data: bytes) -> str:
 
 
 def _by_name(paths: Sequence[Path]) -> dict[int, Path]:
-    """Ranks by the last number in the names of their files."""
+    """Return files by rank, the last number in their names."""
     found: dict[int, Path] = {}
     for path in paths:
         numbers = re.findall(r"\d+", path.name.removesuffix(".gz").removesuffix(".et").removesuffix(".json"))

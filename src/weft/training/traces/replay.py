@@ -1,4 +1,4 @@
-"""Run a trace on a fabric: rank n on GPU n, everything as soon as what it waits for is over.
+"""Run a trace on a fabric: rank n on GPU n, each node as soon as its dependencies are done.
 
     trace = read(["run/chakra.0.et", "run/chakra.1.et"])
     found = replay(trace, prepare(weft.load("superpod:su=1")), engine="flow")
@@ -34,24 +34,24 @@ from weft.training.traces.together import count_messages, run_together
 from weft.training.traces.trace import Kind, Trace
 
 MOST_MESSAGES = 200_000
-MOST_NODES = 2_000_000  # that are linked: a gigabyte
+MOST_NODES = 2_000_000  # about a gigabyte when linked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Replay:
-    """A trace that was run."""
+    """The result of running a trace."""
 
     trace: Trace
     spec: str
     engine: str
     method: str  # together: messages share the network; alone: closed forms
-    runs: int  # of the engine until all times agreed, 0 for closed forms
+    runs: int  # engine runs until all times agreed; 0 for closed forms
     total_s: float
     ranks: tuple[RankTime, ...]
-    spans: tuple[Span, ...]  # where all ranks do the same, of the first alone
+    spans: tuple[Span, ...]  # only of the first rank if all do the same
 
     def report(self) -> dict[str, Any]:
-        """In figures, as `--json` prints it."""
+        """Return the fields of `--json`."""
         trace = self.trace
         return {
             "trace": trace.source,
@@ -84,7 +84,7 @@ def replay(
     options: Options | None = None,
     progress: Progress | None = None,
 ) -> Replay:
-    """On a fabric that is routed; on these servers of it, or as many as it takes."""
+    """Run a trace on a routed fabric, on these servers or on as many as it needs."""
     clock = find_engine(engine)
     ranks, joined = _place(trace, fabric, servers)
     if options is None:
@@ -104,14 +104,14 @@ def replay(
 
 
 def _few(trace: Trace) -> bool:
-    """Ranks that all do the same: can all be run, or must one stand for them?"""
+    """Return whether all of many equal ranks can be run, or one must represent them."""
     own, world = trace.ranks[0], len(trace.ranks)
     talks = sum(node.kind is Kind.COLLECTIVE for node in own)
     return talks * world <= MOST_MESSAGES and len(own) * world <= MOST_NODES
 
 
 def _place(trace: Trace, fabric: Fabric, servers: Sequence[str] | None) -> tuple[Ranks, Ranks]:
-    """Ranks on GPUs as the servers number them; without and with NVLinks."""
+    """Place ranks on GPUs in the order of the servers; return them without and with NVLinks."""
     needed = len(trace.ranks)
     everywhere = place(fabric, servers)
     if len(everywhere) < needed:

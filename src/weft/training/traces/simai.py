@@ -1,11 +1,11 @@
-"""SimAI's workloads, the text that AICB writes: what every GPU of a training job does, layer by layer.
+"""SimAI's workloads, text files of AICB: the work of every GPU of a training job, layer by layer.
 
     HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 8 ep: 1 pp: 1 vpp: 8 ga: 1 all_gpus: 32 checkpoints: 0 ...
     2
     name  -1  forward: time, collective, bytes  input gradient: the same  weight gradient: the same  update time
 
 Times are nanoseconds. SimAI goes through the rows, computing and then waiting for the collective, and back from the
-last: input gradient and its collective, then weight gradient, whose collective nobody waits for before the end. Forward
+last: input gradient and its collective, then weight gradient, whose collective is awaited only at the end. Forward
 and input gradients talk in the tensor group, weight gradients in the data group, with _EP and _DP_EP at the end of the
 name in those of experts. All GPUs do the same.
 """
@@ -49,7 +49,7 @@ class _Row(NamedTuple):
 
 
 def read_simai(path: Path, text: str) -> Trace:
-    """The rows once; all ranks share them."""
+    """Read a workload; all ranks share its rows."""
     lines = [(number, line.split()) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     head = _head(path, lines[0])
     count = lines[1][1] if len(lines) > 1 else []
@@ -91,7 +91,7 @@ def _head(path: Path, line: tuple[int, list[str]]) -> dict[str, int]:
 
 
 def _groups(path: Path, head: dict[str, int]) -> dict[str, tuple[tuple[int, ...], ...]]:
-    """Tensor groups of neighbours, then expert groups, then data, then stages, as Megatron numbers them."""
+    """Return groups in Megatron's order: tensor groups of neighbours, then expert, data and pipeline groups."""
     world, tp = head["all_gpus"], head["model_parallel_NPU_group"]
     pp, ep = head.get("pp", 1), head.get("ep", 1)
     if min(pp, ep) < 1 or world % (tp * pp * ep):
@@ -102,7 +102,7 @@ def _groups(path: Path, head: dict[str, int]) -> dict[str, tuple[tuple[int, ...]
     stages = [stage * tp * dp for stage in range(pp)]
 
     def cut(size: int, inner: int) -> tuple[tuple[int, ...], ...]:
-        """Of each stage, groups of `size` ranks that are `inner` apart."""
+        """Return groups of `size` ranks of each stage, `inner` apart."""
         starts = (
             first + block * size * inner + offset
             for first in stages
@@ -149,14 +149,14 @@ def _nodes(rows: list[_Row]) -> tuple[Node, ...]:
 
 
 class _Writer:
-    """Phase after phase."""
+    """A writer of nodes, phase after phase."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
-        self.waits: tuple[int, ...] = ()  # of the next computation
+        self.waits: tuple[int, ...] = ()  # dependencies of the next computation
 
     def add(self, phase: _Phase, *, blocks: bool) -> None:
-        """Compute, then the collective; computing goes on after that if it blocks."""
+        """Add a computation and its collective; the next computation waits for it if it blocks."""
         at = len(self.nodes)
         self.nodes.append(
             Node(

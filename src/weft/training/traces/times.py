@@ -1,4 +1,4 @@
-"""When every node of a trace began, and what that comes to for each rank."""
+"""Begin and end of every node of a trace, and the sums for each rank."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ S = 1e-12  # seconds of a picosecond
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Times:
-    """Of the nodes of a linked trace."""
+    """The times of the nodes of a linked trace."""
 
-    begin_ps: list[int]  # all that it waits for has ended
-    joined_ps: list[int]  # of communication: all others are there too
+    begin_ps: list[int]  # its dependencies have ended
+    joined_ps: list[int]  # for communication: all participants have begun
     end_ps: list[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTime:
-    """Where the time of a rank went: the three add up to the total."""
+    """The time of a rank in three parts that add up to the total."""
 
     rank: int
     compute_s: float  # at least one of its lanes computes
@@ -35,7 +35,7 @@ class RankTime:
 
 
 def rank_times(linked: Linked, times: Times) -> list[RankTime]:
-    """Of each rank that was run."""
+    """Return the times of each rank."""
     total_ps = max(times.end_ps, default=0)
     made = []
     by_rank: dict[int, list[int]] = {rank: [] for rank in linked.ranks}
@@ -59,7 +59,7 @@ def rank_times(linked: Linked, times: Times) -> list[RankTime]:
 
 
 def _covered_ps(spans: list[tuple[int, int]]) -> int:
-    """How long at least one of them lasts."""
+    """Return the length of the union of intervals."""
     if not spans:
         return 0
     ends: NDArray[np.int64] = np.array(sorted(spans), np.int64)
@@ -69,7 +69,7 @@ def _covered_ps(spans: list[tuple[int, int]]) -> int:
 
 
 def spans_of(linked: Linked, times: Times) -> Iterator[Span]:
-    """For a timeline; what takes no time is left out."""
+    """Yield the spans of a timeline, without those of no length."""
     for at, node in enumerate(linked.nodes):
         track, lane = f"rank {linked.rank[at]}", node.lane or str(node.kind)
         begin_ps, joined_ps, end_ps = times.begin_ps[at], times.joined_ps[at], times.end_ps[at]

@@ -1,4 +1,4 @@
-"""A trace as one traffic: all that its ranks send shares the network as it would.
+"""Run a trace as one traffic, so that all messages of its ranks share the network.
 
 Every collective becomes the messages of its program, every send a message. A message starts when both of its ranks have
 come to it and its program lets it go. Engines know one delay for all that a message waits for, and here computing of
@@ -35,10 +35,10 @@ Ints = NDArray[np.int64]
 
 
 class Wait(NamedTuple):
-    """Until when: not before `floor_ps`, and `delay_ps` after the last of some messages."""
+    """A dependency: not before `floor_ps`, and `delay_ps` after the last of some messages."""
 
     floor_ps: int
-    last_ps: int  # when the delay is over, NONE where it waits for no message
+    last_ps: int  # end of the delay; NONE without messages
     delay_ps: int
     messages: tuple[int, ...]
 
@@ -51,7 +51,7 @@ _NOTHING = Wait(0, NONE, 0, ())
 
 
 def _latest(waits: list[Wait]) -> Wait:
-    """For all of them: by the one that ends last, and those with the same delay."""
+    """Return one dependency for several: the latest, with the messages that have its delay."""
     if len(waits) == 1:
         return waits[0]
     floor_ps = max((one.floor_ps for one in waits), default=0)
@@ -69,12 +69,12 @@ class _Template:
     traffic: Traffic
     src: Ints  # [message] -> member, in the order of ranks
     dst: Ints
-    last: list[Ints]  # [member] -> messages of its that none of its others waits for
+    last: list[Ints]  # [member] -> its messages that none of its others waits for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Messages:
-    """All messages of a trace."""
+    """The messages of a trace."""
 
     src: Ints  # port slots
     dst: Ints
@@ -87,7 +87,7 @@ class Messages:
 
 
 def count_messages(linked: Linked, ranks: Ranks) -> int:
-    """About as many as a run has; hops over NVLink are not counted."""
+    """Return the approximate number of messages of a run, without hops over NVLink."""
     known: dict[object, int] = {}
     total = sum(node.kind is Kind.SEND for node in linked.nodes)
     for meeting in linked.meetings:
@@ -123,7 +123,7 @@ def _template(meeting: Meeting, ranks: Ranks) -> _Template:
 
 
 def lay_out(linked: Linked, ranks: Ranks) -> Messages:
-    """Collectives first, then sends."""
+    """Return the messages of a trace: collectives first, then sends."""
     templates: dict[object, _Template] = {}
     parts: list[tuple[Traffic, Ints]] = []
     last: dict[int, tuple[int, ...]] = {}
@@ -152,8 +152,10 @@ def lay_out(linked: Linked, ranks: Ranks) -> Messages:
 
 
 def _joined(parts: list[tuple[Traffic, Ints]], last: dict[int, tuple[int, ...]]) -> Messages:
-    """Each collective and each send has connections of its own: engines keep the order of those that are let go on one,
-    and who is let go first may have the longer computation before it.
+    """Merge the messages; each collective and send has connections of its own.
+
+    Engines keep the order of messages on a connection, but the one released first may have the longer computation
+    before it.
     """
     none = np.zeros(0, np.int64)
     begins = np.cumsum([0, *(len(traffic) for traffic, _ in parts)])
@@ -183,7 +185,7 @@ def _joined(parts: list[tuple[Traffic, Ints]], last: dict[int, tuple[int, ...]])
 def run_together(
     linked: Linked, ranks: Ranks, engine: Engine, options: Options, progress: Progress | None = None
 ) -> tuple[Times, int]:
-    """The times, and how many runs it took to settle them."""
+    """Return the times, and the number of runs until they agreed."""
     messages = lay_out(linked, ranks)
     start_ps = finish_ps = np.zeros(len(messages.src), np.int64)
     for runs in range(_MOST_RUNS):
@@ -206,7 +208,7 @@ def run_together(
 
 
 def _walk(linked: Linked, messages: Messages, finish_ps: list[int]) -> tuple[list[Wait], list[Wait]]:
-    """Begin and end of every node, if messages arrive at these times."""
+    """Return begin and end of every node if messages arrive at these times."""
     begun, ended = [_NOTHING] * len(linked.nodes), [_NOTHING] * len(linked.nodes)
     for turn in linked.order:
         for at in turn:
@@ -230,7 +232,7 @@ def _later(wait: Wait, ps: int) -> Wait:
 
 
 def _waits(messages: Messages, begun: list[Wait], finish_ps: Ints) -> list[Wait]:
-    """What each message waits for: its two ranks, or the messages of its program."""
+    """Return the dependencies of each message: its two ranks, or messages of its program."""
     first, after, finish = messages.after_first.tolist(), messages.after.tolist(), finish_ps.tolist()
     pairs: dict[tuple[int, int], Wait] = {}
     waits = []

@@ -1,11 +1,11 @@
-"""A trace: what every rank of a job did, as the work of one rank after the other and between them.
+"""A trace: the work of every rank of a job, and the dependencies between ranks.
 
     trace = read(["run/trace.0.et", "run/trace.1.et"])      weft.training.traces.read
     trace.ranks[1][7].name
 
 A node waits for those it names, and, in a lane, for the one before it: a lane is a stream of a GPU. The nth collective
 of a group on one rank and the nth on another are the same one; so are the nth send to a rank and the nth receive there
-with the same tag. `link` holds a trace to that, before anything runs.
+with the same tag. `link` checks that before a run.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ Label = int | str  # as the file names a node
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One piece of work of one rank."""
+    """A computation, collective, send or receive of one rank."""
 
     id: Label
     name: str
     kind: Kind
     lane: str = ""  # nodes of one lane go one after the other, in the order of the file; empty: as they can
-    duration_ps: int = 0  # of computing
+    duration_ps: int = 0  # computation
     collective: Collective | None = None
-    size_bytes: int = 0  # of a collective as nccl-tests counts it: the larger of a rank's two buffers
-    group: str = ""  # of a collective
-    root: int = 0  # of a rooted one, in its group
-    peer: int = -1  # of a send or receive
+    size_bytes: int = 0  # of collectives the larger of a rank's two buffers, as nccl-tests counts
+    group: str = ""  # collective
+    root: int = 0  # rooted collective: number in its group
+    peer: int = -1  # send or receive
     tag: int = 0
     after: tuple[Label, ...] = ()  # must have ended before
     after_start: tuple[Label, ...] = ()  # must have begun before
@@ -51,20 +51,20 @@ class Node:
 class Trace:
     """The work of all ranks."""
 
-    source: str  # what was read, in words
+    source: str  # description of the files
     format: str
-    files: tuple[str, ...]  # [rank] -> where it was read, for complaints
+    files: tuple[str, ...]  # [rank] -> its file, for error messages
     ranks: tuple[tuple[Node, ...], ...]  # [rank]; ranks that do the same share one
-    groups: Mapping[str, tuple[tuple[int, ...], ...]]  # by name; of one name a rank is in one group at most
-    notes: tuple[str, ...] = ()  # what of the file weft does not run
+    groups: Mapping[str, tuple[tuple[int, ...], ...]]  # by name; a rank is in at most one group of a name
+    notes: tuple[str, ...] = ()  # parts of the file that weft does not run
 
     @property
     def alike(self) -> bool:
-        """Do all ranks do the same?"""
+        """Return whether all ranks do the same work."""
         return all(one is self.ranks[0] for one in self.ranks)
 
     def group_of(self, rank: int, name: str) -> tuple[int, ...]:
-        """Members of the group of this name that a rank is in."""
+        """Return the members of a rank's group of this name."""
         for members in self.groups.get(name, ()):
             if rank in members:
                 return members
@@ -73,7 +73,7 @@ class Trace:
 
 
 def refuse_bad_groups(trace: Trace) -> None:
-    """Groups whose ranks are not there, or are named twice."""
+    """Raise an error if a group has missing or repeated ranks."""
     for name, groups in trace.groups.items():
         for members in groups:
             for rank in members:
@@ -87,7 +87,7 @@ def refuse_bad_groups(trace: Trace) -> None:
 
 
 def refuse_missing(ranks: Mapping[int, str], world: int, source: str) -> None:
-    """Files by rank: which of the job's ranks are missing?"""
+    """Raise an error if the files of some ranks are missing."""
     missing = [rank for rank in range(world) if rank not in ranks]
     if missing:
         raise ConfigError(
