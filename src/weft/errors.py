@@ -13,7 +13,6 @@ Every message names the thing as the operator knows it, the value, the rule, and
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -33,6 +32,8 @@ class UnknownName(ConfigError):
     """A name that is not there."""
 
     def __init__(self, what: str, name: str, known: Iterable[str], hint: str = "") -> None:
+        import difflib
+
         known = list(known)
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or (
             known if len(known) <= (12 if hint else 40) else []

@@ -250,6 +250,19 @@ static void without_python(void)
 }
 
 /* Says what it has, hears to whom its queue pairs belong, and polls. */
+/* Requests that a kernel carries out, and packets, without the compiler of kernels. */
+static void libraries(void)
+{
+    char line[4096];
+    int compilers = 0;
+    post(IBV_WR_RDMA_WRITE, mr->lkey, mr->rkey), say_status();
+    post(IBV_WR_RDMA_WRITE, mr->lkey, 0xBAD), say_status();
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (fgets(line, sizeof(line), maps)) compilers += strstr(line, "numpy") || strstr(line, "llvm");
+    fclose(maps);
+    printf("%d compilers\n", compilers);
+}
+
 static void wait_in_vain(void)
 {
     static char large[LARGE];
@@ -285,6 +298,7 @@ int main(int count, char **words)
     else if (!strcmp(what, "threads")) threads();
     else if (!strcmp(what, "fork")) forked();
     else if (!strcmp(what, "without python")) without_python();
+    else if (!strcmp(what, "libraries")) libraries();
     else if (!strcmp(what, "lacking")) {
         struct ibv_wq_init_attr attr = {.wq_type = IBV_WQT_RQ, .max_wr = 1, .max_sge = 1, .pd = pd, .cq = cq};
         printf("%s\n", ibv_create_wq(context, &attr) ? "made" : strerror(errno));

@@ -126,6 +126,7 @@ def compiled(tmp_path_factory) -> str:
         ("threads", ["3000 done, 0 failed"]),
         ("fork", ["child 0", "success"]),
         ("without python", ["40 datagrams, 40 of UC"]),
+        ("libraries", ["success", "remote access error", "0 compilers"]),
         ("lacking", ["Operation not supported"]),
     ],
 )
@@ -143,6 +144,13 @@ def test_threads_connect_queue_pairs_at_the_same_time_in_a_lab(compiled, lab):
     words = [compiled, "connecting threads"]
     done = subprocess.run(words, env=on(lab, "h1"), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stdout.splitlines()) == (0, ["8 connected", "busy 1"]), done.stdout + done.stderr
+
+
+def test_a_program_on_a_host_of_a_lab_loads_no_compiler(compiled, lab):
+    words = [compiled, "libraries"]
+    done = subprocess.run(words, env=on(lab, "h1"), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    said = ["success", "remote access error", "0 compilers", "busy 1"]
+    assert (done.returncode, done.stdout.splitlines()) == (0, said), done.stdout + done.stderr
 
 
 def test_a_peer_that_is_killed_is_an_error_and_not_the_end_of_the_library():

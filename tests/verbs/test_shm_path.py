@@ -26,8 +26,8 @@ from weft.verbs.pyverbs.cq import CQ, CompChannel
 from weft.verbs.pyverbs.mr import MR
 from weft.verbs.pyverbs.qp import QP
 from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
-from weft.verbs.shm import atomic
-from weft.verbs.shm.queue_memory import QueueMemory, lives
+from weft.verbs.shm import native, requests
+from weft.verbs.shm.queue_memory import QueueMemory, break_lock
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share memory on Linux only")
 OK = e.IBV_WC_SUCCESS
@@ -295,13 +295,13 @@ def test_no_path_overtakes_a_completion_that_the_other_end_does_not_have_yet(nod
     """A SEND from b to a is not done by the path while a request of a is complete at b and not at a."""
     a, b = connect(node, e.IBV_QPT_RC)
     path = b.core.find_shm_path(at_once=True)
-    for name, code in (("telling", execute.BUSY), ("unacked", execute.SLOW)):
+    for name, code in (("telling", requests.BUSY), ("unacked", requests.SLOW)):
         a.post_recv(RecvWR(num_sge=1, sg=[node.sge(MIDDLE, 8)]))
         request = SendWR(num_sge=1, sg=[node.sge(0, 8)], opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED)
         setattr(a.core.record, name, 1)
         assert execute.post(path.words, request.raw) == code
         setattr(a.core.record, name, 0)
-        assert execute.post(path.words, request.raw) == execute.DONE
+        assert execute.post(path.words, request.raw) == requests.DONE
         assert [wc.opcode for wc in poll(node.cq, 2)] == [e.IBV_WC_RECV, e.IBV_WC_SEND]
 
 
@@ -334,7 +334,7 @@ def test_a_path_completes_a_send_at_once_though_a_thread_waits_for_it(node):
     told.req_notify()
     request = SendWR(num_sge=1, sg=[node.sge(0, 8)], opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED)
     code = execute.post(path.words, request.raw)
-    assert (code, a.core.record.telling, len(told.core)) == (execute.WAKE, 0, 1)
+    assert (code, a.core.record.telling, len(told.core)) == (requests.WAKE, 0, 1)
     assert path.finish(code)
     channel.get_cq_event(told)
 
@@ -395,14 +395,14 @@ def test_the_lock_of_a_process_that_is_gone_is_free():
     memory = QueueMemory(can_be_shared=True)
     child = os.fork()
     if not child:
-        atomic.lock(memory.address, os.getpid())
+        native.lock(memory.address, os.getpid())
         os._exit(0)
     os.waitpid(child, 0)
-    assert not atomic.lock(memory.address, os.getpid())
-    atomic.break_lock(memory.address, lives)
-    assert atomic.lock(memory.address, os.getpid())
-    atomic.break_lock(memory.address, lives)
-    assert atomic.load(memory.address) == os.getpid()
+    assert not native.lock(memory.address, os.getpid())
+    break_lock(memory.address)
+    assert native.lock(memory.address, os.getpid())
+    break_lock(memory.address)
+    assert native.load(memory.address) == os.getpid()
 
 
 def test_links_that_take_time_delay_what_is_done(node):

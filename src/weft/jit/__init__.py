@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numba
+from llvmlite import binding as llvm
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.compiler_lock import global_compiler_lock
@@ -92,12 +93,28 @@ def entry(function: Kernel, *arguments: Any) -> Kernel:
     return found
 
 
-def c_function(function: Kernel) -> int:
-    """Where C finds a kernel of one whole number that gives one; it runs without Python's lock."""
-    function.compile((types.int64,))  # type: ignore[attr-defined]
-    found: Any = function.overloads[(types.int64,)]  # type: ignore[attr-defined]
-    address: int = found.library.get_pointer_to_function(found.fndesc.llvm_cfunc_wrapper_name)
-    return address
+def object_code(kernels: Mapping[str, Kernel]) -> bytes:
+    """Return an object file with kernels of whole numbers, for a linker and any processor of this architecture.
+
+    They have these names and the calling convention of numba: `int name(result *, void **error, int64_t, ...)`.
+    """
+    whole = llvm.parse_assembly("")
+    for name, function in kernels.items():
+        takes = (types.int64,) * function.py_func.__code__.co_argcount  # type: ignore[attr-defined]
+        function.compile(takes)  # type: ignore[attr-defined]
+        found: Any = function.overloads[takes]  # type: ignore[attr-defined]
+        module = found.library._get_module_for_linking().clone()
+        for inner in module.functions:
+            if not inner.is_declaration:
+                inner.linkage = "internal"
+        wanted = module.get_function(found.fndesc.llvm_func_name)
+        wanted.name, wanted.linkage = name, "external"
+        whole.link_in(module)
+    machine = llvm.Target.from_default_triple().create_target_machine(opt=3, reloc="pic", codemodel="default")
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_global_dead_code_eliminate_pass()  # wrappers for Python, which only Python could link
+    passes.run(whole, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
+    return bytes(machine.emit_object(whole))
 
 
 @functools.cache

@@ -10,6 +10,8 @@ from weft.verbs.attributes.objects import PyverbsObject, Unsigned, table
 from weft.verbs.attributes.text import gid_to_raw, raw_to_gid
 from weft.verbs.errors import PyverbsUserError
 
+NODE_GUID = 0x0077_65FF_FE66_7401  # the EUI-64 of the locally administered address 02:77:65:66:74:01
+GID_TABLE_LEN = 8
 NO_GID = bytes(16)
 _IPV4_PREFIX = bytes(10) + b"\xff\xff"
 

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 
 from weft.verbs import enums as e
 from weft.verbs.attributes import device_text
+from weft.verbs.attributes.address import GID_TABLE_LEN, NODE_GUID
 from weft.verbs.attributes.objects import PyverbsObject, table
 from weft.verbs.attributes.text import be64toh, gid_str
 from weft.verbs.errors import PyverbsUserError
 from weft.verbs.shm.layout import QUEUE_PAIRS_MAX
 
-NODE_GUID = 0x0077_65FF_FE66_7401  # the EUI-64 of the locally administered address 02:77:65:66:74:01
-GID_TABLE_LEN = 8
 MAX_DM_BYTES = 256 * 1024
 _VENDOR = 0xFFFFFF  # no vendor, as Linux's software adapter
 _CAPS = (

@@ -7,16 +7,12 @@ from enum import IntEnum
 
 from weft.verbs.attributes.text import be64toh, mtu_to_str
 from weft.verbs.enums import ibv_device_cap_flags, ibv_event_type, ibv_port_cap_flags, ibv_port_cap_flags2
-from weft.wire.port_info import LANES, LinkSpeed, PortPhysicalState
 
 _GID_TYPES = {0: "IB", 1: "RoCEv1", 2: "RoCEv2"}
 _TRANSPORTS = {0: "IB", 1: "IWARP", 2: "USNIC", 3: "USNIC UDP"}
 _NODES = {1: "CA", 2: "Switch", 3: "Router", 4: "RNIC", 5: "USNIC", 6: "USNIC UDP"}
 _PORT_STATES = {0: "NOP", 1: "Down", 2: "Init", 3: "Armed", 4: "Active", 5: "Defer"}
 _LINK_LAYERS = {0: "Unspecified", 1: "InfiniBand", 2: "Ethernet"}
-_PHYSICAL_STATES = {int(state): state.name.replace("_", " ").capitalize() for state in PortPhysicalState if state}
-_WIDTHS = {int(width): f"{lanes}X" for width, lanes in LANES.items()}
-_SPEEDS_GBPS = {0: 0.0} | {int(speed): speed.lane_tenths / 10 for speed in LinkSpeed} | {4: 5.0}  # QDR as in pyverbs
 
 
 def translate_gid_type(gid_type: int) -> str:
@@ -71,17 +67,25 @@ def str_from_flags(flags: int, dictionary: Mapping[int, str]) -> str:
 
 
 def phys_state_to_str(phys: int) -> str:
-    return _numbered(_PHYSICAL_STATES, phys, "Invalid physical state")
+    from weft.wire.port_info import PortPhysicalState
+
+    names = {int(one): one.name.replace("_", " ").capitalize() for one in PortPhysicalState if one}
+    return _numbered(names, phys, "Invalid physical state")
 
 
 def width_to_str(width: int) -> str:
-    return _numbered(_WIDTHS, width, "Invalid width")
+    from weft.wire.port_info import LANES
+
+    return _numbered({int(known): f"{lanes}X" for known, lanes in LANES.items()}, width, "Invalid width")
 
 
 def speed_to_str(active_speed: int, active_speed_ex: int = 0) -> str:
     """Format the speed of a lane; `active_speed_ex`, if not 0, has the speeds that do not fit into 8 bits."""
+    from weft.wire.port_info import LinkSpeed
+
     speed = active_speed_ex or active_speed
-    return f"{_SPEEDS_GBPS[speed]} Gbps ({speed})" if speed in _SPEEDS_GBPS else "Invalid speed"
+    known_gbps = {0: 0.0} | {int(one): one.lane_tenths / 10 for one in LinkSpeed} | {4: 5.0}  # so pyverbs has QDR
+    return f"{known_gbps[speed]} Gbps ({speed})" if speed in known_gbps else "Invalid speed"
 
 
 def translate_event_type(event_type: int) -> str:

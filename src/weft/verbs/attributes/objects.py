@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
-import logging
 import operator
 import sys
 import weakref
@@ -16,6 +15,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from weft.verbs.errors import PyverbsRDMAError
+
+if TYPE_CHECKING:
+    import logging
 
 _births = itertools.count()
 
@@ -73,6 +75,8 @@ class PyverbsObject:
 
     @property
     def logger(self) -> logging.Logger:
+        import logging
+
         return logging.getLogger(type(self).__name__)
 
     def set_log_level(self, val: int) -> None:

@@ -23,6 +23,7 @@ NAME, CM_NAME = "libibverbs.so.1", "librdmacm.so.1"
 PRELOAD = "weft-devices.so"
 _FLAGS = ("-O2", "-std=gnu11", "-fPIC", "-pthread", "-Wall", "-fvisibility=default")
 _WRITTEN_FROM = ("c/*.py", "c/*.c", "c/lib/*", "c/lib/cm/*", "enums/*.py", "hca/*.py", "shm/*.py")
+_KERNELS_FROM = ("ids.py", "jit/*.py", "wire/crc.py", "wire/fields.py", "wire/headers.py")
 _SYSTEM = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/lib")
 _PRIVATE = re.compile(rb"(?<=\0)IBVERBS_PRIVATE_\d+(?=\0)")
 # What drivers of rdma-core ask of libibverbs besides its public calls
@@ -52,19 +53,21 @@ def folder(cache: Path | None = None) -> Path | None:
 
 def _files() -> list[Path]:
     verbs = Path(__file__).parent.parent
-    return sorted(file for pattern in _WRITTEN_FROM for file in verbs.glob(pattern) if file.is_file())
+    patterns = [(verbs, pattern) for pattern in _WRITTEN_FROM]
+    patterns += [(verbs.parent, pattern) for pattern in _KERNELS_FROM]
+    return sorted(file for folder, pattern in patterns for file in folder.glob(pattern) if file.is_file())
 
 
 def _compile(cc: str, made: Path, objects: Path, python: str, private: tuple[str, tuple[str, ...]]) -> None:
     """Compile, and link. Another libibverbs of the system has other private names, for which linking is enough."""
-    from weft.verbs.c import start  # which needs all of the adapter
+    from weft.verbs.c import kernels  # which need numba
 
-    start.load()
+    linked = b"" if objects.is_dir() else kernels.compiled()
     compiling = kept.Announcer("compiling libibverbs for programs in C")
     compiling.begin()
     try:
         if not objects.is_dir():
-            _make(objects, lambda partial: _compile_in(partial, cc, python))
+            _make(objects, lambda partial: _compile_in(partial, cc, python, linked))
         _make(made, lambda partial: _link_in(partial, kept.use(objects), cc, private))
     finally:
         compiling.end()
@@ -90,7 +93,7 @@ def _sources() -> Path:
     return Path(str(files("weft.verbs.c").joinpath("lib")))
 
 
-def _compile_in(partial: Path, cc: str, python: str) -> None:
+def _compile_in(partial: Path, cc: str, python: str, kernels: bytes) -> None:
     from weft.verbs.c import header
 
     source = _sources()
@@ -100,6 +103,7 @@ def _compile_in(partial: Path, cc: str, python: str) -> None:
     for name, folder in (("verbs", source), ("cm", source / "cm")):
         (partial / name).mkdir()
         _run(cc, ["-c", *headers, *map(str, sorted(folder.glob("*.c")))], partial / name)
+    (partial / "verbs" / "linked.o").write_bytes(kernels)
 
 
 def _link_in(partial: Path, objects: Path, cc: str, private: tuple[str, tuple[str, ...]]) -> None:
@@ -136,8 +140,7 @@ def _python() -> str:
     paths = sorted({str(Path(spec.origin).parent.parent) for spec in specs if spec is not None and spec.origin})
     begin = (
         f"sys = __import__('sys'); sys.path.extend([path for path in {paths!r} if path not in sys.path]); "
-        "gc = __import__('gc'); enabled = gc.isenabled(); gc.disable(); "  # what is imported stays
-        "start = __import__('weft.verbs.c.start', fromlist=['start']).start; enabled and gc.enable(); start("
+        "__import__('weft.verbs.c.start', fromlist=['start']).start("
     )
     begin = f"exec({begin + 'ADDRESS)'!r}, {{}})".replace("%", "%%").replace("ADDRESS", "%lu")
     defined = {

@@ -14,10 +14,11 @@ In C the record is `struct weft_AllocPd`, and `ASK(AllocPd, &call)` gives 0 or t
 from __future__ import annotations
 
 import errno
+import gc
+import importlib
 import os
 import sys
-import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from weft.errors import WeftError
@@ -43,13 +44,29 @@ def numbered() -> list[tuple[type[Record], Callable[[Any], None]]]:
     return sorted(_declared.items(), key=lambda one: one[0].__name__)
 
 
-def caller() -> Callable[[int, int], int]:
-    """What C calls: with the number of an operation, and the address of its record. It gives the number of an error."""
-    functions = [(record.from_address, function) for record, function in numbered()]
+def caller(operations: Sequence[str]) -> Callable[[int, int], int]:
+    """Return the function that C calls with the number of an operation and the address of its record.
+
+    It returns the number of an error. `operations` are the module and the record of each, in the order of their
+    numbers; a module is imported when the first of its operations is called, as most programs need only some.
+    """
+    functions: list[tuple[Callable[[int], Any], Callable[[Any], None]] | None] = [None] * len(operations)
+
+    def find(number: int) -> tuple[Callable[[int], Any], Callable[[Any], None]]:
+        module, name = operations[number].split()
+        enabled = gc.isenabled()
+        gc.disable()  # what is imported stays
+        try:
+            declared = getattr(importlib.import_module(module), name)
+        finally:
+            if enabled:
+                gc.enable()
+        functions[number] = found = declared.from_address, _declared[declared]
+        return found
 
     def call(number: int, words: int) -> int:
-        at, function = functions[number]
         try:
+            at, function = functions[number] or find(number)
             function(at(words))
         except Exception as error:
             return _number(error)
@@ -72,6 +89,8 @@ def _number(error: Exception) -> int:
         print(f"weft: {error}", file=sys.stderr)
         code = errno.EIO
     else:
+        import traceback
+
         traceback.print_exception(error)
         code = errno.EIO
     if os.environ.get(SAYS_WHY):

@@ -5,15 +5,18 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+from typing import TYPE_CHECKING
 
 from weft.verbs import hardware
-from weft.verbs.attributes.device import DeviceAttrEx
 from weft.verbs.attributes.text import be64toh
 from weft.verbs.c.calls import operation
 from weft.verbs.c.objects import add, find
 from weft.verbs.enums import ibv_event_type
 from weft.verbs.pyverbs.context import PORT, Context
 from weft.verbs.shm.record import Record, record, u32, u64
+
+if TYPE_CHECKING:
+    from weft.verbs.attributes.device import DeviceAttrEx
 
 NO_FILE = (1 << 64) - 1  # -1, as C says it
 _NAME_BYTES = 64  # of names and versions, with the 0 behind them

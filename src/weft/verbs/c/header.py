@@ -8,10 +8,10 @@ from weft.verbs.c.addresses import Address
 from weft.verbs.c.calls import numbered
 from weft.verbs.carriers.processes import device
 from weft.verbs.enums import cm
-from weft.verbs.hca import execute
 from weft.verbs.hca.segment import Service
-from weft.verbs.shm import layout
+from weft.verbs.shm import layout, native, requests
 from weft.verbs.shm.record import Record, write_header
+from weft.wire.crc import CRC16_TABLE
 
 _SHARED = (
     layout.Header,
@@ -24,6 +24,7 @@ _SHARED = (
     layout.ReceiveRequest,
     layout.SgeRecord,
     layout.PathRecord,
+    native.Linked,
 )
 _LISTS = {  # fields of a record that are copied one by one from or to a structure of verbs.h
     "DEVICE": devices.DEVICE_NUMBERS,
@@ -38,7 +39,7 @@ _OUTSIDE_OF_LABS = {  # the device that every program has there, and variables t
     "ROCE": f'"{hardware.ROCE}"',
 }
 _PLACES = {
-    "SLOW": execute.SLOW,
+    "SLOW": requests.SLOW,
     "UC": int(Service.UC),
     "DATAGRAM_PATHS": datagrams.PLACES,
     "COPY": layout.COPY,
@@ -50,6 +51,7 @@ _PLACES = {
     "QUEUE_PAIRS": layout.QUEUE_PAIRS,
     "QUEUE_PAIRS_MAX": layout.QUEUE_PAIRS_MAX,
     "QUEUE_PAIR_BYTES": layout.QUEUE_PAIR_BYTES,
+    "CRC16_TABLE": "{" + ", ".join(map(str, CRC16_TABLE)) + "}",
 }
 
 
@@ -63,6 +65,8 @@ def text() -> str:
     lines = [f"#define {name} {_number(value)}" for name, value in names.items()]
     lines += [f"#define WEFT_{name} {value}" for name, value in (_PLACES | _OUTSIDE_OF_LABS).items()]
     lines += [f"#define WEFT_{one.__name__} {number}" for number, one in enumerate(asked)]
+    known = "".join(f"{function.__module__} {one.__name__}\\n" for one, function in numbered())
+    lines.append(f'#define WEFT_OPERATIONS "{known}"')
     for name, fields in _LISTS.items():
         lines.append(f"#define WEFT_{name}_NUMBERS(X) " + " ".join(f"X({field})" for field in fields))
     return write_header(*records) + "\n".join(lines) + "\n"

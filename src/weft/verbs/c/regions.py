@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import ctypes
+from typing import TYPE_CHECKING
 
 from weft.verbs import enums as e
 from weft.verbs.c.calls import operation
 from weft.verbs.c.objects import add, find, find_or_none
 from weft.verbs.pyverbs.context import Context
-from weft.verbs.pyverbs.device import DM, AllocDmAttr
-from weft.verbs.pyverbs.mr import DMMR, MR, MW, MREx, MWBind, MWBindInfo
+from weft.verbs.pyverbs.memory_region import MR
 from weft.verbs.pyverbs.pd import PD
 from weft.verbs.pyverbs.queue_pair import QP
 from weft.verbs.pyverbs.sge import SGE
+from weft.verbs.pyverbs.windows import MW, MWBind, MWBindInfo
 from weft.verbs.shm.record import Record, record, u32, u64
+
+if TYPE_CHECKING:
+    from weft.verbs.pyverbs.device import DM
 
 _WHOLE = (1 << 64) - 1
 
@@ -51,12 +55,16 @@ def reg_mr(call: RegMr) -> None:
     pd, access = find(call.pd, PD), call.access
     mr: MR
     if call.dm:
-        mr = DMMR(pd, call.length, access, find(call.dm, DM), call.iova)
+        from weft.verbs.pyverbs.mr import DMMR  # with all that is rare, as MREx
+
+        mr = DMMR(pd, call.length, access, _device_memory(call.dm), call.iova)
     elif not call.address and call.length == _WHOLE:
         mr = MR(pd, 0, access, implicit=True)
     elif access & e.IBV_ACCESS_ZERO_BASED or call.iova == call.address:
         mr = MR(pd, call.length, access, address=call.address)
     else:
+        from weft.verbs.pyverbs.mr import MREx
+
         mr = MREx(pd, call.length, access, address=call.address, iova=call.iova)
     call.handle, call.key = add(mr), mr.lkey
 
@@ -153,11 +161,19 @@ class AllocDm(Record):
 
 @operation(AllocDm)
 def alloc_dm(call: AllocDm) -> None:
-    context, origin = find(call.context, Context), find_or_none(call.origin, DM)
-    if origin is not None:
-        call.handle = add(DM(context, handle=origin.handle))
+    from weft.verbs.pyverbs.device import DM, AllocDmAttr
+
+    context = find(call.context, Context)
+    if call.origin:
+        call.handle = add(DM(context, handle=_device_memory(call.origin).handle))
     else:
         call.handle = add(DM(context, AllocDmAttr(call.length, call.log_align_req, call.comp_mask)))
+
+
+def _device_memory(handle: int) -> DM:
+    from weft.verbs.pyverbs.device import DM
+
+    return find(handle, DM)
 
 
 @record
@@ -171,7 +187,7 @@ class CopyDm(Record):
 
 @operation(CopyDm)
 def copy_dm(call: CopyDm) -> None:
-    dm = find(call.dm, DM)
+    dm = _device_memory(call.dm)
     if call.is_read:
         ctypes.memmove(call.memory, dm.copy_from_dm(call.begin, call.length), call.length)
     else:

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-import numpy as np
-
-from weft.jit import c_function, entry
-from weft.verbs.c import operations as operations  # so that all are declared
-from weft.verbs.c.calls import caller
-from weft.verbs.hca import execute
-from weft.verbs.shm import atomic, rings
-from weft.verbs.shm.queue_memory import Lock, QueueMemory
+from weft.verbs.shm import native
 from weft.verbs.shm.record import Record, record, u64
 
 _Call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p)
@@ -20,25 +13,18 @@ _kept: list[object] = []  # what C has the address of
 
 @record
 class Door(Record):
-    call: u64
-    post: u64
-
-
-def load() -> int:
-    """Kernels, compiled or from the cache: later somebody waits. The address of the one that C calls."""
-    memory = QueueMemory(can_be_shared=False)
-    memory.is_shared = True
-    with Lock(memory):
-        atomic.publish(memory.address, atomic.load(memory.address))
-    rings.load()
-    entry(execute.post, np.zeros(1, np.int64), b"")
-    return c_function(execute.post_at)
+    call: u64  # out
+    kernels: u64  # where a native.Linked is
+    operations: u64  # where their names are, as `header` has written them
 
 
 def start(address: int) -> None:
     """Open the door at an address of the library."""
-    call = _Call(caller())
-    _kept.append(call)
     door = Door.from_address(address)
-    door.post = load()
+    native.link(native.Linked.from_address(door.kernels))  # before anything is imported that would use numba's
+
+    from weft.verbs.c.calls import caller
+
+    call = _Call(caller(ctypes.string_at(door.operations).decode().splitlines()))
+    _kept.append(call)
     door.call = ctypes.cast(call, ctypes.c_void_p).value or 0

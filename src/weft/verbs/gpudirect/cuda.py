@@ -18,8 +18,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from weft.verbs.errors import PyverbsUserError
 
 LIBRARY = "libcuda.so.1"
@@ -96,6 +94,8 @@ class Allocation:
     def put(self, address: int, data: bytes | memoryview) -> None:
         """Copy host memory to an address of the allocation."""
         if len(data):
+            import numpy as np
+
             source = np.frombuffer(data, np.uint8)
             self.driver.copy("HtoD", self.context, address, int(source.ctypes.data), len(source))
 

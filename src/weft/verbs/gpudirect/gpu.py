@@ -21,8 +21,6 @@ import math
 import struct
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from weft.verbs.errors import PyverbsUserError
 from weft.verbs.gpudirect.cuda import Allocation, CudaError, driver
 
@@ -72,6 +70,8 @@ class DeviceBytes:
 
     def to_host(self) -> memoryview:
         """Return a copy in host memory."""
+        import numpy as np
+
         copy = np.empty(self._length, np.uint8)
         self.copy_to(int(copy.ctypes.data), None)
         return copy.data
@@ -168,6 +168,8 @@ def of_interface(obj: Any, name: str) -> tuple[int, int, bool, object, bool] | N
     fields = getattr(obj, name, None)
     if not isinstance(fields, dict) or not isinstance(fields.get("data"), tuple):
         return None
+    import numpy as np
+
     address, read_only = fields["data"]
     shape, itemsize = fields["shape"], np.dtype(fields["typestr"]).itemsize
     strides = tuple(itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))  # the last runs fastest

@@ -9,9 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from weft.verbs.hca.segment import Segment
 from weft.verbs.hca.work import SendWork
 from weft.verbs.shm import layout
@@ -47,7 +44,7 @@ class MemoryPath(Protocol):
 
     is_here: bool
     uncounted_process: int  # at the other end, where nobody counts what goes between the two; 0: somebody does
-    words: NDArray[np.int64]
+    words: Any  # those of a PathRecord and of what it points to: writable memory
     request: layout.SendRequest
 
     def post(self, request: bytes) -> bool: ...

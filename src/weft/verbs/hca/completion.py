@@ -12,9 +12,9 @@ from weft.verbs.enums import ibv_wc_status
 from weft.verbs.shm import layout
 from weft.verbs.shm.layout import ARMED_FOR_ALL, ARMED_FOR_SOLICITED, CompletionQueueRecord, CompletionRecord
 from weft.verbs.shm.memory import MemoryFault, write
+from weft.verbs.shm.native import Numbers, taker
 from weft.verbs.shm.queue_memory import Block, QueueMemory, of_process, publish, published
 
-Numbers = tuple[int, ...]  # of a CompletionRecord
 Take = Callable[[Any], Numbers | None]
 _QP_NUM, _POSTED = (CompletionRecord.names.index(name) for name in ("qp_num", "posted"))
 
@@ -93,8 +93,6 @@ class CompletionQueue:
         return found
 
     def _find_take(self) -> Take:
-        from weft.verbs.shm.rings import taker
-
         with self._taking:  # whoever began without the kernel is done
             self._box, self._take = taker(self._memory.address, self.at, frees=True)
         return self._take
@@ -104,8 +102,6 @@ class CompletionQueue:
         memory = self._memory
         with self._taking:
             if memory.is_shared:
-                from weft.verbs.shm.rings import taker
-
                 box, take = taker(memory.address, self.at, frees=False)
                 return _all(take, box, most)
             tail = self.record.tail

@@ -19,11 +19,11 @@ from numba.extending import intrinsic
 
 from weft.jit import Kernel, part
 from weft.verbs.shm import layout
-from weft.verbs.shm.atomic import Word, acquire, exchange, move, release, view
+from weft.verbs.shm.atomic import acquire, exchange, move, release, view
 
 _SHARED_BYTES, _PART_MAX_BYTES = 60 << 10, 1 << 19  # what is copied in two parts or more, of at most so many
 _SPINS = 1 << 12
-_FAR_VECTOR, _VALUES, _WORD_BYTES = layout.Scratch.offset("far"), layout.Scratch.offset("before"), Word.size
+_FAR_VECTOR, _VALUES, _WORD_BYTES = layout.Scratch.offset("far"), layout.Scratch.offset("before"), layout.Word.size
 _shared_copy, _scratch = view(layout.Copy), view(layout.Scratch)
 
 _process_vm = types.int64(types.int32, types.int64, types.uint64, types.int64, types.uint64, types.uint64)

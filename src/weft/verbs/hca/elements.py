@@ -11,15 +11,15 @@ from weft.jit import part
 from weft.verbs import enums as e
 from weft.verbs.hca.copying import copy
 from weft.verbs.shm import layout
-from weft.verbs.shm.atomic import Word, view
+from weft.verbs.shm.atomic import view
 from weft.verbs.shm.rings import queue_pair
 
 LOCAL_WRITE = int(e.IBV_ACCESS_LOCAL_WRITE)
 _INLINE = int(e.IBV_SEND_INLINE)
-_REQUEST_BYTES, _SGE_BYTES, _WORD_BYTES = layout.SendRequest.size, layout.SgeRecord.size, Word.size
+_REQUEST_BYTES, _SGE_BYTES, _WORD_BYTES = layout.SendRequest.size, layout.SgeRecord.size, layout.Word.size
 
 _region_at = part(layout.region_at)
-sge, _word, _region = view(layout.SgeRecord), view(Word), view(layout.RegionRecord)
+sge, _word, _region = view(layout.SgeRecord), view(layout.Word), view(layout.RegionRecord)
 
 
 @part

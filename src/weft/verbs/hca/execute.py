@@ -13,7 +13,6 @@ The words of a path are those of `PathRecord` and what it points to. All else is
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from numba.core import types
 
 from weft.ids import p_keys_match
@@ -24,28 +23,30 @@ from weft.verbs.hca.elements import LOCAL_WRITE, copy_all, element, find_element
 from weft.verbs.hca.opcodes import OPS
 from weft.verbs.hca.segment import MESSAGE_MAX_BYTES, OWN_Q_KEY, Service
 from weft.verbs.shm import layout
-from weft.verbs.shm.atomic import Word, acquire, move, release, take, view, where
-from weft.verbs.shm.meter import (
+from weft.verbs.shm.atomic import acquire, move, release, take, view, where
+from weft.verbs.shm.meter import count, now_ns, takes_time, wait
+from weft.verbs.shm.requests import (
     ADD,
     ANSWERED,
     ATOMICS,
+    BUSY,
     CARRIED,
+    CLOSED,
+    DONE,
     READ,
     RECEIVED,
+    REQUEST_MAX_BYTES,
+    RING,
     SEND,
     SEND_IMM,
+    SLOW,
+    UNTOLD,
+    WAKE,
     WRITE,
     WRITE_IMM,
-    count,
-    now_ns,
-    takes_time,
-    wait,
 )
 from weft.verbs.shm.rings import bytes_behind, completion_at, completion_queue, queue_pair, receive_at, receive_queue
 from weft.wire.headers import DETH, GRH, ImmDt
-
-DONE, RING, UNTOLD, SLOW, BUSY, CLOSED, WAKE = 0, 1, 2, 4, 8, 16, 32
-# RING, UNTOLD and WAKE: done, and there is something left to do: wake the other process, complete it, or wake this one.
 
 # By opcode, WRITE to ADD: what its completion is called, and what it needs of the other's memory
 _TOLD = tuple(int(OPS[opcode][1]) for opcode in CARRIED)
@@ -60,11 +61,9 @@ _GRH_BYTES, _IMM_BYTES, _DETH_BYTES = GRH.size, ImmDt.size, DETH.size
 _LONG_BYTES = 1 << 15
 _TELLING_TRIES = 2000
 _PSN_MASK = 0xFF_FFFF
-_REQUEST_BYTES, _SGE_BYTES, _WORD_BYTES = layout.SendRequest.size, layout.SgeRecord.size, Word.size
+_REQUEST_BYTES, _SGE_BYTES, _WORD_BYTES = layout.SendRequest.size, layout.SgeRecord.size, layout.Word.size
 _RECEIVE_BYTES = layout.ReceiveRequest.size
-_REQUEST_MAX_BYTES = _REQUEST_BYTES + layout.SGE_MAX * _SGE_BYTES
 _VALUES = layout.Scratch.offset("before")
-PATH_BYTES = layout.PathRecord.size + _REQUEST_MAX_BYTES + layout.SGE_MAX * _WORD_BYTES + layout.Scratch.size
 
 _let_others: Kernel = types.ExternalFunction("PyEval_SaveThread", types.uint64())
 _go_on: Kernel = types.ExternalFunction("PyEval_RestoreThread", types.void(types.uint64))
@@ -73,15 +72,6 @@ _fit = part(p_keys_match)
 path_at, request_at = view(layout.PathRecord), view(layout.SendRequest)
 _receive_request, _scratch = view(layout.ReceiveRequest), view(layout.Scratch)
 _header, _meter = view(layout.Header), view(layout.MeterRecord)
-
-
-def fill_in(words: npt.NDArray[np.int64]) -> layout.PathRecord:
-    """The path in these words, which are its own from now on; `request` and what follows it is behind its record."""
-    path = layout.PathRecord.from_buffer(words.data)
-    path.request = words.ctypes.data + layout.PathRecord.size
-    path.found = path.request + _REQUEST_MAX_BYTES
-    path.scratch = path.found + layout.SGE_MAX * _WORD_BYTES
-    return path
 
 
 @part
@@ -390,7 +380,7 @@ def post(words, request) -> int:
     Python's other threads run meanwhile if it takes long: to let them costs as much as a short one.
     """
     path = path_at(where(words))
-    if len(request) > _REQUEST_MAX_BYTES:
+    if len(request) > REQUEST_MAX_BYTES:
         return SLOW
     move(path.request, where(request), len(request))
     takes_long = _takes_long(path)

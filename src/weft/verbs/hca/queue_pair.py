@@ -11,7 +11,6 @@ drivers/infiniband/core/verbs.c (InfiniBand Architecture volume 1, "QueuePair st
 from __future__ import annotations
 
 import errno
-import hashlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -50,6 +49,7 @@ _TAKES_RECEIVES = (_RTS, _INIT, _RTR, _SQD, _SQE)  # states in which a receive r
 Masks = dict[ibv_qp_type, tuple[int, int]]  # needed, and allowed besides
 _HAVE_PATHS = (Service.RC, Service.UC)
 SHM_PATH_AFTER = 16  # requests; a program that sends less does not wait for kernels to be loaded
+_PRIME = (1 << 61) - 1
 _LARGE_BYTES = 1 << 16  # count as one more
 _ASK_AGAIN_S = 1.0
 _NOTHING: Masks = dict.fromkeys(SERVICES, (0, 0))
@@ -350,7 +350,7 @@ class QueuePair:
 
 def mark(source: object) -> int:
     """A number for whom packets come from, the same in all processes."""
-    return int.from_bytes(hashlib.blake2b(repr(source).encode(), digest_size=7).digest(), "big")
+    return int.from_bytes(repr(source).encode(), "big") % _PRIME
 
 
 def _flushed(wr_id: int, qp_num: int, opcode: ibv_wc_opcode, posted: int = 0) -> CompletionRecord:

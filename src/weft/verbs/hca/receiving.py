@@ -11,6 +11,7 @@ from weft.verbs.hca.work import ReceiveWork, Refused
 from weft.verbs.shm import layout
 from weft.verbs.shm.layout import ReceiveQueueRecord, ReceiveRequest, SgeRecord
 from weft.verbs.shm.memory import Place
+from weft.verbs.shm.native import adder
 from weft.verbs.shm.queue_memory import Block, QueueMemory, of_process
 
 Kernel = Callable[..., Any]
@@ -72,9 +73,7 @@ class ReceiveQueue:
         return self.at + layout.RING + count % max(1, self.capacity) * self._entry_bytes
 
     def _find_add(self) -> Kernel:
-        from weft.verbs.shm import rings
-
-        self._ring, self._add = rings.adder(self._memory.bytes, self.at)
+        self._ring, self._add = adder(self._memory.bytes, self._memory.address, self.at)
         return self._add
 
     def take(self) -> ReceiveWork | None:

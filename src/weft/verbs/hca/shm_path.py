@@ -13,24 +13,32 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
-
-from weft.jit import entry
 from weft.verbs.enums import IBV_SEND_INLINE, IBV_WC_GRH, ibv_wr_opcode
 from weft.verbs.gpudirect.cuda import in_use
-from weft.verbs.hca import execute
 from weft.verbs.hca.carrier import Sender
 from weft.verbs.hca.gpu_copies import GpuCopies, Mapping
 from weft.verbs.hca.opcodes import OPS
 from weft.verbs.hca.queue_pair import QueuePair, mark
 from weft.verbs.hca.segment import Service
 from weft.verbs.hca.work import SendWork
-from weft.verbs.shm import atomic, layout
+from weft.verbs.shm import layout, native
 from weft.verbs.shm.layout import CompletionRecord
 from weft.verbs.shm.memory import Place, address_of
-from weft.verbs.shm.meter import CARRIED
-from weft.verbs.shm.queue_memory import lives, publish
+from weft.verbs.shm.queue_memory import break_lock, publish
+from weft.verbs.shm.requests import (
+    BUSY,
+    CARRIED,
+    CLOSED,
+    PATH_BYTES,
+    REQUEST_MAX_BYTES,
+    RING,
+    SLOW,
+    UNTOLD,
+    WAKE,
+    fill_in,
+)
 from weft.wire.headers import GRH
 from weft.wire.roce import IPv4
 
@@ -61,12 +69,12 @@ class ShmPeer:
 class ShmPath:
     def __init__(self, qp: QueuePair, peer: ShmPeer, dest_qp: int) -> None:
         self._qp, self._peer, self.is_closed = qp, peer, False
-        self.words = np.frombuffer(bytearray(execute.PATH_BYTES), np.int64)
-        self._kernel, self._lock = entry(execute.post, self.words, b""), qp.adapter.lock
+        (self.words, self._kernel), self._lock = _poster(), qp.adapter.lock
         memory = qp.adapter.memory
         self.is_here = peer.address == memory.address  # both ends are of this process
         self.uncounted_process = 0 if peer.is_counted else peer.process
-        header, path = layout.Header.from_address(peer.address), execute.fill_in(self.words)
+        header, path = layout.Header.from_address(peer.address), fill_in(self.words)
+        self._path = path
         path.own, path.own_qp, path.own_process = memory.address, memory.address + qp.at, os.getpid()
         path.far, path.far_begin, path.far_length = peer.address, header.begin, header.length
         path.far_qp = peer.address + layout.queue_pair_at(dest_qp)
@@ -92,7 +100,7 @@ class ShmPath:
     @property
     def address(self) -> int:
         """Of its PathRecord."""
-        return int(self.words.ctypes.data)
+        return ctypes.addressof(self._path)
 
     def post(self, request: bytes) -> bool:
         """What a program has packed (`layout.SendRequest`). False if packets must be sent, and nothing has happened."""
@@ -139,26 +147,26 @@ class ShmPath:
 
     def finish(self, code: int) -> bool:
         """What a kernel has left to do; `words` have the request."""
-        if code == execute.BUSY and self._qp.adapter.lock.is_mine:
+        if code == BUSY and self._qp.adapter.lock.is_mine:
             return False  # the other may be waiting for this lock: packets wait for nobody
         began_s = time.monotonic()
-        while code == execute.BUSY:
+        while code == BUSY:
             time.sleep(0)
             if time.monotonic() - began_s > _BUSY_S:
                 if self.is_here:
                     return False  # a thread that waits for this one may have it
-                atomic.break_lock(self._peer.address, lives)
+                break_lock(self._peer.address)
                 began_s = time.monotonic()
             code = self._kernel(self.words, b"")  # they have it
-        if code == execute.CLOSED:
+        if code == CLOSED:
             self._qp.shm_path, self.is_closed = None, True
-        if code & (execute.SLOW | execute.CLOSED):
+        if code & (SLOW | CLOSED):
             return False
-        if code & execute.RING:
+        if code & RING:
             self._peer.ring()
-        if code & execute.UNTOLD:
+        if code & UNTOLD:
             self._tell()
-        if code & execute.WAKE:
+        if code & WAKE:
             with self._qp.adapter.lock:
                 self._qp.send_cq.on_bell()
         return True
@@ -173,3 +181,25 @@ class ShmPath:
         with qp.adapter.lock:
             qp.complete(qp.send_cq, done)
             publish(qp.record, "telling", 0)
+
+
+def _poster() -> tuple[Any, Callable[[Any, bytes], int]]:
+    """Return the words of a new path, and the kernel that carries out a request over it."""
+    if not native.linked:
+        import numpy as np
+
+        from weft.jit import entry
+        from weft.verbs.hca import execute
+
+        words = np.frombuffer(bytearray(PATH_BYTES), np.int64)
+        return words, entry(execute.post, words, b"")
+    post_at = native.linked["post"]
+
+    def post(words: Any, request: bytes) -> int:
+        if len(request) > REQUEST_MAX_BYTES:
+            return SLOW
+        address = ctypes.addressof(words)
+        ctypes.memmove(address + layout.PathRecord.size, request, len(request))
+        return post_at(address)
+
+    return (ctypes.c_int64 * (PATH_BYTES // layout.Word.size))(), post

@@ -15,16 +15,17 @@ import numpy.typing as npt
 
 from weft.errors import SubnetError
 from weft.verbs.enums import IBV_SEND_SIGNALED
-from weft.verbs.hca import execute
 from weft.verbs.hca.carrier import MemoryPath
+from weft.verbs.hca.execute import post
 from weft.verbs.perftest import loop_kernels as kernels
 from weft.verbs.perftest.endpoint import Endpoint
 from weft.verbs.perftest.kinds import Verb
 from weft.verbs.perftest.loop import Batch, Loop, Watch, check
 from weft.verbs.perftest.plan import Atomic
 from weft.verbs.perftest.report import Times
-from weft.verbs.shm import atomic
+from weft.verbs.shm import native
 from weft.verbs.shm.layout import MeterRecord, SendRequest, SgeRecord
+from weft.verbs.shm.requests import BUSY, CLOSED, SLOW, fill_in
 
 Words = npt.NDArray[np.int64]
 # Empty polls before the processor is yielded: about 100 us, or 5 us if the peer seems to need the processor.
@@ -35,7 +36,7 @@ _CHECK_EVERY = 16  # pauses
 
 def load(end: Endpoint) -> None:
     """Load the kernels that a path needs before the peer requests one: it does not wait long."""
-    atomic.load(end.port.ctx.adapter.memory.address)
+    native.load(end.port.ctx.adapter.memory.address)
 
 
 def compiled_loop(end: Endpoint, watch: Watch) -> Loop | None:
@@ -54,7 +55,7 @@ class CompiledLoop:
         self.end, self._has_failed, self._paths = end, watch, paths
         self._memory = end.port.ctx.adapter.memory
         self._requests = np.stack([path.words for path in paths])  # int64[queue pair, word of a path]
-        self._records = [execute.fill_in(words) for words in self._requests]
+        self._records = [fill_in(words) for words in self._requests]
         self._rings = np.array([self._address(qp.core.receives.at) for qp in end.qps], np.int64)
         self._clock = np.zeros(2, np.int64)
         self._quiet_since_s, self._progress = 0.0, -1
@@ -64,8 +65,8 @@ class CompiledLoop:
     def _compile(self) -> None:
         """Compile the kernels before the measurement: run no messages, and a request over a closed path."""
         closed, meter = self._requests[0].copy(), MeterRecord()
-        execute.fill_in(closed).meter = ctypes.addressof(meter)
-        assert execute.post(closed, b"") == execute.CLOSED
+        fill_in(closed).meter = ctypes.addressof(meter)
+        assert post(closed, b"") == CLOSED
         setup, state = self._setup(Batch(number=0, size_bytes=self.end.sizes[0], iterations=0))
         empty, stamps = np.zeros(0, np.int64), np.zeros(1, np.int64)
         if self.end.plan.test.is_latency:
@@ -168,7 +169,7 @@ class CompiledLoop:
             for queue in (self.end.send_cq, self.end.recv_cq):
                 for done in queue.poll(1)[1]:
                     check(done)
-        elif code & (execute.SLOW | execute.BUSY | execute.CLOSED):
+        elif code & (SLOW | BUSY | CLOSED):
             return True
         else:
             path = self._paths[index]

@@ -11,9 +11,11 @@ from numba.core import types
 
 from weft.jit import Kernel, kernel, part
 from weft.verbs.enums import IBV_SEND_SIGNALED
-from weft.verbs.hca.execute import BUSY, CLOSED, PATH_BYTES, SLOW, carry_out, path_at, request_at
-from weft.verbs.shm.atomic import Word, acquire, release, view, where
-from weft.verbs.shm.meter import SEND, now_ns
+from weft.verbs.hca.execute import carry_out, path_at, request_at
+from weft.verbs.shm.atomic import acquire, release, view, where
+from weft.verbs.shm.layout import Word
+from weft.verbs.shm.meter import now_ns
+from weft.verbs.shm.requests import BUSY, CLOSED, PATH_BYTES, SEND, SLOW
 from weft.verbs.shm.rings import completion_at, completion_queue, put_in_place, queue_pair, receive_queue
 
 FINISHED, WAITING, FAILED = 0, 64, 128  # return codes of a kernel; others are codes of `execute`

@@ -12,12 +12,17 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from weft.errors import ConfigError
 from weft.verbs.pyverbs.absent import PACKAGES, AbsentModule, is_absent
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader, MetaPathFinder
+else:
+    Loader = MetaPathFinder = object  # importlib.abc imports tempfile, and programs in C install nothing
 
 # Modules that have another name in weft. rdma-core 57 renamed the enumerations.
 OTHER_NAMES = {

@@ -14,8 +14,6 @@ import os
 import struct
 from typing import Any
 
-import numpy as np
-
 from weft.verbs.errors import PyverbsUserError
 from weft.verbs.gpudirect.gpu import Span, device_span, name_of, of_interface, scattered
 
@@ -39,6 +37,8 @@ def span(obj: Any) -> Span:
         raise scattered(obj, "numpy.ascontiguousarray(it)")
     if not view.nbytes:
         return Span(0, 0, not view.readonly, view)
+    import numpy as np
+
     array = np.frombuffer(view, np.uint8) if view.c_contiguous else np.asarray(view)
     return Span(int(array.ctypes.data), view.nbytes, not view.readonly, view)
 

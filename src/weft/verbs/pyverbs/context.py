@@ -6,22 +6,23 @@ import errno
 import itertools
 import os
 import sys
-import tempfile
 import time
 import weakref
 from collections import deque
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from weft.verbs import enums as e
 from weft.verbs import hardware
 from weft.verbs.attributes.address import GID, NO_GID
-from weft.verbs.attributes.device import DeviceAttr, DeviceAttrEx, GIDEntry, PortAttr, QueryDeviceExInput
 from weft.verbs.attributes.objects import PyverbsCM
 from weft.verbs.carriers.processes.device import FORMER_NAME, NAME, Mlx5Device
 from weft.verbs.enums import ibv_event_type
 from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
 from weft.verbs.hca.adapter import Adapter
 from weft.verbs.pyverbs.events import AsyncEvent, wait_for
+
+if TYPE_CHECKING:
+    from weft.verbs.attributes.device import DeviceAttr, DeviceAttrEx, GIDEntry, PortAttr, QueryDeviceExInput
 
 PORT = 1
 T = TypeVar("T", bound=PyverbsCM)
@@ -59,8 +60,8 @@ class Handles:
 
     def file(self) -> int:
         """Create a file that identifies these objects; return its descriptor."""
-        with tempfile.TemporaryFile() as unnamed:
-            fd = os.dup(unnamed.fileno())
+        fd, other_end = os.pipe()
+        os.close(other_end)
         self._by_file[_identity(fd)] = self
         return fd
 
@@ -132,6 +133,8 @@ class Context(PyverbsCM):
     def query_device_ex(self, ex_input: QueryDeviceExInput | None = None) -> DeviceAttrEx:
         if ex_input is not None and ex_input.comp_mask:
             raise PyverbsRDMAError(f"Failed to query EX device {self.name}", errno.EINVAL, "comp_mask must be 0")
+        from weft.verbs.attributes.device import DeviceAttrEx
+
         return DeviceAttrEx(orig_attr=self.hardware.device_attr())
 
     def query_port(self, port_num: int) -> PortAttr:
@@ -210,6 +213,8 @@ class Context(PyverbsCM):
     def _entry(self, index: int, raw: bytes) -> GIDEntry:
         """Return a table entry. Its halves are numbers whose bytes in memory are those of the GID."""
         prefix, interface = (int.from_bytes(raw[part : part + 8], sys.byteorder) for part in (0, 8))
+        from weft.verbs.attributes.device import GIDEntry
+
         return GIDEntry(prefix, interface, index, PORT, self.hardware.gid_type(index), 0)
 
     # -- events -------------------------------------------------------------------------------------------------------

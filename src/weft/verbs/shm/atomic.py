@@ -10,7 +10,6 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-warn-return-any
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -20,8 +19,8 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from weft.jit import Kernel, part, quick_kernel
-from weft.verbs.shm.layout import Header
-from weft.verbs.shm.record import Record, record, u64
+from weft.verbs.shm.layout import Header, Word
+from weft.verbs.shm.record import Record
 
 _I64 = ir.IntType(64)
 _TRIES = 2000
@@ -31,13 +30,6 @@ exchange: Kernel
 move: Kernel
 where: Kernel
 numbers: Kernel
-
-
-@record
-class Word(Record):
-    """Any."""
-
-    value: u64
 
 
 def view(declared: type[Record]) -> Kernel:
@@ -159,12 +151,6 @@ def publish(address: int, value: int) -> None:
 
 
 @quick_kernel
-def _free_from(address: int, process: int) -> None:
+def free_from(address: int, process: int) -> None:
+    """Release the lock if this process has it."""
     exchange(_header(address), "lock", process, 0)
-
-
-def break_lock(address: int, lives: Callable[[int], bool]) -> None:
-    """Take the lock of the memory there from a process that is gone."""
-    process = load(address + Header.offset("lock"))
-    if process and not lives(process):
-        _free_from(address, process)

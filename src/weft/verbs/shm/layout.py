@@ -237,6 +237,21 @@ class PathRecord(Record):
 
 
 @record
+class Word(Record):
+    """Any."""
+
+    value: u64
+
+
+@record
+class Box(Record):
+    """A completion queue, as the kernel that takes from it gets it: addresses."""
+
+    queue: u64
+    memory: u64  # of the adapter, if places of send requests come free; else 0
+
+
+@record
 class Scratch(Record):
     """For system calls, and for the two values of an atomic operation."""
 

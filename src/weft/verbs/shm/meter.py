@@ -6,15 +6,11 @@ from __future__ import annotations
 from numba.core import types
 
 from weft.jit import Kernel, part
-from weft.verbs.enums import ibv_wr_opcode
 from weft.verbs.shm.atomic import view
 from weft.verbs.shm.record import Record, record, u64
+from weft.verbs.shm.requests import ANSWERED, ATOMICS, READ, SEND_IMM, WRITE, WRITE_IMM
 from weft.wire.crc import ICRC_BYTES
 from weft.wire.headers import AETH, BTH, RETH, AtomicAckETH, AtomicETH, ImmDt
-
-CARRIED = tuple(ibv_wr_opcode)[:7]  # what a path carries, and as plain numbers, which kernels take
-WRITE, WRITE_IMM, SEND, SEND_IMM, READ, SWAP, ADD = (int(opcode) for opcode in CARRIED)
-RECEIVED, ATOMICS, ANSWERED = (SEND, SEND_IMM, WRITE_IMM), (SWAP, ADD), (READ, SWAP, ADD)
 
 _MONOTONIC = 1  # clock of Linux
 _HEADERS, _RETH, _IMM, _AETH = BTH.size + ICRC_BYTES, RETH.size, ImmDt.size, AETH.size

@@ -19,7 +19,7 @@ from collections import deque
 from types import TracebackType
 
 from weft import runtime
-from weft.verbs.shm import layout
+from weft.verbs.shm import layout, native
 from weft.verbs.shm.record import Record
 
 _PAGE_BYTES = mmap.PAGESIZE
@@ -117,16 +117,12 @@ class QueueMemory:
 
 def publish(record: Record, name: str, value: int) -> None:
     """Write a field so that another process that sees it sees all that was written before."""
-    from weft.verbs.shm import atomic
-
-    atomic.publish(ctypes.addressof(record) + record.offset(name), value)
+    native.publish(ctypes.addressof(record) + record.offset(name), value)
 
 
 def published(record: Record, name: str) -> int:
     """Read a field, and all that another process wrote before it."""
-    from weft.verbs.shm import atomic
-
-    return int(atomic.load(ctypes.addressof(record) + record.offset(name)))
+    return int(native.load(ctypes.addressof(record) + record.offset(name)))
 
 
 class Block:
@@ -191,22 +187,25 @@ class Lock:
         if self._depth == 1:
             self.holder = 0
             if self._has_memory:
-                from weft.verbs.shm import atomic
-
                 self._has_memory = False
-                atomic.unlock(self._memory.address)
+                native.unlock(self._memory.address)
         self._depth -= 1
         self.threads.release()
 
     def _take(self) -> None:
-        from weft.verbs.shm import atomic
-
         began_s = time.monotonic()
-        while not atomic.lock(self._memory.address, os.getpid()):
+        while not native.lock(self._memory.address, os.getpid()):
             if time.monotonic() - began_s > _HOLDER_S:
-                atomic.break_lock(self._memory.address, lives)
+                break_lock(self._memory.address)
                 began_s = time.monotonic()
             time.sleep(0)
+
+
+def break_lock(address: int) -> None:
+    """Take the lock of the memory there from a process that is gone."""
+    process = native.load(address + layout.Header.offset("lock"))
+    if process and not lives(process):
+        native.free_from(address, process)
 
 
 def lives(process: int) -> bool:

@@ -15,22 +15,13 @@ import numpy as np
 from weft.jit import Kernel, entry, part, quick_kernel
 from weft.verbs.shm import layout
 from weft.verbs.shm.atomic import acquire, move, numbers, release, view, where
-from weft.verbs.shm.record import Record, record, u64
 
 Array = np.ndarray[Any, Any]
 
 
-@record
-class Box(Record):
-    """What `take` takes from: addresses."""
-
-    queue: u64
-    memory: u64  # of the adapter, if places of send requests come free; else 0
-
-
 completion_queue, completion = view(layout.CompletionQueueRecord), view(layout.CompletionRecord)
 receive_queue, queue_pair = view(layout.ReceiveQueueRecord), view(layout.QueuePairRecord)
-_box = view(Box)
+_box = view(layout.Box)
 _COMPLETION_RECORD_BYTES = layout.CompletionRecord.size
 _REQUEST_BYTES, _SGE_BYTES = layout.ReceiveRequest.size, layout.SgeRecord.size
 _queue_pair_at = part(layout.queue_pair_at)
@@ -77,34 +68,62 @@ def _free_places(memory: int, done) -> None:
         qp.polled = done.posted
 
 
-@quick_kernel
-def take(words):
-    """The numbers of the oldest completion, or None."""
-    box = _box(where(words))
-    queue = completion_queue(box.queue)
-    tail = queue.tail
-    if acquire(queue, "head") == tail:
-        return None
-    done = completion_at(box.queue, queue, tail)
-    found = numbers(done)
+@part
+def _remove(box, queue, done) -> None:
+    """Remove the oldest completion."""
     if box.memory != 0:
         _free_places(box.memory, done)
-        put_in_place(box.queue, queue, tail)
-    release(queue, "tail", tail + 1)
+        put_in_place(box.queue, queue, queue.tail)
+    release(queue, "tail", queue.tail + 1)
+
+
+@quick_kernel
+def take(words):
+    """Return the numbers of the oldest completion, or None."""
+    box = _box(where(words))
+    queue = completion_queue(box.queue)
+    if acquire(queue, "head") == queue.tail:
+        return None
+    done = completion_at(box.queue, queue, queue.tail)
+    found = numbers(done)
+    _remove(box, queue, done)
     return found
 
 
 @quick_kernel
-def add(words, request) -> bool:
-    """A receive request (`layout.ReceiveRequest`) behind the last one; False if it is too long or has no place."""
-    queue, size = receive_queue(where(words)), len(request)
+def take_at(address: int, to: int) -> int:
+    """Write the oldest completion of the box at an address to another; return 0 if there is none."""
+    box = _box(address)
+    queue = completion_queue(box.queue)
+    if acquire(queue, "head") == queue.tail:
+        return 0
+    move(to, _completion_place(box.queue, queue, queue.tail), _COMPLETION_RECORD_BYTES)
+    _remove(box, queue, completion_at(box.queue, queue, queue.tail))
+    return 1
+
+
+@part
+def _add(address: int, request: int, size: int) -> bool:
+    queue = receive_queue(address)
     head = queue.head
     waiting = head - acquire(queue, "tail") + queue.returned
     if size > _REQUEST_BYTES + queue.max_sge * _SGE_BYTES or waiting >= queue.capacity:
         return False
-    move(receive_at(where(words), queue, head), where(request), size)
+    move(receive_at(address, queue, head), request, size)
     release(queue, "head", head + 1)
     return True
+
+
+@quick_kernel
+def add(words, request) -> bool:
+    """Add a receive request (`layout.ReceiveRequest`); return False if it is too long or the queue is full."""
+    return _add(where(words), where(request), len(request))
+
+
+@quick_kernel
+def add_at(address: int, request: int, size: int) -> int:
+    """Do the same to the queue at an address."""
+    return 1 if _add(address, request, size) else 0
 
 
 def adder(memory: mmap.mmap, at: int) -> tuple[Array, Kernel]:
@@ -115,7 +134,7 @@ def adder(memory: mmap.mmap, at: int) -> tuple[Array, Kernel]:
 
 def taker(memory_address: int, at: int, *, frees: bool) -> tuple[Array, Kernel]:
     """What takes completions out of a queue, and its argument. `frees`: the places of their send requests as well."""
-    box = np.frombuffer(bytearray(Box(memory_address + at, memory_address if frees else 0)), np.int64)
+    box = np.frombuffer(bytearray(layout.Box(memory_address + at, memory_address if frees else 0)), np.int64)
     return box, entry(take, box)
 
 

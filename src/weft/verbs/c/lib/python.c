@@ -11,8 +11,11 @@
 #include "weft.h"
 #include "weft_python.h"
 
-static struct { int (*call)(int64_t operation, void *words); int64_t (*post)(int64_t path); } door;
-int64_t (*weft_post)(int64_t path);
+static struct {
+    int (*call)(int64_t operation, void *words);
+    const struct weft_Linked *kernels;
+    const char *operations;
+} door = {.kernels = &weft_kernels, .operations = WEFT_OPERATIONS};
 unsigned weft_generation;
 
 #define MEMORIES 64
@@ -87,6 +90,8 @@ static bool load(void)
     wchar_t *(*decode)(const char *, size_t *) = (wchar_t * (*)(const char *, size_t *)) dlsym(library, "Py_DecodeLocale");
     void (*set_name)(const wchar_t *) = (void (*)(const wchar_t *))dlsym(library, "Py_SetProgramName");
     void (*initialize)(int) = (void (*)(int))dlsym(library, "Py_InitializeEx");
+    int *no_site = (int *)dlsym(library, "Py_NoSiteFlag");
+    if (no_site) *no_site = 1; /* WEFT_START adds the folders that are needed, without a look at all that is installed */
     wchar_t *name = decode ? decode(WEFT_EXECUTABLE, NULL) : NULL;
     if (set_name && name) set_name(name);
     initialize(0);
@@ -154,7 +159,6 @@ static bool start(void)
         weft_say("weft cannot be started in this program");
         return false;
     }
-    weft_post = door.post;
     owner = getpid();
     pthread_atfork(prepare_fork, parent_forked, child_forked);
     return true;

@@ -30,13 +30,17 @@ void weft_remember_memory(struct weft_Header *);            /* a device was open
 void weft_say(const char *format, ...) __attribute__((format(printf, 1, 2))); /* one line on stderr */
 int weft_lacks(const char *verb);                           /* says so; EOPNOTSUPP */
 void *weft_lacks_object(const char *verb);                  /* the same of what gives an object: errno and NULL */
-extern int64_t (*weft_post)(int64_t path);                  /* hca.execute, compiled: a request over a path */
 extern unsigned weft_generation;                            /* how often this process is a copy of another */
 
 /* -- handover.c --------------------------------------------------------------------------------------------------- */
 
 int weft_hand_over(struct weft_PostSend *, size_t inline_max); /* execute it in a thread of the library; 0, or an error number */
 void weft_forget_handed_over(void);                            /* after fork, in the child */
+
+/* -- kernels.c ---------------------------------------------------------------------------------------------------- */
+
+int64_t weft_post(int64_t path);                            /* hca.execute: a request over a path */
+extern const struct weft_Linked weft_kernels;               /* all of them, for Python */
 
 /* Numbers of errors for calls that give objects, and for those that give numbers as in libibverbs. */
 static inline void *no_object(int error) { errno = error; return NULL; }

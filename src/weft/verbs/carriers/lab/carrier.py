@@ -15,8 +15,6 @@ import functools
 import struct
 from collections.abc import Callable
 
-import numpy as np
-
 from weft.errors import ConfigError, SubnetError
 from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.connection import QUEUE_PAIR_BITS, Event, Kind, Line, packets_in
@@ -30,10 +28,10 @@ from weft.verbs.hca.adapter import Adapter
 from weft.verbs.hca.carrier import Arrival, Carrier, MemoryPeer, Sender
 from weft.verbs.hca.packets import decode, encode
 from weft.verbs.hca.segment import Segment
+from weft.verbs.shm.native import vcrc
 from weft.wire.crc import ICRC_BYTES, VCRC_BYTES, Route, icrc_bytes
 from weft.wire.format import Format, Malformed
 from weft.wire.headers import BTH, GRH, GRH_NEXT_HEADER, LNH, LRH
-from weft.wire.kernels import vcrc_rows
 from weft.wire.packet import bth_at, read_transport
 
 _LRH = struct.Struct(">BBHHH")
@@ -203,10 +201,7 @@ def _route(av: AddressVector, length: int) -> bytes:
 
 
 def _vcrc_bytes(packet: bytes) -> bytes:
-    out = np.empty(1, np.int64)
-    rows = np.frombuffer(bytearray(packet), np.uint8).reshape(1, -1)
-    vcrc_rows(rows, 0, np.array([len(packet)], np.int64), out)
-    return int(out[0]).to_bytes(VCRC_BYTES, "little")
+    return vcrc(packet).to_bytes(VCRC_BYTES, "little")
 
 
 def _arrival(packet: bytes) -> Arrival:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from typing import TYPE_CHECKING
 
-from weft.verbs.attributes.address import AHAttr
-from weft.verbs.attributes.device import GID_TABLE_LEN, NODE_GUID, DeviceAttr, PortAttr
+from weft.verbs.attributes.address import GID_TABLE_LEN, NODE_GUID, AHAttr
 from weft.verbs.carriers.processes.adapter import open_adapter
 from weft.verbs.enums import IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2
 from weft.verbs.hca.adapter import Adapter
+
+if TYPE_CHECKING:
+    from weft.verbs.attributes.device import DeviceAttr, PortAttr
 
 NAME = "mlx5_0"
 FORMER_NAME = "weft0"  # opens it too
@@ -37,9 +40,13 @@ class Mlx5Device:
         """Its port never changes."""
 
     def device_attr(self) -> DeviceAttr:
+        from weft.verbs.attributes.device import DeviceAttr  # many programs open a device and ask nothing
+
         return DeviceAttr()
 
     def port_attr(self) -> PortAttr:
+        from weft.verbs.attributes.device import PortAttr
+
         adapter = self.adapter()
         return PortAttr(
             bad_pkey_cntr=adapter.counters["pkey_violations"] & 0xFFFF,

@@ -23,6 +23,7 @@ from pathlib import Path
 from weft import runtime
 from weft.verbs.hca.adapter import Adapter
 from weft.verbs.hca.carrier import MemoryPeer, Sender
+from weft.verbs.shm import native
 from weft.verbs.shm.layout import Header, MeterRecord
 from weft.verbs.shm.queue_memory import QueueMemory
 
@@ -115,7 +116,7 @@ class PeerMemories:
         """From now on all that is changed is changed so that others may look at any time."""
         if not self.adapter.memory.is_shared:
             with self.adapter.loading():
-                _load_kernels(self.adapter.memory.address)  # now, not with the lock held
+                _load_kernels()  # now, not with the lock held
             with self.adapter.lock:
                 self.adapter.memory.is_shared = True
 
@@ -177,15 +178,12 @@ class PeerMemories:
             self._forget(path)
 
 
-def _load_kernels(address: int) -> None:
+def _load_kernels() -> None:
     """Threads take turns more often meanwhile: next to one that computes, an import with its many reads takes long."""
     usual_s = sys.getswitchinterval()
     sys.setswitchinterval(_TURN_S)
     try:
-        from weft.verbs.shm import atomic, rings
-
-        atomic.load(address)
-        rings.load()
+        native.prepare()
     finally:
         sys.setswitchinterval(usual_s)
 

@@ -16,7 +16,8 @@ import time
 from dataclasses import replace
 
 from weft.errors import ConfigError
-from weft.verbs.attributes.device import GID_TABLE_LEN, DeviceAttr, PortAttr
+from weft.verbs.attributes.address import GID_TABLE_LEN
+from weft.verbs.attributes.device import DeviceAttr, PortAttr
 from weft.verbs.attributes.text import be64toh
 from weft.verbs.carriers.processes.adapter import Opening
 from weft.verbs.carriers.processes.device import GIDS, LOOPBACK, Mlx5Device

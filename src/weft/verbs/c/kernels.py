@@ -1,0 +1,23 @@
+"""The kernels that are linked into the library (`lib/kernels.c`), by the names that the linker gets."""
+
+from __future__ import annotations
+
+from weft.jit import object_code
+from weft.verbs.hca import execute
+from weft.verbs.shm import atomic, rings
+
+_LINKED = {
+    "lock": atomic.lock,
+    "unlock": atomic.unlock,
+    "load": atomic.load,
+    "publish": atomic.publish,
+    "free_from": atomic.free_from,
+    "take": rings.take_at,
+    "add": rings.add_at,
+    "post": execute.post_at,
+}
+
+
+def compiled() -> bytes:
+    """Return an object file."""
+    return object_code({f"weft_kernel_{name}": kernel for name, kernel in _LINKED.items()})
