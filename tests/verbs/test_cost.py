@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
 from collections.abc import Callable
 
@@ -45,11 +46,14 @@ def calls(what: Callable[[], None]) -> int:
 
     for _ in range(3):
         what()
+    gc.collect()
+    gc.disable()  # it would end objects of other tests meanwhile
     sys.setprofile(on_call)
     try:
         what()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return count - 2  # `what` itself, and the end of it
 
 
@@ -83,7 +87,7 @@ def test_registering_memory_takes_few_calls(node):
         buffers._are_writable(address, address + 4096)
     except OSError:
         pytest.skip("Linux before 6.11 lists all mappings")
-    assert min(calls(lambda: MR(node.pd, 4096, e.IBV_ACCESS_LOCAL_WRITE, address).close()) for _ in range(3)) <= 95
+    assert calls(lambda: MR(node.pd, 4096, e.IBV_ACCESS_LOCAL_WRITE, address).close()) <= 71
 
 
 def test_what_reads_into_memory_is_never_inline(node, pair):

@@ -201,15 +201,15 @@ def test_a_window_of_type_1_gets_a_new_key_each_time_and_the_old_one_opens_nothi
     first = Binding(mw, MWBindInfo(mr, mr.buf + 8, 16, REMOTE))
     old = mw.rkey
     assert not is_remote(pd, old, mr.buf + 8, 16)  # posted, not yet its turn
-    assert first.carry_out(qp.pd, qp.number) == BOUND
+    assert first.execute(qp.pd, qp.number) == BOUND
     assert is_remote(pd, old, mr.buf + 8, 16)
     assert not is_remote(pd, old, mr.buf + 8, 17)
     assert not is_remote(pd, old, mr.buf + 8, 16, IBV_ACCESS_REMOTE_READ)
     assert not is_local(pd, mr.buf + 8, 16, old)
-    assert Binding(mw, MWBindInfo(mr, mr.buf, 4, REMOTE)).carry_out(qp.pd, qp.number) == BOUND
+    assert Binding(mw, MWBindInfo(mr, mr.buf, 4, REMOTE)).execute(qp.pd, qp.number) == BOUND
     assert not is_remote(pd, old, mr.buf, 4)
     assert is_remote(pd, mw.rkey, mr.buf, 4)
-    assert Binding(mw, MWBindInfo(mr, mr.buf, 0, 0)).carry_out(qp.pd, qp.number) == BOUND
+    assert Binding(mw, MWBindInfo(mr, mr.buf, 0, 0)).execute(qp.pd, qp.number) == BOUND
     assert not is_remote(pd, mw.rkey, mr.buf, 4)
     assert mr.region.windows == 0
 
@@ -217,18 +217,18 @@ def test_a_window_of_type_1_gets_a_new_key_each_time_and_the_old_one_opens_nothi
 def test_a_window_of_type_2_is_for_one_queue_pair_and_bound_once_until_it_is_invalidated(pd, qp):
     mr, mw = MR(pd, 64, WRITE | IBV_ACCESS_MW_BIND), MW(pd, 2)
     info, key = MWBindInfo(mr, mr.buf, 64, REMOTE), inc_rkey(mw.rkey)
-    assert Binding(mw, info, key).carry_out(qp.pd, qp.number) == BOUND
+    assert Binding(mw, info, key).execute(qp.pd, qp.number) == BOUND
     assert is_remote(pd, key, mr.buf, 64, qp_num=qp.number)
     assert not is_remote(pd, key, mr.buf, 64, qp_num=qp.number + 1)
-    assert Binding(mw, info, inc_rkey(key)).carry_out(qp.pd, qp.number) == FAILED
+    assert Binding(mw, info, inc_rkey(key)).execute(qp.pd, qp.number) == FAILED
     assert pd.ctx.adapter.regions.invalidate(pd.key, qp.number, key)
     assert not is_remote(pd, key, mr.buf, 64, qp_num=qp.number)
-    assert Binding(mw, info, inc_rkey(mw.rkey)).carry_out(qp.pd, qp.number) == BOUND
+    assert Binding(mw, info, inc_rkey(mw.rkey)).execute(qp.pd, qp.number) == BOUND
 
 
 def test_a_closed_window_opens_nothing_and_sets_its_region_free(pd, qp):
     mr, mw = MR(pd, 64, WRITE | IBV_ACCESS_MW_BIND), MW(pd, 2)
-    assert Binding(mw, MWBindInfo(mr, mr.buf, 64, REMOTE), inc_rkey(mw.rkey)).carry_out(qp.pd, qp.number) == BOUND
+    assert Binding(mw, MWBindInfo(mr, mr.buf, 64, REMOTE), inc_rkey(mw.rkey)).execute(qp.pd, qp.number) == BOUND
     key = mw.rkey
     with pytest.raises(PyverbsRDMAError, match="Failed to dereg MR") as caught:
         mr.close()
@@ -241,7 +241,7 @@ def test_a_closed_window_opens_nothing_and_sets_its_region_free(pd, qp):
 
 def test_a_domain_closes_windows_before_regions(pd, qp):
     mw, mr = MW(pd, 1), MR(pd, 64, WRITE | IBV_ACCESS_MW_BIND)
-    assert Binding(mw, MWBindInfo(mr, mr.buf, 64, REMOTE)).carry_out(qp.pd, qp.number) == BOUND
+    assert Binding(mw, MWBindInfo(mr, mr.buf, 64, REMOTE)).execute(qp.pd, qp.number) == BOUND
     pd.close()
     assert not mr.region.is_open
 
@@ -258,17 +258,17 @@ def test_a_domain_closes_windows_before_regions(pd, qp):
 )
 def test_a_window_opens_no_more_than_its_region(pd, qp, region_access, offset, length, window_access):
     mr, mw = MR(pd, 64, region_access), MW(pd, 1)
-    assert Binding(mw, MWBindInfo(mr, mr.buf + offset, length, window_access)).carry_out(qp.pd, qp.number) == FAILED
+    assert Binding(mw, MWBindInfo(mr, mr.buf + offset, length, window_access)).execute(qp.pd, qp.number) == FAILED
     assert not mw.region.is_open
 
 
 def test_a_window_is_bound_within_its_domain_and_with_its_own_key(pd, qp):
     mr, access = MR(pd, 64, WRITE | IBV_ACCESS_MW_BIND), REMOTE
     strange = MW(PD(pd.ctx), 1)
-    assert Binding(strange, MWBindInfo(mr, mr.buf, 64, access)).carry_out(qp.pd, qp.number) == FAILED
+    assert Binding(strange, MWBindInfo(mr, mr.buf, 64, access)).execute(qp.pd, qp.number) == FAILED
     own = MW(pd, 2)
-    assert Binding(own, MWBindInfo(mr, mr.buf, 64, access), own.rkey + 256).carry_out(qp.pd, qp.number) == FAILED
-    assert Binding(own, MWBindInfo(mr, mr.buf, 0, access), inc_rkey(own.rkey)).carry_out(qp.pd, qp.number) == FAILED
+    assert Binding(own, MWBindInfo(mr, mr.buf, 64, access), own.rkey + 256).execute(qp.pd, qp.number) == FAILED
+    assert Binding(own, MWBindInfo(mr, mr.buf, 0, access), inc_rkey(own.rkey)).execute(qp.pd, qp.number) == FAILED
 
 
 def test_each_type_is_bound_in_its_own_way(pd):

@@ -21,7 +21,7 @@ from weft.errors import ConfigError
 
 NAME, CM_NAME = "libibverbs.so.1", "librdmacm.so.1"
 PRELOAD = "weft-devices.so"
-_FLAGS = ("-O2", "-std=gnu11", "-fPIC", "-pthread", "-Wall", "-fvisibility=default")
+_FLAGS = ("-O2", "-std=gnu11", "-D_GNU_SOURCE", "-fPIC", "-pthread", "-Wall", "-Werror=implicit")
 _WRITTEN_FROM = ("c/*.py", "c/*.c", "c/lib/*", "c/lib/cm/*", "enums/*.py", "hca/*.py", "shm/*.py")
 _KERNELS_FROM = ("ids.py", "jit/*.py", "wire/crc.py", "wire/fields.py", "wire/headers.py")
 _SYSTEM = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/lib")

@@ -4,7 +4,6 @@
    some: so /dev/null answers, which is a character device that everybody may read and write. Mooncake takes only
    adapters whose place in /sys it finds. Where there is none (weft exec --sysfs has one) it is that of Linux's
    own adapters in software. Preloaded by itself, as what a program asks of libc reaches no library that it only links. */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>

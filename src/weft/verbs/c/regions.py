@@ -46,8 +46,18 @@ class RegMr(Record):
     iova: u64  # what the first byte is called; of device memory where it begins
     access: u32
     dm: u32  # 0, or device memory
+    is_writable: u32  # 0: it is not, or the library cannot say
+    libraries: u32  # that the program has ever loaded; 0: ask
     handle: u32
     key: u32
+
+
+class ProgramMR(MR):
+    """A region at an address of a program, which the library has looked at."""
+
+    def __init__(self, pd: PD, call: RegMr) -> None:
+        self._libraries, self._is_writable = call.libraries, bool(call.is_writable)
+        super().__init__(pd, call.length, call.access, call.address)
 
 
 @operation(RegMr)
@@ -61,7 +71,7 @@ def reg_mr(call: RegMr) -> None:
     elif not call.address and call.length == _WHOLE:
         mr = MR(pd, 0, access, implicit=True)
     elif access & e.IBV_ACCESS_ZERO_BASED or call.iova == call.address:
-        mr = MR(pd, call.length, access, address=call.address)
+        mr = ProgramMR(pd, call)
     else:
         from weft.verbs.pyverbs.mr import MREx
 

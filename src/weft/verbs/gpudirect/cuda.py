@@ -300,13 +300,14 @@ def driver() -> Driver:
     return library
 
 
-def loaded() -> Driver | None:
+def loaded(libraries: int = 0) -> Driver | None:
     """Return the driver if this process has loaded it: only then an address can belong to a GPU.
 
-    It is not initialized here, because processes that are forked later could not use it.
+    It is not initialized here, because processes that are forked later could not use it. `libraries` is the number of
+    libraries that were ever loaded, if the caller knows it.
     """
     try:
-        if in_use() is None and not _find_loaded(_libraries_loaded()):
+        if in_use() is None and not _find_loaded(libraries or _libraries_loaded()):
             return None
         return _library()
     except (OSError, AttributeError):  # AttributeError: Windows has no such flag, old drivers lack calls
@@ -359,7 +360,7 @@ def in_use() -> Driver | None:
     return _in_use[0] if _in_use else None
 
 
-def allocation_at(address: int, length: int) -> Allocation | None:
+def allocation_at(address: int, length: int, libraries: int = 0) -> Allocation | None:
     """Return a GPU's allocation, None for host memory. Raise CudaError if the memory cannot be registered."""
-    library = loaded()
+    library = loaded(libraries)
     return library.allocation_at(address, length) if library is not None else None

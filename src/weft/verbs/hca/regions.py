@@ -34,10 +34,10 @@ class Region:
     length: int
     access: int
     base: int
-    is_open: bool
-    qp_num: int  # a window of type 2 is for one queue pair; 0: any of the protection domain
-    parent: Region | None  # of a window
-    device: Allocation | None  # of a GPU
+    is_open: bool = True
+    qp_num: int = 0  # a window of type 2 is for one queue pair; 0: any of the protection domain
+    parent: Region | None = None  # of a window
+    device: Allocation | None = None  # of a GPU
     windows = 0  # bound to it
     reference: Block | None = None  # where others find how to reach memory of a GPU
     table: Regions | None = None  # that it is in
@@ -56,9 +56,16 @@ class Region:
         parent: Region | None = None,
         device: Allocation | None = None,
     ) -> None:
-        fields = {"key": key, "pd": pd, "address": address, "length": length, "access": access, "base": base}
-        fields |= {"is_open": is_open, "qp_num": qp_num, "parent": parent, "device": device}
-        vars(self).update(fields)  # __setattr__ for each would be a third of a registration
+        self.__dict__.update(  # __setattr__ for each would be a third of a registration
+            key=key,
+            pd=pd,
+            address=address,
+            length=length,
+            access=access,
+            base=base,
+        )
+        if not is_open or qp_num or parent is not None or device is not None:
+            self.__dict__.update(is_open=is_open, qp_num=qp_num, parent=parent, device=device)
 
     def __setattr__(self, name: str, value: object) -> None:
         """Show each change to those who look it up."""
@@ -96,10 +103,12 @@ class Regions:
 
     def add(self, region: Region) -> Region:
         """Let its key open it. Only where another region is shown in its place may somebody be looking there."""
-        with self.lock if self._shown(region.key).kind else self.lock.threads:
-            self._by_key[region.key] = region
-            self._used.add(region.key >> 8)
-            region.table = self
+        key = region.key
+        kind_there = _KIND.unpack_from(self._memory.bytes, layout.region_at(key) + _KIND_AT)[0]
+        with self.lock if kind_there else self.lock.threads:
+            self._by_key[key] = region
+            self._used.add(key >> 8)
+            region.__dict__["table"] = self
             self.show(region)
         return region
 

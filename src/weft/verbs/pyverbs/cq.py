@@ -13,7 +13,7 @@ from weft.verbs.attributes.objects import PyverbsCM, PyverbsObject, Unsigned, ta
 from weft.verbs.attributes.text import name_flags
 from weft.verbs.enums import ibv_create_cq_wc_flags, ibv_event_type, ibv_wc_opcode, ibv_wc_status
 from weft.verbs.errors import PyverbsRDMAError
-from weft.verbs.hca.completion import CompletionQueue, Numbers
+from weft.verbs.hca.completion import CompletionQueue
 from weft.verbs.hca.queue_pair import QueuePair
 from weft.verbs.pyverbs.context import Context
 from weft.verbs.pyverbs.events import wait_for
@@ -21,6 +21,7 @@ from weft.verbs.pyverbs.pd import PD
 from weft.verbs.pyverbs.wc import *  # noqa: F403 - all of it is of pyverbs' cq
 from weft.verbs.pyverbs.wc import WC, PollCqAttr, completion_of, create_wc_flags_to_str
 from weft.verbs.shm.layout import CompletionRecord
+from weft.verbs.shm.native import Numbers
 
 _FLAG = ibv_create_cq_wc_flags
 _STAMPS = _FLAG.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | _FLAG.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import mmap as _mmap
 from numbers import Integral
 from typing import Any
@@ -76,20 +77,32 @@ def locate(address: Any, length: int, memory: Span | None) -> tuple[int, int]:
     return memory.address, length or memory.nbytes
 
 
-def check_memory(action: str, access: int, address: int, length: int, memory: Span | None) -> Allocation | None:
-    """Raise if memory is not mapped or not writable: using it would end the process. Return a GPU's allocation."""
+def check_memory(
+    action: str,
+    access: int,
+    address: int,
+    length: int,
+    memory: Span | None,
+    *,
+    libraries: int = 0,
+    writable: bool = False,
+) -> Allocation | None:
+    """Raise if memory is not mapped or not writable: using it would end the process. Return a GPU's allocation.
+
+    `libraries` and `writable` save a question to the system: see `MR`.
+    """
     try:
-        device = allocation_at(address, length) if memory is None else memory.device
+        device = allocation_at(address, length, libraries) if memory is None else memory.device
     except CudaError as error:
         raise PyverbsRDMAError(action, error.code, str(error)) from error
-    writable = memory is None or memory.writable
+    may_write = memory is None or memory.writable
     if memory is None and device is None:
         if access & e.IBV_ACCESS_ON_DEMAND:
             return None
-        writable = access & e.IBV_ACCESS_LOCAL_WRITE != 0 and is_writable(address, length)
-        if not writable:
+        may_write = access & e.IBV_ACCESS_LOCAL_WRITE != 0 and (writable or is_writable(address, length))
+        if not may_write:
             _check_mapped(action, address, length)
-    if access & e.IBV_ACCESS_LOCAL_WRITE and not writable:
+    if access & e.IBV_ACCESS_LOCAL_WRITE and not may_write:
         reason = "the memory is read-only: register a copy (bytearray(it), it.copy()) or without IBV_ACCESS_LOCAL_WRITE"
         raise PyverbsRDMAError(action, errno.EFAULT, reason)
     return device
@@ -113,6 +126,7 @@ class MR(PyverbsCM):
 
     region: Region
     _action = "Failed to register a MR"
+    _libraries, _is_writable = 0, False  # facts that the caller knows: see `cuda.loaded` and `buffers.is_writable`
     _iova: int | None = None  # remote address of the first byte; None: its address
 
     def __init__(
@@ -129,7 +143,7 @@ class MR(PyverbsCM):
         assert self.pd is not None
         if not isinstance(creator, PD) and access in _OF_CONNECTION:
             access |= e.IBV_ACCESS_LOCAL_WRITE
-        self._object_memory = memory_of(address)
+        self._object_memory, self._handles = memory_of(address), self.pd.ctx.handles
         self.buf, self._size = locate(address, int(length), self._object_memory)
         self._own: Buffer | None = None
         self._is_imported = handle is not None
@@ -142,8 +156,12 @@ class MR(PyverbsCM):
             except PyverbsRDMAError:
                 self._free()
                 raise
-            self.handle = self.pd.ctx.handles.add(self)
         creator.add_ref(self)
+
+    @functools.cached_property
+    def handle(self) -> int:
+        """The number by which another context of the same device imports the region; few are imported."""
+        return self._handles.add(self)
 
     @property
     def lkey(self) -> int:
@@ -187,7 +205,15 @@ class MR(PyverbsCM):
             return
         device = None
         if self._own is None:
-            device = check_memory(action, access, self.buf, self._size, self._object_memory)
+            device = check_memory(
+                action,
+                access,
+                self.buf,
+                self._size,
+                self._object_memory,
+                libraries=self._libraries,
+                writable=self._is_writable,
+            )
         self.region = regions.register(self.pd.key, self.buf, self._size, access, self._iova, device)
 
     def _import(self, handle: int) -> None:

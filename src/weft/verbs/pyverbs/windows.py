@@ -4,7 +4,7 @@ A window of type 1 is bound by `QP.bind_mw`, as often as one likes, and gets a n
 One of type 2 is bound by a send request, with a key that the program chose, to one queue pair, and only while it is
 unbound (InfiniBand Architecture volume 1, "Memory windows").
 
-A queue pair puts a `Binding` into its send queue and calls `carry_out` when it is the binding's turn.
+A queue pair puts a `Binding` into its send queue and calls `execute` when it is the binding's turn.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 /* What the files of the library know of each other. Records, operations and numbers are written by weft.verbs.c.header. */
 #pragma once
-#define _GNU_SOURCE
 #include <errno.h>
 #include <sched.h>
 #include <stdbool.h>
