@@ -189,7 +189,7 @@ def assert_engines_refuse(running: Running, now: Fabric, fates: dict[Pair, tuple
         stops = [f"ends at {now.port(slot).name}: {reason.text}" for slot, reason in ends if reason != Reason.ARRIVED]
         here, there = (running.slots[end] for end in pair)
         if now.ports.peer[here] < 0 or now.ports.peer[there] < 0:
-            stops.append("is no adapter port on this network")
+            stops.append("is not an adapter port on this network")
         said = views.refusals(now, (here, there))
         if not stops and running.has_errors(running.way(pair)):
             assert "has bit errors" in said.pop("flow")

@@ -282,7 +282,7 @@ def assert_nobody_else_is_reached(running: Running) -> None:
             path = walk(devices, running.slots[a], dlid=int(lid[b]), sl=0, p_key=p_key, size_bytes=256)
             assert path.reason is not Reason.ARRIVED
     for pair in others[:3]:
-        assert all("knows no path" in said for said in refusals(running.left, pair).values())
+        assert all("has no path record" in said for said in refusals(running.left, pair).values())
 
 
 def refusals(fabric: Fabric, pair: Pair) -> dict[str, str]:

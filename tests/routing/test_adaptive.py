@@ -29,11 +29,11 @@ def groups(fabric: Fabric):
 @pytest.mark.parametrize("engine", ["fat-tree", "up-down", "min-hop", "dfsssp"])
 def test_the_port_of_the_forwarding_table_is_in_the_group(engine):
     fabric = adaptive("fat-tree:hosts=32,radix=8", engine)
-    seen = 0
+    visited = 0
     for switch, lid, ports in groups(fabric):
-        seen += 1
+        visited += 1
         assert fabric.tables.lft[fabric.tables.switch_row[switch.index], lid] in ports
-    assert seen > 400
+    assert visited > 400
 
 
 def test_a_leaf_may_use_all_its_uplinks_to_another_leaf():

@@ -42,9 +42,9 @@ def ring(n: int) -> Fabric:
     builder.add_links(hosts, 1, switches, 1, "EDR")
     fabric = with_lids(builder.build())
     for here in range(1, n + 1):
-        for there in range(1, n + 1):
-            entry(fabric, f"sw{here}", f"h{there}", 1 if here == there else 2)
-            entry(fabric, f"sw{here}", f"sw{there}", 0 if here == there else 2)
+        for neighbour in range(1, n + 1):
+            entry(fabric, f"sw{here}", f"h{neighbour}", 1 if here == neighbour else 2)
+            entry(fabric, f"sw{here}", f"sw{neighbour}", 0 if here == neighbour else 2)
     return fabric
 
 
@@ -223,9 +223,9 @@ def ring_on_two_lanes() -> Fabric:
     """Paths that pass sw1 have SL 1; the two classes each leave one turn of the ring unused."""
     fabric = ring(4)
     for here in range(1, 5):
-        for there in range(2, here):
+        for neighbour in range(2, here):
             row = fabric.tables.switch_row[fabric.find_node(f"sw{here}").index]
-            fabric.tables.path_sl[row, [fabric.find_node(f"{kind}{there}").lid for kind in ("h", "sw")]] = 1
+            fabric.tables.path_sl[row, [fabric.find_node(f"{kind}{neighbour}").lid for kind in ("h", "sw")]] = 1
     return fabric
 
 

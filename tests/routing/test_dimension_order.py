@@ -83,13 +83,13 @@ factors = st.one_of(
 @settings(max_examples=40)
 @given(st.lists(factors, min_size=1, max_size=3), st.integers(0, 999), st.integers(1, 2))
 def test_a_product_falls_into_the_factors_it_was_made_of(made_of, seed, cables):
-    found = dimensions_of(fabric_of(product_of(factor for _, factor in made_of), seed=seed, cables=cables))
-    assert sorted(map(str, found)) == sorted(f"{kind} of {len(factor)}" for kind, factor in made_of)
+    result = dimensions_of(fabric_of(product_of(factor for _, factor in made_of), seed=seed, cables=cables))
+    assert sorted(map(str, result)) == sorted(f"{kind} of {len(factor)}" for kind, factor in made_of)
 
 
 def test_a_ring_of_four_is_two_pairs():
-    found = sorted(map(str, dimensions_of(weft.load("torus:4x5"))))
-    assert found == ["full mesh of 2", "full mesh of 2", "ring of 5"]
+    result = sorted(map(str, dimensions_of(weft.load("torus:4x5"))))
+    assert result == ["full mesh of 2", "full mesh of 2", "ring of 5"]
 
 
 def twisted_torus(size):
@@ -265,9 +265,9 @@ def test_paths_use_lane_one_only_across_the_dateline():
         for source in range(6):
             here, passed = source, []
             while here != target:
-                there = leads_to[here, int(tables.lft[here, lid])]
-                passed.append(frozenset((here, there)))
-                here = there
+                neighbour = leads_to[here, int(tables.lft[here, lid])]
+                passed.append(frozenset((here, neighbour)))
+                here = neighbour
             if tables.path_sl[source, lid]:
                 crossing.update([frozenset(passed)])
             else:

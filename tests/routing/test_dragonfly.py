@@ -64,11 +64,11 @@ class Paths:
     def lanes(self, way, sl):
         """Its hops between switches, each with the lane; it comes from a host."""
         fabric, graph, came = self.fabric, self.graph, int(self.host_port[way[0]])
-        for here, there in itertools.pairwise(way):
-            out = self.port_to[here, there]
+        for here, neighbour in itertools.pairwise(way):
+            out = self.port_to[here, neighbour]
             node = int(graph.switches[here])
             row = int(self.tables.first_pair[node]) + came * (int(fabric.nodes.n_ports[node]) + 1) + out
-            yield here, there, int(self.tables.sl2vl[row, sl])
+            yield here, neighbour, int(self.tables.sl2vl[row, sl])
             came = int(fabric.ports.number[fabric.ports.peer[fabric.first_port[node] + out]])
 
     def groups(self, way):
@@ -91,9 +91,9 @@ def test_groups_are_found_from_the_cabling(a, h, g, seed):
     net = nx.Graph(zip(order[graph.near].tolist(), order[graph.far].tolist(), strict=True))
     far = [sorted(net[switch]) for switch in range(len(net))]
     first = np.cumsum([0, *map(len, far)]).astype(np.int32)
-    found = find_cliques(first, np.concatenate(far).astype(np.int32))
+    result = find_cliques(first, np.concatenate(far).astype(np.int32))
     truth = fabric.nodes.group[graph.switches]
-    assert len(set(zip(truth.tolist(), found[order].tolist(), strict=True))) == g == found.max() + 1
+    assert len(set(zip(truth.tolist(), result[order].tolist(), strict=True))) == g == result.max() + 1
 
 
 @pytest.mark.parametrize(
@@ -162,9 +162,9 @@ def test_detours_take_the_weight_off_the_link_between_two_groups():
         load = {}
         for index in np.flatnonzero(graph.is_host & (paths.is_detour == detour) & np.isin(graph.at, second)).tolist():
             for source in first.tolist():
-                for here, there in itertools.pairwise(paths.walk(source, index)):
-                    if paths.group[here] != paths.group[there]:
-                        load[here, there] = load.get((here, there), 0) + 2  # two hosts on a switch
+                for here, neighbour in itertools.pairwise(paths.walk(source, index)):
+                    if paths.group[here] != paths.group[neighbour]:
+                        load[here, neighbour] = load.get((here, neighbour), 0) + 2  # two hosts on a switch
         most[detour] = max(load.values())
     assert most == {False: 64, True: 8}
 
@@ -176,8 +176,8 @@ def loads(fabric):
     """All-to-all load of local and of global links."""
     quality = measure(fabric, bisections=2)
     ports = fabric.ports
-    here, there = (fabric.nodes.group[ports.node[end]] for end in (quality.links, ports.peer[quality.links]))
-    return quality.load[here == there], quality.load[here != there]
+    here, neighbour = (fabric.nodes.group[ports.node[end]] for end in (quality.links, ports.peer[quality.links]))
+    return quality.load[here == neighbour], quality.load[here != neighbour]
 
 
 @pytest.mark.parametrize(("p", "a", "h"), [(2, 4, 2), (1, 3, 1), (4, 8, 4), (3, 4, 2)])
@@ -222,11 +222,11 @@ def test_arriving_and_departing_packets_never_share_a_local_lane(spec, lmc):
             way = paths.walk(source, index)
             sl = int(tables.path_sl[source, graph.lid[index]]) if "path_sl" in vars(tables) else 0
             crossed = 0
-            for here, there, lane in paths.lanes(way, sl):
-                if paths.group[here] != paths.group[there]:
+            for here, neighbour, lane in paths.lanes(way, sl):
+                if paths.group[here] != paths.group[neighbour]:
                     crossed += 1
                 elif paths.group[source] != paths.group[way[-1]]:
-                    (arrives if crossed else leaves).add((here, there, lane))
+                    (arrives if crossed else leaves).add((here, neighbour, lane))
     assert arrives
     assert not leaves & arrives
 

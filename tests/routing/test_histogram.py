@@ -34,14 +34,14 @@ def qualities() -> dict[str, Quality]:
 loads = st.lists(st.integers(0, 5000).map(float), min_size=1, max_size=50).map(np.array)
 
 
-@given(one=loads, other=loads, own_port=st.integers(1, 2000))
-def test_every_busy_link_is_in_one_bar_and_none_straddles_the_load_of_a_host_port(one, other, own_port):
-    edges = bar_edges([one, other], own_port)
+@given(each=loads, other=loads, own_port=st.integers(1, 2000))
+def test_every_busy_link_is_in_one_bar_and_none_straddles_the_load_of_a_host_port(each, other, own_port):
+    edges = bar_edges([each, other], own_port)
     assert edges[0] == 0
     assert 80 <= len(edges) - 1 <= 81
     assert own_port in edges
     assert (np.diff(edges) > 0).all()
-    for load in (one, other):
+    for load in (each, other):
         counts = count_bars(load, edges)
         assert len(counts) == len(edges) - 1
         assert counts.sum() == (load > 0).sum()

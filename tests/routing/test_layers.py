@@ -31,14 +31,14 @@ def layers_of(fabric, engine):
 def dependencies(graph, lft, layer):
     """The channel dependency graph of each layer, path by path."""
     edge_at = {(int(s), int(p)): e for e, (s, p) in enumerate(zip(graph.near, graph.port, strict=True))}
-    found = {}
+    result = {}
     for index, source in np.ndindex(len(graph.lid), graph.n_switches):
         here, path = source, []
         while here != graph.at[index]:
             path.append(edge_at[here, int(lft[here, graph.lid[index]])])
             here = int(graph.far[path[-1]])
-        found.setdefault(int(layer[source, graph.at[index]]), nx.DiGraph()).add_edges_from(itertools.pairwise(path))
-    return found
+        result.setdefault(int(layer[source, graph.at[index]]), nx.DiGraph()).add_edges_from(itertools.pairwise(path))
+    return result
 
 
 @pytest.mark.parametrize(
@@ -48,14 +48,14 @@ def test_no_layer_has_a_circle(spec):
     graph, lft, layer = layers_of(weft.load(spec), MinHop())
     of_layer = dependencies(graph, lft, layer)
     assert sorted(of_layer) == list(range(len(of_layer)))
-    assert all(nx.is_directed_acyclic_graph(one) for one in of_layer.values())
+    assert all(nx.is_directed_acyclic_graph(each) for each in of_layer.values())
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_no_layer_has_a_circle_in_broken_fabrics(seed):
     broken = pull_cables(weft.load("torus:5x4x3"), 0.15, seed)
     graph, lft, layer = layers_of(broken, MinHop())
-    assert all(nx.is_directed_acyclic_graph(one) for one in dependencies(graph, lft, layer).values())
+    assert all(nx.is_directed_acyclic_graph(each) for each in dependencies(graph, lft, layer).values())
 
 
 @pytest.mark.parametrize("spec", ["torus:5x5", "dragonfly:p=1,a=4,h=2", "fat-tree:hosts=50,radix=8"])

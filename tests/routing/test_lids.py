@@ -21,12 +21,12 @@ def blocks(fabric: Fabric, lmc: int) -> list[range]:
 @pytest.mark.parametrize("lmc", [0, 1, 3])
 def test_every_port_that_needs_one_has_an_aligned_block_of_its_own(lmc):
     fabric = weft.load("superpod:su=1,servers=3")
-    made = blocks(fabric, lmc)
+    dependencies = blocks(fabric, lmc)
     hosts, switches = ports_with_lids(fabric)
-    assert len(made) == len(hosts) + len(switches) == 3 * 8 + 12
-    assert made[0].start >= 1
-    assert all(a.stop <= b.start for a, b in pairwise(made))
-    assert all(block.start % len(block) == 0 for block in made)
+    assert len(dependencies) == len(hosts) + len(switches) == 3 * 8 + 12
+    assert dependencies[0].start >= 1
+    assert all(a.stop <= b.start for a, b in pairwise(dependencies))
+    assert all(block.start % len(block) == 0 for block in dependencies)
 
 
 def test_existing_lids_are_kept_and_gaps_filled():

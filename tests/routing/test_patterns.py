@@ -65,8 +65,8 @@ def test_in_a_bisection_every_host_exchanges_with_one_partner(n, seed):
 def test_all_bisections_come_up():
     """Of four hosts there are three pairings."""
     rng = np.random.default_rng(1)
-    seen = {frozenset(frozenset(flow) for flow in bisection(4, rng).tolist()) for _ in range(100)}
-    assert len(seen) == 3
+    visited = {frozenset(frozenset(flow) for flow in bisection(4, rng).tolist()) for _ in range(100)}
+    assert len(visited) == 3
 
 
 def test_host_ports_stand_in_the_order_of_the_fabric_and_are_adapters_with_a_lid():

@@ -42,8 +42,8 @@ def switches_in_a_row(hosts: list[int], trunk: str = "NDR", host_speed: str = "N
     return builder.build()
 
 
-def link_loads(fabric: Fabric, found: Quality) -> dict[str, float]:
-    return {fabric.port(int(slot)).name: float(load) for slot, load in zip(found.links, found.load, strict=True)}
+def link_loads(fabric: Fabric, result: Quality) -> dict[str, float]:
+    return {fabric.port(int(slot)).name: float(load) for slot, load in zip(result.links, result.load, strict=True)}
 
 
 # -- closed forms -----------------------------------------------------------------------------------------------------
@@ -51,11 +51,11 @@ def link_loads(fabric: Fabric, found: Quality) -> dict[str, float]:
 
 def test_a_star_is_a_crossbar():
     """Every host's own port carries all that it says to the others, and nothing else is in the way."""
-    found = measure(routed("star:hosts=12", "up-down"))
-    assert found.all_to_all.max_load == found.all_to_all.mean_load == 11
-    assert [pattern.slowdown for pattern in found.patterns] == [1, 1]
-    assert (found.shifts.shifts, found.shifts.mean, found.shifts.worst.max_load) == (11, 1, 1)
-    assert (found.bisection.mean, found.bisection.minimum, found.bisection.standard_error) == (1, 1, 0)
+    result = measure(routed("star:hosts=12", "up-down"))
+    assert result.all_to_all.max_load == result.all_to_all.mean_load == 11
+    assert [pattern.slowdown for pattern in result.patterns] == [1, 1]
+    assert (result.shifts.shifts, result.shifts.mean, result.shifts.worst.max_load) == (11, 1, 1)
+    assert (result.bisection.mean, result.bisection.minimum, result.bisection.standard_error) == (1, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -68,40 +68,40 @@ def test_a_star_is_a_crossbar():
 )
 def test_a_full_tree_carries_all_to_all_evenly(spec, per_leaf, uplinks):
     """What leaves a leaf, over its uplinks; and the same comes down."""
-    found = measure(routed(spec), bisections=2)
-    expected = per_leaf * (found.hosts - per_leaf) / uplinks
-    assert (found.load == expected).all()
-    assert found.all_to_all.max_load == found.all_to_all.mean_load == expected
-    assert found.all_to_all.slowdown == max(1, expected / (found.hosts - 1))
+    result = measure(routed(spec), bisections=2)
+    expected = per_leaf * (result.hosts - per_leaf) / uplinks
+    assert (result.load == expected).all()
+    assert result.all_to_all.max_load == result.all_to_all.mean_load == expected
+    assert result.all_to_all.slowdown == max(1, expected / (result.hosts - 1))
 
 
 @pytest.mark.parametrize("spec", ["fat-tree:hosts=128,radix=16", "fat-tree:hosts=128,radix=8"])
 def test_destination_modulo_routes_every_shift_without_contention(spec):
     """In full trees of two and three levels: Zahavi, "D-Mod-K routing providing non-blocking traffic", 2010."""
-    found = measure(routed(spec))
-    assert found.shifts.shifts == found.shifts.total == 127
-    assert found.shifts.mean == found.shifts.worst.max_load == 1
+    result = measure(routed(spec))
+    assert result.shifts.shifts == result.shifts.total == 127
+    assert result.shifts.mean == result.shifts.worst.max_load == 1
 
 
 def test_one_link_between_two_switches_carries_all_pairs_across():
     n = 5
     fabric = routed(switches_in_a_row([n, n]), "up-down")
-    found = measure(fabric)
-    assert link_loads(fabric, found) == {"sw1/40": n * n, "sw2/39": n * n}
-    assert found.all_to_all.slowdown == n * n / (2 * n - 1)
-    assert (found.shifts.worst.max_load, found.shifts.worst.pattern) == (n, f"shift by {n}")
-    ring = found.patterns[1]
+    result = measure(fabric)
+    assert link_loads(fabric, result) == {"sw1/40": n * n, "sw2/39": n * n}
+    assert result.all_to_all.slowdown == n * n / (2 * n - 1)
+    assert (result.shifts.worst.max_load, result.shifts.worst.pattern) == (n, f"shift by {n}")
+    ring = result.patterns[1]
     assert (ring.pattern, ring.flows, ring.max_load, ring.slowdown) == ("ring", 2 * n, 1, 1)
-    assert found.all_to_all.worst_link in ("sw1/40", "sw2/39")
+    assert result.all_to_all.worst_link in ("sw1/40", "sw2/39")
 
 
 def test_the_worst_link_is_named():
     """Four switches in a row: the middle link separates most pairs, 8 times 8, in both directions alike."""
     fabric = routed(switches_in_a_row([4, 4, 4, 4]), "up-down")
-    found = measure(fabric)
-    assert link_loads(fabric, found)[found.all_to_all.worst_link] == found.all_to_all.max_load == 64
-    assert found.all_to_all.worst_link in ("sw2/40", "sw3/39")
-    assert found.all_to_all.mean_load == (48 + 64 + 48) / 3
+    result = measure(fabric)
+    assert link_loads(fabric, result)[result.all_to_all.worst_link] == result.all_to_all.max_load == 64
+    assert result.all_to_all.worst_link in ("sw2/40", "sw3/39")
+    assert result.all_to_all.mean_load == (48 + 64 + 48) / 3
 
 
 def test_a_link_of_twice_the_rate_bears_half_the_load():
@@ -114,18 +114,18 @@ def test_a_link_of_twice_the_rate_bears_half_the_load():
 
 def test_slow_host_ports_are_the_limit_of_a_crossbar_too():
     """HDR hosts on an NDR trunk: it takes two of their flows for a load of 1."""
-    found = measure(routed(switches_in_a_row([3, 3], "NDR", "HDR"), "up-down"))
-    assert found.host_rate_gbit_s == 200
-    assert found.all_to_all.max_load == 9 / 2
-    assert found.all_to_all.slowdown == 1
+    result = measure(routed(switches_in_a_row([3, 3], "NDR", "HDR"), "up-down"))
+    assert result.host_rate_gbit_s == 200
+    assert result.all_to_all.max_load == 9 / 2
+    assert result.all_to_all.slowdown == 1
 
 
 def test_several_paths_share_a_flow():
     """With LMC 1 half of every flow takes each path: the sum of loads stays."""
-    one, two = (measure(routed("fat-tree:hosts=32,radix=8", lmc=lmc), bisections=20) for lmc in (0, 1))
-    assert two.load.sum() == one.load.sum() == 2 * 32 * 28
-    assert (two.load == one.load).all()
-    assert two.bisection.mean != one.bisection.mean
+    each, two = (measure(routed("fat-tree:hosts=32,radix=8", lmc=lmc), bisections=20) for lmc in (0, 1))
+    assert two.load.sum() == each.load.sum() == 2 * 32 * 28
+    assert (two.load == each.load).all()
+    assert two.bisection.mean != each.bisection.mean
 
 
 def test_random_bisections_of_a_full_tree_meet_as_balls_in_bins():
@@ -133,18 +133,18 @@ def test_random_bisections_of_a_full_tree_meet_as_balls_in_bins():
 
     So a flow that leaves gets E[1 / (1 + X)], X hypergeometric: 17 draws of 646, of which 34 take my uplink.
     """
-    found = measure(routed("fat-tree:hosts=648,radix=36"), bisections=200).bisection
+    result = measure(routed("fat-tree:hosts=648,radix=36"), bisections=200).bisection
     share = sum(comb(34, x) * comb(612, 17 - x) / comb(646, 17) / (1 + x) for x in range(18))
     expected = share * 630 / 647 + 17 / 647
-    assert found.mean == pytest.approx(expected, abs=0.01)
-    assert found.minimum < found.mean
+    assert result.mean == pytest.approx(expected, abs=0.01)
+    assert result.minimum < result.mean
 
 
 def test_oversubscription_bounds_the_effective_bisection_bandwidth():
     """A leaf of 12 hosts and 4 uplinks cannot send more than 4; the few pairs within a leaf come on top."""
-    found = measure(routed("fat-tree:hosts=96,radix=16,oversubscription=3")).bisection
+    result = measure(routed("fat-tree:hosts=96,radix=16,oversubscription=3")).bisection
     within = 11 / 95
-    assert 0.2 < found.mean < 1 / 3 * (1 - within) + within
+    assert 0.2 < result.mean < 1 / 3 * (1 - within) + within
 
 
 # -- chance -----------------------------------------------------------------------------------------------------------
@@ -152,10 +152,10 @@ def test_oversubscription_bounds_the_effective_bisection_bandwidth():
 
 def test_the_same_seed_gives_the_same_result():
     fabric = routed("fat-tree:hosts=54,radix=12", "min-hop")
-    one, same, other = measure(fabric, seed=3), measure(fabric, seed=3), measure(fabric, seed=4)
-    assert (one.bisection, one.shifts, one.patterns) == (same.bisection, same.shifts, same.patterns)
-    assert one.bisection != other.bisection
-    assert one.seed == 3
+    each, same, other = measure(fabric, seed=3), measure(fabric, seed=3), measure(fabric, seed=4)
+    assert (each.bisection, each.shifts, each.patterns) == (same.bisection, same.shifts, same.patterns)
+    assert each.bisection != other.bisection
+    assert each.seed == 3
 
 
 def test_the_standard_error_shrinks_with_the_root_of_the_number():
@@ -249,25 +249,25 @@ def oracle_load(fabric: Fabric, flows: list[tuple[int, int]], host_rate_gbit_s: 
 def test_load_and_bandwidth_match_a_walk_by_name(fabric, lmc, seed):
     fabric = routed(fabric, "min-hop", lmc)
     hosts = host_ports(fabric).tolist()
-    found = measure(fabric, seed=seed, bisections=2)
+    result = measure(fabric, seed=seed, bisections=2)
     rates = Counter(fabric.port(slot).link.rate_gbit_s for slot in hosts)
-    assert rates[found.host_rate_gbit_s] == max(rates.values())
+    assert rates[result.host_rate_gbit_s] == max(rates.values())
 
-    load = oracle_load(fabric, [(a, b) for a in hosts for b in hosts if a != b], found.host_rate_gbit_s)
-    assert link_loads(fabric, found) == pytest.approx({name: load[name] for name in link_loads(fabric, found)})
+    load = oracle_load(fabric, [(a, b) for a in hosts for b in hosts if a != b], result.host_rate_gbit_s)
+    assert link_loads(fabric, result) == pytest.approx({name: load[name] for name in link_loads(fabric, result)})
     own = max(
         value for name, value in load.items() if name.startswith("h") or fabric.find_port(name).peer.name[0] == "h"
     )
-    assert found.all_to_all.slowdown == pytest.approx(max(load.values()) / own)
+    assert result.all_to_all.slowdown == pytest.approx(max(load.values()) / own)
 
     rng, shares = np.random.default_rng(seed), []
     for _ in range(2):
         flows = [(hosts[a], hosts[b]) for a, b in bisection(len(hosts), rng).tolist()]
-        load = oracle_load(fabric, flows, found.host_rate_gbit_s)
+        load = oracle_load(fabric, flows, result.host_rate_gbit_s)
         worst = [max(load[name] for way in walk(fabric, *flow) for name in way) for flow in flows]
         shares.append(sum(1 / heaviest for heaviest in worst) / len(flows))
-    assert found.bisection.mean == pytest.approx(np.mean(shares))
-    assert found.bisection.minimum == pytest.approx(min(shares))
+    assert result.bisection.mean == pytest.approx(np.mean(shares))
+    assert result.bisection.minimum == pytest.approx(min(shares))
 
 
 # -- bad input --------------------------------------------------------------------------------------------------------

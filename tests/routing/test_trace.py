@@ -37,9 +37,9 @@ def test_every_lid_of_the_destination_has_its_way_over_joined_ports(tree):
 def test_lanes_are_those_of_the_service_level():
     """In a ring of six a path has one lane between switches, whether it crosses the dateline or not."""
     fabric = route(weft.load("torus:6"), Options()).fabric
-    for there in range(2, 7):
-        here, far = slots(fabric, "h1/1", f"h{there}/1")
-        forth, back = trace(fabric, here, far)[0], trace(fabric, far, here)[0]
+    for neighbour in range(2, 7):
+        switch, far = slots(fabric, "h1/1", f"h{neighbour}/1")
+        forth, back = trace(fabric, switch, far)[0], trace(fabric, far, switch)[0]
         assert forth.sl == back.sl
         assert {hop.vl for hop in (*forth.hops[1:-1], *back.hops[1:-1])} == {forth.sl}
 

@@ -44,9 +44,9 @@ class Dependencies:
         return shortest_cycle(self.bits, self.edge_at, self.far, self.lanes, circle)
 
     def is_circle(self, channels: NDArray[np.int32]) -> bool:
-        found = channels.tolist()
-        ends_meet = all(self.graph.has_edge(a, b) for a, b in zip(found, found[1:] + found[:1], strict=True))
-        return ends_meet and len(set(found)) == len(found)
+        result = channels.tolist()
+        ends_meet = all(self.graph.has_edge(a, b) for a, b in zip(result, result[1:] + result[:1], strict=True))
+        return ends_meet and len(set(result)) == len(result)
 
 
 @st.composite

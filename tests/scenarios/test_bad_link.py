@@ -13,51 +13,53 @@ RATE = 1e-6
 
 
 @pytest.fixture(scope="module")
-def found():
+def finding():
     return bad_link.run(hosts=8, size_bytes=4 << 20, steps=2, bit_error_rates=(RATE,), ack_timeout_exponent=6)
 
 
-def one_run(found, routing, rate):
-    return next(one for one in found.figures["runs"] if (one["routing"], one["bit_error_rate"]) == (routing, rate))
+def one_run(finding, routing, rate):
+    return next(
+        each for each in finding.figures["runs"] if (each["routing"], each["bit_error_rate"]) == (routing, rate)
+    )
 
 
-def test_with_static_routes_only_the_job_that_crosses_the_cable_pays(found):
-    bad = one_run(found, "static", RATE)
+def test_with_static_routes_only_the_job_that_crosses_the_cable_pays(finding):
+    bad = one_run(finding, "static", RATE)
     assert bad["slowdown"]["A"] > 1.05
     assert bad["slowdown"]["B"] == 1
     assert bad["sent_again"]["B"] == 0
 
 
-def test_with_adaptive_routing_both_jobs_pay(found):
-    bad = one_run(found, "adaptive", RATE)
+def test_with_adaptive_routing_both_jobs_pay(finding):
+    bad = one_run(finding, "adaptive", RATE)
     assert bad["slowdown"]["A"] > 1.05
     assert bad["slowdown"]["B"] > 1.05
 
 
-def test_going_back_resends_more_than_was_lost(found):
+def test_going_back_resends_more_than_was_lost(finding):
     """Static routes: all packets after the lost one go again. Adaptive: the lost ones alone."""
-    static, adaptive = (one_run(found, routing, RATE) for routing in ("static", "adaptive"))
+    static, adaptive = (one_run(finding, routing, RATE) for routing in ("static", "adaptive"))
     assert static["sent_again"]["A"] > 5 * sum(static["errors"].values())
     assert sum(adaptive["sent_again"].values()) <= sum(adaptive["errors"].values())
 
 
-def test_the_counters_name_the_cable_and_nothing_else(found):
-    assert found.figures["found"]
-    assert sorted(found.figures["ports_with_errors"]) == sorted(found.figures["cable"])
-    assert " and ".join(found.figures["ports_with_errors"]) in found.finding
+def test_the_counters_name_the_cable_and_nothing_else(finding):
+    assert finding.figures["found"]
+    assert sorted(finding.figures["ports_with_errors"]) == sorted(finding.figures["cable"])
+    assert " and ".join(finding.figures["ports_with_errors"]) in finding.finding
 
 
-def test_a_good_cable_costs_nothing(found):
+def test_a_good_cable_costs_nothing(finding):
     for routing in ("static", "adaptive"):
-        good = one_run(found, routing, 0)
+        good = one_run(finding, routing, 0)
         assert good["errors"] == {}
         assert good["slowdown"] == {"A": 1, "B": 1}
 
 
-def test_a_step_is_compute_and_a_ring_of_two_n_minus_two_rounds(found):
+def test_a_step_is_compute_and_a_ring_of_two_n_minus_two_rounds(finding):
     """4 hosts: 6 rounds of a quarter of the gradients at what a 4 KiB packet leaves of the line, and some latency."""
     rounds_ms = 6 * (1 << 20) * (4122 / 4096) * 8e-6 / 395
-    step_ms = one_run(found, "static", 0)["step_ms"]["A"]
+    step_ms = one_run(finding, "static", 0)["step_ms"]["A"]
     assert 0.2 + rounds_ms < step_ms < 0.2 + rounds_ms + 6 * 0.005
 
 

@@ -11,38 +11,38 @@ from weft.scenarios.finding import Finding
 
 
 @pytest.fixture(scope="module")
-def found() -> Finding:
+def finding() -> Finding:
     return cable_plan.run()
 
 
-def test_a_hundred_optical_cables_at_200_usd(found: Finding) -> None:
+def test_a_hundred_optical_cables_at_200_usd(finding: Finding) -> None:
     """At the end of the row every cable to a server is optical, amid the servers none is: 20,000 USD or 5 to 10,000."""
-    places = found.figures[HOSTS]
+    places = finding.figures[HOSTS]
     assert [places[where]["server_optical"] for where in (END, TOP, MIDDLE)] == [100, 45, 0]
     assert places[END]["server_m"][0] > 2 >= places[MIDDLE]["server_m"][1]
     saved = [a - b for a, b in zip(places[END]["usd"], places[MIDDLE]["usd"], strict=True)]
     assert saved == [100 * (200 - 50), 100 * (200 - 100)]
-    assert "100 active optical cables for 20,000 USD" in found.finding
+    assert "100 active optical cables for 20,000 USD" in finding.finding
 
 
-def test_where_no_rack_holds_a_unit_the_end_of_the_row_costs_metres_alone(found: Finding) -> None:
-    places = found.figures[A100]
+def test_where_no_rack_holds_a_unit_the_end_of_the_row_costs_metres_alone(finding: Finding) -> None:
+    places = finding.figures[A100]
     assert places[END]["server_optical"] == places[MIDDLE]["server_optical"] == 160
     assert places[END]["usd"] == places[MIDDLE]["usd"]
     assert places[END]["metres"] > places[MIDDLE]["metres"]
 
 
-def test_a_search_is_never_dearer_in_optics_than_the_best_place(found: Finding) -> None:
-    for places in found.figures.values():
-        optics = {where: one["server_optical"] + one["switch_optical"] for where, one in places.items()}
+def test_a_search_is_never_dearer_in_optics_than_the_best_place(finding: Finding) -> None:
+    for places in finding.figures.values():
+        optics = {where: each["server_optical"] + each["switch_optical"] for where, each in places.items()}
         assert optics[SEARCHED] <= min(optics.values())
-        assert all(sum(one["links"].values()) == one["copper"] + optics[where] for where, one in places.items())
+        assert all(sum(each["links"].values()) == each["copper"] + optics[where] for where, each in places.items())
 
 
-def test_an_ndr_pod_pays_for_the_end_of_the_row_between_switches(found: Finding) -> None:
+def test_an_ndr_pod_pays_for_the_end_of_the_row_between_switches(finding: Finding) -> None:
     """Both ports of a cage of a DGX H100 lead to different leaves: its cables are optical wherever leaves stand."""
-    places = found.figures[H100]
-    assert {one["server_optical"] for one in places.values()} == {256}
+    places = finding.figures[H100]
+    assert {each["server_optical"] for each in places.values()} == {256}
     assert places[MIDDLE]["switch_optical"] == 0 < places[END]["switch_optical"]
     assert min(a - b for a, b in zip(places[END]["usd"], places[MIDDLE]["usd"], strict=True)) > 20_000
 

@@ -14,27 +14,27 @@ HOST, DIRECT, STAGED = (NAMES[memory] for memory in Memory)
 
 
 @pytest.fixture(scope="module")
-def found():
+def finding():
     return gpudirect.run()
 
 
 @pytest.mark.parametrize("memory", [Memory.GPUDIRECT, Memory.STAGED])
-def test_a_small_message_waits_for_both_ends(found, memory):
-    more_us = found.figures[NAMES[memory]]["latency_us"][SIZES[0]] - found.figures[HOST]["latency_us"][SIZES[0]]
+def test_a_small_message_waits_for_both_ends(finding, memory):
+    more_us = finding.figures[NAMES[memory]]["latency_us"][SIZES[0]] - finding.figures[HOST]["latency_us"][SIZES[0]]
     assert more_us == pytest.approx(2 * timings().memory[memory].latency_ns / 1000, abs=0.05)
 
 
-def test_large_messages_go_at_the_speed_of_the_copy_or_of_the_line(found):
-    rates = {name: one["gbit_s"][SIZES[-1]] for name, one in found.figures.items()}
+def test_large_messages_go_at_the_speed_of_the_copy_or_of_the_line(finding):
+    rates = {name: each["gbit_s"][SIZES[-1]] for name, each in finding.figures.items()}
     assert rates[STAGED] == pytest.approx(timings().memory[Memory.STAGED].gbit_s, rel=0.02)
     assert rates[DIRECT] == rates[HOST] == pytest.approx(392, abs=2)
 
 
-def test_an_all_reduce_is_slower_without_gpudirect_at_every_size(found):
-    direct, staged = (found.figures[name]["all_reduce_us"] for name in (DIRECT, STAGED))
+def test_an_all_reduce_is_slower_without_gpudirect_at_every_size(finding):
+    direct, staged = (finding.figures[name]["all_reduce_us"] for name in (DIRECT, STAGED))
     assert list(direct) == list(staged) == list(REDUCED)
     assert all(staged[size] > direct[size] for size in REDUCED)
-    assert not found.figures[HOST]["all_reduce_us"]
+    assert not finding.figures[HOST]["all_reduce_us"]
 
 
 def test_one_server_is_refused():

@@ -14,17 +14,17 @@ LINKS = 4
 
 
 @pytest.fixture(scope="module")
-def found():
+def finding():
     return qos.run(**SMALL)
 
 
-def test_on_one_lane_a_message_waits_for_the_full_buffers(found):
+def test_on_one_lane_a_message_waits_for_the_full_buffers(finding):
     """Buffers are full but for what is under way when a credit comes back, so the wait is somewhat shorter."""
-    waited_us = found.figures["p50_us"][ONE] - found.figures["p50_us"][IDLE]
-    assert 0.75 * found.figures["full_buffers_us"] < waited_us <= found.figures["full_buffers_us"]
+    waited_us = finding.figures["p50_us"][ONE] - finding.figures["p50_us"][IDLE]
+    assert 0.75 * finding.figures["full_buffers_us"] < waited_us <= finding.figures["full_buffers_us"]
 
 
-def test_the_wait_on_one_lane_is_proportional_to_the_buffers(found):
+def test_the_wait_on_one_lane_is_proportional_to_the_buffers(finding):
     waits_us = []
     for buffer_bytes in (100_000, 200_000):
         p50_us = qos.run(**SMALL, buffer_bytes=buffer_bytes).figures["p50_us"]
@@ -33,16 +33,16 @@ def test_the_wait_on_one_lane_is_proportional_to_the_buffers(found):
 
 
 @pytest.mark.parametrize("policy", [TURNS, FIRST])
-def test_on_its_own_lane_a_message_waits_for_a_packet_at_each_link_at_most(found, policy):
-    assert found.figures["max_us"][policy] <= found.figures["max_us"][IDLE] + LINKS * PACKET_US
+def test_on_its_own_lane_a_message_waits_for_a_packet_at_each_link_at_most(finding, policy):
+    assert finding.figures["max_us"][policy] <= finding.figures["max_us"][IDLE] + LINKS * PACKET_US
 
 
-def test_storage_loses_nothing_by_a_lane_for_mpi(found):
-    assert found.figures["storage_gbit_s"][FIRST] == pytest.approx(found.figures["storage_gbit_s"][ONE], rel=0.01)
+def test_storage_loses_nothing_by_a_lane_for_mpi(finding):
+    assert finding.figures["storage_gbit_s"][FIRST] == pytest.approx(finding.figures["storage_gbit_s"][ONE], rel=0.01)
 
 
-def test_the_wrong_lane_first_is_worse_than_one_lane(found):
-    assert found.figures["p50_us"][LAST] > 3 * found.figures["p50_us"][ONE]
+def test_the_wrong_lane_first_is_worse_than_one_lane(finding):
+    assert finding.figures["p50_us"][LAST] > 3 * finding.figures["p50_us"][ONE]
 
 
 def test_priority_pays_when_messages_have_many_packets():
@@ -50,10 +50,10 @@ def test_priority_pays_when_messages_have_many_packets():
     assert p99_us[FIRST] < 0.8 * p99_us[TURNS]
 
 
-def test_the_sentence_has_the_numbers_of_the_table(found):
+def test_the_sentence_has_the_numbers_of_the_table(finding):
     for policy in (IDLE, ONE, TURNS):
-        assert f"{found.figures['p50_us'][policy]:.2f}" in found.finding
-    assert [row[0] for row in found.rows] == [IDLE, ONE, TURNS, FIRST, LAST]
+        assert f"{finding.figures['p50_us'][policy]:.2f}" in finding.finding
+    assert [row[0] for row in finding.rows] == [IDLE, ONE, TURNS, FIRST, LAST]
 
 
 @pytest.mark.parametrize("options", [{"servers": 7}, {"servers": 0}, {"messages": 1}])

@@ -9,22 +9,24 @@ from weft.scenarios import real_jobs
 
 
 @pytest.fixture(scope="module")
-def found():
+def finding():
     return real_jobs.run(servers=8)
 
 
-def test_a_speed_up_follows_from_the_time_waited(found):
+def test_a_speed_up_follows_from_the_time_waited(finding):
     """Amdahl: compute is the same on both."""
-    for one in found.figures["jobs"].values():
-        compute_s = one["slow_s"] * (1 - one["slow_waits"])
-        assert compute_s == pytest.approx(one["fast_s"] * (1 - one["fast_waits"]), rel=1e-6)
-        assert one["speedup"] == pytest.approx(one["slow_s"] / one["fast_s"])
-        assert 0 <= one["fast_waits"] <= one["slow_waits"] < 1
-    assert found.figures["jobs"]["mixture of experts over servers"]["fast_waits"] > 0.1  # nothing hides its all-to-all
+    for each in finding.figures["jobs"].values():
+        compute_s = each["slow_s"] * (1 - each["slow_waits"])
+        assert compute_s == pytest.approx(each["fast_s"] * (1 - each["fast_waits"]), rel=1e-6)
+        assert each["speedup"] == pytest.approx(each["slow_s"] / each["fast_s"])
+        assert 0 <= each["fast_waits"] <= each["slow_waits"] < 1
+    assert (
+        finding.figures["jobs"]["mixture of experts over servers"]["fast_waits"] > 0.1
+    )  # nothing hides its all-to-all
 
 
-def test_jobs_go_from_none_to_more_than_ten_times(found):
-    times = {name: one["speedup"] for name, one in found.figures["jobs"].items()}
+def test_jobs_go_from_none_to_more_than_ten_times(finding):
+    times = {name: each["speedup"] for name, each in finding.figures["jobs"].items()}
     assert list(times.values()) == sorted(times.values())
     assert times["8B, a job in each server"] == 1
     assert times["inference, a replica on each GPU"] < 1.001
@@ -33,8 +35,8 @@ def test_jobs_go_from_none_to_more_than_ten_times(found):
     assert max(times.values()) < 49.05 / 1.875  # what an adapter gets on each: no job gains more
 
 
-def test_less_compute_for_the_same_messages_gains_more(found):
-    jobs = found.figures["jobs"]
+def test_less_compute_for_the_same_messages_gains_more(finding):
+    jobs = finding.figures["jobs"]
     for little, much in (
         ("solver, 64³ cells a GPU", "solver, 256³ cells a GPU"),
         ("8B data-parallel, 1 sequence a GPU", "8B data-parallel, 16 sequences a GPU"),
@@ -42,8 +44,8 @@ def test_less_compute_for_the_same_messages_gains_more(found):
         assert jobs[little]["speedup"] > 2 * jobs[much]["speedup"]
 
 
-def test_mixed_fabrics_cost_only_time_that_does_not_overlap(found):
-    stored = found.figures["storage"]
+def test_mixed_fabrics_cost_only_time_that_does_not_overlap(finding):
+    stored = finding.figures["storage"]
     waits, background, tokens, pictures = stored["rows"].values()
     disks_gbyte_s, ethernet_gbyte_s = 2 * 65, 4 * 12.5
     assert waits["speedup"] == pytest.approx(disks_gbyte_s / ethernet_gbyte_s, rel=0.05)
@@ -52,8 +54,8 @@ def test_mixed_fabrics_cost_only_time_that_does_not_overlap(found):
     assert stored["checkpoint_bytes"] == pytest.approx(14 * 70.55e9, rel=0.01)
 
 
-def test_a_checkpoint_on_the_lane_of_the_job_blocks_it(found):
-    stored = found.figures["storage"]
+def test_a_checkpoint_on_the_lane_of_the_job_blocks_it(finding):
+    stored = finding.figures["storage"]
     assert stored["one_lane"] > 5 > 2 > stored["fair_shares"] > 1
     assert stored["own_lane"] == pytest.approx(1, abs=0.02)
     assert stored["step_one_lane_s"] > 2 * stored["step_s"]

@@ -21,7 +21,7 @@ def found():
 
 
 def of(finding, *names):
-    return [tuple(one[name] for name in names) for one in finding.figures["faults"]]
+    return [tuple(each[name] for name in names) for each in finding.figures["faults"]]
 
 
 def all_hold(finding):
@@ -58,12 +58,12 @@ def test_the_subnet_manager_reports_exactly_the_changed_entries(found):
 def test_of_a_dead_leaf_only_its_own_lids_change():
     """Each other switch clears the entries of the leaf and its hosts; else only spines met each other through it."""
     finding = sm_faults.run(fabric="fat-tree:hosts=16,radix=8", links=0, switches=100)
-    leaves = [one for one in finding.figures["faults"] if one["kind"] == "leaf switch"]
+    leaves = [each for each in finding.figures["faults"] if each["kind"] == "leaf switch"]
     assert len(leaves) == 4  # that of the subnet manager among them, while it stood elsewhere
-    for one in leaves:
-        assert one["cut_off"] == 4
-        assert one["changed"] == one["through"] <= 2
-        assert one["cleared"] == 5 * (one["cut_off"] + 1)  # 6 switches
+    for each in leaves:
+        assert each["cut_off"] == 4
+        assert each["changed"] == each["through"] <= 2
+        assert each["cleared"] == 5 * (each["cut_off"] + 1)  # 6 switches
     assert finding.figures["moves"] == 2
     assert "before its own leaf fails" in finding.trust
 
@@ -71,18 +71,18 @@ def test_of_a_dead_leaf_only_its_own_lids_change():
 def test_entries_that_led_through_a_cable_are_those_whose_paths_use_it():
     """Held to a walk, hop by hop."""
     net = ManagedSubnet(weft.load(TREE), Options())
-    element = next(one for one in sm_faults._elements(net.fabric) if one.name == "spine3/3")
+    element = next(each for each in sm_faults._elements(net.fabric) if each.name == "spine3/3")
     _, through = sm_faults._leading_through(net, element, net.fabric.tables.lft)
     fabric, tables = net.fabric, net.fabric.tables
     ends = {element.slot, int(fabric.ports.peer[element.slot])}
     lids = tables.lid[tables.lid > 0]
     for row, node in enumerate(np.flatnonzero(tables.switch_row >= 0).tolist()):
         for lid in lids.tolist():
-            here, used = node, False
-            while tables.switch_row[here] >= 0 and tables.lft[tables.switch_row[here], lid]:
-                slot = int(fabric.first_port[here]) + int(tables.lft[tables.switch_row[here], lid])
+            switch, used = node, False
+            while tables.switch_row[switch] >= 0 and tables.lft[tables.switch_row[switch], lid]:
+                slot = int(fabric.first_port[switch]) + int(tables.lft[tables.switch_row[switch], lid])
                 used |= slot in ends
-                here = int(fabric.ports.node[fabric.ports.peer[slot]])
+                switch = int(fabric.ports.node[fabric.ports.peer[slot]])
             assert used == through[row, lid]
 
 
@@ -101,11 +101,11 @@ def _upload_nothing_later():
 
     first = []
 
-    def upload(sender, view, known, *, in_use, life_time):
+    def upload(sender, view, by_name, *, in_use, life_time):
         if first:
-            view.fabric.tables.lft = known.tables.lft.copy()
+            view.fabric.tables.lft = by_name.tables.lft.copy()
             return replace(first[0], blocks=0, entries=0)
-        first.append(upload_forwarding(sender, view, known, in_use=in_use, life_time=life_time))
+        first.append(upload_forwarding(sender, view, by_name, in_use=in_use, life_time=life_time))
         return first[0]
 
     return upload
@@ -113,10 +113,10 @@ def _upload_nothing_later():
 
 def test_the_seed_chooses_and_all_is_all():
     elements = list(sm_faults._elements(weft.load(sm_faults.SPEC)))
-    assert [sum(one.kind.startswith("cable") for one in elements), len(elements)] == [108, 153]
-    one, same, other = (sm_faults._sample(elements, 4, 2, seed) for seed in (3, 3, 4))
-    assert one == same != other
-    assert len(one) == 6
+    assert [sum(each.kind.startswith("cable") for each in elements), len(elements)] == [108, 153]
+    each, same, other = (sm_faults._sample(elements, 4, 2, seed) for seed in (3, 3, 4))
+    assert each == same != other
+    assert len(each) == 6
 
 
 def test_a_subnet_manager_that_hears_nothing_is_an_error_not_a_figure():

@@ -23,21 +23,21 @@ from weft.wire.packet import Link, icrc_is_right, parse
 
 
 @pytest.fixture(scope="module")
-def found():
+def finding():
     return tenants.run(attempts=3_000)
 
 
-def test_nothing_gets_across_where_switches_check_keys(found):
-    assert found.figures["cross_tenant_attempts"] > 3_000
-    assert found.figures["cross_tenant_deliveries"] == 0
-    assert found.figures["proved"] == [True] * 6
-    assert "0 of 3,550 packets across tenants were delivered" in found.finding
+def test_nothing_gets_across_where_switches_check_keys(finding):
+    assert finding.figures["cross_tenant_attempts"] > 3_000
+    assert finding.figures["cross_tenant_deliveries"] == 0
+    assert finding.figures["proved"] == [True] * 6
+    assert "0 of 3,550 packets across tenants were delivered" in finding.finding
 
 
-def test_no_port_obeys_a_foreign_subnet_manager(found):
-    assert found.figures["foreign_sets"] == 2 * 3 * (16 + 6 * 8)  # each port, three times with each kind of switch
-    assert found.figures["foreign_sets_taken"] == 0
-    assert "0 were obeyed" in found.finding
+def test_no_port_obeys_a_foreign_subnet_manager(finding):
+    assert finding.figures["foreign_sets"] == 2 * 3 * (16 + 6 * 8)  # each port, three times with each kind of switch
+    assert finding.figures["foreign_sets_taken"] == 0
+    assert "0 were obeyed" in finding.finding
 
 
 def test_without_an_m_key_ports_obey_a_foreign_subnet_manager():
@@ -49,40 +49,40 @@ def test_without_an_m_key_ports_obey_a_foreign_subnet_manager():
     assert attack.foreign_sets_taken == attack.foreign_sets
 
 
-def test_packets_within_a_tenant_arrive(found):
+def test_packets_within_a_tenant_arrive(finding):
     """Else zero would prove nothing. Some are lost at the moment of a fault, and only then."""
-    assert found.figures["controls_lost_in_calm"] == 0
-    assert 0.8 < found.figures["control_deliveries"] / found.figures["control_attempts"] < 1
+    assert finding.figures["controls_lost_in_calm"] == 0
+    assert 0.8 < finding.figures["control_deliveries"] / finding.figures["control_attempts"] < 1
 
 
-def test_switches_count_every_packet_that_they_stop(found):
-    assert found.figures["violations_counted"] == found.figures["violations"] > 2_000
+def test_switches_count_every_packet_that_they_stop(finding):
+    assert finding.figures["violations_counted"] == finding.figures["violations"] > 2_000
 
 
-def test_without_checks_forged_keys_and_raw_packets_open_the_door(found):
-    without = found.figures["without_checks"]
+def test_without_checks_forged_keys_and_raw_packets_open_the_door(finding):
+    without = finding.figures["without_checks"]
     assert without[OWN]["delivered"] == 0
     assert without[FORGED]["delivered"] > 0.8 * without[FORGED]["sent"]
     assert without[RAW]["delivered"] > 0.8 * without[RAW]["sent"]
-    assert found.figures["unguarded_ports"] == 16
+    assert finding.figures["unguarded_ports"] == 16
 
 
-def test_the_chart_counts_packets_across_tenants_only(found, tmp_path):
-    tenants.draw(found, tmp_path / "tenants.svg")
+def test_the_chart_counts_packets_across_tenants_only(finding, tmp_path):
+    tenants.draw(finding, tmp_path / "tenants.svg")
     drawn = (tmp_path / "tenants.svg").read_text()
     assert drawn.count("<!-- 0 delivered -->") >= 5
     assert drawn.count("#8e44ad") == 4  # bars of a tenant's own, and what the legend shows
 
 
-def test_no_packet_crosses_right_after_a_fault(found):
+def test_no_packet_crosses_right_after_a_fault(finding):
     """A switch that has restarted holds no keys yet, and passes nothing on."""
-    lost = {(row[0], row[1]): row[-1] for row in found.rows}
+    lost = {(row[0], row[1]): row[-1] for row in finding.rows}
     assert all(count > 0 for count in lost.values())
 
 
 def test_a_door_that_is_open_is_found(monkeypatch):
     write = tenants.write_partitions
-    monkeypatch.setattr(tenants, "write_partitions", lambda wanted: write(replace(wanted, default_is_full=True)))
+    monkeypatch.setattr(tenants, "write_partitions", lambda expected: write(replace(expected, default_is_full=True)))
     figures = tenants.run(attempts=1_000).figures
     assert figures["cross_tenant_deliveries"] > 100
     assert not any(figures["proved"])
@@ -97,8 +97,8 @@ def test_no_packet_crosses_while_the_subnet_manager_configures(tmp_path):
     attack = Attack(net.devices, net.hosts.astype("int64"), net.carrier.slot, allocation, seed=1)
     exchange, waves = net.carrier.exchange, []
 
-    def watched(mads, *args, **given):
-        answers = exchange(mads, *args, **given)
+    def watched(mads, *args, **arguments):
+        answers = exchange(mads, *args, **arguments)
         attack.send(100, is_calm=False)
         waves.append(len(mads))
         return answers
@@ -109,8 +109,8 @@ def test_no_packet_crosses_while_the_subnet_manager_configures(tmp_path):
         net.settle()
     assert len(waves) > 20
     crossing = [attack.tallies[kind] for kind in (*CROSSING, RAW)]
-    assert sum(one.delivered for one in crossing) == 0
-    assert sum(one.ends.get(Reason.INBOUND, 0) for one in crossing) > 100
+    assert sum(each.delivered for each in crossing) == 0
+    assert sum(each.ends.get(Reason.INBOUND, 0) for each in crossing) > 100
 
 
 def test_attempts_are_whole_packets_of_both_transports_on_all_service_levels():
@@ -120,9 +120,9 @@ def test_attempts_are_whole_packets_of_both_transports_on_all_service_levels():
     packets = [row.tobytes() for row in attack._packets(attack.strangers, np.full(len(attack.strangers), 0x8001))]
     read = [parse(raw, Link.INFINIBAND)[0] for raw in packets]
     assert all(icrc_is_right(raw, Link.INFINIBAND) for raw in packets)
-    assert {one[BTH].opcode for one in read} == {Opcode.RC_SEND_ONLY, Opcode.UD_SEND_ONLY}
-    assert {one[LRH].sl for one in read} == set(range(16))
-    assert {one[DETH].q_key for one in read if DETH in one} == {0x1234}
+    assert {each[BTH].opcode for each in read} == {Opcode.RC_SEND_ONLY, Opcode.UD_SEND_ONLY}
+    assert {each[LRH].sl for each in read} == set(range(16))
+    assert {each[DETH].q_key for each in read if DETH in each} == {0x1234}
     assert attack.tallies[GUESSED].ends.keys() <= {Reason.INBOUND, Reason.OUTBOUND, Reason.INACTIVE, Reason.NO_ROUTE}
     assert sum(attack.tallies[kind].sent for kind in CROSSING) == 1_000
 

@@ -18,10 +18,10 @@ from weft.sim.calibration import (
 )
 
 QUICK_BYTES = 128 * 1024  # beyond, only the largest size: the line is full and nothing else changes
-PROMISED = [one for one in measurements() if one.promised]
+PROMISED = [each for each in measurements() if each.promised]
 
 
-@pytest.mark.parametrize("measurement", PROMISED, ids=lambda one: one.name)
+@pytest.mark.parametrize("measurement", PROMISED, ids=lambda each: each.name)
 def test_promised_figures_are_within_their_limits(measurement):
     sizes = [int(row[0]) for row in measurement.rows if row[0] <= QUICK_BYTES]
     broken = [figure for figure in run(measurement, sizes) if not figure.is_within_limit]
@@ -35,19 +35,19 @@ def test_large_messages_of_the_hdr_sweep_are_within_their_limit():
 def test_the_limits_are_those_promised():
     assert (BANDWIDTH_LIMIT, SMALL_BANDWIDTH_LIMIT, RATE_LIMIT, LATENCY_LIMIT) == (0.05, 0.15, 0.15, 0.10)
     must = {"hdr-write-bw", "ndr-write-bw", "ndr-send-bw", "ndr-read-bw", "ndr-send-lat"}
-    assert must <= {one.name for one in PROMISED}
+    assert must <= {each.name for each in PROMISED}
 
 
 def test_most_promised_figures_were_not_fitted():
     """A constant for each point would agree with everything and predict nothing."""
-    for one in PROMISED:
-        if len(one.rows) > 4:
-            assert len(one.fitted) <= 4
+    for each in PROMISED:
+        if len(each.rows) > 4:
+            assert len(each.fitted) <= 4
 
 
 def test_an_unpromised_measurement_has_a_reason():
-    for one in measurements():
-        assert one.promised or one.note or one.source.startswith("github.com"), one.name
+    for each in measurements():
+        assert each.promised or each.note or each.source.startswith("github.com"), each.name
 
 
 def test_a_figure_off_by_more_than_its_limit_is_broken():

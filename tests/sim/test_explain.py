@@ -46,15 +46,15 @@ def test_a_deadlock_names_the_ports_that_wait_for_each_other():
 def test_a_deadlock_has_the_date_at_which_its_circle_closed_however_long_traffic_goes_on():
     fabric = route(weft.load("torus:4x4x4,hosts=2"), RoutingOptions(engine="min-hop")).fabric
     traffic = uniform(fabric, load=1.0, duration_ps=100_000_000)
-    found = []
+    result = []
     for until_ps in (50_000_000, 75_000_000, 100_000_000):
         early = traffic.start_ps < until_ps
         some = Traffic.make(traffic.src[early], traffic.dst[early], 4096, start_ps=traffic.start_ps[early])
         with pytest.raises(Deadlock) as caught:
             PacketEngine().run(fabric, some)
-        found.append((caught.value.since_ps, caught.value.cycle))
-    assert found[0] == found[1] == found[2]
-    since_ps = found[0][0]
+        result.append((caught.value.since_ps, caught.value.cycle))
+    assert result[0] == result[1] == result[2]
+    since_ps = result[0][0]
     assert circle_at(fabric, traffic, since_ps - 1) is None
     circle = circle_at(fabric, traffic, since_ps + 2_000_000)  # what was under way then has arrived
     assert circle is not None
@@ -62,9 +62,9 @@ def test_a_deadlock_has_the_date_at_which_its_circle_closed_however_long_traffic
 
 
 def circle_at(fabric: weft.Fabric, traffic: Traffic, time_ps: int) -> Cycle | None:
-    made = plan(fabric, traffic, Options())
-    made.state.run.until_ps[0] = time_ps
-    state, why = made.state, Stop.ROOM
+    plan_of_run = plan(fabric, traffic, Options())
+    plan_of_run.state.run.until_ps[0] = time_ps
+    state, why = plan_of_run.state, Stop.ROOM
     while why is not Stop.MOMENT:
         state = grow_pools(state) if why is Stop.ROOM else state
         why = Stop(run_events(state, 100_000))
@@ -81,10 +81,10 @@ def test_a_run_in_deadlock_does_not_go_on_for_as_long_as_traffic_comes():
         np.concatenate((column, np.full(n, hosts[end]))) for column, end in ((traffic.src, 0), (traffic.dst, 1))
     )
     both = Traffic.make(src, dst, 4096, start_ps=np.concatenate((traffic.start_ps, talk)))
-    seen: list[int] = []
+    visited: list[int] = []
     with pytest.raises(Deadlock):
-        PacketEngine().run(fabric, both, Options(buffer_bytes=4160), progress=lambda done, _all: seen.append(done))
-    assert seen[-1] < n / 2
+        PacketEngine().run(fabric, both, Options(buffer_bytes=4160), progress=lambda done, _all: visited.append(done))
+    assert visited[-1] < n / 2
 
 
 def test_the_same_traffic_arrives_with_tables_that_have_no_circle():
@@ -108,8 +108,8 @@ def used_by(fabric: weft.Fabric, name: str) -> bool:
 
 def test_a_run_that_ends_while_a_sender_waits_raises_simulation_bug():
     fabric = route(weft.load("star:hosts=2")).fabric
-    made = plan(fabric, Traffic.of(fabric, [("h1", "h2", 1000)]), Options())
-    check_all_acknowledged(made.state)
-    made.state.qps.oldest = 0  # it was sent, and nothing was heard
+    plan_of_run = plan(fabric, Traffic.of(fabric, [("h1", "h2", 1000)]), Options())
+    check_all_acknowledged(plan_of_run.state)
+    plan_of_run.state.qps.oldest = 0  # it was sent, and nothing was heard
     with pytest.raises(SimulationBug, match="1 queue pairs still wait for acknowledgements"):
-        check_all_acknowledged(made.state)
+        check_all_acknowledged(plan_of_run.state)

@@ -24,10 +24,10 @@ def run(fabric) -> Result:
 
 
 def test_the_busiest_link_of_an_incast_is_the_receivers(run):
-    first, *others = busiest_links(run, 5)
+    first, *rest = busiest_links(run, 5)
     assert (first.port, first.peer) == ("leaf1/1", "h1/1")
     assert 0.7 < first.utilisation <= 1
-    assert all(link.utilisation <= first.utilisation for link in others)
+    assert all(link.utilisation <= first.utilisation for link in rest)
     assert first.queue_peak_bytes > 4096
 
 

@@ -25,9 +25,9 @@ def star() -> weft.Fabric:
     return route(weft.load("star:hosts=4")).fabric
 
 
-def assert_same(one: Traffic, other: Traffic) -> None:
+def assert_same(each: Traffic, other: Traffic) -> None:
     for name in COLUMNS:
-        assert np.array_equal(getattr(one, name), getattr(other, name)), name
+        assert np.array_equal(getattr(each, name), getattr(other, name)), name
 
 
 @st.composite

@@ -75,8 +75,8 @@ def test_rates_are_max_min_fair_at_every_moment(spec, seed):
     traffic = Traffic.make(
         src[apart], dst[apart], chance.integers(1, 1_000_000, size=apart.sum()), start_ps=start_ps[apart]
     )
-    made = plan(fabric, traffic, Options())
-    wiring, net, state = made.wiring, made.net, made.state
+    plan_of_run = plan(fabric, traffic, Options())
+    wiring, net, state = plan_of_run.wiring, plan_of_run.net, plan_of_run.state
     paths = [follow(wiring, int(net.src[flow]), int(net.dst[flow])) for flow in range(len(net.src))]
     state.run.until_ps = 1 << 52
     most = 0
@@ -92,8 +92,8 @@ def test_links_that_carry_the_same_flows_are_one():
     """A shift between leaves leaves every flow alone on its path, host to host: one class of links each."""
     fabric = routed(TREE)
     hosts = host_ports(fabric)
-    made = plan(fabric, Traffic.make(hosts, np.roll(hosts, -4), 1000), Options())
-    assert len(made.state.classes) == len(hosts)
+    plan_of_run = plan(fabric, Traffic.make(hosts, np.roll(hosts, -4), 1000), Options())
+    assert len(plan_of_run.state.classes) == len(hosts)
 
 
 def test_nothing_is_solved_for_messages_that_follow_each_other():
@@ -107,8 +107,8 @@ def test_a_flow_that_ends_leaves_its_rate_to_the_others():
     fabric = routed("star:hosts=6")
     part = 4_096_000
     result = run(fabric, [("h2", "h1", part), ("h3", "h1", 2 * part), ("h4", "h1", 3 * part)])
-    one, two = (run(fabric, [("h2", "h1", n * part)]).latency_ps[0] for n in (1, 2))
-    assert (result.latency_ps - one) / (two - one) + 1 == pytest.approx([3, 5, 6], rel=1e-5)
+    each, two = (run(fabric, [("h2", "h1", n * part)]).latency_ps[0] for n in (1, 2))
+    assert (result.latency_ps - each) / (two - each) + 1 == pytest.approx([3, 5, 6], rel=1e-5)
 
 
 @pytest.mark.parametrize("paths", ["adaptive", "spray"])

@@ -50,8 +50,8 @@ def star(*ports: int) -> Fabric:
 
 
 def test_copies_leave_all_ports_at_once():
-    one, three = star(2), star(2, 3, 4)
-    times = [PacketEngine().run(fabric, to_group(fabric, "h1")).last_arrival_ps for fabric in (one, three)]
+    each, three = star(2), star(2, 3, 4)
+    times = [PacketEngine().run(fabric, to_group(fabric, "h1")).last_arrival_ps for fabric in (each, three)]
     assert times[0] == times[1]
 
 
@@ -100,7 +100,7 @@ def test_packets_for_groups_and_for_hosts_share_a_port_fairly():
     both = [to_group(fabric, "h1", size_bytes=1 << 20), Traffic.of(fabric, [("h4", "h2", 1 << 20)])]
     columns = ("src", "dst", "size_bytes", "transport", "operation", "mlid")
     result = PacketEngine().run(
-        fabric, Traffic.make(**{name: np.concatenate([getattr(one, name) for one in both]) for name in columns})
+        fabric, Traffic.make(**{name: np.concatenate([getattr(each, name) for each in both]) for name in columns})
     )
     assert result.done
     assert result.groups is not None

@@ -41,7 +41,7 @@ def test_in_a_permutation_every_host_sends_and_receives_once_and_none_to_itself(
 def test_every_derangement_of_three_hosts_is_as_likely():
     fabric = route(weft.load("star:hosts=3")).fabric
     drawn = [tuple(patterns.permutation(fabric, seed=seed).dst.tolist()) for seed in range(200)]
-    counts = {one: drawn.count(one) for one in set(drawn)}
+    counts = {each: drawn.count(each) for each in set(drawn)}
     assert len(counts) == 2
     assert min(counts.values()) > 70
 
@@ -127,15 +127,15 @@ def test_every_pattern_takes_size_and_kind(superpod, name):
 
 @pytest.mark.parametrize("name", [name for name in WITHOUT_MANAGER if "seed" in parameters_of(name)])
 def test_the_seed_decides_and_is_in_the_description(tree, name):
-    one, same, other = (make(name, tree, seed=seed) for seed in (7, 7, 8))
-    assert np.array_equal(one.src, same.src)
-    assert np.array_equal(one.dst, same.dst)
-    assert not (np.array_equal(one.src, other.src) and np.array_equal(one.dst, other.dst))
-    assert "seed 7" in one.description
+    each, same, other = (make(name, tree, seed=seed) for seed in (7, 7, 8))
+    assert np.array_equal(each.src, same.src)
+    assert np.array_equal(each.dst, same.dst)
+    assert not (np.array_equal(each.src, other.src) and np.array_equal(each.dst, other.dst))
+    assert "seed 7" in each.description
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "words"),
+    ("name", "arguments", "words"),
     [
         ("incast", {"senders": 16}, "--senders must be 1 to 15"),
         ("incast", {"senders": 0}, "got 0"),
@@ -154,9 +154,9 @@ def test_the_seed_decides_and_is_in_the_description(tree, name):
         ("permutation", {"load": 0.5}, "no parameter of permutation 'load'"),
     ],
 )
-def test_invalid_parameters_are_refused_with_the_rule(tree, name, given, words):
+def test_invalid_parameters_are_refused_with_the_rule(tree, name, arguments, words):
     with pytest.raises(ConfigError) as refused:
-        make(name, tree, **given)
+        make(name, tree, **arguments)
     assert words in str(refused.value)
 
 

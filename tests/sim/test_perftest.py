@@ -63,8 +63,8 @@ def test_a_message_that_waits_for_the_last_acknowledgement_leaves_the_line_idle(
 
 
 def test_both_directions_carry_twice_as_much(star):
-    one, both = bandwidth(star, 65536), bandwidth(star, 65536, bidirectional=True)
-    assert both.average_gbit_s == pytest.approx(2 * one.average_gbit_s, rel=5e-3)
+    each, both = bandwidth(star, 65536), bandwidth(star, 65536, bidirectional=True)
+    assert both.average_gbit_s == pytest.approx(2 * each.average_gbit_s, rel=5e-3)
 
 
 def test_more_outstanding_reads_hide_the_way_there_and_back(star):
@@ -112,9 +112,9 @@ def test_the_kernel_costs_tens_of_microseconds_and_a_connection_has_one_core():
     assert latency(ethernet, 2, test=Test.SEND_LAT, options=tcp).typical_us > 10 * latency(ethernet, 2).typical_us
     lone_us = latency(ethernet, 1 << 20, test=Test.SEND_LAT, options=tcp).typical_us
     assert lone_us == pytest.approx((1 << 20) * 8e-3 / timings().tcp.copy_gbit_s, rel=0.1)
-    one = bandwidth(ethernet, 1 << 20, iterations=8, options=tcp).average_gbit_s
-    assert one == pytest.approx(timings().tcp.copy_gbit_s, rel=0.05)
-    assert bandwidth(ethernet, 1 << 20, iterations=8, qps=4, options=tcp).average_gbit_s > 3 * one
+    each = bandwidth(ethernet, 1 << 20, iterations=8, options=tcp).average_gbit_s
+    assert each == pytest.approx(timings().tcp.copy_gbit_s, rel=0.05)
+    assert bandwidth(ethernet, 1 << 20, iterations=8, qps=4, options=tcp).average_gbit_s > 3 * each
 
 
 def test_a_dgx_a100_posts_as_slowly_as_its_processors():
@@ -156,13 +156,13 @@ def test_unsupported_settings_are_refused(arguments, words):
 @pytest.mark.parametrize("qps", [1, 2])
 def test_simulated_and_live_tests_accept_the_same_settings(test, connection, qps):
     """And is refused with the same words."""
-    said = []
+    texts = []
     for make, kind in ((Settings, Transport[connection.name]), (Plan, connection)):
         try:
-            said.append(make(test=test, connection=kind, qps=qps).test)
+            texts.append(make(test=test, connection=kind, qps=qps).test)
         except ConfigError as error:
-            said.append(str(error))
-    assert said[0] == said[1]
+            texts.append(str(error))
+    assert texts[0] == texts[1]
 
 
 def test_sizes_and_hosts_that_make_no_sense_are_refused(star):

@@ -73,26 +73,26 @@ def test_the_same_run_gives_the_same_bytes(run, curve, tmp_path, suffix):
     for name in ("one", "other"):
         draw_queues(tmp_path / f"queue-{name}{suffix}", run)
         draw_latency(tmp_path / f"latency-{name}{suffix}", [curve, curve], SPEC, "")
-    for what in ("queue", "latency"):
-        one, other = (tmp_path / f"{what}-{name}{suffix}" for name in ("one", "other"))
-        assert one.read_bytes() == other.read_bytes()
+    for kind in ("queue", "latency"):
+        each, other = (tmp_path / f"{kind}-{name}{suffix}" for name in ("one", "other"))
+        assert each.read_bytes() == other.read_bytes()
 
 
 def test_names_of_any_script_and_length_can_be_in_the_title(curve, tmp_path):
     curve = replace(curve, name="経路")
     draw_latency(tmp_path / "latency.svg", [curve], "織物 costs $1 and $2_{ " + "x" * 200, "a long note " * 40)
-    said = texts_of(tmp_path / "latency.svg")
-    assert "織物 costs $1 and $2_{" in said, "dollars are no mathematics"
-    assert "a long note a long …" in said, "cut where the picture ends"
-    assert said.count("x") < 200
+    texts = texts_of(tmp_path / "latency.svg")
+    assert "織物 costs $1 and $2_{" in texts, "dollars are no mathematics"
+    assert "a long note a long …" in texts, "cut where the picture ends"
+    assert texts.count("x") < 200
 
 
 def test_a_sweep_in_which_nothing_arrived_still_has_a_picture(tmp_path):
     draw_latency(tmp_path / "latency.svg", [Curve.of("none", [])], SPEC, "")
-    said = texts_of(tmp_path / "latency.svg")
-    assert SPEC in said
-    assert "offered load" in said
-    assert "none, p99" in said
+    texts = texts_of(tmp_path / "latency.svg")
+    assert SPEC in texts
+    assert "offered load" in texts
+    assert "none, p99" in texts
 
 
 def test_without_watched_ports_there_is_no_queue_to_draw(fabric, tmp_path):

@@ -79,23 +79,23 @@ def test_after_a_nak_all_is_sent_again_from_the_missing_packet_on():
     """Until the NAK is there, the sender goes on: a round trip's worth of packets is sent twice."""
     n = 1000
     result = find_seed(bad_star(2e-8), [("h1", "h2", n * MTU)], {RECEIVER: 1})
-    one = send(routed("star:hosts=2"), [("h1", "h2", MTU)])
-    lead_ps = int(one.finish_ps[0]) - one_way_ps(one)
-    round_trip_ps = int(one.acked_ps[0]) - lead_ps
+    each = send(routed("star:hosts=2"), [("h1", "h2", MTU)])
+    lead_ps = int(each.finish_ps[0]) - one_way_ps(each)
+    round_trip_ps = int(each.acked_ps[0]) - lead_ps
     serial_ps = (result.use.busy_ps / np.maximum(result.use.xmit_packets, 1)).max()
     again = int(result.retransmitted[0])
     assert again == result.use.xmit_packets.max() - n
     assert abs(again - round_trip_ps / serial_ps) <= 2
 
 
-def one_way_ps(one: Result) -> int:
+def one_way_ps(each: Result) -> int:
     """From the first byte of a packet until the program has it: the adapter's own lead taken off."""
     from weft.fabric.rates import Technology
     from weft.fabric.timing import timings
 
-    adapter = one.fabric.models[one.fabric.nodes.model[one.fabric.ports.node[one.traffic.src[0]]]]
+    adapter = each.fabric.models[each.fabric.nodes.model[each.fabric.ports.node[each.traffic.src[0]]]]
     timing = timings().of_adapter(adapter, Technology.INFINIBAND)
-    return int(one.finish_ps[0]) - round(1000 * (timing.post_ns + timing.read_ns))
+    return int(each.finish_ps[0]) - round(1000 * (timing.post_ns + timing.read_ns))
 
 
 def test_the_loss_of_the_last_packet_costs_the_timeout():

@@ -154,8 +154,8 @@ def test_more_queue_pairs_spread_better_and_spraying_best():
         assert result.retransmitted.sum() == 0  # out of order is no loss
         return result.goodput_gbit_s
 
-    one, sixteen, sprayed = goodput(1, "ecmp"), goodput(16, "ecmp"), goodput(1, "spray")
-    assert 1.3 * one < sixteen < sprayed
+    each, sixteen, sprayed = goodput(1, "ecmp"), goodput(16, "ecmp"), goodput(1, "spray")
+    assert 1.3 * each < sixteen < sprayed
     assert sprayed > 0.75 * 32 * 98
 
 

@@ -79,8 +79,8 @@ def test_a_slow_receiver_makes_its_switch_port_wait(tree):
 
 def test_jobs_that_meet_on_a_cable_share_it(tree):
     out = hop(tree, "h1", "h16")[1]  # of the leaf
-    others = [f"h{n}" for n in range(5, 17) if hop(tree, "h2", f"h{n}")[1] == out and n != 16]
-    jobs = [job(tree, "ring", "h1", "h16", name="a"), job(tree, "ring", "h2", others[0], name="b")]
+    rest = [f"h{n}" for n in range(5, 17) if hop(tree, "h2", f"h{n}")[1] == out and n != 16]
+    jobs = [job(tree, "ring", "h1", "h16", name="a"), job(tree, "ring", "h2", rest[0], name="b")]
     steady = settle(tree, jobs)
     assert steady.busy[out] == pytest.approx(1)
     assert steady.job_slowest == pytest.approx([0.5, 0.5], rel=1e-4)
@@ -120,11 +120,11 @@ def test_waiting_is_counted_in_ticks(tree):
 def test_the_same_seed_counts_the_same(tree, pattern):
     hosts = [f"h{n}" for n in range(1, 17)]
     bad = faults.degrade(tree, "leaf1/5", 1e-9)
-    one, other = (
+    each, other = (
         advance(settle(bad, [job(bad, pattern, *hosts)]), 30.0, np.random.default_rng(7)).counters for _ in range(2)
     )
-    assert (one == other).all()
-    assert one[:, Counter.PORT_XMIT_PKTS].any()
+    assert (each == other).all()
+    assert each[:, Counter.PORT_XMIT_PKTS].any()
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def test_errors_cost_the_flows_that_meet_them(tree):
 
 
 @pytest.mark.parametrize(
-    ("given", "kind", "said"),
+    ("arguments", "kind", "message"),
     [
         ({"pattern": "rings"}, UnknownName, "ring"),
         ({"share": 0.0}, ConfigError, r"must be in \(0, 1\], got 0"),
@@ -178,9 +178,9 @@ def test_errors_cost_the_flows_that_meet_them(tree):
         ({"hosts": ("h1",)}, ConfigError, "job one has 1 host; give 2 or more"),
     ],
 )
-def test_an_invalid_job_is_refused_by_its_name(tree, given, kind, said):
-    words = {"pattern": "ring", "hosts": ("h1", "h2"), "share": 1.0} | given
-    with pytest.raises(kind, match=said):
+def test_an_invalid_job_is_refused_by_its_name(tree, arguments, kind, message):
+    words = {"pattern": "ring", "hosts": ("h1", "h2"), "share": 1.0} | arguments
+    with pytest.raises(kind, match=message):
         settle(tree, [job(tree, words["pattern"], *words["hosts"], share=words["share"])])
 
 

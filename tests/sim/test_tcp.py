@@ -100,9 +100,9 @@ def test_lost_last_packets_are_probed_for_after_two_jiffies():
     bad = faults.degrade(routed(), "leaf1/2", 4e-6)
     clean_ps = send(routed(), [("h1", "h2", 8 * JUMBO)]).last_arrival_ps
     late = [(send(bad, [("h1", "h2", 8 * JUMBO)], seed=seed).last_arrival_ps - clean_ps) for seed in range(1, 60)]
-    probed = [one for one in late if PROBE_PS <= one < 1.01 * PROBE_PS]
+    probed = [each for each in late if PROBE_PS <= each < 1.01 * PROBE_PS]
     assert probed
-    assert all(one < 0.1 * PROBE_PS or one >= PROBE_PS for one in late)
+    assert all(each < 0.1 * PROBE_PS or each >= PROBE_PS for each in late)
 
 
 def test_an_incast_into_a_small_buffer_collapses():
