@@ -12,7 +12,9 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 from tests.patience import errors_in
 
-from weft.jit import cache
+from weft import compiler
+from weft.jit import cache, object_code
+from weft.verbs.shm import atomic
 
 ROOT = Path(cache.__file__).parent.parent
 KERNELS = sorted(
@@ -206,3 +208,23 @@ def test_a_kernel_that_hashes_finds_the_secret_that_numba_keeps_for_it(tmp_path)
         "print(mine.hashed(word) == hash(word + word), sum(mine.hashed.stats.cache_hits.values()))"
     )
     assert [python(call, tmp_path).split() for _ in range(2)] == [["True", "0"], ["True", "1"]]
+
+
+@pytest.mark.skipif(compiler.find() is None, reason="no C compiler")
+def test_a_linked_kernel_is_called_without_numba(tmp_path):
+    """Its result goes to the first argument. No symbol of Python is left in the object."""
+    (tmp_path / "kernels.o").write_bytes(object_code({"lock": atomic.lock, "load": atomic.load}))
+    library = tmp_path / "kernels.so"
+    words = [compiler.find() or "cc", "-shared", "-nostdlib", "-Wl,-z,defs", "-o", library, tmp_path / "kernels.o"]
+    subprocess.run(words, check=True)
+    code = """if True:
+        import ctypes, sys
+        kernels, word, result, error = ctypes.CDLL(sys.argv[1]), ctypes.c_int64(0), ctypes.c_int64(0), ctypes.c_void_p()
+        at = ctypes.c_int64(ctypes.addressof(word))
+        assert kernels.lock(ctypes.byref(result), ctypes.byref(error), at, ctypes.c_int64(7)) == 0 and result.value == 1
+        assert kernels.load(ctypes.byref(result), ctypes.byref(error), at) == 0 and result.value == word.value == 7
+        assert kernels.lock(ctypes.byref(result), ctypes.byref(error), at, ctypes.c_int64(8)) == 0
+        print(word.value, "numba" in sys.modules)
+    """
+    done = subprocess.run([sys.executable, "-c", code, library], capture_output=True, text=True, check=True)
+    assert done.stdout == "7 False\n"

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -250,6 +251,20 @@ static void without_python(void)
 }
 
 /* Says what it has, hears to whom its queue pairs belong, and polls. */
+/* Register two pages for writing, of which the second has other rights. */
+static void pages(void)
+{
+    long size = sysconf(_SC_PAGESIZE);
+    char *both = mmap(NULL, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const int rights[] = {PROT_READ | PROT_WRITE | PROT_EXEC, PROT_READ, PROT_NONE};
+    for (int n = 0; n < 3; n++) {
+        mprotect(both + size, size, rights[n]);
+        struct ibv_mr *made = ibv_reg_mr(pd, both, 2 * size, IBV_ACCESS_LOCAL_WRITE);
+        printf("%s\n", made ? "registered" : strerror(errno));
+        if (made) ibv_dereg_mr(made);
+    }
+}
+
 /* Requests that a kernel carries out, and packets, without the compiler of kernels. */
 static void libraries(void)
 {
@@ -298,6 +313,7 @@ int main(int count, char **words)
     else if (!strcmp(what, "threads")) threads();
     else if (!strcmp(what, "fork")) forked();
     else if (!strcmp(what, "without python")) without_python();
+    else if (!strcmp(what, "pages")) pages();
     else if (!strcmp(what, "libraries")) libraries();
     else if (!strcmp(what, "lacking")) {
         struct ibv_wq_init_attr attr = {.wq_type = IBV_WQT_RQ, .max_wr = 1, .max_sge = 1, .pd = pd, .cq = cq};

@@ -22,7 +22,7 @@ from weft.fabric.files.atomic import write_atomically
 from weft.fabric.files.opensm_vls import write_vls
 from weft.fabric.model import Fabric
 from weft.fabric.tables import NO_ROUTE
-from weft.routing.check import Verdict
+from weft.routing.check import TableCheck
 from weft.routing.graph import switch_graph
 from weft.routing.orientation import hops_from
 
@@ -150,7 +150,7 @@ def most_equal_ports(fabric: Fabric) -> int:
     return most
 
 
-def assert_agree(verdict: Verdict, judgement: Judgement) -> None:
+def assert_agree(verdict: TableCheck, judgement: Judgement) -> None:
     """weft and ibdmchk saw the same paths and came to the same end."""
     assert (verdict.pairs, verdict.missing) == (judgement.paths, judgement.missing)
     assert verdict.hops == judgement.hops

@@ -126,6 +126,7 @@ def compiled(tmp_path_factory) -> str:
         ("threads", ["3000 done, 0 failed"]),
         ("fork", ["child 0", "success"]),
         ("without python", ["40 datagrams, 40 of UC"]),
+        ("pages", ["registered", "Bad address", "Bad address"]),
         ("libraries", ["success", "remote access error", "0 compilers"]),
         ("lacking", ["Operation not supported"]),
     ],
