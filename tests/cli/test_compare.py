@@ -73,7 +73,7 @@ def test_your_own_prices_are_in_the_bill_and_said(capsys, tmp_path):
 
 def test_a_switch_that_nobody_sells_is_said(capsys):
     app(["compare", "fat-tree:hosts=2,server=dgx-h100,radix=16", "--fabrics", "ndr", "--explain"])
-    assert "16-port NDR switch: no product: a QM9700 has 64 ports; priced by the port" in capsys.readouterr().out
+    assert "16-port NDR switch: not a product: a QM9700 has 64 ports; priced per port" in capsys.readouterr().out
 
 
 def test_a_trace_of_a_training_step(capsys, tmp_path):

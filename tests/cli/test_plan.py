@@ -64,8 +64,8 @@ def test_any_fabric_can_be_planned(capsys, ndr_dump):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "give one of the two, --gpus 1024"),
-        (("--gpus", "0"), "GPUs = 0"),
+        ((), "by --gpus or by --servers, such as --gpus 1024"),
+        (("--gpus", "0"), "--gpus must be 1 or more"),
         (("superpod:su=1", "--gpus", "8"), "leave out --gpus, or the spec"),
         (("--servers", "4", "--server", "host", "--train", "llama3-8b"), "leave out --train"),
     ],

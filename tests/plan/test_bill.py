@@ -71,7 +71,7 @@ def test_a_switch_that_nobody_sells_is_priced_by_the_port_and_said_to_be_none() 
     (switch,) = of("fat-tree:hosts=8,radix=16").of_kind("switch")
     assert (switch.name, switch.count) == ("16-port NDR switch", 1)
     assert switch.total == Band(low_usd=16 * 500, high_usd=16 * 1_000)
-    assert switch.note == "no product: a QM9700 has 64 ports; priced by the port"
+    assert switch.note == "not a product: a QM9700 has 64 ports; priced per port"
 
 
 def test_the_port_that_a_switch_shows_for_sharp_makes_it_no_other_switch() -> None:

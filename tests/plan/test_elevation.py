@@ -85,7 +85,7 @@ def test_a_rack_over_its_power_is_outlined(racks: Racks) -> None:
 
 
 def test_a_row_that_is_not_there_is_refused_with_those_that_are(racks: Racks) -> None:
-    with pytest.raises(ConfigError, match=r"no rack stands in row 7: there are 0 \(A\), 1 \(B\)"):
+    with pytest.raises(ConfigError, match=r"row 7 has no racks; rows are 0 \(A\), 1 \(B\)"):
         lay_out_row(racks, 7)
 
 

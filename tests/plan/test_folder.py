@@ -70,14 +70,14 @@ def test_what_is_no_plan_is_refused_and_left_alone(plan, tmp_path):
             write_folder(plan, path)
 
     (tmp_path / "file").write_text("mine")
-    refuse(tmp_path / "file", "is there and is no folder: give another name, --folder NAME")
+    refuse(tmp_path / "file", "exists and is not a folder; give another --folder NAME")
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter1.tex").write_text("mine")
-    refuse(tmp_path / "thesis", "thesis has chapter1.tex, which no plan has")
+    refuse(tmp_path / "thesis", "thesis has chapter1.tex, which is not part of a plan")
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "floor.svg").write_text("mine")
-    refuse(tmp_path / "pictures", "holds no plan.json")
-    refuse(tmp_path / "nowhere" / "p", "there is no folder")
+    refuse(tmp_path / "pictures", "has no plan.json")
+    refuse(tmp_path / "nowhere" / "p", "no such folder")
     assert (tmp_path / "pictures" / "floor.svg").read_text() == "mine"
 
 

@@ -97,13 +97,13 @@ def test_more_servers_never_need_fewer_switches_or_cables(topology, switch):
 def test_few_servers_share_one_switch_and_one_needs_none():
     made = size(Request(gpus=32))
     assert (made.leaf, made.spine, made.cables) == (1, 0, {"node_leaf": 32})
-    assert size(Request(gpus=8)).notes == ("One server needs no fabric: its GPUs are joined inside.",)
+    assert size(Request(gpus=8)).notes == ("One server needs no fabric; its GPUs are connected inside.",)
 
 
 def test_gpus_that_do_not_fill_the_last_server_are_said():
     made = size(Request(gpus=20))
     assert len(made.fabric.servers) == 3
-    assert made.notes == ("3 × dgx-h100 have 24 GPUs: 20 do not fill the last.",)
+    assert made.notes == ("3 × dgx-h100 have 24 GPUs; 20 do not fill the last server.",)
     (cloud,) = size(Request(gpus=16, fabric="efa-400")).notes
     assert cloud.startswith("efa-400: ")
     assert "the bill is what such ports cost, not what AWS asks" in cloud
@@ -113,7 +113,7 @@ def test_ufm_takes_the_place_of_a_server_and_a_full_unit_says_so():
     made = size(Request(gpus=256, ufm=True))
     assert made.report()["leaf"] == 16
     assert made.notes == (
-        "UFM has the place of a server, and that takes more switches: 31 servers would do with fewer.",
+        "The UFM hosts take the place of a server, which needs more switches: 31 servers would do with fewer.",
     )
 
 
@@ -123,7 +123,7 @@ def test_what_is_built_to_grow_is_the_first_part_of_the_later_fabric():
     assert (made.leaf, made.spine, len(made.fabric.servers)) == (8, 16, 25)
     assert (made.report()["later"]["leaf"], made.report()["later"]["servers"]) == (32, 128)
     assert set(map(str, made.fabric.all_links())) <= set(map(str, made.later.all_links()))
-    assert made.notes[0].startswith("Built for 128 servers: 24 leaf switches and 1,592 cables come later, and none of")
+    assert made.notes[0].startswith("Built for 128 servers: 24 leaf switches and 1,592 cables are added later, and")
     assert find_oddities(made.fabric, levels(made.fabric)) == ()
 
 
@@ -150,15 +150,15 @@ def test_switches_are_counted_as_they_are_built(given):
 
 def test_a_size_near_by_that_needs_far_fewer_switches_is_named():
     (note,) = size(Request(gpus=4_104, server="gb200-nvl72")).notes
-    assert note == "A size near by needs far fewer: 4,104 GPUs take 456 switches, 4,032 GPUs take 320."
+    assert note == "A similar size needs far fewer switches: 4,104 GPUs take 456 switches, 4,032 GPUs take 320."
     assert not size(Request(gpus=4_032, server="gb200-nvl72")).notes
     assert "33 servers take 24 switches, 32 servers take 12" in size(Request(servers=33)).notes[0]
 
 
 def test_cards_that_a_server_is_not_sold_with_are_named():
     (note,) = size(Request(servers=36, fabric="xdr")).notes
-    assert note.startswith("dgx-h100 is sold with ConnectX-7, which stay unused: ConnectX-8 are bought beside it.")
-    assert note.endswith("Its slots speak 16xPCIe5, and the card is made for 16xPCIe6.")
+    assert note.startswith("dgx-h100 includes ConnectX-7, which stay unused; ConnectX-8 are bought in addition.")
+    assert note.endswith("Its slots are 16xPCIe5, and the card is made for 16xPCIe6.")
     assert not size(Request(servers=32, fabric="roce-400")).notes  # the same card
     assert not size(Request(servers=32, server="host", fabric="xdr")).notes  # it is configured as one likes
 
@@ -201,17 +201,20 @@ def test_the_fabric_follows_from_the_server_or_the_switch():
             {"servers": 2, "server": "gb200-nvl72", "topology": "dragonfly+"},
             r"72 rails, all on one leaf, which has 32 ports",
         ),
-        ({"gpus": 16, "topology": "fat-tree", "ufm": True}, r"leave out --ufm"),
-        ({"gpus": 16, "topology": "dragonfly+", "oversubscription": 2.0}, r"superpod and fat-tree can be"),
+        ({"gpus": 16, "topology": "fat-tree", "ufm": True}, r"--ufm needs a superpod"),
+        ({"gpus": 16, "topology": "dragonfly+", "oversubscription": 2.0}, r"use --topology superpod or fat-tree"),
         ({"servers": 4, "server": "host-fdr"}, r"no fabric of the catalog has the ConnectX-3"),
-        ({}, r"give one of the two"),
-        ({"gpus": 8, "servers": 1}, r"give one of the two"),
-        ({"gpus": 8, "server": "host"}, r"host has no GPUs: say how many servers, --servers 8"),
-        ({"gpus": 0}, r"GPUs = 0: a plan is for one or more"),
-        ({"gpus": 64, "grow_to": 32}, r"grow-to = 32 is less than the 64 GPUs of today"),
-        ({"gpus": 64, "oversubscription": 0.5}, r"from 1 up"),
+        ({}, r"by --gpus or by --servers"),
+        ({"gpus": 8, "servers": 1}, r"by --gpus or by --servers"),
+        ({"gpus": 8, "server": "host"}, r"host has no GPUs; give the number of servers, --servers 8"),
+        ({"gpus": 0}, r"--gpus must be 1 or more, got 0"),
+        ({"gpus": 64, "grow_to": 32}, r"--grow-to must be at least today's 64 GPUs, got 32"),
+        ({"gpus": 64, "oversubscription": 0.5}, r"--oversubscription must be 1 or more"),
         ({"gpus": 64, "topology": "fat"}, r"did you mean fat-tree"),
-        ({"gpus": 64, "fabric": "ndr", "switch": "SN5400"}, r"ndr is NDR and SN5400 speaks 400GbE: leave out one"),
+        (
+            {"gpus": 64, "fabric": "ndr", "switch": "SN5400"},
+            r"--fabric ndr is NDR, --switch SN5400 supports 400GbE; leave out one",
+        ),
         ({"gpus": 64, "rails": 9}, r"rails are 1 to 8, not 9"),
     ],
 )

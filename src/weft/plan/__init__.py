@@ -1,21 +1,21 @@
-"""What to buy and where to put it: a fabric of so many GPUs, its racks, cables and price; what stands against its plan.
+"""Plan a cluster: fabric, racks, cables and price for a number of GPUs; audit a built fabric against its plan.
 
-A room imports only from rooms below its own; `tests/test_house.py` reads this list and enforces it. One fact, one
-place: parts are in the catalog, prices in its prices.toml and the user's own file, the room in `floor.room`.
+A module imports only modules below its own; `tests/test_house.py` reads this list and enforces it. Parts are in the
+catalog, prices in its prices.toml and the user's own file, the room in `floor.room`.
 
-folder     a plan as files
-report     a plan as a page
+folder     a plan as a folder of files
+report     a plan as an HTML page
 elevation  racks from the front
 pictures   the floor from above
-looks      what both pictures share
-plan       all of it: size, racks, cables, bill, upkeep
-growth/    from today to a larger fabric, in steps without an outage
-audit/     what stands against its plan, as a walk
-upkeep     electricity, years, and dollars for tokens
-optimise   better places for switches
-search     the kernel of that
-bill       what it costs and draws
-floor/     the room, racks, cables and their ways, what to order
-size       from a request to a fabric, its tiers and its cables
-request    what is asked for
+looks      common parts of both pictures
+plan       the whole plan: size, racks, cables, bill, upkeep
+growth/    from today's fabric to a larger one, in steps without an outage
+audit/     a built fabric compared with its plan, as a walk
+upkeep     electricity, years of use, and the cost of training tokens
+optimise   better positions for switches
+search     the kernel of `optimise`
+bill       price and power
+floor/     the room, racks, cables and their routes, parts to order
+size       from a request to a fabric with its tiers and cables
+request    the user's request
 """

@@ -1,14 +1,14 @@
-"""What a fabric costs and draws: its switches, adapters and cables, at the prices and watts that are known.
+"""The price and power of a fabric: switches, adapters and cables.
 
-    bill = bill_of(weft.load("superpod:su=1"), read_prices())     on the floor of a usual room
-    bill.total, bill.per_gpu             low and high, of what has a price
-    bill.missing                         what has none, and is not in the sum
-    bill.power_w                         of which `inside_w` is drawn in the servers
-    bill.beside                          less the cards that its servers are sold with
-    bill.cluster                         that with the servers, where these have a price
+    bill = bill_of(weft.load("superpod:su=1"), read_prices())     in a default room
+    bill.total, bill.per_gpu             low and high price of priced items
+    bill.missing                         items without a price, not in the sum
+    bill.power_w                         of which `inside_w` is drawn inside servers
+    bill.beside                          without the cards that servers include
+    bill.cluster                         with servers, if they have a price
 
-Cables are those of the floor plan, by length, as they are ordered. Cards and what is plugged into them draw their power
-from a server, whose own figure has it already. Racks and people are not here.
+Cables are those of the floor plan, by length, as they are ordered. Cards and their plugs draw power from a server,
+whose own figure includes it. Racks and labour are not included.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Item:
     """A line of a bill."""
 
     kind: str  # switch, adapter, cable, transceiver, fibre, server
-    name: str  # in the catalog, or what is known of it
+    name: str  # in the catalog, or a description
     count: int
-    price: Price | None = None  # of one
-    power_w: float | None = None  # of all; None: not known
-    inside_w: float = 0.0  # of that, what is drawn in servers
+    price: Price | None = None  # each
+    power_w: float | None = None  # total; None: unknown
+    inside_w: float = 0.0  # part of power_w drawn inside servers
     length_m: float | None = None
-    order: str = ""  # what a vendor calls it
+    order: str = ""  # the vendor's part number
     note: str = ""
 
     @property
@@ -60,7 +60,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """All that makes a fabric, in the order switches, adapters, cables; and the servers that it is for."""
+    """A bill: switches, adapters and cables of a fabric, and its servers."""
 
     items: tuple[Item, ...]
     servers: tuple[Item, ...] = ()
@@ -69,7 +69,7 @@ class Bill:
 
     @property
     def total(self) -> Band:
-        """Of what has a price."""
+        """The total of priced items."""
         return _sum(self.items)
 
     @property
@@ -82,70 +82,70 @@ class Bill:
 
     @property
     def per_gpu(self) -> Band | None:
-        """None where there are no GPUs, or no sum."""
+        """The price per GPU; None without GPUs or with missing prices."""
         return self.total * (1 / self.gpus) if self.gpus and self.complete else None
 
     @property
     def lines(self) -> tuple[Item, ...]:
-        """Cables of all lengths together: nothing of a line but its name, price and note."""
+        """The lines of the bill with cables of all lengths summed: name, count, price and note only."""
         return tuple(line for kind in KINDS for line in self.of_kind(kind))
 
     @property
     def missing(self) -> tuple[Item, ...]:
-        """What has no price, and is not in the sum."""
+        """The lines without a price, which are not in the total."""
         return tuple(line for line in self.lines if line.price is None)
 
     @property
     def complete(self) -> bool:
-        """Have at least the switches and the adapters a price? Cables alone would make a dear fabric look cheap."""
+        """The bill has a price for all switches and adapters; without them the total would be far too low."""
         return not any(item.kind in ("switch", "adapter") for item in self.missing)
 
     @property
     def power_w(self) -> float:
-        """Of switches and of what is plugged into them and into adapters, where it is known."""
+        """The known power of switches, adapters and their plugs."""
         return sum(item.power_w for item in self.items if item.power_w is not None)
 
     @property
     def inside_w(self) -> float:
-        """Of that, what is drawn in servers."""
+        """The part of the power that is drawn inside servers."""
         return sum(item.inside_w for item in self.items)
 
     @property
     def powerless(self) -> tuple[Item, ...]:
-        """What draws a power that is not known. That of adapters is in their server's."""
+        """The items of unknown power, without adapters, which are part of their server's power."""
         return tuple(item for item in self.items if item.power_w is None and item.kind != "adapter")
 
     @property
     def cluster(self) -> Band | None:
-        """With the servers; None where their price is not known."""
+        """The price with servers; None if their price is unknown."""
         if not self.servers or not self.complete or any(item.price is None for item in self.servers):
             return None
         return _sum(self.servers) + self.beside
 
     @property
     def beside(self) -> Band:
-        """What is bought beside the servers: all but the cards that are in their price.
+        """The price of items bought in addition to the servers: all but the cards that servers include.
 
-        A VPI card serves InfiniBand and Ethernet of its rate. Where a fabric takes others, those that a server is sold
-        with stay in it, unused and paid for.
+        A VPI card serves InfiniBand and Ethernet at its rate. If a fabric needs other cards, the included ones stay in
+        the server, unused and paid for.
         """
-        cards = {one.name: one.card for one in catalog.adapters()}
-        there: Counter[object] = Counter()
+        cards = {adapter.name: adapter.card for adapter in catalog.adapters()}
+        included: Counter[object] = Counter()
         for item in self.servers:
             box = _box(item.name)
             for name, count in box.sold_with.items() if box else ():
-                there[cards[name]] += count * item.count
+                included[cards[name]] += count * item.count
         bought = []
         for item in self.items:
             card = cards.get(item.name) if item.kind == "adapter" else None
-            used = min(item.count, there[card])
-            there[card] -= used
+            used = min(item.count, included[card])
+            included[card] -= used
             bought.append(replace(item, count=item.count - used))
         return _sum(bought)
 
     @property
     def cluster_w(self) -> float | None:
-        """With the servers at their most; None where theirs is not known."""
+        """The power with servers at their maximum; None if theirs is unknown."""
         drawn = [item.power_w for item in self.servers if item.power_w is not None]
         if not drawn or len(drawn) < len(self.servers):
             return None
@@ -155,7 +155,7 @@ class Bill:
         return sum(item.count for item in self.items if item.kind == kind)
 
     def of_kind(self, kind: str) -> tuple[Item, ...]:
-        """Its lines."""
+        """Return the lines of a kind."""
         counts: Counter[tuple[str, Price | None, str]] = Counter()
         for item in self.items:
             if item.kind == kind:
@@ -166,7 +166,7 @@ class Bill:
         )
 
     def report(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the bill as `--json` prints it."""
         per_gpu, cluster = self.per_gpu, self.cluster
         return {
             "low_usd": self.low_usd,
@@ -221,7 +221,7 @@ _COLUMNS = (
 
 
 def to_csv(bill: Bill) -> str:
-    """A line for each item, dollars and watts of all of its count; servers are not in it."""
+    """Return a CSV line for each item with total dollars and watts, without servers."""
     text = io.StringIO()
     writer = csv.DictWriter(text, _COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
@@ -231,16 +231,16 @@ def to_csv(bill: Bill) -> str:
     return text.getvalue()
 
 
-# -- what there is ----------------------------------------------------------------------------------------------------
+# -- items ------------------------------------------------------------------------------------------------------------
 
 
 def bill_of(fabric: Fabric, prices: Prices, room: Room | None = None) -> Bill:
-    """Placed and cabled in a room, a usual one unless told: what it takes."""
+    """Place and cable a fabric in a room, by default the standard one, and return its bill."""
     return make_bill(cable(place(fabric, room or Room())), prices)
 
 
 def make_bill(cabling: Cabling, prices: Prices) -> Bill:
-    """Switches, adapters that have a network cable, and network cables."""
+    """Return the bill of a cabling: switches, adapters with a network cable, and network cables."""
     fabric = cabling.fabric
     return Bill(
         items=(*_switches(fabric, prices), *_adapters(fabric, prices), *_cables(cabling, prices)),
@@ -256,25 +256,25 @@ def _models(fabric: Fabric, nodes: np.ndarray) -> list[str]:
 
 
 def _switches(fabric: Fabric, prices: Prices) -> list[Item]:
-    known = {one.name: one for one in catalog.switches()}
+    by_name = {switch.name: switch for switch in catalog.switches()}
     nodes = fabric.of_kind(NodeKind.SWITCH)
     kinds = Counter(zip(_models(fabric, nodes), fabric.nodes.n_ports[nodes].tolist(), strict=True))
-    found: Counter[Item] = Counter()
+    items: Counter[Item] = Counter()
     for (model, ports), count in sorted(kinds.items()):
-        found[_switch(known.get(model), model, ports, prices)] += count
+        items[_switch(by_name.get(model), model, ports, prices)] += count
     return [
         replace(item, count=count, power_w=None if item.power_w is None else count * item.power_w)
-        for item, count in found.items()
+        for item, count in items.items()
     ]
 
 
 def _switch(box: catalog.Switch | None, model: str, ports: int, prices: Prices) -> Item:
-    """One of them. A port beyond the model's is the one that a switch shows for SHARP."""
+    """Return the item for one switch. One port more than the model has is the internal port for SHARP."""
     if box is None:
         return Item(kind="switch", name=model or "switch of unknown model", count=1)
     note = ""
     if ports not in {n for whole in (box.ports, *box.breakout.values()) for n in (whole, whole + 1)}:
-        note = f"no product: a {box.name} has {box.ports} ports; priced by the port"
+        note = f"not a product: a {box.name} has {box.ports} ports; priced per port"
         power_w = None if box.power_w is None else box.power_w * ports / box.ports
         name = f"{ports}-port {box.line[0].name} switch"
         box = msgspec.structs.replace(box, name=name, ports=ports, power_w=power_w)
@@ -282,12 +282,12 @@ def _switch(box: catalog.Switch | None, model: str, ports: int, prices: Prices) 
 
 
 def _adapters(fabric: Fabric, prices: Prices) -> list[Item]:
-    """Cards: two ports of a dual-port card are two nodes and one card."""
-    known = {one.name: one for one in catalog.adapters()}
+    """Return the cards; two ports of a dual-port card are two nodes but one card."""
+    by_name = {adapter.name: adapter for adapter in catalog.adapters()}
     ends = np.concatenate([nodes[fabric.network_links] for nodes in fabric.link_nodes])
     plugged = np.intersect1d(ends, fabric.of_kind(NodeKind.HCA))
     counts = sorted(Counter(_models(fabric, plugged)).items())
-    return [_adapter(known.get(name), name, ports, prices) for name, ports in counts]
+    return [_adapter(by_name.get(name), name, ports, prices) for name, ports in counts]
 
 
 def _adapter(card: catalog.Adapter | None, model: str, ports: int, prices: Prices) -> Item:
@@ -300,12 +300,12 @@ def _adapter(card: catalog.Adapter | None, model: str, ports: int, prices: Price
 
 
 def _cables(cabling: Cabling, prices: Prices) -> list[Item]:
-    made = {entry.name: entry for entry in cabling.parts}
-    return [_part(part, made[part.entry], prices) for part in list_parts(cabling)]
+    entries = {entry.name: entry for entry in cabling.parts}
+    return [_part(part, entries[part.entry], prices) for part in list_parts(cabling)]
 
 
 def _part(part: Part, entry: catalog.Cable, prices: Prices) -> Item:
-    """As it is ordered: a twin-port cable has two links, a transceiver at a switch mostly two ports."""
+    """Return the item for a part; a twin-port cable has two links, a transceiver at a switch usually two ports."""
     name, each = part.name, -(-part.ends // part.count)
     if part.kind == "cable":
         name, price = entry.name, prices.cable(entry, -(-each // 2))

@@ -1,4 +1,4 @@
-"""A row of racks from the front, to scale: every unit numbered, every box where it stands, what each rack draws."""
+"""Draw a row of racks from the front, to scale: numbered units, boxes at their positions, power of each rack."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from weft.plan.floor.racks import Racks, row_name
 from weft.plan.floor.room import UNIT_M
 from weft.plan.looks import TIER_INKS, Power, add_over_power, add_tiers, contents, looks_of, power_of, rack_powers
 
-_UNIT = 13.0  # of the picture, for a unit of a rack
-_GAP = 28.0  # between two racks: the numbers of the units stand there
-_PAGE = 1_200.0  # as wide as a page shows without being scrolled
-_SIZE, _SMALL, _NUMBER = 9.5, 8.5, 7.0  # of letters
+_UNIT = 13.0  # height of a rack unit in the picture
+_GAP = 28.0  # between two racks, for the numbers of the units
+_PAGE = 1_200.0  # widest picture that a page shows without scrolling
+_SIZE, _SMALL, _NUMBER = 9.5, 8.5, 7.0  # font sizes
 _FIRST = len(ALWAYS)  # ink of the servers
 
 
@@ -30,55 +30,55 @@ def draw_row(racks: Racks, row: int, path: Path | str) -> None:
 
 
 def row_file(row: int) -> str:
-    """Where its picture is in the folder of a plan."""
+    """Return the path of a row's picture in the folder of a plan."""
     return f"racks/row-{row_name(row)}.svg"
 
 
 def split_row(racks: Racks, row: int) -> list[Scene]:
-    """Return the pictures of a row in pieces that are as wide as a page at most."""
-    here = np.flatnonzero(racks.row == row)
+    """Return the pictures of a row, each at most as wide as a page."""
+    in_row = np.flatnonzero(racks.row == row)
     most = int(_PAGE / (_width(racks) + _GAP)) or 1
-    pieces = np.array_split(here, -(-len(here) // most))
+    pieces = np.array_split(in_row, -(-len(in_row) // most))
     return [lay_out_row(racks, row, np.isin(np.arange(len(racks.names)), piece)) for piece in pieces]
 
 
 def lay_out_row(racks: Racks, row: int, among: NDArray[np.bool_] | None = None) -> Scene:
-    """Return the picture before it becomes a file: of the whole row, or of those racks of it that are `among` these."""
+    """Lay out the picture of a row, or of those of its racks that are `among` the given ones."""
     canvas = Canvas()
-    shown = (racks.row == row) & (True if among is None else among)
-    if not shown.any():
-        rows = ", ".join(f"{one} ({row_name(one)})" for one in np.unique(racks.row).tolist())
-        raise ConfigError(f"no rack stands in row {row}: there are {rows}")
-    _draw_racks(canvas, racks, np.flatnonzero(shown).tolist())
-    boxes = np.flatnonzero(shown[racks.rack])
-    inside = np.flatnonzero((racks.box_of >= 0) & shown[racks.rack][racks.box_of])
+    selected = (racks.row == row) & (True if among is None else among)
+    if not selected.any():
+        rows = ", ".join(f"{number} ({row_name(number)})" for number in np.unique(racks.row).tolist())
+        raise ConfigError(f"row {row} has no racks; rows are {rows}")
+    _draw_racks(canvas, racks, np.flatnonzero(selected).tolist())
+    boxes = np.flatnonzero(selected[racks.rack])
+    inside = np.flatnonzero((racks.box_of >= 0) & selected[racks.rack][racks.box_of])
     nodes = members(racks.box_of[inside], inside, len(racks.boxes))
     looks = looks_of(racks)
     for box in boxes.tolist():
         _draw_box(canvas, racks, box, _FIRST + int(looks[box]), nodes[box])
     title = f"Row {row_name(row)} of {Path(racks.fabric.spec).name}"
-    legend = add_title(canvas, title, contents(racks, shown))
+    legend = add_title(canvas, title, contents(racks, selected))
     add_tiers(legend, looks[boxes], _FIRST)
-    add_over_power(legend, racks, shown)
+    add_over_power(legend, racks, selected)
     return cut(canvas, title, (*ALWAYS, *TIER_INKS))
 
 
-def _draw_racks(canvas: Canvas, racks: Racks, here: list[int]) -> None:
-    """Empty: a frame, its name above, the numbers of its units beside it, its power below."""
+def _draw_racks(canvas: Canvas, racks: Racks, rack_indices: list[int]) -> None:
+    """Draw empty racks: a frame, the name above, unit numbers at the side, power below."""
     width, height = _width(racks), racks.room.rack_u * _UNIT
     limit, powers = Power(watts=racks.room.filled_w), rack_powers(racks)
-    edges = [_left(racks, rack) for rack in here]
-    for unit in range(1, racks.room.rack_u):  # ruled from the first rack to the last: a unit is read off its own number
+    edges = [_left(racks, rack) for rack in rack_indices]
+    for unit in range(1, racks.room.rack_u):  # lines across all racks, to find the number of a unit
         points = ((min(edges), -_UNIT * unit), (max(edges) + width, -_UNIT * unit))
         canvas.lines.append(Line(points=points, ink=NEUTRAL, width=0.5, opacity=0.4))
-    for rack, left in zip(here, edges, strict=True):
+    for rack, left in zip(rack_indices, edges, strict=True):
         middle = left + width / 2
         canvas.box(Box(x=middle, y=-height / 2, width=width, height=height, role=Role.FRAME))
         canvas.text(middle, -height - 12, racks.names[rack], 12, voice=Voice.TITLE)
         over = powers[rack].watts > racks.limit_w[rack]
         own = np.isinf(racks.limit_w[rack])
-        told = f"{powers[rack].figure} kW, its own" if own else f"{powers[rack].figure} kW of {limit}"
-        canvas.text(middle, 14, told, _SIZE, voice=Voice.ALARM if over else Voice.LABEL)
+        label = f"{powers[rack].figure} kW, its own" if own else f"{powers[rack].figure} kW of {limit}"
+        canvas.text(middle, 14, label, _SIZE, voice=Voice.ALARM if over else Voice.LABEL)
         if unknown := powers[rack].unknown:
             canvas.text(middle, 28, f"{count(unknown, 'box')} of unknown power", _SIZE, voice=Voice.FAINT)
         if over:
@@ -88,14 +88,14 @@ def _draw_racks(canvas: Canvas, racks: Racks, here: list[int]) -> None:
 
 
 def _draw_box(canvas: Canvas, racks: Racks, box: int, ink: int, nodes: tuple[int, ...]) -> None:
-    """Its name and, where there is room, its model: beside the name in a flat box, below it in a high one."""
+    """Draw a box with its name and, if there is space, its model: beside the name if flat, below it if high."""
     units, width, left = int(racks.height_u[box]), _width(racks), _left(racks, int(racks.rack[box]))
     middle, y = left + width / 2, -_UNIT * (int(racks.u[box]) - 1 + units / 2)
     name, model = racks.boxes[box], racks.models[box]
     power = power_of(racks, slice(box, box + 1))
-    told = f"{name}\n{model or 'model unknown'}, {racks.position(box)}, {units} U, {power}"
+    tooltip = f"{name}\n{model or 'model unknown'}, {racks.position(box)}, {units} U, {power}"
     area = Box(
-        x=middle, y=y, width=width - 8, height=units * _UNIT - 1.2, role=Role.HOST, ink=ink, title=told, nodes=nodes
+        x=middle, y=y, width=width - 8, height=units * _UNIT - 1.2, role=Role.HOST, ink=ink, title=tooltip, nodes=nodes
     )
     canvas.box(area)
     if units > 1:

@@ -1,11 +1,11 @@
-"""A plan as a folder: the fabric as a file, the bill, the cables, pictures, a page.
+"""A plan as a folder of files.
 
-fabric.yaml     a lab file: every command of weft takes it
-bill.csv        what to order
+fabric.yaml     a lab file, for every command of weft
+bill.csv        parts to order
 cables.csv      every cable with its labels, racks and length
 cables.ndt      the same for UFM
 floor.svg, racks/row-A.svg, fabric.svg
-report.html     all of it on a page
+report.html     everything on one page
 plan.json       all figures
 """
 
@@ -40,43 +40,43 @@ _ROW = re.compile(r"row-[A-Z]+\.svg")
 
 
 def default_name(size: Size) -> str:
-    """`plan-dgx-h100-1024`; of a spec or a file, `plan-` and its name."""
+    """Return `plan-dgx-h100-1024` for a request; for a spec or a file `plan-` and its name."""
     request = size.request
-    said = f"{request.template.name}-{request.amount}" if request else Path(size.spec).name
-    return "plan-" + (re.sub(r"[^\w.+-]+", "-", said).strip("-") or "fabric")  # of standard input
+    name = f"{request.template.name}-{request.amount}" if request else Path(size.spec).name
+    return "plan-" + (re.sub(r"[^\w.+-]+", "-", name).strip("-") or "fabric")  # for standard input
 
 
 def check_folder(path: Path) -> None:
-    """Refuse what a plan must not replace: anything but a folder that holds a plan and nothing else."""
+    """Refuse to replace anything but a folder with a plan and no other files."""
     if not path.exists() and not path.is_symlink():
         if not path.parent.is_dir():
-            raise ConfigError(f"cannot write {path}: there is no folder {path.parent}")
+            raise ConfigError(f"cannot write {path}: no such folder {path.parent}")
         return
-    way_out = "give another name, --folder NAME"
+    way_out = "give another --folder NAME"
     if not path.is_dir() or path.is_symlink():
-        raise ConfigError(f"{path} is there and is no folder: {way_out}")
-    within = [one for one in path.iterdir() if one.name not in FILES]
-    within += [one for one in (path / "racks").glob("*") if not _ROW.fullmatch(one.name)]
+        raise ConfigError(f"{path} exists and is not a folder; {way_out}")
+    within = [entry for entry in path.iterdir() if entry.name not in FILES]
+    within += [entry for entry in (path / "racks").glob("*") if not _ROW.fullmatch(entry.name)]
     if within:
-        raise ConfigError(f"{path} has {within[0].relative_to(path)}, which no plan has: {way_out}")
+        raise ConfigError(f"{path} has {within[0].relative_to(path)}, which is not part of a plan; {way_out}")
     if any(path.iterdir()) and not (path / "plan.json").is_file():
-        raise ConfigError(f"{path} is there and holds no plan.json, so it is no plan: {way_out}")
+        raise ConfigError(f"{path} exists and has no plan.json, so it is not a plan; {way_out}")
 
 
-def write_folder(plan: Plan, path: Path | str, progress: Callable[[str], None] = lambda what: None) -> list[Path]:
-    """All of it, or nothing: an older plan of that name stays until the new one is whole. Returns what was written."""
+def write_folder(plan: Plan, path: Path | str, progress: Callable[[str], None] = lambda message: None) -> list[Path]:
+    """Write all files of a plan and return them; an older plan stays until the new one is complete."""
     path = Path(path)
     check_folder(path)
-    made = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    new = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     try:
-        _write(plan, made, progress)
-        os.chmod(made, 0o777 & ~_umask())
-        _swap(made, path)
+        _write(plan, new, progress)
+        os.chmod(new, 0o777 & ~_umask())
+        _swap(new, path)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
-        shutil.rmtree(made, ignore_errors=True)
-    return sorted(one for one in path.rglob("*") if one.is_file())
+        shutil.rmtree(new, ignore_errors=True)
+    return sorted(file for file in path.rglob("*") if file.is_file())
 
 
 def _write(plan: Plan, folder: Path, progress: Callable[[str], None]) -> None:
@@ -96,15 +96,15 @@ def _write(plan: Plan, folder: Path, progress: Callable[[str], None]) -> None:
     (folder / "plan.json").write_text(json.dumps(plan.report(), indent=2, default=str) + "\n", encoding="utf-8")
 
 
-def _swap(made: Path, path: Path) -> None:
-    """`made` becomes `path`; what was there goes only when the new one is in its place."""
+def _swap(new: Path, path: Path) -> None:
+    """Rename `new` to `path`; remove the old folder only after the new one is in place."""
     if not path.exists():
-        made.rename(path)
+        new.rename(path)
         return
-    old = made.with_name(f"{made.name}.old")
+    old = new.with_name(f"{new.name}.old")
     path.rename(old)
     try:
-        made.rename(path)
+        new.rename(path)
     except BaseException:
         old.rename(path)
         raise

@@ -1,10 +1,10 @@
-"""Move switches so that cables cost less: fewer optical ones first, then cheaper ones, then fewer metres.
+"""Move switches to reduce the cost of cables: fewer optical links first, then lower price, then fewer metres.
 
     saving = optimise(place(fabric), read_prices())
-    saving.after.racks        the new floor plan; servers stay where they are
+    saving.after.racks        the new floor plan; servers do not move
     print(saving)
 
-A search by chance with a seed, never worse than the start. It is not sure to find the best plan.
+A random search with a seed; the result is never worse than the start, but not always the optimum.
 """
 
 from __future__ import annotations
@@ -25,45 +25,45 @@ from weft.plan.floor.runs import Runs, find_runs
 from weft.plan.floor.trays import measure
 
 if TYPE_CHECKING:
-    from weft.plan.search import Floor  # it takes the compiler with it
+    from weft.plan.search import Floor  # imports the compiler
 
 ROUNDS = 40  # the search can be stopped after each
 MOVES_PER_SWITCH = 100  # in a round
 MOST_MOVES = 40_000  # in a round
-_OPTICAL = 1e4  # fewer optics go before any price
-_OUT_OF_REACH = 1e9  # costs more than any plan
-_HOT, _COLD = 3e4, 1e-3  # at first a plug of optics more is taken now and then, at last nothing that is worse
+_OPTICAL = 1e4  # extra cost of an optical link, above any price
+_OUT_OF_REACH = 1e9  # above the cost of any plan
+_HOT, _COLD = 3e4, 1e-3  # start: sometimes accept another optical link; end: accept nothing worse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Saving:
-    """A plan before and after its switches were moved."""
+    """The saving from moving switches: the cabling before and after."""
 
     before: Cabling
     after: Cabling
     usd: tuple[float, float]  # saved on cables, at the low and at the high price of each
     seed: int
-    rounds: int  # that the search ran
+    rounds: int  # of the search
 
     @property
     def optics(self) -> tuple[int, int]:
-        """Optical links before and after."""
+        """The number of optical links before and after."""
         return int(self.before.optical.sum()), int(self.after.optical.sum())
 
     @property
     def metres(self) -> tuple[float, float]:
-        """Of cable as sold, before and after."""
+        """The metres of cable as sold, before and after."""
         return float(self.before.length_m.sum()), float(self.after.length_m.sum())
 
     @property
     def moved(self) -> int:
-        """Switches that stand elsewhere."""
+        """The number of moved switches."""
         old, new = self.before.racks, self.after.racks
         return int(np.sum((old.rack != new.rack) | (old.u != new.u)))
 
     @property
     def emptied(self) -> tuple[str, ...]:
-        """Racks that are not needed any more."""
+        """The racks that are no longer needed."""
         racks = self.after.racks
         return tuple(racks.names[rack] for rack in range(len(racks.names)) if not (racks.rack == rack).any())
 
@@ -87,9 +87,9 @@ def optimise(
     progress: Callable[[int, int], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Saving:
-    """Search for so many rounds or until told to stop; `progress` is told rounds done and rounds in all.
+    """Search for a number of rounds or until `stop` returns true; call `progress` with rounds done and total.
 
-    The first round alone finds most of what there is, and takes a tenth of a second for 1,000 GPUs.
+    The first round finds most of the saving, and takes a tenth of a second for 1,000 GPUs.
     """
     from weft.plan.search import total_cost, try_moves
 
@@ -100,7 +100,7 @@ def optimise(
     cost, state, stamp, done = best_cost, seed % 2147483646 + 1, 0, 0
     moves = min(MOST_MOVES, MOVES_PER_SWITCH * len(floor.switches))
     while done < rounds and len(floor.switches) and not stop():
-        # The first round goes downhill only: who stops early has something.
+        # The first round accepts improvements only, so that stopping early has a result.
         heat = _COLD if done == 0 else _HOT * (_COLD / _HOT) ** (done / (ROUNDS - 1))
         saved, state, stamp = try_moves(floor, moves, heat, state, stamp)
         cost, done = cost - saved, done + 1
@@ -117,7 +117,7 @@ def optimise(
 
 
 def cost_usd(cabling: Cabling, prices: Prices) -> tuple[float, float]:
-    """Of cables, transceivers and fibres whose price is known, low and high."""
+    """Return the low and high cost of cables, transceivers and fibres with a known price."""
     items = [item.total for item in make_bill(cabling, prices).items if item.kind in ("cable", "transceiver", "fibre")]
     return sum(item.low_usd for item in items), sum(item.high_usd for item in items)
 
@@ -133,9 +133,9 @@ def _floor(racks: Racks, runs: Runs, prices: Prices) -> Floor:
     is_switch = racks.tier > 0
     needs_u = racks.height_u.astype(np.int64) + np.where(is_switch, room.switch_gap_u, 0)
     needs_u = np.minimum(needs_u, room.rack_u)
-    taken = np.zeros((count, room.rack_u + room.switch_gap_u + 2), np.int8)
+    occupied = np.zeros((count, room.rack_u + room.switch_gap_u + 2), np.int8)
     for rack, u, units in zip(racks.rack.tolist(), racks.u.tolist(), needs_u.tolist(), strict=True):
-        taken[rack, u : u + units] += 1
+        occupied[rack, u : u + units] += 1
     every = np.arange(count, dtype=np.int32)
     a, b = np.repeat(every, count), np.tile(every, count)
     along_m = measure(racks, a, b)[0].reshape(count, count)
@@ -145,7 +145,7 @@ def _floor(racks: Racks, runs: Runs, prices: Prices) -> Floor:
     return Floor(
         rack=racks.rack.astype(np.int64),
         u=racks.u.astype(np.int64),
-        taken=taken,
+        occupied=occupied,
         free_w=room.filled_w - racks.rack_power_w,
         switches=np.flatnonzero(is_switch).astype(np.int64),
         height_u=racks.height_u.astype(np.int64),
@@ -157,7 +157,7 @@ def _floor(racks: Racks, runs: Runs, prices: Prices) -> Floor:
         kind=kind,
         first_of_box=first_of_box,
         groups=groups,
-        seen=np.zeros(len(kind), np.int64),
+        counted=np.zeros(len(kind), np.int64),
         along_m=along_m,
         neighbour=np.argsort(along_m, axis=1, kind="stable")[:, :5].astype(np.int64),
         reach_m=reach_m,
@@ -171,16 +171,16 @@ def _floor(racks: Racks, runs: Runs, prices: Prices) -> Floor:
 def _groups(
     runs: Runs, prices: Prices
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """[cable] -> group, [group] -> kind, and for each kind its steps: up to so many metres, a link costs so much."""
+    """Return [cable] -> group, [group] -> kind, and for each kind the cost of a link by length."""
     kind_of_cable = np.zeros(len(runs.link), np.int64)
     steps: list[list[tuple[float, float]]] = []
     alone = ~runs.whole
-    for mask, made in runs.kinds():
+    for mask, parts in runs.kinds():
         for whole in (True, False):
             kind_of_cable[mask & (runs.whole == whole)] = len(steps)
-            fit = [part for part in made if whole or part.links == 1]
+            fit = [part for part in parts if whole or part.links == 1]
             steps.append([(part.reach_m, _link_cost(part, prices)) for part in fit])
-        if made[0].links == 1:
+        if parts[0].links == 1:
             alone |= mask
     joints = int(runs.joint.max(initial=-1)) + 1
     label = np.where(alone, joints + np.arange(len(runs.link)), runs.joint)
@@ -198,7 +198,7 @@ def _link_cost(part: catalog.Cable, prices: Prices) -> float:
 
 
 def _of_boxes(runs: Runs, group: NDArray[np.int64], boxes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The groups that each box has a cable of, box after box."""
+    """Return the groups with a cable of each box, box after box."""
     box = np.concatenate((runs.low_box, runs.high_box))
     pairs = np.unique(np.stack((box, np.concatenate((group, group)))), axis=1)
     first = np.searchsorted(pairs[0], np.arange(boxes + 1))

@@ -1,4 +1,4 @@
-"""The floor from above, to scale: racks and what stands in them, aisles, what each rack draws, how full the trays are.
+"""Draw the floor from above, to scale: racks and their contents, aisles, power of each rack, load of the trays.
 
       hot aisle
     +----+----+----+
@@ -8,7 +8,7 @@
     +----+----+----+
       cold aisle
 
-A rack has the colours of what stands in it, by the units that each takes. Rows face each other across cold aisles.
+A rack shows the colours of its boxes in proportion to their units. Rows face each other across cold aisles.
 """
 
 from __future__ import annotations
@@ -33,13 +33,11 @@ _AISLES = {
     "cold aisle": Ink(light="#eaf3fb", dark="#182430"),
     "hot aisle": Ink(light="#fdf0e6", dark="#2c211a"),
 }
-_FINE, _COARSE = 100.0, 50.0  # units of the picture for a metre: of few racks, of hundreds
-_LARGE = 1000.0  # units that a floor of few racks gets
-_THIN, _THICK = 1.5, 9.0  # trays
-_Stack = tuple[
-    int, tuple[int, ...], tuple[int, ...]
-]  # boxes of a tier in a rack: their ink, which they are, their nodes
-_RING_M = 0.4  # across: as much as there is between a rack's name and its power
+_FINE, _COARSE = 100.0, 50.0  # picture units per metre: for few racks, for hundreds
+_LARGE = 1000.0  # picture units of a floor with few racks
+_THIN, _THICK = 1.5, 9.0  # line widths of trays
+_Stack = tuple[int, tuple[int, ...], tuple[int, ...]]  # boxes of a tier in a rack: ink, boxes, nodes
+_RING_M = 0.4  # diameter: the space between a rack's name and its power
 
 
 def draw_floor(cabling: Cabling, path: Path | str) -> None:
@@ -48,7 +46,7 @@ def draw_floor(cabling: Cabling, path: Path | str) -> None:
 
 
 def lay_out_floor(cabling: Cabling) -> Scene:
-    """The picture before it becomes a file."""
+    """Lay out the picture of the floor."""
     racks, trays = cabling.racks, cabling.trays
     cables = np.concatenate((trays.row_cables.ravel(), trays.cross_cables.ravel())).astype(np.float64)
     inking = ink_by_metric(cables, "cables in a tray")
@@ -61,7 +59,7 @@ def lay_out_floor(cabling: Cabling) -> Scene:
     legend = add_title(floor.canvas, title, f"{contents(racks, everywhere)}, {count(len(cabling), 'cable')}")
     floor.add_scale(legend)
     add_tiers(legend, looks_of(racks), floor.first)
-    legend.note(f"in each rack: the most that it draws, of {Power(watts=racks.room.filled_w)}")
+    legend.note(f"in each rack: its maximum power, of {Power(watts=racks.room.filled_w)}")
     add_over_power(legend, racks, everywhere)
     if inking.high:
         legend.new_row()
@@ -72,7 +70,7 @@ def lay_out_floor(cabling: Cabling) -> Scene:
 
 @dataclass(slots=True, kw_only=True)
 class _Floor:
-    """The pen, and where things are on the picture: the left of the first column and the back of row A are at 0."""
+    """The canvas and its coordinates: the left of the first column and the back of row A are at 0."""
 
     canvas: Canvas
     racks: Racks
@@ -88,17 +86,17 @@ class _Floor:
 
     @property
     def scale(self) -> float:
-        """Units of the picture for a metre."""
+        """The picture units per metre."""
         deep_m = self.rows * self.racks.room.row_pitch_m
         return min(_FINE, max(_COARSE, _LARGE / max(self.width_m, deep_m)))
 
     def middle(self, row: int) -> float:
-        """Of a row of racks, where its tray runs."""
+        """Return the middle of a row of racks, where its tray runs."""
         room = self.racks.room
         return (row * room.row_pitch_m + room.rack_depth_m / 2) * self.scale
 
     def draw_aisles(self) -> None:
-        """On both sides of every row; row A has its back to the top of the picture."""
+        """Draw the aisles on both sides of every row; the back of row A is at the top."""
         room, scale = self.racks.room, self.scale
         width, height = self.width_m * scale, room.aisle_m * scale
         for aisle in range(self.rows + 1):
@@ -112,22 +110,22 @@ class _Floor:
         racks, looks = self.racks, looks_of(self.racks)
         place = racks.rack * len(TIER_INKS) + looks  # [box] -> rack and tier in one
         nodes = np.flatnonzero(racks.box_of >= 0)
-        here = members(place, np.arange(len(place)), len(racks.names) * len(TIER_INKS))
-        nodes_here = members(place[racks.box_of[nodes]], nodes, len(here))
+        boxes_of = members(place, np.arange(len(place)), len(racks.names) * len(TIER_INKS))
+        nodes_here = members(place[racks.box_of[nodes]], nodes, len(boxes_of))
         for rack, power in enumerate(rack_powers(racks)):
             mine = range(rack * len(TIER_INKS), (rack + 1) * len(TIER_INKS))
-            stacks = [(ink, here[i], nodes_here[i]) for ink, i in enumerate(mine, self.first) if here[i]]
+            stacks = [(ink, boxes_of[i], nodes_here[i]) for ink, i in enumerate(mine, self.first) if boxes_of[i]]
             self._draw_rack(rack, stacks, power)
 
     def _draw_rack(self, rack: int, stacks: list[_Stack], power: Power) -> None:
-        """Its name at the front, its power at the back; the tray is in between."""
+        """Draw a rack with its name at the front and its power at the back; the tray is in between."""
         racks, room, name = self.racks, self.racks.room, self.racks.names[rack]
         width, depth = room.rack_width_m * self.scale, room.rack_depth_m * self.scale
         x, middle = (int(racks.column[rack]) + 0.5) * width, self.middle(int(racks.row[rack]))
         facing = -1 if racks.row[rack] % 2 else 1  # down
         units = [int(racks.height_u[list(boxes)].sum()) for _, boxes, _ in stacks]
-        told = f"{name}\n{power}, {sum(units)} of {room.rack_u} U"
-        whole = Box(x=x, y=middle, width=width, height=depth, role=Role.BLOCK, title=told)
+        tooltip = f"{name}\n{power}, {sum(units)} of {room.rack_u} U"
+        whole = Box(x=x, y=middle, width=width, height=depth, role=Role.BLOCK, title=tooltip)
         front = middle + facing * depth / 2
         for (ink, boxes, nodes), filled in zip(stacks, units, strict=True):
             part = filled / sum(units) * depth
@@ -145,14 +143,14 @@ class _Floor:
             self.canvas.box(replace(whole, width=width - 3, height=depth - 3, role=Role.OUTLINE))
 
     def draw_trays(self, trays: Trays, inking: Inking) -> None:
-        """Darker and thicker is more; the figures of cross trays stand in the aisles, and the fullest is ringed."""
+        """Draw the trays, darker and thicker with more cables; mark the fullest with a ring."""
         ring = _RING_M * self.scale
         full = [segment for segment in self._segments(trays) if segment[0]]
         for cables, name, ends in full:
             (x, y), (_, end) = ends
             width = _THIN + (_THICK - _THIN) * inking.strength(cables)
-            told = f"{name}\n{count(cables, 'cable')}"
-            self.canvas.lines.append(Line(points=ends, ink=inking.ramp_ink(cables), width=width, title=told))
+            tooltip = f"{name}\n{count(cables, 'cable')}"
+            self.canvas.lines.append(Line(points=ends, ink=inking.ramp_ink(cables), width=width, title=tooltip))
             if end > y:
                 self.canvas.text(x + ring / 2 + 4, (y + end) / 2, f"{cables:,}", 10, anchor="start")
         if full:
@@ -160,7 +158,7 @@ class _Floor:
             self.canvas.box(Box(x=(x + right) / 2, y=(y + bottom) / 2, width=ring, height=ring, role=Role.MARK))
 
     def _segments(self, trays: Trays) -> Iterator[tuple[int, str, Points]]:
-        """Cables in each, its name and its two ends: above every place of a row, and from row to row."""
+        """Yield the cables, name and ends of each tray segment: above every rack, and between rows."""
         across = self.racks.room.rack_width_m * self.scale
         for (row, column), cables in np.ndenumerate(trays.row_cables):
             y = self.middle(row)
@@ -172,7 +170,7 @@ class _Floor:
             yield int(cables), name, ((x, self.middle(row)), (x, self.middle(row + 1)))
 
     def add_scale(self, legend: Legend) -> None:
-        """As many metres as make a handy bar."""
+        """Add a scale bar of 1, 2 or 5 metres to the legend."""
         metres = max(m for m in (1, 2, 5) if m == 1 or m * self.scale <= 260)
         length, y = metres * self.scale, legend.y
         strokes = [((legend.x, y), (legend.x + length, y))]

@@ -1,4 +1,4 @@
-"""A whole plan: size, racks, cables, bill, upkeep; and what `weft plan` says of it.
+"""The whole plan: size, racks, cables, bill and upkeep.
 
 plan = make_plan(size(Request(gpus=1024)))
 plan.report()                     all figures, as --json prints them
@@ -32,12 +32,12 @@ from weft.plan.upkeep import Upkeep, train, upkeep
 from weft.version import __version__
 
 Progress = Callable[[str], None]
-_MOST_LOOKED_AT = 500  # switches: a short search among more takes seconds
+_MOST_LOOKED_AT = 500  # switches up to which a short search for savings takes less than seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Run:
-    """Cables of one part between two tiers."""
+    """A run of cables of one part between two tiers."""
 
     between: str  # `leaf-spine`
     part: str
@@ -49,15 +49,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Plan:
-    """What to buy, where it stands, what it costs."""
+    """A plan: the parts to buy, their positions, and their cost."""
 
     size: Size
     cabling: Cabling
     prices: Prices
     bill: Bill
     upkeep: Upkeep
-    saving: Saving | None = None  # of moved switches; of a fabric that is to grow, in the later one
-    possible: Saving | None = None  # what moving them would save at least, if that was looked at and is something
+    saving: Saving | None = None  # from moved switches; for a fabric that grows, in the later one
+    possible: Saving | None = None  # lower bound on the saving from moving switches, if computed and positive
 
     @property
     def racks(self) -> Racks:
@@ -65,28 +65,28 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """In a line: servers, GPUs, the topology."""
-        said = self.size.report()
+        """The servers, GPUs and topology in one line."""
+        report = self.size.report()
         models = Counter(model for model, tier in zip(self.racks.models, self.racks.tier, strict=True) if tier == 0)
         servers = ", ".join(f"{count:,} × {model or 'server'}" for model, count in models.items())
-        gpus = f", {said['gpus']:,} GPUs" if said["gpus"] else ""
+        gpus = f", {report['gpus']:,} GPUs" if report["gpus"] else ""
         part = "the first part of " if self.size.grows else ""
         return f"{servers}{gpus}: {part}{self.size.spec}"
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """What was not said, in whole sentences."""
-        return (*self.size.notes, *(f"{one[0].upper()}{one[1:]}." for one in self.racks.assumed))
+        """The assumptions, in sentences."""
+        return (*self.size.notes, *(f"{note[0].upper()}{note[1:]}." for note in self.racks.assumed))
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """Cables by tiers and part, the lowest tier first, then the shortest."""
+        """The runs of cables, ordered by tier, then length."""
         cabling, names = self.cabling, tier_names(self.cabling)
         low, high = (self.racks.tier[box] for box in (cabling.low_box, cabling.high_box))
         kinds, first, kind = np.unique(
             np.stack((low, high, cabling.part)), axis=1, return_index=True, return_inverse=True
         )
-        found = [
+        runs = [
             Run(
                 between=names[first[n]],
                 part=cabling.parts[part].name,
@@ -97,11 +97,11 @@ class Plan:
             )
             for n, part in enumerate(kinds[2].tolist())
         ]
-        order = list(dict.fromkeys(run.between for run in found))
-        return tuple(sorted(found, key=lambda run: (order.index(run.between), run.longest_m)))
+        order = list(dict.fromkeys(run.between for run in runs))
+        return tuple(sorted(runs, key=lambda run: (order.index(run.between), run.longest_m)))
 
     def report(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the plan as `--json` prints it."""
         racks, drawn_w = self.racks, self.racks.rack_power_w
         request = self.size.request
         return {
@@ -125,7 +125,7 @@ class Plan:
 
 
 def make_plan(
-    made: Size,
+    sized: Size,
     *,
     room: Room | None = None,
     prices: Prices | None = None,
@@ -133,21 +133,21 @@ def make_plan(
     move: bool = False,
     look: bool = False,
     stop: Callable[[], bool] = lambda: False,
-    progress: Progress = lambda what: None,
+    progress: Progress = lambda message: None,
 ) -> Plan:
-    """Stand it in racks, cable it up, and price it; with a model, also what training it costs.
+    """Place a fabric in racks, cable it, and price it; with a model, also compute the cost of training.
 
-    With `move`, switches are moved to where cables cost less; `stop` ends that search with the best so far. With `look`
-    a short search tells what that would save at least.
+    With `move`, switches are moved to reduce the cost of cables; `stop` ends that search with the best result so far.
+    With `look`, a short search finds a lower bound on that saving.
     """
     prices = prices or read_prices()
     progress("placing racks")
-    racks = place(made.later, room or Room())
+    racks = place(sized.later, room or Room())
     saving = possible = None
     if look and not move and np.count_nonzero(racks.tier) <= _MOST_LOOKED_AT:
-        progress("looking what moved switches would save")
-        found = optimise(racks, prices, rounds=1)
-        possible = found if min(found.usd) > 0 else None
+        progress("estimating savings from moving switches")
+        saved = optimise(racks, prices, rounds=1)
+        possible = saved if min(saved.usd) > 0 else None
     if move:
         progress("moving switches")
         saving = optimise(
@@ -155,14 +155,14 @@ def make_plan(
         )
         racks = saving.after.racks
     progress("routing cables")
-    cabling = cable(_only(racks, made.fabric) if made.grows else racks)
+    cabling = cable(_only(racks, sized.fabric) if sized.grows else racks)
     bill = make_bill(cabling, prices)
     run = None
     if model is not None:
         progress(f"training {model}")
-        run = train(model, made.fabric, _wire(made))
-    kept = upkeep(bill, prices, run=run)
-    return Plan(size=made, cabling=cabling, prices=prices, bill=bill, upkeep=kept, saving=saving, possible=possible)
+        run = train(model, sized.fabric, _wire(sized))
+    costs = upkeep(bill, prices, run=run)
+    return Plan(size=sized, cabling=cabling, prices=prices, bill=bill, upkeep=costs, saving=saving, possible=possible)
 
 
 def _saving(saving: Saving) -> dict[str, Any]:
@@ -181,36 +181,36 @@ def _saving(saving: Saving) -> dict[str, Any]:
 
 
 def _only(racks: Racks, fabric: Fabric) -> Racks:
-    """Those boxes that today's part of a fabric has, and the racks that they stand in: each where it stays."""
+    """Return the boxes of today's part of a fabric and their racks, at their final positions."""
     node_of = {name: node for node, name in enumerate(racks.fabric.nodes.name)}
     old_box = racks.box_of[[node_of[name] for name in fabric.nodes.name]]
-    kept = np.unique(old_box[old_box >= 0])
-    box_of = np.where(old_box >= 0, np.searchsorted(kept, old_box), -1).astype(np.int32)
-    used, rack = np.unique(racks.rack[kept], return_inverse=True)
-    boxes, today = [racks.boxes[one] for one in kept.tolist()], find_boxes(fabric)
+    boxes_today = np.unique(old_box[old_box >= 0])
+    box_of = np.where(old_box >= 0, np.searchsorted(boxes_today, old_box), -1).astype(np.int32)
+    used, rack = np.unique(racks.rack[boxes_today], return_inverse=True)
+    boxes, today = [racks.boxes[index] for index in boxes_today.tolist()], find_boxes(fabric)
     power_w = dict(zip(today.names, today.power_w.tolist(), strict=True))  # fewer ports have plugs
     return replace(
         racks,
         fabric=fabric,
-        names=tuple(racks.names[one] for one in used.tolist()),
+        names=tuple(racks.names[index] for index in used.tolist()),
         row=racks.row[used],
         column=racks.column[used],
         boxes=tuple(boxes),
-        models=tuple(racks.models[one] for one in kept.tolist()),
-        tier=racks.tier[kept],
+        models=tuple(racks.models[index] for index in boxes_today.tolist()),
+        tier=racks.tier[boxes_today],
         box_of=box_of,
         rack=rack.astype(np.int32),
-        u=racks.u[kept],
-        height_u=racks.height_u[kept],
+        u=racks.u[boxes_today],
+        height_u=racks.height_u[boxes_today],
         power_w=np.array([power_w[name] for name in boxes]),
-        is_rack=racks.is_rack[kept],
+        is_rack=racks.is_rack[boxes_today],
         assumed=(*today.assumed, *note_own_power(today, racks.room)),
     )
 
 
-def _wire(made: Size) -> Interconnect:
-    """By whose rules it runs: the fabric that was asked for, else that of the servers' adapters."""
-    if not len(made.fabric.of_kind(NodeKind.GPU)):
-        raise ConfigError(f"{made.spec} has no GPUs, and training runs on GPUs: leave out --train")
-    asked = made.request.wire if made.request else None
-    return asked or own_wire(template_of(made.fabric))
+def _wire(sized: Size) -> Interconnect:
+    """Return the requested interconnect, else the native one of the servers' adapters."""
+    if not len(sized.fabric.of_kind(NodeKind.GPU)):
+        raise ConfigError(f"{sized.spec} has no GPUs to train on; leave out --train")
+    requested = sized.request.wire if sized.request else None
+    return requested or own_wire(template_of(sized.fabric))

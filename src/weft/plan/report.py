@@ -1,4 +1,4 @@
-"""The plan as one HTML page that opens without a network: the decision first, then bill, cables, floor and racks."""
+"""The plan as one self-contained HTML page: summary, bill, cables, floor and racks."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from weft.version import __version__
 if TYPE_CHECKING:
     from weft.plan.plan import Plan
 
-_MOST_ROWS = 4  # whose elevations are in the page; of more they are files beside it
+_MOST_ROWS = 4  # of racks in the page; elevations of more rows are separate files
 BESIDE = ("bill.csv", "cables.csv", "cables.ndt", "fabric.yaml", "fabric.svg", "plan.json")
-_BODY = """<h1>What to buy for {spec}</h1>
+_BODY = """<h1>Plan for {spec}</h1>
 <p class="finding">{finding}</p>
 <p class="trust"><b>How far to trust it.</b> {trust}</p>
 <h2>Tiers</h2>
@@ -42,7 +42,7 @@ _BODY = """<h1>What to buy for {spec}</h1>
 <h2>Cables</h2>
 {cables}
 {saving}
-<h2>What it costs to keep</h2>
+<h2>Cost over the years</h2>
 {upkeep}
 <h2>The floor</h2>
 {floor}
@@ -72,7 +72,7 @@ def to_html(plan: Plan) -> str:
     return make_report(f"weft plan {plan.size.spec}", content, style=style)
 
 
-# -- the decision -----------------------------------------------------------------------------------------------------
+# -- summary ----------------------------------------------------------------------------------------------------------
 
 
 def _finding(plan: Plan) -> str:
@@ -89,16 +89,16 @@ def _finding(plan: Plan) -> str:
 
 
 def _cost(bill: Bill) -> str:
-    """`1.3 to 2.2 million USD, 1,300 to 2,100 for each GPU`"""
+    """Format the price: `1.3 to 2.2 million USD, 1,300 to 2,100 for each GPU`."""
     cost = f"{bill.total.short} USD"
     if bill.per_gpu:
         cost += f", {bill.per_gpu} for each GPU"
-    return cost if bill.complete else f"{cost}, without what has no price"
+    return cost if bill.complete else f"{cost}, without items of unknown price"
 
 
 def _draws(bill: Bill) -> str:
-    if any(item.kind == "switch" for item in bill.powerless):  # which is most of it
-        return "What the fabric draws is not known."
+    if any(item.kind == "switch" for item in bill.powerless):  # the largest part
+        return "The power of the fabric is unknown."
     alone = f"The fabric draws {Power(watts=bill.power_w)}"
     if bill.gpus:
         alone += f", {bill.power_w / bill.gpus:,.0f} W for each GPU"
@@ -107,17 +107,17 @@ def _draws(bill: Bill) -> str:
 
 
 def _trust(bill: Bill) -> str:
-    """What of it is counted, what is worked out, and what is guessed."""
+    """Return the accuracy of the plan: counted, computed and estimated parts."""
     lines = [line for line in bill.lines if line.price]
     weak = sum(line.price.weak for line in lines if line.price)
-    prices = f"{weak} of {len(lines)} prices are weak: they name no model, or nobody who sells stands behind them"
-    missing = f"; no price is known for {', '.join(map(str, bill.missing))}" if bill.missing else ""
+    prices = f"{weak} of {len(lines)} prices are rough estimates, without a model name or a seller"
+    missing = f"; there is no price for {', '.join(map(str, bill.missing))}" if bill.missing else ""
     unknown = ", ".join(dict.fromkeys(item.name for item in bill.powerless))
-    power = f"; that of {unknown} is not known" if unknown else ""
+    power = f"; that of {unknown} is unknown" if unknown else ""
     return (
-        "Switches and cables are counted, port by port. Lengths are those of the floor below, a room with the measures "
-        f"under Assumptions. {prices}{missing}. Power of the fabric is what makers give for what "
-        f"is bought{power}; that of racks the most that they may draw, with optics in every cabled port."
+        "Switches and cables are counted, port by port. Lengths are those of the floor below, in a room with the "
+        f"measures under Assumptions. {prices}{missing}. The power of the fabric is from data sheets{power}; that of "
+        "racks is the maximum, with optics in every cabled port."
     )
 
 
@@ -150,17 +150,17 @@ _BILL_HEADS = {"what": "nowrap", "how many": "n nowrap", "USD each": "n nowrap",
 def _bill(bill: Bill) -> str:
     rows = [_priced(item) for item in bill.lines]
     total = ("<b>sum</b>", "", "", f"<b>{bill.total}</b>", "")
-    note = "Servers, racks and people are not in it. bill.csv has every length of cable with its order numbers."
+    note = "Servers, racks and labour are not included. bill.csv has every length of cable with its order number."
     return f'{table(_BILL_HEADS, [*rows, total])}<p class="note">{note}</p>'
 
 
 def _priced(item: Item) -> tuple[str, ...]:
-    what = clean(item.name) + (f"<br><small>{clean(item.note)}</small>" if item.note else "")
+    label = clean(item.name) + (f"<br><small>{clean(item.note)}</small>" if item.note else "")
     if item.price is None:
-        return what, f"{item.count:,}", "no price", "not in the sum", ""
+        return label, f"{item.count:,}", "no price", "not in the sum", ""
     weak = "weak: " if item.price.weak else ""
     source = f"<small>{weak}{clean(item.price.source)}, {item.price.date}</small>"
-    return what, f"{item.count:,}", str(item.price), str(item.total), source
+    return label, f"{item.count:,}", str(item.price), str(item.total), source
 
 
 _CABLE_HEADS = {"to": "nowrap", "what": "", "length": "n nowrap", "cables": "n", "": "half"}
@@ -173,7 +173,7 @@ _MEDIA = {
 
 
 def _cables(cabling: Cabling) -> str:
-    """A bar for each length of each kind, and what to order for all of them."""
+    """Return a bar for each length and kind of cable, and the parts to order."""
     to_server = cabling.racks.tier[cabling.low_box] == 0
     kinds = Counter(zip((~to_server).tolist(), cabling.part.tolist(), cabling.length_m.tolist(), strict=True))
     most = max(kinds.values(), default=1)
@@ -181,9 +181,9 @@ def _cables(cabling: Cabling) -> str:
     for (to_switch, index, length_m), number in sorted(kinds.items()):
         part = cabling.parts[index]
         medium = part.medium.name.lower()
-        what = f'<span class="swatch {medium}"></span>{clean(part.name)}'
+        label = f'<span class="swatch {medium}"></span>{clean(part.name)}'
         bar = f'<div class="bar {medium}" style="width:{100 * number / most:.1f}%"></div>'
-        rows.append(("switches" if to_switch else "servers", what, f"{length_m:g} m", f"{number:,}", bar))
+        rows.append(("switches" if to_switch else "servers", label, f"{length_m:g} m", f"{number:,}", bar))
     media = Counter(cabling.parts[index].medium for index in cabling.part.tolist())
     key = "".join(
         f'<span><i class="swatch {medium.name.lower()}"></i>{_MEDIA[medium]}: {number:,}</span>'
@@ -205,22 +205,23 @@ _KEEP_HEADS = {"what": "nowrap", "USD": "n nowrap"}
 _TRAIN_HEADS = {**_KEEP_HEADS, "USD for 10¹² tokens": "n nowrap"}
 
 
-def _upkeep(kept: Upkeep) -> str:
-    bands = {"the fabric": kept.fabric, "with its servers": kept.cluster}
+def _upkeep(upkeep: Upkeep) -> str:
+    bands = {"the fabric": upkeep.fabric, "with its servers": upkeep.cluster}
     sums = {name: band for name, band in bands.items() if band is not None}
-    told = (
-        f"Bought, and powered for {kept.years:g} years: a kWh costs {kept.electricity} USD ({kept.electricity.source}, "
-        f"{kept.electricity.date}), and the site draws {kept.pue:g} W for each in its racks."
+    note = (
+        f"Purchase and {upkeep.years:g} years of power: a kWh costs {upkeep.electricity} USD "
+        f"({upkeep.electricity.source}, {upkeep.electricity.date}), and the site draws {upkeep.pue:g} W for each W in "
+        "its racks."
     )
-    if kept.cluster is not None:
-        told += "".join(f" {_server(item)}" for item in kept.bill.servers)
-    if kept.run is None:
+    if upkeep.cluster is not None:
+        note += "".join(f" {_server(item)}" for item in upkeep.bill.servers)
+    if upkeep.run is None:
         body = table(_KEEP_HEADS, [(name, str(band)) for name, band in sums.items()])
     else:
-        step = kept.run.step
-        told += f" {step.transformer.name} trains all that time, at {step.tokens_per_s:,.0f} tokens a second."
-        body = table(_TRAIN_HEADS, [(name, str(band), str(kept.per_tokens(band))) for name, band in sums.items()])
-    return f'{body}<p class="note">{prose(told)}</p>'
+        step = upkeep.run.step
+        note += f" {step.transformer.name} trains all that time, at {step.tokens_per_s:,.0f} tokens a second."
+        body = table(_TRAIN_HEADS, [(name, str(band), str(upkeep.per_tokens(band))) for name, band in sums.items()])
+    return f'{body}<p class="note">{prose(note)}</p>'
 
 
 def _server(item: Item) -> str:
@@ -229,8 +230,8 @@ def _server(item: Item) -> str:
         return ""
     name, weak = item.name.partition("+")[0], "weak: " if price.weak else ""
     return (
-        f"A {name} costs {price} USD ({weak}{price.source}, {price.date}); cards that it is sold with "
-        "are not counted again."
+        f"A {name} costs {price} USD ({weak}{price.source}, {price.date}); the cards that it includes are not counted "
+        "again."
     )
 
 
@@ -249,11 +250,12 @@ def _racks(racks: Racks) -> str:
     if len(rows) > _MOST_ROWS:
         links = "".join(f'<li><a href="{row_file(row)}">row {row_name(row)}</a></li>' for row in rows)
         return f'<p class="note">In the folder of this page:</p><ul class="links">{links}</ul>'
-    return "".join(
-        f"<details{' open' if row == rows[0] else ''}><summary>Row {row_name(row)}</summary>"
-        f"{''.join(picture(one, 'From the front, to scale', natural=True) for one in split_row(racks, row))}</details>"
-        for row in rows
-    )
+    return "".join(_row(racks, row, is_open=row == rows[0]) for row in rows)
+
+
+def _row(racks: Racks, row: int, *, is_open: bool) -> str:
+    scenes = "".join(picture(scene, "From the front, to scale", natural=True) for scene in split_row(racks, row))
+    return f"<details{' open' if is_open else ''}><summary>Row {row_name(row)}</summary>{scenes}</details>"
 
 
 # -- provenance -------------------------------------------------------------------------------------------------------
@@ -261,8 +263,8 @@ def _racks(racks: Racks) -> str:
 
 def _assumptions(plan: Plan) -> str:
     room = ", ".join(f"{name} = {value}" for name, value in asdict(plan.racks.room).items() if value is not None)
-    items = "".join(f"<li>{prose(one)}</li>" for one in plan.assumed)
-    return f"<ul>{items}<li>The room, as a file for it would say: <code>{clean(room)}</code></li></ul>"
+    items = "".join(f"<li>{prose(note)}</li>" for note in plan.assumed)
+    return f"<ul>{items}<li>The room, in the form of a room file: <code>{clean(room)}</code></li></ul>"
 
 
 def _footer(plan: Plan) -> str:
@@ -271,7 +273,7 @@ def _footer(plan: Plan) -> str:
 
 
 def command(plan: Plan) -> str:
-    """What makes it again; what a file for the room says stands under the assumptions."""
+    """Return the command line that makes the plan; the values of a room file are listed under Assumptions."""
     words = ["weft", "plan"]
     if plan.size.request is None:
         words.append(plan.size.spec)

@@ -1,10 +1,10 @@
-"""What is asked for: so many GPUs or servers, of which kind, joined by what.
+"""A request for a plan: the number of GPUs or servers, the server type and the fabric.
 
     Request(gpus=1024)                                            dgx-h100, its own fabric, a SuperPOD
     Request(servers=200, server="dgx-a100", topology="fat-tree", oversubscription=2.0)
 
-What is not said follows from what is: the fabric is that of the switch, else that of the server's adapters; servers
-with several rails stand in a SuperPOD, others in a fat tree.
+Defaults follow from the other values: the fabric is that of the switch, else that of the server's adapters; servers
+with several rails get a SuperPOD, others a fat tree.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from weft.fabric import catalog
 from weft.fabric.topologies.builder import ports_for
 
 TOPOLOGIES = ("superpod", "fat-tree", "dragonfly+")
-UFM_HOSTS = 2  # one stands by for the other
+UFM_HOSTS = 2  # active and standby
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Either GPUs or servers; `grow_to` counts the same."""
+    """A request for a number of GPUs or servers; `grow_to` has the same unit."""
 
     gpus: int | None = None
     servers: int | None = None
@@ -38,26 +38,30 @@ class Request:
 
     def __post_init__(self) -> None:
         if (self.gpus is None) == (self.servers is None):
-            raise ConfigError("a plan is for so many GPUs or for so many servers: give one of the two, --gpus 1024")
+            raise ConfigError("give the size of the cluster by --gpus or by --servers, such as --gpus 1024")
         if self.fabric is not None and self.switch is not None:
             wire, switch = catalog.interconnect(self.fabric), catalog.switch(self.switch)
             if wire.speed not in switch.speeds:
                 speeds = " or ".join(switch.speeds)
-                raise ConfigError(f"{wire.name} is {wire.speed} and {switch.name} speaks {speeds}: leave out one")
+                raise ConfigError(
+                    f"--fabric {wire.name} is {wire.speed}, --switch {switch.name} supports {speeds}; leave out one"
+                )
         if self.gpus is not None and not self.template.gpus:
-            raise ConfigError(f"{self.template.name} has no GPUs: say how many servers, --servers {self.gpus}")
+            raise ConfigError(f"{self.template.name} has no GPUs; give the number of servers, --servers {self.gpus}")
         if self.amount < 1:
-            raise ConfigError(f"{self.unit} = {self.amount}: a plan is for one or more")
+            raise ConfigError(f"--{self.unit.lower()} must be 1 or more, got {self.amount}")
         if self.grow_to is not None and self.grow_to < self.amount:
-            raise ConfigError(f"grow-to = {self.grow_to} is less than the {self.amount:,} {self.unit} of today")
+            raise ConfigError(f"--grow-to must be at least today's {self.amount:,} {self.unit}, got {self.grow_to}")
         if not 1 <= self.oversubscription < math.inf:
-            raise ConfigError(f"oversubscription = {self.oversubscription:g}: down ports for each uplink, from 1 up")
+            raise ConfigError(
+                f"--oversubscription must be 1 or more (ports down per uplink), got {self.oversubscription:g}"
+            )
         if self.topology is not None and self.topology not in TOPOLOGIES:
             find_named("topology for plans", self.topology, dict.fromkeys(TOPOLOGIES))
 
     @property
     def unit(self) -> str:
-        """What is counted."""
+        """The unit of the size: GPUs or servers."""
         return "GPUs" if self.gpus is not None else "servers"
 
     @property
@@ -66,7 +70,7 @@ class Request:
 
     @property
     def template(self) -> catalog.Server:
-        """The box as it is bought: with the card of the fabric, and with so many rails cabled."""
+        """The server as bought: with the card for the fabric, and with the requested rails cabled."""
         box = catalog.server(self.server)
         box = box if self.rails is None else box.cabled(self.rails)
         wire = self.wire
@@ -74,14 +78,14 @@ class Request:
 
     @property
     def wire(self) -> catalog.Interconnect | None:
-        """The fabric of the catalog; None for a switch that none has: it joins the cards that the servers have."""
+        """The interconnect of the catalog; None if the switch belongs to none and joins the servers' own cards."""
         if self.fabric is not None:
             return catalog.interconnect(self.fabric)
         own = own_wire(catalog.server(self.server))
         if self.switch is None:
             return own
         switch = catalog.switch(self.switch)
-        fitting = [one for one in catalog.interconnects() if one.speed in switch.speeds]
+        fitting = [interconnect for interconnect in catalog.interconnects() if interconnect.speed in switch.speeds]
         return own if own in fitting else next(iter(fitting), None)
 
     @property
@@ -89,12 +93,12 @@ class Request:
         if self.switch is not None:
             return catalog.switch(self.switch)
         wire = self.wire
-        assert wire is not None, "only a switch that is named can be of no fabric"
+        assert wire is not None, "without --switch there is an interconnect"
         return catalog.switch(wire.switch)
 
     @property
     def radix(self) -> int:
-        """The ports of a switch at the speed of these servers."""
+        """The number of switch ports at the speed of these servers."""
         return ports_for(self.switch_model, self.template.adapter)
 
     @property
@@ -103,5 +107,5 @@ class Request:
         return self.topology or ("superpod" if self.template.rails > 1 else "fat-tree")
 
     def servers_for(self, amount: int) -> int:
-        """So many boxes; the last may have GPUs to spare."""
+        """Return the number of servers for an amount of GPUs or servers, rounded up."""
         return -(-amount // self.template.gpus) if self.gpus is not None else amount

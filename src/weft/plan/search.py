@@ -1,9 +1,8 @@
-"""Moves of switches between racks, tried very many times: the kernel of `optimise`.
+"""The kernel of `optimise`: simulated annealing over the positions of switches.
 
-A move takes one switch to free units of a rack, near something that it is cabled to as a rule, or lets two switches
-change places. It is kept if cables become cheaper, and sometimes if not: the less often, the colder it is (simulated
-annealing). Cables that one plug carries are one group, as long as its longest; what a
-link costs depends on that, and every metre costs one more.
+A move puts one switch into free units of a rack, usually near a box that it is cabled to, or swaps two switches. It is
+accepted if cables become cheaper, and with decreasing probability if they do not. Cables that share a plug form a group
+with the length of the longest; the cost of a link depends on that length, plus 1 for every metre.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ _MODULUS, _FACTOR = 2147483647, 48271  # Park and Miller's generator: the same c
 
 
 class Floor(NamedTuple):
-    """What moves, what does not, and what cables cost."""
+    """The floor: positions of boxes, cables between them, and cable costs."""
 
-    # The state: changed in place.
+    # The state, changed in place.
     rack: NDArray[np.int64]  # [box]
     u: NDArray[np.int64]  # [box]
-    taken: NDArray[np.int8]  # [rack, unit] gaps above switches included
+    occupied: NDArray[np.int8]  # [rack, unit], including gaps above switches
     free_w: NDArray[np.float64]  # [rack]
     # The boxes.
-    switches: NDArray[np.int64]  # those that move
+    switches: NDArray[np.int64]  # boxes that may move
     height_u: NDArray[np.int64]  # [box]
     needs_u: NDArray[np.int64]  # [box] with the gap
     power_w: NDArray[np.float64]  # [box]
@@ -38,11 +37,11 @@ class Floor(NamedTuple):
     high: NDArray[np.int64]  # [cable] -> box
     kind: NDArray[np.int64]  # [group]
     first_of_box: NDArray[np.int64]  # [box] -> first of its groups; one more at the end
-    groups: NDArray[np.int64]  # those of each box
-    seen: NDArray[np.int64]  # [group] -> stamp of when it was last counted
-    # The room, and what a cable of a kind costs up to a length.
+    groups: NDArray[np.int64]  # of each box in turn
+    counted: NDArray[np.int64]  # [group] -> stamp of the last evaluation
+    # The room, and the cost of a cable by kind and length.
     along_m: NDArray[np.float64]  # [rack, rack]
-    neighbour: NDArray[np.int64]  # [rack, n] -> racks near it
+    neighbour: NDArray[np.int64]  # [rack, n] -> nearest racks
     reach_m: NDArray[np.float64]  # [kind, step]
     cost: NDArray[np.float64]  # [kind, step]
     tray_m: float
@@ -52,7 +51,7 @@ class Floor(NamedTuple):
 
 @part
 def _route_m(floor, a, b):
-    """Of a cable between two boxes: as `cables` measures it."""
+    """Return the length of a cable between two boxes, as `cables` measures it."""
     a_m = (floor.u[a] - 1 + 0.5 * floor.height_u[a]) * UNIT_M
     b_m = (floor.u[b] - 1 + 0.5 * floor.height_u[b]) * UNIT_M
     if floor.rack[a] == floor.rack[b]:
@@ -68,7 +67,7 @@ def _cost_of(floor, group):
         longest_m = max(longest_m, route_m)
         total_m += route_m
     kind, step = floor.kind[group], 0
-    while longest_m > floor.reach_m[kind, step]:  # the last reaches everywhere
+    while longest_m > floor.reach_m[kind, step]:  # the last step has no limit
         step += 1
     each = floor.cost[kind, step]
     return each * (floor.first[group + 1] - floor.first[group]) + total_m
@@ -76,14 +75,14 @@ def _cost_of(floor, group):
 
 @part
 def _cost_around(floor, box, other, stamp):
-    """Of the groups of a box, and of another if there is one; none twice."""
+    """Return the cost of the groups of a box and of another one (-1: none), each group once."""
     total = 0.0
-    for one in (box, other):
-        if one >= 0:
-            for i in range(floor.first_of_box[one], floor.first_of_box[one + 1]):
+    for moved in (box, other):
+        if moved >= 0:
+            for i in range(floor.first_of_box[moved], floor.first_of_box[moved + 1]):
                 group = floor.groups[i]
-                if floor.seen[group] != stamp:
-                    floor.seen[group] = stamp
+                if floor.counted[group] != stamp:
+                    floor.counted[group] = stamp
                     total += _cost_of(floor, group)
     return total
 
@@ -93,7 +92,7 @@ def _put(floor, box, rack, u):
     floor.rack[box], floor.u[box] = rack, u
     floor.free_w[rack] -= floor.power_w[box]
     for unit in range(u, u + floor.needs_u[box]):
-        floor.taken[rack, unit] += 1
+        floor.occupied[rack, unit] += 1
 
 
 @part
@@ -101,7 +100,7 @@ def _take(floor, box):
     rack, u = floor.rack[box], floor.u[box]
     floor.free_w[rack] += floor.power_w[box]
     for unit in range(u, u + floor.needs_u[box]):
-        floor.taken[rack, unit] -= 1
+        floor.occupied[rack, unit] -= 1
 
 
 @part
@@ -110,7 +109,7 @@ def _is_free(floor, rack, u, needs_u):
         return False
     filled = 0
     for unit in range(u, u + needs_u):
-        filled += floor.taken[rack, unit]
+        filled += floor.occupied[rack, unit]
     return filled == 0
 
 
@@ -129,7 +128,7 @@ def total_cost(floor):
 
 @lean_kernel
 def try_moves(floor, moves, temperature, state, stamp):
-    """Returns what was saved, the state of chance, and the last stamp."""
+    """Try moves; return the saving, the random state and the last stamp."""
     saved = 0.0
     for _ in range(moves):
         state = _next(state)
@@ -161,7 +160,7 @@ def try_moves(floor, moves, temperature, state, stamp):
 
 @part
 def _place_of(floor, box, other):
-    """Where the other stands, if the two can change places; unit 0 if not."""
+    """Return the position of another switch if the two can swap; unit 0 if they cannot."""
     rack, u = floor.rack[other], floor.u[other]
     more_w = floor.power_w[other] - floor.power_w[box]
     if other == box or floor.needs_u[other] != floor.needs_u[box]:
@@ -173,24 +172,24 @@ def _place_of(floor, box, other):
 
 @part
 def _free_unit(floor, box, rack, start):
-    """The next free place for a box from unit `start` down, and again from the top; 0 if there is none."""
+    """Return the first free unit for a box from `start` downwards, wrapping at the bottom; 0 if there is none."""
     old_rack, old_u = floor.rack[box], floor.u[box]
     if rack != old_rack and floor.free_w[rack] < floor.power_w[box]:
         return 0
     _take(floor, box)
-    found = 0
+    unit = 0
     for i in range(floor.rack_u):
         u = (start - i - 1) % floor.rack_u + 1
         if _is_free(floor, rack, u, floor.needs_u[box]):
-            found = u
+            unit = u
             break
     _put(floor, box, old_rack, old_u)
-    return found
+    return unit
 
 
 @part
 def _near(floor, box, pick, chance, anywhere):
-    """A rack where something stands that the box is cabled to, or one beside that; rarely any."""
+    """Pick a rack of a box that this one is cabled to, or one near it; rarely any rack."""
     mine = floor.first_of_box[box + 1] - floor.first_of_box[box]
     if anywhere or mine == 0:
         return pick % len(floor.free_w)
@@ -202,7 +201,7 @@ def _near(floor, box, pick, chance, anywhere):
 
 @part
 def _move(floor, box, rack, u, other, old_rack, old_u):
-    """To that place; another, if there is one, goes where the box was."""
+    """Move a box to a position; another one (-1: none) takes its old position."""
     _take(floor, box)
     if other >= 0:
         _take(floor, other)

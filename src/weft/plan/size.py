@@ -1,11 +1,11 @@
-"""How large: from a request to a real fabric, its switches by tier and its cables by the tiers that they join.
+"""The size of a fabric: from a request to a fabric, its switches by tier and its cables by pair of tiers.
 
     made = size(Request(gpus=1024))
     made.spec                            superpod:su=4,switch=QM9700
     made.leaf, made.spine, made.cables   32, 16, {"node_leaf": 1024, "leaf_spine": 1024}
 
-A fabric that is to grow is the first part of the later one: its servers, their leaves, and what those are cabled to.
-So names and ports stay as they are, and whatever comes later is added.
+A fabric that will grow is built as the first part of the later one: its servers, their leaves, and the switches that
+those are cabled to. Names and ports stay the same, and later parts are added.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ TIERS = ("node", "leaf", "spine", "core")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Size:
-    """What to build; `fabric` is today's part of `later`, which is the same where nothing is to grow."""
+    """A sized fabric; `fabric` is today's part of `later`, and the same object if it does not grow."""
 
-    spec: str  # of the later one
+    spec: str  # of `later`
     fabric: Fabric
     later: Fabric
-    request: Request | None = None  # of a spec or a file there is none
-    switches: dict[str, int]  # tier -> how many
-    cables: dict[str, int]  # the two tiers, `leaf_spine` -> how many
-    notes: tuple[str, ...] = ()  # in whole sentences
+    request: Request | None = None  # None for a spec or a file
+    switches: dict[str, int]  # tier -> count
+    cables: dict[str, int]  # two tiers, such as `leaf_spine` -> count
+    notes: tuple[str, ...] = ()  # sentences
 
     @property
     def grows(self) -> bool:
@@ -62,18 +62,18 @@ class Size:
         return self.switches.get("core", 0)
 
     def report(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the size as `--json` prints it."""
         always = dict.fromkeys(("node_leaf", "leaf_spine", "spine_core"), 0)
         ufm = sum(is_ufm(name) for name in self.fabric.servers)
-        found = {f"cables_{between}": count for between, count in (always | self.cables).items()}
-        found["cables_node_leaf"] -= 2 * ufm  # counted apart
+        cables = {f"cables_{between}": count for between, count in (always | self.cables).items()}
+        cables["cables_node_leaf"] -= 2 * ufm  # counted apart
         return {
             "spec": self.spec,
             "servers": len(self.fabric.servers) - ufm,
             "gpus": len(self.fabric.of_kind(NodeKind.GPU)),
             **dict.fromkeys(TIERS[1:], 0),
             **self.switches,
-            **found,
+            **cables,
             "cables_ufm": 2 * ufm,
             "later": count(self.spec, self.later).report() if self.grows else None,
             "notes": list(self.notes),
@@ -81,19 +81,19 @@ class Size:
 
 
 def size(request: Request) -> Size:
-    """The fabric that is asked for."""
+    """Return the sized fabric for a request."""
     now, then = request.servers_for(request.amount), request.servers_for(request.grow_to or request.amount)
     _check_fits(request, then)
     whole = load(_spec(request, then))
     today = whole if now == then else _part(whole, now)
-    made = count(whole.spec, today)
-    later = made if today is whole else count(whole.spec, whole)
-    notes = (*_notes(request, now, then), *_growth(made, later, then))
-    return replace(made, request=request, later=whole, notes=notes)
+    sized = count(whole.spec, today)
+    later = sized if today is whole else count(whole.spec, whole)
+    notes = (*_notes(request, now, then), *_growth(sized, later, then))
+    return replace(sized, request=request, later=whole, notes=notes)
 
 
 def count(spec: str, fabric: Fabric) -> Size:
-    """What any fabric has."""
+    """Count the switches and cables of a fabric."""
     level = levels(fabric)
     switches = level[(fabric.nodes.kind == NodeKind.SWITCH) & (level > 0)]
     ends = np.sort(np.stack([level[end[fabric.network_links]] for end in fabric.link_nodes]), axis=0)
@@ -108,47 +108,47 @@ def count(spec: str, fabric: Fabric) -> Size:
 
 
 def tier_name(level: int) -> str:
-    """`leaf`; what stands above cores is `tier4`."""
+    """Return the name of a tier: `leaf`; above cores `tier4`."""
     return TIERS[level] if 0 <= level < len(TIERS) else f"tier{level}"
 
 
 def is_ufm(server: str) -> bool:
-    """A host of UFM, as a superpod names them."""
+    """Return whether a server is a UFM host, by the names in a superpod."""
     return re.fullmatch(r"ufm[0-9]+", server) is not None
 
 
 def _spec(request: Request, servers: int) -> str:
-    """A topology of that size, in one line."""
+    """Return the spec of the topology for a number of servers."""
     template, switch = request.template, request.switch_model
-    given: dict[str, Any] = {"server": template.name, "switch": switch.name}
+    options: dict[str, Any] = {"server": template.name, "switch": switch.name}
     ports = {"rails": template.rails, "radix": request.radix}
-    given |= _options(request)
+    options |= _options(request)
     match request.kind:
         case "superpod":
-            given |= fit_superpod(servers, **ports, trays=template.trays, ufm=given["ufm"])
+            options |= fit_superpod(servers, **ports, trays=template.trays, ufm=options["ufm"])
         case "fat-tree":
-            given |= {"hosts": servers}
+            options |= {"hosts": servers}
         case _:
-            given |= fit_dragonfly_plus(servers, **ports)
-    return write_spec(request.kind, {key: value for key, value in given.items() if value is not None})
+            options |= fit_dragonfly_plus(servers, **ports)
+    return write_spec(request.kind, {key: value for key, value in options.items() if value is not None})
 
 
 def _options(request: Request) -> dict[str, Any]:
-    """What is asked of the topology beside its size, if it has that."""
-    given: dict[str, Any] = {"oversubscription": request.oversubscription}
+    """Return the options of the topology other than its size; raise ConfigError for those that it does not have."""
+    options: dict[str, Any] = {"oversubscription": request.oversubscription}
     if request.kind == "superpod":
-        return given | {"ufm": UFM_HOSTS if request.ufm else None}
+        return options | {"ufm": UFM_HOSTS if request.ufm else None}
     if request.ufm:
-        raise ConfigError(f"UFM's hosts have a place in a superpod, and in a {request.kind} none: leave out --ufm")
+        raise ConfigError(f"--ufm needs a superpod, and this is a {request.kind}; leave it out")
     if request.kind == "fat-tree":
-        return given
+        return options
     if request.oversubscription > 1:
-        raise ConfigError(f"a {request.kind} is not oversubscribed: --topology superpod and fat-tree can be")
+        raise ConfigError(f"--oversubscription is not for {request.kind}; use --topology superpod or fat-tree")
     return {}
 
 
 def _most(request: Request) -> int:
-    """Servers that the switches of a request can join; what a dragonfly+ can, its own `fit` says."""
+    """Return the largest number of servers for the switches of a request; a dragonfly+ is checked by its `fit`."""
     ports = {"rails": request.template.rails, "radix": request.radix}
     if request.kind == "superpod":
         return most_in_superpod(**ports, trays=request.template.trays, ufm=_options(request)["ufm"])
@@ -169,18 +169,18 @@ def _check_fits(request: Request, servers: int) -> None:
 
 
 def _wider(request: Request, servers: int) -> list[catalog.Interconnect]:
-    """Fabrics of the catalog that do hold so many: two of the same kind first, then with the narrowest switch."""
+    """Return up to two interconnects that can join so many servers: same technology first, then fewest switch ports."""
 
     def far(wire: catalog.Interconnect) -> tuple[bool, int]:
         switch = catalog.switch(wire.switch)
         return switch.technology is not request.switch_model.technology, switch.ports
 
-    wires = sorted((one for one in catalog.interconnects() if not one.transport), key=far)
+    wires = sorted((interconnect for interconnect in catalog.interconnects() if not interconnect.transport), key=far)
     return [wire for wire in wires if servers <= _most(replace(request, fabric=wire.name, switch=None))][:2]
 
 
 def _part(whole: Fabric, servers: int) -> Fabric:
-    """The first servers, and all switches that can be reached from them going up."""
+    """Return the first servers and all switches above them."""
     of = whole.nodes.server
     bought = [n < servers or is_ufm(name) for n, name in enumerate(whole.servers)]
     keep = (of >= 0) & np.array(bought)[of]
@@ -196,20 +196,22 @@ def _notes(request: Request, servers: int, later: int) -> Iterator[str]:
     template = request.template
     if request.gpus is not None and request.gpus % template.gpus:
         each = f"{servers:,} × {template.name} have {servers * template.gpus:,} GPUs"
-        yield f"{each}: {request.gpus:,} do not fill the last."
+        yield f"{each}; {request.gpus:,} do not fill the last server."
     ports = {"rails": template.rails, "trays": template.trays, "radix": request.radix}
     if request.ufm and _needs_more_for_ufm(later, ports):
-        taken = -(-places_of_ufm(UFM_HOSTS, template.rails // template.trays) // template.trays)
-        few = f"{later - taken:,} servers would do with fewer"
-        yield f"UFM has the place of a server, and that takes more switches: {few}."
+        ufm_servers = -(-places_of_ufm(UFM_HOSTS, template.rails // template.trays) // template.trays)
+        few = f"{later - ufm_servers:,} servers would do with fewer"
+        yield f"The UFM hosts take the place of a server, which needs more switches: {few}."
     else:
         yield from _near_sizes(request, later)
-    if request.wire is not None and request.wire.transport:  # of clouds: parts that are sold stand for theirs
+    if (
+        request.wire is not None and request.wire.transport
+    ):  # cloud interconnects are represented by parts that are sold
         yield f"{request.wire.name}: {request.wire.note}."
     else:
         yield from _other_cards(request)
     if later == 1:
-        yield "One server needs no fabric: its GPUs are joined inside."
+        yield "One server needs no fabric; its GPUs are connected inside."
 
 
 def _needs_more_for_ufm(servers: int, ports: dict[str, int]) -> bool:
@@ -218,21 +220,21 @@ def _needs_more_for_ufm(servers: int, ports: dict[str, int]) -> bool:
 
 
 def _other_cards(request: Request) -> Iterator[str]:
-    """Say that cards are bought which the server is not sold with, and what its slots give them."""
+    """Note cards that are bought in addition to those that the server includes, and slots that limit them."""
     template, own = request.template, catalog.server(request.template.box)
     card = template.adapter
     if not own.gpus or card.card == own.adapter.card:
         return
     slot, made_for = template.slot(card), card.pcie_per_port
-    slower = f" Its slots speak {slot}, and the card is made for {made_for}." if slot != made_for else ""
-    yield f"{own.name} is sold with {own.compute_adapter}, which stay unused: {card.name} are bought beside it.{slower}"
+    slower = f" Its slots are {slot}, and the card is made for {made_for}." if slot != made_for else ""
+    yield f"{own.name} includes {own.compute_adapter}, which stay unused; {card.name} are bought in addition.{slower}"
 
 
-_NEAR, _MUCH = 0.15, 0.8  # a size so near is worth a hint where each server takes at most so much of the switches
+_NEAR, _MUCH = 0.15, 0.8  # hint at sizes within 15 % that need at most 80 % of the switches per server
 
 
 def _near_sizes(request: Request, servers: int) -> Iterator[str]:
-    """Name the nearest sizes below and above at which a server takes far fewer switches."""
+    """Note the nearest sizes below and above that need far fewer switches per server."""
     if request.kind != "superpod":
         return
     template, most = request.template, _most(request)
@@ -241,18 +243,18 @@ def _near_sizes(request: Request, servers: int) -> Iterator[str]:
     def switches(n: int) -> int:
         return count_switches(n, **sized)
 
-    here, reach = switches(servers), int(_NEAR * servers)
+    now, reach = switches(servers), int(_NEAR * servers)
     below, above = range(servers - 1, servers - reach - 1, -1), range(servers + 1, min(servers + reach, most) + 1)
-    near = [next((n for n in side if switches(n) / n <= _MUCH * here / servers), None) for side in (below, above)]
+    near = [next((n for n in side if switches(n) / n <= _MUCH * now / servers), None) for side in (below, above)]
     each = template.gpus if request.gpus is not None else 1
-    told = [f"{n * each:,} {request.unit} take {switches(n):,}" for n in near if n is not None]
-    if told:
-        here_too = f"{servers * each:,} {request.unit} take {here:,} switches"
-        yield f"A size near by needs far fewer: {here_too}, {', '.join(told)}."
+    alternatives = [f"{n * each:,} {request.unit} take {switches(n):,}" for n in near if n is not None]
+    if alternatives:
+        requested = f"{servers * each:,} {request.unit} take {now:,} switches"
+        yield f"A similar size needs far fewer switches: {requested}, {', '.join(alternatives)}."
 
 
 def _growth(now: Size, then: Size, servers: int) -> Iterator[str]:
-    """What of the later fabric is not there yet, and how a dragonfly's groups are joined."""
+    """Note the parts of the later fabric to add, and the bandwidth between the groups of a dragonfly."""
     if between := now.cables.get("spine_spine"):
         ratio = 2 * between / now.cables["node_leaf"]
         yield f"Global links between groups have {ratio:.2f} of the bandwidth of the hosts."
@@ -263,14 +265,14 @@ def _growth(now: Size, then: Size, servers: int) -> Iterator[str]:
     cables = sum(then.cables.values()) - sum(now.cables.values())
     waiting = _cabled_ports(then.fabric, now.fabric) - _cabled_ports(now.fabric, now.fabric)
     yield (
-        f"Built for {servers:,} servers: {switches} and {cables:,} cables come later, and none of today's is moved. "
-        f"{waiting:,} ports of today's switches wait for them."
+        f"Built for {servers:,} servers: {switches} and {cables:,} cables are added later, and none of today's moves. "
+        f"{waiting:,} ports of today's switches stay free for them."
     )
 
 
 def _cabled_ports(fabric: Fabric, of: Fabric) -> int:
-    """Ports with a cable, of those switches that the other fabric has too."""
-    there = {node.name for node in of.switches}
+    """Count the cabled ports of the switches that another fabric has too."""
+    names = {node.name for node in of.switches}
     ends = np.concatenate([end[fabric.network_links] for end in fabric.link_nodes])
     plugged = np.bincount(ends, minlength=len(fabric.nodes))
-    return int(sum(plugged[node.index] for node in fabric.switches if node.name in there))
+    return int(sum(plugged[node.index] for node in fabric.switches if node.name in names))

@@ -1,9 +1,9 @@
-"""What a fabric costs while it stands: capital, electricity, and dollars for every 10^12 tokens that it helps to train.
+"""The cost of a fabric over its years: capital, electricity, and cost per 10^12 trained tokens.
 
-kept = upkeep(bill, prices, run=train("llama3-70b", fabric, catalog.interconnect("ndr")))
-kept.fabric                    bought, and powered for so many years: low and high
-kept.cluster                   with its servers, where these have a price
-kept.per_tokens(kept.fabric)   USD for 10^12 tokens, were it to train all the time
+costs = upkeep(bill, prices, run=train("llama3-70b", fabric, catalog.interconnect("ndr")))
+costs.fabric                     purchase and power over the years: low and high
+costs.cluster                    with servers, if they have a price
+costs.per_tokens(costs.fabric)   USD for 10^12 tokens with continuous training
 """
 
 from __future__ import annotations
@@ -22,50 +22,50 @@ if TYPE_CHECKING:
     from weft.training.search import Progress
 
 TOKENS = 1e12  # the unit of training
-_HOURS = 8_766  # of a year
+_HOURS = 8_766  # in a year
 _KILO = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upkeep:
-    """Of a bill, over years; with a run, of what is trained in them."""
+    """The cost of a bill over years; with a run, also the tokens trained in them."""
 
     bill: Bill
     years: float
     pue: float
-    electricity: Price  # of a kWh
+    electricity: Price  # per kWh
     run: Run | None = None
 
     def energy_kwh(self, power_w: float) -> float:
-        """At the meter, over all years."""
+        """Return the energy at the meter over all years."""
         return power_w / _KILO * self.pue * _HOURS * self.years
 
     def powered(self, capital: Band, power_w: float) -> Band:
-        """Bought, and powered for all years."""
+        """Return the cost of purchase and power over all years."""
         return capital + self.electricity * self.energy_kwh(power_w)
 
     @property
     def fabric(self) -> Band:
-        """Switches, adapters, cables, and their electricity."""
+        """The cost of switches, adapters, cables and their electricity."""
         return self.powered(self.bill.total, self.bill.power_w)
 
     @property
     def cluster(self) -> Band | None:
-        """With the servers, where their price and their power are known."""
+        """The cost with servers; None if their price or power is unknown."""
         capital, power_w = self.bill.cluster, self.bill.cluster_w
         return None if capital is None or power_w is None else self.powered(capital, power_w)
 
     @property
     def trained(self) -> float | None:
-        """10^12 tokens, by a job that never stops."""
+        """The tokens trained by a job that never stops, in 10^12."""
         return None if self.run is None else self.run.step.tokens_per_s * _HOURS * 3600 * self.years / TOKENS
 
     def per_tokens(self, cost: Band | None) -> Band | None:
-        """Of 10^12 tokens."""
+        """Return the cost per 10^12 tokens."""
         return None if cost is None or not self.trained else cost * (1 / self.trained)
 
     def report(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the costs as `--json` prints them."""
         return {
             "years": self.years,
             "pue": self.pue,
@@ -82,13 +82,13 @@ class Upkeep:
 
 
 def upkeep(bill: Bill, prices: Prices, *, run: Run | None = None) -> Upkeep:
-    """Over the years, and on a site with the losses, that the prices have; electricity is one of them."""
+    """Return the costs, with the years of use, PUE and electricity price from `prices`."""
     years, pue, electricity = prices.figure(YEARS), prices.figure(PUE), prices.named(ELECTRICITY)
     if not years:
-        raise ConfigError(f"{YEARS}: 0 is not more than 0, and a fabric that does not stand costs nothing")
+        raise ConfigError(f"{YEARS} must be above 0, got 0")
     if pue < 1:
         raise ConfigError(
-            f"{PUE}: {pue:g} is less than 1, and a site draws what its racks draw, and more: 1.5 is usual"
+            f"{PUE} must be 1 or more, got {pue:g}: a site draws at least the power of its racks, usually 1.5 times"
         )
     if electricity is None:
         raise SimulationBug(f"prices.toml has no {ELECTRICITY}")
@@ -96,7 +96,7 @@ def upkeep(bill: Bill, prices: Prices, *, run: Run | None = None) -> Upkeep:
 
 
 def train(model: str, fabric: Fabric, wire: Interconnect, *, seed: int = 1, progress: Progress | None = None) -> Run:
-    """The model on all GPUs of a fabric, cut in the way that is fastest there."""
+    """Run training of a model on all GPUs of a fabric, with the fastest layout."""
     from weft.collectives.interconnect import options_of, template_of
     from weft.collectives.ranks import compute_servers
     from weft.training.job import SEQUENCES_PER_GPU, run_job
@@ -104,7 +104,7 @@ def train(model: str, fabric: Fabric, wire: Interconnect, *, seed: int = 1, prog
     from weft.training.site import Site
     from weft.training.transformer import find
 
-    one = find(model)
+    transformer = find(model)
     site = Site(
         name=wire.name,
         fabric=fabric,
@@ -113,8 +113,8 @@ def train(model: str, fabric: Fabric, wire: Interconnect, *, seed: int = 1, prog
         options=options_of(wire, seed),
         wire=wire,
     )
-    given = {"global_batch": SEQUENCES_PER_GPU * site.gpus, "seq": one.seq}
-    return run_job(one, search(one, site, given, progress)[0].layout, site)
+    fixed = {"global_batch": SEQUENCES_PER_GPU * site.gpus, "seq": transformer.seq}
+    return run_job(transformer, search(transformer, site, fixed, progress)[0].layout, site)
 
 
 def _pair(band: Band | None) -> tuple[float, float] | None:

@@ -74,7 +74,7 @@ class Growth:
 
 
 def grow(
-    today: Fabric, target: Fabric, *, keep: float = KEEP, progress: Callable[[str], None] = lambda what: None
+    today: Fabric, target: Fabric, *, keep: float = KEEP, progress: Callable[[str], None] = lambda message: None
 ) -> Growth:
     if not 0 < keep <= 1:
         raise ConfigError(f"keep {keep:g} is not a share of a leaf's uplinks: give more than 0, and 1 at most")
