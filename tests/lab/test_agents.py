@@ -85,7 +85,7 @@ def test_what_is_lost_is_sent_again_and_then_comes_back_as_timed_out(agents, clo
     agents.send(asks.register(MgmtClass.SUBN_DIRECTED_ROUTE), smp(1, 2), LID, 100, 2)
     while not asks.got and len(sent) < 10:
         clock.now_s = agents.next_deadline_s()
-        agents.on_time()
+        agents.on_timer()
     assert sent == pytest.approx([0.0, 0.1, 0.2])
     ((back, _, status, _),) = asks.got
     assert (status, len(back)) == (errno.ETIMEDOUT, 24)
@@ -123,7 +123,7 @@ def test_a_program_that_left_gets_nothing(agents, clock):
     agents.send(agent, smp(1, 2), LID, 100, 0)
     agents.unregister(agent)
     clock.sleep(1)
-    agents.on_time()
+    agents.on_timer()
     assert not asks.got
 
 

@@ -124,7 +124,7 @@ def test_every_row_ends_as_its_tries_did(fates, retries, at_once, takes):
         bulk.on_answers(np.array(found, int), np.array([[row % 251] * 256 for row in found], np.uint8).reshape(-1, 256))
         bulk.on_bounced(np.array([row for row, fate in happened if fate == BOUNCED], int))
         now_s += 0 if len(sent) else TIMEOUT_S / 4
-        bulk.on_time(now_s)
+        bulk.on_timer(now_s)
         assert now_s < (retries + 2) * (len(fates) + 2) * TIMEOUT_S, "it never ends"
     assert bulk.under_way == 0
     for row, mine in enumerate(fates):

@@ -49,7 +49,7 @@ class Line:
         for _ in range(RETRIES + 2):
             self.clock.sleep(TIMEOUT_S)
             for end in self.ends.values():
-                end.on_time()
+                end.on_timer()
             self.run()
 
 

@@ -17,7 +17,7 @@ from weft.wire.port_info import LANES, LinkSpeed, PortInfo, PortPhysicalState, P
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
-    """One InfiniBand device of a host."""
+    """An InfiniBand device of a host."""
 
     name: str  # as the host calls it
     node: int
@@ -26,7 +26,7 @@ class Adapter:
 
 
 def adapters_of(devices: Devices, host: str) -> list[Adapter]:
-    """All that a host has; the first adapter of the fabric for no name."""
+    """Return all adapters of a host; for an empty name, the first adapter of the fabric."""
     made = []
     for number, node in enumerate(_nodes_of(devices, host)):
         first, last = (0, 0) if devices.is_switch[node] else (1, devices.last_port[node])
@@ -35,7 +35,7 @@ def adapters_of(devices: Devices, host: str) -> list[Adapter]:
 
 
 def first_adapters(devices: Devices) -> list[int]:
-    """Of each host, in the fabric's order: a node."""
+    """Return the first adapter of each host, in the fabric's order."""
     fabric, servers = devices.fabric, set()
     found = []
     for node in devices.nodes:
@@ -65,13 +65,13 @@ def _nodes_of(devices: Devices, host: str) -> list[int]:
 
 
 def local_name(devices: Devices, node: int, number: int) -> str:
-    """`mlx5_3` of `dgx1/mlx5_3`; plain hosts and switches are named as a driver would."""
+    """Return `mlx5_3` of `dgx1/mlx5_3`; number the adapters of plain hosts and switches as a driver would."""
     _, slash, local = devices.fabric.nodes.name[node].rpartition("/")
     return local if slash else f"mlx5_{number}"
 
 
 def find_port(devices: Devices, adapters: list[Adapter], name: str, number: int) -> tuple[Adapter, int] | None:
-    """The port that a program means; with no name or number the best: Active, then linked, then any that is enabled.
+    """Return the port of a name and number; without them the best: Active, then linked, then any enabled one.
 
     As libibumad chooses (rdma-core libibumad/umad.c, resolve_ca_port).
     """
@@ -93,5 +93,5 @@ def _rank(devices: Devices, slot: int) -> int:
 
 
 def rate_gbit_s(info: Buffer) -> int:
-    """As sysfs rounds it: 400 for 4xNDR, 56 for 4xFDR."""
+    """Return the rate as sysfs rounds it: 400 for 4xNDR, 56 for 4xFDR."""
     return LinkSpeed.active(info).lane_tenths * LANES.get(PortInfo.link_width_active.get(info), 1) // 10

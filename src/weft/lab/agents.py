@@ -25,7 +25,7 @@ Push = Callable[[bytes, int, int, int], None]  # message, LID that it came from,
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Agent:
-    """Who gets the MADs of a class at a port, by `push`; `high_tid` marks its own requests."""
+    """A receiver of the MADs of a class at a port, by `push`; `high_tid` marks its own requests."""
 
     slot: int
     mgmt_class: int
@@ -44,7 +44,7 @@ class Agent:
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """One that waits for an answer."""
+    """A request that waits for an answer."""
 
     agent: Agent
     message: bytes
@@ -55,7 +55,7 @@ class _Request:
 
 
 class Agents:
-    """All agents of a lab, attached to the ports of their subnet; `clock` is in seconds."""
+    """The agents of a lab, attached to the ports of their subnet; `clock` is in seconds."""
 
     def __init__(self, subnet: Subnet, clock: Callable[[], float]) -> None:
         self.subnet, self.clock = subnet, clock
@@ -69,7 +69,7 @@ class Agents:
         self._is_draining = False
 
     def register(self, agent: Agent) -> Agent:
-        """With its mark. OSError if another has one of its methods here: two subnet managers cannot share a port."""
+        """Register an agent and set its mark; raise OSError if another agent at this port has one of its methods."""
         for other in self._at.get(agent.slot, ()):
             same = (other.mgmt_class, other.version, other.oui) == (agent.mgmt_class, agent.version, agent.oui)
             if same and other.methods & agent.methods:
@@ -92,7 +92,7 @@ class Agents:
     # -- from a program --
 
     def send(self, agent: Agent, message: bytes, lid: int, timeout_ms: int, retries: int, pkey_index: int = 0) -> None:
-        """A MAD, or a longer message if the agent does RMPP. Without a timeout no answer is awaited."""
+        """Send a MAD, or a longer message if the agent does RMPP. Without a timeout no answer is expected."""
         if not is_rmpp(message):
             message = message[:MAD_BYTES].ljust(MAD_BYTES, b"\0")
         if message[3] & RESPONSE or message[3] == Method.TRAP_REPRESS:
@@ -170,13 +170,13 @@ class Agents:
     # -- time --
 
     def next_deadline_s(self) -> float | None:
-        """When `on_time` has something to do, by `clock`."""
+        """Return when `on_timer` has work, by `clock`."""
         deadlines = [one.next_deadline_s() for one in self._transfers.values()]
         deadlines += [self._timers[0][0]] if self._timers else []
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
-    def on_time(self) -> None:
-        """Requests without an answer are sent again, or go back to the program as timed out."""
+    def on_timer(self) -> None:
+        """Send unanswered requests again, or return them to the program as timed out."""
         now_s = self.clock()
         while self._timers and self._timers[0][0] <= now_s:
             _, _, key = heapq.heappop(self._timers)
@@ -190,5 +190,5 @@ class Agents:
                 del self._requests[key]
                 request.agent.push(request.message[: MadHeader.size], request.lid, errno.ETIMEDOUT, request.pkey_index)
         for transfers in self._transfers.values():
-            transfers.on_time()
+            transfers.on_timer()
         self._drain()

@@ -74,8 +74,8 @@ class Attachments(Streams[_Connection]):
     def next_deadline_s(self) -> float | None:
         return self.agents.next_deadline_s()
 
-    def on_time(self) -> None:
-        self.agents.on_time()
+    def on_timer(self) -> None:
+        self.agents.on_timer()
 
     def slots(self) -> list[int]:
         return [port.slot for port in self._ports.values()]
@@ -176,7 +176,7 @@ class Attachments(Streams[_Connection]):
         self.devices.set_is_sm(slot, bool(self._is_sm[slot]))
 
     def _open_port(self, connection: _Connection, number: int) -> _Port:
-        """By number, which anybody can guess: that of another machine's is its own alone."""
+        """Return an open port by number; ports of another machine are accessible to that machine only."""
         port = self._ports[number]
         if port.host != connection.host:
             raise KeyError(number)
@@ -207,7 +207,7 @@ class Attachments(Streams[_Connection]):
     # -- MADs --
 
     def _make_hot(self, connection: _Connection) -> None:
-        """It sweeps, or may: the kernel answers it while nothing of it waits here."""
+        """Let the kernel answer a program that sweeps, as long as nothing is queued for it here."""
         port = connection.port
         if self._fast_path is None or port is None:
             return

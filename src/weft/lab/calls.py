@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Calls:
-    """`fileno` is ready when `run` has something to do."""
+    """A queue of calls into a thread; `fileno` is ready when `run` has work."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
@@ -26,9 +26,9 @@ class Calls:
         return self._event
 
     def call(self, work: Callable[[], T]) -> T:
-        """From another thread: what the work returns or raises.
+        """Run work in the loop's thread and return its result; called from another thread.
 
-        Work that is not begun in time is never begun; what is begun takes as long as it takes, and its answer is true.
+        Work that does not start in time is cancelled; work that has started is waited for, however long it takes.
         """
         future: Future[T] = Future()
 
@@ -53,7 +53,7 @@ class Calls:
             ) from None
 
     def wake(self) -> None:
-        """Also from a signal handler; who has ended need not be woken."""
+        """Wake the loop, also from a signal handler; do nothing after it has ended."""
         with contextlib.suppress(OSError, ValueError):
             os.eventfd_write(self._event, 1)
 

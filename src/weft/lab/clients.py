@@ -39,7 +39,7 @@ class Client:
         self.tag = self.number.to_bytes(2, "big")
 
     def line(self, take: Callable[[list[bytes], list[tuple[bytes, Ancillary]]], None]) -> Line:
-        """As the kernel knows it, which answers while nothing waits for it here."""
+        """Return the client as the kernel knows it, which answers while nothing is queued here."""
         return Line(slot=self.slot, tag=self.number, is_idle=lambda: not self.queue, take=take)
 
     def flush(self) -> bool:
@@ -51,7 +51,7 @@ class Client:
         return bool(self.queue)
 
     def lives(self, base: str) -> bool:
-        """True if the kernel watches it for us; else its socket tells."""
+        """Return whether the client is alive: by its process descriptor, else by its socket."""
         if self.process >= 0:
             return True
         with contextlib.suppress(OSError):
@@ -61,7 +61,7 @@ class Client:
 
 
 def free_number(taken: Container[int], last: int) -> int:
-    """Going round, so that what is on its way to a client that is gone does not reach its successor."""
+    """Return the next free number, in rotation, so that late MADs of a former client do not reach its successor."""
     number = (last + 1) % _NUMBERS
     while number in taken:
         number = (number + 1) % _NUMBERS
@@ -69,11 +69,11 @@ def free_number(taken: Container[int], last: int) -> int:
 
 
 def pick(there: Iterable[Client], mad: bytes, sender: Client | None) -> Client | None:
-    """Whom a MAD at a port is for.
+    """Return the client that a MAD at a port is for.
 
-    libumad2sim does not say which classes a program listens to, and dies of a MAD of a class that it does not. So a
-    response goes to whom its transaction id names; what a subnet manager hears, to the manager; a report, to who asked
-    for reports in its class; anything else, to a program that never asked: it is there to listen, as `ibping -S` is.
+    libumad2sim does not report which classes a program listens to, and a MAD of another class crashes it. So a response
+    goes to the client of its transaction id; MADs for a subnet manager, to the manager; a report, to a client that sent
+    requests in its class; any other MAD, to a client that never sent a request: it listens, as `ibping -S` does.
     """
     mgmt_class, method = mad[1], mad[3]
     if method & RESPONSE:

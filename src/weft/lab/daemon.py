@@ -92,13 +92,13 @@ def start(fabric: Fabric, name: str, *, timed: bool = False, join: str = "", fol
 
 
 def unfollow() -> None:
-    """In a child that goes on without its parent: those who follow the parent do not wait for it."""
+    """Close the pipes of followers in a child that outlives its parent."""
     while followed:
         os.close(followed.pop())
 
 
 def _live(fabric: Fabric, entry: registry.Entry, tell: int, until: int | None, timed: bool, join: str) -> None:
-    """The life of the child: never returns."""
+    """Run the lab in the child process; never return."""
     status = 1
     try:
         os.setsid()

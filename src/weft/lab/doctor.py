@@ -62,7 +62,7 @@ def _other_weft() -> Iterator[Finding]:
 
 
 def _kernels() -> Finding:
-    """Where they cannot be kept, every command compiles them again."""
+    """Check the kernel cache: without it every command compiles them again."""
     folder = jit.cache_folder("weft.sim.packet.loop").parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ def _labs() -> Iterator[Finding]:
 
 
 def _other_memory() -> Finding:
-    """Requests to memory that a program brought itself are carried out by ptrace's rules."""
+    """Check ptrace's rules, which apply to requests to memory that a program registered itself."""
     scope = Path("/proc/sys/kernel/yama/ptrace_scope")
     value = scope.read_text().strip() if scope.exists() else "0"
     if value in ("0", "1"):  # 1: weft's processes allow each other

@@ -17,13 +17,13 @@ class ErrorCounts:
         self.counts: Counter[str] = Counter()
 
     def note(self, kind: str, detail: str, error: Exception | None = None) -> None:
-        """`kind` says what is wrong in general, `detail` what it was this time."""
+        """Count an error, and log the first of its kind; `kind` is general, `detail` the instance."""
         self.counts[kind] += 1
         if self.counts[kind] == 1:
             log.warning("%s: %s (the next ones are counted, not logged)", kind, detail, exc_info=error)
 
     def overrun(self, devices: Devices, slot: int, mgmt_class: int) -> None:
-        """A MAD is lost, because the program at a port does not take what is for it."""
+        """Count a MAD that is lost because the program at a port does not read."""
         self.note("a program does not read its MADs", f"the one at {devices.name(slot)}; more for it are lost")
         if mgmt_class in SMP_CLASSES:
             devices.fabric.counters[slot, PortCounter.VL15_DROPPED] += 1

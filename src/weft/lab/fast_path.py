@@ -52,7 +52,7 @@ class Line:
 
 
 class FastPath:
-    """Serves the lines that it is given, as far as it can and once the kernel is loaded."""
+    """A server of lines by a kernel, once it is loaded; other requests are left to Python."""
 
     def __init__(self, subnet: Subnet, epoll: select.epoll) -> None:
         self._subnet, self._epoll = subnet, epoll
@@ -72,12 +72,12 @@ class FastPath:
                 row[Of.TIDS + agent] = tid
 
     def add_nested(self, fd: int) -> None:
-        """An epoll with lines in it, which is itself in that of the server."""
+        """Add an epoll with lines in it, which is part of the server's epoll."""
         if fd < _MOST_FILES:
             self._room.files[fd, Of.KIND] = Kind.NESTED
 
     def forget(self, fd: int) -> None:
-        """Before it is closed."""
+        """Remove a file descriptor before it is closed."""
         if self._lines.pop(fd, None) is not None:
             self._room.files[fd] = 0
 
@@ -87,7 +87,7 @@ class FastPath:
     # -- waiting ------------------------------------------------------------------------------------------------------
 
     def wait(self, timeout_s: float) -> list[tuple[int, int]]:
-        """Until something is ready that is for Python, or the time is over: as epoll.poll."""
+        """Wait like epoll.poll until Python has something to handle, or the time is over."""
         if self._kernel is None or not self._lines or not self._state.is_plain():
             if self._loading is None and self._pays():
                 self._loading = threading.Thread(target=self._try_to_load, name="weft kernel", daemon=True)
@@ -102,7 +102,7 @@ class FastPath:
         return self._epoll.poll(0) if why == Why.READY else []
 
     def _hand_back(self) -> None:
-        """What the kernel took from a program and did not answer, or answered and could not send."""
+        """Return to Python the requests that the kernel did not answer, and the answers that it could not send."""
         fd, unsent, unanswered, end = self._room.numbers[Number.REST : Number.END + 1].tolist()
         line = self._lines[fd]
         if line.take is not None:
@@ -119,7 +119,7 @@ class FastPath:
         return self._room.inbox[i * ROW_BYTES : i * ROW_BYTES + size].tobytes()
 
     def _ancillary(self, i: int) -> Ancillary:
-        """Of a datagram: who sent it, if the kernel said so."""
+        """Return the credentials of a datagram's sender, if the system sent them."""
         words = self._room.control[i]
         said = int(self._room.messages[0, i, 5]) >= _CREDENTIALS_BYTES
         return [(int(words[2]), int(words[3]), words[4:7].tobytes())] if said else []
@@ -130,7 +130,7 @@ class FastPath:
         return len(self._subnet.devices.cable) >= MANY_PORTS or self._subnet.mads >= MANY_MADS
 
     def load(self) -> None:
-        """The kernel. One that was never compiled is compiled by another process: this one has work to do."""
+        """Load the kernel. If it is not in the cache, another process compiles it: this one keeps serving."""
         import numba
 
         from weft.jit import cache_folder
@@ -158,7 +158,7 @@ class FastPath:
 
 
 def _loaded(subnet: Subnet) -> tuple[FastPathState, Callable[..., int]]:
-    """Called once, so that it is compiled for what it will be given."""
+    """Call the kernel once, so that it is compiled for its arguments."""
     from weft.lab.smp_loop import smp_loop
     from weft.mad.fast_path import FastPathState
 
@@ -169,7 +169,7 @@ def _loaded(subnet: Subnet) -> tuple[FastPathState, Callable[..., int]]:
 
 
 def compile_kernel() -> None:
-    """Into the cache, by a process of its own."""
+    """Compile the kernel into the cache, in a process of its own."""
     from weft.fabric.spec import load
 
     _loaded(Subnet(load("star:hosts=2")))

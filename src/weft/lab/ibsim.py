@@ -46,7 +46,7 @@ _UNANSWERED = frozenset((Method.SEND, Method.TRAP, Method.TRAP_REPRESS))
 
 
 class Server(EventLoop):
-    """One subnet, and the programs attached to it through ibsim's protocol or through other services."""
+    """A server of one subnet, to programs attached through ibsim's protocol or through other services."""
 
     def __init__(self, subnet: Subnet, base: str = "sim", errors: ErrorCounts | None = None) -> None:
         super().__init__(subnet, errors)
@@ -119,7 +119,7 @@ class Server(EventLoop):
             del self._pending[key]
             self._push(client, protocol.timed_out(request, request[HEADER_BYTES:]))
         for service in self._services:
-            service.on_time()
+            service.on_timer()
         if now >= self._check_at:
             self._check_at = now + LIVENESS_S
             self.subnet.due()
@@ -187,7 +187,7 @@ class Server(EventLoop):
         return number, CLIENT_INFO.pack(number, queue_pair, is_sm, client.name.encode()[: protocol.NAME_BYTES])
 
     def _watch_process(self, client: Client, pid: int) -> None:
-        """Hear at once when it dies. `pid` is the kernel's word; 0 if it lives where we cannot see it."""
+        """Drop the client as soon as its process ends. `pid` is from the kernel; 0 if it is in another namespace."""
         with contextlib.suppress(OSError):
             client.process = os.pidfd_open(pid) if pid > 0 else -1
             if client.process >= 0:
@@ -241,7 +241,7 @@ class Server(EventLoop):
             self.errors.note("a data datagram has the wrong size", f"{len(raw)} bytes from {client.name}")
 
     def _is_owner(self, client: Client) -> bool:
-        """Of its end of the line, by its first datagram: the kernel lets no other socket send to the lab's end."""
+        """Check the sender of a client's first datagram: no other socket can send to the lab's end after it."""
         client.is_known = runtime.is_trusted(who := runtime.first_sender(client.socket))
         if not client.is_known:
             self._on_stranger(who)
@@ -249,7 +249,7 @@ class Server(EventLoop):
         return client.is_known
 
     def _carry(self, client: Client, request: bytearray) -> None:
-        """One MAD of a client: to the subnet, and the answer of an agent back."""
+        """Send a MAD of a client into the subnet, and return the answer of an agent."""
         if request[24:32] != protocol.WHOLE_MAD and not protocol.fill_up(request):
             self.errors.note("a MAD has an impossible length", f"{request[24:32].hex()} from {client.name}")
             self._push(client, protocol.timed_out(request, request[HEADER_BYTES:]))
@@ -278,7 +278,7 @@ class Server(EventLoop):
             self._push(client, protocol.answer_to(request, lid, reply))
 
     def _take_back(self, client: Client, answers: list[bytes], requests: list[tuple[bytes, Ancillary]]) -> None:
-        """What the kernel left of what this client sent, which sweeps."""
+        """Take answers and requests that the kernel left of this client."""
         for packet in answers:
             self._push(client, packet)
         for raw, extra in requests:
@@ -288,7 +288,7 @@ class Server(EventLoop):
                 self._on_stranger(runtime.sender(extra))
 
     def _after_silence(self, client: Client, request: bytearray, mad: bytearray, dlid: int) -> bytearray | None:
-        """No agent answered: a program may yet, or the sender hears of a timeout. Bad cables get another chance."""
+        """Handle a MAD that no agent answered: wait for a program, or report a timeout. Retry over bad cables."""
         subnet = self.subnet
         if mad[3] >= RESPONSE or mad[3] in _UNANSWERED or protocol.is_receipt(mad):
             return None
@@ -307,7 +307,7 @@ class Server(EventLoop):
         return None
 
     def _deliver(self, arrival: Arrival) -> bool:
-        """To the program at a port that the MAD is for; False if there is none."""
+        """Deliver a MAD to a program at a port; return False if there is none."""
         client = pick(self.at.get(arrival.slot, ()), arrival.mad, self._sender)
         if client is None:
             return False
@@ -317,7 +317,7 @@ class Server(EventLoop):
         return True
 
     def _push(self, client: Client, packet: bytes) -> None:
-        """To be sent at the end of this round: who is woken once for many answers gets more done than once for each."""
+        """Queue a packet until the end of the round: one wake-up for many answers is faster than one for each."""
         if len(client.queue) < _QUEUE:
             client.queue.append(packet)
             self._unsent.add(client)
@@ -336,7 +336,7 @@ class Server(EventLoop):
             self._epoll.modify(client.socket.fileno(), select.EPOLLIN | (select.EPOLLOUT if is_full else 0))
 
     def state(self) -> dict[str, Any]:
-        """What `weft ps` shows."""
+        """Return the state that `weft ps` shows."""
         slots = [client.slot for client in self.clients.values()]
         slots += [slot for service in self._services for slot in service.slots()]
         devices = self.subnet.devices

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class Lab:
-    """Serves one fabric under a name; used as a context it serves in a thread of its own.
+    """A running fabric with a name; as a context manager it serves in a thread of its own.
 
     `timed`: metered paths of RDMA programs take as long as their links do.
     """
@@ -85,7 +85,7 @@ class Lab:
     # -- running --------------------------------------------------------------------------------------------------
 
     def serve(self) -> None:
-        """In this thread, until `stop`."""
+        """Serve in this thread until `stop`."""
         try:
             self.server.serve()
         finally:
@@ -119,7 +119,7 @@ class Lab:
         timeout_s: float = 300,
         **environment: str,
     ) -> subprocess.CompletedProcess[str]:
-        """A program, as if it ran on that host; returns when it ends, with what it printed.
+        """Run a program as if on that host; return its result when it ends.
 
         With `sysfs` it finds the host's adapters in /sys.
         """
@@ -129,12 +129,12 @@ class Lab:
     def start(
         self, host: str, *command: str, folder: Path, sysfs: bool = False, **environment: str
     ) -> subprocess.Popen[str]:
-        """The same, but it runs on beside us. What it prints is in `folder`/output."""
+        """Start a program as if on that host, and return at once. Its output is in `folder`/output."""
         variables = programs.environment(self.host(host)) | environment
         return programs.start(command, variables, folder, self.sysfs(host) if sysfs else None)
 
     def host(self, name: str) -> dict[str, str]:
-        """How a program is to be told that it runs on that host, by either library."""
+        """Return the variables by which either library runs as that host."""
         places = self.server.places
         slot = places.find(name)
         owner = name if name in self.fabric.server_index else self.fabric.nodes.name[self.subnet.devices.node_of[slot]]
@@ -147,20 +147,20 @@ class Lab:
         }
 
     def rank_hosts(self) -> list[dict[str, Any]]:
-        """Where ranks of a job may run: `rank_hosts.RankHost`."""
+        """Return where ranks of a job may run: `rank_hosts.RankHost`."""
         return self.server.call(lambda: [asdict(one) for one in rank_hosts(self.subnet.devices)])
 
     def port_counts(self) -> dict[str, list[dict[str, Any]]]:
-        """What the ports of each host have sent and received: `rank_hosts.PortCounts`."""
+        """Return the counters of each host's ports: `rank_hosts.PortCounts`."""
         return self.server.call(self._port_counts)
 
     def sysfs(self, name: str) -> dict[str, Any]:
-        """What a host has in /sys, as it is now: `sysfs_tree.Tree`."""
+        """Return the current /sys tree of a host: `sysfs_tree.Tree`."""
         owner = self.host(name)["host"]
         return asdict(self.server.call(lambda: tree_of(self.subnet.devices, owner)))
 
     def accept_joins(self, address: str, token: str = "") -> JoinServer:
-        """From now on other machines may be hosts, by `weft join`, at this `address:port`; who knows the token."""
+        """Accept other machines as hosts, by `weft join`, at this `address:port`, if they know the token."""
         from weft.lab.join.handshake import checked_token, new_token
         from weft.lab.join.hosts import LabHosts
         from weft.lab.join.server import JoinServer  # most labs let nobody join
@@ -210,7 +210,7 @@ class Lab:
         return self.server.call(self._state)
 
     def fabric_now(self) -> Fabric:
-        """The fabric as it runs at this moment, on the same tables and counters: for the engines of `sim`."""
+        """Return the fabric in its current state, on the same tables and counters: for the engines of `sim`."""
         return self.server.call(self._fabric_now)
 
     def traffic(
@@ -260,14 +260,14 @@ class Lab:
     # -- a steady load ------------------------------------------------------------------------------------------------
 
     def load(self, *jobs: JobSpec, seed: int = 1, speed: float = 1.0) -> dict[str, Any]:
-        """Jobs that go on and on instead of those before, `train=ring:h[1-64]@80%`, and a clock: ports count.
+        """Replace the background jobs, such as `train=ring:h[1-64]@80%`, and start a clock: ports count.
 
         `speed`: simulated seconds for each real one; 0: time passes only by `advance`. Returns `load_state`.
         """
         return self._load.start(jobs, seed=seed, speed=speed)
 
     def seed_history(self, seed: int = 1) -> None:
-        """Before anybody watches: some cables were moved once, and their ports have counted that."""
+        """Give some ports counts of past cable moves, as in a fabric that has run for a while."""
         self._load.seed_history(seed)
 
     def unload(self, *names: str) -> dict[str, Any]:
@@ -279,11 +279,11 @@ class Lab:
         return self._load.advance(seconds)
 
     def load_state(self) -> dict[str, Any]:
-        """The jobs, what they want and what they get on the tables of this moment; speed and time of the clock."""
+        """Return the jobs, their demand and their rate on the current tables; speed and time of the clock."""
         return self._load.state() if "_load" in vars(self) else {"jobs": [], "speed": 0.0, "seconds": 0.0, "seed": 1}
 
     def now_s(self) -> float:
-        """A clock that goes on evenly with what ports count: that of the load, faster than real time by its speed."""
+        """Return the time of the load's clock, which runs in step with the counters."""
         return self._load.now_s() if "_load" in vars(self) else time.monotonic()
 
     @cached_property
@@ -293,7 +293,7 @@ class Lab:
         return LabLoad(self.server, self._fabric_now)
 
     def send_packet(self, host: str, packet: bytes) -> DeliveryResult:
-        """A data packet leaves a host's port. What arrives goes to `subnet.attach_packets`, in the lab's thread."""
+        """Send a data packet from a host's port; the lab's thread delivers it to `subnet.attach_packets`."""
         slot = self.server.places.find(host)
         return self.server.call(lambda: self.subnet.send_packet(slot, packet))
 
@@ -352,7 +352,7 @@ class Lab:
 
 
 def _one_end(devices: Devices, name: str) -> list[int]:
-    """The cables that a name means, each by one slot."""
+    """Return one slot for each cable of a name."""
     found: list[int] = []
     for slot in cables(devices, name):
         if devices.cable[slot] not in found:

@@ -22,7 +22,7 @@ EVENT_BYTES, EVENT_FD = (12, 4) if platform.machine() == "x86_64" else (16, 8)
 
 
 class Kind(IntEnum):
-    """Of a file descriptor."""
+    """The kind of a file descriptor."""
 
     STRANGE = 0  # Python's
     DATAGRAMS = 1
@@ -39,7 +39,7 @@ class Why(IntEnum):
 
 
 class Number(IntEnum):
-    """Of `Lines.numbers`."""
+    """The indexes of `Lines.numbers`."""
 
     EVENTS = 0  # addresses, of this and the next four
     INNER = 1
@@ -58,7 +58,7 @@ class Number(IntEnum):
 
 
 class Of(IntEnum):
-    """Columns of `Lines.files`."""
+    """The columns of `Lines.files`."""
 
     KIND = 0
     SLOT = 1
@@ -67,7 +67,7 @@ class Of(IntEnum):
 
 
 class Lines(NamedTuple):
-    """Programs by file descriptor, and room for what they send. Few arrays: each costs when a kernel is compiled."""
+    """The programs by file descriptor, and buffers for their data. Few arrays: each costs compile time."""
 
     files: Array  # int64[fd, Of and agent]
     events: Array  # uint8[bytes]: of the server, then those of a nested epoll
@@ -79,7 +79,7 @@ class Lines(NamedTuple):
 
 
 def new_lines(most_files: int, user: int) -> Lines:
-    """For file descriptors below `most_files`."""
+    """Return buffers for file descriptors below `most_files`."""
     lines = Lines(
         files=np.zeros((most_files, Of.TIDS + AGENTS), np.int64),
         events=np.zeros(2 * MOST * EVENT_BYTES, np.uint8),

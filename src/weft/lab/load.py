@@ -43,10 +43,10 @@ JobSpec = str | Mapping[str, Any]
 
 
 class LabLoad:
-    """One of a lab; its clock is a thread that ends with `stop`."""
+    """The background load of a lab; its clock is a thread that ends with `stop`."""
 
     def __init__(self, server: LabServer, fabric_now: Callable[[], Fabric]) -> None:
-        """`fabric_now` is called in the server's thread."""
+        """Set up an idle load; `fabric_now` is called in the server's thread."""
         self._server, self._fabric_now = server, fabric_now
         self._one = threading.RLock()
         self._jobs: tuple[LoadJob, ...] = ()
@@ -60,7 +60,7 @@ class LabLoad:
         self._by_itself_s, self._since_s = 0.0, 0.0  # real time while there was no speed, and since when there is none
 
     def start(self, jobs: Iterable[JobSpec], *, seed: int, speed: float) -> dict[str, Any]:
-        """These jobs instead of those before."""
+        """Replace the jobs."""
         if not 0 <= speed <= MOST_SPEED:
             raise ConfigError(f"speed {speed:g} is not from 0, only by `advance`, to {MOST_SPEED:,.0f}: 1 is real time")
         fabric = self._server.subnet.devices.fabric
@@ -75,7 +75,7 @@ class LabLoad:
             return self.state()
 
     def seed_history(self, seed: int) -> None:
-        """Ports have counted what those of a fabric have that runs for a while."""
+        """Add the counts of a fabric that has run for a while."""
         fabric = self._server.subnet.devices.fabric
         old = past_counters(fabric, np.random.default_rng([seed, 2]))
         self._server.call(lambda: np.add(fabric.counters, old, out=fabric.counters))
@@ -97,7 +97,7 @@ class LabLoad:
                 self._run_clock(1.0)
 
     def advance(self, seconds: float) -> dict[str, Any]:
-        """What happens in so much simulated time: ports count, cables flap."""
+        """Simulate so many seconds: ports count, cables flap."""
         with self._one:
             counts = advance(self._settle(), seconds, self._rng)
             devices = self._server.subnet.devices
@@ -108,7 +108,7 @@ class LabLoad:
             return self.state()
 
     def now_s(self) -> float:
-        """A clock in step with the counters: simulated seconds, and real ones where there is no speed."""
+        """Return the time in step with the counters: simulated seconds, and real ones while there is no speed."""
         with self._one:
             real_s = self._by_itself_s + (0.0 if self.speed else time.monotonic() - self._since_s)
             return self.seconds + real_s
@@ -137,7 +137,7 @@ class LabLoad:
             }
 
     def stop(self) -> None:
-        """The clock."""
+        """Stop the clock."""
         self._end.set()
         clock, self._clock = self._clock, None
         if clock is not None and clock is not threading.current_thread():
@@ -146,7 +146,7 @@ class LabLoad:
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def _run_clock(self, speed: float) -> None:
-        """In a thread of its own while there is a speed."""
+        """Run the clock in a thread of its own while there is a speed."""
         if bool(speed) != bool(self.speed):
             now_s = time.monotonic()
             self._by_itself_s += now_s - self._since_s if speed else 0.0
@@ -173,7 +173,7 @@ class LabLoad:
             before_s, took_s = now_s, time.monotonic() - now_s
 
     def _settle(self) -> Steady:
-        """The rates, found again if something has changed that they depend on."""
+        """Return the rates, computed again if their inputs have changed."""
         devices = self._server.subnet.devices
 
         def look() -> tuple[object, Fabric | None]:
@@ -190,7 +190,7 @@ class LabLoad:
         return self._steady
 
     def _put_in_force(self, counts: Counts, flaps: list[tuple[int, int]]) -> None:
-        """In the server's thread."""
+        """Add counts and flaps, in the server's thread."""
         devices = self._server.subnet.devices
         fabric, spoilt = devices.fabric, counts.counters[:, Counter.PORT_RCV_ERRORS]
         fabric.counters[:] += counts.counters
@@ -204,7 +204,7 @@ class LabLoad:
 
 
 def read_job(fabric: Fabric, spec: JobSpec, number: int, seed: int) -> LoadJob:
-    """From `train=ring:h[1-64]@80%`, or from the words of JSON: name, pattern, hosts and share."""
+    """Read a job from `train=ring:h[1-64]@80%`, or from JSON: name, pattern, hosts and share."""
     if isinstance(spec, str):
         match = _JOB.fullmatch(spec)
         if match is None:
@@ -227,7 +227,7 @@ def read_job(fabric: Fabric, spec: JobSpec, number: int, seed: int) -> LoadJob:
 
 
 def _ports(fabric: Fabric, name: str) -> list[int]:
-    """The adapter ports on the network that a name means: all of a server or a host."""
+    """Return the network ports of a server, host or port."""
     thing = fabric[name]
     nodes = thing.nodes if isinstance(thing, Server) else [] if isinstance(thing, Port) else [thing]
     slots = [thing.slot] if isinstance(thing, Port) else [port.slot for node in nodes for port in node.ports]

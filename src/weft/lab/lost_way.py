@@ -11,7 +11,7 @@ _P_KEY_REASONS = (Reason.INBOUND, Reason.OUTBOUND, Reason.P_KEY)
 
 
 def why_lost(devices: Devices, slot: int, *, lid: int, sl: int, p_key: int, mtu_bytes: int) -> str:
-    """Of packets from a port to the adapter that has, or last had, this LID; empty if the way is whole."""
+    """Explain why packets from a port do not reach the adapter that has, or last had, this LID; empty if they do."""
     end = next((one for one in _adapter_ports(devices) if devices.has_lid(one, lid)), NONE)
     if end == NONE:
         return f"no adapter has LID {lid}"
@@ -45,7 +45,7 @@ def _adapter_ports(devices: Devices) -> list[int]:
 
 
 def _reached(devices: Devices, slot: int) -> set[int]:
-    """Nodes to which links that are up lead, whatever tables say."""
+    """Return the nodes that active links lead to, whatever the tables say."""
     found, left = {devices.node_of[slot]}, [slot]
     while left:
         far = devices.peer(left.pop())

@@ -37,7 +37,7 @@ _MOST = 1 << 50  # of what a meter may have counted at a time; more is not what 
 
 
 class Meters:
-    """Those of one program, in memory that it maps too."""
+    """The meters of a program, in memory that it maps too."""
 
     def __init__(self) -> None:
         size = METERS * MeterRecord.size
@@ -50,7 +50,7 @@ class Meters:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class MeteredPath:
-    """`there` and `back` are the slots by which requests and responses leave, hop by hop."""
+    """A metered path. `there` and `back` are the output slots of requests and responses, hop by hop."""
 
     meter: MeterRecord
     there: tuple[int, ...]
@@ -61,7 +61,7 @@ class MeteredPath:
 
 
 class MeteredPaths:
-    """All of a lab. `is_timed`: meters say how long the links of the path take."""
+    """The metered paths of a lab. `is_timed`: meters have the latency of the path's links."""
 
     def __init__(self, devices: Devices, *, is_timed: bool = False) -> None:
         self.devices, self._is_timed = devices, is_timed
@@ -84,7 +84,7 @@ class MeteredPaths:
         mtu_bytes: int,
         gids: bool,
     ) -> int | None:
-        """From a port to a LID: the slot where it ends; None if the path is not clean.
+        """Open a path from a port to a LID; return its last slot, or None if the path is not clean.
 
         A program uses a meter for one path only, since more than one of its queue pairs may look at it.
         """
@@ -114,20 +114,20 @@ class MeteredPaths:
         return there.end
 
     def close_all(self) -> None:
-        """Something is about to change. Who is in the middle of something may still count it."""
+        """Close all paths before a change. A request in progress may still be counted."""
         for path in self._paths.values():
             path.meter.is_open = 0
         self.any_open = False
         self._times = None
 
     def forget(self, meters: Meters) -> None:
-        """The program is gone."""
+        """Remove the paths of a program that has ended."""
         for key in [key for key in self._paths if key[0] is meters]:
             self._collect(self._paths.pop(key))
         meters.close()
 
     def check(self) -> None:
-        """Links that changed other than by a MAD or a command."""
+        """Close paths if links changed other than by a MAD or a command."""
         if self._generation != self.devices.generation:
             self._generation = self.devices.generation
             self.close_all()
@@ -135,7 +135,7 @@ class MeteredPaths:
     # -- counting -----------------------------------------------------------------------------------------------------
 
     def collect(self) -> None:
-        """What the meters counted since the last time, into the counters of the ports."""
+        """Add the counts of the meters to the counters of the ports."""
         for path in self._paths.values():
             self._collect(path)
 
@@ -165,7 +165,7 @@ _RECEIVED = (Counter.PORT_RCV_DATA_WORDS, Counter.PORT_RCV_PKTS, Counter.PORT_UN
 
 
 class MeteredSubnet(Subnet):
-    """Metered paths are closed before a subnet manager changes anything, and counted before anybody reads."""
+    """A subnet that closes metered paths before a change by MADs, and collects counts before they are read."""
 
     metered_paths: MeteredPaths
 
@@ -184,7 +184,7 @@ class MeteredSubnet(Subnet):
 
 
 def clean_path(devices: Devices, slot: int, lid: int, sl: int, p_key: int, mtu_bytes: int) -> Path | None:
-    """The path that `mad.packets.carry` finds, if nothing on it can stop or corrupt a packet. Nothing is counted."""
+    """Return the path of `mad.packets.carry`, if nothing on it can stop or corrupt a packet. Count nothing."""
     if not devices.is_active(slot):
         return None
     path = walk(devices, slot, dlid=lid, sl=sl, p_key=p_key, size_bytes=mtu_bytes + HEADERS_BYTES)
@@ -195,7 +195,7 @@ def clean_path(devices: Devices, slot: int, lid: int, sl: int, p_key: int, mtu_b
 
 
 def _times_of(devices: Devices) -> Callable[[tuple[int, ...]], tuple[int, int]]:
-    """From the slots of a path to its latency in ns, and ps for a byte on its slowest link; as `sim` has them."""
+    """Return a function from a path to its latency in ns, and ps per byte on its slowest link; as in `sim`."""
     from weft.sim.engine import Network, Switching
     from weft.sim.layout.rules import RULES
     from weft.sim.layout.wiring import make_wiring

@@ -20,7 +20,7 @@ class OwnLab:
 
 @contextmanager
 def own_lab(fabric: Fabric, name: str, options: Options | None = None) -> Iterator[OwnLab]:
-    """Up, with its subnet, until it is left."""
+    """Run a lab with its subnet manager within a context."""
     with launched_lab(fabric, name, options) as (lab, wait_until_up):
         wait_until_up()
         yield lab

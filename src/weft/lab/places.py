@@ -29,7 +29,7 @@ class Places:
         self._managed = set(managed)
 
     def find(self, name: str) -> int:
-        """The slot that a name means; an empty one means the first host."""
+        """Return the slot of a name; an empty name is the first host."""
         devices = self.devices
         if not name:
             return self._first_slot(next((n for n in devices.nodes if not devices.is_switch[n]), devices.nodes[0]))
@@ -44,14 +44,14 @@ class Places:
         return self._numbered(node, int(number))
 
     def name(self, slot: int) -> str:
-        """The shortest that `find` understands."""
+        """Return the shortest name that `find` understands."""
         devices = self.devices
         node, number = devices.node_of[slot], devices.number(slot)
         owner = devices.fabric.nodes.name[node]
         return owner if slot == self._first_slot(node) else f"{owner}/{number}"
 
     def sim_host(self, slot: int) -> str:
-        """The same for SIM_HOST, of which only 31 bytes arrive."""
+        """Return a name for SIM_HOST, which is cut to 31 bytes."""
         name = self.name(slot)
         if len(name.encode()) <= NAME_BYTES:
             return name
@@ -71,7 +71,7 @@ class Places:
         return node if node in self._managed else None
 
     def _first_slot(self, node: int) -> int:
-        """Port 0 of a switch, port 1 of an adapter, as ibsim has it; or the first that is cabled."""
+        """Return port 0 of a switch, port 1 of an adapter, as ibsim does; or the first with a cable."""
         devices = self.devices
         if devices.is_switch[node]:
             return devices.first[node]
@@ -91,7 +91,7 @@ class Places:
 
 
 def cables(devices: Devices, name: str) -> list[int]:
-    """Slots whose cables a name means: of one port, or of a node, a server or a tray of a rack all that are cabled."""
+    """Return the slots of a name's cables: of a port, or of a node, a server or a tray."""
     fabric = devices.fabric
     if name in fabric and isinstance(port := fabric[name], Port):
         slots = [port.slot]

@@ -23,7 +23,7 @@ def source() -> bytes:
 
 
 def library(cache: Path | None = None) -> Path | None:
-    """The compiled preload, compiled now if it is not in the cache; None if there is no compiler."""
+    """Return the compiled preload, compiled now if it is not in the cache; None without a compiler."""
     text = source()
     name = f"preload-{os.uname().machine}-{hashlib.sha256(text).hexdigest()[:16]}.so"
     folder = cache or kept.home()
@@ -49,7 +49,7 @@ def library(cache: Path | None = None) -> Path | None:
 
 
 def environment(preload: Path, path: Path, host: str) -> dict[str, str]:
-    """What a program must find in its environment to run as that host of the lab at `path`."""
+    """Return the environment variables of a program on that host of the lab at `path`."""
     before = os.environ.get("LD_PRELOAD")
     return {
         "LD_PRELOAD": f"{preload}:{before}" if before else str(preload),

@@ -38,7 +38,7 @@ _LEFT_BEHIND = re.compile(r"sys-(\d+)")
 
 
 def find_umad2sim() -> Path:
-    """libumad2sim, from $WEFT_UMAD2SIM or where Debian installs it."""
+    """Return libumad2sim, from $WEFT_UMAD2SIM or where Debian installs it."""
     named = os.environ.get("WEFT_UMAD2SIM")
     found = [Path(named)] if named else sorted(Path("/usr").glob(f"lib*/**/umad2sim/{UMAD2SIM}"))
     if not found or not found[0].is_file():
@@ -48,7 +48,7 @@ def find_umad2sim() -> Path:
 
 
 def environment(host: Mapping[str, str], cache: Path | None = None) -> dict[str, str]:
-    """What a program must find in its environment to run as a host, as `Lab.host` describes it.
+    """Return the environment variables of a program on a host, as `Lab.host` describes it.
 
     OpenSM remembers LIDs between runs: `cache` keeps those of one lab from those of another.
     """
@@ -73,7 +73,7 @@ def environment(host: Mapping[str, str], cache: Path | None = None) -> dict[str,
 
 
 def tools() -> dict[str, str]:
-    """What programs find on any host: weft in the place of pyverbs and libibverbs, the tools in their PATH."""
+    """Return the variables of programs on any host: weft in place of pyverbs and libibverbs, the tools in PATH."""
     from weft.verbs import launch  # most of what a lab does needs no verbs
 
     made = launch.environment()
@@ -82,7 +82,7 @@ def tools() -> dict[str, str]:
 
 
 def _verbs(host: Mapping[str, str]) -> dict[str, str]:
-    """For programs of RDMA: which lab and host."""
+    """Return the variables of RDMA programs: lab and host."""
     from weft.verbs import hardware  # as above
 
     return {hardware.LAB: host["verbs"], hardware.HOST: host["host"]}
@@ -96,7 +96,7 @@ def run(
     folder: Path | None = None,
     timeout_s: float = 300,
 ) -> subprocess.CompletedProcess[str]:
-    """To its end; what it prints is in the result."""
+    """Run a program to its end; its output is in the result."""
     with WorkingFolder(folder) as place, _words(command, variables, sysfs) as (words, given):
         return subprocess.run(
             words,
@@ -115,7 +115,7 @@ def run(
 def start(
     command: Sequence[str], variables: Mapping[str, str], folder: Path, sysfs: Mapping[str, Any] | None = None
 ) -> subprocess.Popen[str]:
-    """To run beside us."""
+    """Start a program in the background."""
     with _words(command, variables, sysfs) as (words, given), (folder / "output").open("a") as output:
         return subprocess.Popen(
             words,
@@ -136,7 +136,7 @@ def attend(
     *,
     passes_on: Sequence[signal.Signals] = (),
 ) -> int:
-    """On the caller's terminal; returns its status as a shell would."""
+    """Run a program on the caller's terminal; return its status as a shell would."""
     with WorkingFolder() as place:
         child = launch(command, variables, sysfs, folder=place, passes_on=passes_on)
         while True:
@@ -155,7 +155,7 @@ def launch(
     folder: Path | None = None,
     passes_on: Sequence[signal.Signals] = (),
 ) -> subprocess.Popen[bytes]:
-    """On the caller's terminal, and the caller goes on."""
+    """Start a program on the caller's terminal, and return at once."""
     child: subprocess.Popen[bytes] | None = None
     early: list[int] = []  # signals that came before it was there
 
@@ -180,7 +180,7 @@ def shell_status(status: int) -> int:
 
 
 def become(command: Sequence[str], variables: Mapping[str, str], sysfs: Mapping[str, Any] | None = None) -> NoReturn:
-    """In the place of this process: signals and status are the program's own."""
+    """Replace this process by a program, so that signals and status are its own."""
     if _SIM_SOCKET in variables:  # after that library somebody has to clean
         raise SystemExit(attend(command, variables, sysfs, passes_on=PASSED_ON))
     with _words(command, variables, sysfs) as (words, given):
@@ -195,7 +195,7 @@ def become(command: Sequence[str], variables: Mapping[str, str], sysfs: Mapping[
 
 
 class WorkingFolder:
-    """Where a program may write: the folder given, else this one, else a temporary one; clean afterwards."""
+    """A folder for a program's files: the given one, else the current, else a temporary one; cleaned afterwards."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
@@ -225,7 +225,7 @@ class WorkingFolder:
 def _words(
     command: Sequence[str], variables: Mapping[str, str], sysfs: Mapping[str, Any] | None
 ) -> Iterator[tuple[list[str], list[int]]]:
-    """What is started, and the files that it is given."""
+    """Yield the command to start, and the file descriptors to pass."""
     words = resolve(command, variables)
     if sysfs is None:
         yield words, []
@@ -241,7 +241,7 @@ def _words(
 
 
 def resolve(command: Sequence[str], variables: Mapping[str, str]) -> list[str]:
-    """With the whole path of its program, looked for where these variables say."""
+    """Return the command with the full path of its program, by these variables."""
     from weft.verbs import launch  # as above
 
     if not command:

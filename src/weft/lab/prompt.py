@@ -26,7 +26,7 @@ exit                 end the lab"""
 
 
 class Prompt:
-    """Reads lines and carries them out, on a lab that runs in another process."""
+    """A command prompt for a lab that runs in another process."""
 
     def __init__(self, entry: Entry, say: Callable[[str], None] = print) -> None:
         self.entry, self.say = entry, say
@@ -58,7 +58,7 @@ class Prompt:
         )
 
     def run(self, read: Callable[[str], str] = input) -> None:
-        """Until `exit` or the end of input."""
+        """Read and execute lines until `exit` or the end of input."""
         self.say(f"lab {self.entry.name} is up: h1 ibstat, break leaf1/5, help, exit")
         try:
             while True:

@@ -32,7 +32,7 @@ _QP0, _QP1 = bytes(8), b"\0\0\0\1\0\0\0\1"
 
 
 class Control(IntEnum):
-    """Kinds of control requests; ERROR is an answer."""
+    """The kinds of control requests; ERROR is an answer."""
 
     ERROR = 0
     CONNECT = 1
@@ -52,29 +52,29 @@ def is_control(raw: bytes) -> bool:
 
 
 def address(base: str, end: str) -> bytes:
-    """Of a socket: `ctl`, `out3` of client 3, `in4711` of process 4711."""
+    """Return the address of a socket: `ctl`, `out3` of client 3, `in4711` of process 4711."""
     return b"\0" + f"{base}:{end}".encode() + b"\0"
 
 
 def answer_to(request: bytes | bytearray, lid: int, reply: bytes | bytearray) -> bytes:
-    """The answer of an agent to the datagram that asked; `lid` is the asking port's, if it asked by LID."""
+    """Return an agent's answer to a datagram; `lid` is the requester's, if it used LIDs."""
     here = lid.to_bytes(2, "big") + b"\0\0"
     return b"".join((here, request[0:4], request[12:16], request[8:12], _OK, WHOLE_MAD, reply))
 
 
 def timed_out(request: bytes | bytearray, mad: bytes | bytearray) -> bytes:
-    """The request back to its sender: nobody answered."""
+    """Return the request to its sender as timed out."""
     return b"".join((request[:16], _SENT_BACK, request[20:24], WHOLE_MAD, mad))
 
 
 def delivered(dlid: int, slid: int, mad: bytes) -> bytes:
-    """A MAD from elsewhere."""
+    """Return a datagram with a MAD of another port."""
     head = b"%b\0\0%b\0\0" % (dlid.to_bytes(2, "big"), slid.to_bytes(2, "big"))
     return b"".join((head, _QP0 if mad[1] in SMP_CLASSES else _QP1, _OK, WHOLE_MAD, mad))
 
 
 def fill_up(request: bytearray) -> bool:
-    """Zeros behind a MAD that is shorter, where libumad2sim sends what lay on its stack; False if it is none."""
+    """Fill a short MAD with zeros, where libumad2sim sends stack contents; return False if the length is invalid."""
     length = int.from_bytes(request[24:32], "big")
     if not _MAD_HEADER_BYTES <= length < MAD_BYTES:
         return False
@@ -83,12 +83,12 @@ def fill_up(request: bytearray) -> bool:
 
 
 def transaction(mad: bytes | bytearray) -> bytes:
-    """The transaction id, which a response has in common with its request."""
+    """Return the transaction id, which a response shares with its request."""
     return bytes(mad[8:16])
 
 
 def is_receipt(mad: bytes | bytearray) -> bool:
-    """An ACK, STOP or ABORT of a multi-packet transfer: nobody answers it."""
+    """Return whether it is an ACK, STOP or ABORT of an RMPP transfer, which has no answer."""
     return is_rmpp(mad) and mad[25] > RmppType.DATA
 
 

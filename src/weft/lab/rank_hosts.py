@@ -37,7 +37,7 @@ class PortCounts:
 
 
 def rank_hosts(devices: Devices) -> list[RankHost]:
-    """One rank for each GPU, or each adapter where there are no GPUs; in the fabric's order."""
+    """Return a rank for each GPU, or for each adapter without GPUs, in the fabric's order."""
     numbers = {_owner(devices, node): number for number, node in enumerate(first_adapters(devices), 1)}
     local_names = _local_names(devices)
     made = []
@@ -59,14 +59,14 @@ def _hcas(devices: Devices) -> list[int]:
 
 
 def _owner(devices: Devices, node: int) -> str:
-    """The host that an adapter is of, or is."""
+    """Return the host of an adapter."""
     fabric = devices.fabric
     server = fabric.nodes.server[node]
     return fabric.servers[server] if server >= 0 else fabric.nodes.name[node]
 
 
 def _local_names(devices: Devices) -> dict[int, str]:
-    """Of all adapters, as their hosts call them."""
+    """Return the local names of all adapters."""
     names: dict[int, str] = {}
     so_far: Counter[str] = Counter()
     for node in _hcas(devices):
@@ -77,7 +77,7 @@ def _local_names(devices: Devices) -> dict[int, str]:
 
 
 def port_counts(devices: Devices) -> dict[str, list[PortCounts]]:
-    """By host: all ports of its adapters that have a cable."""
+    """Return the counts of all cabled adapter ports, by host."""
     found: dict[str, list[PortCounts]] = {}
     for node in _hcas(devices):
         ports = [slot for slot in devices.ports_of(node) if devices.cable[slot] >= 0]

@@ -62,14 +62,14 @@ class Entry:
         return self.cache / "m_key"
 
     def is_free(self) -> bool:
-        """Has the lab let go of the name?"""
+        """Return whether no lab holds the name."""
         with contextlib.suppress(BlockingIOError), self.lock.open("a+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         return False
 
     def answers(self) -> bool:
-        """Is somebody behind the socket? Not asked, so that a lab in trouble keeps nobody waiting."""
+        """Return whether a process listens at the socket; send nothing, so that a busy lab causes no wait."""
         return runtime.is_alive(self.socket)
 
     def process(self) -> int | None:
@@ -117,7 +117,7 @@ def running() -> list[Entry]:
 
 
 def find(name: str = "") -> Entry:
-    """The lab of that name, or the only one that runs."""
+    """Return the lab of a name, or the only one that runs."""
     there = running()
     names = [one.name for one in there]
     if name:

@@ -66,13 +66,13 @@ _READY_LINES = int(Number.READY)
 
 @part
 def _four(b, at):
-    """The number in four bytes, as this machine has them."""
+    """Return the number in four bytes, in the byte order of this machine."""
     return np.int64(b[at]) | np.int64(b[at + 1]) << 8 | np.int64(b[at + 2]) << 16 | np.int64(b[at + 3]) << 24
 
 
 @part
 def _leave(lines, fd, unsent, unanswered, end):
-    """The rest is Python's; what to do next."""
+    """Leave the rest to Python; return what to do next."""
     if unsent == end:
         return _QUIET
     n = lines.numbers
@@ -92,7 +92,7 @@ def _take_datagrams(lines, fd):
 
 @part
 def _is_whole(lines, i):
-    """Is it a MAD by a directed route, and has the kernel said that the lab's user or root sent it?"""
+    """Return whether it is a directed MAD whose sender, by the kernel, is the lab's user or root."""
     b, at, user = lines.inbox, i * ROW_BYTES, np.int64(lines.control[i, 5])
     said = lines.messages[0, i, 5] >= _CREDENTIALS_BYTES
     said &= lines.control[i, 2] == _SOL_SOCKET and lines.control[i, 3] == _SCM_CREDENTIALS
@@ -108,7 +108,7 @@ def _is_whole(lines, i):
 
 @part
 def _address_back(lines, fd, i):
-    """The header of the answer, as `protocol.answer_to` makes it; and whose transaction it is."""
+    """Write the header of the answer, as `protocol.answer_to` does, and restore the transaction id."""
     b, at, tag = lines.inbox, i * ROW_BYTES, lines.files[fd, _TAG]
     b[at + HEADER_BYTES + 8], b[at + HEADER_BYTES + 9] = tag >> 8, tag & 0xFF
     for k in range(4):
@@ -120,7 +120,7 @@ def _address_back(lines, fd, i):
 
 @part
 def _send_datagrams(lines, fd, count):
-    """How many the socket took."""
+    """Send datagrams; return how many the socket accepted."""
     sent = np.int64(0)
     while sent < count:
         more = _sendmmsg(fd, lines.numbers[_OUTGOING] + _MESSAGE_BYTES * sent, count - sent, _AT_ONCE)
@@ -135,7 +135,7 @@ def _send_datagrams(lines, fd, count):
 
 @part
 def _is_frame(lines, fd, at):
-    """Is it one MAD of an agent that awaits an answer? See struct user_mad in preload.c."""
+    """Return whether it is a MAD of an agent that expects an answer. See struct user_mad in preload.c."""
     b, agent = lines.inbox, _four(lines.inbox, at + 4)
     if _four(b, at) != USER_MAD_BYTES + MAD_BYTES or not 0 <= agent < AGENTS or not _four(b, at + 12):
         return False
@@ -144,7 +144,7 @@ def _is_frame(lines, fd, at):
 
 @part
 def _frame_back(lines, fd, at):
-    """The head of the answer; and whose transaction it is. The LID and the index of the P_Key stay."""
+    """Write the header of the answer, and restore the transaction id. LID and P_Key index stay."""
     b, head, mad = lines.inbox, at + 4, at + 4 + USER_MAD_BYTES
     tid = lines.files[fd, _TIDS + _four(b, head)]
     for k in range(4):
@@ -196,7 +196,7 @@ def _serve(s, lines, fd):
 
 @part
 def _ready_line(lines, at):
-    """The file descriptor of an event, if it is that of a line, or of an epoll of lines; else NONE."""
+    """Return the file descriptor of an event if it is a line or an epoll of lines; else NONE."""
     fd = _four(lines.events, at + EVENT_FD)
     known = _four(lines.events, at) == _EPOLLIN and fd < len(lines.files)
     return fd if known and lines.files[fd, _KIND] else NONE

@@ -3,7 +3,7 @@
 What a program does not take is queued up to `MOST_BYTES`; beyond that, what may be lost is lost, as a receive queue of
 an adapter overruns. One that asks and asks and takes no answer, or begins a message that never ends, is cut off.
 
-`fileno` is an epoll of all sockets: whoever serves watches it, calls `on_ready` when it is ready, and `on_time` when
+`fileno` is an epoll of all sockets: whoever serves watches it, calls `on_ready` when it is ready, and `on_timer` when
 `next_deadline_s` has come.
 """
 
@@ -29,23 +29,23 @@ _READ_BYTES = 1 << 18
 
 
 class Service(Protocol):
-    """What a lab serves beside ibsim's protocol."""
+    """A service that a lab runs beside ibsim's protocol."""
 
     def fileno(self) -> int: ...
 
     def on_ready(self) -> None: ...
 
     def after_round(self) -> None:
-        """Something was done: a MAD, a command, a packet."""
+        """Handle changes after a MAD, a command or a packet."""
 
     def next_deadline_s(self) -> float | None:
-        """When `on_time` has something to do, on time.monotonic; None if nothing is in a hurry."""
+        """Return when `on_timer` has work, on time.monotonic; None if it has none."""
 
-    def on_time(self) -> None:
-        """That, and at least every two seconds."""
+    def on_timer(self) -> None:
+        """Do work that is due; called at least every two seconds."""
 
     def slots(self) -> list[int]:
-        """Of every port that a program has open."""
+        """Return the slot of every port that a program has open."""
 
     def close(self) -> None: ...
 
@@ -64,7 +64,7 @@ S = TypeVar("S", bound=Stream)
 
 
 class Streams(ABC, Generic[S]):
-    """At a path that it makes and takes away again."""
+    """A server of streams at a socket path, which it creates and removes."""
 
     def __init__(self, path: Path, new: Callable[[socket.socket], S]) -> None:
         self._new = new
@@ -79,7 +79,7 @@ class Streams(ABC, Generic[S]):
 
     @abstractmethod
     def _forget(self, one: S) -> None:
-        """It has ended."""
+        """Clean up after a stream that has ended."""
 
     @abstractmethod
     def slots(self) -> list[int]: ...
@@ -90,7 +90,7 @@ class Streams(ABC, Generic[S]):
     def next_deadline_s(self) -> float | None:
         return None
 
-    def on_time(self) -> None:
+    def on_timer(self) -> None:
         pass
 
     def __iter__(self) -> Iterator[S]:
@@ -120,7 +120,7 @@ class Streams(ABC, Generic[S]):
                 self.admit(made)
 
     def admit(self, made: socket.socket, host: str = "") -> None:
-        """A program; of another machine, if its host is named."""
+        """Admit a program; `host` is set if it runs on another machine."""
         one = self._open[made.fileno()] = self._new(made)
         one.host = host
         self._epoll.register(made, select.EPOLLIN)
@@ -145,7 +145,7 @@ class Streams(ABC, Generic[S]):
             self.drop(one)
 
     def write(self, one: S, data: bytes, files: list[int] | None = None) -> None:
-        """What must not be lost."""
+        """Send data that must not be lost."""
         if one.unsent_bytes > 2 * MOST_BYTES:
             self.drop(one)
         if one in self:
@@ -155,14 +155,14 @@ class Streams(ABC, Generic[S]):
                 self._flush(one)
 
     def push(self, one: S, data: bytes) -> bool:
-        """What may be lost; False if it is."""
+        """Send data that may be lost; return False if it is."""
         if one.unsent_bytes > MOST_BYTES:
             return False
         self.write(one, data)
         return True
 
     def unread_bytes(self, one: S) -> int:
-        """That were written to a program and that it has not taken."""
+        """Return how many bytes a program has not read."""
         unread = array.array("i", [0])
         fcntl.ioctl(one.socket, termios.TIOCOUTQ, unread)
         return one.unsent_bytes + unread[0]

@@ -13,7 +13,7 @@ _FIRMWARE = 1
 
 
 def show(subnet: Subnet, slot: int, kind: int, data: bytes) -> bytes:
-    """The data of the answer to a GET."""
+    """Return the data of the answer to a GET."""
     devices = subnet.devices
     node = devices.node_of[slot]
     nodes = devices.fabric.nodes

@@ -53,7 +53,7 @@ def _refuse(why: str) -> NoReturn:
 
 
 def enter() -> None:
-    """A mount namespace; for who may have none, in a user namespace in which he is who he was."""
+    """Enter a mount namespace; without privileges, in a user namespace with the same user."""
     user, group = os.geteuid(), os.getegid()
     try:
         _call("unshare", _CLONE_NEWNS)
@@ -82,7 +82,7 @@ def show(files: Mapping[str, str], links: Mapping[str, str]) -> None:
 
 
 def _add_machine(machine: str, folder: str) -> None:
-    """What the machine has in a folder of /sys, but InfiniBand of its own."""
+    """Add the machine's entries of a folder of /sys, except its own InfiniBand."""
     for entry in os.scandir(f"{machine}{folder}"):
         path = f"{folder}/{entry.name}"
         here = _SYS + path

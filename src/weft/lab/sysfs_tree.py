@@ -41,7 +41,7 @@ _COUNTERS = {  # the kernel's words for what it calls otherwise
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """By paths below /sys: what files say, and where links lead."""
+    """A tree below /sys: contents of files, and targets of links, by path."""
 
     files: dict[str, str] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
@@ -50,12 +50,12 @@ class Tree:
         self.files.update({f"{folder}/{name}": f"{fact}\n" for name, fact in facts.items()})
 
     def link(self, path: str, to: str) -> None:
-        """Relative, as the kernel's are."""
+        """Add a relative link, like the kernel's."""
         self.links[path] = "../" * path.count("/") + to
 
 
 def tree_of(devices: Devices, host: str) -> Tree:
-    """Of all adapters of a host; empty for a switch, which has none on its PCI."""
+    """Return the tree of a host's adapters; empty for a switch, which has none on its PCI."""
     tree = Tree()
     adapters = [one for one in adapters_of(devices, host) if not devices.is_switch[one.node]]
     adapters.sort(key=lambda one: (len(one.name), one.name))  # drivers count cards, and interfaces, by their place
@@ -123,7 +123,7 @@ def _add_port(tree: Tree, devices: Devices, slot: int, folder: str) -> None:
 
 
 def _add_interface(tree: Tree, devices: Devices, slot: int, card: str, port: int) -> None:
-    """IPoIB's, as the driver makes one for each port when it is loaded."""
+    """Add an IPoIB interface, as the driver creates one for each port."""
     info = devices.info(slot)
     number = sum(path.startswith("class/net/") for path in tree.links)
     folder = f"{card}/net/ib{number}"
@@ -149,5 +149,5 @@ def _gid(devices: Devices, slot: int) -> bytes:
 
 
 def _words(number: bytes) -> str:
-    """0002:c903:0000:1230, as the kernel writes GUIDs and GIDs."""
+    """Format as 0002:c903:0000:1230, as the kernel writes GUIDs and GIDs."""
     return number.hex(":", -2)

@@ -49,10 +49,10 @@ _ONE_BY_ONE = 8  # paths of a host that are asked for so; more come in one table
 
 
 class LabTraffic:
-    """One at a time, as there is one fabric."""
+    """The traffic of a lab; one run at a time."""
 
     def __init__(self, server: Server, fabric_now: Callable[[], Fabric]) -> None:
-        """`fabric_now` is called in the server's thread."""
+        """Set up; `fabric_now` is called in the server's thread."""
         self._server, self._fabric_now = server, fabric_now
         self._one = threading.Lock()
         self.now = ""  # what runs
@@ -67,7 +67,7 @@ class LabTraffic:
         seed: int,
         progress: Progress | None,
     ) -> dict[str, Any]:
-        """The engine's report."""
+        """Run a pattern and return the engine's report."""
         given: dict[str, Any] = {"size_bytes": size_bytes}
         given |= {"seed": seed} if pattern in PATTERNS and "seed" in parameters_of(pattern) else {}
         given |= {} if senders is None else {"senders": senders}
@@ -121,7 +121,7 @@ class LabTraffic:
         return result.report()
 
     def _run_multicast(self, given: dict[str, Any], options: Options, progress: Progress | None) -> dict[str, Any]:
-        """All hosts join a group that the first of them makes; who may not is left out."""
+        """Run multicast: all hosts that may join a group of the first host."""
         members: dict[int, MCMemberRecord] = {}
         hosts = host_ports(self._fabric()).tolist()
         try:
@@ -156,7 +156,7 @@ class LabTraffic:
                 leave_group(carrier, gid, member.mgid)
 
     def _planted(self, members: dict[int, MCMemberRecord]) -> Fabric:
-        """The fabric when switches lead to all members: an administrator answers before it has written their tables."""
+        """Return the fabric when switches lead to all members: the SA answers before it has written their tables."""
         until_s = time.monotonic() + _PLANTED_S
         told = list(members.values())
         mlid, sl = told[0].mlid, told[0].sl
@@ -189,7 +189,7 @@ class LabTraffic:
                 raise SubnetError(f"{devices.name(slot)} has {error}") from None
 
     def _learn_paths(self, fabric: Fabric, traffic: Traffic) -> HostPaths:
-        """Of all pairs of the traffic, both ways: a table for who talks to many, else one after the other."""
+        """Query the paths of all pairs, both ways: as a table for hosts with many peers, else one by one."""
         both = ((traffic.src, traffic.dst), (traffic.dst, traffic.src))
         ends = np.concatenate([np.column_stack(one) for one in both])
         slots: list[int] = []
@@ -208,13 +208,13 @@ class LabTraffic:
 
 
 def _reached(plane: Plane, slot: int, mlid: int, sl: int) -> set[int]:
-    """The ports that a group's packet comes to from this one, whatever its P_Key."""
+    """Return the ports that a group's packet reaches from this one, for any P_Key."""
     hops = follow(plane, slot, dlid=mlid, sl=sl, p_key=ANY, size_bytes=0)
     return {hop.slot for _, _, hop in hops if hop.reason is Reason.ARRIVED}
 
 
 def still(fabric: Fabric) -> Fabric:
-    """With tables that nobody writes while the engine reads them."""
+    """Return a copy of the fabric whose tables do not change while the engine reads them."""
     return replace(fabric, tables=copy.deepcopy(fabric.tables))
 
 

@@ -37,7 +37,7 @@ _SA_VERSION = 2
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Program:
-    """One that has a port open. `coming` are packets that it has not been given yet."""
+    """A program that has a port open. `coming` are packets that are not delivered yet."""
 
     number: int
     slot: int
@@ -48,7 +48,7 @@ class Program:
 
 @dataclass(slots=True, eq=False)
 class _Port:
-    """One that a program has open."""
+    """A port that programs have open."""
 
     programs: dict[int, Program]
     facts: bytes
@@ -64,7 +64,7 @@ class VerbsPorts:
         self._transactions = itertools.count(1)
 
     def slots(self) -> list[int]:
-        """Of every port, once for each program that has it open."""
+        """Return the slot of every port, once for each program that has it open."""
         return [program.slot for port in self._ports.values() for program in port.programs.values()]
 
     # -- programs -----------------------------------------------------------------------------------------------------
@@ -142,24 +142,24 @@ class VerbsPorts:
                     program.push(frame(Kind.EVENT, bytes((Event.CLIENT_REREGISTER,))))
 
     def facts(self, slot: int) -> bytes:
-        """As `weft.verbs.carriers.lab.port_facts` reads them."""
+        """Return the facts of a port, as `weft.verbs.carriers.lab.port_facts` reads them."""
         devices = self.devices
         guids = devices.alias_guids.get(slot) or devices.port_guid(slot).ljust(GUIDS_BYTES, b"\0")
         return bytes(devices.info(slot)) + bytes(guids) + bytes(devices.tables.pkey[slot].astype("<u2"))
 
     def found(self, host: str) -> list[dict[str, object]]:
-        """The devices of a host: one for each port of each adapter."""
+        """Return the devices of a host: one for each port of each adapter."""
         return [self._device(name, slot) for name, slot in self._slots_of(host).items()]
 
     def find(self, host: str, device: str) -> int:
-        """The slot of a host's device."""
+        """Return the slot of a host's device."""
         there = self._slots_of(host)
         if device not in there:
             raise ConfigError(f"{host} has no adapter {device}: there is {', '.join(there)}")
         return there[device]
 
     def find_host(self, host: str = "", number: int = 0, guid: int = 0) -> dict[str, object]:
-        """One of the fabric's hosts, which are numbered from 1, and the GUID of its first port."""
+        """Return a host by name, number (from 1) or GUID, with the GUID of its first port."""
         for place, node in enumerate(first_adapters(self.devices), 1):
             own = int.from_bytes(self.devices.port_guid(self.devices.slot(node, 1)), "big")
             if place == number or own == guid or (host and adapters_of(self.devices, host)[0].node == node):
@@ -167,7 +167,7 @@ class VerbsPorts:
         raise ConfigError(f"there is no host {host or number or hex(guid)}")
 
     def _slots_of(self, host: str) -> dict[str, int]:
-        """By device. A device has one port: that of a second port is named after both."""
+        """Return slots by device. A device has one port; a second port's device is named after both."""
         there = {}
         for adapter in adapters_of(self.devices, host):
             if self.devices.is_switch[adapter.node]:

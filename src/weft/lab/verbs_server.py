@@ -32,12 +32,12 @@ class VerbsServer(Streams[_Line]):
     def slots(self) -> list[int]:
         return self.ports.slots()
 
-    def on_time(self) -> None:
-        """Counters that nobody asked for are not far behind."""
+    def on_timer(self) -> None:
+        """Collect counters regularly, so that they are never far behind."""
         self.ports.metered_paths.collect()
 
     def after_round(self) -> None:
-        """Something may have changed: whoever it is for is told."""
+        """Notify programs of changes, and deliver packets."""
         self.ports.metered_paths.check()
         self.ports.look()
         self.ports.deliver()
@@ -100,7 +100,7 @@ class VerbsServer(Streams[_Line]):
         answer({"guid": self.ports.metered_path(line.program, **wanted)})
 
     def _has_not_taken(self, line: _Line, answer: Answer, lid: int, sl: int, dest_qp: int) -> None:
-        """Whether the program of a queue pair has not read what came for it; not where nothing comes."""
+        """Answer whether the program of a queue pair has unread data; not if nothing arrives there."""
         if line.program is None:
             raise ConfigError("no device is attached")
         devices = self.ports.devices

@@ -75,7 +75,7 @@ class Bulk:
         rows = np.unique(rows)
         self._try_again(rows[self._state[rows] == _FLIES])
 
-    def on_time(self, now_s: float) -> None:
+    def on_timer(self, now_s: float) -> None:
         while self._sent and self._sent[0][0] <= now_s:
             _, rows = self._sent.popleft()
             self._try_again(rows[(self._state[rows] == _FLIES) & (self._due_s[rows] <= now_s)])

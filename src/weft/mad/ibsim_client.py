@@ -181,7 +181,7 @@ class IbsimCarrier(Polled):
                 self._wait(bulk.next_due_s() - time.monotonic())
                 if bulk.under_way > _MOST_AT_ONCE // 4:
                     os.sched_yield()  # where one came more are coming, and many cost little more than one
-            bulk.on_time(time.monotonic())
+            bulk.on_timer(time.monotonic())
             self._keep_up()
         return bulk.answers, bulk.came
 
@@ -233,7 +233,7 @@ class IbsimCarrier(Polled):
 
     def _keep_up(self) -> None:
         """Handle timers, and write queued packets to the socket."""
-        self._on_time()
+        self._on_timer()
         while self._urgent and self._put(self._urgent[0]):
             self._urgent.popleft()
         self._fill()
@@ -375,7 +375,7 @@ class IbsimCarrier(Polled):
         if self._flying.pop(token, None) is not None:
             self._done[token] = answer
 
-    def _on_time(self) -> None:
+    def _on_timer(self) -> None:
         now_s = time.monotonic()
         while self._timers and self._timers[0][0] <= now_s:
             _, token = heapq.heappop(self._timers)
@@ -386,4 +386,4 @@ class IbsimCarrier(Polled):
                 heapq.heappush(self._timers, (heard_s, token))
             else:
                 self._try_again(token)
-        self._transfers.on_time()
+        self._transfers.on_timer()

@@ -127,7 +127,7 @@ class LocalCarrier(Carrier):
             now_s = self._clock()
             next_trap_s = self._subnet.due(now_s)
             self._expire(now_s)
-            self._transfers.on_time()
+            self._transfers.on_timer()
             self._drain()
             results = self._take(only)
             if results or (only is None and (self._arrived or wait_ready(self._watched))) or now_s >= ends_s:

@@ -168,7 +168,7 @@ class Transfers:
         out = (message.deadline_s for message in self._outgoing.values())
         return min((*out, *(half.deadline_s for half in self._incoming.values())), default=None)
 
-    def on_time(self) -> None:
+    def on_timer(self) -> None:
         """Send again what was not acknowledged, give up what never was, forget what never ended."""
         if not self._outgoing and not self._incoming:
             return

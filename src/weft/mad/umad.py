@@ -207,7 +207,7 @@ class UmadCarrier(Polled):
         self._read(max(0.0, min(wait_s, self._until_due_s())))
         self._give_up()
         self._fill()
-        self._transfers.on_time()
+        self._transfers.on_timer()
         self._drain()
 
     def _drain(self) -> None:

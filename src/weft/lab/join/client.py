@@ -38,14 +38,14 @@ _CUT = frame(Kind.EVENT, bytes((Event.CUT,)))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invitation:
-    """Where, with what, as whom."""
+    """The address, token and request of a host that joins."""
 
     address: str
     token: str
     request: JoinRequest
 
     def accept(self, request: JoinRequest, answer_s: float) -> tuple[dict[str, Any], Wire]:
-        """ConfigError: the lab does not want it. SubnetError: no lab answers."""
+        """Connect and authenticate; raise ConfigError if the lab refuses, SubnetError if no lab answers."""
         place = parse_address(self.address)
         try:
             connection = socket.create_connection(place, answer_s)
@@ -66,7 +66,7 @@ class Invitation:
 
 
 class Boundary:
-    """Where frames of a program for RDMA begin, in bytes as they pass."""
+    """A tracker of frame boundaries in the stream of an RDMA program."""
 
     def __init__(self) -> None:
         self._head, self._left = b"", 0
@@ -90,7 +90,7 @@ class Boundary:
 
 
 class JoinClient:
-    """This machine, as a host of a lab."""
+    """This machine as a host of a lab."""
 
     def __init__(self, invitation: Invitation) -> None:
         self._invitation = invitation
@@ -116,7 +116,7 @@ class JoinClient:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def environment(self) -> dict[str, str]:
-        """What a program must find in its environment to be on this host."""
+        """Return the environment variables for programs on this host."""
         if os.environ.get("WEFT_UMAD2SIM") or preload.library() is None:
             raise ConfigError(
                 "programs see a lab of another machine through a library of weft's, which a C compiler makes once:"
@@ -128,7 +128,7 @@ class JoinClient:
     # -- running ------------------------------------------------------------------------------------------------------
 
     def attend(self, child: subprocess.Popen[bytes]) -> int:
-        """Until it ends; its status as a shell would say it."""
+        """Serve until a program ends; return its status as a shell would."""
         signal.signal(signal.SIGINT, lambda number, _: None)  # the terminal's reaches both
         ended = os.pidfd_open(child.pid)
         self._watch.set(ended, IN, lambda mask: None)
@@ -140,12 +140,12 @@ class JoinClient:
         return programs.shell_status(child.returncode)
 
     def serve(self, is_done: Callable[[], bool]) -> None:
-        """Programs of this host, until then; it is asked at least every second."""
+        """Serve programs of this host until `is_done`, which is called at least every second."""
         while not is_done():
             if self._is_cut:
                 self._come_back()
             self._watch.step(_RETRY_S if self._is_cut else _TICK_S)
-            self._session.on_time()
+            self._session.on_timer()
         self._watch.step(0)  # its last words
 
     @property
@@ -228,7 +228,7 @@ def run(command: Sequence[str], invitation: Invitation, variables: Mapping[str, 
 
 
 def _clear_away() -> None:
-    """Folders of those that were killed."""
+    """Remove folders of processes that were killed."""
     for folder in runtime.folder().glob("join-*"):
         doors = list(folder.glob("*.umad"))
         if doors and not any(runtime.is_alive(door) for door in doors):

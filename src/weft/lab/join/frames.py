@@ -57,28 +57,28 @@ class Cut(Exception):
 
 
 class Forged(Exception):
-    """What came was not sent by who knows the token, or by no weft of this version."""
+    """A frame whose sender does not know the token, or is another version of weft."""
 
 
 def pack(kind: Kind, channel: int = 0, body: bytes = b"") -> bytes:
-    """Without its seal."""
+    """Return a frame without its signature."""
     return HEADER.pack(len(body), channel, kind) + body
 
 
 class FrameSigner:
-    """Of one way of one connection."""
+    """A signer of the frames of one direction of a connection."""
 
     def __init__(self, key: bytes) -> None:
         self._key, self._count = key, 0
 
     def seal(self, frame: bytes) -> bytes:
-        """Of the next frame."""
+        """Return the signature of the next frame."""
         self._count += 1
         return hmac.digest(self._key, NUMBER.pack(self._count) + frame, "sha256")[:SEAL_BYTES]
 
 
 class Reader:
-    """Frames out of bytes, as they come."""
+    """A parser of signed frames from a stream."""
 
     def __init__(self, key: bytes, received: bytes = b"") -> None:
         self._sealer, self._received = FrameSigner(key), bytearray(received)
@@ -108,7 +108,7 @@ class Reader:
 
 
 class Wire:
-    """One end of a connection, from when both have proved who they are. It waits for nothing."""
+    """An end of an authenticated connection. It never blocks."""
 
     def __init__(self, connection: socket.socket, send_key: bytes, receive_key: bytes, received: bytes = b"") -> None:
         connection.setblocking(False)
@@ -129,12 +129,12 @@ class Wire:
         self.say(frame + self._sealer.seal(frame))
 
     def say(self, data: bytes) -> None:
-        """As it is: the last words of the greeting."""
+        """Send raw data: the end of the handshake."""
         self._unsent.append(memoryview(data))
         self.unsent_bytes += len(data)
 
     def flush(self) -> None:
-        """As much as it takes now."""
+        """Send as much as the socket accepts."""
         unsent = self._unsent
         try:
             while unsent:
@@ -150,7 +150,7 @@ class Wire:
             raise Cut(error.strerror or "it cannot be written") from None
 
     def take(self) -> list[Frame]:
-        """What has come."""
+        """Return the frames that have arrived."""
         try:
             data = self.socket.recv(_READ_BYTES)
         except BlockingIOError:
@@ -163,7 +163,7 @@ class Wire:
         return self._reader.read(data)
 
     def rest(self) -> list[Frame]:
-        """What came with the last words of the greeting."""
+        """Return frames that arrived together with the end of the handshake."""
         return self._reader.read(b"")
 
     def close(self) -> None:

@@ -33,7 +33,7 @@ _HOST, _LAB = b"host", b"lab"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
-    """What a host says. With a `session` it has been here before, and has `received` so many frames."""
+    """A request to join. With a `session` the host comes back, and has `received` so many frames."""
 
     host: str
     nonce: str = ""
@@ -44,7 +44,7 @@ class JoinRequest:
 
     @classmethod
     def read(cls, line: bytes) -> JoinRequest:
-        """ValueError if it is none."""
+        """Read a request; raise ValueError if it is malformed."""
         said = json.loads(line)
         types = {name: type(field.default) for name, field in cls.__dataclass_fields__.items()} | {"host": str}
         if not isinstance(said, dict) or any(type(value) is not types.get(name) for name, value in said.items()):
@@ -85,7 +85,7 @@ class ServerHandshake:
         self._received = b""
 
     def hear(self, data: bytes) -> JoinRequest | None:
-        """What the host wishes, when all of it has come. ConfigError or ValueError: it is not let in."""
+        """Return the request when it is complete; raise ConfigError or ValueError if it is refused."""
         self._received += data
         lines = self._received.split(b"\n", 2)
         if len(lines) < 3:
@@ -104,24 +104,24 @@ class ServerHandshake:
         return line + proof(self._token, _LAB, self._said)
 
     def wire(self, connection: socket.socket) -> Wire:
-        """What goes on from here."""
+        """Return the connection after the handshake."""
         ours, theirs = (_key(self._token, whose, self._said) for whose in (_LAB, _HOST))
         return Wire(connection, ours, theirs, self._received)
 
 
 def refusal(error: Exception) -> bytes:
-    """To whom it is said has proved nothing yet."""
+    """Return a refusal; its receiver is not authenticated."""
     return json.dumps({"error": str(error)}).encode() + b"\n\n"
 
 
 class _Lines:
-    """Of a socket that has a time-out; what comes behind the last one is not lost."""
+    """A reader of lines from a socket with a timeout; it keeps bytes after the last line."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection, self.rest = connection, b""
 
     def next(self, most_bytes: int = LINE_BYTES) -> bytes:
-        """Without its end; empty if the other end has hung up, or says too much."""
+        """Return a line without its end; empty if the peer closed the connection, or the line is too long."""
         while b"\n" not in self.rest:
             more = self._connection.recv(LINE_BYTES)
             if not more or len(self.rest) > most_bytes:
@@ -132,7 +132,7 @@ class _Lines:
 
 
 def shake_hands(connection: socket.socket, token: str, request: JoinRequest, place: str) -> tuple[dict[str, Any], Wire]:
-    """The host's end: what the lab answers, and what goes on. The socket has a time-out; `place` is for errors."""
+    """Authenticate as a host; return the lab's answer and the connection. `place` is for errors."""
     lines = _Lines(connection)
     hello = lines.next()
     _check_hello(hello, place)

@@ -32,14 +32,14 @@ _BACKLOG = 64
 
 
 class Hosts(Protocol):
-    """What a lab lets a gate do: `weft.lab.join.hosts`."""
+    """The interface of a lab to the join server: `weft.lab.join.hosts`."""
 
     def find(self, name: str) -> tuple[str, frozenset[int]]:
-        """What the lab calls a host, and its slots; ConfigError if it has no such host."""
+        """Return the lab's name of a host, and its slots; raise ConfigError if there is no such host."""
         ...
 
     def admit(self, door: int, host: str, made: socket.socket) -> None:
-        """A program of a joined host."""
+        """Admit a program of a joined host."""
         ...
 
     def set_elsewhere(self, slots: frozenset[int], elsewhere: bool) -> None: ...
@@ -81,7 +81,7 @@ class _JoinedHost:
 
 
 class JoinServer:
-    """Listens at an address, `host:port`; port 0 is any that is free."""
+    """A server for joining hosts at an address, `host:port`; port 0 chooses a free one."""
 
     def __init__(self, address: str, token: str, lab: str, hosts: Hosts, errors: ErrorCounts) -> None:
         self.token, self._lab, self._hosts, self._errors = token, lab, hosts, errors
@@ -119,14 +119,14 @@ class JoinServer:
     def slots(self) -> list[int]:
         return []
 
-    def on_time(self) -> None:
+    def on_timer(self) -> None:
         now_s = time.monotonic()
         self._watch.set(self._listener, IN, self._on_listener)
         for pending in [one for one in self._pending if one.until_s < now_s]:
             self._send_away(pending)
         for joined in list(self._joined_hosts.values()):
             if joined.is_here:
-                joined.session.on_time()
+                joined.session.on_timer()
             elif joined.until_s < now_s:
                 self._forget(joined)
 
@@ -275,7 +275,7 @@ class JoinServer:
             self._hosts.plug(mine)
 
     def _forget(self, joined: _JoinedHost, why: str = "") -> None:
-        """It has left, or does not come back: then its cables stay out until somebody joins as this host."""
+        """Remove a host that left or does not come back; its cables stay pulled until another machine joins as it."""
         if self._joined_hosts.pop(joined.number, None) is not None:
             joined.session.end(why)
             self._hosts.set_elsewhere(joined.slots, False)
@@ -285,7 +285,7 @@ class JoinServer:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`10.0.0.1:7471`, `[fd00::1]:7471`, `lab.example:7471`."""
+    """Parse `10.0.0.1:7471`, `[fd00::1]:7471` or `lab.example:7471`."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdecimal() or int(port) > 0xFFFF:
         raise ConfigError(
@@ -297,6 +297,6 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def show_address(name: Any) -> str:
-    """Of what a socket says of itself."""
+    """Format the address of a socket."""
     host, port = name[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

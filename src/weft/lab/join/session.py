@@ -29,7 +29,7 @@ _ACK_FRAMES, _ACK_BYTES = 64, 1 << 18
 
 @dataclass(slots=True, eq=False)
 class Channel:
-    """One stream. `unsent` is for the socket here, `window` what the other end takes yet."""
+    """A stream. `unsent` waits for the socket here, `window` is what the peer accepts."""
 
     number: int
     door: int
@@ -42,7 +42,7 @@ class Channel:
 
 
 class Session:
-    """One end. `accept` makes the socket of a stream that the other end opens, or None if there is none for it."""
+    """An end of a session. `accept` returns the socket of a stream that the peer opens, or None."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Session:
     # -- the connection -----------------------------------------------------------------------------------------------
 
     def connect(self, wire: Wire, received: int) -> None:
-        """From now on over this one; the other end has so many of our frames."""
+        """Continue over a new connection; the peer has received so many of our frames."""
         self._forget(received)
         self.wire = wire
         for frame in self._kept:
@@ -78,7 +78,7 @@ class Session:
             self._look(channel)
 
     def disconnect(self) -> None:
-        """The connection is gone. Streams stand still."""
+        """Close the connection; streams pause."""
         if self.wire is not None:
             self._watch.forget(self.wire)
             self.wire.close()
@@ -87,7 +87,7 @@ class Session:
                 self._look(channel)
 
     def end(self, why: str = "") -> None:
-        """For good, and say so to the other end."""
+        """End the session for good, and notify the peer."""
         if self.wire is not None:
             self.wire.put(pack(Kind.BYE, body=why.encode()[:BODY_BYTES]))
             with suppress(Cut):
@@ -96,7 +96,7 @@ class Session:
         for channel in list(self.channels.values()):
             self._drop(channel)
 
-    def on_time(self) -> None:
+    def on_timer(self) -> None:
         """Give a sign of life, and look for one. To be called every second or two."""
         if self.wire is None:
             return
@@ -118,7 +118,7 @@ class Session:
         self._on_cut(why)
 
     def _forget(self, received: int) -> None:
-        """The other end has so many frames of ours."""
+        """Drop frames that the peer has acknowledged."""
         more = received - self._acknowledged
         if not 0 <= more <= len(self._kept):
             raise Forged(f"{received} frames are acknowledged, {self._acknowledged + len(self._kept)} were sent")
@@ -214,7 +214,7 @@ class Session:
     # -- streams ------------------------------------------------------------------------------------------------------
 
     def open(self, door: int, made: socket.socket) -> Channel:
-        """A program has come to a door of this end."""
+        """Open a stream for a program that connected at this end."""
         channel = Channel(self._next, door, made)
         self._next += 1
         self._send(Kind.OPEN, channel, bytes((door,)))
@@ -223,7 +223,7 @@ class Session:
         return channel
 
     def tell(self, channel: Channel, data: bytes) -> None:
-        """The program, something that the other end did not say."""
+        """Send a program data that the peer did not send."""
         channel.unsent += data
         self._pour(channel)
 
@@ -232,7 +232,7 @@ class Session:
         self._look(channel)
 
     def _look(self, channel: Channel) -> None:
-        """What its socket is watched for."""
+        """Set the events that a socket is watched for."""
         reads = self.wire is not None and not self.wire.is_full and channel.window > 0 and not channel.is_ending
         mask = (IN if reads else 0) | (OUT if channel.unsent else 0)
         self._watch.set(channel.socket, mask, lambda ready: self._on_socket(channel, ready))
@@ -261,7 +261,7 @@ class Session:
             self._close(channel)
 
     def _pour(self, channel: Channel) -> None:
-        """What has come for it, into its socket."""
+        """Write received data to the socket."""
         try:
             sent = channel.socket.send(channel.unsent) if channel.unsent else 0
         except BlockingIOError:
@@ -280,7 +280,7 @@ class Session:
         self._look(channel)
 
     def _close(self, channel: Channel) -> None:
-        """The socket here has ended."""
+        """Close a stream whose socket here has ended."""
         if not channel.is_ending:
             self._send(Kind.CLOSE, channel)
         self._drop(channel)

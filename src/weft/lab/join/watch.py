@@ -14,7 +14,7 @@ class HasFile(Protocol):
 
 
 class Watch:
-    """It has a file of its own, so that it can be watched by another."""
+    """An epoll with handlers; it has a file descriptor, so that another loop can watch it."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
