@@ -1,8 +1,7 @@
-"""Adapters of this process, which are opened when somebody asks for them; outside of labs there is one, `open_adapter`.
+"""Open the adapters of this process on first use; outside of labs there is one, `open_adapter`.
 
-Like an adapter in hardware one answers others while the program does something else: a thread takes what they send, and
-repeats what they did not answer. A process that is a copy of this one, by fork, has an adapter of its own; what it has
-inherited of this one's is dead.
+Like hardware, an adapter responds to others while the program does something else: a thread receives packets and
+retransmits. A forked process opens an adapter of its own; the inherited one is unusable.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ C = TypeVar("C", bound=Carrier)
 
 
 class Nowhere(Loopback):
-    """A carrier of what is left behind."""
+    """A carrier for the inherited adapter of a forked process."""
 
     def __init__(self) -> None:
         super().__init__(())
 
     def send(self, segment: object, to: object, mtu_bytes: int) -> None:
-        """Lost."""
+        """Drop the segment."""
 
 
 class Opening(Generic[C]):
-    """Of one device. `work` is what its hardware does of itself, in a thread of its own."""
+    """The adapter of a device, opened on first use. `work` runs in a background thread."""
 
     def __init__(self, device: str, make: Callable[[], tuple[Adapter, C]], work: Callable[[Adapter, C], None]) -> None:
         self._device, self._make, self._work = device, make, work
@@ -53,7 +52,7 @@ class Opening(Generic[C]):
             return self._opened
 
     def _after_fork(self) -> None:
-        """Sockets are the parent's, and the thread that may have held a lock is not here."""
+        """Disable the inherited adapter: its sockets are the parent's, and its thread is gone, maybe with a lock."""
         self._lock = threading.Lock()
         if self._opened is not None:
             adapter, carrier = self._opened
@@ -66,13 +65,13 @@ class Opening(Generic[C]):
             self._opened = None
 
     def _at_end(self) -> None:
-        """Others notice at once."""
+        """Close the memory, so that peers notice the end at once."""
         if self._opened is not None:
             self._opened[0].memory.close()
 
 
 def open_adapter(gids: tuple[int, ...], device: str) -> Adapter:
-    """With those of other processes of this machine it makes one device."""
+    """Return the adapter of this process; all processes of this machine share one device."""
     return _opening(gids, device).opened()[0]
 
 

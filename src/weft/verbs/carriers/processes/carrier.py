@@ -1,14 +1,13 @@
-"""Processes of one machine that share one adapter, as they share one in hardware: same name, same GIDs.
+"""Share one adapter between the processes of a machine, as with hardware: same name, same GIDs.
 
-Each process has a number of its own, which is the upper part of the numbers of its queue pairs, so a packet's
-destination says whose it is. Packets go through a socket per process. What is for a group goes to all processes, and
-so does what is for queue pair 1: only one of them knows the conversation that it belongs to. Whatever is for this
-process itself goes no further than its own inbox, in whole messages.
+Each process has a number, the upper part of the numbers of its queue pairs, so the destination of a packet identifies
+its process. Each process has a socket for packets. Packets for a group, and for queue pair 1, go to all processes: only
+one of them has the connection. Messages to the process itself go to its own inbox, whole.
 
-What is on a GPU is not sent: the packet says where it is, and the process that takes it copies it. One that does not
-see that GPU refuses, and gets the bytes when they are asked for again.
+Data on a GPU is not sent: the packet has a reference, and the receiving process copies the data. A process that does
+not see that GPU refuses, and gets the bytes with the retransmission.
 
-The sockets are in a folder that nobody else enters: see `places` and weft.runtime.
+The sockets are in a private folder: see `places` and weft.runtime.
 """
 
 from __future__ import annotations
@@ -43,23 +42,23 @@ from weft.wire.format import Malformed
 from weft.wire.packet import read_transport
 
 PROCESSES_MAX = 255
-# Queue pairs of these have numbers of seven digits: programs exchange such as text, and expect as much as they send
+# Their queue pairs have numbers of seven digits: programs exchange them as text and expect equal lengths.
 USUAL = range(16, 152)
 _QUEUE_PAIR_BITS = 16
 _BELL = b"!"
-_GSI = 1  # the queue pair of management
+_GSI = 1  # general services, queue pair 1
 _GIDS_BYTES = 32
-_ON_GPU = b"weft: on a GPU.."  # before the GIDs; who sends it and how many packets it is worth; then what a packet has
+_ON_GPU = b"weft: on a GPU.."  # prefix; then the sender and the number of packets, then a packet
 _REFUSED = b"weft: no such GPU"
 _WORTH = struct.Struct("=II")
 _MOST_BYTES = 1 << 16
-_BACKLOG_MAX = 4096  # packets for a process that does not take them; more are lost, as on a wire
+_BACKLOG_MAX = 4096  # unsent packets for a process; more are lost, as on a wire
 _LOOK_S = 0.1
 _LOOK_EVERY = 8
 
 
 class _Peer:
-    """To another process: a socket, and what did not fit into it yet."""
+    """A connection to another process: a socket, and packets that did not fit into it yet."""
 
     def __init__(self, path: Path) -> None:
         self.socket = runtime.connect(path)
@@ -70,7 +69,7 @@ class _Peer:
             self.backlog.append(packet)
 
     def flush(self) -> bool:
-        """False if the process is gone."""
+        """Send the backlog; return False if the process has ended."""
         while self.backlog:
             try:
                 self.socket.send(self.backlog[0])
@@ -86,21 +85,23 @@ class _Peer:
 
 
 class ProcessCarrier(Loopback):
-    """A carrier. `numbers` are those that queue pairs of this process have."""
+    """A carrier between processes. `numbers` are the numbers of this process's queue pairs."""
 
-    window_bytes = 4 << 20  # of a connection under way: whether the other process lives shows after a part of it
+    window_bytes = 4 << 20  # per connection
 
     def __init__(self, gids: tuple[int, ...], device: str) -> None:
         super().__init__(gids)
         self._device = device
         self._peers: dict[int, _Peer] = {}
-        self._without_gpu: set[int] = set()  # processes that do not see ours
+        self._without_gpu: set[int] = set()  # processes that do not see this process's GPU
         self._place = place()
         self._mail, self._slot = self._bind()
         self._socket = self._mail.socket
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # for who waits, when something comes from here
+        self._bell = os.eventfd(
+            0, os.EFD_NONBLOCK | os.EFD_CLOEXEC
+        )  # wakes waiting threads for messages of this process
         self._waiting, self._looked_s = 0, -math.inf
-        self.is_watched = False  # somebody is always in `wait_for_others`, and finds out whether there are others
+        self.is_watched = False  # a thread is in `wait_for_others`, and notices other processes
         self._has_others, self._polls = False, 0
         self._readable = array.array("i", [0])  # bytes
         self._unread = array.array("i", [0])  # bytes
@@ -112,7 +113,7 @@ class ProcessCarrier(Loopback):
         return self._place / f"{self._device}-{slot}"
 
     def _bind(self) -> tuple[runtime.Inbox, int]:
-        """A number that no process has, and most likely none had lately: its peers may not know that it is gone."""
+        """Bind a free number, preferably one not used lately: peers may not have noticed that its process ended."""
         others = [slot for slot in range(PROCESSES_MAX) if slot not in USUAL]
         first = os.getpid() % len(USUAL)
         for slot in (*USUAL[first:], *USUAL[:first], *others):
@@ -121,10 +122,10 @@ class ProcessCarrier(Loopback):
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise
-        raise ConfigError(f"{PROCESSES_MAX} processes use {self._device} already")
+        raise ConfigError(f"{PROCESSES_MAX} processes use {self._device} already: end some")
 
     def open(self, adapter: Adapter) -> None:
-        """Let other processes have the memory of its queues."""
+        """Share the memory of the adapter's queues with other processes."""
         self._peer_memories = PeerMemories(self._handover(self._slot), adapter, self._ring_here)
 
     def _handover(self, slot: int) -> Path:
@@ -144,7 +145,7 @@ class ProcessCarrier(Loopback):
         assert isinstance(to, tuple)
         is_for_all = segment.dest_qp in (TO_GROUP, _GSI)
         if to[0] not in self.gids and segment.dest_qp != TO_GROUP:
-            return  # nobody there
+            return  # not an address of this device
         slot = segment.dest_qp >> _QUEUE_PAIR_BITS
         if is_for_all or slot == self._slot:
             self.put(segment, to)
@@ -154,7 +155,7 @@ class ProcessCarrier(Loopback):
             self._send_to(far, segment, to, mtu_bytes)
 
     def _others(self, dest_qp: int) -> list[int]:
-        """The numbers of all other processes, by their sockets. For groups they may be out of date."""
+        """Return the numbers of all other processes, by their sockets. For groups they may be out of date."""
         now_s = time.monotonic()
         if dest_qp == _GSI or now_s - self._looked_s > _LOOK_S:
             self._looked_s = now_s
@@ -217,7 +218,7 @@ class ProcessCarrier(Loopback):
         os.eventfd_write(self._bell, 1)
 
     def _ring(self, slot: int) -> None:
-        """Says that there is something in a queue."""
+        """Wake a process that has something in a queue."""
         peer = self._peer(slot)
         if peer is not None:
             peer.put(_BELL)
@@ -242,10 +243,10 @@ class ProcessCarrier(Loopback):
                 self._peer_memories.adapter.on_bell()
             else:
                 with contextlib.suppress(Malformed):
-                    came.extend(self._taken(data))
+                    came.extend(self._arrivals_in(data))
 
-    def _taken(self, data: bytes) -> list[Arrival]:
-        """What a packet brings; nothing, if it is about what we cannot reach."""
+    def _arrivals_in(self, data: bytes) -> list[Arrival]:
+        """Return the arrival of a packet; none if its data is on a GPU that this process does not see."""
         if data.startswith(_REFUSED):
             self._without_gpu.update(data[len(_REFUSED) :])
             return []
@@ -253,7 +254,7 @@ class ProcessCarrier(Loopback):
             return [_arrival(data)]
         begin = len(_ON_GPU) + _WORTH.size
         if len(data) < begin:
-            raise Malformed("it ends too soon")
+            raise Malformed("the packet is truncated")
         slot, count = _WORTH.unpack(data[len(_ON_GPU) : begin])
         arrival = _arrival(data[begin:])
         try:
@@ -267,7 +268,7 @@ class ProcessCarrier(Loopback):
         return [arrival]
 
     def is_idle(self) -> bool:
-        """Who polls and polls asks the system for packets now and then: a call of it is long, and packets are few."""
+        """Return whether there is nothing to receive. Not each poll checks the socket: the call is slow."""
         if self._inbox:
             return False
         self._polls += 1
@@ -292,19 +293,19 @@ class ProcessCarrier(Loopback):
             self._waiting -= 1
 
     def wait_for_others(self, seconds: float | None) -> None:
-        """As `wait`, but what this process sends to itself does not end it: for who works in the background."""
+        """Wait for packets of other processes only, in the background thread."""
         self.is_watched = True
         if self._poll([self._socket.fileno()], seconds):
             self._has_others, self._polls = True, _LOOK_EVERY
 
     def _poll(self, files: list[int], seconds: float | None) -> bool:
-        """Until one of the files has something, or a process takes what waits for it. False if the time is over."""
-        poller = select.poll()  # one of its own for each thread
+        """Wait until a file is readable, or a process accepts its backlog. Return False after the timeout."""
+        poller = select.poll()  # one per thread
         for file in files:
             poller.register(file, select.POLLIN)
         for peer in list(self._peers.values()):
             if peer.backlog:
-                with contextlib.suppress(ValueError):  # another thread has closed it: the process is gone
+                with contextlib.suppress(ValueError):  # closed by another thread: the process has ended
                     poller.register(peer.socket, select.POLLOUT)
         return bool(poller.poll(None if seconds is None else seconds * 1e3))
 
