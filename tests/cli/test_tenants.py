@@ -18,8 +18,8 @@ from weft.fabric.spec import load
 from weft.lab import registry
 from weft.scenarios.managed import ManagedSubnet
 from weft.sm.conf.options import Options
+from weft.tenants.partitions import Allocation, Inventory
 from weft.tenants.simulate import planned_inventory
-from weft.tenants.slices import Allocation, Inventory
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -142,7 +142,7 @@ def test_a_host_that_is_down_keeps_its_seat_from_one_command_to_the_next(ufm, tm
     assert weft("apply", str(file), "--yes", *at) == 0
     said = capsys.readouterr().out
     assert "Note: tenant a: h2/1 is not there now; it gets its keys when it comes\n" in said
-    assert [[*one.seats] for one in ufm.allocation.slices.values()] == [[0x101, 0x201], [0x401]]
+    assert [[*one.members] for one in ufm.allocation.partitions.values()] == [[0x101, 0x201], [0x401]]
     assert weft("show", *at) == 0
     assert capsys.readouterr().out.endswith("\nNot there now: h2\n")
     assert weft("show", "--json", *at) == 0

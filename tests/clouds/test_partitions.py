@@ -4,7 +4,7 @@ import pytest
 
 from weft.clouds.partitions import Partition, Taken, admit, claim, expel, is_away, release
 from weft.tenants.drivers.ufm_rest import UfmClient, UfmError
-from weft.tenants.slices import Seat
+from weft.tenants.partitions import Member
 
 OURS = Partition(p_key=0x64, name="neutron-1", index0=True)
 
@@ -31,7 +31,7 @@ def test_whoever_is_admitted_finds_the_partition_there(server, ufm):
 
 def test_somebody_elses_partition_is_left_alone(server, ufm):
     ufm.create_pkey(0x64, "theirs", ip_over_ib=False)
-    ufm.add_guids(0x64, {5: Seat()}, ip_over_ib=False)
+    ufm.add_guids(0x64, {5: Member()}, ip_over_ib=False)
     for refused in (lambda: claim(ufm, OURS), lambda: admit(ufm, OURS, [1])):
         with pytest.raises(Taken, match=r"the P_Key 0x0064 of neutron-1 is taken at UFM .*, by theirs"):
             refused()

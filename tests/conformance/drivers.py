@@ -15,8 +15,8 @@ import pytest
 
 from weft.errors import WeftError
 from weft.sm.conf.qos_options import QosOptions
-from weft.tenants.drivers.driver import Conflict, Driver
-from weft.tenants.slices import Allocation, Seat, Slice
+from weft.tenants.drivers.driver import Driver, FabricChangedError
+from weft.tenants.partitions import Allocation, Member, Partition
 
 DEFAULT, FULL = 0x7FFF, 0x8000
 LANES = QosOptions(
@@ -32,10 +32,10 @@ class Bench:
     taken: int  # a P_Key that somebody else has
     sets_default: bool = True  # False: it was limited before, and nobody here can change it
     sets_lanes: bool = True
-    keeps: Callable[[Slice], Slice] = field(default=lambda one: one)  # how a slice comes back
+    keeps: Callable[[Partition], Partition] = field(default=lambda one: one)  # how a slice comes back
 
-    def allocation(self, *slices: Slice, **words: object) -> Allocation:
-        return Allocation(slices={one.p_key: one for one in slices}, default_is_full=False, **words)
+    def allocation(self, *partitions: Partition, **words: object) -> Allocation:
+        return Allocation(partitions={one.p_key: one for one in partitions}, default_is_full=False, **words)
 
     def put(self, wanted: Allocation) -> None:
         self.driver.write(wanted, over=self.driver.read())
@@ -46,21 +46,23 @@ class Bench:
     def expect(self, wanted: Allocation) -> None:
         """The driver says so, and ports hold just that."""
         there = self.driver.read().allocation
-        assert there == replace(wanted, slices={key: self.keeps(one) for key, one in wanted.slices.items()})
+        assert there == replace(wanted, partitions={key: self.keeps(one) for key, one in wanted.partitions.items()})
         for host, guid in self.guids.items():
-            mine = {one.p_key: one.seats[guid] for one in wanted.slices.values() if guid in one.seats}
-            keys = {key | FULL * seat.full for key, seat in mine.items()} | {DEFAULT | FULL * wanted.default_is_full}
+            mine = {one.p_key: one.members[guid] for one in wanted.partitions.values() if guid in one.members}
+            keys = {key | FULL * member.full for key, member in mine.items()} | {
+                DEFAULT | FULL * wanted.default_is_full
+            }
             table = self.held(guid)
             assert {key for key in table if key and key & DEFAULT != self.taken} == keys, host
-            first = next((key for key, seat in mine.items() if seat.index0), DEFAULT)
+            first = next((key for key, member in mine.items() if member.index0), DEFAULT)
             assert table[0] & DEFAULT == first, host
 
 
-def slice_of(bench: Bench, name: str, p_key: int, hosts: str, **words: object) -> Slice:
+def partition_of(bench: Bench, name: str, p_key: int, hosts: str, **words: object) -> Partition:
     """Hosts as `h2 h3=limited h4=first`."""
     words_of = [word.partition("=") for word in hosts.split()]
-    seats = {bench.guids[host]: Seat(full=kind != "limited", index0=kind == "first") for host, _, kind in words_of}
-    return Slice(name=name, p_key=p_key, seats=seats, **words)
+    members = {bench.guids[host]: Member(full=kind != "limited", index0=kind == "first") for host, _, kind in words_of}
+    return Partition(name=name, p_key=p_key, members=members, **words)
 
 
 def inventory(bench: Bench) -> None:
@@ -74,12 +76,12 @@ def inventory(bench: Bench) -> None:
 
 
 def slices_come_change_and_go(bench: Bench) -> None:
-    red = slice_of(bench, "red", 0x101, "h2 h3")
-    blue = slice_of(bench, "blue", 0x102, "h4 h5=limited", ipoib=True)
+    red = partition_of(bench, "red", 0x101, "h2 h3")
+    blue = partition_of(bench, "blue", 0x102, "h4 h5=limited", ipoib=True)
     bench.put(bench.allocation(red, blue))
     bench.expect(bench.allocation(red, blue))
-    green = slice_of(bench, "green", 0x103, "h2=limited h5")
-    blue = slice_of(bench, "blue", 0x102, "h4=limited h5 h3", ipoib=True)
+    green = partition_of(bench, "green", 0x103, "h2=limited h5")
+    blue = partition_of(bench, "blue", 0x102, "h4=limited h5 h3", ipoib=True)
     bench.put(bench.allocation(blue, green))
     bench.expect(bench.allocation(blue, green))
     bench.empty()
@@ -87,25 +89,25 @@ def slices_come_change_and_go(bench: Bench) -> None:
 
 
 def index_0_is_given_and_taken_back(bench: Bench) -> None:
-    red, blue = slice_of(bench, "red", 0x101, "h2=first h3=first"), slice_of(bench, "blue", 0x102, "h2")
+    red, blue = partition_of(bench, "red", 0x101, "h2=first h3=first"), partition_of(bench, "blue", 0x102, "h2")
     bench.put(bench.allocation(red, blue))
     bench.expect(bench.allocation(red, blue))
-    red, blue = slice_of(bench, "red", 0x101, "h2 h3=first"), slice_of(bench, "blue", 0x102, "h2=first")
+    red, blue = partition_of(bench, "red", 0x101, "h2 h3=first"), partition_of(bench, "blue", 0x102, "h2=first")
     bench.put(bench.allocation(red, blue))
     bench.expect(bench.allocation(red, blue))
     bench.empty()
 
 
 def a_slice_may_be_empty_and_have_absent_ports(bench: Bench) -> None:
-    empty = Slice(name="empty", p_key=0x104)
-    absent = Slice(name="absent", p_key=0x105, seats={0xDEAD_BEEF: Seat(full=False)})
+    empty = Partition(name="empty", p_key=0x104)
+    absent = Partition(name="absent", p_key=0x105, members={0xDEAD_BEEF: Member(full=False)})
     bench.put(bench.allocation(empty, absent))
     bench.expect(bench.allocation(empty, absent))
     bench.empty()
 
 
 def the_same_again_changes_nothing(bench: Bench) -> None:
-    red = bench.allocation(slice_of(bench, "red", 0x101, "h2 h3", ipoib=True))
+    red = bench.allocation(partition_of(bench, "red", 0x101, "h2 h3", ipoib=True))
     bench.put(red)
     first = bench.driver.read()
     bench.put(red)
@@ -115,22 +117,22 @@ def the_same_again_changes_nothing(bench: Bench) -> None:
 
 def who_read_before_another_wrote_is_told(bench: Bench) -> None:
     before = bench.driver.read()
-    red = bench.allocation(slice_of(bench, "red", 0x101, "h2"))
+    red = bench.allocation(partition_of(bench, "red", 0x101, "h2"))
     bench.put(red)
-    with pytest.raises(Conflict):
-        bench.driver.write(bench.allocation(slice_of(bench, "blue", 0x102, "h3")), over=before)
+    with pytest.raises(FabricChangedError):
+        bench.driver.write(bench.allocation(partition_of(bench, "blue", 0x102, "h3")), over=before)
     bench.expect(red)
     bench.empty()
 
 
 def what_cannot_be_is_refused_whole(bench: Bench) -> None:
     """A P_Key that another has, a name that no file holds, two at one index 0: nothing of it is done."""
-    red = slice_of(bench, "red", 0x101, "h2")
+    red = partition_of(bench, "red", 0x101, "h2")
     bench.put(bench.allocation(red))
     for bad, why in (
-        ([slice_of(bench, "mine", bench.taken, "h3")], f"{bench.taken:#06x}"),
-        ([slice_of(bench, "a,b", 0x103, "h3")], "a,b"),
-        ([slice_of(bench, "a", 0x103, "h3=first"), slice_of(bench, "b", 0x104, "h3=first")], "index 0"),
+        ([partition_of(bench, "mine", bench.taken, "h3")], f"{bench.taken:#06x}"),
+        ([partition_of(bench, "a,b", 0x103, "h3")], "a,b"),
+        ([partition_of(bench, "a", 0x103, "h3=first"), partition_of(bench, "b", 0x104, "h3=first")], "index 0"),
     ):
         with pytest.raises(WeftError, match=why):
             bench.put(bench.allocation(*bad))
@@ -144,7 +146,7 @@ def lanes_come_and_go_with_service_levels(bench: Bench) -> None:
             bench.put(bench.allocation(lanes=LANES))
         bench.expect(bench.allocation())
         return
-    fast = slice_of(bench, "fast", 0x101, "h2 h3", sl=1)
+    fast = partition_of(bench, "fast", 0x101, "h2 h3", sl=1)
     bench.put(bench.allocation(fast, lanes=LANES))
     bench.expect(bench.allocation(fast, lanes=LANES))
     bench.empty()

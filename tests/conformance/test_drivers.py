@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.conformance.drivers import CHECKS, Bench, slice_of
+from tests.conformance.drivers import CHECKS, Bench, partition_of
 from tests.lab.rdma import managed
 from tests.patience import PATIENCE_S
 from tests.tenants.drivers.small_ufm import SmallUfm, running
@@ -84,7 +84,7 @@ def test_every_driver_keeps_to_the_suite(who, name, request):
 
 def test_a_port_without_room_is_named_and_nothing_is_changed(of_manager):
     there = of_manager.driver.read()
-    many = [slice_of(of_manager, f"t{p_key}", p_key, "h3") for p_key in range(0x1000, 0x1000 + 128)]
+    many = [partition_of(of_manager, f"t{p_key}", p_key, "h3") for p_key in range(0x1000, 0x1000 + 128)]
     with pytest.raises(WeftError, match=r"h3/1.*no room for 0x\w+ .*128"):
         of_manager.put(of_manager.allocation(*many))
     of_manager.expect(of_manager.allocation())

@@ -19,7 +19,7 @@ from weft.lab import programs, registry
 from weft.lab.control import ask
 from weft.serve.embedded import Ufm
 from weft.tenants.drivers.ufm_rest import UfmClient
-from weft.tenants.slices import Seat
+from weft.tenants.partitions import Member
 
 pytestmark = [pytest.mark.interop, pytest.mark.skipif(compiler.find() is None, reason="no C compiler")]
 STORAGE = (1, 2, 7, 8)  # adapters of a DGX H100 for another network, which is not cabled here
@@ -95,6 +95,6 @@ def test_ironics_agent_finds_ports_whose_client_ids_lead_into_partitions():
 
         member = member_of(neutron_port(found["ib3"]))  # as weft's mechanism driver understands it
         assert member is not None
-        UfmClient(ufm.url, token=ufm.token).add_guids(0x123, {member: Seat()}, ip_over_ib=True)
+        UfmClient(ufm.url, token=ufm.token).add_guids(0x123, {member: Member()}, ip_over_ib=True)
         assert 0x8123 in p_keys(ufm.lab, "mlx5_3")
         assert 0x8123 not in p_keys(ufm.lab, "mlx5_4")

@@ -17,8 +17,8 @@ from tests.warm import WARM
 
 from weft.cli.subnets import Subnet
 from weft.tenants.isolation import Proof, prove_isolation
+from weft.tenants.partitions import Allocation, Member, Partition
 from weft.tenants.reading import read_fabric
-from weft.tenants.slices import Allocation, Seat, Slice
 from weft.wire.port_info import PortInfo, PortPhysicalState
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.usefixtures("warm")]
@@ -48,15 +48,15 @@ class Besieged:
 
     def proof(self) -> Proof:
         """Of the intent, by the tables that the devices hold."""
-        slices = {}
+        partitions = {}
         for one in self.service.call("GET", "/api/v1/partitions").json():
             whole = self.service.call("GET", f"/api/v1/partitions/{one['p_key']}").json()
             p_key = int(one["p_key"], 16)
-            seats = {int(seat["guid"], 16): Seat(seat["membership"] == "full") for seat in whole["members"]}
-            slices[p_key] = Slice(name=one["name"], p_key=p_key, seats=seats)
+            members = {int(member["guid"], 16): Member(member["membership"] == "full") for member in whole["members"]}
+            partitions[p_key] = Partition(name=one["name"], p_key=p_key, members=members)
         with closing(Subnet(lab=self.name).attach()) as carrier:
             self.fabric = read_fabric(carrier)
-        return prove_isolation(self.fabric, Allocation(slices=slices, default_is_full=False))
+        return prove_isolation(self.fabric, Allocation(partitions=partitions, default_is_full=False))
 
     def is_up(self, port: str) -> bool:
         self.proof()

@@ -235,7 +235,7 @@ def test_iblinkinfo_shows_every_link_active(small):
 
 
 def test_ibqueryerrors_finds_every_port_well_and_one_with_a_bad_cable_not(managed, monkeypatch):
-    """Over weft's preload: libumad2sim hands out 224 of a MAD's 256 bytes, and the last counters are in the rest."""
+    """Over weft's preload: libumad2sim actions out 224 of a MAD's 256 bytes, and the last counters are in the rest."""
     if preload.library() is None:
         pytest.skip("there is no C compiler for weft's preload: make peers")
     monkeypatch.delenv("WEFT_UMAD2SIM")

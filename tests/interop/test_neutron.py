@@ -16,7 +16,7 @@ from weft.lab import control, registry
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.mad.keyed import KeyedCarrier, KeyFile
 from weft.serve.embedded import Ufm
-from weft.tenants.drivers.seen import look
+from weft.tenants.drivers.port_tables import look
 from weft.tenants.drivers.ufm_rest import UfmClient
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
@@ -38,7 +38,7 @@ def check(ufm: Ufm, said: dict[str, object]) -> None:
     """The UFM and the devices have what Neutron was told."""
     p_key, guids = int(str(said["p_key"])), set(said["guids"])  # type: ignore[call-overload]
     found = UfmClient(ufm.url, token=ufm.token).pkey(p_key)
-    assert (said["step"], found and found.seats.keys()) == (said["step"], guids if said["is_there"] else None)
+    assert (said["step"], found and found.members.keys()) == (said["step"], guids if said["is_there"] else None)
     there = {int(ufm.fabric[f"h{number}/1"].guid) for number in range(1, 5)}
     assert (said["step"], holders(ufm, p_key)) == (said["step"], guids & there)
 

@@ -105,5 +105,5 @@ def test_tenants_of_an_opensm_are_shown_and_proved_and_who_tried_is_named(opensm
     assert said("prove")["is_isolated"]
     opensm.lab.send_packet("h4", packet(opensm.lab.fabric, "h4", "h3", 0x8101))
     (counted,) = [one for one in said("violations")["counted"] if one["port"] == "h4/1"]
-    assert (counted["slices"], counted["from_port"]) == (["beta"], 1)
+    assert (counted["partitions"], counted["from_port"]) == (["beta"], 1)
     app(["tenants", "destroy", str(intent), "--yes", *opensm.where])

@@ -1,4 +1,4 @@
-"""Weft's subnet manager and OpenSM in one subnet: who is master, who stands by, who hands over, and who takes over.
+"""Weft's subnet manager and OpenSM in one subnet: who is master, who stands by, who actions over, and who takes over.
 
 Two stories, each told once, and looked at after every step: what sminfo says, LIDs, port states, and the tables that
 are in the switches. OpenSM runs on a host by weft's own preload, weft's subnet manager over ibsim's sockets.

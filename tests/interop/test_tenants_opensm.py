@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conformance.drivers import CHECKS, LANES, Bench, slice_of
+from tests.conformance.drivers import CHECKS, LANES, Bench, partition_of
 from tests.patience import PATIENCE_S, wait_until
 from tests.tenants.drivers import killed
 from tests.tenants.drivers.test_killed import kill_everywhere
@@ -24,7 +24,7 @@ from weft.lab.lab import Lab
 from weft.mad.host_paths import ask_paths
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.tenants.drivers.opensm import OpenSmDriver
-from weft.tenants.slices import Allocation
+from weft.tenants.partitions import Allocation
 from weft.wire.sa import PathRecord
 
 pytestmark = pytest.mark.interop
@@ -93,7 +93,7 @@ def test_a_driver_of_opensm_keeps_to_the_suite(bench, name):
 
 def test_without_a_file_of_the_operator_default_becomes_limited_and_full_again(bench, opensm):
     opensm.partitions.write_text("")
-    wanted = bench.allocation(slice_of(bench, "red", 0x101, "h2"))
+    wanted = bench.allocation(partition_of(bench, "red", 0x101, "h2"))
     bench.put(wanted)
     bench.expect(wanted)
     bench.put(Allocation())
@@ -104,7 +104,7 @@ def test_without_a_file_of_the_operator_default_becomes_limited_and_full_again(b
 
 def test_paths_within_a_slice_have_its_service_level_and_ports_its_lanes(bench, opensm):
     """Without a file of policies; and who is not within has no path."""
-    bench.put(bench.allocation(slice_of(bench, "fast", 0x101, "h2 h3", sl=1), lanes=LANES))
+    bench.put(bench.allocation(partition_of(bench, "fast", 0x101, "h2 h3", sl=1), lanes=LANES))
     fabric = opensm.lab.fabric
     gid = {host: Gid.LINK_LOCAL_PREFIX << 64 | guid for host, guid in bench.guids.items()}
     carrier = IbsimCarrier("h2", opensm.lab.sockname)
@@ -124,7 +124,7 @@ def all_stand_still(process: int) -> bool:
 
 
 def test_who_is_stopped_is_told_nothing(bench, opensm):
-    wanted = bench.allocation(slice_of(bench, "red", 0x101, "h2"))
+    wanted = bench.allocation(partition_of(bench, "red", 0x101, "h2"))
     os.kill(opensm.process.pid, signal.SIGSTOP)
     wait_until(lambda: all_stand_still(opensm.process.pid), "that OpenSM is stopped")
     with pytest.raises(SubnetError, match=r"partitions\.conf: the subnet manager at LID \d+ is silent"):
@@ -141,7 +141,7 @@ def test_who_cannot_be_told_has_his_files_back(bench, opensm, tmp_path):
     (tmp_path / "opensm.pid").write_text("none\n")
     driver = opensm.driver(signal=tmp_path / "opensm.pid")
     with pytest.raises(SubnetError, match=r"the process that .*opensm\.pid names cannot be told"):
-        driver.write(bench.allocation(slice_of(bench, "red", 0x101, "h2")), over=driver.read())
+        driver.write(bench.allocation(partition_of(bench, "red", 0x101, "h2")), over=driver.read())
     assert opensm.driver().read().allocation == bench.allocation()
 
 
@@ -163,20 +163,20 @@ def test_a_process_that_sighup_would_end_is_not_told(bench, opensm, another):
     other = another("sleep", "600")
     driver = opensm.driver(signal=other.pid, patience_s=2.0)
     with pytest.raises(SubnetError, match=rf"process {other.pid} is sleep, which SIGHUP would end, and not OpenSM"):
-        driver.write(bench.allocation(slice_of(bench, "red", 0x101, "h2")), over=driver.read())
+        driver.write(bench.allocation(partition_of(bench, "red", 0x101, "h2")), over=driver.read())
     assert other.poll() is None
     assert opensm.partitions.read_text() == THEIRS
 
 
 def test_another_that_takes_the_signal_is_not_taken_for_opensm(bench, opensm, another):
     """A group of IPoIB's is in no port's table: that OpenSM has swept must be seen otherwise."""
-    bench.put(bench.allocation(slice_of(bench, "red", 0x101, "h2")))
+    bench.put(bench.allocation(partition_of(bench, "red", 0x101, "h2")))
     other = another("sh", "-c", "trap : HUP; echo ready; while :; do sleep 0.02; done")
     assert other.stdout
     assert other.stdout.readline() == b"ready\n"
     driver = opensm.driver(signal=other.pid, patience_s=2.0)
     with pytest.raises(SubnetError, match="has not obeyed within 2 s: it has not swept"):
-        driver.write(bench.allocation(slice_of(bench, "red", 0x101, "h2", ipoib=True)), over=driver.read())
+        driver.write(bench.allocation(partition_of(bench, "red", 0x101, "h2", ipoib=True)), over=driver.read())
     bench.empty()
 
 
@@ -185,7 +185,7 @@ def test_who_does_not_obey_has_his_files_back_and_is_asked_again(bench, opensm):
     elsewhere = opensm.folder / "elsewhere.conf"
     elsewhere.write_text(THEIRS)
     driver = opensm.driver(partitions=elsewhere, patience_s=0.5)
-    wanted = bench.allocation(slice_of(bench, "red", 0x101, "h2"))
+    wanted = bench.allocation(partition_of(bench, "red", 0x101, "h2"))
     with pytest.raises(SubnetError, match=r"elsewhere\.conf has not obeyed within 0\.5 s: .*\n  Its files"):
         driver.write(wanted, over=driver.read())
     patient = opensm.driver(partitions=elsewhere)
@@ -196,7 +196,7 @@ def test_who_does_not_obey_has_his_files_back_and_is_asked_again(bench, opensm):
 
 def test_a_port_without_room_is_as_it_was(bench, opensm):
     """OpenSM leaves out keys that do not fit, and says so in its log alone."""
-    many = [slice_of(bench, f"t{p_key}", p_key, "h3") for p_key in range(0x1000, 0x1000 + 128)]
+    many = [partition_of(bench, f"t{p_key}", p_key, "h3") for p_key in range(0x1000, 0x1000 + 128)]
     hasty = opensm.driver(patience_s=3.0)
     with pytest.raises(SubnetError, match="has not obeyed within 3 s"):
         hasty.write(bench.allocation(*many), over=hasty.read())

@@ -16,7 +16,7 @@ import msgspec
 from weft.serve.ledger import Ledger
 from weft.serve.store import Store
 from weft.tenants.drivers.driver import Observed
-from weft.tenants.slices import Allocation, Inventory, Slice
+from weft.tenants.partitions import Allocation, Inventory, Partition
 
 WRITERS = 4
 
@@ -45,11 +45,11 @@ class FileFabric:
 def main() -> None:
     database, fabric, name = sys.argv[1:]
     ledger = Ledger(Store(database), FileFabric(Path(fabric)))
-    numbers = itertools.count(len(ledger.desired().slices) + 1)
+    numbers = itertools.count(len(ledger.desired().partitions) + 1)
 
     def write() -> None:
         for number in numbers:
-            ledger.change(name, "make", lambda draft, n=number: draft.put(Slice(name=f"{name}-{n}", p_key=n)))
+            ledger.change(name, "make", lambda draft, n=number: draft.put(Partition(name=f"{name}-{n}", p_key=n)))
             os.write(1, f"{number}\n".encode())
 
     for _ in range(WRITERS):

@@ -6,8 +6,8 @@ import threading
 from dataclasses import replace
 
 from weft.errors import SubnetError
-from weft.tenants.drivers.driver import Checked, Conflict, Observed
-from weft.tenants.slices import Allocation, EndPort, Inventory
+from weft.tenants.drivers.driver import Checked, FabricChangedError, Observed
+from weft.tenants.partitions import Allocation, EndPort, Inventory
 
 
 def ports(hosts: int) -> tuple[EndPort, ...]:
@@ -52,8 +52,8 @@ class MemoryFabric:
         self.entered.set()
         self.gate.wait()
         if over.revision != self.observed.revision:
-            raise Conflict("memory has changed")
-        for p_key in self.refuses & wanted.slices.keys():
+            raise FabricChangedError("memory has changed")
+        for p_key in self.refuses & wanted.partitions.keys():
             raise SubnetError(f"port h1/1 does not take {p_key:#06x}")
         self.writes += 1
         self.observed = replace(self.observed, allocation=wanted, revision=str(self.writes))

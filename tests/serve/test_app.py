@@ -18,9 +18,9 @@ from weft.serve import ledger
 from weft.serve.access import Caller, Role, new_user, put_user
 from weft.serve.api import exchange
 from weft.serve.api.exchange import change
-from weft.serve.problems import Late
+from weft.serve.problems import FabricTimeoutError
 from weft.serve.settings import Settings
-from weft.tenants.slices import Slice
+from weft.tenants.partitions import Partition
 
 H1, H2, H9 = (f"0x{0x10_0000 + n:016x}" for n in (1, 2, 9))
 ACME = {"name": "acme", "members": [{"guid": H1}, {"guid": H2, "membership": "limited"}]}
@@ -45,14 +45,17 @@ def is_problem(answer: Any, status: int, words: str) -> bool:
 
 def test_a_partition_is_made_read_and_taken_away(service):
     assert service.call("ops", "PUT", "/partitions/0x0101", json=ACME).status_code == 200
-    assert [seat.full for seat in service.fabric.observed.allocation.slices[0x0101].seats.values()] == [True, False]
+    assert [member.full for member in service.fabric.observed.allocation.partitions[0x0101].members.values()] == [
+        True,
+        False,
+    ]
     found = service.call("eye", "GET", "/partitions/0x101").json()
     assert found["members"][1] == {"guid": H2, "membership": "limited", "index0": False}
     assert service.call("eye", "GET", "/partitions").json() == [
         {"p_key": "0x0101", "name": "acme", "owner": "direct", "members": 2}
     ]
     assert service.call("ops", "DELETE", "/partitions/0x0101").status_code == 204
-    assert service.fabric.observed.allocation.slices == {}
+    assert service.fabric.observed.allocation.partitions == {}
     assert is_problem(service.call("eye", "GET", "/partitions/0x0101"), 404, "no partition 0x0101")
 
 
@@ -94,7 +97,7 @@ def test_who_saw_an_older_state_is_told_so_and_changes_nothing(service):
     assert is_problem(service.call("ops", "DELETE", "/partitions/0x0101", headers=match), 412, "read it again")
     again = service.call("ops", "PUT", "/partitions/0x0101", json=ACME, headers={"If-None-Match": "*"})
     assert is_problem(again, 412, "there already")
-    assert service.fabric.observed.allocation.slices[0x0101].seats == {}
+    assert service.fabric.observed.allocation.partitions[0x0101].members == {}
 
 
 BAD: list[tuple[str, dict[str, Any], int, str]] = [
@@ -175,10 +178,10 @@ def test_an_intent_is_planned_applied_and_its_tenants_changed(service):
     done = service.call("ops", "PUT", "/intent", content=toml, headers={"Content-Type": "application/toml"})
     assert done.status_code == 200, done.text
     assert service.call("eye", "GET", "/intent").json() == INTENT
-    assert sorted(one.name for one in service.fabric.observed.allocation.slices.values()) == ["blue", "red"]
+    assert sorted(one.name for one in service.fabric.observed.allocation.partitions.values()) == ["blue", "red"]
     assert service.call("ops", "DELETE", "/tenants/red").status_code == 204
     assert list(service.call("eye", "GET", "/tenants").json()) == ["blue"]
-    assert [one.name for one in service.fabric.observed.allocation.slices.values()] == ["blue"]
+    assert [one.name for one in service.fabric.observed.allocation.partitions.values()] == ["blue"]
 
 
 def test_a_host_that_is_down_stops_no_change_of_others(service, monkeypatch):
@@ -188,7 +191,7 @@ def test_a_host_that_is_down_stops_no_change_of_others(service, monkeypatch):
     changed = {"tenant": {**INTENT["tenant"], "red": {"hosts": ["h6"]}}}
     note = "tenant blue: h3/1 is not there now; it gets its keys when it comes"
     assert service.call("ops", "PUT", "/intent", json=changed).json()["notes"] == [note]
-    assert {one.name: len(one.seats) for one in service.fabric.observed.allocation.slices.values()} == {
+    assert {one.name: len(one.members) for one in service.fabric.observed.allocation.partitions.values()} == {
         "blue": 2,
         "red": 1,
     }
@@ -218,11 +221,11 @@ def test_a_port_that_is_gone_and_has_no_seat_can_be_forgotten(service, monkeypat
 def test_an_intent_leaves_direct_partitions_alone(service):
     service.call("ops", "PUT", "/partitions/0x0001", json=ACME)
     assert service.call("ops", "PUT", "/intent", json=INTENT).status_code == 200
-    assert {one.name for one in service.fabric.observed.allocation.slices.values()} == {"acme", "blue", "red"}
+    assert {one.name for one in service.fabric.observed.allocation.partitions.values()} == {"acme", "blue", "red"}
     clash = service.call("ops", "PUT", "/tenants/green", json={"hosts": ["h1"]})
     assert is_problem(clash, 409, "green's alone")
     assert service.call("ops", "PUT", "/intent", json={}).status_code == 200
-    assert {one.name for one in service.fabric.observed.allocation.slices.values()} == {"acme"}
+    assert {one.name for one in service.fabric.observed.allocation.partitions.values()} == {"acme"}
 
 
 def test_each_role_does_what_it_may_and_no_more(service):
@@ -245,7 +248,7 @@ def test_a_tenant_sees_itself_alone_and_changes_its_ports_within_its_quota(servi
     assert list(service.call("blue", "GET", "/tenants").json()) == ["blue"]
     assert [one["host"] for one in service.call("blue", "GET", "/ports").json()] == ["h3", "h4"]
     assert len(service.call("eye", "GET", "/ports").json()) == 8
-    red = next(p_key for p_key, one in service.ledger.desired().slices.items() if one.name == "red")
+    red = next(p_key for p_key, one in service.ledger.desired().partitions.items() if one.name == "red")
     assert service.call("blue", "GET", f"/partitions/{red:#06x}").status_code == 404
     assert service.call("blue", "GET", "/tenants/red").status_code == 404
     assert service.call("blue", "GET", "/intent").status_code == 403
@@ -394,13 +397,13 @@ def test_a_change_that_waits_too_long_is_withdrawn(database):
     service = Service(database)
     service.be_impatient()
     service.fabric.gate.clear()
-    at_work = service.ledger.submit("test", "first", lambda draft: draft.put(Slice(name="acme", p_key=0x0101)))
+    at_work = service.ledger.submit("test", "first", lambda draft: draft.put(Partition(name="acme", p_key=0x0101)))
     service.fabric.entered.wait()
     waits = service.call("ops", "PUT", "/partitions/0x0102", json={"name": "blue"})
     service.fabric.gate.set()
     at_work.result()
     service.ledger.change("test", "wait", lambda draft: None)
-    found = set(service.ledger.desired().slices)
+    found = set(service.ledger.desired().partitions)
     service.close()
     assert is_problem(waits, 504, "withdrawn")
     assert found == {0x0101}
@@ -419,7 +422,7 @@ def test_a_change_that_is_at_work_too_long_says_so():
         url=path,
         state=SimpleNamespace(caller=Caller("ops", Role.ADMIN)),
     )
-    with pytest.raises(Late, match="is being carried out"):
+    with pytest.raises(FabricTimeoutError, match="is being carried out"):
         asyncio.run(change(request, lambda draft: None, is_secret=True))
 
 
@@ -428,7 +431,7 @@ def test_health_and_the_openapi_document_need_no_token(service):
     document = service.client.get("/api/v1/openapi.json").json()
     put = document["paths"]["/api/v1/partitions/{p_key}"]["put"]
     assert {"200", "401", "403", "409", "412", "413", "422", "429", "503"} <= put["responses"].keys()
-    assert put["requestBody"]["content"]["application/json"]["schema"]["$ref"] == "#/components/schemas/Wanted"
+    assert put["requestBody"]["content"]["application/json"]["schema"]["$ref"] == "#/components/schemas/PartitionIn"
     named = set(re.findall(r"#/components/schemas/([^\"]+)", json.dumps(document)))
     assert {"Wanted", "Partition", "Problem"} <= named <= document["components"]["schemas"].keys()
 

@@ -15,7 +15,7 @@ from weft.serve.audit import OTHERS, AuditLine, Refusals
 from weft.serve.embedded import Ufm
 from weft.serve.ledger import Ledger
 from weft.serve.schema import AUDIT
-from weft.serve.store import Page, Store, StoreError, Tampered
+from weft.serve.store import Store, StoreError, TamperedError, Transaction
 
 
 @pytest.fixture
@@ -124,14 +124,14 @@ def test_a_change_that_cannot_be_logged_is_not_answered_as_done(database, monkey
     headers = {"Authorization": f"Bearer {service.tokens['root']}"}
     event = {"event_id": 1, "description": "smoke"}
     with monkeypatch.context() as broken:
-        broken.setattr(Page, "audit", refuse)
+        broken.setattr(Transaction, "audit", refuse)
         answer = service.client.post("/ufmRest/app/events/external_event", json=event, headers=headers)
     service.close()
     assert answer.status_code == 503
     assert answer.json()["detail"] == "it was done, and is not in the audit log: the disk is full"
 
 
-def refuse(page: Page, lines: object) -> None:
+def refuse(page: Transaction, lines: object) -> None:
     raise StoreError("the disk is full")
 
 
@@ -168,7 +168,7 @@ def test_a_change_of_the_audit_log_is_found(ledger, attack):
     assert newest["refusals"].actor == "eve"
     with ledger.store._engine.begin() as connection:
         connection.execute(ATTACKS[attack](ids))
-    with pytest.raises(Tampered):
+    with pytest.raises(TamperedError):
         ledger.store.check_audit()
 
 

@@ -14,11 +14,11 @@ from weft.serve.access import Role, add_token
 from weft.serve.backup import back_up, restore
 from weft.serve.ledger import Ledger
 from weft.serve.store import Store
-from weft.tenants.slices import Seat, Slice
+from weft.tenants.partitions import Member, Partition
 
 
 def put(number: int):
-    return lambda draft: draft.put(Slice(name=f"t{number}", p_key=0x0100 + number, seats={0x10_0001: Seat()}))
+    return lambda draft: draft.put(Partition(name=f"t{number}", p_key=0x0100 + number, members={0x10_0001: Member()}))
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from weft.errors import ConfigError, UnknownName
 from weft.serve.access import Role, Token, add_token, listed, remove
 from weft.serve.ledger import Ledger
 from weft.serve.services import announced, databases
-from weft.serve.store import Store, Tampered
+from weft.serve.store import Store, TamperedError
 
 
 @contextmanager
@@ -222,7 +222,7 @@ def test_the_audit_log_is_checked_and_compared_with_an_earlier_head(database, ca
     app(["serve", "token", "add", "b", "--database", database])
     app(["serve", "audit", "check", "--head", head, "--database", database])
     for other in ("2:" + head[2:], "9:" + head[2:]):
-        with pytest.raises(Tampered):
+        with pytest.raises(TamperedError):
             app(["serve", "audit", "check", "--head", other, "--database", database])
     with pytest.raises(ConfigError, match="is not NUMBER:HASH"):
         app(["serve", "audit", "check", "--head", "x", "--database", database])

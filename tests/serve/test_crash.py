@@ -29,8 +29,8 @@ def test_killed_at_any_moment_and_started_again_the_fabric_is_what_the_database_
     with Ledger(Store(database), FileFabric(place)) as ledger:
         desired, lines = ledger.desired(), ledger.store.audit_lines(most=10_000)
         there = FileFabric(place).read().allocation
-    assert acknowledged <= desired.slices.keys()
+    assert acknowledged <= desired.partitions.keys()
     assert there == desired.allocation()
     done = [line for line in lines if line.what == "make" and line.result == "done"]
-    assert len(done) == len(desired.slices)  # each is in the audit log once
+    assert len(done) == len(desired.partitions)  # each is in the audit log once
     assert desired.revision == len(done) + 1  # and the fabric was taken over

@@ -11,14 +11,14 @@ from tests.serve.service import Service
 
 from weft.monitor.metrics import text
 from weft.serve.console.tenant_metrics import tenant_metrics
-from weft.tenants.slices import Allocation
+from weft.tenants.partitions import Allocation
 
 INTENT = {"tenant": {"red": {"hosts": ["h1", "h2"]}}}
 LINE = "h2/1: lacks P_Key 0x8100, holds P_Key 0xffff"
 
 
 class Silent:
-    """Heard and counted nothing."""
+    """ReportedViolation and counted nothing."""
 
     trouble = ""
 
@@ -31,7 +31,7 @@ class Silent:
 @pytest.fixture(params=["repair", "report"])
 def service(request, tmp_path) -> Iterator[Service]:
     made = Service(f"sqlite:///{tmp_path}/ledger.db", repairs=request.param == "repair")
-    made.app.state.lookout = Silent()
+    made.app.state.watcher = Silent()
     assert made.call("ops", "PUT", "/intent", json=INTENT).status_code == 200
     yield made
     made.close()

@@ -13,15 +13,15 @@ from tests.serve.memory_fabric import MemoryFabric
 
 from weft.errors import ConfigError, Silent, SubnetError
 from weft.serve import ledger as ledger_module
-from weft.serve.desired import DIRECT, INTENT, Clash, Draft
+from weft.serve.desired import DIRECT, INTENT, ConflictError, Draft
 from weft.serve.ledger import Ledger
-from weft.serve.store import Page, Store, StoreError
+from weft.serve.store import Store, StoreError, Transaction
 from weft.sm.conf.qos_options import QosOptions
 from weft.tenants.intent import parse_intent
-from weft.tenants.slices import Allocation, Seat, Slice
+from weft.tenants.partitions import Allocation, Member, Partition
 
-MEMBERS = {0x10_0001: Seat(), 0x10_0002: Seat(full=False, index0=True)}
-ACME = Slice(name="acme", p_key=0x0101, seats=MEMBERS, ipoib=True, sl=3, mtu_bytes=2048, rate_gbit_s=2.5)
+MEMBERS = {0x10_0001: Member(), 0x10_0002: Member(full=False, index0=True)}
+ACME = Partition(name="acme", p_key=0x0101, members=MEMBERS, ipoib=True, sl=3, mtu_bytes=2048, rate_gbit_s=2.5)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def ledger(opened, fabric) -> Ledger:
     return opened(fabric)
 
 
-def put(wanted: Slice) -> Callable[[Draft], None]:
+def put(wanted: Partition) -> Callable[[Draft], None]:
     return lambda draft: draft.put(wanted)
 
 
@@ -58,9 +58,9 @@ def audit(ledger: Ledger) -> list[tuple[str, str, str]]:
 
 def test_a_change_is_in_the_fabric_and_in_the_database_when_it_returns(ledger, fabric, database):
     ledger.change("ci", "make acme", put(ACME))
-    assert fabric.observed.allocation.slices == {0x0101: ACME}
+    assert fabric.observed.allocation.partitions == {0x0101: ACME}
     store = Store(database)
-    assert (store.load().slices, store.load().owners) == ({0x0101: ACME}, {0x0101: DIRECT})
+    assert (store.load().partitions, store.load().owners) == ({0x0101: ACME}, {0x0101: DIRECT})
     assert store.load() == ledger.desired()
     store.close()
 
@@ -78,7 +78,7 @@ def test_an_edit_that_raises_changes_nothing_and_is_in_the_audit_log(ledger, fab
 
     with pytest.raises(ConfigError, match="over quota"):
         ledger.change("ci", "make acme", edit)
-    assert (ledger.desired().slices, fabric.writes) == ({}, 0)
+    assert (ledger.desired().partitions, fabric.writes) == ({}, 0)
     wait_until(lambda: audit(ledger)[-1] == ("ci", "make acme", "refused: over quota"))
 
 
@@ -86,7 +86,7 @@ def test_what_the_fabric_refuses_is_not_in_the_database(ledger, fabric):
     fabric.refuses = {0x0101}
     with pytest.raises(SubnetError, match="port h1/1"):
         ledger.change("ci", "make acme", put(ACME))
-    assert (ledger.desired().slices, ledger.store.load().slices) == ({}, {})
+    assert (ledger.desired().partitions, ledger.store.load().partitions) == ({}, {})
     ledger.change("ci", "make blue", put(replace(ACME, name="blue", p_key=0x0102)))
     assert ("ci", "make acme", "refused: port h1/1 does not take 0x0101") in audit(ledger)
 
@@ -103,8 +103,8 @@ def test_changes_that_wait_are_written_at_once_and_the_guilty_one_fails_alone(le
     failed = [n for n, one in enumerate(others) if one.exception() is not None]
     assert failed == [3]
     assert isinstance(bad_edit.exception(), ConfigError)
-    assert set(fabric.observed.allocation.slices) == {0x0101, 0x0110, 0x0111, 0x0112, 0x0114, 0x0115}
-    assert ledger.store.load().slices == fabric.observed.allocation.slices
+    assert set(fabric.observed.allocation.partitions) == {0x0101, 0x0110, 0x0111, 0x0112, 0x0114, 0x0115}
+    assert ledger.store.load().partitions == fabric.observed.allocation.partitions
 
 
 def test_group_commit_writes_the_fabric_once_for_all_that_wait(ledger, fabric):
@@ -120,12 +120,12 @@ def test_group_commit_writes_the_fabric_once_for_all_that_wait(ledger, fabric):
 
 def test_twenty_writers_lose_and_double_nothing(ledger, fabric):
     """Each adds its members to one slice by what it reads there."""
-    ledger.change("ci", "make acme", put(replace(ACME, seats={})))
+    ledger.change("ci", "make acme", put(replace(ACME, members={})))
 
     def add(guid: int) -> Callable[[Draft], None]:
         def edit(draft: Draft) -> None:
-            there = draft.slices[0x0101]
-            draft.put(replace(there, seats={**there.seats, guid: Seat()}))
+            there = draft.partitions[0x0101]
+            draft.put(replace(there, members={**there.members, guid: Member()}))
 
         return edit
 
@@ -139,7 +139,7 @@ def test_twenty_writers_lose_and_double_nothing(ledger, fabric):
     for one in writers:
         one.join()
     wanted = {writer * 100 + n for writer in range(20) for n in range(10)}
-    assert set(fabric.observed.allocation.slices[0x0101].seats) == wanted
+    assert set(fabric.observed.allocation.partitions[0x0101].members) == wanted
     assert len(ledger.store.audit_lines(most=1000)) == 202  # taken over, made, and each added once
     assert ledger.desired().revision == 202
 
@@ -157,7 +157,7 @@ def test_two_services_on_one_database_lose_nothing(opened, fabric):
         one.start()
     for one in writers:
         one.join()
-    assert len(fabric.observed.allocation.slices) == 30
+    assert len(fabric.observed.allocation.partitions) == 30
     wait_until(lambda: ledgers[0].desired() == ledgers[1].desired(), "that one sees what the other wrote")
     assert ledgers[0].desired().allocation() == fabric.observed.allocation
 
@@ -171,7 +171,7 @@ def test_at_its_start_a_ledger_makes_the_fabric_be_what_the_database_says(opened
 
 def test_a_new_ledger_takes_over_what_the_fabric_has(opened):
     lanes = QosOptions(high_limit=3, vlarb_high=((0, 4), (1, 8)), sl2vl=(*range(15), 7))
-    fabric = MemoryFabric(allocation=Allocation(slices={0x0101: ACME}, default_is_full=False, lanes=lanes))
+    fabric = MemoryFabric(allocation=Allocation(partitions={0x0101: ACME}, default_is_full=False, lanes=lanes))
     opened(None).change("root", "a token", lambda draft: draft.documents.update({("token", "a"): "{}"}))
     assert opened(fabric).desired().allocation() == fabric.observed.allocation
     assert fabric.writes == 0
@@ -199,7 +199,7 @@ def test_a_write_that_may_have_happened_is_settled_by_the_database(ledger, fabri
     fabric.write = take_and_die
     with pytest.raises(SubnetError, match="does not answer"):
         ledger.change("ci", "make acme", put(ACME))
-    assert set(fabric.observed.allocation.slices) == {0x0101}
+    assert set(fabric.observed.allocation.partitions) == {0x0101}
     fabric.write, fabric.is_dead = write, False
     wait_until(lambda: fabric.observed.allocation == Allocation(), "that the fabric is as the database says")
 
@@ -208,36 +208,36 @@ def test_a_write_that_may_have_happened_is_settled_by_the_database(ledger, fabri
 def test_a_commit_that_fails_may_have_happened_and_the_fabric_follows_the_database(
     ledger, fabric, monkeypatch, happens
 ):
-    commit = Page.commit
+    commit = Transaction.commit
 
-    def fail(page: Page) -> None:
-        monkeypatch.setattr(Page, "commit", commit)
+    def fail(page: Transaction) -> None:
+        monkeypatch.setattr(Transaction, "commit", commit)
         if happens:
             commit(page)
         raise StoreError("the connection is lost")
 
-    monkeypatch.setattr(Page, "commit", fail)
+    monkeypatch.setattr(Transaction, "commit", fail)
     with pytest.raises(StoreError, match="connection is lost"):
         ledger.change("ci", "make acme", put(ACME))
     wanted = {0x0101} if happens else set()
-    wait_until(lambda: set(fabric.observed.allocation.slices) == wanted, "that the fabric follows the database")
-    wait_until(lambda: set(ledger.desired().slices) == wanted, "that the ledger follows the database")
+    wait_until(lambda: set(fabric.observed.allocation.partitions) == wanted, "that the fabric follows the database")
+    wait_until(lambda: set(ledger.desired().partitions) == wanted, "that the ledger follows the database")
 
 
 def test_slices_of_the_intent_are_not_to_be_changed_directly(ledger):
     ledger.change("ci", "intent", lambda draft: draft.put(ACME, INTENT))
-    with pytest.raises(Clash, match=r"acme=0x0101 is intent's, not direct's to change: change the intent"):
-        ledger.change("ci", "members", put(replace(ACME, seats={})))
-    with pytest.raises(Clash, match="change the intent"):
+    with pytest.raises(ConflictError, match=r"acme=0x0101 is intent's, not direct's to change: change the intent"):
+        ledger.change("ci", "members", put(replace(ACME, members={})))
+    with pytest.raises(ConflictError, match="change the intent"):
         ledger.change("ci", "remove", lambda draft: draft.remove(0x0101))
 
 
 def test_p_keys_of_others_and_names_that_are_there_are_refused(ledger, fabric):
     fabric.observed = replace(fabric.observed, taken=frozenset({0x0200}))
     ledger.change("ci", "make acme", put(ACME))
-    with pytest.raises(Clash, match="0x0200 is taken"):
+    with pytest.raises(ConflictError, match="0x0200 is taken"):
         ledger.change("ci", "make", put(replace(ACME, name="x", p_key=0x0200)))
-    with pytest.raises(Clash, match="name acme is taken: partition 0x0101"):
+    with pytest.raises(ConflictError, match="name acme is taken: partition 0x0101"):
         ledger.change("ci", "make", put(replace(ACME, p_key=0x0102)))
 
 
@@ -250,7 +250,7 @@ def test_a_cancelled_change_never_happens(ledger, fabric):
     fabric.gate.set()
     first.result()
     ledger.change("ci", "third", lambda draft: None)
-    assert set(ledger.desired().slices) == {0x0101}
+    assert set(ledger.desired().partitions) == {0x0101}
 
 
 # -- ports that are gone ----------------------------------------------------------------------------------------------
@@ -262,8 +262,8 @@ def want(tenants: dict[str, Any]) -> Callable[[Draft], Any]:
     return lambda draft: draft.set_intent(parse_intent({"tenant": tenants}))
 
 
-def seats(fabric: MemoryFabric) -> dict[str, list[int]]:
-    return {one.name: [guid & 0xFFFF for guid in one.seats] for one in fabric.observed.allocation.slices.values()}
+def members(fabric: MemoryFabric) -> dict[str, list[int]]:
+    return {one.name: [guid & 0xFFFF for guid in one.members] for one in fabric.observed.allocation.partitions.values()}
 
 
 def test_a_host_that_is_down_keeps_its_seat_in_a_service_that_was_started_again(opened, fabric):
@@ -273,14 +273,14 @@ def test_a_host_that_is_down_keeps_its_seat_in_a_service_that_was_started_again(
     fabric.ports = tuple(port for port in there if port.host != "h2")
     again = opened(fabric)
     compiled = again.change("ci", "intent", want(TWO | {"b": {"hosts": ["h4"]}}))
-    assert seats(fabric) == {"a": [1, 2], "b": [4]}
+    assert members(fabric) == {"a": [1, 2], "b": [4]}
     assert compiled.notes == ("tenant a: h2/1 is not there now; it gets its keys when it comes",)
     with pytest.raises(ConfigError, match="no host 'h22'"):
         again.change("ci", "typo", want(TWO | {"b": {"hosts": ["h22"]}}))
     fabric.ports = tuple(replace(port, guid=0x10_0099) if port.host == "h2" else port for port in there)
     last = opened(fabric)
     last.change("ci", "its card was replaced", want(TWO))
-    assert seats(fabric) == {"a": [1, 0x99], "b": [3]}
+    assert members(fabric) == {"a": [1, 0x99], "b": [3]}
     known = last.store.known_ports()
     assert sorted(port.name for port in known.values()) == [f"h{n}/1" for n in range(1, 9)]
 
@@ -303,7 +303,7 @@ def test_who_wait_for_a_silent_fabric_are_refused_together(ledger, fabric, monke
     first = ledger.submit("ci", "the first", put(ACME))
     wait_until(first.running)
     monkeypatch.setattr(fabric, "write", is_silent)
-    waiting = [ledger.submit("ci", "more", put(replace(ACME, p_key=key, seats={}))) for key in (0x0102, 0x0103)]
+    waiting = [ledger.submit("ci", "more", put(replace(ACME, p_key=key, members={}))) for key in (0x0102, 0x0103)]
     fabric.answers.set()
     for one in (first, *waiting):
         with pytest.raises(Silent, match="nobody answers"):
@@ -329,7 +329,7 @@ def test_the_audit_log_ends_changes_by_age_and_refusals_by_count(ledger, monkeyp
     assert [what for _, what, _ in audit(ledger)] == ["the last"]
 
 
-class Busy(MemoryFabric):
+class BusyError(MemoryFabric):
     """A manager in a long sweep: it answers questions meanwhile, and carries out orders in the end, one by one."""
 
     late: Allocation | None = None
@@ -343,7 +343,7 @@ class Busy(MemoryFabric):
 
 def test_an_order_that_is_carried_out_after_it_was_refused_is_found_and_taken_back(opened, monkeypatch):
     """Though the manager said meanwhile that all is as it was."""
-    fabric = Busy()
+    fabric = BusyError()
     ledger = opened(fabric)
 
     def is_silent(wanted: Allocation, *, over: object) -> None:
@@ -369,4 +369,4 @@ def test_a_fabric_that_did_not_say_what_it_has_is_made_what_the_database_says(le
         ledger.inventory()
     fabric.observed = replace(fabric.observed, allocation=Allocation(), revision="restored")
     fabric.is_dead = False
-    wait_until(lambda: fabric.observed.allocation.slices == {0x0101: ACME})
+    wait_until(lambda: fabric.observed.allocation.partitions == {0x0101: ACME})

@@ -17,7 +17,7 @@ from tests.serve.service import Service, basic
 from weft.errors import ConfigError
 from weft.serve import connections, server
 from weft.serve.settings import Settings
-from weft.serve.starting import Starting
+from weft.serve.startup import StartupApp
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_service_that_starts_answers_503_until_it_is_up():
     async def app(scope, receive, send):
         await Response("up")(scope, receive, send)
 
-    starting = Starting("kernels are compiled")
+    starting = StartupApp("kernels are compiled")
     with server.Server(starting, Settings()) as service, httpx.Client(base_url=service.url, trust_env=False) as client:
         early = client.get("/healthz")
         assert (early.status_code, early.headers["retry-after"]) == (503, "2")

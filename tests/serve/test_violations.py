@@ -16,7 +16,7 @@ import weft
 from weft.errors import SubnetError
 from weft.lab.lab import Lab
 from weft.mad.ibsim_client import IbsimCarrier
-from weft.serve.lookout import Lookout
+from weft.serve.violation_watcher import ViolationWatcher
 from weft.tenants.drivers.partition_files import write_partitions
 
 
@@ -28,7 +28,7 @@ def service(tmp_path) -> Iterator[Service]:
 
 
 def test_a_tenant_sees_what_it_sent_and_not_to_whom(service, tmp_path, monkeypatch):
-    monkeypatch.setattr("weft.serve.lookout._FRESH_S", 0.1)
+    monkeypatch.setattr("weft.serve.violation_watcher._FRESH_S", 0.1)
     fabric = weft.load(SMALL)
     allocation = cut(fabric, red=RED, blue=BLUE)
     path = tmp_path / "partitions.conf"
@@ -36,14 +36,14 @@ def test_a_tenant_sees_what_it_sent_and_not_to_whom(service, tmp_path, monkeypat
     with (
         Lab(fabric, f"v{time.monotonic_ns() % 10**12}") as lab,
         managed(lab, partition_config_file=path),
-        Lookout(lambda: closing(IbsimCarrier("h1", lab.sockname)), lambda: allocation) as lookout,
+        ViolationWatcher(lambda: closing(IbsimCarrier("h1", lab.sockname)), lambda: allocation) as watcher,
     ):
-        service.app.state.lookout = lookout
-        wait_until(lambda: not lookout.trouble, lambda: lookout.trouble)
+        service.app.state.watcher = watcher
+        wait_until(lambda: not watcher.trouble, lambda: watcher.trouble)
         for sender, key, receiver in (("h2", 0x8102, "h3"), ("h3", 0x8101, "h5")):
             lab.send_packet(sender, packet(lab.fabric, sender, receiver, key))
-        wait_until(lambda: len({one.violation.sender for one in lookout.heard()}) == 2)
-        wait_until(lambda: len(lookout.counted()) == 2)
+        wait_until(lambda: len({one.violation.sender for one in watcher.heard()}) == 2)
+        wait_until(lambda: len(watcher.counted()) == 2)
         for who in ("root", "ops", "eye"):
             found = service.call(who, "GET", "/violations").json()
             assert {
@@ -68,9 +68,9 @@ def test_a_fabric_that_comes_later_is_heard_then(service):
     def attach():
         raise SubnetError("the cable is out")
 
-    with Lookout(attach, lambda: None) as lookout:
-        service.app.state.lookout = lookout
-        wait_until(lambda: lookout.trouble == "the cable is out")
+    with ViolationWatcher(attach, lambda: None) as watcher:
+        service.app.state.watcher = watcher
+        wait_until(lambda: watcher.trouble == "the cable is out")
         assert service.call("eye", "GET", "/violations").status_code == 503
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Set
 
 from weft.errors import SubnetError
-from weft.tenants.drivers.driver import Checked, Conflict, Driver, Observed
-from weft.tenants.slices import Allocation, Inventory
+from weft.tenants.drivers.driver import Checked, Driver, FabricChangedError, Observed
+from weft.tenants.partitions import Allocation, Inventory
 
 
 class MemoryDriver:
@@ -32,7 +32,7 @@ class MemoryDriver:
 
     def write(self, wanted: Allocation, *, over: Observed) -> None:
         if over.revision != str(self.revision):
-            raise Conflict(f"memory is at {self.revision}, not at {over.revision} any more: read again")
+            raise FabricChangedError(f"memory is at {self.revision}, not at {over.revision} any more: read again")
         if self.refuses:
             raise SubnetError("h1/1 refuses its P_Key table")
         self.writes += 1

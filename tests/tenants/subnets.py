@@ -1,4 +1,4 @@
-"""A subnet in this process with slices in it, as weft's subnet manager makes them."""
+"""A subnet in this process with partitions in it, as weft's subnet manager makes them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from weft.scenarios.managed import ManagedSubnet
 from weft.sm.conf.options import Options
 from weft.tenants.drivers.partition_files import write_partitions
-from weft.tenants.slices import Allocation, Seat, Slice
+from weft.tenants.partitions import Allocation, Member, Partition
 from weft.wire.headers import BTH, DETH, LRH, Opcode
 from weft.wire.packet import Packet
 
@@ -21,14 +21,14 @@ def guid(fabric, host: str) -> int:
 
 def cut(fabric, **hosts: tuple[str, ...]) -> Allocation:
     """A slice for each, of full members; those of `storage` are, and the others limited members of it."""
-    slices = {}
+    partitions = {}
     for number, (name, members) in enumerate(hosts.items(), 0x101):
-        seats = {guid(fabric, one): Seat() for one in members}
+        members = {guid(fabric, one): Member() for one in members}
         if name == "storage":
             others = {one for tenant, those in hosts.items() if tenant != "storage" for one in those}
-            seats = {guid(fabric, one): Seat(full=False) for one in sorted(others)} | seats
-        slices[number] = Slice(name=name, p_key=number, seats=seats)
-    return Allocation(slices=slices, default_is_full=False)
+            members = {guid(fabric, one): Member(full=False) for one in sorted(others)} | members
+        partitions[number] = Partition(name=name, p_key=number, members=members)
+    return Allocation(partitions=partitions, default_is_full=False)
 
 
 def managed(fabric, allocation: Allocation, folder: Path, **options) -> ManagedSubnet:

@@ -11,9 +11,9 @@ from tests.tenants.wanted import EXAMPLE, INTENTS, fabric, intent
 
 from weft.errors import SubnetError
 from weft.tenants.apply import apply, carry_out, nothing_of, prepare
-from weft.tenants.drivers.driver import Conflict
+from weft.tenants.drivers.driver import FabricChangedError
+from weft.tenants.partitions import Allocation
 from weft.tenants.reconcile import Names, compare, lines, records
-from weft.tenants.slices import Allocation
 
 
 @settings(max_examples=25)
@@ -36,17 +36,17 @@ def test_the_changes_of_a_plan_turn_what_is_there_into_what_is_wanted(first, the
     before = prepare(MemoryDriver(fabric()), first).compiled.allocation
     after = prepare(MemoryDriver(fabric()), then).compiled.allocation
     plan = compare(before, after)
-    slices = dict(before.slices)
-    for change in plan.slices:
-        there = slices.pop(change.slice.p_key, None)
-        seats = dict(there.seats) if there else {}
-        for guid, (old, new) in change.seats.items():
-            assert seats.pop(guid, None) == old
-            seats |= {} if new is None else {guid: new}
+    partitions = dict(before.partitions)
+    for change in plan.partitions:
+        there = partitions.pop(change.partition.p_key, None)
+        members = dict(there.members) if there else {}
+        for guid, (old, new) in change.members.items():
+            assert members.pop(guid, None) == old
+            members |= {} if new is None else {guid: new}
         if change.after is not None:
-            assert seats == change.after.seats
-            slices[change.after.p_key] = change.after
-    assert slices == after.slices
+            assert members == change.after.members
+            partitions[change.after.p_key] = change.after
+    assert partitions == after.partitions
 
 
 def shown(plan):
@@ -128,9 +128,9 @@ def test_a_plan_that_somebody_was_faster_than_is_not_carried_out(tmp_path):
     driver = MemoryDriver(fabric(8, ports=2))
     step = prepare(driver, intent(tmp_path, EXAMPLE))
     apply(driver, intent(tmp_path, "[tenant.other]"))
-    with pytest.raises(Conflict):
+    with pytest.raises(FabricChangedError):
         carry_out(driver, step)
-    assert [one.name for one in driver.allocation.slices.values()] == ["other"]
+    assert [one.name for one in driver.allocation.partitions.values()] == ["other"]
 
 
 def test_ports_that_differ_from_what_was_told_are_in_the_plan_and_repaired_by_apply(tmp_path):

@@ -9,17 +9,17 @@ from tests.tenants.wanted import EXAMPLE, INTENTS, NAMES, TENANTS, fabric, inten
 
 from weft.tenants.compile import compile_intent
 from weft.tenants.intent import document_of, parse_intent
-from weft.tenants.slices import Allocation, Inventory, Seat, Slice
+from weft.tenants.partitions import Allocation, Inventory, Member, Partition
 
 
 def test_tenants_are_full_members_and_limited_ones_of_a_service(tmp_path):
     compiled = compile_intent(intent(tmp_path, EXAMPLE), fabric(8, ports=2))
-    acme, nas, beta = compiled.allocation.slices.values()
+    acme, nas, beta = compiled.allocation.partitions.values()
     assert (acme.name, acme.p_key, acme.ipoib, acme.sl) == ("acme", 0x100, True, 1)
-    assert acme.seats == dict.fromkeys((0x101, 0x102, 0x201, 0x202), Seat(index0=True))
-    assert (beta.p_key, [*beta.seats]) == (0x200, [0x302, 0x401, 0x9901])
-    full = {guid for guid, seat in nas.seats.items() if seat.full}
-    assert (nas.p_key, nas.sl, full, nas.seats.keys() - full) == (0x101, 2, {0x801, 0x802}, acme.seats.keys())
+    assert acme.members == dict.fromkeys((0x101, 0x102, 0x201, 0x202), Member(index0=True))
+    assert (beta.p_key, [*beta.members]) == (0x200, [0x302, 0x401, 0x9901])
+    full = {guid for guid, member in nas.members.items() if member.full}
+    assert (nas.p_key, nas.sl, full, nas.members.keys() - full) == (0x101, 2, {0x801, 0x802}, acme.members.keys())
     assert not compiled.allocation.default_is_full
     assert compiled.notes == ("tenant beta: 0x0000000000009901 is not there now; it gets its keys when it comes",)
 
@@ -119,28 +119,32 @@ def test_an_exclusive_tenant_is_not_where_everybody_can_go(tmp_path):
     there = Inventory(fabric().ports, manager_guid=0x101)
     said = refusal(tmp_path, '[tenant.a]\nhosts = ["h1"]', there)
     assert said.startswith("tenants.toml:1: tenant a: h1/1 (0x0000000000000101) is the subnet manager's, and everybody")
-    assert compile_intent(intent(tmp_path, '[tenant.a]\nhosts = ["h1"]\nexclusive = false'), there).allocation.slices
+    assert compile_intent(
+        intent(tmp_path, '[tenant.a]\nhosts = ["h1"]\nexclusive = false'), there
+    ).allocation.partitions
 
 
-OTHERS = Slice(name="theirs", p_key=0x6000, seats={0x801: Seat()}, sl=3)
+OTHERS = Partition(name="theirs", p_key=0x6000, members={0x801: Member()}, sl=3)
 
 
 def test_slices_outside_p_keys_stay(tmp_path):
-    before = Allocation(slices={0x6000: OTHERS})
+    before = Allocation(partitions={0x6000: OTHERS})
     compiled = compile_intent(intent(tmp_path, 'p_keys = "0x1-0xff"\n[tenant.a]'), fabric(), before=before)
-    assert [*compiled.allocation.slices] == [1, 0x6000]
-    assert compiled.allocation.slices[0x6000] == OTHERS
+    assert [*compiled.allocation.partitions] == [1, 0x6000]
+    assert compiled.allocation.partitions[0x6000] == OTHERS
     said = refusal(tmp_path, f'p_keys = "0x1-0xff"\n{ONE_CLASS}', fabric(), before=before)
     assert "theirs=0x6000, which is outside p_keys, has service level 3 of classes that these would replace" in said
 
 
 def test_an_exclusive_tenant_shares_no_port_with_slices_outside_p_keys(tmp_path):
     text = 'p_keys = "0x1-0xff"\n[tenant.a]\nhosts = ["h8"]\n'
-    there = Allocation(slices={0x6000: Slice(name="theirs", p_key=0x6000, seats={0x801: Seat()})})
+    there = Allocation(partitions={0x6000: Partition(name="theirs", p_key=0x6000, members={0x801: Member()})})
     said = refusal(tmp_path, text, fabric(), before=there)
     assert said.startswith("tenants.toml:2: tenant a: h8/1 (0x0000000000000801) is a full member of theirs=0x6000 too")
     assert compile_intent(intent(tmp_path, text + "exclusive = false"), fabric(), before=there)
-    limited = Allocation(slices={0x6000: Slice(name="store", p_key=0x6000, seats={0x801: Seat(full=False)})})
+    limited = Allocation(
+        partitions={0x6000: Partition(name="store", p_key=0x6000, members={0x801: Member(full=False)})}
+    )
     assert compile_intent(intent(tmp_path, text), fabric(), before=limited)
 
 
@@ -166,8 +170,8 @@ def test_adding_a_tenant_moves_nobody(wanted, tenant, name):
     added = msgspec.structs.replace(tenant, p_key=None)
     more = msgspec.structs.replace(wanted, tenants={f"new-{name}": added} | wanted.tenants)
     after = compile_intent(more, fabric(), before=before).allocation
-    assert {one.name: (one.p_key, one.sl) for one in before.slices.values()}.items() <= {
-        one.name: (one.p_key, one.sl) for one in after.slices.values()
+    assert {one.name: (one.p_key, one.sl) for one in before.partitions.values()}.items() <= {
+        one.name: (one.p_key, one.sl) for one in after.partitions.values()
     }.items()
 
 
@@ -199,7 +203,7 @@ def test_index_0_is_an_exclusive_tenants_unless_it_says_otherwise(tmp_path):
         hosts = ["h3"]
         index0 = false
     """
-    found = compile_intent(intent(tmp_path, text), fabric()).allocation.slices.values()
-    assert {one.name: {seat.index0 for seat in one.seats.values()} for one in found} == {
+    found = compile_intent(intent(tmp_path, text), fabric()).allocation.partitions.values()
+    assert {one.name: {member.index0 for member in one.members.values()} for one in found} == {
         "alone": {True}, "shares": {False}, "asks": {True}, "declines": {False},
     }  # fmt: skip

@@ -17,8 +17,8 @@ from weft.mad.local import LocalCarrier
 from weft.routing.patterns import host_ports
 from weft.tenants.drivers.partition_files import write_partitions
 from weft.tenants.isolation import prove_isolation
+from weft.tenants.partitions import Allocation, Member
 from weft.tenants.reading import read_fabric
-from weft.tenants.slices import Allocation, Seat
 from weft.wire.headers import LNH, LRH, RWH
 
 SPEC = "fat-tree:hosts=16,radix=8"
@@ -190,9 +190,9 @@ def test_who_gives_up_a_key_and_who_gets_it_never_meet(tmp_path, leaver):
 
 
 def test_a_seat_of_a_port_that_is_not_there_is_no_cut(net, made):
-    red = made[1].slices[0x101]
-    more = replace(red, seats={**red.seats, 0xABC: Seat()})
-    proof = proof_of(net, replace(made[1], slices={**made[1].slices, 0x101: more}))
+    red = made[1].partitions[0x101]
+    more = replace(red, members={**red.members, 0xABC: Member()})
+    proof = proof_of(net, replace(made[1], partitions={**made[1].partitions, 0x101: more}))
     assert proof.ok
     assert proof.absent == ("0x0000000000000abc",)
 
@@ -201,8 +201,10 @@ def test_a_service_level_that_is_dropped_cuts_its_slice_alone(net, made):
     from weft.sm.conf.qos_options import QosOptions
 
     net.fabric.tables.sl2vl[:, 3], net.fabric.tables.sl2vl[:, 2] = 15, 1
-    slices = {key: replace(one, sl={"red": 3, "blue": 2}.get(one.name, 0)) for key, one in made[1].slices.items()}
-    proof = proof_of(net, replace(made[1], slices=slices, lanes=QosOptions()))
+    partitions = {
+        key: replace(one, sl={"red": 3, "blue": 2}.get(one.name, 0)) for key, one in made[1].partitions.items()
+    }
+    proof = proof_of(net, replace(made[1], partitions=partitions, lanes=QosOptions()))
     assert {one.partition for one in proof.cuts} == {"red"}
     assert (proof.vls["blue"], proof.vls["storage"], proof.vls["red"]) == ((1,), (0,), ())
 

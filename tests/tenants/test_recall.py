@@ -1,4 +1,4 @@
-"""Ports that were there before keep their names, and with them their seats, unless the fabric contradicts it."""
+"""Ports that were there before keep their names, and with them their members, unless the fabric contradicts it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.tenants.wanted import fabric, intent
 
 from weft.errors import ConfigError
 from weft.tenants.apply import apply
+from weft.tenants.partitions import Inventory
 from weft.tenants.recall import recall, remember
-from weft.tenants.slices import Inventory
 
 
 def names(inventory: Inventory, *, there: bool) -> dict[int, str]:
@@ -98,8 +98,8 @@ def test_a_host_that_is_down_keeps_its_seats_and_stops_nobody(tmp_path):
     apply(driver, intent(tmp_path, TENANTS.format(3)))
     driver.ports = without(driver.ports, "h2")
     step = apply(driver, intent(tmp_path, TENANTS.format(4)))
-    seats = {one.name: [*one.seats] for one in driver.allocation.slices.values()}
-    assert seats == {"a": [0x101, 0x102, 0x201, 0x202], "b": [0x401, 0x402]}
+    members = {one.name: [*one.members] for one in driver.allocation.partitions.values()}
+    assert members == {"a": [0x101, 0x102, 0x201, 0x202], "b": [0x401, 0x402]}
     assert step.compiled.notes == (
         "tenant a: h2/1, h2/2 are not there now; they get their keys when they come",
     )  # fmt: skip
@@ -120,4 +120,4 @@ def test_a_replaced_card_takes_the_seat_of_the_old_one(tmp_path):
     there = driver.ports.ports
     driver.ports = Inventory(tuple(replace(port, guid=0x999) if port.host == "h2" else port for port in there))
     apply(driver, intent(tmp_path, TENANTS.format(3)))
-    assert [*driver.allocation.slices[1].seats] == [0x101, 0x999]
+    assert [*driver.allocation.partitions[1].members] == [0x101, 0x999]

@@ -84,7 +84,7 @@ def test_ports_count_what_was_stopped(net, enforce):
     bad_q_key(net.devices, net.fabric["h5/1"].slot, packet(net.fabric, "h2", "h5", 0x8101))
     carrier = LocalCarrier(net.subnet, net.fabric["h1/1"].slot, sleep=net.clock.sleep)
     found = count_violations(carrier, read_fabric(carrier), cut(net.fabric, red=RED, blue=BLUE))
-    counts = {one.port: (one.slices, one.p_keys, one.q_keys, one.from_port, one.to_port) for one in found}
+    counts = {one.port: (one.partitions, one.p_keys, one.q_keys, one.from_port, one.to_port) for one in found}
     if enforce == "both":
         assert counts == {"h3/1": (("blue",), 0, 0, 0, 3), "h5/1": (("red",), 0, 1, 1, 0)}
     else:

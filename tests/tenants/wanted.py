@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from weft.fabric.files.lab.document import Document
 from weft.tenants.intent import Class, Intent, Service, Tenant, intent_of, lines_of
-from weft.tenants.slices import EndPort, Inventory
+from weft.tenants.partitions import EndPort, Inventory
 
 EXAMPLE = """
     p_keys = "0x0100-0x7ffe"

@@ -49,17 +49,17 @@ def run(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
     options, command = _read(words)
     from weft.errors import WeftError
     from weft.jobs import job as jobs
-    from weft.jobs.told import Ear, Told
+    from weft.jobs.signals import SignalHandler, StopRequested
 
     job = _job(options, command)
     _check_files(options)
     is_quiet = "--quiet" in options
-    with Ear() as ear, _Notice(is_quiet) as notice:
+    with SignalHandler() as signals, _Notice(is_quiet) as notice:
         try:
             lab = _lab(options.get("--lab", ""), job)
             _check_record(options, job, lab)
-            outcome = jobs.run(job, lab, ear, notice.stop)
-        except Told as told:
+            outcome = jobs.run(job, lab, signals, notice.stop)
+        except StopRequested as told:
             _say(f"{told}: all ranks were ended")
             raise SystemExit(128 + told.number) from None
     _write(options, job, outcome)

@@ -16,10 +16,10 @@ from weft.cli.tenant_drivers import LAB, Where, attached, fabric_name, reach
 
 if TYPE_CHECKING:
     from weft.lab.registry import Entry
-    from weft.serve.console.sight import Behind, Sight
+    from weft.serve.console.monitor import Backend, FabricMonitor
     from weft.serve.ledger import Ledger
     from weft.serve.settings import Settings
-    from weft.serve.ufm.routes.face import Face
+    from weft.serve.ufm.routes.context import UfmContext
     from weft.tenants.drivers.driver import Driver
 
 _LOOK_S = 1.0
@@ -151,8 +151,8 @@ class _Fabric(NamedTuple):
     """The fabric that is served."""
 
     driver: Driver
-    face: Face
-    behind: Behind | None
+    context: UfmContext
+    backend: Backend | None
     wait_until_up: Callable[[], object] = lambda: None
 
 
@@ -166,47 +166,53 @@ def _serve(
     secret: str,
 ) -> None:
     from weft.serve.app import create_app
-    from weft.serve.console.sight import Sight
+    from weft.serve.console.monitor import FabricMonitor
     from weft.serve.drift import DriftWatch
     from weft.serve.ledger import Ledger
-    from weft.serve.lookout import Lookout
     from weft.serve.server import Server
-    from weft.serve.starting import Starting
+    from weft.serve.startup import StartupApp
     from weft.serve.store import Store
+    from weft.serve.violation_watcher import ViolationWatcher
 
-    driver, face, behind, wait_until_up = fabric
+    driver, context, backend, wait_until_up = fabric
     with ExitStack() as opened:
-        starting = Starting("the subnet manager brings the fabric up")
+        starting = StartupApp("the subnet manager brings the fabric up")
         server = opened.enter_context(Server(starting, settings))
         wait_until_up()
         drift = DriftWatch(repairs=repair)
         ledger = opened.enter_context(Ledger(Store(database), driver, drift))
-        lookout, sight = None, None
-        if behind is not None:
-            sight = opened.enter_context(Sight(behind, drift))
-            drift.tell = sight.log
-            lookout = opened.enter_context(
-                Lookout(behind.attach, lambda: ledger.desired().allocation(), tell=sight.log, on_trap=drift.wake)
+        watcher, monitor = None, None
+        if backend is not None:
+            monitor = opened.enter_context(FabricMonitor(backend, drift))
+            drift.tell = monitor.log
+            watcher = opened.enter_context(
+                ViolationWatcher(
+                    backend.attach, lambda: ledger.desired().allocation(), tell=monitor.log, on_trap=drift.wake
+                )
             )
         if telemetry_port is not None:
-            face = opened.enter_context(_telemetry(telemetry_port, settings, face, sight))
-        starting.give(create_app(settings, ledger, face, lookout, sight))
+            context = opened.enter_context(_telemetry(telemetry_port, settings, context, monitor))
+        starting.give(create_app(settings, ledger, context, watcher, monitor))
         opened.callback(server.close)  # before what its requests use
-        if sight is not None:
-            opened.callback(sight.live.close)  # before the server: it waits for who listens
+        if monitor is not None:
+            opened.callback(monitor.live.close)  # before the server: it waits for who listens
         print(f"weft serves {driver.title} at {server.url}, its documents at {server.url}/docs")
         print(f"ledger {ledger.store.title}")
         if token := _first_token(ledger, secret):
             print(f"token {token}\n  of an admin, named {_FIRST}; it is shown this once: `weft serve token` makes more")
             print(_console(server.url, token))
-        if face.telemetry_port:
-            print(f"telemetry without a token at port {face.telemetry_port}: /csv/metrics, /csv/xcset/NAME, /metrics")
+        if context.telemetry_port:
+            print(
+                f"telemetry without a token at port {context.telemetry_port}: /csv/metrics, /csv/xcset/NAME, /metrics"
+            )
         sys.stdout.flush()
-        _wait(behind.lab if behind is not None and ends_with_lab else None)
+        _wait(backend.lab if backend is not None and ends_with_lab else None)
 
 
 @contextmanager
-def _telemetry(port: int, settings: Settings, face: Face, sight: Sight | None) -> Iterator[Face]:
+def _telemetry(
+    port: int, settings: Settings, context: UfmContext, monitor: FabricMonitor | None
+) -> Iterator[UfmContext]:
     """Serve UFM Telemetry's endpoint at a port of its own; yield the calls' view that names the port."""
     from dataclasses import replace
     from urllib.parse import urlsplit
@@ -215,12 +221,12 @@ def _telemetry(port: int, settings: Settings, face: Face, sight: Sight | None) -
     from weft.serve.server import Server
     from weft.serve.ufm.routes.telemetry import create_endpoint
 
-    if sight is None:
+    if monitor is None:
         raise ConfigError("--telemetry-port needs counters: serve a lab, or give a port of the fabric with --umad")
     host = settings.host if settings.is_insecure else "127.0.0.1"
     settings = replace(settings, host=host, port=port, tls_cert=None, tls_key=None, tls_client_ca=None)
-    with Server(create_endpoint(settings, face, sight), settings) as server:
-        yield replace(face, telemetry_port=urlsplit(server.url).port or 0)
+    with Server(create_endpoint(settings, context, monitor), settings) as server:
+        yield replace(context, telemetry_port=urlsplit(server.url).port or 0)
 
 
 def _console(url: str, token: str) -> str:
@@ -282,10 +288,10 @@ def _own(spec: str, name: str, repair: bool, m_key: bool) -> Iterator[_Fabric]:
     from weft.cli.output import progress_bar
     from weft.fabric.spec import load
     from weft.lab.own_lab import launched_lab
-    from weft.serve.console.sight import Behind
+    from weft.serve.console.monitor import Backend
+    from weft.serve.fabric_actions import LabActions
     from weft.serve.faults import Faults
-    from weft.serve.hands import LabHands
-    from weft.serve.ufm.routes.face import Face
+    from weft.serve.ufm.routes.context import UfmContext
     from weft.serve.ufm.watch import Watch
     from weft.sm.conf.options import Options
     from weft.sm.warm_up import is_warmed_up
@@ -297,9 +303,9 @@ def _own(spec: str, name: str, repair: bool, m_key: bool) -> Iterator[_Fabric]:
     with launched_lab(fabric, name, options) as (lab, wait_until_up):
         if not is_warmed_up():
             print("weft: the subnet manager compiles its kernels, once; this takes a minute or two", file=sys.stderr)
-        face = Face(Watch(lab.manager), LabHands(lab.entry), Faults())
-        behind = Behind(partial(attached, Where(lab=name)), lab.entry)
-        yield _Fabric(ManagerDriver(lab.manager), face, behind, wait_until_up)
+        context = UfmContext(Watch(lab.manager), LabActions(lab.entry), Faults())
+        backend = Backend(partial(attached, Where(lab=name)), lab.entry)
+        yield _Fabric(ManagerDriver(lab.manager), context, backend, wait_until_up)
 
 
 @contextmanager
@@ -307,12 +313,12 @@ def _others(where: Where, repair: bool) -> Iterator[_Fabric]:
     """What runs already. Ports are switched off and on in a lab alone."""
     from weft.errors import ConfigError
     from weft.lab import registry
-    from weft.serve.console.sight import Behind
-    from weft.serve.hands import LabHands
-    from weft.serve.ufm.routes.face import Face
+    from weft.serve.console.monitor import Backend
+    from weft.serve.fabric_actions import LabActions
+    from weft.serve.ufm.routes.context import UfmContext
     from weft.serve.ufm.watch import Watch
     from weft.sm.inventory import take_inventory
-    from weft.tenants.drivers.seen import see
+    from weft.tenants.drivers.port_tables import discover
     from weft.tenants.drivers.subnet_manager import ManagerDriver
 
     with reach(where) as driver, ExitStack() as opened:
@@ -326,11 +332,11 @@ def _others(where: Where, repair: bool) -> Iterator[_Fabric]:
         walk = None
         if where.opensm:  # by a port of its own: the driver's is in use for as long as a change takes
             carrier = opened.enter_context(attached(where))
-            walk = lambda: take_inventory(see(carrier))  # noqa: E731
+            walk = lambda: take_inventory(discover(carrier))  # noqa: E731
         watch = Watch(manager, walk, elsewhere=driver.title)
         entry = registry.find(where.lab) if is_lab or (where.opensm and not where.umad) else None
-        behind = Behind(partial(attached, where), entry) if entry or where.umad else None
-        yield _Fabric(driver, Face(watch, LabHands(registry.find(where.lab)) if is_lab else None), behind)
+        backend = Backend(partial(attached, where), entry) if entry or where.umad else None
+        yield _Fabric(driver, UfmContext(watch, LabActions(registry.find(where.lab)) if is_lab else None), backend)
 
 
 @contextmanager

@@ -119,7 +119,7 @@ def _must_exist(database: str) -> None:
 def _check_audit(database: str, head: str) -> None:
     from contextlib import closing
 
-    from weft.serve.store import Store, Tampered
+    from weft.serve.store import Store, TamperedError
 
     with closing(Store(database)) as store:
         newest = store.check_audit()
@@ -129,7 +129,7 @@ def _check_audit(database: str, head: str) -> None:
                 raise ConfigError(f"--head {head} is not NUMBER:HASH, as `weft serve audit check` prints it")
             line = store.audit_line(int(number))
             if line is None or line.hash != wanted:
-                raise Tampered(f"line {number} of the audit log is not the one with the hash {wanted}")
+                raise TamperedError(f"line {number} of the audit log is not the one with the hash {wanted}")
         print("the audit log is unbroken")
         for kind, line in newest.items():
             print(f"{kind}: head {line.id}:{line.hash}")

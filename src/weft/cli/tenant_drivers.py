@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from weft.mad.carrier import Carrier
     from weft.tenants.drivers.driver import Driver
     from weft.tenants.drivers.ufm_rest import UfmClient
-    from weft.tenants.recall import Known
-    from weft.tenants.slices import Inventory
+    from weft.tenants.partitions import Inventory
+    from weft.tenants.recall import KnownPorts
 
 TOKEN, USER, PASSWORD = "WEFT_UFM_TOKEN", "WEFT_UFM_USER", "WEFT_UFM_PASSWORD"
 
@@ -131,10 +131,10 @@ class _Remembering:
             write_atomically(self._file, msgspec.json.encode([*after.values()]))
         return found
 
-    def _known(self) -> Known:
+    def _known(self) -> KnownPorts:
         import msgspec
 
-        from weft.tenants.slices import EndPort
+        from weft.tenants.partitions import EndPort
 
         try:
             said = self._file.read_bytes() if self._file.exists() else b"[]"

@@ -1,4 +1,4 @@
-"""`weft tenants`: isolated slices of a fabric, as a file wants them."""
+"""`weft tenants`: isolated partitions of a fabric, as a file wants them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from weft.tenants.apply import Step
     from weft.tenants.drivers.driver import Driver, Observed
     from weft.tenants.intent import Intent
+    from weft.tenants.partitions import Allocation
     from weft.tenants.reconcile import Names
-    from weft.tenants.slices import Allocation
     from weft.tenants.violations import Violation
 
 CHANGES = 3  # status of a plan that is not empty; 1 and 2 are errors
@@ -163,7 +163,9 @@ def violations(*, watch: float = 0, where: Where = LAB, form: Form = TABLES) -> 
         print_data(form, facts, "counted")
         return
     heads = ("port", "partitions", "bad P_Keys", "bad Q_Keys", "from it, at its switch", "to it, at its switch")
-    rows = [(one.port, ", ".join(one.slices), one.p_keys, one.q_keys, one.from_port, one.to_port) for one in counted]
+    rows = [
+        (one.port, ", ".join(one.partitions), one.p_keys, one.q_keys, one.from_port, one.to_port) for one in counted
+    ]
     console().print(table("Packets that were stopped", heads, rows, "" if rows else "None was."))
 
 
@@ -298,11 +300,11 @@ def _state(observed: Observed, names: Names) -> dict[str, Any]:
                 "sl": one.sl,
                 "ipoib": one.ipoib,
                 "members": [
-                    names.record(guid) | {"membership": "full" if seat.full else "limited", "index0": seat.index0}
-                    for guid, seat in one.seats.items()
+                    names.record(guid) | {"membership": "full" if member.full else "limited", "index0": member.index0}
+                    for guid, member in one.members.items()
                 ],
             }
-            for one in allocation.slices.values()
+            for one in allocation.partitions.values()
         ],
     }
 
@@ -310,8 +312,10 @@ def _state(observed: Observed, names: Names) -> dict[str, Any]:
 def _print_state(title: str, observed: Observed, names: Names) -> None:
     allocation = observed.allocation
     rows = []
-    for one in allocation.slices.values():
-        both = [names.spell(guid for guid, seat in one.seats.items() if seat.full is full) for full in (True, False)]
+    for one in allocation.partitions.values():
+        both = [
+            names.spell(guid for guid, member in one.members.items() if member.full is full) for full in (True, False)
+        ]
         rows.append((one.name, f"{one.p_key:#06x}", one.sl, "yes" if one.ipoib else "", *both))
     everybody = (
         "Every port is a full member of Default (0x7fff): everybody reaches everybody."
@@ -321,7 +325,7 @@ def _print_state(title: str, observed: Observed, names: Names) -> None:
     heads = ("partition", "P_Key", "SL", "IPoIB", "full members reach all", "limited ones reach those")
     out = console()
     out.print(table(title, heads, rows, everybody))
-    missing = names.missing(dict.fromkeys(guid for one in allocation.slices.values() for guid in one.seats))
+    missing = names.missing(dict.fromkeys(guid for one in allocation.partitions.values() for guid in one.members))
     if missing:
         out.print(f"Not there now: {names.spell(missing)}", markup=False)
     if observed.taken:

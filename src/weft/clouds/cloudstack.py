@@ -146,7 +146,7 @@ def _restore(event: Event) -> None:
     claim(event.ufm, partition)
     admit(event.ufm, partition, wanted)
     found = event.ufm.pkey(partition.p_key)
-    if strangers := set(found.seats if found else ()) - wanted:
+    if strangers := set(found.members if found else ()) - wanted:
         expel(event.ufm, partition, strangers)
 
 
@@ -156,7 +156,7 @@ def _act(event: Event) -> Any:
         raise ConfigError(f"the action {action!r} is refused: there is show, with the parameter vlan")
     p_key = int((event.payload.get("action-params") or {}).get("vlan", 0))
     found = event.ufm.pkey(p_key)
-    guids = [str(Guid(guid)) for guid in found.seats] if found else []
+    guids = [str(Guid(guid)) for guid in found.members] if found else []
     return {"p_key": f"{p_key:#06x}", "partition": found.partition if found else None, "guids": guids}
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from weft.errors import SubnetError, WeftError
 from weft.tenants.drivers.ufm_rest import UfmClient, UfmError
-from weft.tenants.slices import Seat
+from weft.tenants.partitions import Member
 
 
 class Taken(SubnetError):
@@ -59,10 +59,10 @@ def _create(ufm: UfmClient, partition: Partition) -> UfmError | None:
 
 def admit(ufm: UfmClient, partition: Partition, guids: Iterable[int]) -> None:
     """These are full members, beside those that are."""
-    seats = {guid: Seat(index0=partition.index0) for guid in guids}
-    if seats:
+    members = {guid: Member(index0=partition.index0) for guid in guids}
+    if members:
         claim(ufm, partition)
-        ufm.add_guids(partition.p_key, seats, ip_over_ib=partition.ip_over_ib)
+        ufm.add_guids(partition.p_key, members, ip_over_ib=partition.ip_over_ib)
 
 
 def expel(ufm: UfmClient, partition: Partition, guids: Iterable[int]) -> None:

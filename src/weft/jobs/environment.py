@@ -13,7 +13,7 @@ ADAPTER = "WEFT_ADAPTER"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
+class JobEnvironment:
     """What all ranks of a job share."""
 
     name: str
@@ -26,7 +26,9 @@ class Meeting:
         return {VARIABLE: self.store}
 
 
-def variables(place: Place, placement: Placement, meeting: Meeting, host: Mapping[str, str]) -> dict[str, str]:
+def variables(
+    place: Place, placement: Placement, job_environment: JobEnvironment, host: Mapping[str, str]
+) -> dict[str, str]:
     """Of one rank, beside those of the launcher; `host` are those of its host."""
     world, local, hosts = len(placement.places), placement.on(place.host), placement.hosts
     torchrun = {
@@ -40,8 +42,8 @@ def variables(place: Place, placement: Placement, meeting: Meeting, host: Mappin
         "ROLE_WORLD_SIZE": world,
         "ROLE_NAME": "default",
         "MASTER_ADDR": placement.address,
-        "MASTER_PORT": meeting.port,
-        "TORCHELASTIC_RUN_ID": meeting.name,
+        "MASTER_PORT": job_environment.port,
+        "TORCHELASTIC_RUN_ID": job_environment.name,
         "TORCHELASTIC_RESTART_COUNT": 0,
         "TORCHELASTIC_MAX_RESTARTS": 0,
         "TORCHELASTIC_USE_AGENT_STORE": False,  # rank 0 serves PyTorch's own
@@ -57,5 +59,5 @@ def variables(place: Place, placement: Placement, meeting: Meeting, host: Mappin
     }
     if world > 1:
         unless_set["OMP_NUM_THREADS"] = "1"
-    made = dict(host) | {name: str(value) for name, value in torchrun.items()} | adapter | meeting.mark
+    made = dict(host) | {name: str(value) for name, value in torchrun.items()} | adapter | job_environment.mark
     return made | {name: value for name, value in unless_set.items() if name not in os.environ}

@@ -24,13 +24,13 @@ from weft.errors import ConfigError, SubnetError, WeftError
 from weft.fabric.model import Fabric
 from weft.jobs import mpi
 from weft.jobs.counts import HostCounts, counts, difference
-from weft.jobs.environment import Meeting, variables
+from weft.jobs.environment import JobEnvironment, variables
 from weft.jobs.janitor import Janitor
 from weft.jobs.lines import prefixed
 from weft.jobs.placement import Placement, check, place
 from weft.jobs.processes import Process, Processes
+from weft.jobs.signals import SignalHandler
 from weft.jobs.store import Store
-from weft.jobs.told import Ear
 from weft.lab import programs, registry
 from weft.lab.control import ask
 from weft.lab.rank_hosts import PortCounts, RankHost
@@ -81,8 +81,13 @@ def words_of(command: tuple[str, ...]) -> list[str]:
     return [sys.executable, *command]
 
 
-def run(job: Job, lab: Fabric | registry.Entry, ear: Ear, on_up: Callable[[], None] = lambda: None) -> Outcome:
-    """To its end; `on_up` is called when the lab is up. `Told` if a signal ended it; nothing is left then either."""
+def run(
+    job: Job, lab: Fabric | registry.Entry, signals: SignalHandler, on_up: Callable[[], None] = lambda: None
+) -> Outcome:
+    """Run a job to its end and return its outcome. Call `on_up` when the lab is up.
+
+    Raise `StopRequested` if a signal ended the job; no process, file or lab of the job is left then either.
+    """
     words = words_of(job.command)
     starter = mpi.mpirun(job.mpirun, has_prefix=job.has_prefix) if job.mpirun else []
     if isinstance(lab, Fabric):
@@ -102,20 +107,20 @@ def run(job: Job, lab: Fabric | registry.Entry, ear: Ear, on_up: Callable[[], No
             before = counts(entry)
             store = opened.enter_context(Store(address))
             processes = Processes()
-            opened.callback(processes.end, job.grace_s, ear.is_hurried)
+            opened.callback(processes.end, job.grace_s, signals.should_hurry)
             begun_s = time.monotonic()
-            meeting = Meeting(name=name, store=store.address, port=free_port())
-            own_variables = _variables(entry, placement, meeting)
+            job_environment = JobEnvironment(name=name, store=store.address, port=free_port())
+            own_variables = _variables(entry, placement, job_environment)
             if job.record:
                 own_variables = [one | {record.VARIABLE: job.record} for one in own_variables]
             if starter:
                 command = [*starter, *mpi.joined(words, own_variables)]
-                processes.start("mpirun", command, os.environ | mpi.environment(meeting.mark), mpi.rank_before)
+                processes.start("mpirun", command, os.environ | mpi.environment(job_environment.mark), mpi.rank_before)
             else:
                 _start(job, words, placement, own_variables, processes)
             failed = processes.wait()
             seconds = time.monotonic() - begun_s
-            processes.end(job.grace_s, ear.is_hurried)
+            processes.end(job.grace_s, signals.should_hurry)
             counted = _count(placement, before, entry, failed)
     except WeftError:
         janitor.dismiss(keep_logs=not has_lab)  # the message names them
@@ -152,10 +157,10 @@ def _own_lab(fabric: Fabric, name: str) -> Iterator[registry.Entry]:
         yield lab.entry
 
 
-def _variables(entry: registry.Entry, placement: Placement, meeting: Meeting) -> list[dict[str, str]]:
+def _variables(entry: registry.Entry, placement: Placement, job_environment: JobEnvironment) -> list[dict[str, str]]:
     """By rank."""
     of_host = {host: programs.environment(ask(entry, "host", name=host), entry.cache) for host in placement.hosts}
-    return [variables(one, placement, meeting, of_host[one.host]) for one in placement.places]
+    return [variables(one, placement, job_environment, of_host[one.host]) for one in placement.places]
 
 
 def _start(

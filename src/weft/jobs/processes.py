@@ -82,11 +82,11 @@ class Processes:
             self._turn(_LOOK_S)
         return self.first_failed
 
-    def end(self, grace_s: float, is_hurried: Callable[[], bool]) -> None:
+    def end(self, grace_s: float, should_hurry: Callable[[], bool]) -> None:
         """Those that still run, and what they have started: SIGTERM, and SIGKILL when they had their time."""
         self._signal(signal.SIGTERM)
         until_s = time.monotonic() + grace_s
-        while self._running and time.monotonic() < until_s and not is_hurried():
+        while self._running and time.monotonic() < until_s and not should_hurry():
             self._turn(_LOOK_S)
         self._signal(signal.SIGKILL)
         while self._running:

@@ -23,7 +23,7 @@ from weft.fabric.tables import SERVICE_LEVELS
 from weft.ids import PKey
 from weft.mad.devices import Devices
 from weft.mad.many_packets import carry_many
-from weft.tenants.slices import Allocation
+from weft.tenants.partitions import Allocation
 from weft.wire.bulk import Rows, fill, icrc, pack_rows, vcrc
 from weft.wire.crc import ICRC_BYTES, VCRC_BYTES, Route
 from weft.wire.headers import BTH, DETH, LNH, LRH, RWH, Opcode
@@ -65,10 +65,10 @@ class Attack:
         slots = slots[slots != manager]
         place = {int(devices.fabric.ports.guid[slot]): row for row, slot in enumerate(slots.tolist())}
         together, by_key = np.eye(len(slots), dtype=bool), np.zeros((len(slots), len(slots)), np.int64)
-        for p_key, partition in allocation.slices.items():
+        for p_key, partition in allocation.partitions.items():
             full, member = (np.zeros(len(slots), bool) for _ in range(2))
-            for guid, seat in partition.seats.items():
-                member[place[guid]], full[place[guid]] = True, seat.full
+            for guid, membership in partition.members.items():
+                member[place[guid]], full[place[guid]] = True, membership.full
             talk = member[:, None] & member & (full[:, None] | full)
             together |= talk
             by_key[talk] = p_key | np.where(full, PKey.FULL_MEMBER, 0)[:, None].repeat(len(slots), 1)[talk]

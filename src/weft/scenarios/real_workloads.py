@@ -26,7 +26,7 @@ from weft.fabric.spec import load
 from weft.jobs.job import Job
 from weft.jobs.job import run as run_job
 from weft.jobs.recorded import collect
-from weft.jobs.told import Ear, Told
+from weft.jobs.signals import SignalHandler, StopRequested
 from weft.scenarios.finding import Cell, Finding
 from weft.scenarios.workloads.programs import WORKLOADS, Workload
 from weft.scenarios.workloads.rank import TIMES
@@ -110,11 +110,11 @@ def _run_here(folder: Path, ranks: int, repeats: int, percent: int, seed: int) -
     command = [str(argument) for argument in (sys.executable, "-m", module, folder, repeats, percent, seed)]
     interconnect = catalog.interconnect(FAST)
     lab = load(respec(f"fat-tree:hosts={ranks}", interconnect, catalog.server("host"), ranks))
-    with Ear() as ear:
+    with SignalHandler() as signals:
         try:
-            outcome = run_job(Job(command=tuple(command), n=ranks), lab, ear)
-        except Told as told:
-            raise SystemExit(128 + told.number) from None
+            outcome = run_job(Job(command=tuple(command), n=ranks), lab, signals)
+        except StopRequested as stop:
+            raise SystemExit(128 + stop.number) from None
     if outcome.failure:
         raise SubnetError(f"real-workloads: {outcome.failure}:\n  " + "\n  ".join(outcome.last_errors))
     times: dict[str, Any] = json.loads((folder / TIMES).read_text(encoding="utf-8"))

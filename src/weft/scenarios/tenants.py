@@ -38,8 +38,8 @@ from weft.tenants.compile import compile_intent
 from weft.tenants.drivers.partition_files import write_partitions
 from weft.tenants.intent import parse_intent
 from weft.tenants.isolation import Proof, prove_isolation
+from weft.tenants.partitions import Allocation
 from weft.tenants.simulate import planned_inventory
-from weft.tenants.slices import Allocation
 from weft.wire.bulk import fill, pack_rows
 from weft.wire.mad import Method
 from weft.wire.smp import Smp, SmpAttribute

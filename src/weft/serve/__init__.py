@@ -5,9 +5,9 @@ server           the door: a socket, TLS
 app, page        the routes together, behind the gate; a page of them for people
 api/             our own REST under /api/v1
 ufm/             UFM's REST
-hands            ports of a lab switched, its cables pulled
+actions            ports of a lab switched, its cables pulled
 faults           trouble on request
-lookout          who tried to get across
+watcher          who tried to get across
 gate             who comes in, with how much, how often
 access           tokens, users, roles
 ledger           one writer: the database and the fabric change together, or not at all

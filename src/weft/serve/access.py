@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from weft.errors import ConfigError, WeftError
-from weft.serve.desired import Absent, Clash, Draft
+from weft.serve.desired import ConflictError, Draft, NotFoundError
 from weft.serve.ledger import Ledger
 
 TOKEN, USER = "token", "user"  # kinds of documents
@@ -96,7 +96,7 @@ class Caller:
         return self.role in (Role.ADMIN, Role.OPERATOR)
 
 
-class Busy(WeftError):
+class BusyError(WeftError):
     """Too many passwords wait to be checked."""
 
 
@@ -110,7 +110,7 @@ def add_token(draft: Draft, name: str, role: Role, tenant: str = "", *, days: fl
         raise ConfigError(f"a token cannot live {days:g} days: give more than 0 and at most {10 * LIFETIME_DAYS:g}")
     _drop_expired(draft)
     if (TOKEN, name) in draft.documents:
-        raise Clash(f"there is a token {name} already: revoke it first, or choose another name")
+        raise ConflictError(f"there is a token {name} already: revoke it first, or choose another name")
     now_s = time.time()
     return _keep(draft, name=name, role=role, tenant=tenant, made_at_s=now_s, expires_at_s=now_s + days * DAY_S)
 
@@ -121,9 +121,9 @@ def add_own_token(draft: Draft, caller: Caller) -> tuple[str, Token]:
     kind, owner = caller.owner
     tokens = {one.name: one for one in listed(draft.documents, Token)}
     if caller.owner not in draft.documents:
-        raise Absent(f"the {kind} {owner} has been removed")
+        raise NotFoundError(f"the {kind} {owner} has been removed")
     if sum(one.owner == caller.owner for one in tokens.values()) >= _MOST_OWNED:
-        raise Clash(f"{owner} has {_MOST_OWNED:,} tokens of its own already: revoke some")
+        raise ConflictError(f"{owner} has {_MOST_OWNED:,} tokens of its own already: revoke some")
     now_s = time.time()
     expires_at_s = now_s + LIFETIME_DAYS * DAY_S
     if kind == TOKEN:
@@ -208,7 +208,7 @@ def put_user(draft: Draft, user: User) -> None:
 def remove(draft: Draft, kind: str, name: str) -> None:
     """Remove a token or a user, and the tokens that it owns."""
     if (kind, name) not in draft.documents:
-        raise Absent(f"there is no {kind} {name}")
+        raise NotFoundError(f"there is no {kind} {name}")
     del draft.documents[kind, name]
     for one in listed(draft.documents, Token):
         if one.owner == (kind, name):
@@ -268,14 +268,14 @@ class Access:
         return _user_and_password(authorization)[0]
 
     async def log_in(self, authorization: str) -> Caller | None:
-        """Check a password. It takes as long for a user that is not there; Busy if too many wait for it."""
+        """Check a password. It takes as long for a user that is not there; BusyError if too many wait for it."""
         name, password = _user_and_password(authorization)
         if name is None:
             return None
         self._refresh()
         user = self._users.get(name)
         if self._waiting >= _MOST_LOGINS:
-            raise Busy("too many logins at once: try again")
+            raise BusyError("too many logins at once: try again")
         self._waiting += 1
         try:
             async with self._slow:

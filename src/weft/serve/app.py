@@ -11,20 +11,20 @@ from fastapi.openapi.utils import get_openapi
 from weft.serve.access import Access
 from weft.serve.api import callers, intents, partitions, ports, violations
 from weft.serve.api.exchange import PREFIX, components, encoded, ledger_of
-from weft.serve.api.trouble import add_trouble
+from weft.serve.api.fault_injection import add_fault_injection
+from weft.serve.console.monitor import FabricMonitor
 from weft.serve.console.page import add_page
 from weft.serve.console.routes import add_console
-from weft.serve.console.sight import Sight
 from weft.serve.drift import DriftWatch
 from weft.serve.gate import Gate
 from weft.serve.ledger import Ledger
-from weft.serve.lookout import Lookout
 from weft.serve.page import render
 from weft.serve.problems import handle_errors, respond
 from weft.serve.settings import Settings
 from weft.serve.ufm.routes import add_ufm
-from weft.serve.ufm.routes.face import Face
+from weft.serve.ufm.routes.context import UfmContext
 from weft.serve.ufm.watch import Watch
+from weft.serve.violation_watcher import ViolationWatcher
 from weft.version import __version__
 
 _ROUTERS = (intents.router, partitions.router, ports.router, violations.router, callers.router)
@@ -33,30 +33,30 @@ _ROUTERS = (intents.router, partitions.router, ports.router, violations.router, 
 def create_app(
     settings: Settings,
     ledger: Ledger,
-    face: Face | None = None,
-    lookout: Lookout | None = None,
-    sight: Sight | None = None,
+    context: UfmContext | None = None,
+    watcher: ViolationWatcher | None = None,
+    monitor: FabricMonitor | None = None,
 ) -> FastAPI:
-    """`face`: what UFM's calls know of the subnet; without one they have partitions alone.
+    """`context`: what UFM's calls know of the subnet; without one they have partitions alone.
 
-    `sight`: what the console sees; without one there is its page, and the tenants on it.
+    `monitor`: what the console sees; without one there is its page, and the tenants on it.
     """
-    face = face or Face(Watch(None))
+    context = context or UfmContext(Watch(None))
     app = FastAPI(
         title="weft", version=__version__, openapi_url=f"{PREFIX}/openapi.json", docs_url=None, redoc_url=None
     )
-    app.state.settings, app.state.ledger, app.state.lookout = settings, ledger, lookout
+    app.state.settings, app.state.ledger, app.state.watcher = settings, ledger, watcher
     handle_errors(app)
     app.include_router(_health)
     for router in _ROUTERS:
         app.include_router(router, prefix=PREFIX)
     add_page(app)
-    if sight is not None:
-        add_console(app, sight)
-    add_ufm(app, face, is_plugin_door=settings.trusts_remote_user)
+    if monitor is not None:
+        add_console(app, monitor)
+    add_ufm(app, context, is_plugin_door=settings.trusts_remote_user)
     app.add_middleware(Gate, settings=settings, ledger=ledger, access=Access(ledger))
-    if face.faults is not None and face.hands is not None:
-        add_trouble(app, face.faults, face.hands)
+    if context.faults is not None and context.actions is not None:
+        add_fault_injection(app, context.faults, context.actions)
     _describe(app)
     return app
 

@@ -1,7 +1,7 @@
 """Backups of the service's database: all tables in one file, which either database can be restored from.
 
     {"weft": "0.1.0", "layout": 2, "at_s": 1.7e9}
-    {"table": "slices", "row": {"p_key": 257, ...}}
+    {"table": "partitions", "row": {"p_key": 257, ...}}
     ...
     {"rows": 1234, "sha256": "..."}                 of all lines before it
 
@@ -68,9 +68,9 @@ def _lines(store: Store) -> Iterator[bytes]:
 def restore(store: Store, path: Path, actor: str) -> int:
     """Fill an empty database from a backup. Returns the number of rows."""
     rows = _check(path)
-    with store.writing() as page, path.open("rb") as file:
-        connection = page.connection
-        if page.revision or connection.execute(select(func.count()).select_from(AUDIT)).scalar_one():
+    with store.writing() as transaction, path.open("rb") as file:
+        connection = transaction.connection
+        if transaction.revision or connection.execute(select(func.count()).select_from(AUDIT)).scalar_one():
             raise ConfigError(f"{store.title} is not empty: name a new database with --database, or move that one away")
         for table in (LEDGER, CHAINS):
             connection.execute(delete(table))
@@ -90,8 +90,8 @@ def restore(store: Store, path: Path, actor: str) -> int:
             last = select(func.coalesce(func.max(AUDIT.c.id), 1)).scalar_subquery()
             connection.execute(select(func.setval(counter, last)))
         revision = connection.execute(select(LEDGER.c.revision)).scalar_one()
-        page.audit([new_line(actor, f"weft serve restore {path.name}", DONE, revision)])
-        page.commit()
+        transaction.audit([new_line(actor, f"weft serve restore {path.name}", DONE, revision)])
+        transaction.commit()
     return rows
 
 

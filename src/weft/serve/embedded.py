@@ -26,16 +26,16 @@ from weft.mad.ibsim_client import IbsimCarrier
 from weft.mad.keyed import KeyedCarrier, KeyFile
 from weft.serve.access import Role, add_token, new_user, put_user
 from weft.serve.app import create_app
-from weft.serve.console.sight import Behind, Sight
+from weft.serve.console.monitor import Backend, FabricMonitor
 from weft.serve.desired import Draft
 from weft.serve.drift import DriftWatch
+from weft.serve.fabric_actions import LabActions
 from weft.serve.faults import Fault, Faults
-from weft.serve.hands import LabHands
 from weft.serve.ledger import Ledger
 from weft.serve.server import Server
 from weft.serve.settings import Settings
 from weft.serve.store import Store
-from weft.serve.ufm.routes.face import Face
+from weft.serve.ufm.routes.context import UfmContext
 from weft.serve.ufm.watch import Watch
 from weft.tenants.drivers.subnet_manager import ManagerDriver
 
@@ -63,19 +63,19 @@ class Ufm:
             place = opening.enter_context(tempfile.TemporaryDirectory(prefix="weft-ufm-"))
             opening.callback(self._sweep_up)
             lab = opening.enter_context(own_lab(self.fabric, self.lab))
-            self._hands = LabHands(lab.entry)
+            self._actions = LabActions(lab.entry)
             store = Store(f"sqlite:///{Path(place) / 'ledger.db'}")
             drift = DriftWatch()
             ledger = opening.enter_context(Ledger(store, ManagerDriver(lab.manager), drift))
             self.token = ledger.change("weft", "the first token", self._let_in)
             sockname = control.ask(lab.entry, "state")["sockname"]
             key = KeyFile(lab.entry.m_key_file)
-            behind = Behind(lambda: closing(KeyedCarrier(IbsimCarrier("", sockname), key)), lab.entry)
-            sight = opening.enter_context(Sight(behind, drift))
-            face = Face(Watch(lab.manager), self._hands, self._faults)
-            self.app = create_app(self._settings, ledger, face, None, sight)
+            backend = Backend(lambda: closing(KeyedCarrier(IbsimCarrier("", sockname), key)), lab.entry)
+            monitor = opening.enter_context(FabricMonitor(backend, drift))
+            context = UfmContext(Watch(lab.manager), self._actions, self._faults)
+            self.app = create_app(self._settings, ledger, context, None, monitor)
             self.url = opening.enter_context(Server(self.app, self._settings)).url
-            opening.callback(sight.live.close)  # before the server, which waits for open streams
+            opening.callback(monitor.live.close)  # before the server, which waits for open streams
             self._open = opening.pop_all()
         return self
 
@@ -95,10 +95,10 @@ class Ufm:
 
     def take_away(self, name: str) -> list[str]:
         """Pull all cables of a host or a switch, or that of a port. Returns one port of each."""
-        return self._hands.take_away(name)
+        return self._actions.take_away(name)
 
     def bring_back(self, name: str) -> list[str]:
-        return self._hands.bring_back(name)
+        return self._actions.bring_back(name)
 
     def fault(
         self,

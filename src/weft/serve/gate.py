@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weft import web
 from weft.errors import WeftError
-from weft.serve.access import Access, Busy, Caller
+from weft.serve.access import Access, BusyError, Caller
 from weft.serve.audit import BODY_CHARACTERS
 from weft.serve.clients import client_address, is_foreign, is_known_media, is_loopback, site
 from weft.serve.ledger import Ledger
@@ -178,7 +178,7 @@ class Gate:
             raise _Refusal(HTTPStatus.TOO_MANY_REQUESTS, f"too many wrong {what} from {address}", wait_s)
         try:
             caller = await self._access.log_in(authorization)
-        except Busy as error:
+        except BusyError as error:
             raise _Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), 1.0) from None
         if caller is None:
             self._failures.spend((where, user))

@@ -31,11 +31,11 @@ from weft.errors import ConfigError, Silent, SubnetError, WeftError
 from weft.serve.audit import DONE, AuditLine, Refusals, new_line
 from weft.serve.desired import DIRECT, Desired, Draft
 from weft.serve.drift import DriftWatch
-from weft.serve.store import Page, Store
-from weft.tenants.drivers.driver import Conflict, Driver
+from weft.serve.store import Store, Transaction
+from weft.tenants.drivers.driver import Driver, FabricChangedError
+from weft.tenants.partitions import Allocation, Inventory
 from weft.tenants.recall import recall, remember
 from weft.tenants.reconcile import Names, compare, lines
-from weft.tenants.slices import Allocation, Inventory
 
 T = TypeVar("T")
 _LOOK_S = 0.2  # what another process has written is seen after this
@@ -57,7 +57,7 @@ class Ledger:
     """`close` it, or use it with `with`."""
 
     def __init__(self, store: Store, driver: Driver | None, drift: DriftWatch | None = None) -> None:
-        """Without a driver it keeps tokens and users, and refuses slices."""
+        """Without a driver it keeps tokens and users, and refuses partitions."""
         self.store, self.driver, self.drift = store, driver, drift
         self._desired = store.load()
         self._seen = self._inventory = Inventory(())  # as the fabric shows it, and with those that are gone
@@ -104,7 +104,7 @@ class Ledger:
     def inventory(self) -> Inventory:
         """At most a few seconds old. While the fabric is spoken with, others go on with what is known.
 
-        Ports that are gone are in it: who is down keeps its name, and its seats.
+        Ports that are gone are in it: who is down keeps its name, and its members.
         """
         if self.driver is None or time.monotonic() - self._seen_at_s < _FRESH_S:
             return self._inventory
@@ -203,14 +203,14 @@ class Ledger:
         if self.store.revision() != self._desired.revision:
             self._desired = self.store.load()
         if self._known is not self._saved:
-            with self.store.writing() as page:
-                self._remember(page)
+            with self.store.writing() as transaction:
+                self._remember(transaction)
 
-    def _remember(self, page: Page) -> None:
-        """With what is written else on this page, which is committed here."""
+    def _remember(self, transaction: Transaction) -> None:
+        """With what is written else on this transaction, which is committed here."""
         known = self._known
-        page.remember(self._saved, known)
-        page.commit()
+        transaction.remember(self._saved, known)
+        transaction.commit()
         self._saved = known
 
     def _carry_out(self, batch: list[_Change[Any]]) -> None:
@@ -233,8 +233,8 @@ class Ledger:
                 one.answer.set_result(result)
 
     def _commit(self, batch: list[_Change[Any]], is_last: bool = False) -> list[tuple[Any, Exception | None]]:
-        with self.store.writing() as page:
-            before = self._desired if page.revision == self._desired.revision else page.load()
+        with self.store.writing() as transaction:
+            before = self._desired if transaction.revision == self._desired.revision else transaction.load()
             after, done, forgotten = before, list[tuple[Any, Exception | None]](), set[int]()
             notes, refusals, changes = [*self._notes], self._refusals.take(is_last=is_last), list[AuditLine]()
             try:
@@ -245,7 +245,7 @@ class Ledger:
                     done.append((result, refusal))
                     if refusal is None:
                         changes.append(new_line(one.actor, one.what, DONE, after.revision))
-                self._write(page, before, after, [*notes, *refusals, *changes], forgotten)
+                self._write(transaction, before, after, [*notes, *refusals, *changes], forgotten)
             except BaseException:
                 self._refusals.put_back(refusals)
                 raise
@@ -254,14 +254,16 @@ class Ledger:
         self._desired = after
         return done
 
-    def _write(self, page: Page, before: Desired, after: Desired, lines: list[AuditLine], forgotten: set[int]) -> None:
-        page.save(before, after)
-        page.audit(lines)
+    def _write(
+        self, transaction: Transaction, before: Desired, after: Desired, lines: list[AuditLine], forgotten: set[int]
+    ) -> None:
+        transaction.save(before, after)
+        transaction.audit(lines)
         if after is not before and (self._is_unsure or after.allocation() != before.allocation()):
             self._program(after.allocation())
         self._forget(forgotten)
         sure, self._is_unsure = not self._is_unsure, True  # a commit that fails may yet have happened
-        self._remember(page)
+        self._remember(transaction)
         self._is_unsure = not sure
 
     def _forget(self, guids: set[int]) -> None:
@@ -293,7 +295,7 @@ class Ledger:
                     # Also if there is nothing to change: an order that nobody waited for any more may come only now.
                     self.driver.write(wanted, over=observed)
                     break
-                except Conflict:
+                except FabricChangedError:
                     if tried == _TRIES:
                         raise
             self._is_unsure = self._was_away = False
@@ -329,8 +331,8 @@ class Ledger:
 
     def _settle(self) -> None:
         """Make the fabric be what the database says."""
-        with self.store.writing() as page:  # nobody else writes meanwhile
-            self._desired = page.load()
+        with self.store.writing() as transaction:  # nobody else writes meanwhile
+            self._desired = transaction.load()
             self._program(self._desired.allocation())
 
     def _begin(self, driver: Driver) -> None:
@@ -347,20 +349,20 @@ class Ledger:
     def _take_over(self, driver: Driver, title: str) -> None:
         observed = driver.read()
         self._taken, found = observed.taken, observed.allocation
-        with self.store.writing() as page:
-            before = page.load()
+        with self.store.writing() as transaction:
+            before = transaction.load()
             self._desired = replace(
                 before,
                 revision=before.revision + 1,
                 fabric=title,
-                slices=dict(found.slices),
-                owners=dict.fromkeys(found.slices, DIRECT),
+                partitions=dict(found.partitions),
+                owners=dict.fromkeys(found.partitions, DIRECT),
                 default_is_full=found.default_is_full,
                 lanes=found.lanes,
             )
-            page.save(before, self._desired)
-            page.audit([new_line("weft", f"take over what {title} has", DONE, self._desired.revision)])
-            page.commit()
+            transaction.save(before, self._desired)
+            transaction.audit([new_line("weft", f"take over what {title} has", DONE, self._desired.revision)])
+            transaction.commit()
 
 
 def _run(change: _Change[Any], draft: Draft) -> tuple[Desired, Any, Exception | None]:

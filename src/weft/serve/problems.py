@@ -1,6 +1,6 @@
 """What went wrong, as HTTP says it: RFC 9457, problem details.
 
-{"status": 409, "title": "Conflict", "detail": "the P_Key 0x0101 is taken: ..."}
+{"status": 409, "title": "FabricChangedError", "detail": "the P_Key 0x0101 is taken: ..."}
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from weft.errors import ConfigError, WeftError
-from weft.serve.desired import Absent, Clash
+from weft.serve.desired import ConflictError, NotFoundError
 
 MEDIA = "application/problem+json"
 
@@ -24,24 +24,24 @@ class Problem(msgspec.Struct, kw_only=True):
     detail: str
 
 
-class Forbidden(ConfigError):
+class ForbiddenError(ConfigError):
     """The caller's role does not go so far."""
 
 
-class Stale(ConfigError):
+class PreconditionFailedError(ConfigError):
     """If-Match names what is no longer there."""
 
 
-class Late(WeftError):
+class FabricTimeoutError(WeftError):
     """It takes too long."""
 
 
 _STATUS: dict[type[WeftError], HTTPStatus] = {
-    Absent: HTTPStatus.NOT_FOUND,
-    Clash: HTTPStatus.CONFLICT,
-    Forbidden: HTTPStatus.FORBIDDEN,
-    Stale: HTTPStatus.PRECONDITION_FAILED,
-    Late: HTTPStatus.GATEWAY_TIMEOUT,
+    NotFoundError: HTTPStatus.NOT_FOUND,
+    ConflictError: HTTPStatus.CONFLICT,
+    ForbiddenError: HTTPStatus.FORBIDDEN,
+    PreconditionFailedError: HTTPStatus.PRECONDITION_FAILED,
+    FabricTimeoutError: HTTPStatus.GATEWAY_TIMEOUT,
     ConfigError: HTTPStatus.UNPROCESSABLE_ENTITY,
     WeftError: HTTPStatus.SERVICE_UNAVAILABLE,  # the fabric's, or the database's
 }

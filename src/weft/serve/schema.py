@@ -1,7 +1,7 @@
 """The tables of the service's database, and how older ones become these.
 
 ledger       one row: the layout of the tables, and the revision, which every writer locks
-slices       by P_Key, with owner
+partitions       by P_Key, with owner
 documents    by kind and name
 audit        changes and refusals, see `weft.serve.audit`
 chains       the ends of the two hash chains of the audit log
@@ -48,8 +48,8 @@ LEDGER = Table(
     Column("layout", Integer, nullable=False),
     Column("revision", BigInteger, nullable=False),
 )
-SLICES = Table(
-    "slices",
+PARTITIONS = Table(
+    "partitions",
     META,
     Column("p_key", Integer, primary_key=True),
     Column("owner", String(16), nullable=False),

@@ -1,9 +1,9 @@
 """The database of the service: SQLite by default, PostgreSQL by URL; the same tables, see `schema`.
 
-with store.writing() as page:            # waits for other writers, of this process and of others
-    page.save(before, after)
-    page.audit(lines)
-    page.commit()                        # left without it, nothing is written
+with store.writing() as transaction:            # waits for other writers, of this process and of others
+    transaction.save(before, after)
+    transaction.audit(lines)
+    transaction.commit()                        # left without it, nothing is written
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
 import msgspec
@@ -35,10 +36,10 @@ from weft.errors import ConfigError, SubnetError
 from weft.ids import Guid
 from weft.serve.audit import CHANGES, DONE, REFUSALS, AuditLine
 from weft.serve.desired import Desired
-from weft.serve.schema import AUDIT, CHAINS, DOCUMENTS, LEDGER, PORTS, SLICES, prepare
+from weft.serve.schema import AUDIT, CHAINS, DOCUMENTS, LEDGER, PARTITIONS, PORTS, prepare
 from weft.sm.conf.qos_options import QosOptions
-from weft.tenants.recall import Known
-from weft.tenants.slices import EndPort, Slice
+from weft.tenants.partitions import EndPort, Partition
+from weft.tenants.recall import KnownPorts
 
 _URLS = "sqlite:////var/lib/weft/ledger.db, or postgresql://user@host/database"
 _BUSY_S = 60
@@ -46,7 +47,7 @@ AUDIT_KEPT_S = 365 * 24 * 3600.0
 AUDIT_REFUSALS = 100_000  # are kept if they are among so many newest lines
 _PRUNED_EACH = 1000  # lines
 _AT_ONCE = 500  # keys in one statement
-_FABRIC = ("fabric", "")  # the document with what is said for all slices
+_FABRIC = ("fabric", "")  # the document with what is said for all partitions
 _Rows = Mapping[tuple[Any, ...], tuple[Any, ...]]  # the rest of a row by its key
 
 
@@ -54,7 +55,7 @@ class StoreError(SubnetError):
     """The database does not do what is asked of it."""
 
 
-class Tampered(SubnetError):
+class TamperedError(SubnetError):
     """The audit log is not as it was written."""
 
 
@@ -64,7 +65,7 @@ class _Common(msgspec.Struct):
     lanes: QosOptions | None = None
 
 
-class Page:
+class Transaction:
     """One transaction."""
 
     def __init__(self, connection: Connection) -> None:
@@ -80,7 +81,7 @@ class Page:
         """Only differences are written."""
         if before.revision == after.revision:
             return
-        self._replace(SLICES, *_changed(_slices(before), _slices(after)))
+        self._replace(PARTITIONS, *_changed(_partitions(before), _partitions(after)))
         self._replace(DOCUMENTS, *_changed(_documents(before), _documents(after)))
         self.connection.execute(update(LEDGER).values(revision=after.revision))
 
@@ -123,7 +124,7 @@ class Page:
                 self.connection.execute(delete(AUDIT).where(is_pruned))
                 self.connection.execute(update(CHAINS).where(CHAINS.c.kind == kind).values(base=base))
 
-    def remember(self, before: Known, after: Known) -> None:
+    def remember(self, before: KnownPorts, after: KnownPorts) -> None:
         """Another process may have written the same already."""
         new = [port for guid, port in after.items() if before.get(guid) != port]
         gone = {port.guid for port in new} | (before.keys() - after.keys())
@@ -149,16 +150,16 @@ class Store:
             raise
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[Page]:
+    def writing(self) -> Iterator[Transaction]:
         """Nothing is written unless it is committed."""
         with self._errors(), self._engine.connect() as connection:
-            yield Page(connection.execution_options(writes=True))
+            yield Transaction(connection.execution_options(writes=True))
 
     def load(self) -> Desired:
         with self._errors(), self._engine.connect() as connection:
             return _load(connection)
 
-    def known_ports(self) -> Known:
+    def known_ports(self) -> KnownPorts:
         with self._errors(), self._engine.connect() as connection:
             found = [msgspec.json.decode(body, type=EndPort) for (body,) in connection.execute(select(PORTS.c.body))]
         return {port.guid: port for port in found}
@@ -177,7 +178,7 @@ class Store:
             yield connection
 
     def check_audit(self) -> dict[str, AuditLine]:
-        """Check the hash chains of the audit log. Returns the last line of each; Tampered if one is broken."""
+        """Check the hash chains of the audit log. Returns the last line of each; TamperedError if one is broken."""
         newest: dict[str, AuditLine] = {}
         with self.reading() as connection:
             chains = {row.kind: row for row in connection.execute(select(CHAINS))}
@@ -186,14 +187,14 @@ class Store:
                 line = AuditLine(**row)
                 hashes[line.chain] = line.linked(hashes[line.chain]).hash
                 if hashes[line.chain] != line.hash:
-                    raise Tampered(
+                    raise TamperedError(
                         f"line {line.id} of the audit log does not fit its hash: it was changed, or a line of the "
                         f"{line.chain} before it was changed, added or removed"
                     )
                 newest[line.chain] = line
             for kind, chain in chains.items():
                 if hashes[kind] != chain.head:
-                    raise Tampered(f"the newest {kind} of the audit log are missing")
+                    raise TamperedError(f"the newest {kind} of the audit log are missing")
         return newest
 
     def audit_line(self, number: int) -> AuditLine | None:
@@ -224,8 +225,8 @@ class Store:
 # -- rows -------------------------------------------------------------------------------------------------------------
 
 
-def _slices(desired: Desired) -> _Rows:
-    return {(p_key,): (desired.owners[p_key], one) for p_key, one in desired.slices.items()}
+def _partitions(desired: Desired) -> _Rows:
+    return {(p_key,): (desired.owners[p_key], one) for p_key, one in desired.partitions.items()}
 
 
 def _documents(desired: Desired) -> _Rows:
@@ -244,25 +245,37 @@ def _changed(
 
 def _row(key: tuple[Any, ...], value: tuple[Any, ...]) -> dict[str, Any]:
     if len(key) == 1:
-        return {"p_key": key[0], "owner": value[0], "body": msgspec.json.encode(value[1]).decode()}
+        return {"p_key": key[0], "owner": value[0], "body": _encode(value[1])}
     return {"kind": key[0], "name": key[1], "body": value[0]}
 
 
 def _load(connection: Connection) -> Desired:
     revision = connection.execute(select(LEDGER.c.revision)).scalar_one()
-    rows = connection.execute(select(SLICES).order_by(SLICES.c.p_key)).all()
+    rows = connection.execute(select(PARTITIONS).order_by(PARTITIONS.c.p_key)).all()
     documents = {(kind, name): body for kind, name, body in connection.execute(select(DOCUMENTS))}
     common = documents.pop(_FABRIC, None)
     said = msgspec.json.decode(common, type=_Common) if common else _Common()
     return Desired(
         revision=revision,
         fabric=said.fabric,
-        slices={row.p_key: msgspec.json.decode(row.body, type=Slice) for row in rows},
+        partitions={row.p_key: _decode(row.body) for row in rows},
         owners={row.p_key: row.owner for row in rows},
         default_is_full=said.default_is_full,
         lanes=said.lanes,
         documents=documents,
     )
+
+
+def _encode(partition: Partition) -> str:
+    body = {field.name: getattr(partition, field.name) for field in fields(partition)}
+    body["seats"] = body.pop("members")  # the database calls members seats
+    return msgspec.json.encode(body).decode()
+
+
+def _decode(text: str) -> Partition:
+    body = msgspec.json.decode(text)
+    body["members"] = body.pop("seats")
+    return msgspec.convert(body, Partition, strict=False)  # JSON has strings as keys
 
 
 # -- engines ----------------------------------------------------------------------------------------------------------

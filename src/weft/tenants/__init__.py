@@ -1,4 +1,4 @@
-"""Tenants: isolated slices of a fabric, declared, compared with what is there, applied, and proved.
+"""Tenants: isolated partitions of a fabric, declared, compared with what is there, applied, and proved.
 
 A room imports only from rooms below its own; `tests/test_house.py` reads this list and enforces it.
 
@@ -11,10 +11,10 @@ quality        classes of traffic on lanes, and how much of a link each of them 
 recall         ports that were there before: who is down keeps its name
 intent         what is wanted: tenants, services, classes; a TOML file
 violations     who tried to get across: by traps and counters
-isolation      a proof from the tables: who can reach whom, beside what slices promise
+isolation      a proof from the tables: who can reach whom, beside what partitions promise
 pair_kernels   all pairs of all partitions, walked
 reading        the tables of a subnet, over any carrier
-drivers/       how slices get into a fabric: weft's subnet manager, OpenSM, UFM
+drivers/       how partitions get into a fabric: weft's subnet manager, OpenSM, UFM
 guids          whose port it is: client-ids and MAC addresses
-slices         partitions with their members, and the lanes of their traffic
+partitions         partitions with their members, and the lanes of their traffic
 """

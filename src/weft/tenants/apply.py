@@ -14,8 +14,8 @@ from weft.errors import SubnetError
 from weft.tenants.compile import Compiled, compile_intent
 from weft.tenants.drivers.driver import Driver, Observed
 from weft.tenants.intent import Intent
+from weft.tenants.partitions import Inventory
 from weft.tenants.reconcile import Names, Plan, compare, lines
-from weft.tenants.slices import Inventory
 
 _NAMED = 4
 
@@ -47,7 +47,7 @@ def prepare(driver: Driver, intent: Intent, *, open_default: bool = False) -> St
     """Nothing is written. `open_default`: ports are full members of Default again, if there is no slice any more."""
     inventory, observed = driver.inventory(), driver.read()
     compiled = compile_intent(intent, inventory, observed.taken, observed.allocation)
-    if open_default and not compiled.allocation.slices:
+    if open_default and not compiled.allocation.partitions:
         compiled = replace(compiled, allocation=replace(compiled.allocation, default_is_full=True))
     plan = compare(observed.allocation, compiled.allocation)
     drift = driver.check(repair=False).differences

@@ -17,8 +17,8 @@ from weft.fabric.files.hostlist import expand
 from weft.sm.conf.qos_options import QosOptions
 from weft.tenants.intent import Intent, IntentError, Members, Tenant, Who
 from weft.tenants.members import Ports
+from weft.tenants.partitions import Allocation, Inventory, Member, Partition
 from weft.tenants.quality import Lane, check_shares, lay_lanes
-from weft.tenants.slices import Allocation, Inventory, Seat, Slice
 
 _NOTHING = Allocation()
 
@@ -34,7 +34,7 @@ def compile_intent(
     intent: Intent, inventory: Inventory, taken: Set[int] = frozenset(), before: Allocation = _NOTHING
 ) -> Compiled:
     """IntentError, with its place in the intent, where this fabric cannot have it."""
-    kept = {p_key: one for p_key, one in before.slices.items() if p_key not in intent.pool}
+    kept = {p_key: one for p_key, one in before.partitions.items() if p_key not in intent.pool}
     ports = Ports(inventory, before)
     guids = {who: ports.of(who, one) for who, one in intent.partitions.items()}
     _check_owners(intent, guids, ports)
@@ -44,21 +44,21 @@ def compile_intent(
     sls = _give_sls(intent, before)
     lanes, needs = _lanes(intent, sls, inventory, kept, before)
     wanted = {
-        p_keys[name]: Slice(
+        p_keys[name]: Partition(
             name=name,
             p_key=p_keys[name],
-            seats=_seats(intent, (kind, name), guids),
+            members=_members(intent, (kind, name), guids),
             ipoib=one.ipoib,
             sl=0 if one.class_ is None else sls[one.class_],
         )
         for (kind, name), one in intent.partitions.items()
     }
-    slices = dict(sorted((kept | wanted).items()))
-    _check_capacity(intent, slices, needs, ports)
-    # Full members of Default reach everybody, so nobody is one where there are slices. When the last slice goes, ports
-    # are not opened to each other by that alone.
-    default_is_full = before.default_is_full and not slices
-    allocation = Allocation(slices=slices, default_is_full=default_is_full, lanes=lanes)
+    partitions = dict(sorted((kept | wanted).items()))
+    _check_capacity(intent, partitions, needs, ports)
+    # Full members of Default reach every port, so ports are limited members while there are other partitions. Removing
+    # the last partition does not make them full members again.
+    default_is_full = before.default_is_full and not partitions
+    allocation = Allocation(partitions=partitions, default_is_full=default_is_full, lanes=lanes)
     return Compiled(allocation=allocation, needs=needs, notes=tuple(_notes(intent, guids, ports)))
 
 
@@ -102,9 +102,9 @@ def _check_manager(intent: Intent, guids: Mapping[Who, list[int]], inventory: In
             )
 
 
-def _check_kept(intent: Intent, guids: Mapping[Who, list[int]], kept: Mapping[int, Slice], ports: Ports) -> None:
+def _check_kept(intent: Intent, guids: Mapping[Who, list[int]], kept: Mapping[int, Partition], ports: Ports) -> None:
     """That no slice of others joins who wants to be alone. Limited members of theirs may use a service."""
-    full = {guid: one for one in kept.values() for guid, seat in one.seats.items() if seat.full}
+    full = {guid: one for one in kept.values() for guid, member in one.members.items() if member.full}
     for name, tenant in intent.tenants.items():
         guid = next((guid for guid in guids["tenant", name] if guid in full), None)
         if tenant.exclusive and guid is not None:
@@ -132,16 +132,16 @@ def _check_shared_port(intent: Intent, port: str, owners: list[Who]) -> None:
         )
 
 
-def _seats(intent: Intent, who: Who, guids: Mapping[Who, list[int]]) -> dict[int, Seat]:
+def _members(intent: Intent, who: Who, guids: Mapping[Who, list[int]]) -> dict[int, Member]:
     kind, name = who
     if kind == "tenant":
         tenant = intent.tenants[name]
-        return dict.fromkeys(guids[who], Seat(full=tenant.membership == "full", index0=tenant.has_index0))
-    seats = dict.fromkeys(guids[who], Seat())
+        return dict.fromkeys(guids[who], Member(full=tenant.membership == "full", index0=tenant.has_index0))
+    members = dict.fromkeys(guids[who], Member())
     for tenant_name in _tenants_of(intent, name):
         for guid in guids["tenant", tenant_name]:
-            seats.setdefault(guid, Seat(full=False))
-    return seats
+            members.setdefault(guid, Member(full=False))
+    return members
 
 
 def _tenants_of(intent: Intent, service: str) -> Iterator[str]:
@@ -162,13 +162,13 @@ def _give_p_keys(intent: Intent, taken: Set[int], before: Allocation) -> dict[st
         if one.p_key is not None:
             given[name] = _asked_p_key(intent, (kind, name), one, taken, given)
     used = {*given.values(), *taken}
-    there = {one.name: p_key for p_key, one in before.slices.items() if p_key in intent.pool}
+    there = {one.name: p_key for p_key, one in before.partitions.items() if p_key in intent.pool}
     for _, name in intent.partitions:
         if name not in given and there.get(name, 0) in intent.pool and there[name] not in used:
             given[name] = there[name]
             used.add(there[name])
     # A key that a slice gives up in the same step is the last choice: some port may still have it for a moment.
-    free = (p_key for late in (False, True) for p_key in intent.pool if (p_key in before.slices) == late)
+    free = (p_key for late in (False, True) for p_key in intent.pool if (p_key in before.partitions) == late)
     for kind, name in intent.partitions:
         if name not in given:
             p_key = next((one for one in free if one not in used), None)
@@ -200,7 +200,7 @@ def _asked_p_key(intent: Intent, who: Who, one: Members, taken: Set[int], given:
 
 def _give_sls(intent: Intent, before: Allocation) -> dict[str, int]:
     """By class: that of a partition which had the class before, or the lowest that is free."""
-    there = {one.name: one.sl for one in before.slices.values()}
+    there = {one.name: one.sl for one in before.partitions.values()}
     given: dict[str, int] = {}
     for (kind, name), one in intent.partitions.items():
         if one.class_ is None:
@@ -225,7 +225,7 @@ def _check_share(intent: Intent, name: str, one: Members) -> None:
 
 
 def _lanes(
-    intent: Intent, sls: Mapping[str, int], inventory: Inventory, kept: Mapping[int, Slice], before: Allocation
+    intent: Intent, sls: Mapping[str, int], inventory: Inventory, kept: Mapping[int, Partition], before: Allocation
 ) -> tuple[QosOptions | None, tuple[Lane, ...]]:
     others = next((one for one in kept.values() if one.sl), None)
     if not intent.classes:
@@ -250,11 +250,11 @@ def _lanes(
 # -- what ports have room for ------------------------------------------------------------------------------------------
 
 
-def _check_capacity(intent: Intent, slices: Mapping[int, Slice], needs: tuple[Lane, ...], ports: Ports) -> None:
+def _check_capacity(intent: Intent, partitions: Mapping[int, Partition], needs: tuple[Lane, ...], ports: Ports) -> None:
     kind_of = {name: kind for kind, name in intent.partitions}
-    by_guid: dict[int, list[Slice]] = defaultdict(list)
-    for one in slices.values():
-        for guid in one.seats:
+    by_guid: dict[int, list[Partition]] = defaultdict(list)
+    for one in partitions.values():
+        for guid in one.members:
             by_guid[guid].append(one)
     for guid, those in by_guid.items():
         port = ports.by_guid.get(guid)

@@ -34,7 +34,7 @@ import msgspec
 
 from weft.errors import ConfigError
 from weft.fabric.files.lab.document import Document, Place
-from weft.tenants.slices import FIRST_P_KEY, LAST_P_KEY
+from weft.tenants.partitions import FIRST_P_KEY, LAST_P_KEY
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,30}")  # OpenSM reads 31 characters of a partition's name
 _RANGE = re.compile(r"\s*(0[xX][0-9a-fA-F]+)\s*-\s*(0[xX][0-9a-fA-F]+)\s*")

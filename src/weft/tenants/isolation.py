@@ -1,4 +1,4 @@
-"""A proof of isolation: who can reach whom, by the tables that the devices hold, beside what slices promise.
+"""A proof of isolation: who can reach whom, by the tables that the devices hold, beside what partitions promise.
 
     proof = prove_isolation(lab.fabric_now(), allocation)
     proof.is_isolated       nobody reaches whom he should not
@@ -37,7 +37,7 @@ from weft.ids import Guid, PKey
 from weft.routing.patterns import host_ports
 from weft.sm.pkey.partitions import DEFAULT_P_KEY
 from weft.tenants.pair_kernels import CUT, FULL, LEAK, LIMITED, NO_KEY, walk_pairs
-from weft.tenants.slices import Allocation
+from weft.tenants.partitions import Allocation
 from weft.wire.bulk import column
 from weft.wire.port_info import PortInfo
 
@@ -75,7 +75,7 @@ class Proof:
     vls: dict[str, tuple[int, ...]]  # by partition: lanes that its pairs take
     unguarded: tuple[str, ...]  # ports that no switch checks
     raw: tuple[str, ...]  # ports whose raw packets, which have no P_Key, the switch passes
-    absent: tuple[str, ...]  # seats of ports that are not there now
+    absent: tuple[str, ...]  # members of ports that are not there now
 
     @property
     def is_isolated(self) -> bool:
@@ -114,7 +114,7 @@ def prove_isolation(fabric: Fabric, allocation: Allocation, taken: Collection[in
     promise, labels, absent = _promise(fabric, slots, allocation)
     rows = _joined(members, promise, taken)
     p_keys, begin = np.unique(rows[:, 0], return_index=True)
-    levels = {p_key: one.sl for p_key, one in allocation.slices.items() if allocation.lanes is not None}
+    levels = {p_key: one.sl for p_key, one in allocation.partitions.items() if allocation.lanes is not None}
     ways = _ways(fabric)
     found, totals = np.zeros((MOST_NAMED, 7), np.int64), np.zeros(4, np.int64)
     vls = np.zeros(len(p_keys), np.int64)
@@ -181,14 +181,14 @@ def _held(keys: NDArray[np.uint16]) -> NDArray[np.int64]:
 def _promise(
     fabric: Fabric, slots: NDArray[np.int64], allocation: Allocation
 ) -> tuple[NDArray[np.int64], dict[int, str], tuple[str, ...]]:
-    """[row, P_Key | port | membership] that slices have, what partitions are called, and seats of ports not there."""
+    """Return rows [P_Key, port, membership] that partitions promise, partition names by P_Key, and absent members."""
     place = dict(zip(fabric.ports.guid[slots].tolist(), range(len(slots)), strict=True))
     rows: list[tuple[int, int, int]] = []
     absent: dict[str, None] = {}
-    for p_key, one in allocation.slices.items():
-        for guid, seat in one.seats.items():
+    for p_key, one in allocation.partitions.items():
+        for guid, member in one.members.items():
             if guid in place:
-                rows.append((p_key, place[guid], FULL if seat.full else LIMITED))
+                rows.append((p_key, place[guid], FULL if member.full else LIMITED))
             else:
                 absent[str(Guid(guid))] = None
     tables = fabric.tables
@@ -197,7 +197,7 @@ def _promise(
     everyone = np.column_stack(
         (np.full(len(slots), DEFAULT_P_KEY), np.arange(len(slots)), np.where(is_full, FULL, LIMITED))
     )
-    labels = {p_key: one.name for p_key, one in allocation.slices.items()} | {DEFAULT_P_KEY: "Default"}
+    labels = {p_key: one.name for p_key, one in allocation.partitions.items()} | {DEFAULT_P_KEY: "Default"}
     return np.concatenate((np.array(rows, np.int64).reshape(-1, 3), everyone)), labels, tuple(absent)
 
 

@@ -9,16 +9,16 @@ from weft.fabric.files.hostlist import expand
 from weft.fabric.files.lab.document import Place
 from weft.ids import Guid
 from weft.tenants.intent import IntentError, Members
-from weft.tenants.slices import Allocation, Inventory
+from weft.tenants.partitions import Allocation, Inventory
 
 
 class Ports:
-    """Those that are there or were, and those that have a seat while they are away."""
+    """Those that are there or were, and those that have a member while they are away."""
 
     def __init__(self, inventory: Inventory, before: Allocation) -> None:
         self.by_guid, self.by_host = inventory.by_guid(), inventory.by_host()
         self.by_name = {port.name: port for port in inventory.ports}
-        self.seated = {guid for one in before.slices.values() for guid in one.seats}
+        self.seated = {guid for one in before.partitions.values() for guid in one.members}
 
     def of(self, who: Place, one: Members) -> list[int]:
         """GUIDs, each once, in the order of the intent."""

@@ -1,4 +1,4 @@
-"""Ports that were there before: a host that is down keeps its name, so that it keeps its seats.
+"""Ports that were there before: a host that is down keeps its name, so that it keeps its members.
 
 A name is believed only as long as the fabric does not contradict it:
 
@@ -17,12 +17,12 @@ from dataclasses import replace
 
 from weft.fabric.files.naming import node_id
 from weft.fabric.kinds import NodeKind
-from weft.tenants.slices import EndPort, Inventory
+from weft.tenants.partitions import EndPort, Inventory
 
-Known = Mapping[int, EndPort]  # by GUID, as they are when they are gone
+KnownPorts = Mapping[int, EndPort]  # by GUID, as they are when they are gone
 
 
-def recall(now: Inventory, known: Known) -> Inventory:
+def recall(now: Inventory, known: KnownPorts) -> Inventory:
     """What is there, and those of `known` that are gone."""
     guids, names = {port.guid for port in now.ports}, {port.name for port in now.ports}
     if guids.isdisjoint(known) and guids:
@@ -38,7 +38,7 @@ def recall(now: Inventory, known: Known) -> Inventory:
     return replace(now, ports=(*there, *gone))
 
 
-def remember(inventory: Inventory) -> Known:
+def remember(inventory: Inventory) -> KnownPorts:
     """What is to be known the next time."""
     return {
         port.guid: replace(port, is_there=False, is_active=False, lid=0) if port.is_there else port

@@ -16,32 +16,32 @@ from weft.fabric.files.hostlist import compress, natural
 from weft.ids import Guid
 from weft.sm.conf.qos_options import QosOptions, write_vlarb
 from weft.sm.pkey.partitions import DEFAULT_P_KEY
-from weft.tenants.slices import Allocation, EndPort, Inventory, Seat, Slice
+from weft.tenants.partitions import Allocation, EndPort, Inventory, Member, Partition
 
 _SIGNS = {"create": "+", "change": "~", "destroy": "-"}
 
 
 @dataclass(frozen=True, slots=True)
-class SliceChange:
+class PartitionChange:
     """One partition, before and after."""
 
-    before: Slice | None
-    after: Slice | None
+    before: Partition | None
+    after: Partition | None
 
     @property
     def action(self) -> Literal["create", "change", "destroy"]:
         return "create" if self.before is None else "destroy" if self.after is None else "change"
 
     @property
-    def slice(self) -> Slice:
+    def partition(self) -> Partition:
         found = self.after or self.before
         assert found is not None
         return found
 
     @property
-    def seats(self) -> dict[int, tuple[Seat | None, Seat | None]]:
+    def members(self) -> dict[int, tuple[Member | None, Member | None]]:
         """By GUID, those that differ: before and after."""
-        before, after = (one.seats if one else {} for one in (self.before, self.after))
+        before, after = (one.members if one else {} for one in (self.before, self.after))
         return {
             guid: (before.get(guid), after.get(guid))
             for guid in dict.fromkeys([*after, *before])
@@ -53,7 +53,7 @@ class SliceChange:
         """What else differs, of a partition that stays."""
         if self.before is None or self.after is None:
             return {}
-        names = (field.name for field in fields(Slice) if field.name != "seats")
+        names = (field.name for field in fields(Partition) if field.name != "members")
         both = {name: (getattr(self.before, name), getattr(self.after, name)) for name in names}
         return {name: pair for name, pair in both.items() if pair[0] != pair[1]}
 
@@ -62,7 +62,7 @@ class SliceChange:
 class Plan:
     before: Allocation
     after: Allocation
-    slices: tuple[SliceChange, ...]  # by P_Key
+    partitions: tuple[PartitionChange, ...]  # by P_Key
 
     @property
     def default_changes(self) -> bool:
@@ -74,23 +74,23 @@ class Plan:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.slices or self.default_changes or self.lanes_change)
+        return not (self.partitions or self.default_changes or self.lanes_change)
 
     @property
     def summary(self) -> str:
         """The last line."""
         if self.is_empty:
             return "Nothing to do: the fabric has what is wanted."
-        actions = [change.action for change in self.slices]
+        actions = [change.action for change in self.partitions]
         changed = actions.count("change") + self.default_changes + self.lanes_change
         return f"Plan: {actions.count('create')} to create, {changed} to change, {actions.count('destroy')} to destroy."
 
 
 def compare(before: Allocation, after: Allocation) -> Plan:
     """What turns one into the other."""
-    p_keys = sorted(before.slices.keys() | after.slices.keys())
-    pairs = ((before.slices.get(p_key), after.slices.get(p_key)) for p_key in p_keys)
-    return Plan(before=before, after=after, slices=tuple(SliceChange(a, b) for a, b in pairs if a != b))
+    p_keys = sorted(before.partitions.keys() | after.partitions.keys())
+    pairs = ((before.partitions.get(p_key), after.partitions.get(p_key)) for p_key in p_keys)
+    return Plan(before=before, after=after, partitions=tuple(PartitionChange(a, b) for a, b in pairs if a != b))
 
 
 # -- as text -----------------------------------------------------------------------------------------------------------
@@ -126,10 +126,10 @@ class Names:
 
 def lines(plan: Plan, names: Names) -> Iterator[str]:
     """Without the summary."""
-    for change in plan.slices:
-        yield f"{_SIGNS[change.action]} {_title(change.slice)}"
+    for change in plan.partitions:
+        yield f"{_SIGNS[change.action]} {_title(change.partition)}"
         yield from (f"    ~ {name} {_spell(old)} -> {_spell(new)}" for name, (old, new) in change.words.items())
-        yield from (f"    {line}" for line in _seat_lines(change, names))
+        yield from (f"    {line}" for line in _member_lines(change, names))
     if plan.default_changes:
         yield f"~ Default={DEFAULT_P_KEY:#06x}"
         yield f"    ~ members {_full(plan.before.default_is_full)} -> {_full(plan.after.default_is_full)}"
@@ -143,21 +143,21 @@ def lines(plan: Plan, names: Names) -> Iterator[str]:
                 yield f"    {sign} {name} {' -> '.join(values)}"
 
 
-def _title(one: Slice) -> str:
+def _title(one: Partition) -> str:
     return ", ".join([one.label, *([f"SL {one.sl}"] if one.sl else []), *(["IPoIB"] if one.ipoib else [])])
 
 
-def _seat_lines(change: SliceChange, names: Names) -> Iterator[str]:
+def _member_lines(change: PartitionChange, names: Names) -> Iterator[str]:
     alike: dict[str, list[int]] = {}
-    for guid, (old, new) in change.seats.items():
+    for guid, (old, new) in change.members.items():
         how = _seat(new) if old is None else _seat(old) if new is None else f"{_seat(old)} -> {_seat(new)}"
         alike.setdefault(f"{'+' if old is None else '-' if new is None else '~'} {{}} {how}", []).append(guid)
     yield from (form.format(names.spell(guids)) for form, guids in alike.items())
 
 
-def _seat(seat: Seat | None) -> str:
-    assert seat is not None
-    return f"{_full(seat.full)}{', index 0' if seat.index0 else ''}"
+def _seat(member: Member | None) -> str:
+    assert member is not None
+    return f"{_full(member.full)}{', index 0' if member.index0 else ''}"
 
 
 def _full(full: bool) -> str:
@@ -189,17 +189,17 @@ def records(plan: Plan, names: Names) -> list[dict[str, Any]]:
         {
             "action": change.action,
             "what": "partition",
-            "name": change.slice.name,
-            "p_key": f"{change.slice.p_key:#06x}",
-            "sl": change.slice.sl,
-            "ipoib": change.slice.ipoib,
+            "name": change.partition.name,
+            "p_key": f"{change.partition.p_key:#06x}",
+            "sl": change.partition.sl,
+            "ipoib": change.partition.ipoib,
             "members": [
                 names.record(guid) | {"before": old and _seat(old), "after": new and _seat(new)}
-                for guid, (old, new) in change.seats.items()
+                for guid, (old, new) in change.members.items()
             ],
             "changed": {name: {"before": old, "after": new} for name, (old, new) in change.words.items()},
         }
-        for change in plan.slices
+        for change in plan.partitions
     ]
     if plan.default_changes:
         both = {"before": _full(plan.before.default_is_full), "after": _full(plan.after.default_is_full)}

@@ -29,7 +29,7 @@ from weft.sim.under_load import UnderLoad
 from weft.sm.conf.qos_options import Qos, QosOptions
 from weft.sm.qos.tables import fill_qos
 from weft.tenants.compile import Compiled
-from weft.tenants.slices import EndPort, Inventory, Slice
+from weft.tenants.partitions import EndPort, Inventory, Partition
 
 MOST_SENDERS = 6  # of either kind: more take longer and show the same
 _ARBITRATION_ENTRIES = 64
@@ -126,11 +126,11 @@ class _Places:
         return [guid for _, guid in sorted(turns)][:MOST_SENDERS]
 
 
-def _worst_case(compiled: Compiled, places: _Places) -> tuple[Slice, Slice, UnderLoad]:
+def _worst_case(compiled: Compiled, places: _Places) -> tuple[Partition, Partition, UnderLoad]:
     """Whose messages, whose load, and the port: with high priority against low if there is such a case."""
     is_high = {lane.sl: lane.is_high for lane in compiled.needs}
     best, found = (False, 0, 0, 0), None
-    for tenant, load, guid in _meetings(compiled.allocation.slices.values()):
+    for tenant, load, guid in _meetings(compiled.allocation.partitions.values()):
         bulk = places.spread(_senders(load, guid, places))
         ranks = places.spread(set(_senders(tenant, guid, places)) - set(bulk))
         from_leaves = {places.leaf[one] for one in bulk} - {places.leaf.get(guid, -1)}
@@ -139,9 +139,8 @@ def _worst_case(compiled: Compiled, places: _Places) -> tuple[Slice, Slice, Unde
             best, found = badness, (tenant, load, guid, ranks, bulk)
     if found is None:
         raise ConfigError(
-            "no port is in slices of two classes, with others that send to it in both: lanes share no cable that is "
-            "contended for at its end, and there is nothing to simulate\n  Give a service a class of its own, and the "
-            "tenants that use it another."
+            "no port is a member of partitions of two classes with senders in both, so no cable carries both classes\n"
+            "  Give a service one class, and the tenants that use it another."
         )
     tenant, load, guid, ranks, bulk = found
     senders = [[places.name[one] for one in some] for some in (ranks, bulk)]
@@ -149,17 +148,19 @@ def _worst_case(compiled: Compiled, places: _Places) -> tuple[Slice, Slice, Unde
     return tenant, load, case
 
 
-def _meetings(slices: Iterable[Slice]) -> Iterator[tuple[Slice, Slice, int]]:
-    """Two slices on different service levels, and a port of both."""
-    for tenant, load in permutations(slices, 2):
+def _meetings(partitions: Iterable[Partition]) -> Iterator[tuple[Partition, Partition, int]]:
+    """Two partitions on different service levels, and a port of both."""
+    for tenant, load in permutations(partitions, 2):
         if tenant.sl != load.sl:
-            for guid in sorted(tenant.seats.keys() & load.seats.keys()):
+            for guid in sorted(tenant.members.keys() & load.members.keys()):
                 yield tenant, load, guid
 
 
-def _senders(one: Slice, guid: int, places: _Places) -> Iterator[int]:
-    hears_all = one.seats[guid].full
-    return (far for far, seat in one.seats.items() if far != guid and far in places.name and (seat.full or hears_all))
+def _senders(one: Partition, guid: int, places: _Places) -> Iterator[int]:
+    hears_all = one.members[guid].full
+    return (
+        far for far, member in one.members.items() if far != guid and far in places.name and (member.full or hears_all)
+    )
 
 
 def _run(name: str, fabric: Fabric, case: UnderLoad, lanes: QosOptions | None) -> Outcome:

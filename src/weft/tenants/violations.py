@@ -31,7 +31,7 @@ from weft.mad.carrier import Address, Carrier, ask
 from weft.mad.discover import directed_get
 from weft.routing.lids import ports_with_lids
 from weft.sm.inform.traps import requester
-from weft.tenants.slices import Allocation
+from weft.tenants.partitions import Allocation
 from weft.wire.bulk import column, pack_rows
 from weft.wire.mad import Method, MgmtClass, PlainMad
 from weft.wire.notice import BadKeyDetails, BadMKeyDetails, BadSwitchPKeyDetails, GmpNotice, Trap
@@ -53,9 +53,9 @@ class Violation:
     trap: int
     at: str  # who stopped it: a port of a switch, or the one that it was for
     sender: str
-    sender_slices: tuple[str, ...]
+    sender_partitions: tuple[str, ...]
     receiver: str
-    receiver_slices: tuple[str, ...]
+    receiver_partitions: tuple[str, ...]
     key: int  # P_Key; of trap 258 the Q_Key, of trap 256 the M_Key
     source_is_forged: bool = False  # the packet has another's LID as its source
 
@@ -65,7 +65,9 @@ class Violation:
 
     def __str__(self) -> str:
         forged = ", under a LID that is not its own" if self.source_is_forged else ""
-        ends = f"{self.sender} ({_named(self.sender_slices)}) to {self.receiver} ({_named(self.receiver_slices)})"
+        ends = (
+            f"{self.sender} ({_named(self.sender_partitions)}) to {self.receiver} ({_named(self.receiver_partitions)})"
+        )
         return f"{ends} with {self.kind} {self.key:#06x}{forged}: stopped at {self.at}"
 
 
@@ -86,9 +88,9 @@ def attribute(notice: GmpNotice, fabric: Fabric, allocation: Allocation) -> Viol
         trap=trap,
         at=_name(fabric, at, details.lid_addr2),
         sender=_name(fabric, sender, details.lid_addr1),
-        sender_slices=_slices(fabric, sender, allocation),
+        sender_partitions=_partitions(fabric, sender, allocation),
         receiver=_name(fabric, receiver, details.lid_addr2),
-        receiver_slices=_slices(fabric, receiver, allocation),
+        receiver_partitions=_partitions(fabric, receiver, allocation),
         key=int(key),
         source_is_forged=forged,
     )
@@ -102,9 +104,9 @@ def _attempt_to_manage(notice: GmpNotice, fabric: Fabric, allocation: Allocation
         trap=Trap.BAD_M_KEY,
         at=_name(fabric, at, notice.issuer_lid),
         sender="not known" if sender is None else fabric.port(sender).name,
-        sender_slices=_slices(fabric, sender, allocation),
+        sender_partitions=_partitions(fabric, sender, allocation),
         receiver=_name(fabric, at, notice.issuer_lid),
-        receiver_slices=_slices(fabric, at, allocation),
+        receiver_partitions=_partitions(fabric, at, allocation),
         key=int(details.m_key),
     )
 
@@ -131,13 +133,13 @@ def _name(fabric: Fabric, slot: int | None, lid: int) -> str:
     return f"LID {lid}" if slot is None else fabric.port(slot).name
 
 
-def _slices(fabric: Fabric, slot: int | None, allocation: Allocation) -> tuple[str, ...]:
+def _partitions(fabric: Fabric, slot: int | None, allocation: Allocation) -> tuple[str, ...]:
     guid = -1 if slot is None else int(fabric.ports.guid[slot])
-    return tuple(one.name for one in allocation.slices.values() if guid in one.seats)
+    return tuple(one.name for one in allocation.partitions.values() if guid in one.members)
 
 
-def _named(slices: tuple[str, ...]) -> str:
-    return ", ".join(slices) or "no tenant"
+def _named(partitions: tuple[str, ...]) -> str:
+    return ", ".join(partitions) or "no tenant"
 
 
 # -- traps -------------------------------------------------------------------------------------------------------------
@@ -231,7 +233,7 @@ class Count:
     """Of a host's port, and of the switch's port before it."""
 
     port: str
-    slices: tuple[str, ...]
+    partitions: tuple[str, ...]
     p_keys: int  # packets to the port whose P_Key did not fit; stops at 65,535, as does the next
     q_keys: int
     from_port: int  # that the switch did not let in from it
@@ -266,7 +268,7 @@ def count_violations(carrier: Carrier, fabric: Fabric, allocation: Allocation) -
     return [
         Count(
             port=fabric.port(slot).name,
-            slices=_slices(fabric, slot, allocation),
+            partitions=_partitions(fabric, slot, allocation),
             p_keys=p_keys[row],
             q_keys=q_keys[row],
             from_port=int(switch[row, 0]),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from weft.serve.console.live import LOG, STATE, Live
+from weft.serve.console.event_stream import LOG, STATE, EventStream
 
 
-def _heard(live: Live, parts: int) -> list[bytes]:
+def _heard(live: EventStream, parts: int) -> list[bytes]:
     async def listen() -> list[bytes]:
         found = []
         async for part in live.listen():
@@ -20,7 +20,7 @@ def _heard(live: Live, parts: int) -> list[bytes]:
 
 
 def test_who_comes_late_has_the_log_and_the_last_state():
-    live = Live()
+    live = EventStream()
     live.publish(LOG, b'{"text":"one"}')
     live.publish(STATE, b'{"t":1}')
     live.publish(STATE, b'{"t":2}')
@@ -28,7 +28,7 @@ def test_who_comes_late_has_the_log_and_the_last_state():
 
 
 def test_one_that_goes_away_is_forgotten_and_one_that_does_not_read_keeps_nobody_waiting():
-    live = Live()
+    live = EventStream()
 
     async def run() -> tuple[int, list[bytes]]:
         slow = live.listen()
@@ -51,7 +51,7 @@ def test_one_that_goes_away_is_forgotten_and_one_that_does_not_read_keeps_nobody
 
 
 def test_it_ends_for_all_when_it_is_closed():
-    live = Live()
+    live = EventStream()
 
     async def run() -> list[bytes]:
         heard: list[bytes] = []

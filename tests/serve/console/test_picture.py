@@ -8,7 +8,7 @@ import pytest
 
 import weft
 from weft.fabric.files import ibnetdiscover
-from weft.serve.console.picture import show
+from weft.serve.console.layout import show
 
 
 def test_tiers_stand_above_each_other_and_hosts_below_their_leaf():

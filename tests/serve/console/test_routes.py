@@ -16,19 +16,19 @@ from weft.lab.own_lab import own_lab
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.serve import access
 from weft.serve.app import create_app
-from weft.serve.console import sight as seeing
-from weft.serve.console.sight import Behind, Sight
+from weft.serve.console import monitor as seeing
+from weft.serve.console.monitor import Backend, FabricMonitor
 from weft.serve.ledger import Ledger
-from weft.serve.lookout import Lookout
 from weft.serve.server import Server
 from weft.serve.settings import Settings
 from weft.serve.store import Store
+from weft.serve.violation_watcher import ViolationWatcher
 from weft.tenants.drivers.subnet_manager import ManagerDriver
 
 
 class Console:
-    def __init__(self, url: str, tokens: dict[str, str], sight: Sight) -> None:
-        self.url, self.tokens, self.sight = url, tokens, sight
+    def __init__(self, url: str, tokens: dict[str, str], monitor: FabricMonitor) -> None:
+        self.url, self.tokens, self.monitor = url, tokens, monitor
         self._client = httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False)
 
     def __call__(self, method: str, path: str, role: str = "operator", **more: object) -> httpx.Response:
@@ -64,17 +64,19 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
             )
             for role, whose in roles.items()
         }
-        behind = Behind(
+        backend = Backend(
             lambda: closing(IbsimCarrier("", control.ask(lab.entry, "state")["sockname"])),
             lab.entry,
         )
-        sight = opened.enter_context(Sight(behind))
-        lookout = opened.enter_context(Lookout(behind.attach, lambda: ledger.desired().allocation(), tell=sight.log))
+        monitor = opened.enter_context(FabricMonitor(backend))
+        watcher = opened.enter_context(
+            ViolationWatcher(backend.attach, lambda: ledger.desired().allocation(), tell=monitor.log)
+        )
         settings = Settings()
-        server = opened.enter_context(Server(create_app(settings, ledger, None, lookout, sight), settings))
-        opened.callback(sight.live.close)
-        wait_until(lambda: not lookout.trouble, lambda: lookout.trouble)
-        console = Console(server.url, tokens, sight)
+        server = opened.enter_context(Server(create_app(settings, ledger, None, watcher, monitor), settings))
+        opened.callback(monitor.live.close)
+        wait_until(lambda: not watcher.trouble, lambda: watcher.trouble)
+        console = Console(server.url, tokens, monitor)
         opened.callback(console.close)
         yield console
 
@@ -102,15 +104,15 @@ def test_states_are_in_the_order_of_what_is_drawn(console):
 def test_a_manager_on_an_adapter_of_a_server_is_not_its_own_standby(tmp_path):
     with own_lab(weft.load("star:hosts=2,server=dgx-h100"), f"standby-{tmp_path.parent.name}") as lab:
         sockname = control.ask(lab.entry, "state")["sockname"]
-        behind = Behind(lambda: closing(IbsimCarrier("", sockname)), lab.entry)
-        with Sight(behind) as sight:
-            alone = sight.state().sm
+        backend = Backend(lambda: closing(IbsimCarrier("", sockname)), lab.entry)
+        with FabricMonitor(backend) as monitor:
+            alone = monitor.state().sm
             assert alone is not None
             assert (alone.host, alone.standby) == ("dgx1/mlx5_0", [])
             second = IbsimCarrier("dgx2/mlx5_0", sockname)
             with closing(second):
                 second.set_is_sm(True)
-                both = sight.state().sm
+                both = monitor.state().sm
             assert both is not None
             assert (both.host, both.standby) == ("dgx1/mlx5_0", ["dgx2/mlx5_0"])
 
@@ -145,7 +147,7 @@ def test_a_cable_that_is_pulled_stays_in_the_picture_and_is_told_of(console):
     assert ("link", "leaf1/5 - spine1/1 is up again") in log
     assert any(kind == "trap" and "trap 128 from leaf1" in text for kind, text in log)
     assert console.get("fabric")["revision"] == shown["revision"]
-    wait_until(lambda: not console.sight.live.is_heard, "that a browser that went away is forgotten")
+    wait_until(lambda: not console.monitor.live.is_heard, "that a browser that went away is forgotten")
 
 
 def test_a_job_moves_and_its_links_carry_it(console):
@@ -212,7 +214,7 @@ def test_an_order_that_makes_no_sense_changes_nothing(console, order, word):
     answer = console("POST", "cables", json=order)
     assert answer.status_code == 422
     assert word in answer.json()["detail"]
-    state = control.ask(console.sight.lab(), "state")
+    state = control.ask(console.monitor.lab(), "state")
     assert state["broken"] == state["degraded"] == []
 
 
@@ -251,8 +253,8 @@ def test_prometheus_is_served_with_a_token_and_the_page_without(console):
 
 def test_it_sleeps_when_nobody_wants_to_know(console, monkeypatch):
     console.get("state")
-    assert console.sight._watch is not None
+    assert console.monitor._watch is not None
     monkeypatch.setattr(seeing, "_IDLE_S", 0.0)
-    wait_until(lambda: console.sight._watch is None, "sleep")
+    wait_until(lambda: console.monitor._watch is None, "sleep")
     monkeypatch.undo()
     assert console.get("state")["links"]["state"]

@@ -7,7 +7,7 @@ from tests.patience import wait_until
 
 from weft.errors import ConfigError
 from weft.serve.console.runs import Compare, Runs, Train
-from weft.serve.desired import Absent
+from weft.serve.desired import NotFoundError
 
 _SMALL = "fat-tree:hosts=2,server=dgx-h100"
 
@@ -29,7 +29,7 @@ def test_what_cannot_be_fails_with_its_words_and_has_no_report():
         number = runs.start(Compare(spec="fat-tree:hosts=2,radix=7"))
         wait_until(lambda: runs.one(number).state == "failed")
         assert "radix" in "\n".join(runs.one(number).lines)
-        with pytest.raises(Absent, match="failed"):
+        with pytest.raises(NotFoundError, match="failed"):
             runs.report(number)
 
 
@@ -39,7 +39,7 @@ def test_one_that_waits_is_ended_before_it_begins():
         for number in numbers:
             runs.end(number)
         assert {runs.one(number).state for number in numbers} == {"ended"}
-        with pytest.raises(Absent, match="no run 99"):
+        with pytest.raises(NotFoundError, match="no run 99"):
             runs.one(99)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from weft.monitor.metrics import text
 from weft.serve.console.tenant_metrics import tenant_metrics
 from weft.serve.desired import Desired
-from weft.tenants.slices import Seat, Slice
+from weft.tenants.partitions import Member, Partition
 
 
 def test_tenants_and_their_ports():
-    red = Slice(name="red", p_key=0x101, seats={1: Seat(), 2: Seat(full=False)})
-    told = text(tenant_metrics(Desired(revision=7, slices={0x101: red}))).splitlines()
+    red = Partition(name="red", p_key=0x101, members={1: Member(), 2: Member(full=False)})
+    told = text(tenant_metrics(Desired(revision=7, partitions={0x101: red}))).splitlines()
     assert [line for line in told if line[0] != "#"] == [
         "weft_tenants 1",
         'weft_tenant_ports{tenant="red",p_key="0x0101"} 2',

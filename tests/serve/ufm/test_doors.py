@@ -18,7 +18,7 @@ from weft.serve.ledger import Ledger
 from weft.serve.server import Server
 from weft.serve.settings import Settings
 from weft.serve.store import Store
-from weft.tenants.slices import Slice
+from weft.tenants.partitions import Partition
 
 BODY = {"pkey": "0x101", "guids": ["0000000000100001"]}
 
@@ -30,7 +30,7 @@ def ledger(tmp_path_factory) -> Iterator[Ledger]:
 
     def begin(draft: Draft) -> None:
         put_user(draft, user)
-        draft.put(Slice(name="declared", p_key=0x200), INTENT)
+        draft.put(Partition(name="declared", p_key=0x200), INTENT)
 
     with Ledger(Store(f"sqlite:///{tmp_path_factory.mktemp('doors')}/ledger.db"), MemoryFabric()) as made:
         made.change("test", "begin", begin)

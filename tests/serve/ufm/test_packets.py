@@ -19,7 +19,7 @@ from weft.serve.ledger import Ledger
 from weft.serve.server import Server
 from weft.serve.settings import Settings
 from weft.serve.store import Store
-from weft.serve.ufm.routes.face import Face
+from weft.serve.ufm.routes.context import UfmContext
 from weft.serve.ufm.watch import Watch
 from weft.sm.control import ManagerSocket, socket_of
 from weft.tenants.drivers.subnet_manager import ManagerDriver
@@ -73,7 +73,7 @@ def bench(tmp_path) -> Iterator[Bench]:
             token = ledger.change("test", "a token", lambda draft: add_token(draft, "test", Role.ADMIN))
             headers = {"Authorization": f"Bearer {token}"}
             with (
-                Server(create_app(settings, ledger, Face(Watch(manager))), settings) as server,
+                Server(create_app(settings, ledger, UfmContext(Watch(manager))), settings) as server,
                 httpx.Client(base_url=server.url, headers=headers, timeout=PATIENCE_S, trust_env=False) as client,
             ):
                 yield Bench(lab, client)

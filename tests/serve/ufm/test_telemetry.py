@@ -162,7 +162,7 @@ def test_a_port_of_its_own_serves_counters_without_a_token(busy):
     """As load_telemetry.py and Prometheus read UFM Telemetry at 9001."""
     app = busy.ufm.app
     with ExitStack() as opened:
-        endpoint = create_endpoint(Settings(), app.state.ufm, app.state.sight)
+        endpoint = create_endpoint(Settings(), app.state.ufm, app.state.monitor)
         url = opened.enter_context(Server(endpoint, Settings())).url
         http = opened.enter_context(httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False))
         for path in ("csv/metrics", "labels/csv/metrics", "csv/xcset/low_freq_debug", "metrics", "labels/metrics"):

@@ -122,10 +122,10 @@ class OneHand:
 def test_what_cannot_be_isolated_whole_is_left_as_it_was(ufm):
     picture = Picture(ManagerSocket(socket_of(state_file(registry.find(ufm.ufm.lab), ""))).subnet())
     names = [port.name for port in picture.of_system("leaf1") if port.peer != "N/A"]
-    hands = OneHand(len(names) - 1)
+    actions = OneHand(len(names) - 1)
     with pytest.raises(SubnetError, match="does not answer"):
-        mark(picture, hands, names, isolate=True)
-    assert hands.off == []
+        mark(picture, actions, names, isolate=True)
+    assert actions.off == []
 
 
 def test_a_port_that_is_reset_comes_back(ufm):

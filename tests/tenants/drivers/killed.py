@@ -24,7 +24,7 @@ from weft.tenants.drivers.opensm import OpenSmDriver
 from weft.tenants.drivers.subnet_manager import ManagerDriver
 from weft.tenants.drivers.ufm import UfmDriver
 from weft.tenants.drivers.ufm_rest import UfmClient
-from weft.tenants.slices import Allocation
+from weft.tenants.partitions import Allocation
 
 NEVER = 0
 _STEPS = ((os, "replace"), (os, "kill"), (time, "sleep"), (socket.socket, "sendall"))

@@ -35,10 +35,10 @@ class SmallUfm(ThreadingHTTPServer):
         default = 0x7FFF if self.membership == "limited" else 0xFFFF
         table = [default]
         for key, one in self.pkeys.items():
-            seat = one["members"].get(f"{guid:016x}")
-            if seat is not None:
-                value = int(key, 16) | 0x8000 * (seat["membership"] == "full")
-                table.insert(0 if seat["index0"] else len(table), value)
+            member = one["members"].get(f"{guid:016x}")
+            if member is not None:
+                value = int(key, 16) | 0x8000 * (member["membership"] == "full")
+                table.insert(0 if member["index0"] else len(table), value)
         return table
 
     # -- calls --------------------------------------------------------------------------------------------------------

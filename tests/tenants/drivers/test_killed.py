@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from tests.conformance.drivers import Bench, slice_of
+from tests.conformance.drivers import Bench, partition_of
 from tests.lab.rdma import managed
 from tests.tenants.drivers import killed
 from tests.tenants.drivers.small_ufm import SmallUfm, running
@@ -13,15 +13,18 @@ from tests.tenants.drivers.small_ufm import SmallUfm, running
 import weft
 from weft.lab.lab import Lab
 from weft.sm.control import socket_of
-from weft.tenants.drivers.driver import Conflict
-from weft.tenants.slices import Allocation
+from weft.tenants.drivers.driver import FabricChangedError
+from weft.tenants.partitions import Allocation
 
 
 def two(bench: Bench) -> tuple[Allocation, Allocation]:
     """From here to there, with something that comes, something that goes, and something that changes."""
-    red, blue = slice_of(bench, "red", 0x101, "h2 h3=first"), slice_of(bench, "blue", 0x102, "h4 h5", ipoib=True)
-    green = slice_of(bench, "green", 0x103, "h2 h5")
-    changed = replace(red, seats=slice_of(bench, "", 0x101, "h2=limited h4").seats)
+    red, blue = (
+        partition_of(bench, "red", 0x101, "h2 h3=first"),
+        partition_of(bench, "blue", 0x102, "h4 h5", ipoib=True),
+    )
+    green = partition_of(bench, "green", 0x103, "h2 h5")
+    changed = replace(red, members=partition_of(bench, "", 0x101, "h2=limited h4").members)
     return bench.allocation(red, blue), bench.allocation(changed, green)
 
 
@@ -43,7 +46,7 @@ def put(bench: Bench, wanted: Allocation) -> None:
     """A manager may carry out what it was told after who told it has died: that is one more who changes something."""
     try:
         bench.put(wanted)
-    except Conflict:
+    except FabricChangedError:
         bench.put(wanted)
 
 

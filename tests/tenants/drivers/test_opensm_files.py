@@ -14,10 +14,10 @@ from weft.errors import ConfigError, FileError
 from weft.tenants.drivers.managed_block import Managed, read_managed, write_managed
 from weft.tenants.drivers.opensm_files import OpenSmFiles, load
 from weft.tenants.drivers.partition_files import as_read
-from weft.tenants.slices import Allocation, Seat, Slice
+from weft.tenants.partitions import Allocation, Member, Partition
 
-ACME = Slice(name="acme", p_key=0x101, seats={0xA: Seat()})
-SLICED = Allocation(slices={0x101: ACME}, default_is_full=False)
+ACME = Partition(name="acme", p_key=0x101, members={0xA: Member()})
+SLICED = Allocation(partitions={0x101: ACME}, default_is_full=False)
 TEMPLATE = (
     "# as opensm -c writes it\nqos FALSE\nqos_max_vls 0\nqos_high_limit -1\nqos_ca_sl2vl (null)\npart_enforce both\n"
 )
@@ -65,10 +65,10 @@ def test_marks_that_do_not_pair_are_refused(tmp_path, text):
     st.sampled_from([None, LANES]),
     st.sampled_from(["", "own=0x200: 0x1=full;"]),
 )
-def test_what_is_written_is_read(slices, default_is_full, lanes, theirs):
-    wanted = Allocation(slices={one.p_key: one for one in slices}, default_is_full=default_is_full, lanes=lanes)
+def test_what_is_written_is_read(partitions, default_is_full, lanes, theirs):
+    wanted = Allocation(partitions={one.p_key: one for one in partitions}, default_is_full=default_is_full, lanes=lanes)
     found = files(theirs, TEMPLATE).with_allocation(wanted).observed()
-    assert found.allocation.slices == as_read(wanted.slices)
+    assert found.allocation.partitions == as_read(wanted.partitions)
     assert (found.allocation.default_is_full, found.allocation.lanes) == (default_is_full, lanes)
     assert found.taken == ({0x200} if theirs else set())
 

@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 from weft.errors import ConfigError
 from weft.sm.pkey.partitions import DEFAULT_P_KEY, Everyone, Membership, broadcast_mgid
 from weft.sm.pkey.partitions_conf import parse_partitions
-from weft.tenants.drivers.partition_files import as_read, check_name, read_slices, write_partitions, write_slices
-from weft.tenants.slices import LAST_P_KEY, Allocation, Seat, Slice
+from weft.tenants.drivers.partition_files import (
+    as_read,
+    check_name,
+    read_definitions,
+    write_definitions,
+    write_partitions,
+)
+from weft.tenants.partitions import LAST_P_KEY, Allocation, Member, Partition
 
 
 def is_name(text: str) -> bool:
@@ -28,10 +34,10 @@ NAMES = st.one_of(
     st.sampled_from(["Default", "ALL", "0x7fff", "12", "a b", "ä" * 15, "n" * 31, "mgid", "ipoib"]),
 )
 SLICES = st.builds(
-    Slice,
+    Partition,
     name=NAMES,
     p_key=st.integers(1, LAST_P_KEY),
-    seats=st.dictionaries(st.integers(1, 2**64 - 1), st.builds(Seat, st.booleans(), st.booleans()), max_size=5),
+    members=st.dictionaries(st.integers(1, 2**64 - 1), st.builds(Member, st.booleans(), st.booleans()), max_size=5),
     ipoib=st.booleans(),
     sl=st.integers(0, 15),
     mtu_bytes=st.sampled_from([None, 256, 512, 1024, 2048, 4096]),
@@ -40,11 +46,11 @@ SLICES = st.builds(
 
 
 @given(st.lists(SLICES, max_size=4, unique_by=lambda one: one.p_key), st.booleans())
-def test_what_is_written_is_read(slices, default_is_full):
-    wanted = Allocation(slices={one.p_key: one for one in slices}, default_is_full=default_is_full)
+def test_what_is_written_is_read(partitions, default_is_full):
+    wanted = Allocation(partitions={one.p_key: one for one in partitions}, default_is_full=default_is_full)
     text = write_partitions(wanted)
-    assert read_slices(text) == as_read(wanted.slices)
-    assert as_read(as_read(wanted.slices)) == as_read(wanted.slices)
+    assert read_definitions(text) == as_read(wanted.partitions)
+    assert as_read(as_read(wanted.partitions)) == as_read(wanted.partitions)
     said = parse_partitions(text)
     assert [note for note in said.notes if "has no members" not in note and "the last counts" not in note] == []
     default = said.by_p_key(DEFAULT_P_KEY)
@@ -56,20 +62,20 @@ def test_what_is_written_is_read(slices, default_is_full):
 
 
 def test_lines_are_short_and_carry_a_port_each():
-    acme = Slice(name="acme", p_key=0x101, seats={0xA: Seat(), 0xB: Seat(full=False)}, ipoib=True, sl=2)
-    assert write_slices([acme]) == (
+    acme = Partition(name="acme", p_key=0x101, members={0xA: Member(), 0xB: Member(full=False)}, ipoib=True, sl=2)
+    assert write_definitions([acme]) == (
         "acme=0x0101,ipoib,sl=2 :\n 0x000000000000000a=full,\n 0x000000000000000b=limited ;\n"
     )
-    assert write_slices([replace(acme, seats={})]) == "acme=0x0101,ipoib,sl=2 : NONE ;\n"
+    assert write_definitions([replace(acme, members={})]) == "acme=0x0101,ipoib,sl=2 : NONE ;\n"
 
 
 @pytest.mark.parametrize("name", ["", " a", "a\n", "a,b", "a=b", "a:b", "a;b", "a#b", "n" * 32, "ä" * 16])
 def test_a_name_that_a_file_cannot_hold_is_refused(name):
     with pytest.raises(ConfigError, match="the partition's name"):
-        write_slices([Slice(name=name, p_key=1)])
+        write_definitions([Partition(name=name, p_key=1)])
 
 
 @pytest.mark.parametrize(("what", "value"), [("mtu_bytes", 1500), ("rate_gbit_s", 3.0), ("rate_gbit_s", 800.0)])
 def test_a_limit_that_has_no_code_is_refused(what, value):
     with pytest.raises(ConfigError, match=r"acme=0x0001, .* must be one of .*"):
-        write_slices([replace(Slice(name="acme", p_key=1), **{what: value})])
+        write_definitions([replace(Partition(name="acme", p_key=1), **{what: value})])

@@ -11,7 +11,7 @@ from weft.sm.inventory import Nodes, Ports, Subnet
 from weft.sm.pkey.partitions import NO_FILE
 from weft.tenants.drivers import subnet_manager
 from weft.tenants.drivers.subnet_manager import ManagerDriver
-from weft.tenants.slices import Allocation, Seat, Slice
+from weft.tenants.partitions import Allocation, Member, Partition
 
 EMPTY = {type_: type_(**{field.name: [] for field in msgspec.structs.fields(type_)}) for type_ in (Nodes, Ports)}
 
@@ -43,13 +43,15 @@ def test_what_it_wrote_itself_is_known_again_without_being_read(monkeypatch):
         told[0] = changed(told[0], filed, define=define, remove=remove, qos=None, default_is_full=None)
 
     manager = SimpleNamespace(path="", allocation=lambda: described(filed, told[0]), allocate=allocate)
-    seats = {0x11: Seat(), 0x12: Seat(full=False), 0x13: Seat(index0=True)}
-    plain = Slice(name="plain", p_key=0x0101, seats={0x11: Seat(), 0x12: Seat(full=False)})
-    limits = Slice(name="limits", p_key=0x0102, seats=seats, ipoib=True, sl=2, mtu_bytes=4096, rate_gbit_s=100.0)
-    unsaid = Slice(name="unsaid", p_key=0x0103, mtu_bytes=4096, ipoib=False)  # which a manager has no place for
+    members = {0x11: Member(), 0x12: Member(full=False), 0x13: Member(index0=True)}
+    plain = Partition(name="plain", p_key=0x0101, members={0x11: Member(), 0x12: Member(full=False)})
+    limits = Partition(
+        name="limits", p_key=0x0102, members=members, ipoib=True, sl=2, mtu_bytes=4096, rate_gbit_s=100.0
+    )
+    unsaid = Partition(name="unsaid", p_key=0x0103, mtu_bytes=4096, ipoib=False)  # which a manager has no place for
     driver = ManagerDriver(manager)
-    driver.write(Allocation(slices={one.p_key: one for one in (plain, limits, unsaid)}), over=driver.read())
+    driver.write(Allocation(partitions={one.p_key: one for one in (plain, limits, unsaid)}), over=driver.read())
     looked_into = ManagerDriver(manager).read()
-    monkeypatch.setattr(subnet_manager, "read_slices", None)
+    monkeypatch.setattr(subnet_manager, "read_definitions", None)
     assert driver.read() == looked_into
-    assert driver.read().allocation.slices[0x0101] is plain
+    assert driver.read().allocation.partitions[0x0101] is plain

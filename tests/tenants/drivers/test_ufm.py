@@ -12,7 +12,7 @@ from tests.tenants.drivers.test_killed import two
 from weft.errors import ConfigError, SubnetError
 from weft.tenants.drivers.ufm import UfmDriver
 from weft.tenants.drivers.ufm_rest import UfmClient
-from weft.tenants.slices import Allocation, Slice
+from weft.tenants.partitions import Allocation, Partition
 
 GUIDS = {f"h{number}": 0x1000 + number for number in range(2, 6)}
 
@@ -80,11 +80,11 @@ def test_default_that_lets_everybody_talk_is_refused_with_the_way_out(ufm, bench
 
 def test_an_mtu_that_ufm_has_not_is_refused(ufm, bench):
     with pytest.raises(ConfigError, match="acme=0x0101, 1024 bytes, is refused"):
-        bench.put(bench.allocation(Slice(name="acme", p_key=0x101, mtu_bytes=1024)))
-    limits = bench.allocation(Slice(name="acme", p_key=0x101, mtu_bytes=4096, rate_gbit_s=100.0, sl=3))
+        bench.put(bench.allocation(Partition(name="acme", p_key=0x101, mtu_bytes=1024)))
+    limits = bench.allocation(Partition(name="acme", p_key=0x101, mtu_bytes=4096, rate_gbit_s=100.0, sl=3))
     bench.put(limits)
     bench.expect(limits)
-    renamed = bench.allocation(Slice(name="other", p_key=0x101, ipoib=True, sl=2))
+    renamed = bench.allocation(Partition(name="other", p_key=0x101, ipoib=True, sl=2))
     bench.put(renamed)
     bench.expect(renamed)
     assert ufm.pkeys["0x101"]["qos_conf"]["service_level"] == 2
@@ -104,9 +104,10 @@ def test_a_host_of_several_adapters_names_them():
 def test_p_keys_outside_of_the_pool_are_others(ufm):
     everything = UfmDriver(UfmClient(ufm.url, token="t"))
     everything.write(
-        Allocation(slices={0x300: Slice(name="theirs", p_key=0x300)}, default_is_full=False), over=everything.read()
+        Allocation(partitions={0x300: Partition(name="theirs", p_key=0x300)}, default_is_full=False),
+        over=everything.read(),
     )
     ours = UfmDriver(UfmClient(ufm.url, token="t"), range(0x100, 0x200))
-    assert (ours.read().allocation.slices, ours.read().taken) == ({}, {0x300})
+    assert (ours.read().allocation.partitions, ours.read().taken) == ({}, {0x300})
     ours.write(Allocation(default_is_full=False), over=ours.read())
     assert "0x300" in ufm.pkeys

@@ -18,7 +18,7 @@ from weft.errors import ConfigError
 from weft.tenants.drivers import ufm_rest
 from weft.tenants.drivers.ufm_rest import UfmClient, UfmError
 from weft.tenants.drivers.ufm_shapes import UfmQos
-from weft.tenants.slices import Seat
+from weft.tenants.partitions import Member
 
 
 class Recorder(ThreadingHTTPServer):
@@ -99,15 +99,15 @@ def test_a_path_in_the_url_is_used(server):
 
 
 def test_members_go_in_one_call_for_each_index0(server, ufm):
-    seats = {0xA: Seat(), 0xB: Seat(full=False), 0xC: Seat(index0=True)}
-    ufm.add_guids(0x101, seats, ip_over_ib=True)
+    members = {0xA: Member(), 0xB: Member(full=False), 0xC: Member(index0=True)}
+    ufm.add_guids(0x101, members, ip_over_ib=True)
     same = {"pkey": "0x101", "ip_over_ib": True}
     assert [body for _, _, body in server.asked] == [
         {**same, "index0": False, "guids": [f"{0xA:016x}", f"{0xB:016x}"], "memberships": ["full", "limited"]},
         {**same, "index0": True, "guids": [f"{0xC:016x}"], "memberships": ["full"]},
     ]
     server.asked.clear()
-    ufm.replace_guids(0x101, seats, ip_over_ib=True)
+    ufm.replace_guids(0x101, members, ip_over_ib=True)
     assert [(method, body["index0"]) for method, _, body in server.asked] == [("PUT", False), ("POST", True)]
     server.asked.clear()
     ufm.replace_guids(0x101, {}, ip_over_ib=True)
@@ -119,8 +119,8 @@ def test_partitions_come_with_their_members(server, ufm):
     server.answer({"0x101": {"partition": "acme", "ip_over_ib": True, "guids": [member], "more": 1}, "0x7fff": {}})
     found = ufm.pkeys()
     assert found[0x101].partition == "acme"
-    assert found[0x101].seats == {0x0002C90300001231: Seat(full=False, index0=True)}
-    assert found[0x7FFF].seats == {}
+    assert found[0x101].members == {0x0002C90300001231: Member(full=False, index0=True)}
+    assert found[0x7FFF].members == {}
     server.answer({"0x101": {"qos_conf": {"mtu_limit": 4, "rate_limit": 2.5, "service_level": 3}}})
     assert ufm.qos_conf() == {0x101: UfmQos(mtu_bytes=4096, rate_gbit_s=2.5, sl=3)}
 

@@ -65,19 +65,19 @@ def _bring(ufm: UfmClient, wanted: Mapping[int, _Wanted], found: Mapping[int, Uf
     changed = False
     for p_key, one in wanted.items():
         there = found.get(p_key)
-        seats = there.seats if there is not None and there.partition == one.partition.name else None
-        missing = [guid for guid in one.ports if seats is None or guid not in seats]
+        members = there.members if there is not None and there.partition == one.partition.name else None
+        missing = [guid for guid in one.ports if members is None or guid not in members]
         try:
             if missing:
                 admit(ufm, one.partition, missing)
-            elif seats is None:
+            elif members is None:
                 claim(ufm, one.partition)
         except WeftError as error:
             if is_away(error):
                 raise
             LOG.error("%s", error)  # of one network: the others go on
             continue
-        changed |= bool(missing) or seats is None
+        changed |= bool(missing) or members is None
         for port_id in (port_id for waiting in one.ports.values() for port_id in waiting):
             admin = neutron_context.get_admin_context()
             provisioning_blocks.provisioning_complete(admin, port_id, resources.PORT, ENTITY)
@@ -91,7 +91,7 @@ def _take_away(ufm: UfmClient, wanted: Mapping[int, _Wanted], found: Mapping[int
         if one is None or one.partition.name != there.partition:
             release(ufm, Partition(p_key=p_key, name=there.partition))
             changed = True
-        elif strangers := [guid for guid in there.seats if guid not in one.ports]:
+        elif strangers := [guid for guid in there.members if guid not in one.ports]:
             expel(ufm, one.partition, strangers)
             changed = True
     return changed

@@ -23,31 +23,31 @@ class Rights(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     tenant: str = ""  # with the role tenant
 
 
-class NewToken(Rights, kw_only=True, forbid_unknown_fields=True):
+class TokenIn(Rights, kw_only=True, forbid_unknown_fields=True):
     days: float = access.LIFETIME_DAYS  # until it expires
 
 
-class NewUser(Rights, kw_only=True, forbid_unknown_fields=True):
+class UserIn(Rights, kw_only=True, forbid_unknown_fields=True):
     password: Annotated[str, msgspec.Meta(min_length=8)] | None = None  # None: it logs in by a certificate
 
 
-class Known(msgspec.Struct, kw_only=True):
+class UserOut(msgspec.Struct, kw_only=True):
     name: str
     role: Role
     tenant: str
     made_at_s: float  # since 1970
 
 
-class KnownToken(Known, kw_only=True):
+class TokenOut(UserOut, kw_only=True):
     expires_at_s: float | None  # None: never
     owner: str  # the user or token that it ends with, as "user bob"; or empty
 
 
-class Secret(msgspec.Struct, kw_only=True):
+class TokenSecret(msgspec.Struct, kw_only=True):
     token: str  # it is shown this once
 
 
-class Entry(msgspec.Struct, kw_only=True):
+class AuditEntry(msgspec.Struct, kw_only=True):
     """A line of the audit log."""
 
     id: int
@@ -65,12 +65,12 @@ def _admins_only(request: Request) -> None:
         raise refuse(request, "tokens and users are for admins")
 
 
-def _known(user: User) -> Known:
-    return Known(name=user.name, role=user.role, tenant=user.tenant, made_at_s=user.made_at_s)
+def _user_out(user: User) -> UserOut:
+    return UserOut(name=user.name, role=user.role, tenant=user.tenant, made_at_s=user.made_at_s)
 
 
-def _known_token(token: Token) -> KnownToken:
-    return KnownToken(
+def _token_out(token: Token) -> TokenOut:
+    return TokenOut(
         name=token.name,
         role=token.role,
         tenant=token.tenant,
@@ -80,25 +80,25 @@ def _known_token(token: Token) -> KnownToken:
     )
 
 
-@router.get("/tokens", **gives(list[KnownToken], 403))
+@router.get("/tokens", **gives(list[TokenOut], 403))
 async def list_tokens(request: Request) -> Response:
     """Without their secrets, which are kept nowhere."""
     _admins_only(request)
     documents = ledger_of(request).desired().documents
-    return answer(request, encoded([_known_token(one) for one in access.listed(documents, Token)]))
+    return answer(request, encoded([_token_out(one) for one in access.listed(documents, Token)]))
 
 
-@router.put("/tokens/{name}", **gives(Secret, 400, 403, 409, 422, status=201, takes=NewToken))
+@router.put("/tokens/{name}", **gives(TokenSecret, 400, 403, 409, 422, status=201, takes=TokenIn))
 async def put_token(request: Request, name: _Name) -> Response:
     """Make a token, which is shown this once."""
     _admins_only(request)
-    wanted = msgspec.json.decode(await request.body(), type=NewToken)
+    wanted = msgspec.json.decode(await request.body(), type=TokenIn)
 
     def edit(draft: Draft) -> str:
         return access.add_token(draft, name, wanted.role, wanted.tenant, days=wanted.days)
 
     token = await change(request, edit)
-    return Response(encoded(Secret(token=token)), HTTPStatus.CREATED, media_type="application/json")
+    return Response(encoded(TokenSecret(token=token)), HTTPStatus.CREATED, media_type="application/json")
 
 
 @router.delete("/tokens/{name}", **gives(None, 403, 404, 422, status=204))
@@ -109,26 +109,26 @@ async def delete_token(request: Request, name: _Name) -> Response:
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
-@router.get("/users", **gives(list[Known], 403))
+@router.get("/users", **gives(list[UserOut], 403))
 async def list_users(request: Request) -> Response:
     """Those with a password, for clients that know nothing else."""
     _admins_only(request)
     documents = ledger_of(request).desired().documents
-    return answer(request, encoded([_known(one) for one in access.listed(documents, User)]))
+    return answer(request, encoded([_user_out(one) for one in access.listed(documents, User)]))
 
 
-@router.put("/users/{name}", **gives(Known, 400, 403, 422, takes=NewUser))
+@router.put("/users/{name}", **gives(UserOut, 400, 403, 422, takes=UserIn))
 async def put_user(request: Request, name: _Name) -> Response:
     """Make a user, or give it another password and role."""
     _admins_only(request)
-    wanted = msgspec.json.decode(await request.body(), type=NewUser)
+    wanted = msgspec.json.decode(await request.body(), type=UserIn)
     made = await asyncio.to_thread(access.new_user, name, wanted.password, wanted.role, wanted.tenant)
 
     def edit(draft: Draft) -> None:
         access.put_user(draft, made)
 
     await change(request, edit, is_secret=True)
-    return answer(request, encoded(_known(made)))
+    return answer(request, encoded(_user_out(made)))
 
 
 @router.delete("/users/{name}", **gives(None, 403, 404, 422, status=204))
@@ -139,7 +139,7 @@ async def delete_user(request: Request, name: _Name) -> Response:
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
-@router.get("/audit", **gives(list[Entry], 403, 422))
+@router.get("/audit", **gives(list[AuditEntry], 403, 422))
 async def read_audit(
     request: Request,
     before: Annotated[int | None, Query(ge=1, le=2**62)] = None,
@@ -149,4 +149,4 @@ async def read_audit(
     if not caller_of(request).may_change:
         raise refuse(request, "the audit log is for admins and operators")
     lines = await asyncio.to_thread(ledger_of(request).store.audit_lines, before, limit)
-    return answer(request, encoded([Entry(**line._asdict()) for line in lines]))
+    return answer(request, encoded([AuditEntry(**line._asdict()) for line in lines]))

@@ -21,7 +21,7 @@ from weft.serve.audit import BODY_CHARACTERS
 from weft.serve.desired import Draft
 from weft.serve.gate import NOTED
 from weft.serve.ledger import Ledger
-from weft.serve.problems import MEDIA, Forbidden, Late, Problem, Stale
+from weft.serve.problems import MEDIA, FabricTimeoutError, ForbiddenError, PreconditionFailedError, Problem
 
 T = TypeVar("T")
 PREFIX = "/api/v1"
@@ -105,14 +105,14 @@ def answer(request: Request, body: bytes, tag: str = "") -> Response:
 
 
 def check_tags(request: Request, there: bytes | None) -> None:
-    """Stale if this is not what the caller saw."""
+    """PreconditionFailedError if this is not what the caller saw."""
     wanted, unwanted = request.headers.get("if-match"), request.headers.get("if-none-match")
     tags = set() if there is None else {"*", tag_of(there)}
     if wanted is not None and not tags & {one.strip() for one in wanted.split(",")}:
         is_now = "is not there" if there is None else f"has the tag {tag_of(there)} now"
-        raise Stale(f"If-Match {wanted} is not met: it {is_now}; read it again")
+        raise PreconditionFailedError(f"If-Match {wanted} is not met: it {is_now}; read it again")
     if unwanted is not None and tags & {one.strip() for one in unwanted.split(",")}:
-        raise Stale(f"If-None-Match {unwanted} is not met: it is there already; read it")
+        raise PreconditionFailedError(f"If-None-Match {unwanted} is not met: it is there already; read it")
 
 
 # -- callers and changes ----------------------------------------------------------------------------------------------
@@ -128,10 +128,10 @@ def ledger_of(request: Request) -> Ledger:
     return found
 
 
-def refuse(request: Request, rule: str) -> Forbidden:
+def refuse(request: Request, rule: str) -> ForbiddenError:
     """To raise, and in the audit log."""
     caller = caller_of(request)
-    error = Forbidden(f"{caller.name} has the role {caller.role}: {rule}")
+    error = ForbiddenError(f"{caller.name} has the role {caller.role}: {rule}")
     setattr(request.state, NOTED, True)
     ledger_of(request).refused(caller.name, f"{request.method} {request.url.path}", str(error))
     return error
@@ -143,7 +143,7 @@ async def ask_fabric(request: Request, ask: Callable[[], T]) -> T:
     try:
         return await asyncio.wait_for(asyncio.to_thread(ask), patience_s)
     except TimeoutError:
-        raise Late(f"the fabric has not answered within {patience_s:g} s") from None
+        raise FabricTimeoutError(f"the fabric has not answered within {patience_s:g} s") from None
 
 
 async def change(request: Request, edit: Callable[[Draft], T], *, is_secret: bool = False) -> T:
@@ -161,4 +161,4 @@ async def change(request: Request, edit: Callable[[Draft], T], *, is_secret: boo
         if future.cancelled():
             how = "it was withdrawn"
             ledger.refused(caller_of(request).name, what, f"{how} after {patience_s:g} s")
-        raise Late(f"the fabric has not taken this within {patience_s:g} s; {how}") from None
+        raise FabricTimeoutError(f"the fabric has not taken this within {patience_s:g} s; {how}") from None

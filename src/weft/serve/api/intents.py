@@ -24,13 +24,13 @@ from weft.serve.api.exchange import (
     ledger_of,
     refuse,
 )
-from weft.serve.desired import Absent, Draft
+from weft.serve.desired import Draft, NotFoundError
 from weft.serve.ledger import Ledger
-from weft.serve.problems import Forbidden
+from weft.serve.problems import ForbiddenError
 from weft.tenants.intent import Intent, Members, Tenant, parse_intent
 from weft.tenants.members import Ports
+from weft.tenants.partitions import Allocation
 from weft.tenants.reconcile import Names, compare, records
-from weft.tenants.slices import Allocation
 
 router = APIRouter(tags=["intent"])
 _Name = Annotated[str, Path(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,30}$", examples=["acme"])]
@@ -41,14 +41,14 @@ _BODY: dict[str, Any] = {
 }
 
 
-class Applied(msgspec.Struct, kw_only=True):
+class AppliedIntent(msgspec.Struct, kw_only=True):
     """An intent that the fabric has."""
 
     intent: dict[str, Any]
     notes: list[str]  # what is allowed, and may not be meant
 
 
-class Planned(msgspec.Struct, kw_only=True):
+class IntentPlan(msgspec.Struct, kw_only=True):
     summary: str
     changes: list[dict[str, Any]]
     notes: list[str]
@@ -85,21 +85,21 @@ async def get_intent(request: Request) -> Response:
     return answer(request, encoded(ledger_of(request).desired().intent()))
 
 
-@router.put("/intent", **gives(Applied, 400, 403, 409, 412, 422, 504, takes=_BODY, tagged=True))
+@router.put("/intent", **gives(AppliedIntent, 400, 403, 409, 412, 422, 504, takes=_BODY, tagged=True))
 async def put_intent(request: Request) -> Response:
     """Make the fabric have this, in JSON or TOML. Partitions that it names no more are taken away."""
     _operators_only(request)
     wanted = await _read(request)
 
-    def edit(draft: Draft) -> Applied:
+    def edit(draft: Draft) -> AppliedIntent:
         check_tags(request, encoded(draft.intent()))
         notes = draft.set_intent(wanted).notes
-        return Applied(intent=msgspec.to_builtins(draft.intent()), notes=[*notes])
+        return AppliedIntent(intent=msgspec.to_builtins(draft.intent()), notes=[*notes])
 
     return Response(encoded(await change(request, edit)), media_type="application/json")
 
 
-@router.post("/intent/plan", **gives(Planned, 400, 403, 409, 422, 504, takes=_BODY))
+@router.post("/intent/plan", **gives(IntentPlan, 400, 403, 409, 422, 504, takes=_BODY))
 async def plan_intent(request: Request) -> Response:
     """What it would change. Nothing is changed."""
     _all_seeing(request)
@@ -108,7 +108,7 @@ async def plan_intent(request: Request) -> Response:
     return Response(encoded(found), media_type="application/json")
 
 
-def _plan(ledger: Ledger, wanted: Intent) -> Planned:
+def _plan(ledger: Ledger, wanted: Intent) -> IntentPlan:
     draft = ledger.draft()
     compiled = draft.set_intent(wanted)
     plan = compare(draft.before.allocation(), draft.sealed().allocation())
@@ -118,7 +118,7 @@ def _plan(ledger: Ledger, wanted: Intent) -> Planned:
         differs = f"{len(drift):,} differences between the fabric and what it was given, to repair."
         summary = differs if plan.is_empty else f"{summary} {differs}"
     changes = records(plan, Names(draft.inventory))
-    return Planned(summary=summary, changes=changes, notes=[*compiled.notes], drift=drift)
+    return IntentPlan(summary=summary, changes=changes, notes=[*compiled.notes], drift=drift)
 
 
 # -- tenants ----------------------------------------------------------------------------------------------------------
@@ -176,18 +176,20 @@ async def delete_tenant(request: Request, name: _Name) -> Response:
 def _tenant(request: Request, intent: Intent, name: str) -> Tenant:
     caller = caller_of(request)
     if name not in intent.tenants or (caller.role is Role.TENANT and caller.tenant != name):
-        raise Absent(f"there is no tenant {name}")
+        raise NotFoundError(f"there is no tenant {name}")
     return intent.tenants[name]
 
 
 def _check_own(caller: Caller, draft: Draft, there: Tenant | None, wanted: Tenant) -> None:
-    """Check a change that a tenant asks for itself: Forbidden, which the ledger puts into the audit log."""
+    """Check a change that a tenant asks for itself: ForbiddenError, which the ledger puts into the audit log."""
     if there is None or (there.quota.ports is None and not there.quota.hosts):
-        raise Forbidden(f"{caller.name} is a tenant without a quota, and is changed by operators alone")
+        raise ForbiddenError(f"{caller.name} is a tenant without a quota, and is changed by operators alone")
     for field in msgspec.structs.fields(Tenant):
         if field.name not in _THEIRS and getattr(there, field.name) != getattr(wanted, field.name):
-            raise Forbidden(f"{field.encode_name} is changed by operators; a tenant's own are {', '.join(_THEIRS)}")
-    ports = Ports(draft.inventory, Allocation(slices=draft.slices))
+            raise ForbiddenError(
+                f"{field.encode_name} is changed by operators; a tenant's own are {', '.join(_THEIRS)}"
+            )
+    ports = Ports(draft.inventory, Allocation(partitions=draft.partitions))
     may_have = {*ports.of(("tenant", caller.tenant), there)}
     for text in there.quota.hosts:
         may_have |= {port.guid for host in expand(text) for port in ports.by_host.get(host, ())}
@@ -195,7 +197,9 @@ def _check_own(caller: Caller, draft: Draft, there: Tenant | None, wanted: Tenan
         for text in getattr(wanted, key):
             if text not in getattr(there, key) and not _is_of(ports, msgspec.convert({key: [text]}, Members), may_have):
                 hosts = ", ".join(there.quota.hosts) or "none"
-                raise Forbidden(f"{text} is not on a host that {caller.tenant} may claim ({hosts}): ask an operator")
+                raise ForbiddenError(
+                    f"{text} is not on a host that {caller.tenant} may claim ({hosts}): ask an operator"
+                )
 
 
 def _is_of(ports: Ports, words: Members, may_have: set[int]) -> bool:

@@ -14,8 +14,8 @@ from weft.errors import ConfigError
 from weft.ids import Guid
 from weft.serve.access import Caller, Role
 from weft.serve.api.exchange import answer, caller_of, change, check_tags, encoded, gives, kept, ledger_of, refuse
-from weft.serve.desired import Absent, Desired, Draft
-from weft.tenants.slices import Seat, Slice
+from weft.serve.desired import Desired, Draft, NotFoundError
+from weft.tenants.partitions import Member, Partition
 
 router = APIRouter(tags=["partitions"])
 PKeyText = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{1,4}$", examples=["0x0101"])]
@@ -23,7 +23,7 @@ GuidText = Annotated[str, Path(pattern=r"^(0x)?[0-9a-fA-F]{1,16}$", examples=["0
 _Sl = Annotated[int, msgspec.Meta(ge=0, le=15)]
 
 
-class Membership(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class MembershipIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What a port is in a partition. Two limited members do not reach each other."""
 
     membership: Literal["full", "limited"] = "full"
@@ -31,11 +31,11 @@ class Membership(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     absent: bool = False  # the port is not there yet: its GUID is taken as it is
 
 
-class Member(Membership, kw_only=True, forbid_unknown_fields=True):
+class MemberIn(MembershipIn, kw_only=True, forbid_unknown_fields=True):
     guid: str
 
 
-class Common(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class PartitionOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=31)]
     ipoib: bool = False
     sl: _Sl = 0
@@ -43,19 +43,19 @@ class Common(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     rate_gbit_s: float | None = None
 
 
-class Wanted(Common, kw_only=True, forbid_unknown_fields=True):
+class PartitionIn(PartitionOptions, kw_only=True, forbid_unknown_fields=True):
     """A partition to make, or to put in the place of the one that is there."""
 
-    members: list[Member] = []
+    members: list[MemberIn] = []
 
 
-class Seated(msgspec.Struct, kw_only=True):
+class MemberOut(msgspec.Struct, kw_only=True):
     guid: str
     membership: Literal["full", "limited"]
     index0: bool
 
 
-class Partition(msgspec.Struct, kw_only=True):
+class PartitionOut(msgspec.Struct, kw_only=True):
     p_key: str
     name: str
     owner: str  # direct, or intent: then it changes with the intent alone
@@ -63,33 +63,33 @@ class Partition(msgspec.Struct, kw_only=True):
     sl: int
     mtu_bytes: int | None
     rate_gbit_s: float | None
-    members: list[Seated]
+    members: list[MemberOut]
 
 
-class Brief(msgspec.Struct, kw_only=True):
+class PartitionSummary(msgspec.Struct, kw_only=True):
     p_key: str
     name: str
     owner: str
     members: int
 
 
-_shown: dict[int, tuple[Slice, str, bytes]] = {}  # the last answer for a P_Key, and of what
+_shown: dict[int, tuple[Partition, str, bytes]] = {}  # the last answer for a P_Key, and of what
 
 
 def show(desired: Desired | Draft, p_key: int) -> bytes:
-    """A partition as JSON; Absent if it is not there."""
-    one = desired.slices.get(p_key)
+    """A partition as JSON; NotFoundError if it is not there."""
+    one = desired.partitions.get(p_key)
     if one is None:
-        raise Absent(f"there is no partition {p_key:#06x}")
+        raise NotFoundError(f"there is no partition {p_key:#06x}")
     owner = desired.owners[p_key]
     last = _shown.get(p_key)
     if last is None or last[0] is not one or last[1] != owner:
-        last = _shown[p_key] = (one, owner, encoded(_partition(one, owner)))
+        last = _shown[p_key] = (one, owner, encoded(_partition_out(one, owner)))
     return last[2]
 
 
-def _partition(one: Slice, owner: str) -> Partition:
-    return Partition(
+def _partition_out(one: Partition, owner: str) -> PartitionOut:
+    return PartitionOut(
         p_key=f"{one.p_key:#06x}",
         name=one.name,
         owner=owner,
@@ -97,24 +97,24 @@ def _partition(one: Slice, owner: str) -> Partition:
         sl=one.sl,
         mtu_bytes=one.mtu_bytes,
         rate_gbit_s=one.rate_gbit_s,
-        members=[_seated(guid, seat) for guid, seat in one.seats.items()],
+        members=[_member_out(guid, member) for guid, member in one.members.items()],
     )
 
 
-def _seated(guid: int, seat: Seat) -> Seated:
-    return Seated(guid=str(Guid(guid)), membership="full" if seat.full else "limited", index0=seat.index0)
+def _member_out(guid: int, member: Member) -> MemberOut:
+    return MemberOut(guid=str(Guid(guid)), membership="full" if member.full else "limited", index0=member.index0)
 
 
-def sees(caller: Caller, one: Slice) -> bool:
+def sees(caller: Caller, one: Partition) -> bool:
     """A tenant sees the partition of its name."""
     return caller.role is not Role.TENANT or one.name == caller.tenant
 
 
 def _visible(request: Request, p_key: int) -> Desired:
     desired, caller = ledger_of(request).desired(), caller_of(request)
-    one = desired.slices.get(p_key)
+    one = desired.partitions.get(p_key)
     if one is None or not sees(caller, one):  # what others have is nothing that a tenant could learn of here
-        raise Absent(f"there is no partition {p_key:#06x}")
+        raise NotFoundError(f"there is no partition {p_key:#06x}")
     return desired
 
 
@@ -126,49 +126,53 @@ def _operators_only(request: Request) -> None:
 # -- partitions -------------------------------------------------------------------------------------------------------
 
 
-@router.get("/partitions", **gives(list[Brief], tagged=True))
+@router.get("/partitions", **gives(list[PartitionSummary], tagged=True))
 async def list_partitions(request: Request) -> Response:
     """All partitions, briefly."""
     desired, caller = ledger_of(request).desired(), caller_of(request)
     tenant = caller.tenant if caller.role is Role.TENANT else None
-    return answer(request, *kept(("partitions", tenant), (desired,), lambda: _briefly(desired, tenant)))
+    return answer(request, *kept(("partitions", tenant), (desired,), lambda: _summaries(desired, tenant)))
 
 
-def _briefly(desired: Desired, tenant: str | None) -> bytes:
+def _summaries(desired: Desired, tenant: str | None) -> bytes:
     return encoded(
         [
-            Brief(p_key=f"{p_key:#06x}", name=one.name, owner=desired.owners[p_key], members=len(one.seats))
-            for p_key, one in sorted(desired.slices.items())
+            PartitionSummary(
+                p_key=f"{p_key:#06x}", name=one.name, owner=desired.owners[p_key], members=len(one.members)
+            )
+            for p_key, one in sorted(desired.partitions.items())
             if tenant in (None, one.name)
         ]
     )
 
 
-@router.get("/partitions/{p_key}", **gives(Partition, 404, 422, tagged=True))
+@router.get("/partitions/{p_key}", **gives(PartitionOut, 404, 422, tagged=True))
 async def get_partition(request: Request, p_key: PKeyText) -> Response:
     """One, with its members."""
     number = int(p_key, 16)
     return answer(request, show(_visible(request, number), number))
 
 
-@router.put("/partitions/{p_key}", **gives(Partition, 400, 403, 404, 409, 412, 422, 504, takes=Wanted, tagged=True))
+@router.put(
+    "/partitions/{p_key}", **gives(PartitionOut, 400, 403, 404, 409, 412, 422, 504, takes=PartitionIn, tagged=True)
+)
 async def put_partition(request: Request, p_key: PKeyText) -> Response:
     """Make it, or put this in the place of the one that is there."""
     _operators_only(request)
-    wanted, number = msgspec.json.decode(await request.body(), type=Wanted), int(p_key, 16)
+    wanted, number = msgspec.json.decode(await request.body(), type=PartitionIn), int(p_key, 16)
 
     def edit(draft: Draft) -> bytes:
-        check_tags(request, show(draft, number) if number in draft.slices else None)
-        before = draft.slices.get(number)
-        seats = {_guid(one.guid): _seat(one) for one in wanted.members}
-        if len(seats) < len(wanted.members):
+        check_tags(request, show(draft, number) if number in draft.partitions else None)
+        before = draft.partitions.get(number)
+        members = {_guid(one.guid): _seat(one) for one in wanted.members}
+        if len(members) < len(wanted.members):
             raise ConfigError(f"partition {number:#06x} is refused: a GUID is there twice")
         _check_ports(draft, {_guid(one.guid): one for one in wanted.members}, before)
         draft.put(
-            Slice(
+            Partition(
                 name=wanted.name,
                 p_key=number,
-                seats=seats,
+                members=members,
                 ipoib=wanted.ipoib,
                 sl=wanted.sl,
                 mtu_bytes=wanted.mtu_bytes,
@@ -197,31 +201,31 @@ async def delete_partition(request: Request, p_key: PKeyText) -> Response:
 # -- members ----------------------------------------------------------------------------------------------------------
 
 
-@router.get("/partitions/{p_key}/members/{guid}", **gives(Seated, 404, 422, tagged=True))
+@router.get("/partitions/{p_key}/members/{guid}", **gives(MemberOut, 404, 422, tagged=True))
 async def get_member(request: Request, p_key: PKeyText, guid: GuidText) -> Response:
     number, port = int(p_key, 16), _guid(guid)
-    return answer(request, encoded(_seated(port, _member(_visible(request, number).slices, number, port))))
+    return answer(request, encoded(_member_out(port, _member(_visible(request, number).partitions, number, port))))
 
 
 @router.put(
     "/partitions/{p_key}/members/{guid}",
-    **gives(Seated, 400, 403, 404, 409, 412, 422, 504, takes=Membership, tagged=True),
+    **gives(MemberOut, 400, 403, 404, 409, 412, 422, 504, takes=MembershipIn, tagged=True),
 )
 async def put_member(request: Request, p_key: PKeyText, guid: GuidText) -> Response:
     """Let a port in, or change what it is there. Done twice, it is as done once."""
     _operators_only(request)
     number, port = int(p_key, 16), _guid(guid)
     body = await request.body()
-    wanted = msgspec.json.decode(body, type=Membership) if body else Membership()
+    wanted = msgspec.json.decode(body, type=MembershipIn) if body else MembershipIn()
 
     def edit(draft: Draft) -> bytes:
-        show(draft, number)  # Absent if there is no such partition
-        before = draft.slices[number]
-        there = before.seats.get(port)
-        check_tags(request, None if there is None else encoded(_seated(port, there)))
+        show(draft, number)  # NotFoundError if there is no such partition
+        before = draft.partitions[number]
+        there = before.members.get(port)
+        check_tags(request, None if there is None else encoded(_member_out(port, there)))
         _check_ports(draft, {port: wanted}, before)
-        draft.put(replace(before, seats={**before.seats, port: _seat(wanted)}))
-        return encoded(_seated(port, _seat(wanted)))
+        draft.put(replace(before, members={**before.members, port: _seat(wanted)}))
+        return encoded(_member_out(port, _seat(wanted)))
 
     return answer(request, await change(request, edit))
 
@@ -235,20 +239,20 @@ async def delete_member(request: Request, p_key: PKeyText, guid: GuidText) -> Re
     number, port = int(p_key, 16), _guid(guid)
 
     def edit(draft: Draft) -> None:
-        check_tags(request, encoded(_seated(port, _member(draft.slices, number, port))))
-        before = draft.slices[number]
-        draft.put(replace(before, seats={one: seat for one, seat in before.seats.items() if one != port}))
+        check_tags(request, encoded(_member_out(port, _member(draft.partitions, number, port))))
+        before = draft.partitions[number]
+        draft.put(replace(before, members={one: member for one, member in before.members.items() if one != port}))
 
     await change(request, edit)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
-def _member(slices: Mapping[int, Slice], p_key: int, guid: int) -> Seat:
-    if p_key not in slices:
-        raise Absent(f"there is no partition {p_key:#06x}")
-    if guid not in slices[p_key].seats:
-        raise Absent(f"port {Guid(guid)} is no member of {slices[p_key].label}")
-    return slices[p_key].seats[guid]
+def _member(partitions: Mapping[int, Partition], p_key: int, guid: int) -> Member:
+    if p_key not in partitions:
+        raise NotFoundError(f"there is no partition {p_key:#06x}")
+    if guid not in partitions[p_key].members:
+        raise NotFoundError(f"port {Guid(guid)} is no member of {partitions[p_key].label}")
+    return partitions[p_key].members[guid]
 
 
 def _guid(text: str) -> int:
@@ -258,15 +262,15 @@ def _guid(text: str) -> int:
     return int(found)
 
 
-def _seat(one: Membership) -> Seat:
-    return Seat(full=one.membership == "full", index0=one.index0)
+def _seat(one: MembershipIn) -> Member:
+    return Member(full=one.membership == "full", index0=one.index0)
 
 
-def _check_ports(draft: Draft, wanted: Mapping[int, Membership], before: Slice | None) -> None:
-    """A port that is not there is a slip of the pen, unless it is said, or had its seat before."""
-    known, seats = draft.inventory.by_guid(), before.seats if before else {}
+def _check_ports(draft: Draft, wanted: Mapping[int, MembershipIn], before: Partition | None) -> None:
+    """A port that is not there is a slip of the pen, unless it is said, or had its member before."""
+    known, members = draft.inventory.by_guid(), before.members if before else {}
     for guid, one in wanted.items():
-        if guid not in known and guid not in seats and not one.absent:
+        if guid not in known and guid not in members and not one.absent:
             raise ConfigError(
                 f'there is no port with the GUID {Guid(guid)} in the fabric; say "absent": true if it comes later'
             )

@@ -16,7 +16,7 @@ from weft.serve.access import Role
 from weft.serve.api.exchange import answer, ask_fabric, caller_of, change, encoded, gives, kept, ledger_of, refuse
 from weft.serve.api.partitions import GuidText
 from weft.serve.desired import Desired
-from weft.tenants.slices import EndPort, Inventory, Slice
+from weft.tenants.partitions import EndPort, Inventory, Partition
 
 router = APIRouter(tags=["ports"])
 
@@ -38,13 +38,13 @@ async def list_ports(request: Request, host: Annotated[str | None, Query(max_len
     ledger, caller = ledger_of(request), caller_of(request)
     inventory, desired = await ask_fabric(request, ledger.inventory), ledger.desired()
     if caller.role is Role.TENANT:
-        mine = {p_key: one for p_key, one in desired.slices.items() if one.name == caller.tenant}
-        its = set[int]().union(*(one.seats for one in mine.values()))
+        mine = {p_key: one for p_key, one in desired.partitions.items() if one.name == caller.tenant}
+        its = set[int]().union(*(one.members for one in mine.values()))
         return answer(
             request, _some([one for one in inventory.ports if one.guid in its and host in (None, one.host)], mine)
         )
     if host is not None:
-        return answer(request, _some(inventory.by_host().get(host, []), desired.slices))
+        return answer(request, _some(inventory.by_host().get(host, []), desired.partitions))
     make = partial(kept, "ports", (inventory, desired), partial(_all, inventory, desired))
     return answer(request, *await asyncio.to_thread(make))  # of a large fabric it takes a while
 
@@ -58,16 +58,16 @@ async def forget_port(request: Request, guid: GuidText) -> Response:
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
-def _some(ports: Iterable[EndPort], slices: Mapping[int, Slice]) -> bytes:
-    ordered = [(_quoted(p_key), one.seats) for p_key, one in sorted(slices.items())]
-    return _joined((port, [p_key for p_key, seats in ordered if port.guid in seats]) for port in ports)
+def _some(ports: Iterable[EndPort], partitions: Mapping[int, Partition]) -> bytes:
+    ordered = [(_quoted(p_key), one.members) for p_key, one in sorted(partitions.items())]
+    return _joined((port, [p_key for p_key, members in ordered if port.guid in members]) for port in ports)
 
 
 def _all(inventory: Inventory, desired: Desired) -> bytes:
     found: dict[int, list[bytes]] = {}
-    for p_key, one in sorted(desired.slices.items()):
+    for p_key, one in sorted(desired.partitions.items()):
         quoted = _quoted(p_key)
-        for guid in one.seats:
+        for guid in one.members:
             found.setdefault(guid, []).append(quoted)
     return _joined((port, found.get(port.guid, [])) for port in inventory.ports)
 

@@ -1,8 +1,8 @@
-"""What a browser needs: the fabric to draw, what changes in it, hands on a lab, runs.
+"""What a browser needs: the fabric to draw, what changes in it, actions on a lab, runs.
 
 routes      under /api/v1
 page        the page itself, as `weft.web` has it
-sight       a monitor of its own, and what it saw in the order of what is drawn
+monitor       a monitor of its own, and what it saw in the order of what is drawn
 drawn       a picture, and what its links do now
 news        what changes, and what of it is worth a line
 nodes       one node and its ports

@@ -18,10 +18,10 @@ from weft.wire.port_info import PortState
 from weft.wire.smp import PKeyTable, SmpAttribute
 
 if TYPE_CHECKING:
-    from weft.serve.console.sight import Seen, Sight
+    from weft.serve.console.monitor import FabricMonitor, Snapshot
 
 
-class PortShown(msgspec.Struct, kw_only=True):
+class PortOut(msgspec.Struct, kw_only=True):
     number: int
     state: str
     rate: str  # 4xNDR; "": no link
@@ -32,23 +32,23 @@ class PortShown(msgspec.Struct, kw_only=True):
     rates: dict[str, float]  # per second, those that are known and not 0
 
 
-class NodeShown(msgspec.Struct, kw_only=True):
+class NodeOut(msgspec.Struct, kw_only=True):
     name: str
     kind: str
     guid: str
     model: str
-    ports: list[PortShown]
+    ports: list[PortOut]
 
 
-def show_node(sight: Sight, name: str) -> NodeShown:
-    latest = sight.latest()
+def show_node(monitor: FabricMonitor, name: str) -> NodeOut:
+    latest = monitor.latest()
     ports = latest.reading.ports
     node = ports.fabric[name]
     if not isinstance(node, Node):
         raise ConfigError(f"{name} is no node: give the name of a switch or an adapter")
-    with sight.ask() as carrier:
+    with monitor.ask() as carrier:
         shown = [_port(carrier, latest, port.slot) for port in node.ports]
-    return NodeShown(
+    return NodeOut(
         name=node.name,
         kind=node.kind.name.lower(),
         guid=str(node.guid),
@@ -57,7 +57,7 @@ def show_node(sight: Sight, name: str) -> NodeShown:
     )
 
 
-def _port(carrier: Carrier, latest: Seen, slot: int) -> PortShown:
+def _port(carrier: Carrier, latest: Snapshot, slot: int) -> PortOut:
     ports, reading, change = latest.reading.ports, latest.reading, latest.change
     port = ports.fabric.port(slot)
     lid, is_switch = int(ports.lid[slot]), port.node.kind == NodeKind.SWITCH
@@ -68,7 +68,7 @@ def _port(carrier: Carrier, latest: Seen, slot: int) -> PortShown:
     if change is not None and change.ports is ports and change.seconds:
         moved = np.flatnonzero(change.known[slot] & (change.delta[slot] != 0)).tolist()
         rates = {Column(one).name.lower(): round(float(change.delta[slot, one]) / change.seconds, 3) for one in moved}
-    return PortShown(
+    return PortOut(
         number=port.number,
         state=PortState(int(ports.state[slot])).name.title(),
         rate=port.link.label if port.link else "",

@@ -25,7 +25,7 @@ from weft.draw.page import make_page
 from weft.errors import ConfigError
 from weft.fabric.files.atomic import write_atomically
 from weft.fabric.spec import is_topology
-from weft.serve.desired import Absent, Clash
+from weft.serve.desired import ConflictError, NotFoundError
 
 _AT_ONCE, _KEPT, _LINES = 2, 20, 400
 _LONGEST_S = 3600.0
@@ -67,10 +67,10 @@ def _check(**words: str) -> None:
         raise ConfigError(f"spec {words['spec']!r} is no topology: give superpod:su=1, or see `weft topologies`")
 
 
-Wanted = Compare | Train
+RunIn = Compare | Train
 
 
-class RunShown(msgspec.Struct, kw_only=True):
+class RunOut(msgspec.Struct, kw_only=True):
     id: int
     command: str
     state: str  # waiting, running, done, failed, ended
@@ -87,8 +87,8 @@ class _Run:
         self.began_at_s, self.began_s, self.ended_s = time.time(), time.monotonic(), 0.0
         self.process: subprocess.Popen[str] | None = None
 
-    def shown(self, *, whole: bool) -> RunShown:
-        return RunShown(
+    def shown(self, *, whole: bool) -> RunOut:
+        return RunOut(
             id=self.number,
             command=" ".join(["weft", *self.arguments]),
             state=self.state,
@@ -122,7 +122,7 @@ class Runs:
         self._workers.shutdown(cancel_futures=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def start(self, wanted: Wanted) -> int:
+    def start(self, wanted: RunIn) -> int:
         """Its number. Of those that are over the oldest make room."""
         arguments = wanted.arguments()
         with self._lock:
@@ -130,17 +130,17 @@ class Runs:
                 shutil.rmtree(run.folder, ignore_errors=True)
                 del self._runs[run.number]
             if len(self._runs) >= _KEPT:
-                raise Clash(f"{_KEPT} runs wait already: end one of them, or wait")
+                raise ConflictError(f"{_KEPT} runs wait already: end one of them, or wait")
             self._last += 1
             run = self._runs[self._last] = _Run(self._last, arguments, self._folder / str(self._last))
         run.folder.mkdir()
         self._workers.submit(self._carry_out, run)
         return run.number
 
-    def shown(self) -> list[RunShown]:
+    def shown(self) -> list[RunOut]:
         return [one.shown(whole=False) for one in list(self._runs.values())]
 
-    def one(self, number: int) -> RunShown:
+    def one(self, number: int) -> RunOut:
         return self._find(number).shown(whole=True)
 
     def report(self, number: int) -> bytes:
@@ -148,7 +148,7 @@ class Runs:
         run = self._find(number)
         place = run.folder / "report.html"
         if not place.is_file():
-            raise Absent(f"run {number} has no report: it is {run.state}")
+            raise NotFoundError(f"run {number} has no report: it is {run.state}")
         return place.read_bytes()
 
     def end(self, number: int) -> None:
@@ -163,7 +163,7 @@ class Runs:
     def _find(self, number: int) -> _Run:
         found = self._runs.get(number)
         if found is None:
-            raise Absent(f"there is no run {number}")
+            raise NotFoundError(f"there is no run {number}")
         return found
 
     def _carry_out(self, run: _Run) -> None:

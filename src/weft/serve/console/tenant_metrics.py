@@ -8,13 +8,13 @@ from weft.serve.drift import DriftWatch
 
 
 def tenant_metrics(desired: Desired, drift: DriftWatch | None = None) -> list[Family]:
-    seats = [
-        (labels(tenant=one.name, p_key=f"{p_key:#06x}"), len(one.seats))
-        for p_key, one in sorted(desired.slices.items())
+    members = [
+        (labels(tenant=one.name, p_key=f"{p_key:#06x}"), len(one.members))
+        for p_key, one in sorted(desired.partitions.items())
     ]
     return [
-        Family("weft_tenants", "Slices of the fabric that were given to tenants.", "gauge", [("", len(seats))]),
-        Family("weft_tenant_ports", "Ports that are members of a tenant's partition.", "gauge", seats),
+        Family("weft_tenants", "Slices of the fabric that were given to tenants.", "gauge", [("", len(members))]),
+        Family("weft_tenant_ports", "Ports that are members of a tenant's partition.", "gauge", members),
         Family("weft_desired_revision", "Changes of what shall be, so far.", "gauge", [("", desired.revision)]),
         *_drift_metrics(drift),
     ]

@@ -14,10 +14,10 @@ from typing import Annotated
 
 import msgspec
 
-from weft.serve.desired import Absent, Clash, Draft
+from weft.serve.desired import ConflictError, Draft, NotFoundError
 from weft.serve.ufm import partitions
 from weft.tenants.guids import guid_of_client_id, guid_of_mac
-from weft.tenants.slices import Seat, Slice
+from weft.tenants.partitions import Member, Partition
 
 _NETWORK, _PORT = "cloudx.network", "cloudx.port"  # kinds of documents
 _CLIENT_ID = ("client-id", "61")
@@ -68,20 +68,22 @@ def put_network(draft: Draft, network: NeutronNetwork) -> None:
     if before is not None and before.p_key not in (None, network.segment):
         delete_network(draft, network.id)
     if network.segment is not None:
-        slice_ = Slice(name=_name(network.id), p_key=network.segment, ipoib=True)
-        slice_ = draft.slices.get(network.segment, slice_)
-        if slice_.name != _name(network.id):  # its ports would come in, and it would go with the network
-            raise Clash(f"the P_Key {network.segment:#06x} of network {network.id} is {slice_.name}'s: give it another")
-        draft.put(slice_)
+        partition = Partition(name=_name(network.id), p_key=network.segment, ipoib=True)
+        partition = draft.partitions.get(network.segment, partition)
+        if partition.name != _name(network.id):  # its ports would come in, and it would go with the network
+            raise ConflictError(
+                f"the P_Key {network.segment:#06x} of network {network.id} is {partition.name}'s: give it another"
+            )
+        draft.put(partition)
     _keep(draft, _NETWORK, network.id, Kept(p_key=network.segment))
     for name in _ports(draft, network.id):
         _seat(draft, name)
 
 
 def delete_network(draft: Draft, name: str) -> None:
-    """Absent if it is not there, which the client takes for done."""
+    """NotFoundError if it is not there, which the client takes for done."""
     p_key = _there(draft, _NETWORK, name).p_key
-    if p_key in draft.slices:
+    if p_key in draft.partitions:
         draft.remove(p_key)
     del draft.documents[_NETWORK, name]
 
@@ -100,7 +102,7 @@ def delete_port(draft: Draft, name: str) -> None:
     del draft.documents[_PORT, name]
     p_key = _p_key(draft, port)
     others = {_there(draft, _PORT, other).guid for other in _ports(draft, port.network)}
-    if port.guid is not None and port.guid not in others and p_key in draft.slices:
+    if port.guid is not None and port.guid not in others and p_key in draft.partitions:
         partitions.remove(draft, p_key, [port.guid])
 
 
@@ -108,8 +110,8 @@ def _seat(draft: Draft, name: str) -> None:
     port = _there(draft, _PORT, name)
     p_key = _p_key(draft, port)
     if port.guid is not None and p_key is not None:
-        slice_ = partitions.there(draft, p_key)
-        draft.put(replace(slice_, seats={**slice_.seats, port.guid: Seat()}))
+        partition = partitions.there(draft, p_key)
+        draft.put(replace(partition, members={**partition.members, port.guid: Member()}))
 
 
 def _p_key(draft: Draft, port: Kept) -> int | None:
@@ -138,7 +140,7 @@ def _kept(draft: Draft, kind: str, name: str) -> Kept | None:
 def _there(draft: Draft, kind: str, name: str) -> Kept:
     found = _kept(draft, kind, name)
     if found is None:
-        raise Absent(f"there is no {kind.removeprefix('cloudx.')} {name!r} of cloudx")
+        raise NotFoundError(f"there is no {kind.removeprefix('cloudx.')} {name!r} of cloudx")
     return found
 
 

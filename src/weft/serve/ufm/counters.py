@@ -5,7 +5,7 @@
     debug        the secondary telemetry instance (low_freq_debug)             PortXmitDataExtended, Link_Down_IB
 
 Data counters are in words of four bytes, as InfiniBand counts them and as UFM documents them; XmitWait is in ticks.
-Behind a name, `_Rate` (telemetry) or `Rate` (session) means the change per second.
+Backend a name, `_Rate` (telemetry) or `Rate` (session) means the change per second.
 """
 
 from __future__ import annotations

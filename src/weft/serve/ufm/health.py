@@ -17,7 +17,7 @@ import msgspec
 
 from weft.errors import ConfigError, SubnetError, UnknownName, WeftError
 from weft.serve.desired import Desired, Draft
-from weft.serve.hands import Hands
+from weft.serve.fabric_actions import FabricActions
 from weft.serve.ufm.jobs import stamp
 from weft.serve.ufm.shapes import NONE, Picture, Port
 
@@ -71,7 +71,12 @@ def ports_of(picture: Picture, policy: Policy) -> list[str]:
 
 
 def mark(
-    picture: Picture, hands: Hands | None, names: Sequence[str], devices: Collection[str] = (), *, isolate: bool
+    picture: Picture,
+    actions: FabricActions | None,
+    names: Sequence[str],
+    devices: Collection[str] = (),
+    *,
+    isolate: bool,
 ) -> dict[str, str]:
     """Switch off what is isolated, all of it or nothing. Returns the documents."""
     found = {name: _there(picture, name) for name in names}
@@ -79,10 +84,10 @@ def mark(
     done: list[_End] = []
     try:
         for end in sorted(ends.values(), key=_is_outside):
-            hold(hands).disable(end.lid, end.number)
+            hold(actions).disable(end.lid, end.number)
             done.append(end)
     except WeftError:
-        _enable(hands, done)
+        _enable(actions, done)
         raise
     marked = {name: _Marked(said=_said(port), peer=port.peer, end=ends.get(name)) for name, port in found.items()}
     return {name: msgspec.json.encode(one).decode() for name, one in marked.items()}
@@ -102,12 +107,12 @@ def _is_outside(end: _End) -> bool:
     return end.is_outside
 
 
-def _enable(hands: Hands | None, ends: Iterable[_End]) -> None:
+def _enable(actions: FabricActions | None, ends: Iterable[_End]) -> None:
     for end in sorted(ends, key=_is_outside, reverse=True):
         until_s = time.monotonic() + (0.0 if end.is_outside else _PATIENCE_S)
         while True:
             try:
-                hold(hands).enable(end.lid, end.number)
+                hold(actions).enable(end.lid, end.number)
                 break
             except SubnetError:  # the manager has no route to the switch yet
                 if time.monotonic() >= until_s:
@@ -119,11 +124,11 @@ def _is_switch(port: Port) -> bool:
     return port.description.startswith(_SWITCH) and port.lid > 0
 
 
-def heal(desired: Desired, hands: Hands | None, names: Sequence[str]) -> list[str]:
+def heal(desired: Desired, actions: FabricActions | None, names: Sequence[str]) -> list[str]:
     """Switch on what was isolated. Returns the documents that go. Either end of a cable means it."""
     documents = {name: _read(body) for name, body in desired.named(_KIND).items()}
     healed = [name for name, one in documents.items() if {name, one.peer} & set(names)]
-    _enable(hands, [end for name in healed if (end := documents[name].end) is not None])
+    _enable(actions, [end for name in healed if (end := documents[name].end) is not None])
     return healed
 
 
@@ -133,11 +138,11 @@ def note(draft: Draft, documents: dict[str, str], healed: Sequence[str] = ()) ->
     draft.documents.update({(_KIND, name): body for name, body in documents.items()})
 
 
-def reset(picture: Picture, hands: Hands | None, name: str) -> None:
+def reset(picture: Picture, actions: FabricActions | None, name: str) -> None:
     """Down and up again."""
     end = _end(picture, _there(picture, name), ())
-    hold(hands).disable(end.lid, end.number)
-    hold(hands).enable(end.lid, end.number)
+    hold(actions).disable(end.lid, end.number)
+    hold(actions).enable(end.lid, end.number)
 
 
 def _there(picture: Picture, name: str) -> Port:
@@ -147,10 +152,10 @@ def _there(picture: Picture, name: str) -> Port:
     return found
 
 
-def hold(hands: Hands | None) -> Hands:
-    if hands is None:
-        raise ConfigError("this service has no hands on its fabric: ports are switched and cables pulled in a lab")
-    return hands
+def hold(actions: FabricActions | None) -> FabricActions:
+    if actions is None:
+        raise ConfigError("this service has no actions on its fabric: ports are switched and cables pulled in a lab")
+    return actions
 
 
 def _said(port: Port) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from weft.serve.desired import Absent, Clash
+from weft.serve.desired import ConflictError, NotFoundError
 from weft.serve.ufm.counters import COUNTERS, find_counter
 from weft.serve.ufm.telemetry import Chosen
 
@@ -48,7 +48,7 @@ class Instances:
         """Start one, or change what it serves: an order without counters or ports leaves them."""
         before = self._started.get(name)
         if before is None and len(self._started) >= _MOST:
-            raise Clash(f"there are {_MOST} telemetry instances: delete one first")
+            raise ConflictError(f"there are {_MOST} telemetry instances: delete one first")
         if before is not None:
             order.counters = before.counters if order.counters is None else order.counters
             order.requested_guids = before.requested_guids if order.requested_guids is None else order.requested_guids
@@ -66,7 +66,7 @@ class Instances:
 
     def _known(self, name: str) -> str:
         if name not in self._started:
-            raise Absent(f"there is no telemetry instance {name[:100]!r}")
+            raise NotFoundError(f"there is no telemetry instance {name[:100]!r}")
         return name
 
 

@@ -19,11 +19,11 @@ import msgspec
 
 from weft.errors import ConfigError, UnknownName
 from weft.fabric.files.hostlist import expand
-from weft.serve.desired import Absent, Clash, Desired, Draft
+from weft.serve.desired import ConflictError, Desired, Draft, NotFoundError
 from weft.serve.ufm.shapes import hex_guid
 from weft.sm.pkey.partitions import DEFAULT_P_KEY
 from weft.tenants.drivers.partition_files import check_name
-from weft.tenants.slices import Seat, Slice
+from weft.tenants.partitions import Member, Partition
 
 _GUID = re.compile(r"(?:0x)?([0-9a-f]{16})", re.I)
 _P_KEY = re.compile(r"0x[0-9a-f]{1,4}", re.I)
@@ -55,7 +55,7 @@ class Guids(Create, kw_only=True):
     membership: _Membership = "full"  # of all of them, or
     memberships: list[_Membership] | None = None  # of each
 
-    def seats(self) -> dict[int, Seat]:
+    def members(self) -> dict[int, Member]:
         memberships = self.memberships or [self.membership] * len(self.guids)
         if len(memberships) != len(self.guids):
             raise ConfigError(
@@ -63,7 +63,7 @@ class Guids(Create, kw_only=True):
                 "or one membership for all"
             )
         pairs = zip(self.guids, memberships, strict=True)
-        return {read_guid(guid): Seat(word == "full", self.index0) for guid, word in pairs}
+        return {read_guid(guid): Member(word == "full", self.index0) for guid, word in pairs}
 
 
 class Hosts(Create, kw_only=True):
@@ -104,22 +104,22 @@ def create(draft: Draft, body: Create) -> None:
     draft.put(_made(draft, body))
 
 
-def add(draft: Draft, body: Create, seats: Mapping[int, Seat]) -> None:
+def add(draft: Draft, body: Create, members: Mapping[int, Member]) -> None:
     before = _made(draft, body)
-    draft.put(replace(before, seats={**before.seats, **seats}))
+    draft.put(replace(before, members={**before.members, **members}))
 
 
-def replace_members(draft: Draft, body: Create, seats: Mapping[int, Seat]) -> None:
+def replace_members(draft: Draft, body: Create, members: Mapping[int, Member]) -> None:
     """These and no others."""
-    _keep(draft, replace(_made(draft, body), seats=dict(seats)))
+    _keep(draft, replace(_made(draft, body), members=dict(members)))
 
 
 def remove(draft: Draft, p_key: int, guids: Iterable[int]) -> None:
     """Remove members; those that are not there, and a partition that went with its last, are removed already."""
-    if p_key not in draft.slices:
+    if p_key not in draft.partitions:
         return
-    gone, before = set(guids), draft.slices[p_key]
-    _keep(draft, replace(before, seats={guid: seat for guid, seat in before.seats.items() if guid not in gone}))
+    gone, before = set(guids), draft.partitions[p_key]
+    _keep(draft, replace(before, members={guid: member for guid, member in before.members.items() if guid not in gone}))
 
 
 def add_hosts(draft: Draft, body: Hosts) -> None:
@@ -130,14 +130,14 @@ def add_hosts(draft: Draft, body: Hosts) -> None:
         if name not in known:
             raise UnknownName("host", name, known)
         found[name] = [port.guid for port in known[name]]
-    kept = _kept_hosts(draft, p_key) if p_key in draft.slices else {}
+    kept = _kept_hosts(draft, p_key) if p_key in draft.partitions else {}
     guids = [guid for some in found.values() for guid in some]
-    add(draft, body, dict.fromkeys(guids, Seat(body.membership == "full", body.index0)))
+    add(draft, body, dict.fromkeys(guids, Member(body.membership == "full", body.index0)))
     draft.documents[_HOSTS, f"{p_key:#x}"] = msgspec.json.encode({**kept, **found}).decode()
 
 
 def remove_hosts(draft: Draft, p_key: int, names: str) -> None:
-    if p_key not in draft.slices:
+    if p_key not in draft.partitions:
         return
     kept = _kept_hosts(draft, p_key)
     known = {host: [port.guid for port in ports] for host, ports in draft.inventory.by_host().items()}
@@ -148,7 +148,7 @@ def remove_hosts(draft: Draft, p_key: int, names: str) -> None:
         gone.update(known.get(name, []), kept.pop(name, []))
     remove(draft, p_key, gone)
     draft.documents[_HOSTS, f"{p_key:#x}"] = msgspec.json.encode(kept).decode()
-    if p_key not in draft.slices or not kept:
+    if p_key not in draft.partitions or not kept:
         del draft.documents[_HOSTS, f"{p_key:#x}"]
 
 
@@ -156,16 +156,16 @@ def _kept_hosts(draft: Draft, p_key: int) -> dict[str, list[int]]:
     return msgspec.json.decode(draft.documents.get((_HOSTS, f"{p_key:#x}"), "{}"), type=dict[str, list[int]])
 
 
-def there(draft: Draft, p_key: int) -> Slice:
-    if p_key not in draft.slices:
-        raise Absent(f"there is no partition {p_key:#x}")
-    return draft.slices[p_key]
+def there(draft: Draft, p_key: int) -> Partition:
+    if p_key not in draft.partitions:
+        raise NotFoundError(f"there is no partition {p_key:#x}")
+    return draft.partitions[p_key]
 
 
-def _keep(draft: Draft, one: Slice) -> None:
-    if one.seats or one.name != _own_name(one.p_key):
+def _keep(draft: Draft, one: Partition) -> None:
+    if one.members or one.name != _own_name(one.p_key):
         draft.put(one)
-    elif one.p_key in draft.slices:
+    elif one.p_key in draft.partitions:
         draft.remove(one.p_key)
 
 
@@ -177,21 +177,21 @@ def limit(draft: Draft, body: Qos) -> None:
     draft.put(_limited(there(draft, read_p_key(body.pkey)), body))
 
 
-def _made(draft: Draft, body: Create) -> Slice:
+def _made(draft: Draft, body: Create) -> Partition:
     p_key = read_p_key(body.pkey)
     if body.partition_name is not None:
         check_name(body.partition_name)
-    before = draft.slices.get(p_key)
+    before = draft.partitions.get(p_key)
     if before is None:
-        before = Slice(name=body.partition_name or _own_name(p_key), p_key=p_key)
+        before = Partition(name=body.partition_name or _own_name(p_key), p_key=p_key)
     elif body.partition_name not in (None, before.name):  # of two clients that make it at once, one has it
-        raise Clash(
+        raise ConflictError(
             f"the P_Key {p_key:#06x} is {before.name}'s: it cannot be {body.partition_name}'s too; delete it first"
         )
     return _limited(replace(before, ipoib=body.ip_over_ib), body)
 
 
-def _limited(one: Slice, body: _Limits) -> Slice:
+def _limited(one: Partition, body: _Limits) -> Partition:
     if body.mtu_limit is not None:
         if body.mtu_limit not in _MTUS:
             raise ConfigError(f"mtu_limit {body.mtu_limit} is refused: it must be 2 or 4, in 1024 bytes")
@@ -210,13 +210,13 @@ def _limited(one: Slice, body: _Limits) -> Slice:
 
 def described(desired: Desired, *, guids_data: bool, qos_conf: bool) -> dict[str, Any]:
     """All partitions by P_Key, in UFM's spelling of it."""
-    keys = [DEFAULT_P_KEY, *sorted(desired.slices)]
+    keys = [DEFAULT_P_KEY, *sorted(desired.partitions)]
     return {f"{p_key:#x}": describe(desired, p_key, guids_data=guids_data, qos_conf=qos_conf) for p_key in keys}
 
 
 def describe(desired: Desired, p_key: int, *, guids_data: bool, qos_conf: bool) -> dict[str, Any]:
     """One; nothing if there is none, which is how UFM says so."""
-    one = desired.slices.get(p_key)
+    one = desired.partitions.get(p_key)
     if one is None and p_key != DEFAULT_P_KEY:
         return {}
     said: dict[str, Any] = {"partition": _MANAGEMENT, "ip_over_ib": True}
@@ -231,22 +231,22 @@ def describe(desired: Desired, p_key: int, *, guids_data: bool, qos_conf: bool) 
     return said
 
 
-_shown: dict[int, tuple[Slice, msgspec.Raw]] = {}  # by P_Key: the last that was shown, and its members as JSON
+_shown: dict[int, tuple[Partition, msgspec.Raw]] = {}  # by P_Key: the last that was shown, and its members as JSON
 
 
-def _members(one: Slice) -> msgspec.Raw:
+def _members(one: Partition) -> msgspec.Raw:
     last = _shown.get(one.p_key)
     if last is None or last[0] is not one:
-        raw = msgspec.Raw(msgspec.json.encode([_member(guid, seat) for guid, seat in one.seats.items()]))
+        raw = msgspec.Raw(msgspec.json.encode([_member(guid, member) for guid, member in one.members.items()]))
         last = _shown[one.p_key] = one, raw
     return last[1]
 
 
-def _member(guid: int, seat: Seat) -> dict[str, Any]:
-    return {"guid": hex_guid(guid), "index0": seat.index0, "membership": "full" if seat.full else "limited"}
+def _member(guid: int, member: Member) -> dict[str, Any]:
+    return {"guid": hex_guid(guid), "index0": member.index0, "membership": "full" if member.full else "limited"}
 
 
-def _limits(one: Slice | None) -> dict[str, Any]:
+def _limits(one: Partition | None) -> dict[str, Any]:
     """What nobody has said is as UFM has it from the start."""
     said = (None, None, 0) if one is None else (one.mtu_bytes, one.rate_gbit_s, one.sl)
     return {"mtu_limit": (said[0] or 2048) // 1024, "rate_limit": said[1] or _RATE_GBIT_S, "service_level": said[2]}

@@ -1,6 +1,6 @@
 """UFM's telemetry from the counters that the service's monitor reads: CSV, Prometheus, top ports, history.
 
-    telemetry = Telemetry(sight)
+    telemetry = Telemetry(monitor)
     telemetry.csv(LOW_FREQ_DEBUG)                          one line for each cabled port, as UFM Telemetry serves it
     telemetry.top(picture, "PortXmitDataExtended", 5)      GET telemetry?type=topX
 
@@ -24,7 +24,7 @@ from weft.monitor.change import Change
 from weft.monitor.health import health
 from weft.monitor.metrics import Family, labels
 from weft.monitor.poll import Reading
-from weft.serve.console.sight import POLL_S, Sight
+from weft.serve.console.monitor import POLL_S, FabricMonitor
 from weft.serve.ufm.counters import COUNTERS, Counter, find_counter, is_rate
 from weft.serve.ufm.jobs import stamp
 from weft.serve.ufm.shapes import Picture, Port, hex_guid
@@ -72,8 +72,8 @@ class _Row:
 
 
 class Telemetry:
-    def __init__(self, sight: Sight) -> None:
-        self._sight = sight
+    def __init__(self, monitor: FabricMonitor) -> None:
+        self._monitor = monitor
 
     # -- as UFM Telemetry serves it -----------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ class Telemetry:
 
         `labelled` adds what ports are called.
         """
-        reading, chosen = self._sight.latest().reading, chosen or Chosen()
+        reading, chosen = self._monitor.latest().reading, chosen or Chosen()
         names = [attrgetter(table.name)(one) for one in chosen.counters]
         head = ["timestamp", "source_id", "tag", table.node_guid, "port_guid", table.port_num]
         columns = [int(one.column) for one in chosen.counters]
@@ -102,7 +102,7 @@ class Telemetry:
 
     def prometheus(self, picture: Picture | None = None) -> str:
         """Return the same for Prometheus; with a picture, what the ports are called is in the labels too."""
-        reading = self._sight.latest().reading
+        reading = self._monitor.latest().reading
         rows = [(row, self._labels(row, picture)) for row in _rows(reading)]
         families = (
             Family(
@@ -165,7 +165,7 @@ class Telemetry:
                 raise UnknownName("port", member[:80], ())
             place = self._place(member)
             for name, counter in counters.items():
-                read = self._sight.history.series if is_rate(name) else self._sight.history.values
+                read = self._monitor.history.series if is_rate(name) else self._monitor.history.values
                 for at_s, value in zip(*read(place, counter.column, since_s), strict=True):
                     if not np.isnan(value):
                         found.setdefault(stamp(at_s), {}).setdefault(member, {})[name] = float(value)
@@ -176,7 +176,7 @@ class Telemetry:
 
     def session(self, picture: Picture) -> dict[str, Any]:
         """Return the last reading as the default monitoring session has it."""
-        reading = self._sight.latest().reading
+        reading = self._monitor.latest().reading
         ports = {}
         for row in _rows(reading):
             if (port := picture.named(row.name)) is not None:
@@ -213,7 +213,7 @@ class Telemetry:
         """Return the change between the last two readings; wait for the second one where the monitor just woke."""
         until_s = time.monotonic() + _PATIENCE_S
         while True:
-            change = self._sight.latest().change
+            change = self._monitor.latest().change
             if change is not None and change.seconds > 0:
                 return change
             if time.monotonic() > until_s:
@@ -222,7 +222,7 @@ class Telemetry:
 
     def _place(self, name: str) -> str:
         """Return weft's name of a port, by UFM's."""
-        reading = self._sight.latest().reading
+        reading = self._monitor.latest().reading
         for row in _rows(reading):
             if row.name == name:
                 return reading.ports.name(row.slot)

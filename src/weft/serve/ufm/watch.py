@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from weft.serve.desired import Absent
+from weft.serve.desired import NotFoundError
 from weft.serve.ufm.shapes import Picture
 from weft.sm.control import ManagerSocket
 from weft.sm.inventory import Subnet
@@ -48,7 +48,7 @@ class Watch:
     def _now(self) -> tuple[Picture, dict[Hashable, bytes]]:
         """As new as the manager's last sweep half a second ago; a walk, five. While one looks, others go on."""
         if self._manager is None and self._walk is None:
-            raise Absent(f"ports, systems and links are not known here, partitions are: ask {self._elsewhere}")
+            raise NotFoundError(f"ports, systems and links are not known here, partitions are: ask {self._elsewhere}")
         if time.monotonic() - self._at_s >= self._fresh_s and self._looking.acquire(blocking=self._seen is None):
             try:
                 if time.monotonic() - self._at_s >= self._fresh_s:

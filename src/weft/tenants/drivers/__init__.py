@@ -1,1 +1,1 @@
-"""How slices get into a fabric; `driver` says what each of them does."""
+"""How partitions get into a fabric; `driver` says what each of them does."""

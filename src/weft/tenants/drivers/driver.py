@@ -15,10 +15,10 @@ from typing import Protocol
 
 from weft.errors import SubnetError
 from weft.sm.control_server import Checked as Checked
-from weft.tenants.slices import Allocation, Inventory
+from weft.tenants.partitions import Allocation, Inventory
 
 
-class Conflict(SubnetError):
+class FabricChangedError(SubnetError):
     """Somebody else has changed the fabric since it was read. Read again."""
 
 
@@ -41,7 +41,7 @@ class Driver(Protocol):
     def read(self) -> Observed: ...
 
     def write(self, wanted: Allocation, *, over: Observed) -> None:
-        """Conflict if it is no longer as it was read; SubnetError if the fabric does not take it."""
+        """FabricChangedError if it is no longer as it was read; SubnetError if the fabric does not take it."""
 
     def check(self, *, repair: bool) -> Checked:
         """Compare the ports with what their subnet manager was told.

@@ -1,10 +1,10 @@
-"""The ports that can have seats, of what a subnet manager sees."""
+"""The ports that can have members, of what a subnet manager sees."""
 
 from __future__ import annotations
 
 from weft.fabric.kinds import NodeKind
 from weft.sm.inventory import Subnet
-from weft.tenants.slices import EndPort, Inventory
+from weft.tenants.partitions import EndPort, Inventory
 from weft.wire.port_info import PortState
 
 

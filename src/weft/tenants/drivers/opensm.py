@@ -21,12 +21,12 @@ from weft.diags.ask import HERE, Target, get_smp
 from weft.errors import Silent, SubnetError
 from weft.mad.carrier import Carrier
 from weft.sm.inventory import take_inventory
-from weft.tenants.drivers.driver import Checked, Conflict, Observed
+from weft.tenants.drivers.driver import Checked, FabricChangedError, Observed
 from weft.tenants.drivers.inventory import inventory_of
 from weft.tenants.drivers.opensm_files import OpenSmFiles, load
 from weft.tenants.drivers.partition_files import check_index0
-from weft.tenants.drivers.seen import look
-from weft.tenants.slices import Allocation, Inventory
+from weft.tenants.drivers.port_tables import read_port_tables
+from weft.tenants.partitions import Allocation, Inventory
 from weft.wire.port_info import PortInfo
 from weft.wire.smp import SMInfo, SmpAttribute
 
@@ -57,7 +57,7 @@ class OpenSmDriver:
 
     def inventory(self) -> Inventory:
         """A walk does not show why paths have the service levels that they have; the files say which engine routes."""
-        found = inventory_of(take_inventory(look(self._carrier).view), SMInfo.guid.get(self._manager()))
+        found = inventory_of(take_inventory(read_port_tables(self._carrier).view), SMInfo.guid.get(self._manager()))
         return replace(found, routing_sls=self._load().routing_sls)
 
     def read(self) -> Observed:
@@ -68,11 +68,11 @@ class OpenSmDriver:
             return files.observed()
 
     def write(self, wanted: Allocation, *, over: Observed) -> None:
-        check_index0(wanted.slices.values())
+        check_index0(wanted.partitions.values())
         with runtime.alone(self._partitions.parent):
             before = self._load()
             if before.revision != over.revision or before.partitions.is_open:
-                raise Conflict(f"{self.title}: its files have changed since they were read; read them again")
+                raise FabricChangedError(f"{self.title}: its files have changed since they were read; read them again")
             after = before.with_allocation(wanted)
             if after == before:
                 return
@@ -89,7 +89,7 @@ class OpenSmDriver:
         """Compare the tables of the ports with the files; to repair, OpenSM is told to sweep."""
         with runtime.alone(self._partitions.parent):
             files = self._load()
-            found = look(self._carrier).differences(*files.expected())
+            found = read_port_tables(self._carrier).differences(*files.expected())
             if found and repair:
                 self._check_process()
                 self._tell(files)
@@ -112,7 +112,7 @@ class OpenSmDriver:
 
         Answers to us are among them, one for each time that we ask how many.
         """
-        nodes = len(look(self._carrier).view.fabric.nodes)
+        nodes = len(read_port_tables(self._carrier).view.fabric.nodes)
         started = last = self._activity()
         self._signal()
         until_s = time.monotonic() + self._patience_s
@@ -121,7 +121,7 @@ class OpenSmDriver:
             time.sleep(_PAUSE_S)
             now = self._activity() - asked
             if now - started > nodes and now - last < _ASIDE:
-                wrong = look(self._carrier).differences(*files.expected())
+                wrong = read_port_tables(self._carrier).differences(*files.expected())
                 if not wrong:
                     return
             last = now

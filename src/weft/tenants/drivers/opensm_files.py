@@ -15,12 +15,14 @@ from pathlib import Path
 from weft.errors import ConfigError
 from weft.sm.conf.options import Options, parse_options
 from weft.sm.conf.qos_options import QosOptions, write_vlarb
-from weft.sm.pkey.partitions import DEFAULT_P_KEY, NO_FILE, Everyone, Member, Membership, Partition, Partitions
+from weft.sm.pkey.partitions import DEFAULT_P_KEY, NO_FILE, Everyone, Membership, Partitions
+from weft.sm.pkey.partitions import Member as MemberRule
+from weft.sm.pkey.partitions import Partition as PartitionDefinition
 from weft.sm.pkey.partitions_conf import parse_partitions
 from weft.tenants.drivers.driver import Observed
 from weft.tenants.drivers.managed_block import Managed, read_managed, write_managed
-from weft.tenants.drivers.partition_files import read_slices, write_partitions, write_slices
-from weft.tenants.slices import Allocation, Slice
+from weft.tenants.drivers.partition_files import read_definitions, write_definitions, write_partitions
+from weft.tenants.partitions import Allocation, Partition
 
 # Engines that put paths on service levels against deadlock. OpenSM does not tell how many they took.
 _NEED_SLS = {"dfsssp", "lash", "nue", "torus-2QoS"}
@@ -53,7 +55,9 @@ class OpenSmFiles:
 
     def observed(self) -> Observed:
         allocation = Allocation(
-            slices=read_slices(self.partitions.body, str(self.partitions_path)) if self.partitions.body else {},
+            partitions=read_definitions(self.partitions.body, str(self.partitions_path))
+            if self.partitions.body
+            else {},
             default_is_full=_default_is_full(self.all_partitions()),
             lanes=_lanes(self.options.body, self.options_path),
         )
@@ -62,7 +66,7 @@ class OpenSmFiles:
     def with_allocation(self, wanted: Allocation) -> OpenSmFiles:
         """ConfigError, or FileError, if the files cannot hold it beside what is theirs."""
         theirs = self._theirs()
-        for one in wanted.slices.values():
+        for one in wanted.partitions.values():
             if one.p_key in theirs:
                 raise ConfigError(
                     f"the P_Key of {one.label} is taken: {self.partitions_path} has {theirs[one.p_key].label}; "
@@ -77,11 +81,11 @@ class OpenSmFiles:
             made.all_partitions()
         return made
 
-    def expected(self) -> tuple[list[Slice], frozenset[int], bool | None]:
-        """What ports shall hold: slices, P_Keys that are not ours, and Default if that is ours."""
+    def expected(self) -> tuple[list[Partition], frozenset[int], bool | None]:
+        """What ports shall hold: partitions, P_Keys that are not ours, and Default if that is ours."""
         seen = self.observed()
         ruled = self._default_rules()
-        return list(seen.allocation.slices.values()), seen.taken, None if ruled else seen.allocation.default_is_full
+        return list(seen.allocation.partitions.values()), seen.taken, None if ruled else seen.allocation.default_is_full
 
     def opened(self) -> OpenSmFiles:
         return replace(self, partitions=replace(self.partitions, is_open=True))
@@ -95,12 +99,12 @@ class OpenSmFiles:
     def write_options(self) -> None:
         write_managed(self.options_path, self.options)
 
-    def _theirs(self) -> dict[int, Partition]:
+    def _theirs(self) -> dict[int, PartitionDefinition]:
         """Without Default, which everybody shares."""
         said = parse_partitions(self.partitions.outside, self.partitions_path)
         return {one.p_key: one for one in (*said.partitions, *said.empty) if one.p_key != DEFAULT_P_KEY}
 
-    def _default_rules(self) -> list[Member]:
+    def _default_rules(self) -> list[MemberRule]:
         """Theirs."""
         said = parse_partitions(self.partitions.outside, self.partitions_path)
         return [member for member in _default(said).members if member.line]
@@ -115,9 +119,9 @@ class OpenSmFiles:
                     f"{self.partitions_path}:{ruled[0].line}: all ports are {now} members of Default by "
                     f"{ruled[0].label}, and shall be {other} ones: take that rule out, and weft writes its own"
                 )
-            return write_slices(wanted.slices.values())
+            return write_definitions(wanted.partitions.values())
         is_as_without = _default_is_full(said) == wanted.default_is_full
-        return "" if not wanted.slices and is_as_without else write_partitions(wanted)
+        return "" if not wanted.partitions and is_as_without else write_partitions(wanted)
 
     def _options_body(self, lanes: QosOptions | None) -> str:
         if lanes == _lanes(self.options.body, self.options_path):
@@ -145,7 +149,7 @@ def load(partitions: Path, options: Path) -> OpenSmFiles:
     )
 
 
-def _default(said: Partitions) -> Partition:
+def _default(said: Partitions) -> PartitionDefinition:
     return said.by_p_key(DEFAULT_P_KEY) or NO_FILE.partitions[0]
 
 

@@ -15,9 +15,10 @@ from dataclasses import replace
 
 from weft.errors import ConfigError
 from weft.ids import Guid
-from weft.sm.pkey.partitions import DEFAULT_MTU, DEFAULT_P_KEY, DEFAULT_RATE, Membership, Partition, broadcast_mgid
+from weft.sm.pkey.partitions import DEFAULT_MTU, DEFAULT_P_KEY, DEFAULT_RATE, Membership, broadcast_mgid
+from weft.sm.pkey.partitions import Partition as PartitionDefinition
 from weft.sm.pkey.partitions_conf import parse_partitions
-from weft.tenants.slices import Allocation, Seat, Slice
+from weft.tenants.partitions import Allocation, Member, Partition
 from weft.wire.port_info import Mtu
 from weft.wire.sa import Rate
 
@@ -27,32 +28,32 @@ _RATES = {code.gbit_s: int(code) for code in Rate if code <= Rate.GBIT_600}  # O
 
 
 def write_partitions(allocation: Allocation) -> str:
-    """All slices, and Default with the membership that it shall have."""
+    """All partitions, and Default with the membership that it shall have."""
     everybody = "ALL=full" if allocation.default_is_full else "ALL=limited, SELF=full"
     default = f"Default={DEFAULT_P_KEY:#06x},ipoib : {everybody} ;\n"
-    return default + write_slices(allocation.slices.values())
+    return default + write_definitions(allocation.partitions.values())
 
 
-def write_slices(slices: Iterable[Slice]) -> str:
-    return "".join(_definitions(one) for one in slices)
+def write_definitions(partitions: Iterable[Partition]) -> str:
+    return "".join(_definitions(one) for one in partitions)
 
 
-def read_slices(text: str, path: str = "partitions.conf") -> dict[int, Slice]:
+def read_definitions(text: str, path: str = "partitions.conf") -> dict[int, Partition]:
     """By P_Key; Default is none of them. FileError where it cannot be read."""
     found = parse_partitions(text, path)
-    return {one.p_key: _slice(one) for one in (*found.partitions, *found.empty) if one.p_key != DEFAULT_P_KEY}
+    return {one.p_key: _partition(one) for one in (*found.partitions, *found.empty) if one.p_key != DEFAULT_P_KEY}
 
 
-def as_read(slices: Mapping[int, Slice]) -> dict[int, Slice]:
+def as_read(partitions: Mapping[int, Partition]) -> dict[int, Partition]:
     """The same as they come back from a file."""
-    return {p_key: _as_read(one) for p_key, one in slices.items()}
+    return {p_key: _as_read(one) for p_key, one in partitions.items()}
 
 
-def check_index0(slices: Iterable[Slice]) -> None:
+def check_index0(partitions: Iterable[Partition]) -> None:
     """ConfigError if two want the same place in the table of a port: a subnet manager would give it to one."""
-    first: dict[int, Slice] = {}
-    for one in slices:
-        for guid in (guid for guid, seat in one.seats.items() if seat.index0):
+    first: dict[int, Partition] = {}
+    for one in partitions:
+        for guid in (guid for guid, member in one.members.items() if member.index0):
             other = first.setdefault(guid, one)
             if other is not one:
                 raise ConfigError(
@@ -70,24 +71,24 @@ def check_name(name: str) -> None:
         )
 
 
-def _definitions(one: Slice) -> str:
+def _definitions(one: Partition) -> str:
     """One, or two where some members have index 0: that flag is a definition's."""
     check_name(one.name)
     flags = _flags(one)
-    seats = {index0: [it for it in one.seats.items() if it[1].index0 == index0] for index0 in (False, True)}
+    members = {index0: [it for it in one.members.items() if it[1].index0 == index0] for index0 in (False, True)}
     return "".join(
         f"{one.name}={one.p_key:#06x}{flags}{',indx0' if index0 else ''} :{_ports(some)} ;\n"
-        for index0, some in seats.items()
-        if some or (not index0 and not seats[True])
+        for index0, some in members.items()
+        if some or (not index0 and not members[True])
     )
 
 
-def _ports(seats: list[tuple[int, Seat]]) -> str:
-    words = [f"\n {guid:#018x}={'full' if seat.full else 'limited'}" for guid, seat in seats]
+def _ports(members: list[tuple[int, Member]]) -> str:
+    words = [f"\n {guid:#018x}={'full' if member.full else 'limited'}" for guid, member in members]
     return ",".join(words) or " NONE"
 
 
-def _flags(one: Slice) -> str:
+def _flags(one: Partition) -> str:
     words = ["ipoib"] if one.ipoib else []
     if one.mtu_bytes is not None:
         words.append(f"mtu={_code(one, 'MTU', one.mtu_bytes, _MTUS, 'bytes')}")
@@ -98,7 +99,7 @@ def _flags(one: Slice) -> str:
     return "".join(f",{word}" for word in words)
 
 
-def _code(one: Slice, what: str, value: float, codes: Mapping[float, int], unit: str) -> int:
+def _code(one: Partition, what: str, value: float, codes: Mapping[float, int], unit: str) -> int:
     code = codes.get(value)
     if code is None:
         known = ", ".join(f"{known:g}" for known in sorted(codes))
@@ -106,21 +107,21 @@ def _code(one: Slice, what: str, value: float, codes: Mapping[float, int], unit:
     return code
 
 
-def _slice(partition: Partition) -> Slice:
+def _partition(partition: PartitionDefinition) -> Partition:
     broadcast = next((one for one in partition.groups if one.mgid == broadcast_mgid(partition.p_key)), None)
-    seats = {
-        member.who: Seat(member.membership is not Membership.LIMITED, member.index0)
+    members = {
+        member.who: Member(member.membership is not Membership.LIMITED, member.index0)
         for member in partition.members
-        if isinstance(member.who, int)  # rules for kinds of ports are nobody's seat
+        if isinstance(member.who, int)  # rules for kinds of ports are nobody's member
     }
-    made = Slice(name=partition.name, p_key=partition.p_key, seats=seats, sl=partition.sl)
+    made = Partition(name=partition.name, p_key=partition.p_key, members=members, sl=partition.sl)
     if broadcast is None:
         return made
     mtu_bytes, rate_gbit_s = Mtu(broadcast.mtu).size_bytes, Rate(broadcast.rate).gbit_s
     return _as_read(replace(made, ipoib=True, mtu_bytes=mtu_bytes, rate_gbit_s=rate_gbit_s))
 
 
-def _as_read(one: Slice) -> Slice:
+def _as_read(one: Partition) -> Partition:
     if one.mtu_bytes is None and one.rate_gbit_s is None:
         return one
     return replace(

@@ -7,10 +7,10 @@ from typing import Any
 from weft.ids import Guid
 from weft.sm.allocation import read_qos, split_definitions
 from weft.sm.control import ManagerSocket, OutOfDate
-from weft.tenants.drivers.driver import Checked, Conflict, Observed
+from weft.tenants.drivers.driver import Checked, FabricChangedError, Observed
 from weft.tenants.drivers.inventory import inventory_of
-from weft.tenants.drivers.partition_files import as_read, check_index0, read_slices, write_slices
-from weft.tenants.slices import Allocation, Inventory, Slice
+from weft.tenants.drivers.partition_files import as_read, check_index0, read_definitions, write_definitions
+from weft.tenants.partitions import Allocation, Inventory, Partition
 
 _MASTER = "master"
 
@@ -20,7 +20,7 @@ class ManagerDriver:
         self.manager = manager
         self._seen: tuple[tuple[str, str], Inventory] | None = None  # of a revision of the subnet, and its master
         # By definition, of the last that was read, and of those written since: most stay, and need no look into them.
-        self._read: dict[str, dict[int, Slice]] = {}
+        self._read: dict[str, dict[int, Partition]] = {}
 
     @property
     def title(self) -> str:
@@ -37,16 +37,16 @@ class ManagerDriver:
     def read(self) -> Observed:
         said = self.manager.allocation()
         allocation = Allocation(
-            slices=self._slices(said.partitions),
+            partitions=self._partitions(said.partitions),
             default_is_full=bool(said.default_is_full),
             lanes=None if said.qos is None else read_qos(said.qos),
         )
         return Observed(allocation=allocation, taken=frozenset(said.taken), revision=said.revision)
 
-    def _slices(self, text: str) -> dict[int, Slice]:
+    def _partitions(self, text: str) -> dict[int, Partition]:
         place = str(self.manager.path)
         definitions = split_definitions(text).values()
-        self._read = {one: self._read.get(one) or read_slices(f"{one};", place) for one in definitions}
+        self._read = {one: self._read.get(one) or read_definitions(f"{one};", place) for one in definitions}
         return {p_key: one for found in self._read.values() for p_key, one in found.items()}
 
     def check(self, *, repair: bool) -> Checked:
@@ -59,11 +59,11 @@ class ManagerDriver:
 
     def write(self, wanted: Allocation, *, over: Observed) -> None:
         """Tells what differs: the manager looks at nothing else."""
-        check_index0(wanted.slices.values())
-        there, slices = over.allocation, as_read(wanted.slices)
-        define = write_slices(one for p_key, one in slices.items() if there.slices.get(p_key) != one)
-        self._read |= {text: {p_key: slices[p_key]} for p_key, text in split_definitions(define).items()}
-        words: dict[str, Any] = {"define": define, "remove": sorted(there.slices.keys() - slices.keys())}
+        check_index0(wanted.partitions.values())
+        there, partitions = over.allocation, as_read(wanted.partitions)
+        define = write_definitions(one for p_key, one in partitions.items() if there.partitions.get(p_key) != one)
+        self._read |= {text: {p_key: partitions[p_key]} for p_key, text in split_definitions(define).items()}
+        words: dict[str, Any] = {"define": define, "remove": sorted(there.partitions.keys() - partitions.keys())}
         if wanted.lanes != there.lanes:
             words["qos"] = wanted.lanes
         if wanted.default_is_full != there.default_is_full:
@@ -71,4 +71,4 @@ class ManagerDriver:
         try:
             self.manager.allocate(over.revision, **words)
         except OutOfDate as error:
-            raise Conflict(f"{self.title}: {error}") from None
+            raise FabricChangedError(f"{self.title}: {error}") from None

@@ -18,11 +18,11 @@ from weft.fabric.files.naming import node_id
 from weft.fabric.kinds import NodeKind
 from weft.ids import Guid
 from weft.sm.pkey.partitions import DEFAULT_P_KEY
-from weft.tenants.drivers.driver import Checked, Conflict, Observed
+from weft.tenants.drivers.driver import Checked, FabricChangedError, Observed
 from weft.tenants.drivers.partition_files import check_index0, check_name
 from weft.tenants.drivers.ufm_rest import UfmClient
 from weft.tenants.drivers.ufm_shapes import UfmPKey, UfmPort, UfmQos
-from weft.tenants.slices import FIRST_P_KEY, LAST_P_KEY, Allocation, EndPort, Inventory, Slice
+from weft.tenants.partitions import FIRST_P_KEY, LAST_P_KEY, Allocation, EndPort, Inventory, Partition
 
 _ALL = range(FIRST_P_KEY, LAST_P_KEY + 1)
 _QOS = UfmQos()  # what a partition has if nobody says anything
@@ -45,7 +45,9 @@ class UfmDriver:
         there, qos = self._ufm.pkeys(), self._ufm.qos_conf()
         default = there.pop(DEFAULT_P_KEY, None)
         allocation = Allocation(
-            slices={key: _slice(key, one, qos.get(key, _QOS)) for key, one in there.items() if key in self._pool},
+            partitions={
+                key: _partition(key, one, qos.get(key, _QOS)) for key, one in there.items() if key in self._pool
+            },
             # UFM says so since 6.19. Who says nothing may let everybody reach everybody.
             default_is_full=default is None or default.membership != "limited",
         )
@@ -60,7 +62,7 @@ class UfmDriver:
     def write(self, wanted: Allocation, *, over: Observed) -> None:
         before = self.read()
         if before.revision != over.revision:
-            raise Conflict(f"{self.title}: its partitions have changed since they were read; read them again")
+            raise FabricChangedError(f"{self.title}: its partitions have changed since they were read; read them again")
         self._check(wanted, before)
         try:
             self._change(before.allocation, wanted)
@@ -70,14 +72,16 @@ class UfmDriver:
             raise
 
     def _check(self, wanted: Allocation, there: Observed) -> None:
-        check_index0(wanted.slices.values())
-        for one in wanted.slices.values():
+        check_index0(wanted.partitions.values())
+        for one in wanted.partitions.values():
             check_name(one.name)
             if one.p_key not in self._pool or one.p_key in there.taken:
                 raise ConfigError(f"the P_Key of {one.label} is taken: weft was not given it at {self.title}")
             if one.mtu_bytes not in (None, *_MTUS_BYTES):
                 raise ConfigError(f"the MTU of {one.label}, {one.mtu_bytes} bytes, is refused: UFM has 2048 and 4096")
-        if there.allocation.slices or not wanted.slices:  # with the first one weft's own service makes Default limited
+        if (
+            there.allocation.partitions or not wanted.partitions
+        ):  # with the first one weft's own service makes Default limited
             self._check_default(wanted, there.allocation)
         if wanted.lanes != there.allocation.lanes:
             raise SubnetError(
@@ -97,31 +101,31 @@ class UfmDriver:
 
     def _change(self, there: Allocation, wanted: Allocation) -> None:
         """What goes first: tables of ports have so many places."""
-        for p_key, old in there.slices.items():
-            new = wanted.slices.get(p_key)
+        for p_key, old in there.partitions.items():
+            new = wanted.partitions.get(p_key)
             if new is None or not _can_become(old, new):
                 self._ufm.delete_pkey(p_key)
-            elif gone := old.seats.keys() - new.seats.keys():
+            elif gone := old.members.keys() - new.members.keys():
                 self._ufm.remove_guids(p_key, sorted(gone))
-        for p_key, new in wanted.slices.items():
-            before = there.slices.get(p_key)
+        for p_key, new in wanted.partitions.items():
+            before = there.partitions.get(p_key)
             self._bring(before if before is not None and _can_become(before, new) else None, new)
 
-    def _bring(self, old: Slice | None, new: Slice) -> None:
+    def _bring(self, old: Partition | None, new: Partition) -> None:
         if old is None:
             self._ufm.create_pkey(new.p_key, new.name, ip_over_ib=new.ipoib, qos=_qos(new))
         elif _qos(old) != _qos(new):
             self._ufm.set_qos_conf(new.p_key, _qos(new))
-        known = old.seats if old is not None and old.ipoib == new.ipoib else {}
-        seats = {guid: seat for guid, seat in new.seats.items() if known.get(guid) != seat}
-        if seats:
-            self._ufm.add_guids(new.p_key, seats, ip_over_ib=new.ipoib)
+        known = old.members if old is not None and old.ipoib == new.ipoib else {}
+        members = {guid: member for guid, member in new.members.items() if known.get(guid) != member}
+        if members:
+            self._ufm.add_guids(new.p_key, members, ip_over_ib=new.ipoib)
 
     def _verify(self, wanted: Allocation) -> None:
         there = self.read().allocation
         self._check_default(wanted, there)
-        wrong = [one.label for key, one in wanted.slices.items() if there.slices.get(key) != _as_read(one)]
-        wrong += [one.label for key, one in there.slices.items() if key not in wanted.slices]
+        wrong = [one.label for key, one in wanted.partitions.items() if there.partitions.get(key) != _as_read(one)]
+        wrong += [one.label for key, one in there.partitions.items() if key not in wanted.partitions]
         if wrong:
             raise SubnetError(
                 f"{self.title} says that all is done, and has {', '.join(wrong[:3])} otherwise than it was told\n"
@@ -137,16 +141,16 @@ class UfmDriver:
             ) from why
 
 
-def _can_become(old: Slice, new: Slice) -> bool:
+def _can_become(old: Partition, new: Partition) -> bool:
     """A partition keeps its name, and IPoIB is told with members only."""
-    return old.name == new.name and (old.ipoib == new.ipoib or bool(new.seats))
+    return old.name == new.name and (old.ipoib == new.ipoib or bool(new.members))
 
 
-def _slice(p_key: int, one: UfmPKey, qos: UfmQos) -> Slice:
-    said = Slice(
+def _partition(p_key: int, one: UfmPKey, qos: UfmQos) -> Partition:
+    said = Partition(
         name=one.partition,
         p_key=p_key,
-        seats=one.seats,
+        members=one.members,
         ipoib=one.ip_over_ib,
         sl=qos.sl,
         mtu_bytes=qos.mtu_bytes,
@@ -155,7 +159,7 @@ def _slice(p_key: int, one: UfmPKey, qos: UfmQos) -> Slice:
     return _as_read(said)
 
 
-def _as_read(one: Slice) -> Slice:
+def _as_read(one: Partition) -> Partition:
     """What is as UFM has it anyway does not come back."""
     return replace(
         one,
@@ -164,7 +168,7 @@ def _as_read(one: Slice) -> Slice:
     )
 
 
-def _qos(one: Slice) -> UfmQos:
+def _qos(one: Partition) -> UfmQos:
     return UfmQos(mtu_bytes=one.mtu_bytes or _QOS.mtu_bytes, rate_gbit_s=one.rate_gbit_s or _QOS.rate_gbit_s, sl=one.sl)
 
 

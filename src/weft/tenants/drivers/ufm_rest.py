@@ -1,8 +1,8 @@
 """A UFM by its REST interface: a method for each call that weft makes.
 
     ufm = UfmClient("https://ufm.example", token=token)
-    ufm.add_guids(0x101, {0x0002c90300001231: Seat()}, ip_over_ib=True)
-    ufm.pkeys()[0x101].seats
+    ufm.add_guids(0x101, {0x0002c90300001231: Member()}, ip_over_ib=True)
+    ufm.pkeys()[0x101].members
 
 A token goes to /ufmRestV3, a user with a password to /ufmRest, unless the URL has a path of its own. Each call has its
 connection, so threads may share a client.
@@ -23,7 +23,7 @@ import msgspec
 
 from weft.errors import ConfigError, Silent, SubnetError
 from weft.tenants.drivers.ufm_shapes import UfmPKey, UfmPort, UfmQos, read_pkey, read_ports, read_qos
-from weft.tenants.slices import Seat
+from weft.tenants.partitions import Member
 
 _REPEATABLE = frozenset(("GET", "PUT", "DELETE"))  # twice is as good as once: a lost connection is tried again
 _TRIES = 3
@@ -86,14 +86,14 @@ class UfmClient:
         words = {"pkey": f"{p_key:#x}", "partition_name": name, "ip_over_ib": ip_over_ib}
         self.call("POST", "resources/pkeys/add", words | (qos.words if qos else {}))
 
-    def add_guids(self, p_key: int, seats: Mapping[int, Seat], *, ip_over_ib: bool) -> None:
+    def add_guids(self, p_key: int, members: Mapping[int, Member], *, ip_over_ib: bool) -> None:
         """Members come in, or are changed; a partition that is not there is made."""
-        for words in _members(p_key, seats, ip_over_ib):
+        for words in _members(p_key, members, ip_over_ib):
             self.call("POST", "resources/pkeys", words)
 
-    def replace_guids(self, p_key: int, seats: Mapping[int, Seat], *, ip_over_ib: bool) -> None:
+    def replace_guids(self, p_key: int, members: Mapping[int, Member], *, ip_over_ib: bool) -> None:
         """These are the members now, and no others."""
-        first, *more = _members(p_key, seats, ip_over_ib)
+        first, *more = _members(p_key, members, ip_over_ib)
         self.call("PUT", "resources/pkeys", first)
         for words in more:
             self.call("POST", "resources/pkeys", words)
@@ -231,12 +231,12 @@ def _tls(ca_file: str | None) -> ssl.SSLContext:
         ) from None
 
 
-def _members(p_key: int, seats: Mapping[int, Seat], ip_over_ib: bool) -> list[dict[str, Any]]:
+def _members(p_key: int, members: Mapping[int, Member], ip_over_ib: bool) -> list[dict[str, Any]]:
     """Bodies of calls: index0 holds for all of a call, a membership for each of its GUIDs."""
     bodies = []
-    for index0 in sorted({seat.index0 for seat in seats.values()}) or [False]:
-        some = {guid: seat for guid, seat in seats.items() if seat.index0 == index0}
-        memberships = ["full" if seat.full else "limited" for seat in some.values()]
+    for index0 in sorted({member.index0 for member in members.values()}) or [False]:
+        some = {guid: member for guid, member in members.items() if member.index0 == index0}
+        memberships = ["full" if member.full else "limited" for member in some.values()]
         words = {"pkey": f"{p_key:#x}", "ip_over_ib": ip_over_ib, "index0": index0}
         bodies.append({**words, "guids": [f"{guid:016x}" for guid in some], "memberships": memberships})
     return bodies

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from weft.ids import Guid
-from weft.tenants.slices import Seat
+from weft.tenants.partitions import Member
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class UfmPKey:
 
     partition: str  # its name; UFM before 6.22 gives one of its own
     ip_over_ib: bool
-    seats: Mapping[int, Seat]  # by port GUID
+    members: Mapping[int, Member]  # by port GUID
     membership: str | None = None  # of everybody, in Default; UFM before 6.19 does not say
 
 
@@ -85,8 +85,8 @@ class _Qos(msgspec.Struct):
 def read_pkey(found: Any) -> UfmPKey:
     """Of an answer with guids_data; ConfigError or msgspec's error where it has another shape."""
     one = msgspec.convert(found, _Guids, strict=False)
-    seats = {int(Guid.parse(member.guid)): Seat(member.membership == "full", member.index0) for member in one.guids}
-    return UfmPKey(partition=one.partition, ip_over_ib=one.ip_over_ib, seats=seats, membership=one.membership)
+    members = {int(Guid.parse(member.guid)): Member(member.membership == "full", member.index0) for member in one.guids}
+    return UfmPKey(partition=one.partition, ip_over_ib=one.ip_over_ib, members=members, membership=one.membership)
 
 
 def read_qos(found: Any) -> UfmQos:

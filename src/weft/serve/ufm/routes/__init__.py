@@ -8,14 +8,14 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from weft.serve.ufm.routes import actions, app, pkeys, reports, resources, telemetry
-from weft.serve.ufm.routes.face import Face
+from weft.serve.ufm.routes.context import UfmContext
 
 BASES = ("/ufmRest", "/ufmRestV2", "/ufmRestV3")
 
 
-def add_ufm(service: FastAPI, face: Face, *, is_plugin_door: bool = False) -> None:
+def add_ufm(service: FastAPI, context: UfmContext, *, is_plugin_door: bool = False) -> None:
     """`is_plugin_door`: also without a base, as UFM's plugins call it on its own machine."""
-    service.state.ufm = face
+    service.state.ufm = context
     for base in (*BASES, *([""] if is_plugin_door else [])):
         for one in (app, resources, pkeys, actions, telemetry, reports):
             service.include_router(one.router, prefix=base, include_in_schema=base == BASES[0])

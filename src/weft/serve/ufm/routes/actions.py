@@ -13,7 +13,7 @@ from weft.errors import ConfigError, find_named
 from weft.serve.api.exchange import change, gives
 from weft.serve.ufm import cloudx, health, jobs
 from weft.serve.ufm.routes.app import set_policy
-from weft.serve.ufm.routes.face import Route, answer_json, body_of, face_of
+from weft.serve.ufm.routes.context import Route, answer_json, body_of, context_of
 
 router = APIRouter(route_class=Route, tags=["UFM"])
 
@@ -36,15 +36,15 @@ async def act(request: Request) -> Response:
     do = find_named("action", body.action, _ACTIONS)
     await do(request, body)
     summary = f"{body.action} of {', '.join(body.object_ids)}"
-    number = face_of(request).jobs.add(jobs.new_job(body.action, body.object_ids, summary))
+    number = context_of(request).jobs.add(jobs.new_job(body.action, body.object_ids, summary))
     where = f"{request.url.path.removesuffix('/actions')}/jobs/{number}"
     return answer_json(where, 202, Location=where)
 
 
 async def _reset(request: Request, body: Action) -> None:
-    face = face_of(request)
-    picture = await asyncio.to_thread(face.watch.picture)
-    await asyncio.to_thread(health.reset, picture, face.hands, str(body.params.get("port_id", "")))
+    context = context_of(request)
+    picture = await asyncio.to_thread(context.watch.picture)
+    await asyncio.to_thread(health.reset, picture, context.actions, str(body.params.get("port_id", "")))
     await change(request, lambda _: None)  # in the audit log
 
 
@@ -63,14 +63,14 @@ _ACTIONS = {"reset": _reset, "mark_device_unhealthy": _isolate, "mark_device_hea
 @router.get("/jobs", **gives(list[dict[str, Any]]))
 async def all_jobs(request: Request) -> Response:
     """With `parent_id`: those below a job, of which there are none."""
-    found = [] if "parent_id" in request.query_params else face_of(request).jobs.all()
+    found = [] if "parent_id" in request.query_params else context_of(request).jobs.all()
     return answer_json([jobs.job(*one) for one in found])
 
 
 @router.get("/jobs/{number}", **gives(dict[str, Any], 404))
 @router.get("/app/jobs/{number}", **gives(dict[str, Any], 404))
 async def one_job(request: Request, number: str) -> Response:
-    return answer_json(jobs.job(*face_of(request).jobs.find(number)))
+    return answer_json(jobs.job(*context_of(request).jobs.find(number)))
 
 
 # -- Neutron ----------------------------------------------------------------------------------------------------------
@@ -112,5 +112,5 @@ def _named(body: _Named, name: str) -> _Named:
 async def _job(request: Request, what: str, edit: Callable[[Any], None]) -> Response:
     """The path of a job, which is over by now, relative to the base."""
     await change(request, edit)
-    number = face_of(request).jobs.add(jobs.new_job(f"{request.method} {what}", [what], f"{what} is done"))
+    number = context_of(request).jobs.add(jobs.new_job(f"{request.method} {what}", [what], f"{what} is done"))
     return answer_json(f"app/jobs/{number}")

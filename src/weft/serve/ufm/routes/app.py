@@ -13,7 +13,7 @@ from weft.errors import find_named
 from weft.serve.access import add_own_token
 from weft.serve.api.exchange import caller_of, change, gives, ledger_of
 from weft.serve.ufm import health, jobs
-from weft.serve.ufm.routes.face import Route, answer_json, body_of, face_of
+from weft.serve.ufm.routes.context import Route, answer_json, body_of, context_of
 from weft.sm.conf.options import Options
 from weft.version import __version__
 
@@ -46,7 +46,7 @@ async def ufm_version() -> Response:
 @router.get("/app/ufm_config", **gives(dict[str, str]))
 async def ufm_config(request: Request) -> Response:
     """Return the list of features; no licence is needed."""
-    has_counters = getattr(request.app.state, "sight", None) is not None
+    has_counters = getattr(request.app.state, "monitor", None) is not None
     return answer_json(
         {
             "ls_auditing": "Enabled",
@@ -62,14 +62,14 @@ async def ufm_config(request: Request) -> Response:
 @router.get("/app/versioning", **gives(dict[str, int], 404))
 async def versioning(request: Request) -> Response:
     """The version of each collection: a client reads one again when its number has changed."""
-    face, desired = face_of(request), ledger_of(request).desired()
-    picture = await asyncio.to_thread(face.watch.picture)
+    context, desired = context_of(request), ledger_of(request).desired()
+    picture = await asyncio.to_thread(context.watch.picture)
     subnet = ("servers", "switches", "ports", "links")
     contents = {f"{name}_version": picture.revision for name in subnet}
     marked = tuple(sorted(health.marked(desired)))
-    last_event = max((number for number, _ in face.events.all()), default=0)
-    more = {"alarms_version": marked, "events_version": (last_event, len(face.events.all()))}
-    return answer_json({**dict.fromkeys(_EMPTY, 0), **face.versions.numbers({**contents, **more})})
+    last_event = max((number for number, _ in context.events.all()), default=0)
+    more = {"alarms_version": marked, "events_version": (last_event, len(context.events.all()))}
+    return answer_json({**dict.fromkeys(_EMPTY, 0), **context.versions.numbers({**contents, **more})})
 
 
 @router.get("/app/network_views", **gives(list[dict[str, Any]]))
@@ -97,12 +97,12 @@ async def make_token(request: Request) -> Response:
 
 @router.get("/app/events", **gives(list[dict[str, Any]]))
 async def events(request: Request) -> Response:
-    return answer_json([jobs.event(*one) for one in face_of(request).events.all()])
+    return answer_json([jobs.event(*one) for one in context_of(request).events.all()])
 
 
 @router.delete("/app/events/{number}", **gives(dict[str, str], 403, 404))
 async def delete_event(request: Request, number: str) -> Response:
-    face_of(request).events.remove(number)
+    context_of(request).events.remove(number)
     return answer_json({})
 
 
@@ -121,7 +121,7 @@ class ExternalEvent(msgspec.Struct, kw_only=True):
 async def external_event(request: Request) -> Response:
     body = await body_of(request, ExternalEvent)
     words = {**msgspec.to_builtins(body), "timestamp": jobs.stamp()}
-    return answer_json({"id": face_of(request).events.add(words)})
+    return answer_json({"id": context_of(request).events.add(words)})
 
 
 @router.get("/app/alarms", **gives(list[dict[str, Any]]))
@@ -153,16 +153,16 @@ async def set_unhealthy_ports(request: Request) -> Response:
 
 
 async def set_policy(request: Request, policy: health.Policy) -> None:
-    face, desired = face_of(request), ledger_of(request).desired()
-    picture = await asyncio.to_thread(face.watch.picture)
+    context, desired = context_of(request), ledger_of(request).desired()
+    picture = await asyncio.to_thread(context.watch.picture)
     if policy.ports_policy == "HEALTHY":
         names = [*policy.ports, *(name for name, one in health.marked(desired).items() if _is_of(one, policy.devices))]
-        healed = await asyncio.to_thread(health.heal, desired, face.hands, names)
+        healed = await asyncio.to_thread(health.heal, desired, context.actions, names)
         await change(request, lambda draft: health.note(draft, {}, healed))
     else:
         names = health.ports_of(picture, policy)
         mark = partial(health.mark, isolate=policy.action == "isolate")
-        documents = await asyncio.to_thread(mark, picture, face.hands, names, policy.devices)
+        documents = await asyncio.to_thread(mark, picture, context.actions, names, policy.devices)
         await change(request, lambda draft: health.note(draft, documents))
 
 

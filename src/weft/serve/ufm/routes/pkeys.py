@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 from weft.errors import ConfigError
 from weft.serve.api.exchange import change, gives, ledger_of
 from weft.serve.ufm import partitions, queries
-from weft.serve.ufm.routes.face import Route, answer_json, body_of
+from weft.serve.ufm.routes.context import Route, answer_json, body_of
 
 router = APIRouter(route_class=Route, tags=["UFM"])
 
@@ -42,7 +42,7 @@ def _flags(request: Request) -> dict[str, bool]:
 @router.post("/resources/pkeys/", include_in_schema=False)
 async def add_guids(request: Request) -> Response:
     body = await body_of(request, partitions.Guids)
-    await change(request, lambda draft: partitions.add(draft, body, body.seats()))
+    await change(request, lambda draft: partitions.add(draft, body, body.members()))
     return answer_json({})
 
 
@@ -50,7 +50,7 @@ async def add_guids(request: Request) -> Response:
 @router.put("/resources/pkeys/", include_in_schema=False)
 async def set_guids(request: Request) -> Response:
     body = await body_of(request, partitions.Guids)
-    await change(request, lambda draft: partitions.replace_members(draft, body, body.seats()))
+    await change(request, lambda draft: partitions.replace_members(draft, body, body.members()))
     return answer_json({})
 
 

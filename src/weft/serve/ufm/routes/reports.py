@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from weft.errors import UnknownName
 from weft.serve.api.exchange import ask_fabric, gives, ledger_of
 from weft.serve.ufm import health, reports
-from weft.serve.ufm.routes.face import Route, answer_json, body_of, face_of, sight_of
+from weft.serve.ufm.routes.context import Route, answer_json, body_of, context_of, monitor_of
 
 router = APIRouter(route_class=Route, tags=["UFM"])
 
@@ -20,11 +20,11 @@ router = APIRouter(route_class=Route, tags=["UFM"])
 )
 async def fabric_health(request: Request) -> Response:
     wanted = await body_of(request, reports.FabricHealth)
-    sight, watch = sight_of(request), face_of(request).watch
+    monitor, watch = monitor_of(request), context_of(request).watch
     marked = health.marked(ledger_of(request).desired())
 
     def make() -> dict[str, Any]:
-        manager = sight.manager()
+        manager = monitor.manager()
         masters = [manager.host] if manager is not None and manager.state == "master" else []
         standby = manager.standby if manager is not None else []
         return reports.fabric_health(wanted, reports.Fabric(watch.picture(), marked, masters, standby))
@@ -34,19 +34,19 @@ async def fabric_health(request: Request) -> Response:
 
 @router.post(f"/reports/{reports.SERVICE}", **gives(dict[str, str], 403, status=202))
 async def service_health(request: Request) -> Response:
-    lookout = request.app.state.lookout
-    trouble = "" if lookout is None else lookout.trouble
+    watcher = request.app.state.watcher
+    trouble = "" if watcher is None else watcher.trouble
     return _started(request, await asyncio.to_thread(reports.service_health, ledger_of(request), trouble))
 
 
 def _started(request: Request, report: dict[str, Any]) -> Response:
     """A report is there when its number is: clients that poll for it get it at once."""
-    return answer_json({"report_id": str(face_of(request).reports.add(report))}, 202)
+    return answer_json({"report_id": str(context_of(request).reports.add(report))}, 202)
 
 
 @router.get("/reports/last_report/{kind}", **gives(dict[str, Any], 404))
 async def last_report(request: Request, kind: str) -> Response:
-    made = [report for _, report in face_of(request).reports.all() if report["report"] == kind]
+    made = [report for _, report in context_of(request).reports.all() if report["report"] == kind]
     if not made:
         raise UnknownName("report", kind[:40], (reports.FABRIC, reports.SERVICE), "Start one with POST.")
     return answer_json(made[-1])
@@ -54,10 +54,10 @@ async def last_report(request: Request, kind: str) -> Response:
 
 @router.get("/reports/{number}", **gives(dict[str, Any], 404))
 async def report(request: Request, number: str) -> Response:
-    return answer_json(face_of(request).reports.find(number)[1])
+    return answer_json(context_of(request).reports.find(number)[1])
 
 
 @router.delete("/reports/{number}", **gives(dict[str, str], 403, 404))
 async def delete_report(request: Request, number: str) -> Response:
-    face_of(request).reports.remove(number)
+    context_of(request).reports.remove(number)
     return answer_json({})

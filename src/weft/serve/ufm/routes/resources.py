@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from weft.serve.api.exchange import gives, ledger_of
 from weft.serve.ufm import health, queries
-from weft.serve.ufm.routes.face import Route, answer_json, answer_seen, face_of
+from weft.serve.ufm.routes.context import Route, answer_json, answer_seen, context_of
 
 router = APIRouter(route_class=Route, tags=["UFM"])
 _MANY = list[dict[str, Any]] | dict[str, Any]  # or a page of them
@@ -22,7 +22,7 @@ async def ports(request: Request) -> Response:
 
 @router.get("/resources/ports/{names}", **gives(list[dict[str, Any]], 400, 404))
 async def named_ports(request: Request, names: str) -> Response:
-    picture = await asyncio.to_thread(face_of(request).watch.picture)
+    picture = await asyncio.to_thread(context_of(request).watch.picture)
     return answer_json(queries.named("port", names, picture.named))
 
 
@@ -33,7 +33,7 @@ async def systems(request: Request) -> Response:
 
 @router.get("/resources/systems/{names}", **gives(list[dict[str, Any]], 400, 404))
 async def named_systems(request: Request, names: str) -> Response:
-    picture = await asyncio.to_thread(face_of(request).watch.picture)
+    picture = await asyncio.to_thread(context_of(request).watch.picture)
     return answer_json(queries.named("system", names, {one.guid: one for one in picture.systems}.get))
 
 

@@ -11,12 +11,12 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from weft.errors import ConfigError
 from weft.monitor.exporter import CONTENT_TYPE
 from weft.serve.api.exchange import ask_fabric, change, gives, ledger_of
-from weft.serve.console.sight import Sight
+from weft.serve.console.monitor import FabricMonitor
 from weft.serve.problems import handle_errors
 from weft.serve.settings import Settings
 from weft.serve.ufm import health
 from weft.serve.ufm.instances import InstanceOrder
-from weft.serve.ufm.routes.face import Face, Route, answer_json, body_of, face_of, telemetry_of
+from weft.serve.ufm.routes.context import Route, UfmContext, answer_json, body_of, context_of, telemetry_of
 from weft.serve.ufm.shapes import Picture
 from weft.serve.ufm.telemetry import (
     CONVERTED_ENTERPRISE,
@@ -85,7 +85,7 @@ async def session_data(request: Request) -> Response:
 
 
 async def _with_picture(request: Request, ask: Callable[[Telemetry, Picture], _T]) -> _T:
-    of, watch = telemetry_of(request), face_of(request).watch
+    of, watch = telemetry_of(request), context_of(request).watch
     return await ask_fabric(request, lambda: ask(of, watch.picture()))
 
 
@@ -96,12 +96,12 @@ async def _with_picture(request: Request, ask: Callable[[Telemetry, Picture], _T
 @router.get("/app/telemetry/instances/status", **gives(dict[str, Any], 404))
 async def instances(request: Request) -> Response:
     telemetry_of(request)
-    return answer_json({name: _instance(request) for name in face_of(request).instances.names()})
+    return answer_json({name: _instance(request) for name in context_of(request).instances.names()})
 
 
 @router.get("/app/telemetry/instances/{name}", **gives(dict[str, Any], 404))
 async def instance(request: Request, name: str) -> Response:
-    face_of(request).instances.chosen(name)
+    context_of(request).instances.chosen(name)
     return answer_json(_instance(request))
 
 
@@ -112,13 +112,13 @@ async def put_instance(request: Request, name: str) -> Response:
     telemetry_of(request)
     order = await body_of(request, InstanceOrder)
     await change(request, lambda _: None)  # in the audit log
-    face_of(request).instances.put(name, order)
+    context_of(request).instances.put(name, order)
     return answer_json(_port(request))
 
 
 @router.delete("/app/telemetry/instances/{name}", **gives(dict[str, str], 403, 404))
 async def delete_instance(request: Request, name: str) -> Response:
-    face_of(request).instances.remove(name)
+    context_of(request).instances.remove(name)
     await change(request, lambda _: None)
     return answer_json({})
 
@@ -129,7 +129,7 @@ def _instance(request: Request) -> dict[str, Any]:
 
 def _port(request: Request) -> int:
     """Return the port for telemetry: the one without tokens if there is one, else the service's own."""
-    return face_of(request).telemetry_port or request.url.port or 443
+    return context_of(request).telemetry_port or request.url.port or 443
 
 
 # -- UFM Telemetry's own endpoint -------------------------------------------------------------------------------------
@@ -137,22 +137,22 @@ def _port(request: Request) -> int:
 
 async def _csv(request: Request) -> Response:
     path = request.url.path
-    of, face = telemetry_of(request), face_of(request)
+    of, context = telemetry_of(request), context_of(request)
     name = path.rpartition("/")[2]
     table = {"metrics": METRICS, "converted_enterprise": CONVERTED_ENTERPRISE}.get(name, LOW_FREQ_DEBUG)
     if name in ("metrics", "converted_enterprise", "low_freq_debug"):
         is_labelled = path.startswith("/labels")
-        text = await ask_fabric(request, lambda: of.csv(table, None, face.watch.picture() if is_labelled else None))
+        text = await ask_fabric(request, lambda: of.csv(table, None, context.watch.picture() if is_labelled else None))
     else:
-        chosen = face.instances.chosen(name)
+        chosen = context.instances.chosen(name)
         text = await ask_fabric(request, lambda: of.csv(METRICS, chosen))
     return Response(text, media_type="text/csv")
 
 
 async def _prometheus(request: Request) -> Response:
-    of, face = telemetry_of(request), face_of(request)
+    of, context = telemetry_of(request), context_of(request)
     is_labelled = request.url.path.startswith("/labels")
-    text = await ask_fabric(request, lambda: of.prometheus(face.watch.picture() if is_labelled else None))
+    text = await ask_fabric(request, lambda: of.prometheus(context.watch.picture() if is_labelled else None))
     return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
 
@@ -169,10 +169,10 @@ endpoint = APIRouter(route_class=Route)  # on the service's own port, with a tok
 _add_endpoint(endpoint)
 
 
-def create_endpoint(settings: Settings, face: Face, sight: Sight) -> FastAPI:
+def create_endpoint(settings: Settings, context: UfmContext, monitor: FabricMonitor) -> FastAPI:
     """Create UFM Telemetry's endpoint for a port of its own, without tokens, as UFM has it on 9001."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    app.state.settings, app.state.ufm, app.state.sight = settings, face, sight
+    app.state.settings, app.state.ufm, app.state.monitor = settings, context, monitor
     handle_errors(app)
     _add_endpoint(app)
     app.add_api_route("/metrics", _prometheus, methods=["GET"], include_in_schema=False)

@@ -1,8 +1,8 @@
 """What the console sees of a fabric: its cabling, what every link carries and counts, who manages it, what is wrong.
 
-with Sight(behind) as sight:            polls, and tells `sight.live` every second
-    sight.fabric()                      columns to draw
-    sight.state()                       what changes, in the order of those columns
+with FabricMonitor(backend) as monitor:            polls, and tells `monitor.live` every second
+    monitor.fabric()                      columns to draw
+    monitor.state()                       what changes, in the order of those columns
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from weft.monitor.metrics import Family
 from weft.monitor.poll import Poller, Reading
 from weft.monitor.suspects import Diagnosis, Impact, Suspect
 from weft.monitor.watch import Latest, Watch
-from weft.serve.console.drawn import Drawn
-from weft.serve.console.live import LOG, STATE, Live
-from weft.serve.console.news import SmShown, StateNow, news, show_suspect
-from weft.serve.console.picture import FabricShown
+from weft.serve.console.drawn_fabric import DrawnFabric
+from weft.serve.console.event_stream import LOG, STATE, EventStream
+from weft.serve.console.events import FabricState, SubnetManagerOut, news, suspect_out
+from weft.serve.console.layout import FabricOut
 from weft.serve.console.runs import Runs
-from weft.serve.desired import Clash
+from weft.serve.desired import ConflictError
 from weft.serve.drift import DriftWatch
 from weft.wire.smp import SMState
 
@@ -51,15 +51,15 @@ _SILENT_S = 5.0  # after which the same is told again: jobs and runs go on
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
-    """The fabric behind the console: a port to ask from, and its lab if it is one."""
+class Backend:
+    """The fabric backend the console: a port to ask from, and its lab if it is one."""
 
     attach: Callable[[], AbstractContextManager[Carrier]]
     lab: registry.Entry | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
+class Snapshot:
     """What the monitor has, once it has something."""
 
     reading: Reading
@@ -69,18 +69,18 @@ class Seen:
     failure: str  # why nothing came after it
 
 
-class Sight:
+class FabricMonitor:
     """Used with `with`. It looks while somebody wants to know: a large fabric is not polled for nobody."""
 
-    def __init__(self, behind: Behind, drift: DriftWatch | None = None) -> None:
-        self.behind, self.live, self.runs, self.drift = behind, Live(), Runs(), drift
+    def __init__(self, backend: Backend, drift: DriftWatch | None = None) -> None:
+        self.backend, self.live, self.runs, self.drift = backend, EventStream(), Runs(), drift
         self.history = History(":memory:")
         self._asking, self._waking = threading.Lock(), threading.Lock()
         self._open, self._polling = ExitStack(), ExitStack()  # carriers: to ask from, and the monitor's
         self._carrier: Carrier | None = None
         self._watch: Watch | None = None
         self._wanted_s = 0.0  # when somebody last wanted to know
-        self._drawn: Drawn | None = None
+        self._drawn: DrawnFabric | None = None
         self._impacts: dict[tuple[str, ...], Impact | None] = {}  # of suspects
         self._end = threading.Event()
         self._teller = threading.Thread(target=self._tell, name="console", daemon=True)
@@ -123,22 +123,22 @@ class Sight:
             self._polling.close()
 
     def _poller(self) -> Poller:
-        """A new one where the last one failed: what is behind may have been away."""
+        """A new one where the last one failed: what is backend may have been away."""
         self._polling.close()
-        carrier, lab = self._polling.enter_context(self.behind.attach()), self.behind.lab
+        carrier, lab = self._polling.enter_context(self.backend.attach()), self.backend.lab
         if lab is None:
             return Poller(carrier)
         return new_poller(lab, carrier)
 
     # -- what there is ------------------------------------------------------------------------------------------------
 
-    def latest(self) -> Seen:
+    def latest(self) -> Snapshot:
         """SubnetError where the fabric has told nothing yet."""
         found = self.wake()
         if found.reading is None:
             raise SubnetError(found.failure)
         told = found.diagnosis and self._weighed(found.diagnosis)
-        return Seen(found.reading, found.change, told, found.manager, found.failure)
+        return Snapshot(found.reading, found.change, told, found.manager, found.failure)
 
     def _weighed(self, found: Diagnosis) -> Diagnosis:
         """With whom its suspects concern, as far as that is known."""
@@ -162,33 +162,33 @@ class Sight:
         """For Prometheus, and what else the service knows."""
         return render(self.wake(), now_s=time.monotonic(), more=more)
 
-    def fabric(self) -> FabricShown:
+    def fabric(self) -> FabricOut:
         return self._picture(self.latest()).shown
 
-    def _picture(self, seen: Seen) -> Drawn:
+    def _picture(self, seen: Snapshot) -> DrawnFabric:
         ports, drawn = seen.reading.ports, self._drawn
         if drawn is None or not drawn.has_all(ports):
-            drawn = self._drawn = Drawn.of(ports, self._name())
+            drawn = self._drawn = DrawnFabric.of(ports, self._name())
         return drawn
 
     def _name(self) -> str:
         """Of the fabric, for people."""
-        return "" if self.behind.lab is None else str(control.ask(self.behind.lab, "state")["spec"])
+        return "" if self.backend.lab is None else str(control.ask(self.backend.lab, "state")["spec"])
 
-    def state(self) -> StateNow:
+    def state(self) -> FabricState:
         seen = self.latest()
         drawn, change, told = self._picture(seen), seen.change, seen.diagnosis
         suspects = told.suspects if told else ()
         load = self._load()
         well = health([change]) if change is not None and change.seconds > 0 else None
-        return StateNow(
+        return FabricState(
             t=round(seen.reading.stamp_s, 3),
             revision=drawn.shown.revision,
             seconds=change.seconds if change else 0.0,
             links=drawn.links_now(seen.reading.ports, well, suspects),
             jobs=load.get("jobs", []),
             sm=self._manager(seen.manager),
-            suspects=[show_suspect(one) for one in suspects],
+            suspects=[suspect_out(one) for one in suspects],
             notes=list(told.notes) if told else [],
             drift=[] if self.drift is None else list(self.drift.differences),
             runs=self.runs.shown(),
@@ -203,40 +203,42 @@ class Sight:
     @contextmanager
     def ask(self, host: str = "") -> Iterator[Carrier]:
         """A port to ask from, one question at a time; in a lab, that of a host."""
-        if host and self.behind.lab is not None:
-            there = control.ask(self.behind.lab, "host", name=host)
+        if host and self.backend.lab is not None:
+            there = control.ask(self.backend.lab, "host", name=host)
             with closing(IbsimCarrier(there["sim_host"], there["sockname"])) as carrier:
-                yield KeyedCarrier(carrier, KeyFile(self.behind.lab.m_key_file))
+                yield KeyedCarrier(carrier, KeyFile(self.backend.lab.m_key_file))
             return
         with self._asking:
             if self._carrier is None:
-                self._carrier = self._open.enter_context(self.behind.attach())
+                self._carrier = self._open.enter_context(self.backend.attach())
             yield self._carrier
 
     def lab(self) -> registry.Entry:
-        if self.behind.lab is None:
-            raise Clash("this fabric is no lab: its cables and its load are not ours to change")
-        return self.behind.lab
+        if self.backend.lab is None:
+            raise ConflictError("this fabric is no lab: its cables and its load are not ours to change")
+        return self.backend.lab
 
     def _load(self) -> dict[str, Any]:
-        return {} if self.behind.lab is None else dict(control.ask(self.behind.lab, "load_state"))
+        return {} if self.backend.lab is None else dict(control.ask(self.backend.lab, "load_state"))
 
-    def manager(self) -> SmShown | None:
+    def manager(self) -> SubnetManagerOut | None:
         """Return the subnet's master and its standbys; None if no master answers."""
         return self._manager(self.latest().manager)
 
-    def _manager(self, master: Manager | None) -> SmShown | None:
+    def _manager(self, master: Manager | None) -> SubnetManagerOut | None:
         if master is None:
             return None
         standby = sorted({at for at, guid in self._managers() if guid != master.guid})
         state = SMState(master.state).name.lower().replace("_", " ")
-        return SmShown(state=state, host=master.node or f"LID {master.lid}", standby=standby, sweeps=master.activity)
+        return SubnetManagerOut(
+            state=state, host=master.node or f"LID {master.lid}", standby=standby, sweeps=master.activity
+        )
 
     def _managers(self) -> list[tuple[str, int]]:
         """Return the name and the GUID of each port of the lab where a subnet manager runs."""
-        if self.behind.lab is None:
+        if self.backend.lab is None:
             return []
-        clients = control.ask(self.behind.lab, "state")["clients"]
+        clients = control.ask(self.backend.lab, "state")["clients"]
         return [(one["at"], one["port_guid"]) for one in clients if one["is_sm"]]
 
     # -- telling ------------------------------------------------------------------------------------------------------
@@ -245,7 +247,7 @@ class Sight:
         self.live.publish(LOG, msgspec.json.encode({"t": round(time.time(), 3), "kind": kind, "text": text}))
 
     def _tell(self) -> None:
-        before: StateNow | None = None
+        before: FabricState | None = None
         told_s, trouble = 0.0, ""
         while not self._end.wait(POLL_S):
             if not self.live.is_heard:

@@ -9,11 +9,11 @@ import msgspec
 
 from weft.monitor.evidence import concerns
 from weft.monitor.suspects import Suspect
-from weft.serve.console.picture import FabricShown
-from weft.serve.console.runs import RunShown
+from weft.serve.console.layout import FabricOut
+from weft.serve.console.runs import RunOut
 
 
-class SmShown(msgspec.Struct, kw_only=True):
+class SubnetManagerOut(msgspec.Struct, kw_only=True):
     """The master, as it says of itself."""
 
     state: str
@@ -22,7 +22,7 @@ class SmShown(msgspec.Struct, kw_only=True):
     sweeps: int  # its activity count
 
 
-class LinksNow(msgspec.Struct, kw_only=True):
+class LinkStates(msgspec.Struct, kw_only=True):
     """In the order of the links that were drawn; None: not known."""
 
     load: list[float | None]  # of the busier direction
@@ -31,7 +31,7 @@ class LinksNow(msgspec.Struct, kw_only=True):
     state: list[str]  # up, down, bad
 
 
-class SuspectShown(msgspec.Struct, kw_only=True):
+class SuspectOut(msgspec.Struct, kw_only=True):
     link: list[str]
     kind: str
     confidence: float
@@ -40,22 +40,22 @@ class SuspectShown(msgspec.Struct, kw_only=True):
     impact: str  # whom it concerns; "": nobody, or it is not known yet
 
 
-class StateNow(msgspec.Struct, kw_only=True):
+class FabricState(msgspec.Struct, kw_only=True):
     t: float  # seconds since 1970
     revision: str
     seconds: float  # that loads and errors are of
-    links: LinksNow
+    links: LinkStates
     jobs: list[dict[str, Any]]
-    sm: SmShown | None  # None: it does not answer
-    suspects: list[SuspectShown]
+    sm: SubnetManagerOut | None  # None: it does not answer
+    suspects: list[SuspectOut]
     notes: list[str]
     drift: list[str]  # how the fabric differs from the ledger
-    runs: list[RunShown]
+    runs: list[RunOut]
     trouble: str  # why there is nothing new; "": there is
 
 
-def show_suspect(one: Suspect) -> SuspectShown:
-    return SuspectShown(
+def suspect_out(one: Suspect) -> SuspectOut:
+    return SuspectOut(
         link=list(one.ends),
         kind=one.kind,
         confidence=one.confidence,
@@ -65,7 +65,7 @@ def show_suspect(one: Suspect) -> SuspectShown:
     )
 
 
-def news(before: StateNow | None, now: StateNow, shown: FabricShown) -> Iterator[tuple[str, str]]:
+def news(before: FabricState | None, now: FabricState, shown: FabricOut) -> Iterator[tuple[str, str]]:
     """Kind and text of a line, of cables, the manager and suspects."""
     if before is None:
         return
@@ -85,7 +85,7 @@ def news(before: StateNow | None, now: StateNow, shown: FabricShown) -> Iterator
         yield "clear", f"{' - '.join(ends)} is no longer suspected"
 
 
-def _of_links(were: list[str], are: list[str], shown: FabricShown) -> Iterator[tuple[str, str]]:
+def _of_links(were: list[str], are: list[str], shown: FabricOut) -> Iterator[tuple[str, str]]:
     nodes, links = shown.nodes.name, shown.links
     for link, (was, is_now) in enumerate(zip(were, are, strict=True)):
         if was != is_now and "down" in (was, is_now):

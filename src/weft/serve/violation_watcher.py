@@ -1,7 +1,7 @@
 """Who tried to get across, heard for as long as the service runs: traps say who, counters how often.
 
-    with Lookout(attach, lambda: ledger.desired().allocation()) as lookout:
-        lookout.heard(), lookout.counted()
+    with ViolationWatcher(attach, lambda: ledger.desired().allocation()) as watcher:
+        watcher.heard(), watcher.counted()
 
 `attach` gives a port of the fabric, of whom a subnet administrator tells such things: the subnet manager's.
 """
@@ -18,8 +18,8 @@ from typing import NamedTuple, Self
 from weft.errors import WeftError
 from weft.fabric.model import Fabric
 from weft.mad.carrier import Carrier
+from weft.tenants.partitions import Allocation
 from weft.tenants.reading import read_fabric
-from weft.tenants.slices import Allocation
 from weft.tenants.violations import KEY_TRAPS, Count, Violation, Watch, attribute, count_violations
 from weft.wire.notice import GmpNotice, Trap
 
@@ -34,12 +34,12 @@ _SAID = {
 _RENEWED_S = 60.0  # a subnet manager that was started again has forgotten who listens
 
 
-class Heard(NamedTuple):
+class ReportedViolation(NamedTuple):
     at_s: float  # since 1970
     violation: Violation
 
 
-class Lookout:
+class ViolationWatcher:
     """Used with `with`."""
 
     def __init__(
@@ -52,13 +52,13 @@ class Lookout:
         """`tell` hears of every trap, by kind and text; `on_trap` is called for each, before it is looked at."""
         self._attach, self._allocation, self._tell_of, self._on_trap = attach, allocation, tell, on_trap
         self.trouble = "it does not listen yet"  # why nothing is heard; empty: it listens
-        self._heard: deque[Heard] = deque(maxlen=_KEPT)
+        self._heard: deque[ReportedViolation] = deque(maxlen=_KEPT)
         self._looking = threading.Lock()
         self._fabric: Fabric | None = None
         self._counted: list[Count] = []
         self._seen_at_s = -_FRESH_S
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._live, name="lookout", daemon=True)
+        self._thread = threading.Thread(target=self._live, name="watcher", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -68,7 +68,7 @@ class Lookout:
         self._ended.set()
         self._thread.join()
 
-    def heard(self) -> list[Heard]:
+    def heard(self) -> list[ReportedViolation]:
         """The newest last; of those before the service started nothing is known."""
         return list(self._heard)
 
@@ -103,7 +103,7 @@ class Lookout:
                 if notice.trap_number not in KEY_TRAPS:
                     self._tell_of("trap", self._said(notice))
                     continue
-                heard = Heard(time.time(), attribute(notice, self._look()[0], self._allocation()))
+                heard = ReportedViolation(time.time(), attribute(notice, self._look()[0], self._allocation()))
                 self._heard.append(heard)
                 self._tell_of("violation", str(heard.violation))
 

@@ -1,6 +1,6 @@
-"""Hands on the fabric behind a service: ports that are switched off and on, cables that are pulled and put back.
+"""Actions on the fabric of a service: disable and enable ports, disconnect and reconnect cables.
 
-Ports are told by MADs, as `ibportstate` does it. Cables there are in a lab alone.
+Ports are set with MADs, as `ibportstate` does it. Cables can be disconnected in labs only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.wire.port_info import PortInfo, PortPhysicalState, PortState
 from weft.wire.smp import Smp, SmpAttribute
 
 
-class Hands(Protocol):
+class FabricActions(Protocol):
     def disable(self, lid: int, number: int) -> None:
         """A port of a switch, by the switch's LID."""
 
@@ -31,7 +31,7 @@ class Hands(Protocol):
     def bring_back(self, name: str) -> list[str]: ...
 
 
-class LabHands:
+class LabActions:
     def __init__(self, entry: registry.Entry) -> None:
         self._entry = entry
         self._lock = threading.Lock()

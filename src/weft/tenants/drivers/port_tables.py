@@ -16,7 +16,7 @@ from weft.sm.pkey.partitions import DEFAULT_P_KEY
 from weft.sm.pkey.table_upload import read_pkeys
 from weft.sm.pkey.tables import FULL
 from weft.sm.sender import Sender
-from weft.tenants.slices import Slice
+from weft.tenants.partitions import Partition
 from weft.wire.bulk import column
 from weft.wire.port_info import PortInfo
 
@@ -24,24 +24,26 @@ _PARTITION = 0x7FFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Seen:
+class PortTables:
     view: View
     ends: NDArray[np.intp]  # slots of adapters' and routers' ports that have a cable
     p_keys: NDArray[np.uint16]  # [slot, index], of those and of the switch ports that check what they send
 
-    def differences(self, slices: Iterable[Slice], theirs: frozenset[int], default_is_full: bool | None) -> list[str]:
-        """Where ports that are there do not hold just what the slices say; P_Keys of others do not count.
+    def differences(
+        self, partitions: Iterable[Partition], theirs: frozenset[int], default_is_full: bool | None
+    ) -> list[str]:
+        """Where ports that are there do not hold just what the partitions say; P_Keys of others do not count.
 
         Neither does Default where somebody else has rules for it (None).
         """
         at = dict(zip(self.view.fabric.ports.guid[self.ends].tolist(), self.ends.tolist(), strict=True))
         first = dict.fromkeys(at.values(), DEFAULT_P_KEY)
         wanted = {slot: set[int]() for slot in at.values()}
-        for one in slices:
-            for guid, seat in one.seats.items():
+        for one in partitions:
+            for guid, member in one.members.items():
                 if guid in at:
-                    wanted[at[guid]].add(one.p_key | FULL * seat.full)
-                    first[at[guid]] = one.p_key if seat.index0 else first[at[guid]]
+                    wanted[at[guid]].add(one.p_key | FULL * member.full)
+                    first[at[guid]] = one.p_key if member.index0 else first[at[guid]]
         if default_is_full is None:
             theirs |= {DEFAULT_P_KEY}
         else:
@@ -79,15 +81,15 @@ class Seen:
         return f"{self.view.name(slot)} {said}" if said else ""
 
 
-def see(carrier: Carrier) -> View:
+def discover(carrier: Carrier) -> View:
     """Who is there, with the LIDs that they have, not those that somebody wants."""
     view = make_view(walk(carrier))
     view.fabric.tables.lid[:] = column(view.port_info, PortInfo.lid)
     return view
 
 
-def look(carrier: Carrier) -> Seen:
-    view = see(carrier)
+def read_port_tables(carrier: Carrier) -> PortTables:
+    view = discover(carrier)
     ports = view.fabric.ports
     ends = view.end_ports[~view.is_switch[ports.node[view.end_ports]]]
     peers = ports.peer[ends].astype(np.intp)
@@ -95,4 +97,4 @@ def look(carrier: Carrier) -> Seen:
     checks |= column(view.port_info[peers], PortInfo.partition_enforcement_outbound) > 0
     known = carried_over(None, view)
     read_pkeys(Sender(carrier), view, known, np.concatenate((ends, peers[checks & view.is_switch[ports.node[peers]]])))
-    return Seen(view=view, ends=ends, p_keys=np.where(known.keys[:, None], known.tables.pkey, np.uint16(0)))
+    return PortTables(view=view, ends=ends, p_keys=np.where(known.keys[:, None], known.tables.pkey, np.uint16(0)))

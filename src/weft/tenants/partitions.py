@@ -1,7 +1,7 @@
 """Slices of a fabric: partitions with their members, and the lanes of their traffic. Drivers read and write them.
 
     Allocation
-        slices     by P_Key, each with its seats by port GUID
+        partitions     by P_Key, each with its members by port GUID
         lanes      service levels to virtual lanes, and how those share a link
 
 Nothing here says who wants it: `intent` does, or a client of the service.
@@ -22,7 +22,7 @@ FIRST_P_KEY, LAST_P_KEY = 0x0001, DEFAULT_P_KEY - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class Member:
     """What a port is in a slice. Two limited members do not reach each other."""
 
     full: bool = True
@@ -30,12 +30,12 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
+class Partition:
     """A partition."""
 
     name: str
     p_key: int  # 15 bits; Default's is none of these
-    seats: Mapping[int, Seat] = field(default_factory=dict)  # by port GUID
+    members: Mapping[int, Member] = field(default_factory=dict)  # by port GUID
     ipoib: bool = False
     sl: int = 0
     mtu_bytes: int | None = None  # of its multicast groups and paths; None: no limit
@@ -55,9 +55,9 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """All slices that weft has a say in, and what is said for all of them."""
+    """All partitions that weft has a say in, and what is said for all of them."""
 
-    slices: Mapping[int, Slice] = field(default_factory=dict)  # by P_Key
+    partitions: Mapping[int, Partition] = field(default_factory=dict)  # by P_Key
     # Where every port is a full member of Default, everybody reaches everybody: no slice is isolated then.
     default_is_full: bool = True
     lanes: QosOptions | None = None  # None: QoS is off
@@ -65,7 +65,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndPort:
-    """A port that can have a seat."""
+    """A port that can have a member."""
 
     guid: int
     name: str  # h1/1

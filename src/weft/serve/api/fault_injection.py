@@ -12,8 +12,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from weft.serve.access import Role
 from weft.serve.api.exchange import PREFIX, caller_of, change, encoded, gives, refuse
+from weft.serve.fabric_actions import FabricActions
 from weft.serve.faults import Fault, Faults
-from weft.serve.hands import Hands
 from weft.serve.problems import respond
 
 
@@ -25,11 +25,11 @@ def _check_role(request: Request) -> None:
 router = APIRouter(tags=["trouble"], dependencies=[Depends(_check_role)])
 
 
-class Made(msgspec.Struct, kw_only=True):
+class FaultId(msgspec.Struct, kw_only=True):
     id: int
 
 
-class Shown(msgspec.Struct, kw_only=True):
+class FaultOut(msgspec.Struct, kw_only=True):
     id: int
     path: str
     method: str | None
@@ -38,16 +38,16 @@ class Shown(msgspec.Struct, kw_only=True):
     times: int | None
 
 
-class Cables(msgspec.Struct, kw_only=True):
+class CablesOut(msgspec.Struct, kw_only=True):
     ports: list[str]  # one of each
 
 
-@router.get("/faults", **gives(list[Shown], 403))
+@router.get("/faults", **gives(list[FaultOut], 403))
 async def list_faults(request: Request) -> Response:
     return _json(_faults(request).shown())
 
 
-@router.post("/faults", **gives(Made, 400, 403, 422, status=201, takes=Fault))
+@router.post("/faults", **gives(FaultId, 400, 403, 422, status=201, takes=Fault))
 async def add_fault(request: Request) -> Response:
     """Calls that fit take long, fail, or both."""
     fault = msgspec.json.decode(await request.body(), type=Fault)
@@ -66,18 +66,18 @@ async def clear_fault(request: Request, number: int) -> Response:
     return Response(status_code=204)
 
 
-@router.delete("/lab/{name:path}", **gives(Cables, 403, 422))
+@router.delete("/lab/{name:path}", **gives(CablesOut, 403, 422))
 async def take_away(request: Request, name: str) -> Response:
     """Pull all cables of a host or a switch, or that of a port."""
     await change(request, lambda _: None)  # in the audit log
-    return _json({"ports": await asyncio.to_thread(_hands(request).take_away, name)})
+    return _json({"ports": await asyncio.to_thread(_actions(request).take_away, name)})
 
 
-@router.put("/lab/{name:path}", **gives(Cables, 403, 422))
+@router.put("/lab/{name:path}", **gives(CablesOut, 403, 422))
 async def bring_back(request: Request, name: str) -> Response:
     """Put them back."""
     await change(request, lambda _: None)
-    return _json({"ports": await asyncio.to_thread(_hands(request).bring_back, name)})
+    return _json({"ports": await asyncio.to_thread(_actions(request).bring_back, name)})
 
 
 def _faults(request: Request) -> Faults:
@@ -85,8 +85,8 @@ def _faults(request: Request) -> Faults:
     return found
 
 
-def _hands(request: Request) -> Hands:
-    found: Hands = request.app.state.hands
+def _actions(request: Request) -> FabricActions:
+    found: FabricActions = request.app.state.actions
     return found
 
 
@@ -94,7 +94,7 @@ def _json(content: Any, status: int = 200) -> Response:
     return Response(encoded(content), status, media_type="application/json")
 
 
-class Troubled:
+class FaultInjection:
     """Before the gate: a service that is down does not ask who calls."""
 
     def __init__(self, app: ASGIApp, faults: Faults) -> None:
@@ -110,8 +110,8 @@ class Troubled:
         return await self._app(scope, receive, send)
 
 
-def add_trouble(service: FastAPI, faults: Faults, hands: Hands) -> None:
+def add_fault_injection(service: FastAPI, faults: Faults, actions: FabricActions) -> None:
     """After all else was added: what is added last is asked first."""
-    service.state.faults, service.state.hands = faults, hands
+    service.state.faults, service.state.actions = faults, actions
     service.include_router(router, prefix=PREFIX)
-    service.add_middleware(Troubled, faults=faults)
+    service.add_middleware(FaultInjection, faults=faults)

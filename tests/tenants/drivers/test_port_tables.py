@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.sm.conftest import Net
 
-from weft.tenants.drivers.seen import look
-from weft.tenants.slices import Seat, Slice
+from weft.tenants.drivers.port_tables import read_port_tables
+from weft.tenants.partitions import Member, Partition
 from weft.wire.port_info import PortInfo
 
 
@@ -28,55 +28,61 @@ def set_keys(net: Net, name: str, *keys: int) -> None:
     row[: len(keys)] = keys
 
 
+def differences(net: Net, *expected) -> list[str]:
+    return read_port_tables(net.carrier).differences(*expected)
+
+
 def test_every_port_that_differs_is_named(net):
-    red = Slice(name="red", p_key=0x101, seats={guid(net, "h1/1"): Seat(), guid(net, "h2/1"): Seat(full=False)})
-    assert look(net.carrier).differences([red], frozenset(), None) == ["h1/1 lacks 0x8101", "h2/1 lacks 0x0101"]
+    red = Partition(
+        name="red", p_key=0x101, members={guid(net, "h1/1"): Member(), guid(net, "h2/1"): Member(full=False)}
+    )
+    assert differences(net, [red], frozenset(), None) == ["h1/1 lacks 0x8101", "h2/1 lacks 0x0101"]
     set_keys(net, "h1/1", 0x7FFF, 0x8101)
     set_keys(net, "h2/1", 0x7FFF, 0x8101)
     set_keys(net, "h3/1", 0x7FFF, 0x0102)
-    assert look(net.carrier).differences([red], frozenset(), None) == [
+    assert differences(net, [red], frozenset(), None) == [
         "h2/1 lacks 0x0101 and still has 0x8101",
         "h3/1 still has 0x0102",
     ]
-    assert look(net.carrier).differences([red], frozenset({0x101, 0x102}), None) == [
+    assert differences(net, [red], frozenset({0x101, 0x102}), None) == [
         "h1/1 lacks 0x8101",
         "h2/1 lacks 0x0101",
     ]
-    absent = Slice(name="absent", p_key=0x103, seats={0xDEAD: Seat()})
+    absent = Partition(name="absent", p_key=0x103, members={0xDEAD: Member()})
     set_keys(net, "h2/1", 0x7FFF, 0x0101)
     set_keys(net, "h3/1", 0x7FFF)
-    assert look(net.carrier).differences([red, absent], frozenset(), None) == []
+    assert differences(net, [red, absent], frozenset(), None) == []
 
 
 def test_index_0_is_looked_at(net):
-    red = Slice(name="red", p_key=0x101, seats={guid(net, "h1/1"): Seat(index0=True)})
+    red = Partition(name="red", p_key=0x101, members={guid(net, "h1/1"): Member(index0=True)})
     set_keys(net, "h1/1", 0x7FFF, 0x8101)
-    assert look(net.carrier).differences([red], frozenset(), None) == ["h1/1 has 0x7fff at index 0, not 0x0101"]
+    assert differences(net, [red], frozenset(), None) == ["h1/1 has 0x7fff at index 0, not 0x0101"]
     set_keys(net, "h1/1", 0x8101, 0x7FFF)
-    assert look(net.carrier).differences([red], frozenset(), None) == []
-    plain = Slice(name="red", p_key=0x101, seats={guid(net, "h1/1"): Seat()})
-    assert look(net.carrier).differences([plain], frozenset(), None) == ["h1/1 has 0x0101 at index 0, not 0x7fff"]
+    assert differences(net, [red], frozenset(), None) == []
+    plain = Partition(name="red", p_key=0x101, members={guid(net, "h1/1"): Member()})
+    assert differences(net, [plain], frozenset(), None) == ["h1/1 has 0x0101 at index 0, not 0x7fff"]
 
 
 def test_default_is_looked_at_where_it_is_ours(net):
     """Full for all, or for the manager alone."""
-    assert look(net.carrier).differences([], frozenset(), False) == []
-    assert len(look(net.carrier).differences([], frozenset(), True)) == 3
+    assert differences(net, [], frozenset(), False) == []
+    assert len(differences(net, [], frozenset(), True)) == 3
     set_keys(net, "h2/1", 0xFFFF)
-    assert look(net.carrier).differences([], frozenset(), False) == ["h2/1 lacks 0x7fff and still has 0xffff"]
+    assert differences(net, [], frozenset(), False) == ["h2/1 lacks 0x7fff and still has 0xffff"]
     infos = net.fabric.tables.port_info
     for name, lid in (("h1/1", 7), ("h2/1", 8)):
         row = infos[net.fabric[name].slot]
         row[:] = np.frombuffer(PortInfo.unpack(row.tobytes()).replace(lid=lid, master_sm_lid=8).raw, np.uint8)
-    assert look(net.carrier).differences([], frozenset(), False) == []
+    assert differences(net, [], frozenset(), False) == []
 
 
 def test_a_switch_that_checks_has_the_same_keys(net):
-    red = Slice(name="red", p_key=0x101, seats={guid(net, "h1/1"): Seat()})
+    red = Partition(name="red", p_key=0x101, members={guid(net, "h1/1"): Member()})
     set_keys(net, "h1/1", 0x7FFF, 0x8101)
     facing = net.fabric["h1/1"].peer
     row = net.fabric.tables.port_info[facing.slot]
     row[:] = np.frombuffer(PortInfo.unpack(row.tobytes()).replace(partition_enforcement_inbound=1).raw, np.uint8)
-    assert look(net.carrier).differences([red], frozenset(), None) == [f"{facing} lacks 0x8101"]
+    assert differences(net, [red], frozenset(), None) == [f"{facing} lacks 0x8101"]
     set_keys(net, str(facing), 0x7FFF, 0x8101)
-    assert look(net.carrier).differences([red], frozenset(), None) == []
+    assert differences(net, [red], frozenset(), None) == []

@@ -15,10 +15,10 @@ from fastapi.routing import APIRoute
 from weft.errors import UnknownName, WeftError
 from weft.serve.access import Role
 from weft.serve.api.exchange import caller_of, refuse
-from weft.serve.console.sight import Sight
-from weft.serve.desired import Absent
+from weft.serve.console.monitor import FabricMonitor
+from weft.serve.desired import NotFoundError
+from weft.serve.fabric_actions import FabricActions
 from weft.serve.faults import Faults
-from weft.serve.hands import Hands
 from weft.serve.problems import respond, status_of
 from weft.serve.ufm.instances import Instances
 from weft.serve.ufm.jobs import Journal
@@ -32,11 +32,11 @@ _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 @dataclass(frozen=True)
-class Face:
+class UfmContext:
     """What the calls work on, besides the ledger."""
 
     watch: Watch
-    hands: Hands | None = None  # None: it is no lab
+    actions: FabricActions | None = None  # None: it is no lab
     faults: Faults | None = None  # None: nobody may ask for trouble here
     jobs: Journal = field(default_factory=lambda: Journal("job"))
     events: Journal = field(default_factory=lambda: Journal("event"))
@@ -74,21 +74,23 @@ def _check_role(request: Request) -> None:
         raise refuse(request, "it may read")
 
 
-def face_of(request: Request) -> Face:
-    found: Face = request.app.state.ufm
+def context_of(request: Request) -> UfmContext:
+    found: UfmContext = request.app.state.ufm
     return found
 
 
-def sight_of(request: Request) -> Sight:
-    """Return the monitor of the fabric's counters. Absent where the service has no port to read them from."""
-    found: Sight | None = getattr(request.app.state, "sight", None)
+def monitor_of(request: Request) -> FabricMonitor:
+    """Return the monitor of the fabric's counters. NotFoundError where the service has no port to read them from."""
+    found: FabricMonitor | None = getattr(request.app.state, "monitor", None)
     if found is None:
-        raise Absent("counters are not read here: run weft serve on a lab, or with a port of the fabric (--umad)")
+        raise NotFoundError(
+            "counters are not read here: run weft serve on a lab, or with a port of the fabric (--umad)"
+        )
     return found
 
 
 def telemetry_of(request: Request) -> Telemetry:
-    return Telemetry(sight_of(request))
+    return Telemetry(monitor_of(request))
 
 
 async def body_of(request: Request, form: type[_T]) -> _T:
@@ -99,7 +101,7 @@ async def body_of(request: Request, form: type[_T]) -> _T:
 async def answer_seen(request: Request, what: str, make: Callable[[Picture, dict[str, str]], Any]) -> Response:
     query = dict(request.query_params)
     key = (what, *sorted(query.items()))
-    body = await asyncio.to_thread(face_of(request).watch.answer, key, lambda picture: make(picture, query))
+    body = await asyncio.to_thread(context_of(request).watch.answer, key, lambda picture: make(picture, query))
     return Response(body, media_type="application/json")
 
 

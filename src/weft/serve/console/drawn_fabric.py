@@ -17,8 +17,8 @@ from weft.monitor.columns import Column
 from weft.monitor.health import Health
 from weft.monitor.ports import Ports
 from weft.monitor.suspects import Suspect
-from weft.serve.console.news import LinksNow
-from weft.serve.console.picture import FabricShown, show, shown_links
+from weft.serve.console.events import LinkStates
+from weft.serve.console.layout import FabricOut, show, shown_links
 
 _ERRORS = (
     Column.SYMBOL_ERROR,
@@ -33,9 +33,9 @@ _ERRORS = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Drawn:
+class DrawnFabric:
     ports: Ports  # that it was made of
-    shown: FabricShown
+    shown: FabricOut
     ends: NDArray[np.int64]  # [link, end] -> slot of those
 
     @classmethod
@@ -54,7 +54,7 @@ class Drawn:
         same &= (self.ports.far_guid[rows] == now.far_guid[up]) & (self.ports.far_number[rows] == now.far_number[up])
         return bool(same.all())
 
-    def links_now(self, now: Ports, well: Health | None, suspects: Sequence[Suspect]) -> LinksNow:
+    def links_now(self, now: Ports, well: Health | None, suspects: Sequence[Suspect]) -> LinkStates:
         rows = self.ports.rows_in(now)[self.ends]  # [link, end] -> slot now
         is_up = (rows >= 0).all(axis=1) & (now.peer[rows[:, 0]] == rows[:, 1])
         bad = {name for one in suspects for name in one.ends}  # of ports, or of a whole switch
@@ -63,10 +63,10 @@ class Drawn:
         state = np.where(is_up, np.where(np.isin(rows, slots).any(axis=1), "bad", "up"), "down").tolist()
         if well is None:
             none: list[Any] = [None] * len(rows)
-            return LinksNow(load=none, wait=none, errors=none, state=state)
+            return LinkStates(load=none, wait=none, errors=none, state=state)
         known = is_up & (well.known_s[:, Column.PORT_XMIT_DATA_WORDS] > 0)[rows].all(axis=1)
         errors = well.counts[:, list(_ERRORS)].sum(axis=1)
-        return LinksNow(
+        return LinkStates(
             load=_or_none(well.load[rows].max(axis=1).round(3), known),
             wait=_or_none(well.wait_share[rows].max(axis=1).round(3), known),
             errors=_or_none(errors[rows].sum(axis=1), known),

@@ -11,7 +11,7 @@ from weft.serve.problems import respond
 _RETRY_S = 2
 
 
-class Starting:
+class StartupApp:
     """An application that answers 503 until it is given the service's own."""
 
     def __init__(self, reason: str) -> None:

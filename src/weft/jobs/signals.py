@@ -9,7 +9,7 @@ from typing import Any, Self
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Told(BaseException):
+class StopRequested(BaseException):
     """Somebody wants the job to end; not an error of anybody's."""
 
     def __init__(self, number: int) -> None:
@@ -17,14 +17,14 @@ class Told(BaseException):
         self.number = number
 
 
-class Ear:
-    """As long as it is open the first signal raises `Told` in the main thread."""
+class SignalHandler:
+    """As long as it is open the first signal raises `StopRequested` in the main thread."""
 
     def __init__(self) -> None:
         self.told = 0
         self._before: dict[int, Any] = {}
 
-    def is_hurried(self) -> bool:
+    def should_hurry(self) -> bool:
         return self.told > 1
 
     def __enter__(self) -> Self:
@@ -43,4 +43,4 @@ class Ear:
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self.told += 1
         if self.told == 1:
-            raise Told(number)
+            raise StopRequested(number)

@@ -56,18 +56,18 @@ class Links(msgspec.Struct, kw_only=True):
     gbit_s: list[float]
 
 
-class FabricShown(msgspec.Struct, kw_only=True):
+class FabricOut(msgspec.Struct, kw_only=True):
     revision: str
     spec: str
     nodes: Nodes
     links: Links
 
 
-def show(fabric: Fabric, name: str = "") -> FabricShown:
+def show(fabric: Fabric, name: str = "") -> FabricOut:
     """Columns for the browser; the same revision: the same cabling. `name`: where people have a better one."""
     nodes, links = _nodes(fabric), _links(fabric)
     digest = hashlib.blake2b(msgspec.json.encode((nodes, links)), digest_size=8).hexdigest()
-    return FabricShown(revision=digest, spec=name or fabric.spec, nodes=nodes, links=links)
+    return FabricOut(revision=digest, spec=name or fabric.spec, nodes=nodes, links=links)
 
 
 def shown_links(fabric: Fabric) -> NDArray[np.int64]:

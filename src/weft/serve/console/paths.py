@@ -21,22 +21,22 @@ from weft.wire.sa import PathRecord
 from weft.wire.smp import SLtoVLMappingTable, SmpAttribute
 
 
-class WayHop(msgspec.Struct, kw_only=True):
+class PathHop(msgspec.Struct, kw_only=True):
     node: str
     in_port: int  # 0 at the first
     out_port: int  # 0 at the last
     vl: int | None  # of the link that it leaves by
 
 
-class Way(msgspec.Struct, kw_only=True):
+class PathOut(msgspec.Struct, kw_only=True):
     reaches: bool
     reason: str  # why not; "": it does
     sl: int | None = None  # as the subnet administrator says; None: it has no path for them
     pkey: str = ""
-    hops: list[WayHop] = []
+    hops: list[PathHop] = []
 
 
-def find_way(carrier: Carrier, ports: Ports, source: str, target: str) -> Way:
+def find_path(carrier: Carrier, ports: Ports, source: str, target: str) -> PathOut:
     """`carrier` is best that of the source: the subnet administrator tells who asks of its own partitions alone."""
     fabric = ports.fabric
     ends = [find_host_port(fabric, name) for name in (source, target)]
@@ -44,19 +44,19 @@ def find_way(carrier: Carrier, ports: Ports, source: str, target: str) -> Way:
     lids = ports.lid[ends].tolist()
     for name, lid in zip((source, target), lids, strict=True):
         if not lid:
-            return Way(reaches=False, reason=f"{name} has no LID: a subnet manager has not configured it")
+            return PathOut(reaches=False, reason=f"{name} has no LID: a subnet manager has not configured it")
     record = _record(carrier, here, [int(fabric.ports.guid[slot]) for slot in ends])
     try:
         hops = trace(carrier, Target(lids[0]), Target(lids[1]))
     except SubnetError as error:
-        return Way(reaches=False, reason=str(error))
+        return PathOut(reaches=False, reason=str(error))
     shown = _shown(carrier, fabric, hops, record.sl if record else 0)
     if record is None:
         reason = (
             f"tables lead there, but the subnet administrator has no path: {source} and {target} share no partition"
         )
-        return Way(reaches=False, reason=reason, hops=shown)
-    return Way(reaches=True, reason="", sl=record.sl, pkey=f"{record.p_key:#06x}", hops=shown)
+        return PathOut(reaches=False, reason=reason, hops=shown)
+    return PathOut(reaches=True, reason="", sl=record.sl, pkey=f"{record.p_key:#06x}", hops=shown)
 
 
 def _record(carrier: Carrier, here: PortInfo, guids: list[int]) -> PathRecord | None:
@@ -67,11 +67,11 @@ def _record(carrier: Carrier, here: PortInfo, guids: list[int]) -> PathRecord | 
     return None
 
 
-def _shown(carrier: Carrier, fabric: Fabric, hops: list[Hop], sl: int) -> list[WayHop]:
+def _shown(carrier: Carrier, fabric: Fabric, hops: list[Hop], sl: int) -> list[PathHop]:
     names = dict(zip(fabric.nodes.guid.tolist(), fabric.nodes.name, strict=True))
     came_by = [0, *(after.number for _, after in pairwise(hops))]
     return [
-        WayHop(
+        PathHop(
             node=names.get(hop.node.node_guid, hop.name),
             in_port=in_port,
             out_port=hop.left_by,

@@ -25,7 +25,7 @@ class _Listener:
         self.something.set()
 
 
-class Live:
+class EventStream:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._listeners: set[_Listener] = set()
