@@ -60,7 +60,9 @@ def test_a_plan_shows_changes_lanes_and_notes_and_changes_nothing(driver, file, 
     assert weft("plan", file) == 3
     said = capsys.readouterr().out
     assert "  + acme=0x0100, SL 1, IPoIB\n      + h[1-2] full, index 0\n" in said
-    assert "Note: tenant beta: 0x0000000000009901 is not there now; it gets its keys when it comes\n" in said
+    assert (
+        "Note: tenant beta: 0x0000000000009901 is not in the fabric now; it gets its P_Keys when it comes up\n" in said
+    )
     assert rows(said, "mpi", "storage") == [
         ["mpi", "1", "1", "high", "50", "50"],
         ["storage", "2", "2", "low", "40", "40"],
@@ -73,7 +75,7 @@ def test_what_is_applied_is_shown_and_destroyed(driver, file, capsys):
     assert weft("apply", file, "--yes") == 0
     assert capsys.readouterr().out.endswith("Done: memory has it.\n")
     assert weft("plan", file) == 0
-    assert capsys.readouterr().out.endswith("memory. Nothing to do: the fabric has what is wanted.\n")
+    assert capsys.readouterr().out.endswith("memory. No changes: the fabric matches the intent.\n")
     assert weft() == 0
     said = capsys.readouterr().out
     assert "Ports are limited members of Default (0x7fff)" in said
@@ -141,7 +143,7 @@ def test_a_host_that_is_down_keeps_its_seat_from_one_command_to_the_next(ufm, tm
     file.write_text(file.read_text().replace("h3", "h4"))
     assert weft("apply", str(file), "--yes", *at) == 0
     said = capsys.readouterr().out
-    assert "Note: tenant a: h2/1 is not there now; it gets its keys when it comes\n" in said
+    assert "Note: tenant a: h2/1 is not in the fabric now; it gets its P_Keys when it comes up\n" in said
     assert [[*one.members] for one in ufm.allocation.partitions.values()] == [[0x101, 0x201], [0x401]]
     assert weft("show", *at) == 0
     assert capsys.readouterr().out.endswith("\nNot there now: h2\n")
@@ -167,7 +169,7 @@ def test_what_is_remembered_of_a_lab_ends_with_it(ufm, tmp_path, monkeypatch, ca
         assert weft("plan", str(file), "--lab", "mine") == 3
         ufm.ports = fabric(7)
         assert weft("plan", str(file), "--lab", "mine") == 3
-        assert "tenant a: h8/1 is not there now" in capsys.readouterr().out
+        assert "tenant a: h8/1 is not in the fabric now" in capsys.readouterr().out
     with registry.claim("mine"), pytest.raises(ConfigError, match="no host 'h8'"):
         weft("plan", str(file), "--lab", "mine")
 

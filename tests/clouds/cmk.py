@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A stand-in for cmk, CloudStack's command line: it takes the parameters that the API has, and answers in its form.
+"""A stand-in for cmk, CloudStack's command line: checks the parameters of API calls and answers in its format.
 
 Names of parameters and of answers are those of CloudStack 4.23's API classes (createExtension, listExtensions,
-registerExtension, listPhysicalNetworks, listNetworkServiceProviders, updateNetworkServiceProvider). What was called
-goes as a line of JSON to the file that CMK_LOG names.
+registerExtension, listPhysicalNetworks, listNetworkServiceProviders, updateNetworkServiceProvider). Each call
+is appended as a line of JSON to the file named by CMK_LOG.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The executable, called as CloudStack calls it: payload files are as its README for extensions describes them."""
+"""The executable with payload files as in CloudStack's README for extensions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VIRTUAL = {**NIC, "mac": "02:00:00:00:00:01"}
 
 @pytest.fixture
 def run(server, tmp_path, monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
-    """Status, output and errors of a command."""
+    """Return a function that runs a command: exit status, stdout, stderr."""
     server.hosts = {"h1": [f"{FIRST:016x}"], "h2": ["08c0eb0300999999"]}
     (tmp_path / "token").write_text("secret\n")
     details = {"ufm_url": server.url, "ufm_token_file": str(tmp_path / "token"), "physicalnetworkname": "ib"}
@@ -68,7 +68,7 @@ def test_the_documented_setup_installs_a_script_that_cloudstack_can_call(server,
     assert server.partitions[100]["partition"] == "cloudstack-42"
 
 
-def test_a_network_s_life(server, run):
+def test_a_network_creates_fills_and_deletes_its_partition(server, run):
     assert run("implement-network", NETWORK)[:2] == (0, "")
     assert (server.partitions[100]["partition"], server.members(100)) == ("cloudstack-42", set())
     run("prepare-nic", NIC)
@@ -90,7 +90,7 @@ def test_a_restarted_network_has_its_machines_and_no_others(server, run):
     assert server.members(100) == set()
 
 
-def test_details_of_the_extension_say_what_a_partition_has(server, run):
+def test_extension_details_set_ipoib_and_index0(server, run):
     details = {
         "ufm_url": server.url,
         "ufm_user": "u",
@@ -103,14 +103,14 @@ def test_details_of_the_extension_say_what_a_partition_has(server, run):
     assert server.partitions[100]["guids"] == {f"{FIRST:016x}": True}
 
 
-def test_the_device_is_the_ufm_and_one_line_says_which(server, run, monkeypatch):
+def test_ensure_network_device_prints_ufm_and_its_version(server, run, monkeypatch):
     monkeypatch.setattr("weft.tenants.drivers.ufm_rest.UfmClient.version", lambda self: "6.22.1-2")
     status, out, _ = run("ensure-network-device", {**NETWORK, "current_details": "{}"})
     assert (status, json.loads(out)) == (0, {"ufm": server.url, "ufm_version": "6.22.1-2"})
     assert out.count("\n") == 1
 
 
-def test_an_operator_sees_who_is_in(run):
+def test_the_show_action_lists_members(run):
     run("prepare-nic", NIC)
     action = {"network_id": "42", "action": "show", "action-params": {"vlan": "100"}}
     status, out, _ = run("custom-action", **action)
@@ -119,7 +119,7 @@ def test_an_operator_sees_who_is_in(run):
     assert run("custom-action", **{**action, "action": "dance"})[0] == 1
 
 
-def test_what_a_partition_has_no_part_in_is_done_already(server, run):
+def test_commands_of_other_services_are_ignored(server, run):
     for command in ("apply-fw-rules", "add-dhcp-entry", "save-vm-data", "implement-vpc", "assign-ip"):
         assert run(command, NETWORK) == (0, "", "")
     assert server.calls == []
@@ -128,13 +128,13 @@ def test_what_a_partition_has_no_part_in_is_done_already(server, run):
 @pytest.mark.parametrize(
     ("command", "payload", "words"),
     [
-        ("implement-network", {**NETWORK, "vlan": ""}, "network 42 has the VLAN ''"),
-        ("implement-network", {**NETWORK, "vlan": "4095"}, "it must be from 1 to 4094"),
-        ("prepare-nic", {**NIC, "mac": "none"}, "the MAC address 'none' is refused"),
-        ("dance", NETWORK, "the command 'dance' is refused"),
+        ("implement-network", {**NETWORK, "vlan": ""}, "got ''"),
+        ("implement-network", {**NETWORK, "vlan": "4095"}, "must be 1 to 4094"),
+        ("prepare-nic", {**NIC, "mac": "none"}, "the MAC address 'none' must be six bytes"),
+        ("dance", NETWORK, "unknown command 'dance'"),
     ],
 )
-def test_bad_input_is_status_1_with_a_word_and_no_change(server, run, command, payload, words):
+def test_bad_input_exits_with_1_and_changes_nothing(server, run, command, payload, words):
     status, out, err = run(command, payload)
     assert (status, out) == (1, "")
     assert words in err
@@ -151,7 +151,7 @@ def test_a_secret_that_cannot_be_read_is_named(server, run):
     details = {"ufm_url": server.url, "ufm_token_file": "/no/such/file"}
     status, _, err = run("implement-network", NETWORK, **{"physical-network-extension-details": details})
     assert status == 1
-    assert "the secret in /no/such/file cannot be read: No such file" in err
+    assert "cannot read the secret file /no/such/file: No such file" in err
 
 
 def test_a_ufm_in_trouble_is_status_2(server, run):
@@ -172,4 +172,4 @@ def test_a_payload_that_is_none_is_named(monkeypatch, tmp_path, capsys):
         with pytest.raises(SystemExit) as end:
             main()
         assert end.value.code == 1
-        assert f"the payload {path} cannot be read" in capsys.readouterr().err
+        assert f"cannot read the payload {path}" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Neutron's dictionaries; Neutron itself is asked in tests/interop/test_neutron.py."""
+"""Mapping of Neutron's dictionaries. tests/interop/test_neutron.py runs Neutron itself."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def segment(kind: str = "vlan", physical: str | None = "ib", number: int | None 
     return {"network_type": kind, "physical_network": physical, "segmentation_id": number}
 
 
-def test_the_segment_on_infiniband_is_the_p_key():
+def test_the_infiniband_segment_id_is_the_p_key():
     assert RULES.p_key([segment()]) == 100
     assert RULES.p_key([segment("vxlan", None, 7), segment(physical="eth"), segment(number=9)]) == 9
     assert RULES.p_key([segment(physical="eth"), segment("flat", "ib", None)]) is None
-    with pytest.raises(ConfigError, match=r"2 segments on InfiniBand, \[1, 2\]: it must be one"):
+    with pytest.raises(ConfigError, match=r"2 segments on InfiniBand, \[1, 2\]; only one"):
         RULES.p_key([segment(number=1), segment(number=2)])
 
 
@@ -38,7 +38,7 @@ def test_a_network_of_the_api_has_one_segment_or_several():
     assert segments_of({"id": NETWORK, "segments": [flat, flat]}) == [segment(), segment()]
 
 
-def test_a_name_says_whose_the_partition_is():
+def test_the_prefix_of_a_name_identifies_the_owner():
     first, second = Rules(frozenset(["ib"]), "os"), Rules(frozenset(["ib"]), "os-b")
     name = second.partition(NETWORK, [segment()]).name
     assert name == "os-b-2f6ba8b17d5b4b9ea4a1"
@@ -73,11 +73,11 @@ def test_a_machine_s_port_is_known_by_its_profile_its_client_id_or_its_mac():
         {"binding:vnic_type": "normal"},
     ],
 )
-def test_what_is_not_bound_or_not_on_the_fabric_is_no_member(changed):
+def test_unbound_ports_and_ports_off_the_fabric_are_no_members(changed):
     assert member_of(PORT | changed) is None
 
 
-def test_what_cannot_be_read_is_no_member_and_an_error_to_who_asks():
+def test_an_invalid_guid_is_no_member_and_guid_of_refuses_it():
     bad = PORT | {"binding:profile": {"guid": "none"}}
     assert member_of(bad) is None
     with pytest.raises(ConfigError, match="'none' is not a hexadecimal number"):

@@ -16,7 +16,7 @@ def _hosts(server):
     server.hosts = {f"h{number}": [f"{number:016x}", f"{number + 16:016x}"] for number in range(1, 5)}
 
 
-def test_a_job_has_the_p_key_of_ufm_s_own_plugin_while_it_runs(server, ufm):
+def test_a_running_job_has_the_p_key_of_ufms_plugin(server, ufm):
     job = Job(0x7FFE + 5, "h[1-2]")
     assert prolog(ufm, job) == 5
     assert (server.partitions[5]["partition"], server.members(5)) == ("slurm-32771", {1, 2, 17, 18})
@@ -26,12 +26,12 @@ def test_a_job_has_the_p_key_of_ufm_s_own_plugin_while_it_runs(server, ufm):
 
 
 @pytest.mark.parametrize(("number", "p_key"), [(1, 1), (0x7FFD, 0x7FFD), (0x7FFE, 1), (0x7FFF, 1)])
-def test_no_job_has_default_s_p_key_or_none(ufm, number, p_key):
+def test_no_job_gets_p_key_zero_or_that_of_default(ufm, number, p_key):
     assert prolog(ufm, Job(number, "h1")) == p_key
 
 
-def test_jobs_of_the_same_p_key_never_share_a_partition(server, ufm):
-    """They would reach each other: 32766 jobs later, the first may still run."""
+def test_jobs_with_the_same_preferred_p_key_never_share_a_partition(server, ufm):
+    """A job may still run when the job 32766 ids later starts."""
     ufm.create_pkey(6, "somebody", ip_over_ib=True)
     old, new = Job(5, "h1"), Job(5 + 0x7FFE, "h2")
     assert (prolog(ufm, old), prolog(ufm, new)) == (5, 7)
@@ -39,26 +39,26 @@ def test_jobs_of_the_same_p_key_never_share_a_partition(server, ufm):
     assert {p_key: server.members(p_key) for p_key in server.partitions} == {5: {1, 17}, 6: set()}
 
 
-def test_a_requeued_job_has_its_new_nodes_alone(server, ufm):
-    """Even if the epilog of its first try failed."""
+def test_a_requeued_job_has_only_its_new_nodes(server, ufm):
+    """This holds even if the epilog of its first try failed."""
     prolog(ufm, Job(9, "h[1-2]"))
     prolog(ufm, Job(9, "h3"))
     assert {p_key: server.members(p_key) for p_key in server.partitions} == {9: {3, 19}}
 
 
-def test_a_job_whose_nodes_are_unknown_leaves_nothing_behind(server, ufm):
+def test_a_job_with_unknown_nodes_creates_no_partition(server, ufm):
     with pytest.raises(UfmError, match="no such host"):
         prolog(ufm, Job(9, "h[1-9]"))
     assert server.partitions == {}
 
 
-def test_a_fabric_without_a_free_p_key_says_so(server, ufm):
+def test_running_out_of_p_keys_is_an_error(server, ufm):
     server.partitions = {p_key: {"partition": "x", "ip_over_ib": True, "guids": {}} for p_key in range(1, 0x8000)}
-    with pytest.raises(SubnetError, match="job 9 gets no partition: all P_Keys are taken"):
+    with pytest.raises(SubnetError, match="job 9: all P_Keys are taken"):
         prolog(ufm, Job(9, "h1"))
 
 
-def test_partitions_of_jobs_that_are_gone_are_tidied_away(server, ufm):
+def test_tidy_deletes_partitions_of_ended_jobs(server, ufm):
     ufm.create_pkey(100, "slurm-7-notes", ip_over_ib=True)
     for number in (1, 2, 3):
         prolog(ufm, Job(number, f"h{number}"))
@@ -66,7 +66,7 @@ def test_partitions_of_jobs_that_are_gone_are_tidied_away(server, ufm):
     assert {one["partition"] for one in server.partitions.values()} == {"slurm-2", "slurm-7-notes"}
 
 
-def test_a_job_that_starts_while_others_are_tidied_away_keeps_its_partition(server, ufm):
+def test_a_job_that_starts_during_tidy_keeps_its_partition(server, ufm):
     def ask() -> set[int]:
         prolog(ufm, Job(8, "h1"))  # after the list of jobs was made
         return set()
@@ -76,8 +76,8 @@ def test_a_job_that_starts_while_others_are_tidied_away_keeps_its_partition(serv
 
 
 @pytest.mark.parametrize("lacking", [{"SLURM_JOB_ID": "7"}, {"SLURM_JOB_ID": "x", "SLURM_JOB_NODELIST": "h1"}])
-def test_outside_of_slurm_it_says_what_is_missing(lacking):
-    with pytest.raises(ConfigError, match="both are set by slurmctld"):
+def test_missing_slurm_variables_are_named(lacking):
+    with pytest.raises(ConfigError, match="run this as PrologSlurmctld"):
         read_job(lacking)
 
 
@@ -88,7 +88,7 @@ def run(server, monkeypatch) -> Callable[[str], None]:
     return lambda action: slurm(action, ufm=server.url)
 
 
-def test_the_command_reads_what_slurmctld_sets(server, run, monkeypatch, capsys):
+def test_the_command_reads_slurmctlds_variables(server, run, monkeypatch, capsys):
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "11")  # a task of it is a job of its own
     run("prolog")
     assert capsys.readouterr().out == "job 12: h[1-2] has the partition 0x000c\n"
@@ -98,11 +98,11 @@ def test_the_command_reads_what_slurmctld_sets(server, run, monkeypatch, capsys)
     assert server.partitions == {}
 
 
-def test_tidy_deletes_nothing_where_squeue_does_not_answer(server, run, monkeypatch, tmp_path, capsys):
-    """All that run no longer go: what is no list must not be taken for an empty one."""
+def test_tidy_deletes_nothing_if_squeue_fails(server, run, monkeypatch, tmp_path, capsys):
+    """A failure must not be read as an empty list of jobs."""
     run("prolog")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigError, match="squeue cannot be run: No such file"):
+    with pytest.raises(ConfigError, match="cannot run squeue: No such file"):
         run("tidy")
     squeue = tmp_path / "squeue"
     for script, error in (("echo Unable to contact slurm controller >&2; exit 1", SubnetError), ("echo 12", None)):

@@ -1,4 +1,4 @@
-"""A UFM that keeps partitions and knows no fabric: for tests of what its clients ask for, and in which order."""
+"""A fake UFM that stores partitions without a fabric, for tests of the calls of its clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class UfmServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.partitions: dict[int, dict[str, Any]] = {}
         self.hosts: dict[str, list[str]] = {}  # GUIDs by name
-        self.status = 200  # of every answer: 503 if it is away
+        self.status = 200  # HTTP status of every answer; 503: unavailable
         self.calls: list[str] = []  # method and path
 
     @property
@@ -28,7 +28,7 @@ class UfmServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def members(self, p_key: int) -> set[int] | None:
-        """None if there is no such partition."""
+        """Return the members of a partition, or None."""
         found = self.partitions.get(p_key)
         return None if found is None else {int(guid, 16) for guid in found["guids"]}
 
@@ -77,7 +77,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: UfmServer
 
     def log_message(self, *words: object) -> None:
-        """No line for each call."""
+        """Suppress per-request logging."""
 
     def _any(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)

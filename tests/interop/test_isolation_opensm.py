@@ -47,8 +47,8 @@ def test_opensm_isolates_slices_and_tells_who_tried(peer, tmp_path):
 
                 wait_until(hears_both)
                 assert heard == {
-                    "h2/1 (red) to h3/1 (blue) with P_Key 0x8102: stopped at leaf1/2",
-                    "h5/1 (red) to h3/1 (blue) with P_Key 0x8101: stopped at leaf2/1",
+                    "h2/1 (red) to h3/1 (blue) with P_Key 0x8102: dropped at leaf1/2",
+                    "h5/1 (red) to h3/1 (blue) with P_Key 0x8101: dropped at leaf2/1",
                 }
                 counts = {one.port: (one.from_port, one.to_port) for one in count_violations(carrier, seen, allocation)}
                 assert counts == {"h2/1": (1, 0), "h3/1": (0, 1)}

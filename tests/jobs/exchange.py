@@ -1,4 +1,4 @@
-"""A rank that sends to the next one, over RC, and receives from the one before: it knows them by the job's store."""
+"""A rank that sends to the next rank over RC and receives from the previous one; addresses go through the store."""
 
 import os
 import sys
@@ -36,16 +36,16 @@ def connect(qp: QP, far: bytes) -> None:
 
 def wait(count: int) -> None:
     while count:
-        for one in cq.poll(count)[1]:
-            assert one.status == e.IBV_WC_SUCCESS, one
+        for completion in cq.poll(count)[1]:
+            assert completion.status == e.IBV_WC_SUCCESS, completion
             count -= 1
 
 
-def meet(word: str) -> None:
-    """All have come so far."""
+def barrier(word: str) -> None:
+    """Wait until all ranks have called this."""
     store.set(f"{word} {rank}", b"")
-    for one in range(world):
-        store.get(f"{word} {one}", PATIENCE_S)
+    for peer in range(world):
+        store.get(f"{word} {peer}", PATIENCE_S)
 
 
 to_next, from_before = pair(), pair()
@@ -55,7 +55,7 @@ store.set(f"of {rank}", f"{lid} {to_next.qp_num}".encode())
 connect(from_before, store.get(f"of {before}", PATIENCE_S))
 connect(to_next, store.get(f"from {rank} to {after}", PATIENCE_S))
 from_before.post_recv(RecvWR(num_sge=1, sg=[SGE(mr.buf + size, size, mr.lkey)]))
-meet("ready")
+barrier("ready")
 mr.write(bytes([rank]) * size, size)
 to_next.post_send(
     SendWR(num_sge=1, sg=[SGE(mr.buf, size, mr.lkey)], opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED)
@@ -63,4 +63,4 @@ to_next.post_send(
 wait(2)
 assert mr.read(size, size) == bytes([before]) * size
 print(f"got {size} bytes of {before}")
-meet("done")
+barrier("done")

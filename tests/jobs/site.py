@@ -1,4 +1,4 @@
-"""A lab in this process, with subnet managers beside it that can be killed."""
+"""A lab in this process, with subnet managers in processes that can be killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weft.sm.status import read_status
 
 
 class Site:
-    """A lab with a subnet manager, and one that stands by when it is wanted; for who has the fixture `warm`."""
+    """A lab with a subnet manager and optional standbys. It needs the fixture `warm`."""
 
     def __init__(self, opened: ExitStack) -> None:
         self.lab = Lab(weft.load("fat-tree:hosts=8,radix=4"), f"faults-{os.getpid()}")
@@ -47,17 +47,17 @@ class Site:
         return (self.entry.cache / f"{host}.log").read_text()
 
     def is_manager(self, host: str, state: str) -> bool:
-        found = read_status(state_file(self.entry, host))
-        return found is not None and found.is_running and found.sm_state == state
+        status = read_status(state_file(self.entry, host))
+        return status is not None and status.is_running and status.sm_state == state
 
     @property
     def socket(self) -> ManagerSocket:
-        """Of the master."""
+        """The socket of the master subnet manager."""
         master = wait_until(lambda: next((host for host in self.managers if self.is_manager(host, "master")), ""))
         return ManagerSocket(socket_of(state_file(self.entry, master)))
 
     def way(self, source: str, to: str) -> list[int]:
-        """The ports by which a packet leaves, as tables are; none if it does not arrive."""
+        """Return the output ports on the path by the current tables; empty if a packet does not arrive."""
         devices = self.lab.subnet.devices
         begin, end = (self.lab.fabric[f"{host}/1"].slot for host in (source, to))
         path = walk(devices, begin, dlid=devices.lid(end), sl=0, p_key=0xFFFF, size_bytes=256)

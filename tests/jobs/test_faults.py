@@ -1,4 +1,4 @@
-"""A job on a fabric that is broken while it runs: what counts, what slows it, what it survives, and how it ends."""
+"""A job whose fabric fails while it runs: counters, faults that it survives, and errors when a host is cut off."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from weft.fabric.counters import Counter
 from weft.lab import verbs_server
 
 PROGRAM = Path(__file__).with_name("training.py")
-PATIENT, HASTY = 18, 14  # of queue pairs: a second, and 67 ms for those that wait for what does not come
+PATIENT, HASTY = 18, 14  # timeouts of queue pairs: one second, and 67 ms
 
 
 class Job:
-    """Ranks that train on these hosts."""
+    """A job of `training.py` on these hosts."""
 
     def __init__(self, site: Site, folder: Path, *hosts: str, timeout: int = PATIENT) -> None:
         self.folder, self.n = folder, len(hosts)
@@ -60,11 +60,11 @@ class Job:
         return place.read_text().split() if place.exists() else []
 
     def go_on(self, steps: int = 15) -> None:
-        """So many more."""
-        wanted = len(self.steps()) + steps
-        wait_until(lambda: len(self.steps()) >= wanted, self.said, lambda: self.process.poll() is None)
+        """Wait for more training steps."""
+        expected = len(self.steps()) + steps
+        wait_until(lambda: len(self.steps()) >= expected, self.describe, lambda: self.process.poll() is None)
 
-    def said(self) -> str:
+    def describe(self) -> str:
         return f"step {len(self.steps())} of {self.folder.name}, {self.errors()}, a next one"
 
     def errors(self) -> list[str]:
@@ -80,8 +80,8 @@ def site(warm) -> Iterator[Site]:
         yield Site(opened)
 
 
-def test_a_job_goes_on_while_its_fabric_is_broken_and_no_bit_of_its_sums_is_another(site, tmp_path):
-    """Counters where it sends; a bad cable; a pulled one; another manager; a pulled one by that."""
+def test_a_job_survives_fabric_faults_with_bit_exact_results(site, tmp_path):
+    """Checks counters, then a bad cable, a pulled cable, a failover of the subnet manager, and another pulled cable."""
     lab = site.lab
     with Job(site, tmp_path / "job", "h1", "h8") as job:
         job.go_on()
@@ -94,8 +94,8 @@ def test_a_job_goes_on_while_its_fabric_is_broken_and_no_bit_of_its_sums_is_anot
         routed_around(site, job)
         (job.folder / "stop").touch()
         assert job.end() == 0
-        found, model = [job.steps(rank) for rank in range(2)], Model()
-    assert found == [[model.learn(gradient(step, 0) + gradient(step, 1)) for step in range(len(found[0]))]] * 2
+        digests, model = [job.steps(rank) for rank in range(2)], Model()
+    assert digests == [[model.learn(gradient(step, 0) + gradient(step, 1)) for step in range(len(digests[0]))]] * 2
     lab.fix()
     wait_until(lambda: all_active(lab))
 
@@ -123,7 +123,7 @@ def a_bad_cable_loses_packets(site: Site, job: Job) -> None:
     def hurt() -> bool:
         return (site.counters() - before)[:, Counter.PORT_RCV_ERRORS].sum() >= 5
 
-    wait_until(hurt, job.said, lambda: job.process.poll() is None)
+    wait_until(hurt, job.describe, lambda: job.process.poll() is None)
     job.go_on()
     site.lab.fix()
 
@@ -144,12 +144,12 @@ def another_manages(site: Site, job: Job) -> None:
     job.go_on()
 
 
-def test_what_has_no_way_any_more_is_named_with_its_rank_and_why(site, tmp_path, monkeypatch):
-    """The cable of a host, or its place in a partition; not a rank that only gets no processor for a while."""
-    asked: list[int] = []
+def test_unreachable_ranks_are_named_with_the_reason(site, tmp_path, monkeypatch):
+    """Tries a pulled cable and a removed partition member; a stopped process is not an error."""
+    questions: list[int] = []
     question = verbs_server._QUESTIONS["has_not_taken"]
     monkeypatch.setitem(
-        verbs_server._QUESTIONS, "has_not_taken", lambda *words, **more: (asked.append(1), question(*words, **more))
+        verbs_server._QUESTIONS, "has_not_taken", lambda *words, **more: (questions.append(1), question(*words, **more))
     )
     guid = {host: f"{int(site.lab.fabric.ports.guid[site.lab.fabric[f'{host}/1'].slot]):#x}" for host in ("h4", "h6")}
     both = "red=0x0101: {h4}=full, {h6}=full;".format(**guid)
@@ -161,9 +161,9 @@ def test_what_has_no_way_any_more_is_named_with_its_rank_and_why(site, tmp_path,
     ):
         for job in (blue, red):
             job.go_on()
-        site.lab.degrade("h5", 1e-15)  # what was a copy is packets now
+        site.lab.degrade("h5", 1e-15)  # from now on data is sent as packets, not copied
         os.kill(blue.rank_process(1), signal.SIGSTOP)
-        wait_until(lambda: len(asked) > 8, blue.said, lambda: not blue.errors())
+        wait_until(lambda: len(questions) > 8, blue.describe, lambda: not blue.errors())
         os.kill(blue.rank_process(1), signal.SIGCONT)
         blue.go_on()
         site.lab.break_cable("h5")
@@ -178,13 +178,13 @@ def test_what_has_no_way_any_more_is_named_with_its_rank_and_why(site, tmp_path,
 
 
 def assert_named(job: Job, hosts: tuple[str, ...], cut_off: str, why: str) -> None:
-    """All ranks: by who found out, whom it cannot reach, from where to where, and why."""
+    """Check that each rank names the unreachable peer, the endpoints, and the reason."""
     errors = job.errors()
-    assert len(errors) == len(hosts), job.said()
-    for said in errors:
-        found = re.search(r"rank (\d) on (h\d): no way to it any more: .*; no way from (h\d)/1 to (h\d)/1: (.*)", said)
-        assert found is not None, said
-        rank, host, source, to, reason = found.groups()
+    assert len(errors) == len(hosts), job.describe()
+    for error in errors:
+        match = re.search(r"rank (\d) on (h\d): no way to it any more: .*; no way from (h\d)/1 to (h\d)/1: (.*)", error)
+        assert match is not None, error
+        rank, host, source, to, reason = match.groups()
         assert (hosts[int(rank)], to) == (host, host)
         assert cut_off in (source, to)
         assert source in hosts

@@ -1,4 +1,4 @@
-"""What ranks do is recorded as a trace that is read, and runs, on any fabric."""
+"""Calls of ranks are recorded as a trace that can be replayed on any fabric."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ comm.Allgather(np.ones(8, np.int32), np.empty(8 * comm.size, np.int32))
 comm.Bcast(np.ones(50), root=2)
 comm.Sendrecv(np.ones(7), (comm.rank + 1) % 3, 4, np.ones(7), (comm.rank - 1) % 3, 4)
 if comm.rank == 0:
-    comm.send("nobody takes this", 1)
+    comm.send("this is never received", 1)
 some = comm.Split(0 if comm.rank else MPI.UNDEFINED, key=-comm.rank)
 if some:
     some.Reduce(np.ones(9), np.empty(9), root=0)
@@ -76,7 +76,7 @@ def _without_computing(trace: Trace) -> Trace:
     return replace(trace, ranks=tuple(tuple(replace(node, duration_ps=0) for node in own) for own in trace.ranks))
 
 
-def test_more_messages_than_are_replayed_one_by_one_are_no_schedule(tmp_path: Path) -> None:
+def test_no_schedule_is_written_beyond_the_message_limit(tmp_path: Path) -> None:
     call = talk(0, 1 << 20, what=Collective.ALL_TO_ALL)
     assert write_schedule(trace_of(*[[call]] * 30), tmp_path)
     (tmp_path / "job.goal").unlink()
@@ -84,8 +84,8 @@ def test_more_messages_than_are_replayed_one_by_one_are_no_schedule(tmp_path: Pa
     assert not list(tmp_path.iterdir())
 
 
-def test_ranks_that_were_cut_off_end_with_what_all_came_to(tmp_path: Path) -> None:
-    """And a last line that is not whole."""
+def test_calls_that_not_all_ranks_made_are_left_out(tmp_path: Path) -> None:
+    """An incomplete last line is left out as well."""
     line = '{"call": "barrier", "group": "g", "as": %d, "of": 2, "bytes": 0, "root": 0, "words": "Barrier", '
     line += '"begin_s": 1.0, "end_s": 1.5, "compute_s": 0.25}\n'
     lines_of(tmp_path, 0).write_text(line % 0 * 2)
@@ -96,12 +96,12 @@ def test_ranks_that_were_cut_off_end_with_what_all_came_to(tmp_path: Path) -> No
     assert (recorded.calls, recorded.talked_s, recorded.computed_s) == (3, 1.0, 0.5)
 
 
-def test_a_job_of_which_nothing_was_recorded_is_told(tmp_path: Path) -> None:
+def test_a_job_without_records_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nothing was recorded"):
         collect(tmp_path, 2)
 
 
-def test_a_job_that_fails_has_its_own_status(tmp_path: Path) -> None:
+def test_a_failed_job_keeps_its_exit_status(tmp_path: Path) -> None:
     words = ["run", "-n", "1", "--lab", "star:hosts=2", "--record", str(tmp_path), "sh", "-c", "exit 3"]
     done = subprocess.run([os.environ[WARM], *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 3

@@ -1,4 +1,4 @@
-"""The store of a job: ranks wait in it for what others say."""
+"""The store of a job: values, waiting, limits, connections."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def test_a_value_comes_back_as_it_was_set_last(address, key, first, last):
     assert JobStore(address).get(key, 0) == last
 
 
-def test_who_asks_before_it_is_there_waits_for_it(address):
-    found: list[bytes] = []
-    waiting = [threading.Thread(target=lambda: found.append(JobStore(address).get("late", 600))) for _ in range(3)]
-    for one in waiting:
-        one.start()
+def test_get_waits_until_the_value_is_set(address):
+    values: list[bytes] = []
+    waiting = [threading.Thread(target=lambda: values.append(JobStore(address).get("late", 600))) for _ in range(3)]
+    for thread in waiting:
+        thread.start()
     JobStore(address).set("other", b"no")
     JobStore(address).set("late", b"\0\xff")
-    for one in waiting:
-        one.join()
-    assert found == [b"\0\xff"] * 3
+    for thread in waiting:
+        thread.join()
+    assert values == [b"\0\xff"] * 3
 
 
-def test_what_nobody_sets_is_named_when_the_time_is_over(address):
+def test_a_timeout_names_the_missing_key(address):
     with pytest.raises(TimeoutError, match=r"no rank has set 'rank 7' in the job's store in 0.01 s"):
         JobStore(address).get("rank 7", 0.01)
 
@@ -61,13 +61,13 @@ def test_a_large_value_goes_through_and_one_too_large_is_refused(address, monkey
 
 
 @pytest.mark.parametrize("timeout_s", [-1.0, float("nan"), float("inf")])
-def test_a_time_that_is_none_is_refused(address, timeout_s):
+def test_an_invalid_timeout_is_refused(address, timeout_s):
     with pytest.raises(ConfigError, match="the job's store waits for 'x' from 0 to 31,622,400 s"):
         JobStore(address).get("x", timeout_s)
 
 
-def test_many_commands_take_one_connection(address, monkeypatch):
-    """Of each thread, and of each process; and another where the store has hung up."""
+def test_commands_of_a_process_share_one_connection(address, monkeypatch):
+    """A forked child, and a client whose connection was closed, open a new one."""
     dialled, dial, store = [], runtime.dial, JobStore(address)
     monkeypatch.setattr(runtime, "dial", lambda *words: dialled.append(words) or dial(*words))
     for n in range(3):
@@ -82,20 +82,20 @@ def test_many_commands_take_one_connection(address, monkeypatch):
     assert os.waitpid(child, 0)[1] == 0
     assert (store.get("child", 0), len(dialled)) == (b"\2", 1)
     with pytest.raises(TimeoutError):
-        store.get("nobody", 0)
+        store.get("missing", 0)
     line = store._line
-    line._socket.shutdown(socket.SHUT_WR)  # as if it had been silent
+    line._socket.shutdown(socket.SHUT_WR)  # the server closes its end
     wait_until(lambda: not line._socket.recv(1))
     assert (store.get("n", 0), len(dialled)) == (b"\2", 2)
 
 
-def test_it_is_its_owners_alone_and_leaves_nothing():
+def test_the_socket_is_private_and_removed_on_close():
     place = runtime.folder() / "gone.store"
-    known = JobStore(str(place))
+    earlier = JobStore(str(place))
     with Store(place) as store:
         assert stat.S_IMODE(Path(store.address).stat().st_mode) == 0o600
-        known.set("x", b"there")
+        earlier.set("x", b"value")
     assert not place.exists()
-    for one in (JobStore(str(place)), known):
+    for client_store in (JobStore(str(place)), earlier):
         with pytest.raises(Silent, match=r"the store of the job at .*gone.store does not answer"):
-            one.get("x", 1)
+            client_store.get("x", 1)

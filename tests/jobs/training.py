@@ -1,8 +1,8 @@
-"""Ranks that train: weights, and each step a sum of all gradients. Arguments: a folder, and how patient links are.
+"""A training rank: each step sums the gradients of all ranks. Arguments: a folder, and the timeout of queue pairs.
 
-Each rank writes its process into `process.RANK`, and after each step a line with a digest of its weights into
-`steps.RANK`; all end after the step at which there is a file `stop`. A rank that cannot go on writes why into
-`error.RANK`, and then ends: whoever is told to end by the launcher meanwhile writes that first.
+Each rank writes its process id to `process.RANK`, and after each step a digest of its weights to `steps.RANK`. All
+ranks end after the step in which the file `stop` appears. A rank that fails writes the reason to `error.RANK`; SIGTERM
+is ignored so that the file is complete.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from weft.collectives.live import link
 from weft.mpi.communicator import Communicator
 
 _ITEMS = 4000
-_PAUSE_S = 0.01  # after a step: others need the processor, and those who look wait for steps, not for many
+_PAUSE_S = 0.01  # after a step, so that other processes get the CPU
 
 
 def gradient(step: int, rank: int) -> NDArray[np.float32]:
@@ -36,7 +36,7 @@ class Model:
         self._weights = np.zeros(_ITEMS, np.float32)
 
     def learn(self, gradients: NDArray[np.float32]) -> str:
-        """Its digest after a step."""
+        """Update the weights; return their digest."""
         self._weights -= np.float32(0.01) * gradients
         return hashlib.sha256(self._weights.tobytes()).hexdigest()
 

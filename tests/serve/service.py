@@ -47,7 +47,7 @@ class Service:
 
     def be_impatient(self) -> None:
         """With the fabric, and not with requests that arrive slowly on a busy machine."""
-        self.app.state.settings = Settings(patience_s=0.1)
+        self.app.state.settings = Settings(timeout_s=0.1)
 
     def stored(self) -> list[AuditLine]:
         """Return the audit log with all that was noted before the call, the newest first."""

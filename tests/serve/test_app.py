@@ -107,7 +107,7 @@ BAD: list[tuple[str, dict[str, Any], int, str]] = [
     ("/partitions/257", ACME, 422, "0x"),
     ("/partitions/0x0200", ACME, 409, "0x0200 is taken"),
     ("/partitions/0x0101", {"name": "blue"}, 409, "the name blue is taken"),
-    ("/partitions/0x0101", {"name": "a=b"}, 422, "name 'a=b' is refused"),
+    ("/partitions/0x0101", {"name": "a=b"}, 422, "name 'a=b' must have"),
     ("/partitions/0x0101", {"name": "a", "sl": 16}, 422, "sl"),
     ("/partitions/0x0101", {"name": "a", "speed": 3}, 422, "speed"),
     ("/partitions/0x0101", {"name": "a", "members": [{"guid": H9}]}, 422, "no port with the GUID 0x0000000000100009"),
@@ -127,7 +127,7 @@ BAD: list[tuple[str, dict[str, Any], int, str]] = [
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory) -> Iterator[Service]:
     made = Service(f"sqlite:///{tmp_path_factory.mktemp('shared')}/ledger.db")
-    made.fabric.observed = replace(made.fabric.observed, taken=frozenset({0x0200}))
+    made.fabric.observed = replace(made.fabric.observed, foreign_p_keys=frozenset({0x0200}))
     document = {**INTENT, "p_keys": "0x0102-0x01ff"}
     assert made.call("ops", "PUT", "/intent", json=document).status_code == 200
     yield made
@@ -189,7 +189,7 @@ def test_a_host_that_is_down_stops_no_change_of_others(service, monkeypatch):
     assert service.call("ops", "PUT", "/intent", json=INTENT).json()["notes"] == []
     service.fabric.ports = tuple(port for port in service.fabric.ports if port.host != "h3")
     changed = {"tenant": {**INTENT["tenant"], "red": {"hosts": ["h6"]}}}
-    note = "tenant blue: h3/1 is not there now; it gets its keys when it comes"
+    note = "tenant blue: h3/1 is not in the fabric now; it gets its P_Keys when it comes up"
     assert service.call("ops", "PUT", "/intent", json=changed).json()["notes"] == [note]
     assert {one.name: len(one.members) for one in service.fabric.observed.allocation.partitions.values()} == {
         "blue": 2,
@@ -414,7 +414,7 @@ def test_a_change_that_is_at_work_too_long_says_so():
     at_work: Future[None] = Future()
     at_work.set_running_or_notify_cancel()
     ledger = SimpleNamespace(submit=lambda actor, what, edit: at_work)
-    state = SimpleNamespace(ledger=ledger, settings=Settings(patience_s=0.01))
+    state = SimpleNamespace(ledger=ledger, settings=Settings(timeout_s=0.01))
     path = SimpleNamespace(path="/")
     request = SimpleNamespace(
         app=SimpleNamespace(state=state),
@@ -433,7 +433,7 @@ def test_health_and_the_openapi_document_need_no_token(service):
     assert {"200", "401", "403", "409", "412", "413", "422", "429", "503"} <= put["responses"].keys()
     assert put["requestBody"]["content"]["application/json"]["schema"]["$ref"] == "#/components/schemas/PartitionIn"
     named = set(re.findall(r"#/components/schemas/([^\"]+)", json.dumps(document)))
-    assert {"Wanted", "Partition", "Problem"} <= named <= document["components"]["schemas"].keys()
+    assert {"PartitionIn", "PartitionOut", "Problem"} <= named <= document["components"]["schemas"].keys()
 
 
 def test_the_page_for_people_has_every_route_and_fetches_nothing(service):

@@ -233,7 +233,7 @@ def test_slices_of_the_intent_are_not_to_be_changed_directly(ledger):
 
 
 def test_p_keys_of_others_and_names_that_are_there_are_refused(ledger, fabric):
-    fabric.observed = replace(fabric.observed, taken=frozenset({0x0200}))
+    fabric.observed = replace(fabric.observed, foreign_p_keys=frozenset({0x0200}))
     ledger.change("ci", "make acme", put(ACME))
     with pytest.raises(ConflictError, match="0x0200 is taken"):
         ledger.change("ci", "make", put(replace(ACME, name="x", p_key=0x0200)))
@@ -274,7 +274,7 @@ def test_a_host_that_is_down_keeps_its_seat_in_a_service_that_was_started_again(
     again = opened(fabric)
     compiled = again.change("ci", "intent", want(TWO | {"b": {"hosts": ["h4"]}}))
     assert members(fabric) == {"a": [1, 2], "b": [4]}
-    assert compiled.notes == ("tenant a: h2/1 is not there now; it gets its keys when it comes",)
+    assert compiled.notes == ("tenant a: h2/1 is not in the fabric now; it gets its P_Keys when it comes up",)
     with pytest.raises(ConfigError, match="no host 'h22'"):
         again.change("ci", "typo", want(TWO | {"b": {"hosts": ["h22"]}}))
     fabric.ports = tuple(replace(port, guid=0x10_0099) if port.host == "h2" else port for port in there)

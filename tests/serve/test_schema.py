@@ -16,14 +16,14 @@ from weft.serve.store import Store, _engine
 
 LAYOUT_1 = """
 CREATE TABLE ledger (id INTEGER NOT NULL PRIMARY KEY, layout INTEGER NOT NULL, revision BIGINT NOT NULL);
-CREATE TABLE partitions (p_key INTEGER NOT NULL PRIMARY KEY, owner VARCHAR(16) NOT NULL, body TEXT NOT NULL);
+CREATE TABLE slices (p_key INTEGER NOT NULL PRIMARY KEY, owner VARCHAR(16) NOT NULL, body TEXT NOT NULL);
 CREATE TABLE documents (kind VARCHAR(32) NOT NULL, name VARCHAR(255) NOT NULL, body TEXT NOT NULL,
     PRIMARY KEY (kind, name));
 CREATE TABLE audit (id {serial} PRIMARY KEY, at_s FLOAT(53) NOT NULL, actor TEXT NOT NULL, what TEXT NOT NULL,
     result TEXT NOT NULL, revision BIGINT NOT NULL);
 CREATE TABLE ports (guid VARCHAR(18) NOT NULL PRIMARY KEY, body TEXT NOT NULL);
 INSERT INTO ledger VALUES (1, 1, 7);
-INSERT INTO partitions VALUES (257, 'direct', '{{"name":"acme","p_key":257,"members":{{"1048577":{{"full":true}}}}}}');
+INSERT INTO slices VALUES (257, 'direct', '{{"name":"acme","p_key":257,"seats":{{"1048577":{{"full":true}}}}}}');
 INSERT INTO documents VALUES ('fabric', '', '{{"fabric":"memory","default_is_full":false}}');
 INSERT INTO documents VALUES ('token', 'me', '{token}');
 INSERT INTO audit (at_s, actor, what, result, revision) VALUES (1.7e9, 'me', 'PUT /x', 'done', 6);

@@ -233,7 +233,7 @@ def test_a_request_that_comes_drop_by_drop_loses_its_place(database, monkeypatch
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(database):
-    service = Service(database, patience_s=0.2)
+    service = Service(database, timeout_s=0.2)
     try:
         with socket.create_connection(service.server.url.removeprefix("http://").split(":")) as slow:
             slow.settimeout(PATIENCE_S)

@@ -42,8 +42,8 @@ def test_a_tenant_sees_what_it_sent_and_not_to_whom(service, tmp_path, monkeypat
         wait_until(lambda: not watcher.trouble, lambda: watcher.trouble)
         for sender, key, receiver in (("h2", 0x8102, "h3"), ("h3", 0x8101, "h5")):
             lab.send_packet(sender, packet(lab.fabric, sender, receiver, key))
-        wait_until(lambda: len({one.violation.sender for one in watcher.heard()}) == 2)
-        wait_until(lambda: len(watcher.counted()) == 2)
+        wait_until(lambda: len({one.violation.sender for one in watcher.reported()}) == 2)
+        wait_until(lambda: len(watcher.counts()) == 2)
         for who in ("root", "ops", "eye"):
             found = service.call(who, "GET", "/violations").json()
             assert {
@@ -79,5 +79,5 @@ def test_without_a_port_of_the_fabric_it_says_so(service):
     assert (found.status_code, "--umad" in found.json()["detail"]) == (404, True)
     document = service.client.get("/api/v1/openapi.json").json()
     answer = document["paths"]["/api/v1/violations"]["get"]["responses"]["200"]
-    assert answer["content"]["application/json"]["schema"]["$ref"].endswith("/Violations")
-    assert {"Stopped", "Counted"} <= document["components"]["schemas"].keys()
+    assert answer["content"]["application/json"]["schema"]["$ref"].endswith("/ViolationsOut")
+    assert {"ViolationOut", "ViolationCounts"} <= document["components"]["schemas"].keys()

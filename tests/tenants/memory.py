@@ -12,8 +12,8 @@ from weft.tenants.partitions import Allocation, Inventory
 class MemoryDriver:
     title = "memory"
 
-    def __init__(self, inventory: Inventory, taken: Set[int] = frozenset()) -> None:
-        self.ports, self.taken = inventory, frozenset(taken)
+    def __init__(self, inventory: Inventory, foreign_p_keys: Set[int] = frozenset()) -> None:
+        self.ports, self.foreign_p_keys = inventory, frozenset(foreign_p_keys)
         self.allocation, self.revision, self.writes = Allocation(), 0, 0
         self.refuses = self.forgets = False
         self.drift: list[str] = []
@@ -22,7 +22,7 @@ class MemoryDriver:
         return self.ports
 
     def read(self) -> Observed:
-        return Observed(allocation=self.allocation, taken=self.taken, revision=str(self.revision))
+        return Observed(allocation=self.allocation, foreign_p_keys=self.foreign_p_keys, revision=str(self.revision))
 
     def check(self, *, repair: bool) -> Checked:
         found = tuple(self.drift)

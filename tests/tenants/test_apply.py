@@ -10,7 +10,7 @@ from tests.tenants.memory import MemoryDriver
 from tests.tenants.wanted import EXAMPLE, INTENTS, fabric, intent
 
 from weft.errors import SubnetError
-from weft.tenants.apply import apply, carry_out, nothing_of, prepare
+from weft.tenants.apply import apply, apply_change, plan_change, remove_all
 from weft.tenants.drivers.driver import FabricChangedError
 from weft.tenants.partitions import Allocation
 from weft.tenants.reconcile import Names, compare, lines, records
@@ -21,20 +21,20 @@ from weft.tenants.reconcile import Names, compare, lines, records
 def test_what_is_applied_is_there_and_nothing_is_left_to_do(first, then):
     driver = MemoryDriver(fabric())
     for wanted in (first, then):
-        step = apply(driver, wanted)
-        assert driver.allocation == step.compiled.allocation
-        assert prepare(driver, wanted).plan.is_empty
+        change = apply(driver, wanted)
+        assert driver.allocation == change.compiled.allocation
+        assert plan_change(driver, wanted).plan.is_empty
     closed = driver.allocation.default_is_full
-    assert apply(driver, nothing_of(then)).plan.after == Allocation(default_is_full=closed) == driver.allocation
-    carry_out(driver, prepare(driver, nothing_of(then), open_default=True))
+    assert apply(driver, remove_all(then)).plan.after == Allocation(default_is_full=closed) == driver.allocation
+    apply_change(driver, plan_change(driver, remove_all(then), open_default=True))
     assert driver.allocation == Allocation()
 
 
 @settings(max_examples=25)
 @given(INTENTS, INTENTS)
 def test_the_changes_of_a_plan_turn_what_is_there_into_what_is_wanted(first, then):
-    before = prepare(MemoryDriver(fabric()), first).compiled.allocation
-    after = prepare(MemoryDriver(fabric()), then).compiled.allocation
+    before = plan_change(MemoryDriver(fabric()), first).compiled.allocation
+    after = plan_change(MemoryDriver(fabric()), then).compiled.allocation
     plan = compare(before, after)
     partitions = dict(before.partitions)
     for change in plan.partitions:
@@ -55,8 +55,8 @@ def shown(plan):
 
 def test_a_plan_reads_as_terraform_prints_it(tmp_path):
     driver = MemoryDriver(fabric(8, ports=2))
-    step = apply(driver, intent(tmp_path, EXAMPLE))
-    assert shown(step.plan) == textwrap.dedent(
+    change = apply(driver, intent(tmp_path, EXAMPLE))
+    assert shown(change.plan) == textwrap.dedent(
         """\
         + acme=0x0100, SL 1, IPoIB
             + h[1-2] full, index 0
@@ -75,8 +75,8 @@ def test_a_plan_reads_as_terraform_prints_it(tmp_path):
         Plan: 3 to create, 2 to change, 0 to destroy."""
     )
     less = EXAMPLE.replace("h[1-2]", "h[2-3]").replace('"h3/2"', "").replace("ipoib = true", 'membership = "limited"')
-    step = apply(driver, intent(tmp_path, less.replace("[service.nas]", "[service.san]")))
-    assert shown(step.plan) == textwrap.dedent(
+    change = apply(driver, intent(tmp_path, less.replace("[service.nas]", "[service.san]")))
+    assert shown(change.plan) == textwrap.dedent(
         """\
         ~ acme=0x0100, SL 1
             ~ ipoib on -> off
@@ -93,20 +93,20 @@ def test_a_plan_reads_as_terraform_prints_it(tmp_path):
             - h3/2 full, index 0
         Plan: 1 to create, 2 to change, 1 to destroy."""
     )
-    assert [(one["action"], one["name"], len(one["members"])) for one in records(step.plan, Names(fabric()))] == [
+    assert [(one["action"], one["name"], len(one["members"])) for one in records(change.plan, Names(fabric()))] == [
         ("change", "acme", 6),
         ("destroy", "nas", 6),
         ("create", "san", 6),
         ("change", "beta", 1),
     ]
-    assert shown(prepare(driver, intent(tmp_path, less)).plan).endswith("1 to destroy.")
+    assert shown(plan_change(driver, intent(tmp_path, less)).plan).endswith("1 to destroy.")
 
 
 def test_the_same_again_writes_nothing(tmp_path):
     driver = MemoryDriver(fabric(8, ports=2))
     for _ in range(2):
-        step = apply(driver, intent(tmp_path, EXAMPLE))
-    assert (driver.writes, shown(step.plan)) == (1, "Nothing to do: the fabric has what is wanted.")
+        change = apply(driver, intent(tmp_path, EXAMPLE))
+    assert (driver.writes, shown(change.plan)) == (1, "No changes: the fabric matches the intent.")
 
 
 def test_a_fabric_that_refuses_is_as_it_was(tmp_path):
@@ -120,16 +120,18 @@ def test_a_fabric_that_refuses_is_as_it_was(tmp_path):
 def test_a_fabric_that_forgets_is_found_out(tmp_path):
     driver = MemoryDriver(fabric(8, ports=2))
     driver.forgets = True
-    with pytest.raises(SubnetError, match=r"memory took it, and has something else now(.|\n)*\+ acme=0x0100"):
+    with pytest.raises(
+        SubnetError, match=r"memory accepted the change but now reports a different state(.|\n)*\+ acme=0x0100"
+    ):
         apply(driver, intent(tmp_path, EXAMPLE))
 
 
 def test_a_plan_that_somebody_was_faster_than_is_not_carried_out(tmp_path):
     driver = MemoryDriver(fabric(8, ports=2))
-    step = prepare(driver, intent(tmp_path, EXAMPLE))
+    change = plan_change(driver, intent(tmp_path, EXAMPLE))
     apply(driver, intent(tmp_path, "[tenant.other]"))
     with pytest.raises(FabricChangedError):
-        carry_out(driver, step)
+        apply_change(driver, change)
     assert [one.name for one in driver.allocation.partitions.values()] == ["other"]
 
 
@@ -137,8 +139,8 @@ def test_ports_that_differ_from_what_was_told_are_in_the_plan_and_repaired_by_ap
     driver, wanted = MemoryDriver(fabric(8, ports=2)), intent(tmp_path, EXAMPLE)
     apply(driver, wanted)
     driver.drift.append("h2/1: lacks P_Key 0x8100")
-    step = prepare(driver, wanted)
-    assert (step.plan.is_empty, step.is_empty, step.drift) == (True, False, ("h2/1: lacks P_Key 0x8100",))
-    assert "1 differences" in step.summary
-    carry_out(driver, step)
-    assert prepare(driver, wanted).is_empty
+    change = plan_change(driver, wanted)
+    assert (change.plan.is_empty, change.is_empty, change.drift) == (True, False, ("h2/1: lacks P_Key 0x8100",))
+    assert "1 ports differ" in change.summary
+    apply_change(driver, change)
+    assert plan_change(driver, wanted).is_empty

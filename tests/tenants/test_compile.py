@@ -21,7 +21,9 @@ def test_tenants_are_full_members_and_limited_ones_of_a_service(tmp_path):
     full = {guid for guid, member in nas.members.items() if member.full}
     assert (nas.p_key, nas.sl, full, nas.members.keys() - full) == (0x101, 2, {0x801, 0x802}, acme.members.keys())
     assert not compiled.allocation.default_is_full
-    assert compiled.notes == ("tenant beta: 0x0000000000009901 is not there now; it gets its keys when it comes",)
+    assert compiled.notes == (
+        "tenant beta: 0x0000000000009901 is not in the fabric now; it gets its P_Keys when it comes up",
+    )
 
 
 def test_lanes_share_a_link_as_asked_for(tmp_path):
@@ -51,40 +53,40 @@ ONE_CLASS = '[class.mpi]\nshare = 50\n[tenant.acme]\nhosts = ["h1"]\nclass = "mp
         ('[tenant.a]\np_key = "0x7fff"', "tenants.toml:2: tenant a: the P_Key 0x7fff is out of range: it must be"),
         ('p_keys = "0x10-0x20"\n[tenant.a]\np_key = 0x21', ":3: tenant a: the P_Key 0x0021 is out of range"),
         ('[tenant.a]\np_key = "0x0666"', "tenants.toml:2: tenant a: the P_Key 0x0666 is taken by a partition"),
-        ("[tenant.a]\np_key = 1\n[tenant.b]\np_key = 1", ":4: tenant b: the P_Key 0x0001 is asked for by a too"),
+        ("[tenant.a]\np_key = 1\n[tenant.b]\np_key = 1", ":4: tenant b: the P_Key 0x0001 is also requested by a"),
         ('[tenant.a]\np_key = "acme"', "is not a hexadecimal number"),
-        ('p_keys = "7-0"', "tenants.toml:1: p_keys: '7-0' is refused: write a range within 0x0001-0x7ffe"),
+        ('p_keys = "7-0"', "tenants.toml:1: p_keys: must be a range within 0x0001-0x7ffe"),
         ('p_keys = "0x1-0x2"\n[tenant.a]\n[tenant.b]\n[tenant.c]', "tenant c: no P_Key of p_keys = '0x1-0x2' is free"),
         ('[tenant.a]\nhosts = ["h88"]', "tenants.toml:2: tenant a: there is no host 'h88'; did you mean h8"),
         ('[tenant.a]\nhosts = ["h[1-"]', "tenants.toml:2: tenant a: the list 'h[1-"),
         ('[tenant.a]\nports = ["h1/9"]', "tenants.toml:2: tenant a: there is no port 'h1/9'; did you mean h1/1"),
         ('[tenant.a]\nguids = ["0x109"]', "there is no port with the GUID '0x0000000000000109'; did you mean"),
-        ('[tenant.a]\nguids = ["0x100"]', "0x0000000000000100 is the node GUID of h1, and members are ports: 0x000"),
+        ('[tenant.a]\nguids = ["0x100"]', "0x0000000000000100 is the node GUID of h1; give port GUIDs: 0x000"),
         ('[tenant.a]\nguids = ["zebra"]', "is not a hexadecimal number"),
-        ('[tenant.a]\nhosts = ["h1"]\n[tenant.b]\nhosts = ["h1"]', "h1/1 (0x0000000000000101) is in tenant b too"),
+        ('[tenant.a]\nhosts = ["h1"]\n[tenant.b]\nhosts = ["h1"]', "h1/1 (0x0000000000000101) is also in tenant b"),
         (
             '[tenant.a]\nhosts = ["h1"]\nexclusive = false\n[tenant.b]\nhosts = ["h1"]',
-            "tenants.toml:4: tenant b: h1/1 (0x0000000000000101) is in tenant a too",
+            "tenants.toml:4: tenant b: h1/1 (0x0000000000000101) is also in tenant a",
         ),
-        ('[tenant.a]\nhosts = ["h1"]\n[service.s]\nhosts = ["h1"]', "h1/1 (0x0000000000000101) is in service s too"),
+        ('[tenant.a]\nhosts = ["h1"]\n[service.s]\nhosts = ["h1"]', "h1/1 (0x0000000000000101) is also in service s"),
         (
             '[tenant.a]\nhosts = ["h1"]\nexclusive = false\nindex0 = true\n'
             '[tenant.b]\nhosts = ["h1"]\nexclusive = false\nindex0 = true',
-            "tenants.toml:8: tenant b: h1/1 (0x0000000000000101) has the key of a at index 0 already",
+            "tenants.toml:8: tenant b: h1/1 (0x0000000000000101) has the P_Key of a at index 0 already",
         ),
-        ('[tenant.a]\nhosts = ["h[1-3]"]\nquota = { ports = 2 }', "3 ports are more than the 2 of its quota"),
+        ('[tenant.a]\nhosts = ["h[1-3]"]\nquota = { ports = 2 }', "3 ports exceed the quota of 2"),
         ('[tenant.a]\nhosts = ["h1"]\nquota = { hosts = ["h["] }', "the list 'h[' is refused"),
-        (ONE_CLASS + "quota.share = 40", "class mpi has 50 % of a link, more than the 40 % of its quota"),
+        (ONE_CLASS + "quota.share = 40", "class mpi has 50 % of a link, more than the quota of 40 %"),
         ('[tenant.a]\nclass = "mpj"\n[class.mpi]\nshare = 9', "there is no class 'mpj'; did you mean mpi?"),
         ('[service.s]\ntenants = ["b"]\n[tenant.a]', "tenants.toml:2: service s: there is no tenant 'b'"),
-        ("[class.a]\nshare = 60\n[class.b]\nshare = 50", "class b: all shares are 110 % together, more than a link"),
-        ("[class.a]\nshare = 60\n[class.b]\nshare = 40", "nothing is left for what has no class"),
-        ("[class.a]\nshare = 0", "a share of 0 % is refused: it must be from 1 to 99"),
-        ('[class.a]\nshare = 20\npriority = "high"', 'priority = "high" with 20 % in all is refused'),
-        ("[class.a]\nshare = 98", "2 % for no class beside 98 % for a is refused: a turn is a packet of 4 KiB"),
-        ("[service.a]\n[tenant.a]", "service a: a tenant has this name too"),
-        ("[tenant.default]", "tenant default: a name is a letter and up to 30"),
-        (f"[tenant.{'a' * 32}]", "a name is a letter and up to 30"),
+        ("[class.a]\nshare = 60\n[class.b]\nshare = 50", "class b: the shares add up to 110 %, more than a link"),
+        ("[class.a]\nshare = 60\n[class.b]\nshare = 40", "leaves nothing for traffic without a class"),
+        ("[class.a]\nshare = 0", "share must be 1 to 99 %, got 0"),
+        ('[class.a]\nshare = 20\npriority = "high"', 'priority = "high" needs at least 50 % in total, got 20'),
+        ("[class.a]\nshare = 98", "2 % for no class and 98 % for a need 14 entries"),
+        ("[service.a]\n[tenant.a]", "service a: a tenant has the same name"),
+        ("[tenant.default]", "tenant default: a name must be a letter and up to 30"),
+        (f"[tenant.{'a' * 32}]", "a name must be a letter and up to 30"),
         ("[tenant.a]\nhots = []", "tenants.toml:2: read 'hots', expected hosts, or another of the keys"),
         ('[tenant.a]\nclas = "mpi"', "tenants.toml:2: read 'clas', expected class, or another of the keys"),
         ("[tenants.a]", "tenants.toml:1: read 'tenants', expected tenant, or another of the keys"),
@@ -95,30 +97,32 @@ ONE_CLASS = '[class.mpi]\nshare = 50\n[tenant.acme]\nhosts = ["h1"]\nclass = "mp
     ],
 )  # fmt: skip
 def test_what_cannot_be_had_is_refused(tmp_path, text, said):
-    assert said in refusal(tmp_path, text, fabric(), taken=frozenset({0x666}))
+    assert said in refusal(tmp_path, text, fabric(), foreign_p_keys=frozenset({0x666}))
 
 
 def test_lanes_that_a_port_has_not_are_refused(tmp_path):
     said = refusal(tmp_path, ONE_CLASS, fabric(data_vls=1))
     assert said.startswith("tenants.toml:5: tenant acme: 2 lanes are needed")
-    assert "h1/1 (0x0000000000000101) has 1: have 0 classes at most" in said
+    assert "h1/1 (0x0000000000000101) has 1: use at most 0 classes" in said
 
 
 def test_a_full_p_key_table_is_refused(tmp_path):
     text = '[tenant.a]\nhosts = ["h1"]\n[service.s]\nhosts = ["h2"]'
     said = refusal(tmp_path, text, fabric(p_keys=2))
-    assert "h1/1 (0x0000000000000101) would need 3 P_Keys, Default's among them, and its table has room for 2" in said
+    assert "h1/1 (0x0000000000000101) would need 3 P_Keys including Default's, but its table has 2" in said
 
 
 def test_classes_are_refused_where_routing_needs_the_service_levels(tmp_path):
     said = refusal(tmp_path, ONE_CLASS, Inventory(fabric().ports, routing_sls=3))
-    assert said.startswith("tenants.toml:1: class mpi: routing itself puts the paths")
+    assert said.startswith("tenants.toml:1: class mpi: the routing engine of this fabric uses several")
 
 
 def test_an_exclusive_tenant_is_not_where_everybody_can_go(tmp_path):
     there = Inventory(fabric().ports, manager_guid=0x101)
     said = refusal(tmp_path, '[tenant.a]\nhosts = ["h1"]', there)
-    assert said.startswith("tenants.toml:1: tenant a: h1/1 (0x0000000000000101) is the subnet manager's, and everybody")
+    assert said.startswith(
+        "tenants.toml:1: tenant a: h1/1 (0x0000000000000101) is the subnet manager's port, which all"
+    )
     assert compile_intent(
         intent(tmp_path, '[tenant.a]\nhosts = ["h1"]\nexclusive = false'), there
     ).allocation.partitions
@@ -133,14 +137,14 @@ def test_slices_outside_p_keys_stay(tmp_path):
     assert [*compiled.allocation.partitions] == [1, 0x6000]
     assert compiled.allocation.partitions[0x6000] == OTHERS
     said = refusal(tmp_path, f'p_keys = "0x1-0xff"\n{ONE_CLASS}', fabric(), before=before)
-    assert "theirs=0x6000, which is outside p_keys, has service level 3 of classes that these would replace" in said
+    assert "theirs=0x6000, which is outside p_keys, uses service level 3, which these classes would redefine" in said
 
 
 def test_an_exclusive_tenant_shares_no_port_with_slices_outside_p_keys(tmp_path):
     text = 'p_keys = "0x1-0xff"\n[tenant.a]\nhosts = ["h8"]\n'
     there = Allocation(partitions={0x6000: Partition(name="theirs", p_key=0x6000, members={0x801: Member()})})
     said = refusal(tmp_path, text, fabric(), before=there)
-    assert said.startswith("tenants.toml:2: tenant a: h8/1 (0x0000000000000801) is a full member of theirs=0x6000 too")
+    assert said.startswith("tenants.toml:2: tenant a: h8/1 (0x0000000000000801) is also a full member of theirs=0x6000")
     assert compile_intent(intent(tmp_path, text + "exclusive = false"), fabric(), before=there)
     limited = Allocation(
         partitions={0x6000: Partition(name="store", p_key=0x6000, members={0x801: Member(full=False)})}

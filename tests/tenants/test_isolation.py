@@ -102,7 +102,7 @@ def test_a_switch_that_does_not_check_leaves_its_host_to_be_trusted(net, made):
     proof = proof_of(net, made[1])
     assert proof.ok
     assert proof.unguarded == proof.raw == ("h2/1",)
-    assert "no switch checks the keys of h2/1" in proof.explain()
+    assert "no switch checks the P_Keys of h2/1" in proof.explain()
 
 
 def test_raw_packets_do_not_get_in_where_keys_are_checked(net):
@@ -160,7 +160,7 @@ def test_partitions_of_others_are_theirs(net, made):
         for at in (slot(net, host), before(net, host)):
             net.fabric.tables.pkey[at, 7] = 0x8700
     assert pairs(proof_of(net, made[1]).leaks) == {("h2", "h3"), ("h3", "h2")}
-    assert proof_of(net, made[1], taken={0x700}).ok
+    assert proof_of(net, made[1], foreign_p_keys={0x700}).ok
 
 
 @pytest.mark.parametrize("leaver", ["h2", "h5"])  # before and behind who comes, in the order of ports
@@ -222,7 +222,7 @@ def test_the_same_is_read_over_a_carrier(net, made):
 
 
 def test_a_fabric_that_nobody_runs_proves_nothing():
-    with pytest.raises(ConfigError, match="does not run"):
+    with pytest.raises(ConfigError, match="is not running"):
         prove_isolation(weft.load("star:hosts=3"), Allocation())
 
 

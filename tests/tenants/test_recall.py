@@ -97,11 +97,11 @@ def test_a_host_that_is_down_keeps_its_seats_and_stops_nobody(tmp_path):
     driver = Forgetful(fabric(8, ports=2))
     apply(driver, intent(tmp_path, TENANTS.format(3)))
     driver.ports = without(driver.ports, "h2")
-    step = apply(driver, intent(tmp_path, TENANTS.format(4)))
+    change = apply(driver, intent(tmp_path, TENANTS.format(4)))
     members = {one.name: [*one.members] for one in driver.allocation.partitions.values()}
     assert members == {"a": [0x101, 0x102, 0x201, 0x202], "b": [0x401, 0x402]}
-    assert step.compiled.notes == (
-        "tenant a: h2/1, h2/2 are not there now; they get their keys when they come",
+    assert change.compiled.notes == (
+        "tenant a: h2/1, h2/2 are not in the fabric now; they get their P_Keys when they come up",
     )  # fmt: skip
     with pytest.raises(ConfigError, match="no host 'h22'"):
         apply(driver, intent(tmp_path, TENANTS.format("22")))

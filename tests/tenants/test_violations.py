@@ -49,27 +49,25 @@ def send(net, *args, **given) -> None:
 @pytest.mark.parametrize("enforce", ["both"], indirect=True)
 def test_a_forged_key_is_its_senders_at_the_first_switch(net):
     send(net, "h2", "h3", 0x8102)
-    assert told(net) == ["h2/1 (red) to h3/1 (blue) with P_Key 0x8102: stopped at leaf1/2"]
+    assert told(net) == ["h2/1 (red) to h3/1 (blue) with P_Key 0x8102: dropped at leaf1/2"]
 
 
 @pytest.mark.parametrize("enforce", ["both"], indirect=True)
 def test_a_forged_source_does_not_put_the_blame_on_another(net):
     lid = int(net.fabric.tables.lid[net.fabric["h7/1"].slot])
     send(net, "h2", "h3", 0x8102, slid=lid)
-    assert told(net) == [
-        "h2/1 (red) to h3/1 (blue) with P_Key 0x8102, under a LID that is not its own: stopped at leaf1/2"
-    ]
+    assert told(net) == ["h2/1 (red) to h3/1 (blue) with P_Key 0x8102, with a forged source LID: dropped at leaf1/2"]
 
 
 def test_its_own_key_is_stopped_where_the_other_is(net, enforce):
     send(net, "h2", "h3", 0x8101)
     at = "leaf2/1" if enforce == "both" else "h3/1"
-    assert told(net) == [f"h2/1 (red) to h3/1 (blue) with P_Key 0x8101: stopped at {at}"]
+    assert told(net) == [f"h2/1 (red) to h3/1 (blue) with P_Key 0x8101: dropped at {at}"]
 
 
 def test_a_wrong_q_key_is_told_as_one(net):
     bad_q_key(net.devices, net.fabric["h5/1"].slot, packet(net.fabric, "h2", "h5", 0x8101))
-    assert told(net) == ["h2/1 (red) to h5/1 (red) with Q_Key 0x0011: stopped at h5/1"]
+    assert told(net) == ["h2/1 (red) to h5/1 (red) with Q_Key 0x0011: dropped at h5/1"]
 
 
 def test_who_is_unknown_is_a_lid(net):
@@ -102,7 +100,7 @@ def test_a_watch_hears_of_it_through_the_subnet_manager(tmp_path):
         managed_lab(lab, partition_config_file=path) as manager,
         closing(IbsimCarrier("h1", lab.sockname)) as carrier,
     ):
-        with pytest.raises(SubnetError, match="give the sa_key"):
+        with pytest.raises(SubnetError, match="requires its sa_key"):
             Watch(carrier, sa_key=2).__enter__()
         with closing(IbsimCarrier("h4", lab.sockname)) as limited, pytest.raises(SubnetError, match="full member"):
             Watch(limited)
@@ -114,8 +112,8 @@ def test_a_watch_hears_of_it_through_the_subnet_manager(tmp_path):
             while len(heard) < 2:  # one may be told twice, if the first telling was not heard in time
                 heard.add(str(attribute(next(notices), seen, allocation)))
             assert heard == {
-                "h2/1 (red) to h3/1 (blue) with P_Key 0x8102: stopped at leaf1/2",
-                "h5/1 (red) to h3/1 (blue) with P_Key 0x8101: stopped at leaf2/1",
+                "h2/1 (red) to h3/1 (blue) with P_Key 0x8102: dropped at leaf1/2",
+                "h5/1 (red) to h3/1 (blue) with P_Key 0x8101: dropped at leaf2/1",
             }
             assert len(manager.state.subscriptions.all) == len(KEY_TRAPS)
         assert not manager.state.subscriptions.all

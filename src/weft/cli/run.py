@@ -59,9 +59,9 @@ def run(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
             lab = _lab(options.get("--lab", ""), job)
             _check_record(options, job, lab)
             outcome = jobs.run(job, lab, signals, notice.stop)
-        except StopRequested as told:
-            _say(f"{told}: all ranks were ended")
-            raise SystemExit(128 + told.number) from None
+        except StopRequested as stop:
+            _say(f"{stop}: all ranks were ended")
+            raise SystemExit(128 + stop.number) from None
     _write(options, job, outcome)
     if outcome.hosts and not is_quiet:
         _summarise(job, outcome)

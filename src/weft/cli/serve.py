@@ -192,10 +192,10 @@ def _serve(
             )
         if telemetry_port is not None:
             context = opened.enter_context(_telemetry(telemetry_port, settings, context, monitor))
-        starting.give(create_app(settings, ledger, context, watcher, monitor))
+        starting.set_app(create_app(settings, ledger, context, watcher, monitor))
         opened.callback(server.close)  # before what its requests use
         if monitor is not None:
-            opened.callback(monitor.live.close)  # before the server: it waits for who listens
+            opened.callback(monitor.events.close)  # before the server: it waits for who listens
         print(f"weft serves {driver.title} at {server.url}, its documents at {server.url}/docs")
         print(f"ledger {ledger.store.title}")
         if token := _first_token(ledger, secret):

@@ -18,7 +18,7 @@ from weft.errors import ConfigError, UnknownName
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric
     from weft.mad.carrier import Carrier
-    from weft.tenants.apply import Step
+    from weft.tenants.apply import Change
     from weft.tenants.drivers.driver import Driver, Observed
     from weft.tenants.intent import Intent
     from weft.tenants.partitions import Allocation
@@ -50,12 +50,12 @@ def _default(action: str | None = None, /, *, where: Where = LAB, form: Form = T
 @tenants.command
 def plan(file: Wanted, /, *, where: Where = LAB, form: Form = TABLES) -> None:
     """Show what has to change for the fabric to be as wanted. Status 0 if nothing has, 3 if something has."""
-    from weft.tenants.apply import prepare
+    from weft.tenants.apply import plan_change
 
     with _reading(file) as intent, find_driver(where, intent.pool) as driver:
-        step = prepare(driver, intent)
-        _say(driver, step, form)
-    if not step.is_empty:
+        change = plan_change(driver, intent)
+        _say(driver, change, form)
+    if not change.is_empty:
         sys.exit(CHANGES)
 
 
@@ -68,10 +68,10 @@ def apply(file: Wanted, /, *, yes: bool = False, where: Where = LAB, form: Form 
     yes
         Do not ask.
     """
-    from weft.tenants.apply import prepare
+    from weft.tenants.apply import plan_change
 
     with _reading(file) as intent, find_driver(where, intent.pool) as driver:
-        _carry_out(driver, prepare(driver, intent), yes, form)
+        _apply_change(driver, plan_change(driver, intent), yes, form)
 
 
 @tenants.command
@@ -87,10 +87,10 @@ def destroy(
     yes
         Do not ask.
     """
-    from weft.tenants.apply import nothing_of, prepare
+    from weft.tenants.apply import plan_change, remove_all
 
     with _reading(file) as intent, find_driver(where, intent.pool) as driver:
-        _carry_out(driver, prepare(driver, nothing_of(intent), open_default=open_default), yes, form)
+        _apply_change(driver, plan_change(driver, remove_all(intent), open_default=open_default), yes, form)
 
 
 @tenants.command
@@ -126,8 +126,8 @@ def prove(file: File = None, /, *, where: Where = LAB, form: Form = TABLES) -> N
         allocation = observed.allocation
         if file is not None:
             with _reading(file) as intent:
-                allocation = compile_intent(intent, driver.inventory(), observed.taken, allocation).allocation
-        proof = prove_isolation(read_fabric(carrier), allocation, observed.taken)
+                allocation = compile_intent(intent, driver.inventory(), observed.foreign_p_keys, allocation).allocation
+        proof = prove_isolation(read_fabric(carrier), allocation, observed.foreign_p_keys)
     if form.is_data:
         print_data(form, {"is_isolated": proof.is_isolated, **asdict(proof)}, "leaks", "cuts")
     else:
@@ -226,49 +226,49 @@ def _reading(file: Path) -> Iterator[Intent]:
         yield intent_of(document)
 
 
-def _carry_out(driver: Driver, step: Step, yes: bool, form: Form) -> None:
-    from weft.tenants.apply import carry_out
+def _apply_change(driver: Driver, change: Change, yes: bool, form: Form) -> None:
+    from weft.tenants.apply import apply_change
 
-    asks = not (yes or step.is_empty)
+    asks = not (yes or change.is_empty)
     if asks and (form.is_data or not sys.stdin.isatty()):
         raise ConfigError(
             "nobody can be asked here whether to change the fabric: look at `weft tenants plan`, add --yes"
         )
-    _say(driver, step, form)
+    _say(driver, change, form)
     if asks and input("Change the fabric like this? Only yes is yes: ").strip() != "yes":
         raise SystemExit("nothing was changed")
-    carry_out(driver, step)
-    if not (form.is_data or step.is_empty):
+    apply_change(driver, change)
+    if not (form.is_data or change.is_empty):
         print(f"Done: {driver.title} has it.")
 
 
-def _say(driver: Driver, step: Step, form: Form) -> None:
+def _say(driver: Driver, change: Change, form: Form) -> None:
     from weft.tenants.reconcile import Names, lines, records
 
-    names = Names(step.inventory)
+    names = Names(change.inventory)
     if form.is_data:
         facts = {
             "fabric": driver.title,
-            "changes": records(step.plan, names),
-            "lanes": [_lane(one) for one in step.compiled.needs],
-            "notes": [*step.compiled.notes],
-            "drift": [*step.drift],
+            "changes": records(change.plan, names),
+            "lanes": [_lane(one) for one in change.compiled.needs],
+            "notes": [*change.compiled.notes],
+            "drift": [*change.drift],
         }
         print_data(form, facts, "changes")
         return
     out = console()
-    for line in lines(step.plan, names):
+    for line in lines(change.plan, names):
         out.print(f"  {line}", style=_STYLES[line.strip()[0]], markup=False)
-    if step.compiled.needs and step.plan.lanes_change:
+    if change.compiled.needs and change.plan.lanes_change:
         heads = ("class", "SL", "VL", "priority", "asked for, %", "gets, %")
-        rows = [tuple(_lane(one).values()) for one in step.compiled.needs]
+        rows = [tuple(_lane(one).values()) for one in change.compiled.needs]
         note = "Of a link that all want, in packets of 4 KiB."
         out.print(table("\nLanes", heads, rows, note))
-    for note in step.compiled.notes:
+    for note in change.compiled.notes:
         out.print(f"Note: {note}", markup=False)
-    for line in step.drift:
+    for line in change.drift:
         out.print(f"  ! {line}", style="red", markup=False)
-    out.print(f"{driver.title}. {step.summary}", markup=False)
+    out.print(f"{driver.title}. {change.summary}", markup=False)
 
 
 _STYLES = {"+": "green", "~": "yellow", "-": "red"}
@@ -292,7 +292,7 @@ def _state(observed: Observed, names: Names) -> dict[str, Any]:
     allocation = observed.allocation
     return {
         "default": "full" if allocation.default_is_full else "limited",
-        "taken": [f"{p_key:#06x}" for p_key in sorted(observed.taken)],
+        "taken": [f"{p_key:#06x}" for p_key in sorted(observed.foreign_p_keys)],
         "partitions": [
             {
                 "name": one.name,
@@ -328,5 +328,7 @@ def _print_state(title: str, observed: Observed, names: Names) -> None:
     missing = names.missing(dict.fromkeys(guid for one in allocation.partitions.values() for guid in one.members))
     if missing:
         out.print(f"Not there now: {names.spell(missing)}", markup=False)
-    if observed.taken:
-        out.print(f"Not weft's: {', '.join(f'{p_key:#06x}' for p_key in sorted(observed.taken))}", markup=False)
+    if observed.foreign_p_keys:
+        out.print(
+            f"Not weft's: {', '.join(f'{p_key:#06x}' for p_key in sorted(observed.foreign_p_keys))}", markup=False
+        )

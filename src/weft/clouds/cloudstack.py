@@ -3,9 +3,9 @@
     weft-cloudstack COMMAND PAYLOAD-FILE TIMEOUT
 
 CloudStack runs it on its management server for each event of a network that the extension provides. The VLAN of the
-network is the P_Key; a NIC's GUID is found by its MAC (`weft.tenants.guids`). Where the UFM is, and what it lets in,
-are details of the registered extension: ufm_url, ufm_token_file or ufm_user and ufm_password_file, ufm_ca_file,
-ip_over_ib, index0.
+network is the P_Key; a NIC's GUID is found by its MAC (`weft.tenants.guids`). The address and credentials of UFM are
+details of the registered extension: ufm_url, ufm_token_file or ufm_user and ufm_password_file, ufm_ca_file, ip_over_ib,
+index0.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from weft.ids import Guid
 from weft.tenants.drivers.ufm_rest import UfmClient
 from weft.tenants.guids import guid_of_mac
 
-_CALLS = 8  # of a UFM by one command, at most: each has its share of the time that CloudStack waits
+_CALLS = 8  # most calls of UFM by one command; they share CloudStack's timeout
 _LAST_VLAN = 4095
-# Of services that a partition has none of: CloudStack sends them to every extension, and nothing is to be done.
-_OTHERS = """
+# Commands of services that partitions do not have. CloudStack sends them to every extension; they are ignored.
+_IGNORED = """
     implement-vpc shutdown-vpc update-vpc-source-nat-ip assign-ip release-ip add-static-nat delete-static-nat
     add-port-forward delete-port-forward apply-fw-rules apply-network-acl add-dhcp-entry remove-dhcp-entry
     config-dhcp-subnet remove-dhcp-subnet set-dhcp-options add-dns-entry remove-dns-entry config-dns-subnet
@@ -36,7 +36,9 @@ _OTHERS = """
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    details: Mapping[str, Any]  # of the physical network's extension
+    """An event of a CloudStack network, with the UFM to call."""
+
+    details: Mapping[str, Any]  # the extension details of the physical network
     payload: Mapping[str, Any]
     ufm: UfmClient
 
@@ -45,8 +47,8 @@ class Event:
         network, vlan = self.payload.get("network_id", ""), str(self.payload.get("vlan", ""))
         if not vlan.isdecimal() or not 0 < int(vlan) < _LAST_VLAN:
             raise ConfigError(
-                f"network {network} has the VLAN {vlan!r}: it must be from 1 to {_LAST_VLAN - 1}, which is its P_Key; "
-                "give the physical network the isolation method VLAN"
+                f"network {network}: the VLAN is the P_Key and must be 1 to {_LAST_VLAN - 1}, got {vlan!r}; "
+                "set the isolation method VLAN on the physical network"
             )
         return Partition(
             p_key=int(vlan),
@@ -61,43 +63,43 @@ class Event:
 
 
 def main() -> None:
-    """Status 1 if what CloudStack or its operator gives is at fault, 2 if the UFM is."""
+    """Run a command. Exit status 1: wrong arguments or settings; 2: UFM failed."""
     try:
         if len(sys.argv) != 4:
             raise ConfigError("usage: weft-cloudstack COMMAND PAYLOAD-FILE TIMEOUT")
-        said = obey(*sys.argv[1:])
+        answer = run_command(*sys.argv[1:])
     except WeftError as error:
         print(f"weft-cloudstack: {error}", file=sys.stderr)
         sys.exit(1 if isinstance(error, ConfigError) else 2)
-    if said is not None:
-        print(json.dumps(said))
+    if answer is not None:
+        print(json.dumps(answer))
 
 
-def obey(command: str, payload_file: str, timeout: str) -> Any:
-    """What is to be printed, if anything."""
-    if command in _OTHERS:
+def run_command(command: str, payload_file: str, timeout: str) -> Any:
+    """Run a command and return the object to print, or None."""
+    if command in _IGNORED:
         return None
     if command not in _COMMANDS:
-        raise ConfigError(f"the command {command!r} is refused: it is none of {', '.join(_COMMANDS)}")
-    given = _read(payload_file)
-    details = given.get("physical-network-extension-details") or {}
-    # custom-action has its words beside the details, all others have them in an object of their own
-    return _COMMANDS[command](Event(details, given.get("payload", given), _connect(details, timeout)))
+        raise ConfigError(f"unknown command {command!r}; use one of {', '.join(_COMMANDS)}")
+    payload = _read(payload_file)
+    details = payload.get("physical-network-extension-details") or {}
+    # custom-action has its parameters beside the details; all others have an object "payload"
+    return _COMMANDS[command](Event(details, payload.get("payload", payload), _connect(details, timeout)))
 
 
 def _read(path: str) -> dict[str, Any]:
     try:
-        given = json.loads(Path(path).read_text(encoding="utf-8"))
+        payload = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"the payload {path} cannot be read: {error}") from None
-    if not isinstance(given, dict):
-        raise ConfigError(f"the payload {path} is refused: it must be a JSON object")
-    return given
+        raise ConfigError(f"cannot read the payload {path}: {error}") from None
+    if not isinstance(payload, dict):
+        raise ConfigError(f"the payload {path} must be a JSON object")
+    return payload
 
 
 def _connect(details: Mapping[str, Any], timeout: str) -> UfmClient:
     if not details.get("ufm_url"):
-        raise ConfigError("the extension has no detail ufm_url: give it with registerExtension details[0].ufm_url=…")
+        raise ConfigError("the extension has no detail ufm_url; set it with registerExtension details[0].ufm_url=…")
     return UfmClient(
         details["ufm_url"],
         token=_secret(details.get("ufm_token_file")),
@@ -109,17 +111,17 @@ def _connect(details: Mapping[str, Any], timeout: str) -> UfmClient:
 
 
 def _secret(path: str | None) -> str | None:
-    """From a file: details of an extension are seen by every admin."""
+    """Read a secret from a file: every admin can read the details of an extension."""
     if not path:
         return None
     try:
         return Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the secret in {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise ConfigError(f"cannot read the secret file {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _ensure(event: Event) -> Any:
-    """CloudStack keeps what is printed with the network, and shows it to operators."""
+    """Return facts about UFM, which CloudStack stores with the network and shows to operators."""
     return {"ufm": event.ufm.url, "ufm_version": event.ufm.version()}
 
 
@@ -140,24 +142,24 @@ def _release_nic(event: Event) -> None:
 
 
 def _restore(event: Event) -> None:
-    """After a restart: all of its machines are members, and nobody else is."""
+    """Make the machines of a network the only members of its partition, after a restart of the network."""
     partition = event.partition
-    wanted = event.guids(*(one["mac"] for one in (event.payload.get("restore_data") or {}).get("vms", [])))
+    expected = event.guids(*(vm["mac"] for vm in (event.payload.get("restore_data") or {}).get("vms", [])))
     claim(event.ufm, partition)
-    admit(event.ufm, partition, wanted)
-    found = event.ufm.pkey(partition.p_key)
-    if strangers := set(found.members if found else ()) - wanted:
-        expel(event.ufm, partition, strangers)
+    admit(event.ufm, partition, expected)
+    current = event.ufm.pkey(partition.p_key)
+    if unexpected := set(current.members if current else ()) - expected:
+        expel(event.ufm, partition, unexpected)
 
 
-def _act(event: Event) -> Any:
+def _show(event: Event) -> Any:
     action = event.payload.get("action")
     if action != "show":
-        raise ConfigError(f"the action {action!r} is refused: there is show, with the parameter vlan")
+        raise ConfigError(f"unknown action {action!r}; use show, with the parameter vlan")
     p_key = int((event.payload.get("action-params") or {}).get("vlan", 0))
-    found = event.ufm.pkey(p_key)
-    guids = [str(Guid(guid)) for guid in found.members] if found else []
-    return {"p_key": f"{p_key:#06x}", "partition": found.partition if found else None, "guids": guids}
+    partition = event.ufm.pkey(p_key)
+    guids = [str(Guid(guid)) for guid in partition.members] if partition else []
+    return {"p_key": f"{p_key:#06x}", "partition": partition.partition if partition else None, "guids": guids}
 
 
 def _is_true(word: Any) -> bool:
@@ -172,5 +174,5 @@ _COMMANDS: dict[str, Callable[[Event], Any]] = {
     "prepare-nic": _prepare_nic,
     "release-nic": _release_nic,
     "restore-network": _restore,
-    "custom-action": _act,
+    "custom-action": _show,
 }

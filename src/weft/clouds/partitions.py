@@ -1,7 +1,7 @@
-"""What a cloud does with a partition of a UFM: claim a P_Key, let ports in and out, release it.
+"""Operations of a cloud on UFM partitions: claim a P_Key, add and remove ports, release the P_Key.
 
-A partition belongs to whom its name says. One of another name is somebody else's, whatever its P_Key: it is neither
-changed nor deleted. Every step can be done twice.
+The name of a partition identifies its owner. A partition with another name is neither changed nor deleted, whatever its
+P_Key. All operations are idempotent.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from weft.tenants.drivers.ufm_rest import UfmClient, UfmError
 from weft.tenants.partitions import Member
 
 
-class Taken(SubnetError):
-    """The P_Key is somebody else's."""
+class PKeyTakenError(SubnetError):
+    """An error: another partition has the P_Key."""
 
 
 def is_away(error: WeftError) -> bool:
-    """Is it worth to ask again? What a UFM refuses, it would refuse again."""
+    """Return whether UFM is unavailable, so that a retry can succeed. A refusal would be repeated."""
     return isinstance(error, UfmError) and (error.status is None or error.status >= 500)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """As a cloud wants it."""
+    """A partition that a cloud requests."""
 
     p_key: int
     name: str
     ip_over_ib: bool = True
-    index0: bool = False  # its key goes to index 0 of its members, which is the one of ib0
+    index0: bool = False  # the P_Key goes to index 0 of the members' tables, which ib0 uses
 
 
 def claim(ufm: UfmClient, partition: Partition) -> None:
-    """It is there, with this name; Taken if the P_Key has another."""
-    found = ufm.pkey(partition.p_key)
-    if found is None:
+    """Create a partition unless it exists. Raise PKeyTakenError if the P_Key has another name."""
+    current = ufm.pkey(partition.p_key)
+    if current is None:
         refusal = _create(ufm, partition)
-        found = ufm.pkey(partition.p_key)  # somebody may have been faster
-        if found is None:
-            raise refusal or SubnetError(f"{partition.name} is not at UFM {ufm.url}, though it was created")
-    if found.partition != partition.name:
-        raise Taken(
-            f"the P_Key {partition.p_key:#06x} of {partition.name} is taken at UFM {ufm.url}, by {found.partition}"
+        current = ufm.pkey(partition.p_key)  # another client may have created it first
+        if current is None:
+            raise refusal or SubnetError(f"UFM at {ufm.url} accepted {partition.name} but does not list it; try again")
+    if current.partition != partition.name:
+        raise PKeyTakenError(
+            f"the P_Key {partition.p_key:#06x} of {partition.name} is taken at UFM {ufm.url}, by {current.partition}"
         )
 
 
@@ -58,7 +58,7 @@ def _create(ufm: UfmClient, partition: Partition) -> UfmError | None:
 
 
 def admit(ufm: UfmClient, partition: Partition, guids: Iterable[int]) -> None:
-    """These are full members, beside those that are."""
+    """Add ports to a partition as full members, and create it if needed."""
     members = {guid: Member(index0=partition.index0) for guid in guids}
     if members:
         claim(ufm, partition)
@@ -66,17 +66,17 @@ def admit(ufm: UfmClient, partition: Partition, guids: Iterable[int]) -> None:
 
 
 def expel(ufm: UfmClient, partition: Partition, guids: Iterable[int]) -> None:
-    """These are members no longer. Of a partition that is not ours, nobody is."""
+    """Remove ports from a partition. Do nothing if the P_Key has another owner."""
     if _is_ours(ufm, partition):
         ufm.remove_guids(partition.p_key, list(guids))
 
 
 def release(ufm: UfmClient, partition: Partition) -> None:
-    """It is there no longer, and its P_Key is free."""
+    """Delete a partition, which frees its P_Key. Do nothing if the P_Key has another owner."""
     if _is_ours(ufm, partition):
         ufm.delete_pkey(partition.p_key)
 
 
 def _is_ours(ufm: UfmClient, partition: Partition) -> bool:
-    found = ufm.pkey(partition.p_key)
-    return found is not None and found.partition == partition.name
+    current = ufm.pkey(partition.p_key)
+    return current is not None and current.partition == partition.name

@@ -1,12 +1,11 @@
-"""A Slurm job's own partition: made when its nodes are allocated, deleted when it ends.
+"""A partition for each Slurm job: created when its nodes are allocated, deleted when the job ends.
 
-The P_Key is the one that UFM's plugin for Slurm gives, the job's number modulo 32766. There are more jobs than P_Keys:
-one that is taken, by a job that runs still or by anybody else, is left alone, and the next free one is taken. So it is
-by its name, slurm-<job>, that a partition is found again.
+The P_Key is the job id modulo 32766, as in UFM's plugin for Slurm. There are more jobs than P_Keys: if the P_Key is
+taken, the next free one is used. The partition is found again by its name, slurm-<job>.
 
-    prolog      PrologSlurmctld    whatever was left of an earlier try goes first: a requeued job has other nodes
-    epilog      EpilogSlurmctld    nothing is left to do if there is no such partition
-    tidy        by cron            partitions of jobs that run no longer: their epilog failed, or was never run
+    prolog      PrologSlurmctld    first deletes the partition of an earlier try: a requeued job has other nodes
+    epilog      EpilogSlurmctld    does nothing if the job has no partition
+    tidy        cron               deletes partitions of jobs that have ended without their epilog
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import subprocess
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from weft.clouds.partitions import Partition, Taken, claim, release
+from weft.clouds.partitions import Partition, PKeyTakenError, claim, release
 from weft.errors import ConfigError, SubnetError
 from weft.tenants.drivers.ufm_rest import UfmClient, UfmError
 
@@ -26,6 +25,8 @@ _NAME = re.compile(r"slurm-(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Job:
+    """A Slurm job and its nodes."""
+
     number: int
     nodes: str  # h[1-4], as Slurm lists them
 
@@ -35,68 +36,68 @@ class Job:
 
 
 def read_job(environment: Mapping[str, str]) -> Job:
-    """What slurmctld tells its prologs. Each task of an array is a job with a number of its own."""
+    """Read the job from the environment of slurmctld's prolog. Each task of a job array has its own id."""
     number, nodes = (environment.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_JOB_NODELIST"))
     if not number.isdecimal() or not nodes:
         raise ConfigError(
-            f"SLURM_JOB_ID is {number!r} and SLURM_JOB_NODELIST is {nodes!r}: both are set by slurmctld for "
-            "PrologSlurmctld and EpilogSlurmctld, which this is for"
+            f"SLURM_JOB_ID is {number!r} and SLURM_JOB_NODELIST is {nodes!r}: run this as PrologSlurmctld or "
+            "EpilogSlurmctld, for which slurmctld sets both"
         )
     return Job(int(number), nodes)
 
 
 def prolog(ufm: UfmClient, job: Job, *, ip_over_ib: bool = True, index0: bool = False) -> int:
-    """The job's P_Key, when its nodes and no others are members. All or nothing."""
+    """Create the partition of a job with its nodes as only members; return the P_Key. If this fails, undo it."""
     epilog(ufm, job)
     for p_key in _candidates(job, ufm.pkeys()):
         partition = Partition(p_key=p_key, name=job.name, ip_over_ib=ip_over_ib, index0=index0)
         try:
             claim(ufm, partition)
-        except Taken:
-            continue  # since a moment ago
+        except PKeyTakenError:
+            continue  # another client was faster
         try:
             ufm.add_hosts(p_key, job.nodes, ip_over_ib=ip_over_ib, index0=index0)
         except UfmError:
             release(ufm, partition)
             raise
         return p_key
-    raise SubnetError(f"job {job.number} gets no partition: all P_Keys are taken at UFM {ufm.url}\n  weft slurm tidy")
+    raise SubnetError(f"job {job.number}: all P_Keys are taken at UFM {ufm.url}\n  Run `weft slurm tidy`.")
 
 
 def epilog(ufm: UfmClient, job: Job) -> None:
-    """The job's partition is there no longer."""
-    for p_key, found in ufm.pkeys().items():
-        if found.partition == job.name:
+    """Delete the job's partition."""
+    for p_key, partition in ufm.pkeys().items():
+        if partition.partition == job.name:
             release(ufm, Partition(p_key=p_key, name=job.name))
 
 
 def tidy(ufm: UfmClient, running: Callable[[], Collection[int]]) -> list[int]:
-    """The jobs whose partitions went, since they run no longer.
+    """Delete the partitions of jobs that have ended; return these jobs.
 
-    Who runs is asked when the partitions are read: one that starts meanwhile is not among those that could go.
+    `running` is called after the partitions are read: a job that starts in between keeps its partition.
     """
-    found = ufm.pkeys()
-    there, gone = running(), []
-    for p_key, one in found.items():
-        match = _NAME.fullmatch(one.partition)
-        if match and int(match[1]) not in there:
-            release(ufm, Partition(p_key=p_key, name=one.partition))
-            gone.append(int(match[1]))
-    return sorted(gone)
+    partitions = ufm.pkeys()
+    running_jobs, ended_jobs = running(), []
+    for p_key, partition in partitions.items():
+        match = _NAME.fullmatch(partition.partition)
+        if match and int(match[1]) not in running_jobs:
+            release(ufm, Partition(p_key=p_key, name=partition.partition))
+            ended_jobs.append(int(match[1]))
+    return sorted(ended_jobs)
 
 
 def ask_squeue() -> set[int]:
-    """The jobs that Slurm knows of, by its own program."""
+    """Return the ids of the jobs that squeue lists."""
     try:
         done = subprocess.run(["squeue", "-h", "-o", "%A"], capture_output=True, text=True, check=False)
     except OSError as error:
-        raise ConfigError(f"squeue cannot be run: {error.strerror}; it must be in the PATH") from None
+        raise ConfigError(f"cannot run squeue: {error.strerror}; it must be in the PATH") from None
     if done.returncode:
-        raise SubnetError(f"squeue does not say which jobs run: {done.stderr.strip()}")
+        raise SubnetError(f"squeue failed: {done.stderr.strip()}")
     return {int(word) for word in done.stdout.split()}
 
 
-def _candidates(job: Job, taken: Collection[int]) -> Iterator[int]:
-    """First UFM's own for this job, then those behind it, and round."""
+def _candidates(job: Job, used: Collection[int]) -> Iterator[int]:
+    """Yield free P_Keys for a job: first the one of UFM's plugin, then the following ones, cyclically."""
     first = job.number % _KEYS or 1
-    return (p_key for p_key in ((first - 1 + step) % _KEYS + 1 for step in range(_KEYS)) if p_key not in taken)
+    return (p_key for p_key in ((first - 1 + step) % _KEYS + 1 for step in range(_KEYS)) if p_key not in used)

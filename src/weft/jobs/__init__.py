@@ -1,1 +1,1 @@
-"""LIVE JOBS: real programs as ranks on the hosts of a lab, and `store`, in which they find each other."""
+"""Live jobs: real programs as ranks on the hosts of a lab, and the key-value store of a job."""

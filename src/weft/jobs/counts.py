@@ -1,4 +1,4 @@
-"""What the ports of a job's hosts sent and received while it ran, as the lab counts it."""
+"""Traffic counters of the hosts of a job, from before and after the run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.lab.registry import Entry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCounts:
-    """Of one host: all its ports, and how many ranks it had."""
+    """The traffic of one host: totals, and counters by port."""
 
     ranks: int
     sent_bytes: int
@@ -25,19 +25,19 @@ class HostCounts:
 
 
 def counts(entry: Entry) -> dict[str, list[PortCounts]]:
-    """Of all hosts, so far."""
-    found: dict[str, list[dict[str, Any]]] = ask(entry, "port_counts")
-    return {host: [PortCounts(**port) for port in ports] for host, ports in found.items()}
+    """Return the current counters of all hosts of a lab."""
+    by_host: dict[str, list[dict[str, Any]]] = ask(entry, "port_counts")
+    return {host: [PortCounts(**port) for port in ports] for host, ports in by_host.items()}
 
 
 def difference(
     placement: Placement, before: dict[str, list[PortCounts]], after: dict[str, list[PortCounts]]
 ) -> dict[str, HostCounts]:
-    """Of the hosts of a job. Counters that somebody has reset meanwhile count from there."""
-    found = {}
+    """Return the traffic of each host of a job. A counter that was reset during the run counts from the reset."""
+    by_host = {}
     for host in placement.hosts:
         ports = tuple(map(_since, before[host], after[host]))
-        found[host] = HostCounts(
+        by_host[host] = HostCounts(
             ranks=placement.on(host),
             sent_bytes=_total(ports, "sent_bytes"),
             received_bytes=_total(ports, "received_bytes"),
@@ -45,7 +45,7 @@ def difference(
             received_packets=_total(ports, "received_packets"),
             ports=ports,
         )
-    return found
+    return by_host
 
 
 def _since(before: PortCounts, after: PortCounts) -> PortCounts:

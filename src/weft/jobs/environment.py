@@ -1,4 +1,4 @@
-"""What a rank finds in its environment: its host, as `weft exec` gives it, torchrun's variables, and its adapter."""
+"""Environment variables of a rank: its host (as `weft exec` sets it), torchrun's variables, and its adapter."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ ADAPTER = "WEFT_ADAPTER"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnvironment:
-    """What all ranks of a job share."""
+    """The values that all ranks of a job share."""
 
     name: str
-    store: str  # address of the job's own
-    port: int  # of TCP, where rank 0 listens
+    store: str  # address of the job's store
+    port: int  # TCP port of rank 0 (MASTER_PORT)
 
     @property
     def mark(self) -> dict[str, str]:
-        """By which the janitor knows what belongs to the job."""
+        """The variable by which the janitor recognises processes of the job."""
         return {VARIABLE: self.store}
 
 
 def variables(
     place: Place, placement: Placement, job_environment: JobEnvironment, host: Mapping[str, str]
 ) -> dict[str, str]:
-    """Of one rank, beside those of the launcher; `host` are those of its host."""
+    """Return the variables of a rank, without those of the launcher. `host`: the variables of its host."""
     world, local, hosts = len(placement.places), placement.on(place.host), placement.hosts
     torchrun = {
         "RANK": place.rank,
@@ -46,18 +46,18 @@ def variables(
         "TORCHELASTIC_RUN_ID": job_environment.name,
         "TORCHELASTIC_RESTART_COUNT": 0,
         "TORCHELASTIC_MAX_RESTARTS": 0,
-        "TORCHELASTIC_USE_AGENT_STORE": False,  # rank 0 serves PyTorch's own
+        "TORCHELASTIC_USE_AGENT_STORE": False,  # rank 0 serves PyTorch's store
     }
     adapter = {
         ADAPTER: place.adapter,
         "UCX_NET_DEVICES": f"{place.adapter}:1",
-        "NCCL_IB_HCA": f"={place.adapter}:1",  # exactly: else mlx5_1 is mlx5_10 too
+        "NCCL_IB_HCA": f"={place.adapter}:1",  # `=` matches exactly; else mlx5_1 also matches mlx5_10
     }
     unless_set = {
-        "PYTHONUNBUFFERED": "1",  # lines are shown when they are printed
-        "UCX_TLS": "rc_v,self",  # not the memory of this machine, past the lab
+        "PYTHONUNBUFFERED": "1",  # print lines without delay
+        "UCX_TLS": "rc_v,self",  # no shared memory, which would bypass the lab
     }
     if world > 1:
         unless_set["OMP_NUM_THREADS"] = "1"
-    made = dict(host) | {name: str(value) for name, value in torchrun.items()} | adapter | job_environment.mark
-    return made | {name: value for name, value in unless_set.items() if name not in os.environ}
+    result = dict(host) | {name: str(value) for name, value in torchrun.items()} | adapter | job_environment.mark
+    return result | {name: value for name, value in unless_set.items() if name not in os.environ}

@@ -1,9 +1,10 @@
-"""A job from its first rank to its last: placed on a lab, started, watched, ended, counted.
+"""Run a job: place its ranks on a lab, start them, wait for them, end them, and count their traffic.
 
-    outcome = run(Job(command=("train.py",), n=8), weft.load("fat-tree:hosts=8"))
+    with SignalHandler() as signals:
+        outcome = run(Job(command=("train.py",), n=8), weft.load("fat-tree:hosts=8"), signals)
     outcome.hosts["h3"].sent_bytes
 
-The lab is one that runs, or the job's own: then weft's subnet manager brings it up, and both end with the job.
+The lab is a running one, or the job's own: weft then starts it with a subnet manager, and both end with the job.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ GRACE_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What is to run. `per_host` None: a rank for each GPU; `hosts` empty: all; `has_prefix`: [rank] before lines."""
+    """A job to run. `per_host` None: a rank for each GPU; `hosts` empty: all; `has_prefix`: [rank] before lines."""
 
     command: tuple[str, ...]
     n: int
@@ -49,35 +50,37 @@ class Job:
     hosts: tuple[str, ...] = ()
     has_prefix: bool = True
     grace_s: float = GRACE_S  # from SIGTERM to SIGKILL
-    mpirun: str = ""  # what starts the ranks, if they are of MPI
-    record: str = ""  # the folder for what they do in groups
+    mpirun: str = ""  # the mpirun that starts the ranks, if they use MPI
+    record: str = ""  # the folder for recorded collective calls
 
     def __post_init__(self) -> None:
         if self.n < 1:
-            raise ConfigError(f"-n {self.n}: a job has at least one rank")
+            raise ConfigError(f"-n must be at least 1, got {self.n}")
         if self.per_host is not None and self.per_host < 1:
-            raise ConfigError(f"--per-host {self.per_host}: a host takes at least one rank")
+            raise ConfigError(f"--per-host must be at least 1, got {self.per_host}")
         if not 0 <= self.grace_s < 1e9:
-            raise ConfigError(f"--grace {self.grace_s:g}: give seconds from SIGTERM to SIGKILL, from 0")
+            raise ConfigError(f"--grace must be 0 or more seconds from SIGTERM to SIGKILL, got {self.grace_s:g}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    seconds: float  # from the first rank's start
-    status: int  # as a shell has it: of the first that failed
-    failure: str  # which one, and how; empty if none did
-    last_errors: tuple[str, ...]  # of that one
-    hosts: Mapping[str, HostCounts]  # none if the lab ended before the job
+    """The result of a job."""
+
+    seconds: float  # since the first rank started
+    status: int  # exit status (as a shell reports it) of the first rank that failed
+    failure: str  # the rank that failed first, and how; empty: none failed
+    last_errors: tuple[str, ...]  # its last lines on stderr
+    hosts: Mapping[str, HostCounts]  # empty if the lab ended before the job
 
 
-def words_of(command: tuple[str, ...]) -> list[str]:
-    """What a rank is started with: a file of Python by this Python, all else as it is."""
+def command_line(command: tuple[str, ...]) -> list[str]:
+    """Return the command line of a rank. This Python runs `.py` files; other commands are not changed."""
     if not command:
-        raise ConfigError("there is no program to run: weft run -n 4 train.py")
+        raise ConfigError("no program to run; example: weft run -n 4 train.py")
     if not command[0].endswith(".py"):
         return programs.resolve(command, programs.tools())
     if not Path(command[0]).is_file():
-        raise ConfigError(f"there is no file {command[0]!r} to run")
+        raise ConfigError(f"{command[0]}: no such file")
     return [sys.executable, *command]
 
 
@@ -88,21 +91,21 @@ def run(
 
     Raise `StopRequested` if a signal ended the job; no process, file or lab of the job is left then either.
     """
-    words = words_of(job.command)
+    words = command_line(job.command)
     starter = mpi.mpirun(job.mpirun, has_prefix=job.has_prefix) if job.mpirun else []
     if isinstance(lab, Fabric):
         check(lab, job.n, per_host=job.per_host, chosen=job.hosts)
     name = f"run-{secrets.token_hex(4)}"
     own = registry.entry(name) if isinstance(lab, Fabric) else None
     address = runtime.folder() / f"{name}.store"
-    janitor = Janitor(address, min(job.grace_s, GRACE_S), own)  # for what is left: ranks have had theirs
+    janitor = Janitor(address, min(job.grace_s, GRACE_S), own)  # for leftover processes; ranks get job.grace_s first
     has_lab = False
     try:
         with ExitStack() as opened:
             entry = opened.enter_context(_own_lab(lab, name)) if isinstance(lab, Fabric) else lab
             has_lab = True
             on_up()
-            hosts = [RankHost(**one) for one in ask(entry, "rank_hosts")]
+            hosts = [RankHost(**host) for host in ask(entry, "rank_hosts")]
             placement = place(hosts, job.n, per_host=job.per_host, chosen=job.hosts)
             before = counts(entry)
             store = opened.enter_context(Store(address))
@@ -112,7 +115,7 @@ def run(
             job_environment = JobEnvironment(name=name, store=store.address, port=free_port())
             own_variables = _variables(entry, placement, job_environment)
             if job.record:
-                own_variables = [one | {record.VARIABLE: job.record} for one in own_variables]
+                own_variables = [own | {record.VARIABLE: job.record} for own in own_variables]
             if starter:
                 command = [*starter, *mpi.joined(words, own_variables)]
                 processes.start("mpirun", command, os.environ | mpi.environment(job_environment.mark), mpi.rank_before)
@@ -123,7 +126,7 @@ def run(
             processes.end(job.grace_s, signals.should_hurry)
             counted = _count(placement, before, entry, failed)
     except WeftError:
-        janitor.dismiss(keep_logs=not has_lab)  # the message names them
+        janitor.dismiss(keep_logs=not has_lab)  # the message names the log files
         raise
     except BaseException:
         janitor.dismiss()
@@ -132,7 +135,7 @@ def run(
     return Outcome(
         seconds=seconds,
         status=programs.shell_status(failed.status or 0) if failed else 0,
-        failure=_how(failed) if failed else "",
+        failure=_describe(failed) if failed else "",
         last_errors=tuple(failed.last_errors) if failed else (),
         hosts=counted,
     )
@@ -146,32 +149,34 @@ def _count(
     except SubnetError:
         if failed is None:
             raise
-        return {}  # the lab is gone, and so the rank failed: that is what one wants to know
+        return {}  # the rank failed because its lab ended: report the rank
 
 
 @contextmanager
 def _own_lab(fabric: Fabric, name: str) -> Iterator[registry.Entry]:
-    from weft.lab.own_lab import own_lab  # a subnet manager, which a lab that runs has already
+    from weft.lab.own_lab import own_lab  # slow import (subnet manager), not needed for a running lab
 
     with own_lab(fabric, name) as lab:
         yield lab.entry
 
 
 def _variables(entry: registry.Entry, placement: Placement, job_environment: JobEnvironment) -> list[dict[str, str]]:
-    """By rank."""
+    """Return the variables of each rank."""
     of_host = {host: programs.environment(ask(entry, "host", name=host), entry.cache) for host in placement.hosts}
-    return [variables(one, placement, job_environment, of_host[one.host]) for one in placement.places]
+    return [
+        variables(rank_place, placement, job_environment, of_host[rank_place.host]) for rank_place in placement.places
+    ]
 
 
 def _start(
     job: Job, words: list[str], placement: Placement, own_variables: list[dict[str, str]], processes: Processes
 ) -> None:
-    for one, own in zip(placement.places, own_variables, strict=True):
-        prefix = f"[{one.rank}] " if job.has_prefix else ""
-        processes.start(f"rank {one.rank} on {one.host}", words, os.environ | own, prefixed(prefix))
+    for rank_place, own in zip(placement.places, own_variables, strict=True):
+        prefix = f"[{rank_place.rank}] " if job.has_prefix else ""
+        processes.start(f"rank {rank_place.rank} on {rank_place.host}", words, os.environ | own, prefixed(prefix))
 
 
-def _how(failed: Process) -> str:
+def _describe(failed: Process) -> str:
     status = failed.status or 0
     if status > 0:
         return f"{failed.name} ended with status {status}"

@@ -1,4 +1,4 @@
-"""What ranks print, in whole lines with the rank in front: those of many do not mix."""
+"""Output of ranks, written in whole lines with the rank as prefix, so that lines of ranks do not mix."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import BinaryIO
 
-_LONGEST_BYTES = 1 << 16  # of a line; what goes on is put out in parts
+_LONGEST_BYTES = 1 << 16  # longer lines are written in parts
 _REMEMBERED = 20
-Mark = Callable[[bytes], bytes]  # a line as it is put out
+Mark = Callable[[bytes], bytes]  # adds the prefix to a line
 
 
 def prefixed(prefix: str) -> Mark:
@@ -17,7 +17,7 @@ def prefixed(prefix: str) -> Mark:
 
 
 class Lines:
-    """Of one stream of one rank."""
+    """The output lines of one stream of a rank; `last` has the newest ones."""
 
     def __init__(self, out: BinaryIO, mark: Mark) -> None:
         self._out, self._mark = out, mark
@@ -31,7 +31,7 @@ class Lines:
         self._put(whole)
 
     def close(self) -> None:
-        """A last line may have no end."""
+        """Write the last line, which may lack its newline."""
         if self._rest:
             self._put([self._rest])
         self._rest = b""

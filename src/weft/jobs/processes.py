@@ -1,7 +1,6 @@
-"""The processes of a job: what they print is passed on, the first that fails ends all.
+"""The processes of a job: forward their output, and end all of them when the first one fails.
 
-Each is the leader of a session of its own, so that a signal reaches what it has started, and none of the terminal's
-reaches it.
+Each process leads its own session: a signal reaches its children too, and signals of the terminal do not reach it.
 """
 
 from __future__ import annotations
@@ -22,30 +21,32 @@ from weft.errors import ConfigError
 from weft.jobs.lines import Lines, Mark
 
 _READ_BYTES = 1 << 16
-_PIPE_BYTES = 1 << 20  # the most that one holds, unless root has said more
+_PIPE_BYTES = 1 << 20  # largest size of a pipe that users may set
 _LOOK_S = 0.1
-_LAST_WORDS_S = 1.0  # a rank that waits for one that failed finds out in half of that, if it can
+_LAST_WORDS_S = 1.0  # ranks notice within half of it that a peer failed, and print why
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Process:
-    name: str  # as messages call it
+    """A running process of a job."""
+
+    name: str  # for messages
     process: subprocess.Popen[bytes]
     pipes: dict[IO[bytes], Lines] = field(default_factory=dict)
     last_errors: Sequence[str] = ()
 
     @property
     def status(self) -> int | None:
-        """As subprocess has it: None while it runs, below 0 for a signal."""
+        """The exit status as in `subprocess`: None while it runs, negative for a signal."""
         return self.process.returncode
 
 
 class Processes:
-    """All of a job."""
+    """The processes of a job."""
 
     def __init__(self) -> None:
         self._events = selectors.DefaultSelector()
-        self._running: dict[int, Process] = {}  # by the file that is ready when it ends
+        self._running: dict[int, Process] = {}  # by pidfd, which becomes readable when the process ends
         self.first_failed: Process | None = None
 
     def start(self, name: str, command: Sequence[str], variables: Mapping[str, str], mark: Mark) -> None:
@@ -59,22 +60,25 @@ class Processes:
                 start_new_session=True,
             )
         except OSError as error:
-            raise ConfigError(f"{command[0]} cannot be run: {error.strerror}") from None
+            raise ConfigError(f"cannot run {command[0]}: {error.strerror}") from None
         assert started.stdout is not None
         assert started.stderr is not None
-        made = Process(name=name, process=started)
+        new = Process(name=name, process=started)
         errors = Lines(sys.stderr.buffer, mark)
-        made.pipes = {started.stdout: Lines(sys.stdout.buffer, mark), started.stderr: errors}
-        made.last_errors = errors.last
+        new.pipes = {started.stdout: Lines(sys.stdout.buffer, mark), started.stderr: errors}
+        new.last_errors = errors.last
         ended = os.pidfd_open(started.pid)
-        self._running[ended] = made
+        self._running[ended] = new
         self._events.register(ended, selectors.EVENT_READ, partial(self._on_end, ended))
-        for pipe in made.pipes:
+        for pipe in new.pipes:
             os.set_blocking(pipe.fileno(), False)
-            self._events.register(pipe, selectors.EVENT_READ, partial(self._read, made, pipe))
+            self._events.register(pipe, selectors.EVENT_READ, partial(self._read, new, pipe))
 
     def wait(self) -> Process | None:
-        """Until all have ended well, or one has not: that one. Others may still say what they know of it."""
+        """Wait until all processes succeed or one fails; return the failed one.
+
+        After a failure the others have a moment to print what they know about it.
+        """
         while self._running and self.first_failed is None:
             self._turn(None)
         until_s = time.monotonic() + _LAST_WORDS_S
@@ -83,7 +87,7 @@ class Processes:
         return self.first_failed
 
     def end(self, grace_s: float, should_hurry: Callable[[], bool]) -> None:
-        """Those that still run, and what they have started: SIGTERM, and SIGKILL when they had their time."""
+        """End running processes and their children: SIGTERM, then SIGKILL after the grace period."""
         self._signal(signal.SIGTERM)
         until_s = time.monotonic() + grace_s
         while self._running and time.monotonic() < until_s and not should_hurry():
@@ -94,41 +98,41 @@ class Processes:
         self._events.close()
 
     def _signal(self, number: signal.Signals) -> None:
-        for one in self._running.values():
+        for running in self._running.values():
             with suppress(ProcessLookupError):
-                os.killpg(one.process.pid, number)
+                os.killpg(running.process.pid, number)
 
-    # -- what happens -------------------------------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------------------------------
 
     def _turn(self, most_s: float | None) -> None:
         for key, _ in self._events.select(most_s):
-            if key.fd in self._events.get_map():  # one before it may have ended this
+            if key.fd in self._events.get_map():  # an earlier event may have closed it
                 key.data()
 
     def _on_end(self, ended: int) -> None:
-        one = self._running[ended]
-        if one.process.poll() is None:
+        process = self._running[ended]
+        if process.process.poll() is None:
             return
         self._events.unregister(ended)
         os.close(ended)
         del self._running[ended]
-        if one.status and self.first_failed is None:
-            self.first_failed = one
-        for pipe in list(one.pipes):  # what it has started may hold them open
+        if process.status and self.first_failed is None:
+            self.first_failed = process
+        for pipe in list(process.pipes):  # its children may hold them open
             for _ in range(_PIPE_BYTES // _READ_BYTES):
-                self._read(one, pipe)
-            self._close(one, pipe)
+                self._read(process, pipe)
+            self._close(process, pipe)
 
-    def _read(self, one: Process, pipe: IO[bytes]) -> None:
+    def _read(self, process: Process, pipe: IO[bytes]) -> None:
         with suppress(BlockingIOError):
-            data = os.read(pipe.fileno(), _READ_BYTES) if pipe in one.pipes else b""
+            data = os.read(pipe.fileno(), _READ_BYTES) if pipe in process.pipes else b""
             if data:
-                one.pipes[pipe].take(data)
+                process.pipes[pipe].take(data)
             else:
-                self._close(one, pipe)
+                self._close(process, pipe)
 
-    def _close(self, one: Process, pipe: IO[bytes]) -> None:
-        if pipe in one.pipes:
+    def _close(self, process: Process, pipe: IO[bytes]) -> None:
+        if pipe in process.pipes:
             self._events.unregister(pipe)
-            one.pipes.pop(pipe).close()
+            process.pipes.pop(pipe).close()
             pipe.close()

@@ -1,4 +1,4 @@
-"""Signals to the launcher: the first ends the job, the next ones make it hurry."""
+"""Handle signals sent to the job launcher: the first one stops the job, later ones skip the grace period."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import signal
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopRequested(BaseException):
-    """Somebody wants the job to end; not an error of anybody's."""
+    """An exception raised in the main thread when the launcher is asked to stop. It is not an error."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -18,29 +18,31 @@ class StopRequested(BaseException):
 
 
 class SignalHandler:
-    """As long as it is open the first signal raises `StopRequested` in the main thread."""
+    """A context manager that turns the first SIGINT, SIGTERM or SIGHUP into `StopRequested`."""
 
     def __init__(self) -> None:
-        self.told = 0
-        self._before: dict[int, Any] = {}
+        self.n_received = 0
+        self._previous: dict[int, Any] = {}
 
     def should_hurry(self) -> bool:
-        return self.told > 1
+        """Return whether a second signal has arrived."""
+        return self.n_received > 1
 
     def __enter__(self) -> Self:
-        self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it takes statuses along
-        for number in _NUMBERS:
-            if signal.getsignal(number) != signal.SIG_IGN:  # by nohup, say
-                self._before[number] = signal.signal(number, self._hear)
+        # If SIGCHLD is ignored (inherited from the parent), wait() cannot collect exit statuses.
+        self._previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number in _STOP_SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP
+                self._previous[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        self.told += 1
-        if self.told == 1:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.n_received += 1
+        if self.n_received == 1:
             raise StopRequested(number)

@@ -1,4 +1,4 @@
-"""The store of a job, served by its launcher to the ranks: `weft.collectives.live.store` is their end."""
+"""The key-value store of a job, served by its launcher; `weft.collectives.live.store` is the client of the ranks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Self
 from weft.collectives.live.store import LATE, LONGEST_BYTES
 from weft.json_lines import Commands, Refusal
 
-_LINE_BYTES = 2 * LONGEST_BYTES  # a value in base64, its key, and the words around them
+_LINE_BYTES = 2 * LONGEST_BYTES  # a value in base64, its key, and the JSON around them
 
 
 class Store:
-    """Takes values and gives them, at a socket that only its user reaches, until it is closed."""
+    """A key-value store at a Unix socket that only its user can open."""
 
     def __init__(self, path: Path) -> None:
         self.address = str(path)

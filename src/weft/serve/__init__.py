@@ -1,17 +1,18 @@
-"""The rooms below as a service: REST, tokens with roles, an audit log, a database.
+"""The service: REST interfaces, tokens with roles, an audit log, and a database.
 
-embedded         a UFM for a test: a lab of its own, and the service on it
-server           the door: a socket, TLS
-app, page        the routes together, behind the gate; a page of them for people
-api/             our own REST under /api/v1
-ufm/             UFM's REST
-actions            ports of a lab switched, its cables pulled
-faults           trouble on request
-watcher          who tried to get across
-gate             who comes in, with how much, how often
-access           tokens, users, roles
-ledger           one writer: the database and the fabric change together, or not at all
-drift            how the fabric differs from the ledger
-store            the database
-desired          what the ledger holds
+embedded             a UFM for tests: its own lab with the service
+server               the HTTP server: socket, TLS
+app, page            all routes, and an HTML page of the API
+api/                 weft's REST interface under /api/v1
+ufm/                 UFM's REST interface
+console/             the web console
+fabric_actions       disable ports and disconnect cables of a lab
+faults               injected faults
+violation_watcher    P_Key violations
+gate                 authentication, rate limits, size limits
+access               tokens, users, roles
+ledger               the single writer, which changes the database and the fabric together
+drift                differences between the fabric and the ledger
+store                the database
+desired              the desired state in the ledger
 """

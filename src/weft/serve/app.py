@@ -1,4 +1,4 @@
-"""The service: routes, behind the gate."""
+"""The FastAPI application: all routes, with the gate before them."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ def create_app(
     watcher: ViolationWatcher | None = None,
     monitor: FabricMonitor | None = None,
 ) -> FastAPI:
-    """`context`: what UFM's calls know of the subnet; without one they have partitions alone.
+    """Create the application.
 
-    `monitor`: what the console sees; without one there is its page, and the tenants on it.
+    context: the subnet for UFM's calls; without it they have partitions only.
+    monitor: the monitor for the console; without it the console shows only tenants.
     """
     context = context or UfmContext(Watch(None))
     app = FastAPI(
@@ -53,7 +54,7 @@ def create_app(
     add_page(app)
     if monitor is not None:
         add_console(app, monitor)
-    add_ufm(app, context, is_plugin_door=settings.trusts_remote_user)
+    add_ufm(app, context, has_plugin_paths=settings.trusts_remote_user)
     app.add_middleware(Gate, settings=settings, ledger=ledger, access=Access(ledger))
     if context.faults is not None and context.actions is not None:
         add_fault_injection(app, context.faults, context.actions)
@@ -66,18 +67,18 @@ _health = APIRouter()
 
 @_health.get("/healthz", response_class=Response)
 async def healthz(request: Request) -> Response:
-    """For monitors: 503 if nothing can be written any more; status `drift` while the fabric differs from the ledger.
+    """Return the health of the service: 503 if the ledger cannot write; `drift` while the fabric differs from it.
 
-    That is 200: starting the service again would repair nothing.
+    Drift is reported with status 200, since a restart of the service would not repair it.
     """
     ledger = ledger_of(request)
     if not ledger.is_well:
-        return respond(HTTPStatus.SERVICE_UNAVAILABLE, "the ledger's writer has ended: start the service again")
+        return respond(HTTPStatus.SERVICE_UNAVAILABLE, "the ledger's writer has ended: restart the service")
     return Response(encoded(_health_of(ledger.drift)), media_type="application/json")
 
 
 def _health_of(drift: DriftWatch | None) -> dict[str, Any]:
-    """Counts alone: who asks here has no token."""
+    """Return counts only: this route needs no token."""
     if drift is None:
         return {"status": "ok"}
     status = "drift" if drift.differences else "unknown" if drift.trouble else "ok"
@@ -90,19 +91,19 @@ async def docs(request: Request) -> Response:
 
 
 def _describe(app: FastAPI) -> None:
-    """The OpenAPI document: our schemas, and how to say who one is."""
+    """Add weft's schemas and security schemes to the OpenAPI document."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            found = get_openapi(title=app.title, version=app.version, routes=app.routes)
-            known = found.setdefault("components", {})
-            known.setdefault("schemas", {}).update(components())
-            known["securitySchemes"] = {
+            document = get_openapi(title=app.title, version=app.version, routes=app.routes)
+            parts = document.setdefault("components", {})
+            parts.setdefault("schemas", {}).update(components())
+            parts["securitySchemes"] = {
                 "token": {"type": "http", "scheme": "bearer"},
                 "password": {"type": "http", "scheme": "basic"},
             }
-            found["security"] = [{"token": []}, {"password": []}]
-            app.openapi_schema = found
+            document["security"] = [{"token": []}, {"password": []}]
+            app.openapi_schema = document
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]

@@ -5,8 +5,8 @@ hash of a line covers the line and the hash of the line before it in its chain:
 
     base -> line 1 -> line 2 -> ... -> head         base and head are in the table `chains`
 
-A line that is changed, added or removed later does not fit any more. Someone who can write to the database can write a
-whole new chain: so keep heads elsewhere (`weft serve audit check` prints them), and compare.
+A line that is changed, added or removed later breaks the chain. Someone with write access to the database can write a
+new chain: so store the heads elsewhere (`weft serve audit check` prints them), and compare.
 """
 
 from __future__ import annotations
@@ -23,22 +23,24 @@ import msgspec
 DONE = "done"  # the result of a change that was not refused
 CHANGES, REFUSALS = "changes", "refusals"  # chains
 FIRST = "0" * 64  # the base of a chain from which nothing was pruned
-BODY_CHARACTERS = 2000  # of a request's body in a line
+BODY_CHARACTERS = 2000  # most characters of a request's body in a line
 _ACTOR, _WHAT, _RESULT = 100, 300 + BODY_CHARACTERS, 500  # characters of a line
 _REFUSED = 300  # characters of a refused request
-_WINDOW_S = 60.0  # like refusals are counted for so long
-_KINDS, _KINDS_EACH = 1000, 100  # of refusals in a window: of all actors, of each
-_WAITING = 2000  # lines that wait for the database
-OTHERS = "others"  # the actor where there are too many
+_WINDOW_S = 60.0  # equal refusals are counted for this long
+_KINDS, _KINDS_EACH = 1000, 100  # most kinds of refusals in a window: of all actors, of each actor
+_WAITING = 2000  # most lines waiting for the database
+OTHERS = "others"  # the actor when there are too many
 
 
 class AuditLine(NamedTuple):
+    """A line of the audit log."""
+
     at_s: float  # since 1970
     actor: str
     what: str
     result: str  # "done", or why it was refused
-    revision: int  # of the ledger after it
-    times: int = 1  # of refusals like this one
+    revision: int  # revision of the ledger after it
+    times: int = 1  # number of equal refusals
     hash: str = ""  # empty: not written yet
     id: int = 0  # 0: not written yet
 
@@ -58,7 +60,7 @@ def new_line(actor: str, what: str, result: str, revision: int) -> AuditLine:
 
 
 def _cut(words: str, most: int) -> str:
-    """Return text that any database takes, without NULs and surrogates, and at most so long."""
+    """Return text that any database accepts: without NULs and surrogates, cut to a length."""
     plain = words[:most].encode(errors="replace").decode().replace("\0", "\\0")
     return plain if len(words) <= most else f"{plain}... ({len(words):,} characters)"
 
@@ -71,7 +73,7 @@ class _Window:
 
 
 class Refusals:
-    """Refused requests that wait to be written. The first of a kind is written at once, then a count every minute."""
+    """The refusals to be written: the first of a kind at once, then a count every minute."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # any thread adds
@@ -80,7 +82,7 @@ class Refusals:
         self._each: Counter[str] = Counter()  # windows by actor
 
     def add(self, actor: str, what: str, result: str, revision: int, kind: str = "") -> None:
-        """Add a refusal; those of one actor and one `kind` are alike, and without it those of the same words."""
+        """Add a refusal. Refusals of an actor are counted together by `kind`, or without it by their text."""
         line = new_line(actor, what, result, revision)
         key = (line.actor, kind or f"{line.what}\n{line.result}")
         with self._lock:
@@ -103,7 +105,7 @@ class Refusals:
             if self._waiting or not self._windows:
                 return bool(self._waiting)
             if is_last:
-                return any(one.more for one in self._windows.values())
+                return any(window.more for window in self._windows.values())
             return now_s - next(iter(self._windows.values())).since_s >= _WINDOW_S  # the oldest
 
     def take(self, *, is_last: bool = False) -> list[AuditLine]:
@@ -112,7 +114,7 @@ class Refusals:
         with self._lock:
             lines = [*self._waiting]
             self._waiting.clear()
-            over = [key for key, one in self._windows.items() if is_last or now_s - one.since_s >= _WINDOW_S]
+            over = [key for key, window_ in self._windows.items() if is_last or now_s - window_.since_s >= _WINDOW_S]
             for key in over:
                 window = self._windows.pop(key)
                 self._each[key[0]] -= 1
@@ -122,6 +124,6 @@ class Refusals:
             return lines
 
     def put_back(self, lines: list[AuditLine]) -> None:
-        """Keep lines that could not be written for the next time; the newest of very many are given up."""
+        """Return lines that could not be written to the queue; if there are too many, the newest are dropped."""
         with self._lock:
             self._waiting.extendleft(reversed(lines[: max(0, _WAITING - len(self._waiting))]))

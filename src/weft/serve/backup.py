@@ -1,11 +1,11 @@
-"""Backups of the service's database: all tables in one file, which either database can be restored from.
+"""Backups of the service's database: all tables in one file, which can be restored to SQLite or PostgreSQL.
 
     {"weft": "0.1.0", "layout": 2, "at_s": 1.7e9}
-    {"table": "partitions", "row": {"p_key": 257, ...}}
+    {"table": "slices", "row": {"p_key": 257, ...}}
     ...
     {"rows": 1234, "sha256": "..."}                 of all lines before it
 
-It is read in one transaction, so that it is of one moment, also while a service writes.
+The backup is read in one transaction, so it is consistent while a service writes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _AT_ONCE = 500  # rows
 
 
 def back_up(store: Store, path: Path) -> int:
-    """Write a database to a file, which only its owner reads. Returns the number of rows."""
+    """Write a database to a file that only its owner can read. Return the number of rows."""
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
@@ -66,12 +66,12 @@ def _lines(store: Store) -> Iterator[bytes]:
 
 
 def restore(store: Store, path: Path, actor: str) -> int:
-    """Fill an empty database from a backup. Returns the number of rows."""
+    """Fill an empty database from a backup. Return the number of rows."""
     rows = _check(path)
     with store.writing() as transaction, path.open("rb") as file:
         connection = transaction.connection
         if transaction.revision or connection.execute(select(func.count()).select_from(AUDIT)).scalar_one():
-            raise ConfigError(f"{store.title} is not empty: name a new database with --database, or move that one away")
+            raise ConfigError(f"{store.title} is not empty: give a new --database, or move the old one away")
         for table in (LEDGER, CHAINS):
             connection.execute(delete(table))
         next(file)
@@ -85,7 +85,7 @@ def restore(store: Store, path: Path, actor: str) -> int:
             if "table" in entry:
                 table = META.tables[entry["table"]]
                 waiting.append(entry["row"])
-        if connection.dialect.name == "postgresql":  # whose rows got numbers that its counter does not know
+        if connection.dialect.name == "postgresql":  # set its id sequence to the restored rows
             counter = func.pg_get_serial_sequence(AUDIT.name, AUDIT.c.id.name)
             last = select(func.coalesce(func.max(AUDIT.c.id), 1)).scalar_subquery()
             connection.execute(select(func.setval(counter, last)))
@@ -101,7 +101,7 @@ def _insert(connection: Any, table: Table, rows: list[dict[str, Any]]) -> None:
 
 
 def _check(path: Path) -> int:
-    """Return the number of rows of a backup that is whole, and of this layout."""
+    """Check that a backup is complete and of this layout; return its number of rows."""
     digest, last, rows = hashlib.sha256(), b"", -1
     try:
         with path.open("rb") as file:
@@ -116,11 +116,11 @@ def _check(path: Path) -> int:
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None
     except (msgspec.MsgspecError, KeyError, TypeError):
-        raise ConfigError(f"{path} is not a backup of weft serve, or is cut off") from None
+        raise ConfigError(f"{path} is not a backup of weft serve, or is truncated") from None
     if not is_whole:
-        raise ConfigError(f"{path} is damaged: its contents do not fit its checksum; use another backup")
+        raise ConfigError(f"{path} is damaged (wrong checksum): use another backup")
     if layout != LAYOUT:
         raise ConfigError(
-            f"{path} has layout {layout}, this weft {LAYOUT}: restore it with weft {version}, then upgrade"
+            f"{path} has layout {layout}, this weft has {LAYOUT}: restore it with weft {version}, then upgrade"
         )
     return rows

@@ -1,4 +1,4 @@
-"""Where a request comes from: its address behind proxies, the page of a browser that sent it."""
+"""The origin of a request: its address behind proxies, and the page of a browser that sent it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.errors import ConfigError
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _JSON = "+json"
 _MEDIA = ("", "application/json", "application/toml")
-_SITE_BITS = 64  # of an IPv6 address: one client has all addresses below
+_SITE_BITS = 64  # prefix length of an IPv6 client: it has all addresses in it
 
 
 def read_networks(words: str) -> tuple[Network, ...]:
@@ -20,7 +20,7 @@ def read_networks(words: str) -> tuple[Network, ...]:
     try:
         return tuple(ipaddress.ip_network(word.strip()) for word in words.split(",") if word.strip())
     except ValueError as error:
-        raise ConfigError(f"--trusted-proxy: {error}; give addresses or networks, 10.0.0.5,10.1.0.0/16") from None
+        raise ConfigError(f"--trusted-proxy: {error}; example: 10.0.0.5,10.1.0.0/16") from None
 
 
 def is_loopback(host: str) -> bool:
@@ -31,7 +31,7 @@ def is_loopback(host: str) -> bool:
 
 
 def client_address(peer: str, headers: Headers, proxies: tuple[Network, ...]) -> str:
-    """Return the address before the first proxy that is trusted, as X-Forwarded-For has it from right to left."""
+    """Return the client's address: read X-Forwarded-For from right to left up to the first untrusted address."""
     address = peer
     hops = ",".join(headers.getlist("x-forwarded-for")).split(",") if proxies else []
     while hops and is_in(address, proxies):
@@ -52,7 +52,7 @@ def is_in(address: str, networks: tuple[Network, ...]) -> bool:
 
 
 def site(address: str) -> str:
-    """Return the part of an address that limits go by."""
+    """Return the part of an address that identifies a client for limits."""
     if ":" not in address:
         return address
     try:
@@ -62,7 +62,7 @@ def site(address: str) -> str:
 
 
 def is_foreign(peer: str, headers: Headers, proxies: tuple[Network, ...]) -> bool:
-    """Return whether a browser sent a request for a page of another site; other clients send no Origin."""
+    """Return whether a page of another site sent a request; clients other than browsers send no Origin."""
     origin = headers.get("origin")
     if origin is None:
         return False
@@ -71,6 +71,6 @@ def is_foreign(peer: str, headers: Headers, proxies: tuple[Network, ...]) -> boo
 
 
 def is_known_media(headers: Headers) -> bool:
-    """Return whether a body is of a type that a form of another site's page cannot send."""
+    """Return whether a body has a media type that an HTML form of another site cannot send."""
     media = headers.get("content-type", "").split(";")[0].strip().lower()
     return media in _MEDIA or media.endswith(_JSON)

@@ -1,8 +1,8 @@
-"""Connections of clients: their number, their idleness and their slowness are bounded.
+"""Limits of client connections: their number, idle time and slowness.
 
-uvicorn waits for ever for a request that has begun, for a client that takes no answer, and for a TLS handshake: a few
-hundred such clients would take all places. Here each has a time, and where all places are taken the oldest idle
-connection makes place, of the address that has most of them.
+uvicorn has no timeout for incomplete requests, for clients that do not read answers, and for TLS handshakes: a few
+hundred such clients would use up all connections. Here each of these has a timeout, and when all connections are in use
+the oldest idle one is closed, of the address with the most idle connections.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from weft.serve.gate import CERTIFICATE
 
-IDLE_S = 15.0  # until a connection that asks for nothing is closed, or one whose request does not come
+IDLE_S = 15.0  # timeout of an idle connection, or of an incomplete request
 HANDSHAKE_S = 10.0
-STALLED_S = 120.0  # until a connection whose client does not take an answer is closed
-MOST = 500  # connections; half of the descriptors that a process usually has
+STALLED_S = 120.0  # timeout of a client that does not read its answer
+MOST = 500  # connections; half of the usual limit of file descriptors
 
 
-class _Place(Protocol):
+class _PoolEntry(Protocol):
     @property
     def is_idle(self) -> bool: ...
 
@@ -34,42 +34,44 @@ class _Place(Protocol):
 
 
 class Pool:
-    """Connections that are open, the one that was used last at the end."""
+    """The open connections, least recently used first."""
 
     def __init__(self) -> None:
-        self._open: dict[_Place, None] = {}
+        self._open: dict[_PoolEntry, None] = {}
 
-    def add(self, new: _Place) -> bool:
-        """Take a connection in, if there is a place or one can be made."""
-        if len(self._open) >= MOST and not self._make_place():
+    def add(self, new: _PoolEntry) -> bool:
+        """Add a connection; return False if there is no room and no idle connection to close."""
+        if len(self._open) >= MOST and not self._close_idle():
             return False
         self._open[new] = None
         return True
 
-    def touch(self, used: _Place) -> None:
+    def touch(self, used: _PoolEntry) -> None:
         if used in self._open:
             del self._open[used]
             self._open[used] = None
 
-    def discard(self, gone: _Place) -> None:
-        self._open.pop(gone, None)
+    def discard(self, closed: _PoolEntry) -> None:
+        self._open.pop(closed, None)
 
-    def _make_place(self) -> bool:
-        idle = [one for one in self._open if one.is_idle]
+    def _close_idle(self) -> bool:
+        idle = [connection for connection in self._open if connection.is_idle]
         if not idle:
             return False
-        (crowd, _), *_ = Counter(one.address for one in idle).most_common(1)
-        oldest = next(one for one in idle if one.address == crowd)
+        (address, _), *_ = Counter(connection.address for connection in idle).most_common(1)
+        oldest = next(connection for connection in idle if connection.address == address)
         self.discard(oldest)
         oldest.abort()
         return True
 
 
 class Connection(HttpToolsProtocol):
-    def __init__(self, pool: Pool, **words: Any) -> None:
-        super().__init__(**words)
+    """An HTTP connection with timeouts."""
+
+    def __init__(self, pool: Pool, **parameters: Any) -> None:
+        super().__init__(**parameters)
         self._pool = pool
-        self._early = b""  # what came with the end of the handshake
+        self._early = b""  # data received with the end of the handshake
         self._idle: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self._certificate = ""
@@ -131,15 +133,15 @@ class Connection(HttpToolsProtocol):
     def _wait(self) -> None:
         if self._idle is not None:
             self._idle.cancel()
-        self._idle = self.loop.call_later(IDLE_S, self._give_up)
+        self._idle = self.loop.call_later(IDLE_S, self._close_if_idle)
 
-    def _give_up(self) -> None:
+    def _close_if_idle(self) -> None:
         if self.is_idle:
             self.transport.close()
 
 
 class _Handshake(asyncio.Protocol):
-    """A connection that does not speak TLS yet. asyncio's own server has no place to count it."""
+    """A connection during its TLS handshake, which asyncio's own server would not count."""
 
     is_idle = True
 
@@ -163,7 +165,7 @@ class _Handshake(asyncio.Protocol):
             encrypted = await self._inner.loop.start_tls(
                 transport, self._inner, self._context, server_side=True, ssl_handshake_timeout=HANDSHAKE_S
             )
-        except OSError:  # also of TLS
+        except OSError:  # includes TLS errors
             return
         finally:
             self._pool.discard(self)
@@ -172,18 +174,18 @@ class _Handshake(asyncio.Protocol):
 
 
 def _common_name(certificate: dict[str, Any] | None) -> str:
-    """Return the one common name of a certificate's subject; empty if it has none, or several."""
+    """Return the common name of a certificate's subject; empty if it has none or several."""
     subject = (certificate or {}).get("subject", ())
     names = [value for part in subject for key, value in part if key == "commonName"]
     return names[0] if len(names) == 1 else ""
 
 
 def protocol(context: ssl.SSLContext | None) -> Any:
-    """Return what uvicorn makes for each connection."""
+    """Return the protocol factory for uvicorn."""
     return partial(_protocol, Pool(), context)
 
 
-def _protocol(pool: Pool, context: ssl.SSLContext | None, **words: Any) -> asyncio.Protocol:
-    words["_loop"] = words.get("_loop") or asyncio.get_running_loop()
-    inner = Connection(pool, **words)
+def _protocol(pool: Pool, context: ssl.SSLContext | None, **parameters: Any) -> asyncio.Protocol:
+    parameters["_loop"] = parameters.get("_loop") or asyncio.get_running_loop()
+    inner = Connection(pool, **parameters)
     return inner if context is None else _Handshake(pool, context, inner)

@@ -29,19 +29,19 @@ _INTENT = ("intent", "")  # its document
 
 
 class ConflictError(ConfigError):
-    """What is asked contradicts what is there."""
+    """An error: the request conflicts with the current state."""
 
 
 class NotFoundError(ConfigError):
-    """What is asked for is not there."""
+    """An error: the requested object does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desired:
-    """Never changed: a change makes another."""
+    """The desired state. It is immutable: a change creates a new revision."""
 
     revision: int = 0  # counts changes
-    fabric: str = ""  # whose it is, as drivers call it; empty: tokens were made before there was one
+    fabric: str = ""  # title of the fabric's driver; empty: no fabric was connected yet
     partitions: Mapping[int, Partition] = field(default_factory=dict)  # by P_Key
     owners: Mapping[int, str] = field(default_factory=dict)  # by P_Key
     default_is_full: bool = True
@@ -55,15 +55,17 @@ class Desired:
         return _read_intent(self.documents.get(_INTENT, "{}"))
 
     def named(self, kind: str) -> dict[str, str]:
-        """The documents of a kind, by name."""
-        return {name: body for (one, name), body in self.documents.items() if one == kind}
+        """Return the documents of a kind, by name."""
+        return {name: body for (document_kind, name), body in self.documents.items() if document_kind == kind}
 
 
 class Draft:
-    """What is in `partitions`, `documents` and so on when an edit returns is what shall be."""
+    """A mutable copy of the desired state. Its contents after an edit become the next revision."""
 
-    def __init__(self, before: Desired, see: Callable[[], Inventory], taken: frozenset[int]) -> None:
-        self.before, self._see, self.taken = before, see, taken
+    def __init__(
+        self, before: Desired, read_inventory: Callable[[], Inventory], foreign_p_keys: frozenset[int]
+    ) -> None:
+        self.before, self._read_inventory, self.foreign_p_keys = before, read_inventory, foreign_p_keys
         self.partitions, self.owners = dict(before.partitions), dict(before.owners)
         self.default_is_full, self.lanes = before.default_is_full, before.lanes
         self.documents = dict(before.documents)
@@ -71,87 +73,93 @@ class Draft:
 
     @property
     def inventory(self) -> Inventory:
-        """Asked for by edits that need it: tokens can be revoked while the fabric is silent."""
-        return self._see()
+        """The ports of the fabric, read on demand: tokens can be revoked while the fabric does not answer."""
+        return self._read_inventory()
 
-    def put(self, wanted: Partition, owner: str = DIRECT) -> None:
-        """Make a slice, or change it. With the first one Default becomes limited: else nobody would be isolated."""
-        check_name(wanted.name)
-        self._own(wanted.p_key, owner)
-        if wanted.p_key in self.taken:
-            raise ConflictError(f"the P_Key {wanted.p_key:#06x} is taken: the subnet manager's own files define it")
+    def put(self, partition: Partition, owner: str = DIRECT) -> None:
+        """Create or replace a partition. The first one makes ports limited members of Default, for isolation."""
+        check_name(partition.name)
+        self._check_owner(partition.p_key, owner)
+        if partition.p_key in self.foreign_p_keys:
+            raise ConflictError(f"the P_Key {partition.p_key:#06x} is taken: the subnet manager's own files define it")
         for other in self.partitions.values():
-            if other.name == wanted.name and other.p_key != wanted.p_key:
-                raise ConflictError(f"the name {wanted.name} is taken: partition {other.p_key:#06x} has it")
+            if other.name == partition.name and other.p_key != partition.p_key:
+                raise ConflictError(f"the name {partition.name} is taken: partition {other.p_key:#06x} has it")
         if owner == DIRECT:
-            there = self.partitions.get(wanted.p_key)
-            self._leave_exclusive(wanted.members.keys() - (there.members.keys() if there else set()))
+            current = self.partitions.get(partition.p_key)
+            self._check_exclusive(partition.members.keys() - (current.members.keys() if current else set()))
         if not self.partitions:
             self.default_is_full = False
-        self.partitions[wanted.p_key], self.owners[wanted.p_key] = wanted, owner
+        self.partitions[partition.p_key], self.owners[partition.p_key] = partition, owner
 
     def remove(self, p_key: int, owner: str = DIRECT) -> None:
-        """NotFoundError if it is not there."""
+        """Remove a partition. Raise NotFoundError if it does not exist."""
         if p_key not in self.partitions:
             raise NotFoundError(f"there is no partition {p_key:#06x}")
-        self._own(p_key, owner)
+        self._check_owner(p_key, owner)
         del self.partitions[p_key], self.owners[p_key]
 
     def forget(self, guid: int) -> None:
-        """A port that was seen, and does not come back. NotFoundError if nobody knows it."""
+        """Forget a port that is down. Raise NotFoundError if it is unknown."""
         port = self.inventory.by_guid().get(guid)
         if port is None:
             raise NotFoundError(f"there is no port {Guid(guid)}")
         if port.is_there:
-            raise ConflictError(f"port {port.name} is there: a port can be forgotten when it is gone")
-        for one in self.partitions.values():
-            if guid in one.members:
-                raise ConflictError(f"port {port.name} is a member of {one.label}: take it out there first")
+            raise ConflictError(f"port {port.name} is connected: only ports that are down can be forgotten")
+        for partition in self.partitions.values():
+            if guid in partition.members:
+                raise ConflictError(f"port {port.name} is a member of {partition.label}: remove it there first")
         self.forgotten.add(guid)
 
-    def _own(self, p_key: int, owner: str) -> None:
-        its = self.owners.get(p_key, owner)
-        if its != owner:
-            way = "change the intent" if its == INTENT else "take it out of the intent, or remove the partition"
-            raise ConflictError(f"partition {self.partitions[p_key].label} is {its}'s, not {owner}'s to change: {way}")
+    def _check_owner(self, p_key: int, owner: str) -> None:
+        current = self.owners.get(p_key, owner)
+        if current != owner:
+            hint = "change the intent" if current == INTENT else "remove it from the intent, or delete the partition"
+            raise ConflictError(
+                f"partition {self.partitions[p_key].label} belongs to {current}, not to {owner}: {hint}"
+            )
 
-    def _leave_exclusive(self, guids: Set[int]) -> None:
-        """An exclusive tenant shares its ports with services of the intent alone."""
+    def _check_exclusive(self, guids: Set[int]) -> None:
+        """Check that ports of exclusive tenants are shared only with services of the intent."""
         tenants = self.intent().tenants
         for p_key, owner in self.owners.items():
-            one = self.partitions[p_key]
-            if owner == INTENT and one.name in tenants and tenants[one.name].exclusive:
-                for guid in guids & one.members.keys():
+            partition = self.partitions[p_key]
+            if owner == INTENT and partition.name in tenants and tenants[partition.name].exclusive:
+                for guid in guids & partition.members.keys():
                     raise ConflictError(
-                        f"port {Guid(guid)} is tenant {one.name}'s alone: take it out there, or let {one.name} have "
+                        f"port {Guid(guid)} belongs to the exclusive tenant {partition.name}: remove it there, or set "
                         "exclusive = false"
                     )
 
     def intent(self) -> Intent:
         return _read_intent(self.documents.get(_INTENT, "{}"))
 
-    def set_intent(self, wanted: Intent) -> Compiled:
-        """All partitions that it owns, and nothing else; IntentError or ConflictError if that cannot be."""
+    def set_intent(self, intent: Intent) -> Compiled:
+        """Replace the partitions of the intent. Raise IntentError or ConflictError if that is not possible."""
         direct = {p_key for p_key, owner in self.owners.items() if owner == DIRECT}
         before = Allocation(partitions=self.partitions, default_is_full=self.default_is_full, lanes=self.lanes)
-        compiled = compile_intent(wanted, self.inventory, self.taken | direct, before)
-        names = {name for _, name in wanted.partitions}
-        partitions = {p_key: one for p_key, one in compiled.allocation.partitions.items() if one.name in names}
-        for p_key in [one for one, owner in self.owners.items() if owner == INTENT and one not in partitions]:
+        compiled = compile_intent(intent, self.inventory, self.foreign_p_keys | direct, before)
+        names = {name for _, name in intent.partitions}
+        partitions = {
+            p_key: partition for p_key, partition in compiled.allocation.partitions.items() if partition.name in names
+        }
+        for p_key in [
+            partition for partition, owner in self.owners.items() if owner == INTENT and partition not in partitions
+        ]:
             self.remove(p_key, INTENT)
-        for p_key, one in partitions.items():
-            if self.partitions.get(p_key) != one:
-                self.put(one, INTENT)
+        for p_key, partition in partitions.items():
+            if self.partitions.get(p_key) != partition:
+                self.put(partition, INTENT)
         self.default_is_full, self.lanes = compiled.allocation.default_is_full, compiled.allocation.lanes
-        self.documents[_INTENT] = msgspec.json.encode(wanted).decode()
+        self.documents[_INTENT] = msgspec.json.encode(intent).decode()
         for p_key in direct:
-            self._leave_exclusive(self.partitions[p_key].members.keys())
+            self._check_exclusive(self.partitions[p_key].members.keys())
         return compiled
 
     def sealed(self) -> Desired:
-        """The next revision; the same one if nothing is changed."""
+        """Return the next revision, or the same one if nothing changed."""
         before = self.before
-        made = replace(
+        changed = replace(
             before,
             partitions=self.partitions,
             owners=self.owners,
@@ -159,7 +167,7 @@ class Draft:
             lanes=self.lanes,
             documents=before.documents if self.documents == before.documents else self.documents,
         )
-        return before if made == before else replace(made, revision=made.revision + 1)
+        return before if changed == before else replace(changed, revision=changed.revision + 1)
 
 
 @lru_cache(maxsize=4)

@@ -1,11 +1,11 @@
-"""A UFM for a test: a fabric in software, its subnet manager and the service, for as long as the test needs them.
+"""A UFM for tests: a fabric in software, its subnet manager, and the service.
 
     with Ufm("superpod:su=1") as ufm:
         client = MyClient(ufm.url, token=ufm.token)         # or ufm.user, ufm.password
-        ufm.take_away("dgx3")                               # its ports are gone, until bring_back
+        ufm.disconnect("dgx3")                              # its ports are down until reconnect
         ufm.fault(path="*/resources/pkeys", method="POST", status=503, times=2)
 
-What `weft serve SPEC` serves is the same service.
+`weft serve SPEC` starts the same service.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _USER = "admin"
 
 
 class Ufm:
-    """Used with `with`. `port` 0: one that is free."""
+    """A UFM with its own lab. Use it as a context manager. `port` 0: a free one."""
 
     user = _USER
 
@@ -61,13 +61,13 @@ class Ufm:
     def __enter__(self) -> Self:
         with ExitStack() as opening:
             place = opening.enter_context(tempfile.TemporaryDirectory(prefix="weft-ufm-"))
-            opening.callback(self._sweep_up)
+            opening.callback(self._remove_files)
             lab = opening.enter_context(own_lab(self.fabric, self.lab))
             self._actions = LabActions(lab.entry)
             store = Store(f"sqlite:///{Path(place) / 'ledger.db'}")
             drift = DriftWatch()
             ledger = opening.enter_context(Ledger(store, ManagerDriver(lab.manager), drift))
-            self.token = ledger.change("weft", "the first token", self._let_in)
+            self.token = ledger.change("weft", "the first token", self._add_admin)
             sockname = control.ask(lab.entry, "state")["sockname"]
             key = KeyFile(lab.entry.m_key_file)
             backend = Backend(lambda: closing(KeyedCarrier(IbsimCarrier("", sockname), key)), lab.entry)
@@ -75,30 +75,30 @@ class Ufm:
             context = UfmContext(Watch(lab.manager), self._actions, self._faults)
             self.app = create_app(self._settings, ledger, context, None, monitor)
             self.url = opening.enter_context(Server(self.app, self._settings)).url
-            opening.callback(monitor.live.close)  # before the server, which waits for open streams
+            opening.callback(monitor.events.close)  # before the server, which waits for open streams
             self._open = opening.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def _sweep_up(self) -> None:
-        """Its name is never used again, so nobody else would clear what a lab leaves for its successor."""
+    def _remove_files(self) -> None:
+        """Remove the files that the lab leaves for a next lab of its name: the name is not used again."""
         for path in runtime.folder().glob(f"{self.lab}.*"):
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
-    def _let_in(self, draft: Draft) -> str:
+    def _add_admin(self, draft: Draft) -> str:
         put_user(draft, self._admin)
         return add_token(draft, "embedded", Role.ADMIN)
 
-    # -- trouble ------------------------------------------------------------------------------------------------------
+    # -- faults -------------------------------------------------------------------------------------------------------
 
-    def take_away(self, name: str) -> list[str]:
-        """Pull all cables of a host or a switch, or that of a port. Returns one port of each."""
-        return self._actions.take_away(name)
+    def disconnect(self, name: str) -> list[str]:
+        """Disconnect all cables of a host or a switch, or that of a port. Return one port of each cable."""
+        return self._actions.disconnect(name)
 
-    def bring_back(self, name: str) -> list[str]:
-        return self._actions.bring_back(name)
+    def reconnect(self, name: str) -> list[str]:
+        return self._actions.reconnect(name)
 
     def fault(
         self,
@@ -109,9 +109,9 @@ class Ufm:
         latency_s: float = 0.0,
         times: int | None = None,
     ) -> int:
-        """Calls that fit take long, fail, or both. Returns its number, for `mend`."""
+        """Delay matching calls, let them fail, or both. Return the number of the fault, for `clear_faults`."""
         return self._faults.add(Fault(path=path, method=method, status=status, latency_s=latency_s, times=times))
 
-    def mend(self, number: int | None = None) -> None:
-        """Take one fault away, or all."""
+    def clear_faults(self, number: int | None = None) -> None:
+        """Remove one fault, or all."""
         self._faults.clear(number)

@@ -1,7 +1,7 @@
-"""What a request passes before any route: identity, limits, its body. Refusals here are in the audit log.
+"""The gate before all routes: authentication, rate limits, size limits. Refusals are added to the audit log.
 
-Tokens that are known, and passwords that were right before, pass first: so a client that sends wrong ones slows down
-itself, and not the others at its address.
+Known tokens, and passwords that were checked before, are accepted first: so a client that sends wrong credentials slows
+down only itself, not other clients at its address.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from weft.serve.problems import respond
 from weft.serve.rates import Load, Rates
 from weft.serve.settings import Settings
 
-OPEN = {"/healthz", "/docs", "/api/v1/openapi.json", *web.PATHS}  # for everybody
-NOTED = "is_noted"  # in the state of a request: the audit log has it, or will
+OPEN = {"/healthz", "/docs", "/api/v1/openapi.json", *web.PATHS}  # paths that need no token
+NOTED = "is_noted"  # in the state of a request: it is in the audit log, or will be
 CERTIFICATE = "certificate"  # in the state of a request: the common name of the client's certificate
 _READS = ("GET", "HEAD", "OPTIONS")
 _READS_BY_POST = ("/api/v1/intent/plan",)
-_ADDRESS_FAILURES = 10  # times as many wrong passwords from one address as of one user there
+_ADDRESS_FAILURES = 10  # wrong passwords per address, relative to those per user and address
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,15 @@ class _Refusal(Exception):
 
 @dataclass(slots=True)
 class _Body:
-    """A request's body, as far as it has come."""
+    """A request's body as received so far."""
 
     owner: tuple[str, str]
     content: bytearray
 
 
 class Gate:
+    """A middleware that authenticates and limits requests."""
+
     def __init__(self, app: ASGIApp, settings: Settings, ledger: Ledger, access: Access) -> None:
         self._app, self._settings, self._ledger, self._access = app, settings, ledger, access
         self._rates, self._failures = Rates(settings.rate_per_s), Rates(settings.failures_per_s)
@@ -64,20 +66,22 @@ class Gate:
             if scope["path"] in OPEN:
                 return await self._serve_open(scope, receive, send, headers, address)
             if scope["method"] not in _READS and is_foreign(peer, headers, self._settings.trusted_proxies):
-                raise _Refusal(HTTPStatus.FORBIDDEN, f"a page of {headers['origin'][:100]} may change nothing here")
+                raise _Refusal(
+                    HTTPStatus.FORBIDDEN, f"requests from pages of {headers['origin'][:100]} may not change anything"
+                )
             caller = await self._admit(headers, address, scope["state"].get(CERTIFICATE, ""))
         except _Refusal as refusal:
             return await self._refuse(address, refusal, scope, send)
         return await self._serve(scope, receive, send, headers, caller)
 
-    async def _refuse(self, who: str, refusal: _Refusal, scope: Scope, send: Send) -> None:
-        self._ledger.refused(who, f"{scope['method']} {scope['path']}", refusal.detail, refusal.status.phrase)
-        await _answer(refusal)(scope, _nothing_more, send)
+    async def _refuse(self, actor: str, refusal: _Refusal, scope: Scope, send: Send) -> None:
+        self._ledger.refused(actor, f"{scope['method']} {scope['path']}", refusal.detail, refusal.status.phrase)
+        await _answer(refusal)(scope, _disconnected, send)
 
     async def _serve_open(self, scope: Scope, receive: Receive, send: Send, headers: Headers, address: str) -> None:
-        """Serve a page that needs no token, and read no body for it."""
+        """Serve a page that needs no token; a body is refused."""
         if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
-            raise _Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{scope['path'][:100]} takes no body")
+            raise _Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{scope['path'][:100]} accepts no body")
         self._check_rate(("address", site(address)))
         await self._app(scope, receive, send)
 
@@ -85,7 +89,7 @@ class Gate:
         body = _Body(caller.owner, bytearray())
         if not self._load.begin(caller.owner):
             most = self._settings.most_at_once
-            late = _Refusal(HTTPStatus.TOO_MANY_REQUESTS, f"{caller.name} has {most} requests at once already", 1.0)
+            late = _Refusal(HTTPStatus.TOO_MANY_REQUESTS, f"{caller.name} has {most} concurrent requests already", 1.0)
             return await self._refuse(caller.name, late, scope, send)
         try:
             scope["state"]["caller"] = caller
@@ -95,46 +99,46 @@ class Gate:
                 detail = "send the body with Content-Type: application/json"
                 raise _Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, detail)
             if scope["method"] not in _READS and scope["path"] not in _READS_BY_POST:
-                send = self._noting(scope, send, caller.name, content)
+                send = self._with_audit(scope, send, caller.name, content)
             return await self._app(scope, _replay(content, receive), send)
         except _Refusal as refusal:
             return await self._refuse(caller.name, refusal, scope, send)
         finally:
             self._load.end(caller.owner, len(body.content))
 
-    def _noting(self, scope: Scope, send: Send, who: str, body: bytes) -> Send:
-        """Return a `send` that adds requests to the audit log which no change of the ledger has put there.
+    def _with_audit(self, scope: Scope, send: Send, actor: str, body: bytes) -> Send:
+        """Return a `send` that adds a request to the audit log, unless a change of the ledger has added it.
 
-        Those are refusals, of a body that cannot be read for example, and what is done beside the ledger.
+        These are refusals, for example of an invalid body, and actions that do not change the ledger.
         """
-        what = f"{scope['method']} {scope['path']}"
+        summary = f"{scope['method']} {scope['path']}"
         status, is_replaced = 0, False
 
-        async def noting(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal status, is_replaced
             is_start = message["type"] == "http.response.start"
             status = message["status"] if is_start else status
             if scope["state"].get(NOTED) or is_replaced:
                 pass
             elif is_start and status < HTTPStatus.BAD_REQUEST:
-                error = await self._note_done(who, f"{what} {_shown(body)}".rstrip())
+                error = await self._note_done(actor, f"{summary} {_excerpt(body)}".rstrip())
                 if error is not None:
                     is_replaced = True
-                    detail = f"it was done, and is not in the audit log: {error}"
-                    await respond(HTTPStatus.SERVICE_UNAVAILABLE, detail)(scope, _nothing_more, send)
+                    detail = f"the request was executed, but could not be added to the audit log: {error}"
+                    await respond(HTTPStatus.SERVICE_UNAVAILABLE, detail)(scope, _disconnected, send)
             elif not is_start and status >= HTTPStatus.BAD_REQUEST:
                 scope["state"][NOTED] = True
-                self._ledger.refused(who, what, _shown(message.get("body", b"")))
+                self._ledger.refused(actor, summary, _excerpt(message.get("body", b"")))
             if not is_replaced:
                 await send(message)
 
-        return noting
+        return send_and_note
 
-    async def _note_done(self, who: str, what: str) -> WeftError | None:
-        """Wait until the audit log has a line; one that waits for a slow fabric is written later."""
-        line = asyncio.wrap_future(self._ledger.submit(who, what, lambda draft: None))
+    async def _note_done(self, actor: str, summary: str) -> WeftError | None:
+        """Wait until the audit log has a line; return an error. While the fabric is slow, it is written later."""
+        line = asyncio.wrap_future(self._ledger.submit(actor, summary, lambda draft: None))
         try:
-            await asyncio.wait_for(asyncio.shield(line), self._settings.patience_s)
+            await asyncio.wait_for(asyncio.shield(line), self._settings.timeout_s)
         except TimeoutError:
             pass
         except WeftError as error:
@@ -142,23 +146,23 @@ class Gate:
         return None
 
     async def _admit(self, headers: Headers, address: str, certificate: str) -> Caller:
-        """Return the caller, whose request counts now; else refuse it."""
+        """Return the caller and count its request, or refuse it."""
         caller = self._recognise(headers, address, certificate) or await self._log_in(headers, address)
         if caller is None:
             detail = "no valid token: send Authorization: Bearer TOKEN"
             if certificate and "authorization" not in headers:
-                detail = f"the certificate is of {certificate[:100]}, and there is no such user"
+                detail = f"there is no user {certificate[:100]}, the common name of the certificate"
             raise _Refusal(HTTPStatus.UNAUTHORIZED, detail)
         self._check_rate(caller.owner)
         return caller
 
-    def _check_rate(self, who: tuple[str, str]) -> None:
-        if wait_s := self._rates.spend(who):
+    def _check_rate(self, key: tuple[str, str]) -> None:
+        if wait_s := self._rates.spend(key):
             per_s = self._settings.rate_per_s
-            raise _Refusal(HTTPStatus.TOO_MANY_REQUESTS, f"more than {per_s:g} requests a second", wait_s)
+            raise _Refusal(HTTPStatus.TOO_MANY_REQUESTS, f"more than {per_s:g} requests per second", wait_s)
 
     def _recognise(self, headers: Headers, address: str, certificate: str) -> Caller | None:
-        """Return a caller that proves itself without work for the service."""
+        """Return a caller whose credentials can be checked cheaply, else None."""
         named = headers.get("x-remote-user")
         if named and self._settings.trusts_remote_user and is_loopback(address):
             return self._access.named(named)
@@ -167,15 +171,15 @@ class Gate:
         return self._access.recognise(headers.get("authorization", ""))
 
     async def _log_in(self, headers: Headers, address: str) -> Caller | None:
-        """Check a password, unless too many wrong ones came; count it if it is wrong, and so a wrong token."""
+        """Check a password, unless too many wrong ones were sent; count wrong passwords and tokens."""
         where, authorization = site(address), headers.get("authorization", "")
         user = self._access.user_of(authorization)
         wait_s = self._failures.spend((where, user), 0)
         if user is not None:
             wait_s = max(wait_s, self._guesses.spend(where, 0))
         if wait_s:
-            what = "tokens" if user is None else "passwords"
-            raise _Refusal(HTTPStatus.TOO_MANY_REQUESTS, f"too many wrong {what} from {address}", wait_s)
+            credentials = "tokens" if user is None else "passwords"
+            raise _Refusal(HTTPStatus.TOO_MANY_REQUESTS, f"too many wrong {credentials} from {address}", wait_s)
         try:
             caller = await self._access.log_in(authorization)
         except BusyError as error:
@@ -186,41 +190,41 @@ class Gate:
         return caller
 
     async def _read(self, headers: Headers, receive: Receive, body: _Body) -> None:
-        """Read all of a body, however it is sent."""
-        most, patience_s = self._settings.most_body_bytes, self._settings.patience_s
-        large = _Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is larger than {most} bytes: send less")
+        """Read the whole body, within the limits of size and time."""
+        most, timeout_s = self._settings.most_body_bytes, self._settings.timeout_s
+        large = _Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is larger than {most} bytes")
         if headers.get("content-length", "0").isdigit() and int(headers.get("content-length", "0")) > most:
             raise large
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(timeout_s):
                 more = True
                 while more:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise _Refusal(HTTPStatus.BAD_REQUEST, "the caller went away before all was sent")
+                        raise _Refusal(HTTPStatus.BAD_REQUEST, "the client disconnected before the end of the body")
                     new = message.get("body", b"")
                     body.content += new
                     if not self._load.hold(body.owner, len(new)):
-                        detail = f"{self._settings.most_held_bytes} bytes of bodies at once: wait for earlier requests"
+                        detail = f"more than {self._settings.most_held_bytes} bytes in concurrent bodies: try later"
                         raise _Refusal(HTTPStatus.TOO_MANY_REQUESTS, detail, 1.0)
                     if len(body.content) > most:
                         raise large
                     more = message.get("more_body", False)
         except TimeoutError:
-            detail = f"the request has not come within {patience_s:g} s"
+            detail = f"the request was not complete within {timeout_s:g} s"
             raise _Refusal(HTTPStatus.REQUEST_TIMEOUT, detail) from None
 
 
-def _shown(body: bytes) -> str:
+def _excerpt(body: bytes) -> str:
     return body[:BODY_CHARACTERS].decode(errors="replace")
 
 
-async def _nothing_more() -> Message:
+async def _disconnected() -> Message:
     return {"type": "http.disconnect"}
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """The body once more, and then whatever comes: that the caller went away."""
+    """Return a `receive` that yields the body again, then the following messages (the disconnect)."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Message:
@@ -230,7 +234,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 def _answer(refusal: _Refusal) -> ASGIApp:
-    headers = {"Connection": "close"}  # what is left of the body is not read
+    headers = {"Connection": "close"}  # the rest of the body is not read
     if refusal.status is HTTPStatus.UNAUTHORIZED:
         headers = {"WWW-Authenticate": 'Bearer realm="weft", Basic realm="weft"'}
     elif refusal.retry_s:

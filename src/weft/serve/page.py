@@ -1,4 +1,4 @@
-"""/docs: the OpenAPI document for people, in one page that fetches nothing: clusters are seldom on the internet."""
+"""The page /docs: the OpenAPI document as one HTML page without external files (clusters are often offline)."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def _groups(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
-    said = html.escape(operation.get("description", ""))
-    lines = [f"<p>{said}</p>"] if said else []
+    description = html.escape(operation.get("description", ""))
+    lines = [f"<p>{description}</p>"] if description else []
     named = operation.get("parameters", ())
-    lines += [f"<div>{one['in']} <code>{html.escape(one['name'])}</code></div>" for one in named]
+    lines += [f"<div>{parameter['in']} <code>{html.escape(parameter['name'])}</code></div>" for parameter in named]
     for media, content in operation.get("requestBody", {}).get("content", {}).items():
         lines.append(f"<div>body <code>{html.escape(media)}</code> {_named(content)}</div>")
     for status, response in operation["responses"].items():
@@ -51,7 +51,7 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
 
 
 def _named(content: dict[str, Any]) -> str:
-    """The schema of a body, by a link if it has a name."""
+    """Return a link to the schema of a body, if it has a name."""
     schema = content.get("schema", {})
     reference = schema.get("$ref") or schema.get("items", {}).get("$ref")
     if not reference:

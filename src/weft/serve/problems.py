@@ -1,6 +1,6 @@
-"""What went wrong, as HTTP says it: RFC 9457, problem details.
+"""HTTP errors as problem details (RFC 9457).
 
-{"status": 409, "title": "FabricChangedError", "detail": "the P_Key 0x0101 is taken: ..."}
+{"status": 409, "title": "Conflict", "detail": "the P_Key 0x0101 is taken: ..."}
 """
 
 from __future__ import annotations
@@ -19,21 +19,23 @@ MEDIA = "application/problem+json"
 
 
 class Problem(msgspec.Struct, kw_only=True):
+    """The body of an error."""
+
     status: int
     title: str
     detail: str
 
 
 class ForbiddenError(ConfigError):
-    """The caller's role does not go so far."""
+    """An error: the caller's role does not permit the request."""
 
 
 class PreconditionFailedError(ConfigError):
-    """If-Match names what is no longer there."""
+    """An error: a condition of If-Match or If-None-Match does not hold."""
 
 
 class FabricTimeoutError(WeftError):
-    """It takes too long."""
+    """An error: the fabric did not answer in time."""
 
 
 _STATUS: dict[type[WeftError], HTTPStatus] = {
@@ -43,7 +45,7 @@ _STATUS: dict[type[WeftError], HTTPStatus] = {
     PreconditionFailedError: HTTPStatus.PRECONDITION_FAILED,
     FabricTimeoutError: HTTPStatus.GATEWAY_TIMEOUT,
     ConfigError: HTTPStatus.UNPROCESSABLE_ENTITY,
-    WeftError: HTTPStatus.SERVICE_UNAVAILABLE,  # the fabric's, or the database's
+    WeftError: HTTPStatus.SERVICE_UNAVAILABLE,  # errors of the fabric or the database
 }
 
 
@@ -60,7 +62,7 @@ def respond(status: HTTPStatus, detail: str, **headers: str) -> Response:
 
 
 def handle_errors(app: FastAPI) -> None:
-    """Every error of every route has this form."""
+    """Convert all errors of all routes to problem details."""
 
     @app.exception_handler(WeftError)
     def of_weft(_: Request, error: WeftError) -> Response:
@@ -71,12 +73,12 @@ def handle_errors(app: FastAPI) -> None:
     def of_body(_: Request, error: msgspec.MsgspecError) -> Response:
         is_json = isinstance(error, msgspec.ValidationError)
         status = HTTPStatus.UNPROCESSABLE_ENTITY if is_json else HTTPStatus.BAD_REQUEST
-        return respond(status, f"the body is refused: {error}")
+        return respond(status, f"invalid body: {error}")
 
     @app.exception_handler(RequestValidationError)
     def of_words(_: Request, error: RequestValidationError) -> Response:
-        said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-        return respond(HTTPStatus.UNPROCESSABLE_ENTITY, said)
+        message = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors())
+        return respond(HTTPStatus.UNPROCESSABLE_ENTITY, message)
 
     @app.exception_handler(HTTPException)
     def of_routes(request: Request, error: HTTPException) -> Response:
@@ -86,5 +88,5 @@ def handle_errors(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     def of_ours(_: Request, error: Exception) -> Response:
         return respond(
-            HTTPStatus.INTERNAL_SERVER_ERROR, f"weft contradicts itself: {type(error).__name__}; see its log"
+            HTTPStatus.INTERNAL_SERVER_ERROR, f"internal error: {type(error).__name__}; see the log of the service"
         )

@@ -1,4 +1,4 @@
-"""Limits of requests: by time, and of those at once."""
+"""Rate limits and concurrency limits of requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-_MOST_COUNTED = 10_000  # callers; the one that was away longest is forgotten
+_MOST_COUNTED = 10_000  # callers; the least recently used is dropped
 
 
 @dataclass(slots=True)
@@ -17,21 +17,21 @@ class _Bucket:
 
 
 class Rates:
-    """Token buckets: so many requests a second of each caller, twice as many at once."""
+    """A token bucket for each caller: `per_s` requests per second, bursts of twice as many."""
 
     def __init__(self, per_s: float) -> None:
         self._per_s, self._most = per_s, max(2 * per_s, 1.0)
-        self._buckets: dict[Hashable, _Bucket] = {}  # the one that was used last is last
+        self._buckets: dict[Hashable, _Bucket] = {}  # least recently used first
 
-    def spend(self, who: Hashable, cost: float = 1.0) -> float:
+    def spend(self, caller: Hashable, cost: float = 1.0) -> float:
         """Return 0 and take `cost` from the caller's bucket, or seconds until it holds 1 again."""
         now_s = time.monotonic()
-        bucket = self._buckets.pop(who, None)
+        bucket = self._buckets.pop(caller, None)
         if bucket is None:
             if len(self._buckets) >= _MOST_COUNTED:
                 del self._buckets[next(iter(self._buckets))]
             bucket = _Bucket(self._most, now_s)
-        self._buckets[who] = bucket
+        self._buckets[caller] = bucket
         bucket.left = min(self._most, bucket.left + (now_s - bucket.at_s) * self._per_s)
         bucket.at_s = now_s
         if bucket.left < max(cost, 1.0):
@@ -41,27 +41,27 @@ class Rates:
 
 
 class Load:
-    """Requests that are being served, and the bytes of their bodies, by caller."""
+    """The running requests and the bytes of their bodies, by caller."""
 
     def __init__(self, most: int, most_bytes: int) -> None:
         self._most, self._most_bytes = most, most_bytes
         self._requests: Counter[Hashable] = Counter()
         self._bytes: Counter[Hashable] = Counter()
 
-    def begin(self, who: Hashable) -> bool:
+    def begin(self, caller: Hashable) -> bool:
         """Count a request, unless the caller has too many."""
-        if self._requests[who] >= self._most:
+        if self._requests[caller] >= self._most:
             return False
-        self._requests[who] += 1
+        self._requests[caller] += 1
         return True
 
-    def hold(self, who: Hashable, size_bytes: int) -> bool:
-        """Count bytes of a body, and return whether the caller may have them."""
-        self._bytes[who] += size_bytes
-        return self._bytes[who] <= self._most_bytes
+    def hold(self, caller: Hashable, size_bytes: int) -> bool:
+        """Count bytes of a body; return whether the caller is within its limit."""
+        self._bytes[caller] += size_bytes
+        return self._bytes[caller] <= self._most_bytes
 
-    def end(self, who: Hashable, held_bytes: int) -> None:
-        self._requests[who] -= 1
-        self._bytes[who] -= held_bytes
-        if not self._requests[who]:
-            del self._requests[who], self._bytes[who]
+    def end(self, caller: Hashable, held_bytes: int) -> None:
+        self._requests[caller] -= 1
+        self._bytes[caller] -= held_bytes
+        if not self._requests[caller]:
+            del self._requests[caller], self._bytes[caller]

@@ -1,14 +1,14 @@
-"""The tables of the service's database, and how older ones become these.
+"""The tables of the service's database, and the upgrade of older layouts.
 
 ledger       one row: the layout of the tables, and the revision, which every writer locks
-partitions       by P_Key, with owner
+slices       partitions by P_Key, with their owner
 documents    by kind and name
 audit        changes and refusals, see `weft.serve.audit`
 chains       the ends of the two hash chains of the audit log
-ports        that were seen, by GUID: those that are down keep their names
+ports        known ports by GUID: those that are down keep their names
 
-A new layout gets the next number and a step in _STEPS, which changes a database of the layout before it. All steps
-that a database needs are one transaction: it has the old layout or the new one, whatever happens.
+A new layout gets the next number and a step in _STEPS, which upgrades a database of the previous layout. All steps of
+an upgrade are one transaction.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from weft.errors import ConfigError
 from weft.serve.audit import CHANGES, FIRST, REFUSALS, AuditLine
 
 LAYOUT = 2
-_MAKING = 0x7765_6674  # PostgreSQL's lock against two processes that make the tables at once
+_MAKING = 0x7765_6674  # PostgreSQL advisory lock: one process creates the tables
 _AT_ONCE = 1000  # rows
 
 META = MetaData()
@@ -49,7 +49,7 @@ LEDGER = Table(
     Column("revision", BigInteger, nullable=False),
 )
 PARTITIONS = Table(
-    "partitions",
+    "slices",
     META,
     Column("p_key", Integer, primary_key=True),
     Column("owner", String(16), nullable=False),
@@ -85,7 +85,7 @@ PORTS = Table("ports", META, Column("guid", String(18), primary_key=True), Colum
 
 
 def prepare(connection: Connection, title: str) -> None:
-    """Make the tables of an empty database, or bring those of an older weft up to date."""
+    """Create the tables of an empty database, or upgrade those of an older weft."""
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(_MAKING)))
     if not inspect(connection).has_table(LEDGER.name):
@@ -96,8 +96,8 @@ def prepare(connection: Connection, title: str) -> None:
     layout: int = connection.execute(select(LEDGER.c.layout)).scalar_one()
     if layout > LAYOUT:
         raise ConfigError(
-            f"{title} was written by a newer weft (layout {layout}; this one knows {LAYOUT}): upgrade weft, or name "
-            "another with --database"
+            f"{title} was written by a newer weft (layout {layout}; this one supports {LAYOUT}): upgrade weft, or give "
+            "another --database"
         )
     for step in range(layout, LAYOUT):
         _STEPS[step](connection)
@@ -110,7 +110,7 @@ def _make_chains(connection: Connection) -> None:
 
 
 def _count_and_chain(connection: Connection) -> None:
-    """Layout 2: audit lines have a count and a hash; those that are there get theirs."""
+    """Upgrade to layout 2: audit lines have a count and a hash."""
     connection.exec_driver_sql("ALTER TABLE audit ADD COLUMN times BIGINT NOT NULL DEFAULT 1")
     connection.exec_driver_sql("ALTER TABLE audit ADD COLUMN hash VARCHAR(64) NOT NULL DEFAULT ''")
     CHAINS.create(connection)
@@ -127,4 +127,4 @@ def _count_and_chain(connection: Connection) -> None:
         connection.execute(update(CHAINS).where(CHAINS.c.kind == kind).values(head=head))
 
 
-_STEPS: dict[int, Callable[[Connection], None]] = {1: _count_and_chain}  # by the layout that a step begins with
+_STEPS: dict[int, Callable[[Connection], None]] = {1: _count_and_chain}  # by the old layout

@@ -1,4 +1,4 @@
-"""The service at its door: a socket, TLS, and uvicorn in a thread of its own.
+"""The HTTP server: a socket, TLS, and uvicorn in its own thread.
 
 with Server(create_app(settings, ledger), settings) as server:
     print(server.url)
@@ -17,17 +17,17 @@ from weft.errors import ConfigError
 from weft.serve.connections import IDLE_S, protocol
 from weft.serve.settings import Settings
 
-_BACKLOG = 64  # asyncio accepts so many at once, before a connection among them can make place for another
+_BACKLOG = 64  # asyncio accepts this many at once, before the pool can close an idle connection for a new one
 
 
 class Server:
-    """Listens when it is made; serves between `start` and `close`."""
+    """An HTTP server. It listens from its creation, and serves between `start` and `close`."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._socket = _listen(settings)
         host, port = self._socket.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        self.url = f"{'https' if settings.tls_cert else 'http'}://{shown}:{port}"
+        url_host = f"[{host}]" if ":" in host else host
+        self.url = f"{'https' if settings.tls_cert else 'http'}://{url_host}:{port}"
         try:
             self._server = uvicorn.Server(_config(app, settings))
         except BaseException:
@@ -46,7 +46,7 @@ class Server:
         self.close()
 
     def close(self) -> None:
-        """Requests that are being served are finished first."""
+        """Finish running requests, then stop."""
         self._server.should_exit = True
         self._thread.join()
         self._socket.close()
@@ -54,17 +54,17 @@ class Server:
 
 def _listen(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    # asyncio tells a connection not to wait for more to send only if this says that it is TCP's.
-    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    # asyncio sets TCP_NODELAY only if the protocol is given explicitly.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((settings.host, settings.port))
-        made.listen(_BACKLOG)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((settings.host, settings.port))
+        listener.listen(_BACKLOG)
     except OSError as error:
-        made.close()
+        listener.close()
         where = f"{settings.host}:{settings.port}"
         raise ConfigError(f"cannot listen at {where}: {error.strerror or error}; choose another --port") from None
-    return made
+    return listener
 
 
 def _config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
@@ -74,7 +74,7 @@ def _config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         ws="none",
         lifespan="off",
         log_level="warning",
-        access_log=False,  # the audit log has what matters
+        access_log=False,  # the audit log has changes and refusals
         server_header=False,
         backlog=_BACKLOG,
         proxy_headers=False,  # the gate knows which proxies are trusted
@@ -93,6 +93,6 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
             context.load_verify_locations(settings.tls_client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
     except OSError as error:
-        files = ", ".join(str(one) for one in (settings.tls_cert, settings.tls_key, settings.tls_client_ca) if one)
-        raise ConfigError(f"cannot read the certificates of {files}: {error}") from None
+        files = ", ".join(str(path) for path in (settings.tls_cert, settings.tls_key, settings.tls_client_ca) if path)
+        raise ConfigError(f"cannot read the certificates in {files}: {error}") from None
     return context

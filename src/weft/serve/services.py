@@ -1,8 +1,8 @@
-"""The services of this user that run on this machine, and the database of each.
+"""The running services of this user on this machine, and their databases.
 
-    runtime.folder()/FABRIC.PID.serve       the database's URL; locked by the service for as long as it lives
+    runtime.folder()/FABRIC.PID.serve       the database's URL; locked while the service runs
 
-So `weft serve token add` finds the database of the service that it is meant for, wherever that is.
+So `weft serve token add` finds the database of the right service.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _SUFFIX = ".serve"
 
 @contextmanager
 def announced(fabric: str, database: str) -> Iterator[None]:
-    """Name the database of a service of a fabric to other programs of this user, until it ends or is killed."""
+    """Publish the database of a service to other programs of this user, until the service ends or is killed."""
     path = runtime.folder() / f"{fabric}.{os.getpid()}{_SUFFIX}"
     new = path.with_suffix(".new")
     handle = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         os.write(handle, database.encode())
-        new.replace(path)  # with its lock: who reads it takes an unlocked one for a dead service's
+        new.replace(path)  # locked before it has its name: readers remove unlocked files
         yield
     finally:
         path.unlink(missing_ok=True)
@@ -36,16 +36,16 @@ def announced(fabric: str, database: str) -> Iterator[None]:
 
 def databases(fabric: str = "") -> dict[str, list[str]]:
     """Return the databases of running services by fabric, or those of one fabric."""
-    found: dict[str, set[str]] = {}
+    by_fabric: dict[str, set[str]] = {}
     for path in runtime.folder().glob(f"*{_SUFFIX}"):
         name = path.name.removesuffix(_SUFFIX).rpartition(".")[0]
         if fabric in ("", name) and (database := _read(path)):
-            found.setdefault(name, set()).add(database)
-    return {name: sorted(those) for name, those in sorted(found.items())}
+            by_fabric.setdefault(name, set()).add(database)
+    return {name: sorted(urls) for name, urls in sorted(by_fabric.items())}
 
 
 def _read(path: Path) -> str:
-    """Return what a service that lives has written; remove the file of a dead one."""
+    """Return the contents of a running service's file; remove the file of an ended one."""
     with suppress(FileNotFoundError), path.open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

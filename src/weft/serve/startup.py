@@ -1,4 +1,4 @@
-"""What a service answers before it can: 503, with what it waits for."""
+"""Answer 503, with the reason, until the service is ready."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _RETRY_S = 2
 
 
 class StartupApp:
-    """An application that answers 503 until it is given the service's own."""
+    """An application that answers 503 until the service's application is set."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
         self._app: ASGIApp | None = None
 
-    def give(self, app: ASGIApp) -> None:
+    def set_app(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._app is not None:
             return await self._app(scope, receive, send)
-        refusal = respond(HTTPStatus.SERVICE_UNAVAILABLE, f"the service starts: {self._reason}", **_HEADERS)
+        refusal = respond(HTTPStatus.SERVICE_UNAVAILABLE, f"the service is starting: {self._reason}", **_HEADERS)
         return await refusal(scope, receive, send)
 
 

@@ -1,9 +1,9 @@
 """The database of the service: SQLite by default, PostgreSQL by URL; the same tables, see `schema`.
 
-with store.writing() as transaction:            # waits for other writers, of this process and of others
+with store.writing() as transaction:     # waits for other writers, in this process and in others
     transaction.save(before, after)
     transaction.audit(lines)
-    transaction.commit()                        # left without it, nothing is written
+    transaction.commit()                 # without it, nothing is written
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ from weft.tenants.recall import KnownPorts
 _URLS = "sqlite:////var/lib/weft/ledger.db, or postgresql://user@host/database"
 _BUSY_S = 60
 AUDIT_KEPT_S = 365 * 24 * 3600.0
-AUDIT_REFUSALS = 100_000  # are kept if they are among so many newest lines
+AUDIT_REFUSALS = 100_000  # refusals are kept if they are among the newest lines
 _PRUNED_EACH = 1000  # lines
 _AT_ONCE = 500  # keys in one statement
-_FABRIC = ("fabric", "")  # the document with what is said for all partitions
-_Rows = Mapping[tuple[Any, ...], tuple[Any, ...]]  # the rest of a row by its key
+_FABRIC = ("fabric", "")  # the document with the settings of all partitions
+_Rows = Mapping[tuple[Any, ...], tuple[Any, ...]]  # the other columns of a row, by its key
 
 
 class StoreError(SubnetError):
-    """The database does not do what is asked of it."""
+    """An error of the database."""
 
 
 class TamperedError(SubnetError):
-    """The audit log is not as it was written."""
+    """An error: the audit log was changed outside of weft."""
 
 
 class _Common(msgspec.Struct):
@@ -66,11 +66,11 @@ class _Common(msgspec.Struct):
 
 
 class Transaction:
-    """One transaction."""
+    """A write transaction."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        # The row is locked until the end. PostgreSQL lets others wait here; SQLite did so at BEGIN IMMEDIATE.
+        # The row stays locked until the end: other writers wait here (PostgreSQL) or at BEGIN IMMEDIATE (SQLite).
         query = select(LEDGER.c.revision).where(LEDGER.c.id == 1).with_for_update()
         self.revision: int = connection.execute(query).scalar_one()
 
@@ -78,19 +78,19 @@ class Transaction:
         return _load(self.connection)
 
     def save(self, before: Desired, after: Desired) -> None:
-        """Only differences are written."""
+        """Write the differences between two revisions."""
         if before.revision == after.revision:
             return
         self._replace(PARTITIONS, *_changed(_partitions(before), _partitions(after)))
         self._replace(DOCUMENTS, *_changed(_documents(before), _documents(after)))
         self.connection.execute(update(LEDGER).values(revision=after.revision))
 
-    def _replace(self, table: Table, gone: list[tuple[Any, ...]], new: list[dict[str, Any]]) -> None:
+    def _replace(self, table: Table, removed: list[tuple[Any, ...]], added: list[dict[str, Any]]) -> None:
         keys = list(table.primary_key)
-        for start in range(0, len(gone), _AT_ONCE):
-            self.connection.execute(delete(table).where(tuple_(*keys).in_(gone[start : start + _AT_ONCE])))
-        if new:
-            self.connection.execute(insert(table), new)
+        for start in range(0, len(removed), _AT_ONCE):
+            self.connection.execute(delete(table).where(tuple_(*keys).in_(removed[start : start + _AT_ONCE])))
+        if added:
+            self.connection.execute(insert(table), added)
 
     def audit(self, lines: Iterable[AuditLine]) -> None:
         """Write lines, each linked to the one before it in its chain."""
@@ -125,18 +125,18 @@ class Transaction:
                 self.connection.execute(update(CHAINS).where(CHAINS.c.kind == kind).values(base=base))
 
     def remember(self, before: KnownPorts, after: KnownPorts) -> None:
-        """Another process may have written the same already."""
+        """Write changed ports. Another process may have written the same rows already."""
         new = [port for guid, port in after.items() if before.get(guid) != port]
-        gone = {port.guid for port in new} | (before.keys() - after.keys())
+        removed = {port.guid for port in new} | (before.keys() - after.keys())
         rows = [{"guid": str(Guid(port.guid)), "body": msgspec.json.encode(port).decode()} for port in new]
-        self._replace(PORTS, [(str(Guid(guid)),) for guid in gone], rows)
+        self._replace(PORTS, [(str(Guid(guid)),) for guid in removed], rows)
 
     def commit(self) -> None:
         self.connection.commit()
 
 
 class Store:
-    """An open database, with tables of the current layout."""
+    """An open database with tables of the current layout."""
 
     def __init__(self, url: str) -> None:
         self._engine = _engine(url)
@@ -151,7 +151,7 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """Nothing is written unless it is committed."""
+        """Begin a write transaction. Nothing is written unless it is committed."""
         with self._errors(), self._engine.connect() as connection:
             yield Transaction(connection.execution_options(writes=True))
 
@@ -161,24 +161,24 @@ class Store:
 
     def known_ports(self) -> KnownPorts:
         with self._errors(), self._engine.connect() as connection:
-            found = [msgspec.json.decode(body, type=EndPort) for (body,) in connection.execute(select(PORTS.c.body))]
-        return {port.guid: port for port in found}
+            ports = [msgspec.json.decode(body, type=EndPort) for (body,) in connection.execute(select(PORTS.c.body))]
+        return {port.guid: port for port in ports}
 
     def revision(self) -> int:
         with self._errors(), self._engine.connect() as connection:
-            found: int = connection.execute(select(LEDGER.c.revision)).scalar_one()
-            return found
+            revision: int = connection.execute(select(LEDGER.c.revision)).scalar_one()
+            return revision
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Give a connection that sees the database as it is now, whatever is written meanwhile."""
+        """Yield a connection with a consistent snapshot of the database."""
         with self._errors(), self._engine.connect() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execution_options(isolation_level="REPEATABLE READ")
             yield connection
 
     def check_audit(self) -> dict[str, AuditLine]:
-        """Check the hash chains of the audit log. Returns the last line of each; TamperedError if one is broken."""
+        """Check the hash chains of the audit log; return the last line of each. Raise TamperedError if one breaks."""
         newest: dict[str, AuditLine] = {}
         with self.reading() as connection:
             chains = {row.kind: row for row in connection.execute(select(CHAINS))}
@@ -188,13 +188,13 @@ class Store:
                 hashes[line.chain] = line.linked(hashes[line.chain]).hash
                 if hashes[line.chain] != line.hash:
                     raise TamperedError(
-                        f"line {line.id} of the audit log does not fit its hash: it was changed, or a line of the "
-                        f"{line.chain} before it was changed, added or removed"
+                        f"audit log: the hash of line {line.id} does not match; the line, or an earlier line of the "
+                        f"{line.chain}, was changed, added or removed"
                     )
                 newest[line.chain] = line
             for kind, chain in chains.items():
                 if hashes[kind] != chain.head:
-                    raise TamperedError(f"the newest {kind} of the audit log are missing")
+                    raise TamperedError(f"audit log: the newest {kind} are missing")
         return newest
 
     def audit_line(self, number: int) -> AuditLine | None:
@@ -203,7 +203,7 @@ class Store:
             return None if row is None else AuditLine(**row)
 
     def audit_lines(self, before: int | None = None, most: int = 100) -> list[AuditLine]:
-        """The newest first; with `before`, those older than that one."""
+        """Return lines, newest first. `before`: only lines with a lower id."""
         query = select(AUDIT).order_by(AUDIT.c.id.desc()).limit(most)
         if before is not None:
             query = query.where(AUDIT.c.id < before)
@@ -216,7 +216,7 @@ class Store:
             yield
         except SQLAlchemyError as error:
             reason = str(getattr(error, "orig", None) or error).strip()
-            raise StoreError(f"the database {self.title} fails: {reason}") from None
+            raise StoreError(f"error of the database {self.title}: {reason}") from None
 
     def close(self) -> None:
         self._engine.dispose()
@@ -226,7 +226,7 @@ class Store:
 
 
 def _partitions(desired: Desired) -> _Rows:
-    return {(p_key,): (desired.owners[p_key], one) for p_key, one in desired.partitions.items()}
+    return {(p_key,): (desired.owners[p_key], partition) for p_key, partition in desired.partitions.items()}
 
 
 def _documents(desired: Desired) -> _Rows:
@@ -237,10 +237,10 @@ def _documents(desired: Desired) -> _Rows:
 def _changed(
     before: Mapping[tuple[Any, ...], tuple[Any, ...]], after: Mapping[tuple[Any, ...], tuple[Any, ...]]
 ) -> Any:
-    """Keys of rows that go, changed ones too; rows that come."""
+    """Return the keys of removed and changed rows, and the added and changed rows."""
     new = {key: value for key, value in after.items() if before.get(key) != value}
-    gone = [key for key in before if key in new or key not in after]
-    return gone, [_row(key, value) for key, value in new.items()]
+    removed = [key for key in before if key in new or key not in after]
+    return removed, [_row(key, value) for key, value in new.items()]
 
 
 def _row(key: tuple[Any, ...], value: tuple[Any, ...]) -> dict[str, Any]:
@@ -254,14 +254,14 @@ def _load(connection: Connection) -> Desired:
     rows = connection.execute(select(PARTITIONS).order_by(PARTITIONS.c.p_key)).all()
     documents = {(kind, name): body for kind, name, body in connection.execute(select(DOCUMENTS))}
     common = documents.pop(_FABRIC, None)
-    said = msgspec.json.decode(common, type=_Common) if common else _Common()
+    settings = msgspec.json.decode(common, type=_Common) if common else _Common()
     return Desired(
         revision=revision,
-        fabric=said.fabric,
+        fabric=settings.fabric,
         partitions={row.p_key: _decode(row.body) for row in rows},
         owners={row.p_key: row.owner for row in rows},
-        default_is_full=said.default_is_full,
-        lanes=said.lanes,
+        default_is_full=settings.default_is_full,
+        lanes=settings.lanes,
         documents=documents,
     )
 
@@ -285,12 +285,12 @@ def _engine(url: str) -> Engine:
     try:
         parsed = make_url(url)
     except ArgumentError:
-        raise ConfigError(f"the database {url!r} is refused: write {_URLS}") from None
+        raise ConfigError(f"invalid database URL {url!r}; examples: {_URLS}") from None
     kind = parsed.get_backend_name()
     if kind == "sqlite":
         return _sqlite(parsed)
     if kind != "postgresql":
-        raise ConfigError(f"the database {kind} is not one that weft knows: write {_URLS}")
+        raise ConfigError(f"weft does not support the database {kind}; examples: {_URLS}")
     try:
         return create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
     except ModuleNotFoundError:
@@ -298,18 +298,18 @@ def _engine(url: str) -> Engine:
 
 
 def _sqlite(url: URL) -> Engine:
-    """Its file is its owner's alone: tokens are hashed in it, but who may talk to whom is nobody else's affair."""
+    """Open or create an SQLite database, readable by its owner only."""
     if not url.database or url.database == ":memory:":
-        raise ConfigError(f"a ledger that is forgotten is none: write {_URLS}")
+        raise ConfigError(f"the ledger needs a database file; examples: {_URLS}")
     with contextlib.suppress(FileExistsError):
         os.close(os.open(url.database, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     engine = create_engine(url, connect_args={"timeout": _BUSY_S, "check_same_thread": False})
 
     @event.listens_for(engine, "connect")
     def set_up(connection: Any, _: object) -> None:
-        connection.isolation_level = None  # BEGIN is ours to say
+        connection.isolation_level = None  # BEGIN is issued below
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")  # what was acknowledged survives a power cut
+        connection.execute("PRAGMA synchronous = FULL")  # acknowledged changes survive a power failure
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:

@@ -1,20 +1,20 @@
-"""Tenants: isolated partitions of a fabric, declared, compared with what is there, applied, and proved.
+"""Tenants: isolated partitions of a fabric, declared in a file, compared with the fabric, applied, and proved.
 
-A room imports only from rooms below its own; `tests/test_house.py` reads this list and enforces it.
+Modules, upper ones import from lower ones; `tests/test_house.py` enforces this list.
 
-simulate       what a policy is worth: latency under load, before it and after
+simulate       latency under load with and without a QoS policy
 apply          read, plan, write, read back
-reconcile      what has to change, as Terraform shows it
-compile        what is wanted of this fabric: P_Keys, members and lanes; or why it cannot be had
-members        ports by what people call them
-quality        classes of traffic on lanes, and how much of a link each of them gets
-recall         ports that were there before: who is down keeps its name
-intent         what is wanted: tenants, services, classes; a TOML file
-violations     who tried to get across: by traps and counters
-isolation      a proof from the tables: who can reach whom, beside what partitions promise
-pair_kernels   all pairs of all partitions, walked
+reconcile      the difference between two allocations, printed as Terraform does
+compile        an intent for a given fabric: P_Keys, members and lanes
+members        hosts, ports and GUIDs of an intent as port GUIDs
+quality        traffic classes: service levels, virtual lanes, arbitration weights
+recall         names of ports that are down
+intent         tenants, services and classes from a TOML file
+violations     packets with wrong keys: traps and counters
+isolation      a proof from the tables: which ports reach each other, against the partitions
+pair_kernels   kernels that walk all pairs of all partitions
 reading        the tables of a subnet, over any carrier
-drivers/       how partitions get into a fabric: weft's subnet manager, OpenSM, UFM
-guids          whose port it is: client-ids and MAC addresses
-partitions         partitions with their members, and the lanes of their traffic
+drivers/       read and write partitions: weft's subnet manager, OpenSM, UFM
+guids          GUIDs from DHCP client-ids and MAC addresses
+partitions     partitions with members, and the QoS configuration
 """

@@ -1,9 +1,9 @@
-"""From what is wanted to a fabric that has it: read, plan, write, read back.
+"""Apply an intent to a fabric: read the current state, plan the difference, write it, read it back.
 
-    step = prepare(driver, intent)      step.plan is what would change
-    carry_out(driver, step)
+    change = plan_change(driver, intent)     # change.plan lists the differences; nothing is written
+    apply_change(driver, change)
 
-Doing it again does nothing. Whoever is killed in between leaves what `driver` promises, and doing it again ends it.
+Applying the same intent twice changes nothing. If the process is killed halfway, applying again completes the change.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from weft.tenants.intent import Intent
 from weft.tenants.partitions import Inventory
 from weft.tenants.reconcile import Names, Plan, compare, lines
 
-_NAMED = 4
+_MOST_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """What a fabric has, what it shall have, and what that changes."""
+class Change:
+    """A planned change: the observed state, the desired state, and the difference."""
 
     inventory: Inventory
     observed: Observed
     compiled: Compiled
     plan: Plan
-    drift: tuple[str, ...] = ()  # ports that differ from what their subnet manager was told
+    drift: tuple[str, ...] = ()  # ports whose P_Key tables differ from the subnet manager's configuration
 
     @property
     def is_empty(self) -> bool:
@@ -36,48 +36,51 @@ class Step:
 
     @property
     def summary(self) -> str:
-        """The last line."""
+        """The last line of the printed plan."""
         if not self.drift:
             return self.plan.summary
-        repair = f"{len(self.drift):,} differences between the ports and what their subnet manager was told, to repair."
+        repair = f"{len(self.drift):,} ports differ from the subnet manager's configuration, to repair."
         return repair if self.plan.is_empty else f"{self.plan.summary} {repair}"
 
 
-def prepare(driver: Driver, intent: Intent, *, open_default: bool = False) -> Step:
-    """Nothing is written. `open_default`: ports are full members of Default again, if there is no slice any more."""
+def plan_change(driver: Driver, intent: Intent, *, open_default: bool = False) -> Change:
+    """Compare an intent with the fabric and return the difference without writing anything.
+
+    open_default: restore full membership in the default partition if no other partition remains.
+    """
     inventory, observed = driver.inventory(), driver.read()
-    compiled = compile_intent(intent, inventory, observed.taken, observed.allocation)
+    compiled = compile_intent(intent, inventory, observed.foreign_p_keys, observed.allocation)
     if open_default and not compiled.allocation.partitions:
         compiled = replace(compiled, allocation=replace(compiled.allocation, default_is_full=True))
     plan = compare(observed.allocation, compiled.allocation)
     drift = driver.check(repair=False).differences
-    return Step(inventory=inventory, observed=observed, compiled=compiled, plan=plan, drift=drift)
+    return Change(inventory=inventory, observed=observed, compiled=compiled, plan=plan, drift=drift)
 
 
-def nothing_of(intent: Intent) -> Intent:
-    """What is wanted where all of it shall go: its P_Keys, and nobody who has one."""
+def remove_all(intent: Intent) -> Intent:
+    """Return an intent that keeps the P_Key range and has no partitions (for `destroy`)."""
     return Intent(p_keys=intent.p_keys)
 
 
-def carry_out(driver: Driver, step: Step) -> None:
-    """SubnetError if the fabric has something else in the end."""
-    if step.is_empty:
+def apply_change(driver: Driver, change: Change) -> None:
+    """Write a planned change and verify it. Raise SubnetError if the fabric differs afterwards."""
+    if change.is_empty:
         return
-    if not step.plan.is_empty:
-        driver.write(step.compiled.allocation, over=step.observed)
-    if step.drift and driver.check(repair=True).differences and (wrong := driver.check(repair=False).differences):
-        raise SubnetError(f"{driver.title} is not repaired: {'; '.join(wrong[:_NAMED])}")
-    left = compare(driver.read().allocation, step.compiled.allocation)
+    if not change.plan.is_empty:
+        driver.write(change.compiled.allocation, over=change.observed)
+    if change.drift and driver.check(repair=True).differences and (wrong := driver.check(repair=False).differences):
+        raise SubnetError(f"{driver.title} still differs after the repair: {'; '.join(wrong[:_MOST_NAMED])}")
+    left = compare(driver.read().allocation, change.compiled.allocation)
     if not left.is_empty:
-        missing = "\n  ".join(lines(left, Names(step.inventory)))
+        missing = "\n  ".join(lines(left, Names(change.inventory)))
         raise SubnetError(
-            f"{driver.title} took it, and has something else now: somebody may have changed it meanwhile. Plan again; "
-            f"this is missing:\n  {missing}"
+            f"{driver.title} accepted the change but now reports a different state; another client may have "
+            f"changed it. Plan again. Still missing:\n  {missing}"
         )
 
 
-def apply(driver: Driver, intent: Intent) -> Step:
-    """What was done; an empty plan if there was nothing to do."""
-    step = prepare(driver, intent)
-    carry_out(driver, step)
-    return step
+def apply(driver: Driver, intent: Intent) -> Change:
+    """Apply an intent and return the change, which is empty if the fabric had it already."""
+    change = plan_change(driver, intent)
+    apply_change(driver, change)
+    return change

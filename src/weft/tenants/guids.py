@@ -1,8 +1,8 @@
-"""Whose port it is: the GUID behind what clouds know, which is the DHCP client-id of an adapter, or a MAC address.
+"""Port GUIDs from the DHCP client-id or the MAC address of an adapter, which clouds know.
 
-client-id   ff:00:00:00:00:00:02:00:00:02:c9:00:| 08:c0:eb:03:00:12:34:56   as Ironic finds it
-                                             20:| 08:c0:eb:03:00:12:34:56   as newer adapters send it
-MAC                                               08:c0:eb:      12:34:56   the same without its middle
+client-id   ff:00:00:00:00:00:02:00:00:02:c9:00:| 08:c0:eb:03:00:12:34:56   as found by Ironic
+                                             20:| 08:c0:eb:03:00:12:34:56   as sent by newer adapters
+MAC                                               08:c0:eb:      12:34:56   without the middle bytes
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ def guid_of_client_id(client_id: str) -> int:
     match = _CLIENT_ID.fullmatch(client_id.strip().lower())
     if match is None:
         raise ConfigError(
-            f"the client-id {client_id!r} is refused: it must be ff:00:00:00:00:00:02:00:00:02:c9:00: or 20: "
-            "and the eight bytes of a port's GUID"
+            f"the client-id {client_id!r} must be ff:00:00:00:00:00:02:00:00:02:c9:00: or 20: followed by the eight "
+            "bytes of a port GUID"
         )
     return Guid.parse(match[1])
 
 
 def mac_of_guid(guid: int) -> str:
-    """What Ironic calls the MAC of an InfiniBand port: its GUID without the two bytes in the middle."""
+    """Return the MAC that Ironic uses for an InfiniBand port: its GUID without the two middle bytes."""
     octets = guid.to_bytes(8, "big")
     return (octets[:3] + octets[5:]).hex(":")
 
 
 def guid_of_mac(mac: str, ports: Iterable[int] = ()) -> int:
-    """The one port of those whose GUID has these bytes; else what a virtual function gets.
+    """Return the port whose GUID contains the MAC, else the GUID of a virtual function with this MAC.
 
-    A hypervisor with networking-mlnx gives a virtual function the MAC of its machine, with two zeros in the middle.
+    networking-mlnx derives the GUID of a virtual function from its MAC, with two zero bytes in the middle.
     """
     if not _MAC.fullmatch(mac.lower()):
-        raise ConfigError(f"the MAC address {mac!r} is refused: write six bytes, 08:c0:eb:12:34:56")
+        raise ConfigError(f"the MAC address {mac!r} must be six bytes, such as 08:c0:eb:12:34:56")
     octets = bytes.fromhex(mac.replace(":", ""))
-    found = sorted({guid for guid in ports if mac_of_guid(guid) == mac.lower()})
-    if len(found) > 1:
-        raise ConfigError(f"the MAC address {mac} could be of {' or of '.join(str(Guid(guid)) for guid in found)}")
-    return found[0] if found else int.from_bytes(octets[:3] + b"\0\0" + octets[3:], "big")
+    matches = sorted({guid for guid in ports if mac_of_guid(guid) == mac.lower()})
+    if len(matches) > 1:
+        raise ConfigError(f"the MAC address {mac} fits several ports: {', '.join(str(Guid(guid)) for guid in matches)}")
+    return matches[0] if matches else int.from_bytes(octets[:3] + b"\0\0" + octets[3:], "big")

@@ -1,23 +1,23 @@
-"""What is wanted of a fabric: tenants, services that they share, classes of traffic. A TOML file, or the same as JSON.
+"""The intent: tenants, services that they share, and traffic classes, from a TOML file or the same as JSON.
 
-p_keys = "0x0100-0x7ffe"            P_Keys that weft gives; what has others is left alone
+p_keys = "0x0100-0x7ffe"            P_Keys that weft assigns; other partitions are not changed
 
-[class.mpi]                         a class of traffic: its service level and lane are given by weft
-share = 50                          percent of a link that is contended for
-priority = "high"                   goes first, up to its share; else "low"
+[class.mpi]                         a traffic class; weft assigns its service level and lane
+share = 50                          percent of a congested link
+priority = "high"                   sent first, up to its share; else "low"
 
-[tenant.acme]                       a partition, whose members reach each other
-hosts = ["h[1-4]"]                  every port of them; or ports = ["h9/1"], guids = ["0x0002c90300001231"]
-absent = ["0x0002c90300001299"]     ports that are not there yet
+[tenant.acme]                       a partition whose members reach each other
+hosts = ["h[1-4]"]                  all their ports; or ports = ["h9/1"], guids = ["0x0002c90300001231"]
+absent = ["0x0002c90300001299"]     GUIDs of ports that are not connected yet
 class = "mpi"
-p_key = "0x0101"                    else one is given, and kept
+p_key = "0x0101"                    default: a free one, which stays the same
 ipoib = true
-index0 = true                       the tenant's key at index 0, for programs that look nowhere else; as exclusive
-membership = "full"                 or "limited": members reach nobody but full members, of which there are none
+index0 = true                       P_Key at index 0, for programs that use only this index; default: as exclusive
+membership = "full"                 or "limited": limited members reach full members only, of which there are none
 exclusive = true                    no other tenant has these ports
 quota = { ports = 16, share = 50, hosts = ["h[1-8]"] }
 
-[service.storage]                   a partition in which tenants reach the service, and not each other
+[service.storage]                   a partition in which tenants reach the service, but not each other
 hosts = ["nas1"]
 tenants = "all"                     or ["acme"]
 """
@@ -40,11 +40,11 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,30}")  # OpenSM reads 31 character
 _RANGE = re.compile(r"\s*(0[xX][0-9a-fA-F]+)\s*-\s*(0[xX][0-9a-fA-F]+)\s*")
 
 
-Who = tuple[str, str]  # "tenant" or "service", and its name
+PartitionId = tuple[str, str]  # ("tenant" or "service", name)
 
 
 class IntentError(ConfigError):
-    """What is wanted cannot be had. `place` is where it is wanted: ("tenant", "acme", "hosts")."""
+    """An error in an intent. `place` is its position: ("tenant", "acme", "hosts")."""
 
     def __init__(self, place: Place, message: str) -> None:
         super().__init__(f"{' '.join(map(str, place[:2]))}: {message}" if place else message)
@@ -56,33 +56,35 @@ class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Class(_Struct, frozen=True):
-    """Of traffic."""
+    """A traffic class."""
 
-    share: float  # percent of a link that is contended for
+    share: float  # percent of a congested link
     priority: Literal["high", "low"] = "low"
 
 
 class Quota(_Struct, frozen=True):
-    """What a tenant may have at most."""
+    """The limits of a tenant."""
 
     ports: int | None = None
     share: float | None = None
-    hosts: tuple[str, ...] = ()  # hostlists: what the tenant may claim by itself, through `weft serve`
+    hosts: tuple[str, ...] = ()  # hostlists that the tenant may claim itself through `weft serve`
 
 
 class Members(_Struct, frozen=True):
-    """Ports, in whichever words, and the partition that they get."""
+    """The ports of a partition, by hosts, names or GUIDs, and the options of the partition."""
 
     hosts: tuple[str, ...] = ()  # hostlists
     ports: tuple[str, ...] = ()
-    guids: tuple[str, ...] = ()  # of ports
-    absent: tuple[str, ...] = ()  # GUIDs of ports that are not there yet
+    guids: tuple[str, ...] = ()  # port GUIDs
+    absent: tuple[str, ...] = ()  # GUIDs of ports that are not connected yet
     class_: str | None = msgspec.field(name="class", default=None)
     p_key: int | str | None = None
     ipoib: bool = False
 
 
 class Tenant(Members, frozen=True):
+    """A tenant: a partition whose members reach each other."""
+
     index0: bool | None = None  # None: as `exclusive`
     membership: Literal["full", "limited"] = "full"
     exclusive: bool = True
@@ -90,15 +92,19 @@ class Tenant(Members, frozen=True):
 
     @property
     def has_index0(self) -> bool:
-        """A port has one index 0, so that who shares it must say whose that is."""
+        """Return whether the P_Key goes to index 0 of its ports' tables; tenants that share ports must set it."""
         return self.exclusive if self.index0 is None else self.index0
 
 
 class Service(Members, frozen=True):
+    """A service that tenants reach, in a partition with limited members."""
+
     tenants: Literal["all"] | tuple[str, ...] = "all"
 
 
 class Intent(_Struct, frozen=True):
+    """The declared partitions of a fabric."""
+
     p_keys: str = f"{FIRST_P_KEY:#06x}-{LAST_P_KEY:#06x}"
     classes: dict[str, Class] = msgspec.field(name="class", default_factory=dict)
     tenants: dict[str, Tenant] = msgspec.field(name="tenant", default_factory=dict)
@@ -110,33 +116,35 @@ class Intent(_Struct, frozen=True):
             for name in names:
                 _check_name(kind, name)
         for name in self.services.keys() & self.tenants.keys():
-            raise IntentError(("service", name), "a tenant has this name too, and both would be one partition")
+            raise IntentError(("service", name), "a tenant has the same name; rename one of them")
 
     @property
     def pool(self) -> range:
-        """The P_Keys that weft gives."""
+        """The P_Keys that weft assigns."""
         match = _RANGE.fullmatch(self.p_keys)
         first, last = (int(match[1], 16), int(match[2], 16)) if match else (0, 0)
         if not FIRST_P_KEY <= first <= last <= LAST_P_KEY:
             raise IntentError(
                 ("p_keys",),
-                f"{self.p_keys!r} is refused: write a range within {FIRST_P_KEY:#06x}-{LAST_P_KEY:#06x}, as "
-                '"0x0100-0x7ffe"',
+                f"must be a range within {FIRST_P_KEY:#06x}-{LAST_P_KEY:#06x}, such as "
+                f'"0x0100-0x7ffe", got {self.p_keys!r}',
             )
         return range(first, last + 1)
 
     @property
-    def partitions(self) -> Mapping[Who, Tenant | Service]:
-        """By kind and name, in the order of the file."""
-        tenants: dict[Who, Tenant | Service] = {("tenant", name): one for name, one in self.tenants.items()}
-        return tenants | {("service", name): one for name, one in self.services.items()}
+    def partitions(self) -> Mapping[PartitionId, Tenant | Service]:
+        """The tenants and services by kind and name, in the order of the file."""
+        tenants: dict[PartitionId, Tenant | Service] = {
+            ("tenant", name): tenant for name, tenant in self.tenants.items()
+        }
+        return tenants | {("service", name): service for name, service in self.services.items()}
 
 
 def _check_name(kind: str, name: str) -> None:
     if not _NAME.fullmatch(name) or name.lower() == "default":
         raise IntentError(
             (kind, name),
-            "a name is a letter and up to 30 letters, digits, - _ or . after it, and Default is the fabric's",
+            "a name must be a letter and up to 30 letters, digits, - _ or . and not Default",
         )
 
 
@@ -150,32 +158,32 @@ def read_intent(path: Path) -> Intent:
 
 
 def parse_intent(data: Mapping[str, Any], title: str = "intent") -> Intent:
-    """Of what JSON or TOML have become already."""
+    """Return the intent in parsed JSON or TOML."""
     return intent_of(Document(path=Path(title), data=data, text=""))
 
 
 def intent_of(document: Document) -> Intent:
-    """FileError, with its line, where it is none."""
+    """Return the intent in a document. Raise FileError, with the line, if it is invalid."""
     data = document.data if isinstance(document.data, dict) else {}
-    known = ("p_keys", *_TABLES)
+    keys = ("p_keys", *_TABLES)
     for key in data:
-        if key not in known:
-            document.refuse_key((key,), known)
+        if key not in keys:
+            document.refuse_key((key,), keys)
     if not isinstance(data.get("p_keys", ""), str):
         document.refuse(("p_keys",), 'a range as "0x0100-0x7ffe"')
-    told: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
     for table, type_ in _TABLES.items():
         if not isinstance(data.get(table, {}), dict):
             document.refuse((table,), f"tables with names, as [{table}.acme]")
-        told[table] = {name: document.convert((table, name), type_, strict=True) for name in data.get(table, {})}
-    words = {"p_keys": data["p_keys"]} if "p_keys" in data else {}
+        tables[table] = {name: document.convert((table, name), type_, strict=True) for name in data.get(table, {})}
+    p_keys = {"p_keys": data["p_keys"]} if "p_keys" in data else {}
     with lines_of(document):
-        return Intent(**words, classes=told["class"], tenants=told["tenant"], services=told["service"])
+        return Intent(**p_keys, classes=tables["class"], tenants=tables["tenant"], services=tables["service"])
 
 
 @contextmanager
 def lines_of(document: Document) -> Iterator[None]:
-    """Errors of what a file wants get the line where it wants it."""
+    """Add the line of the document to errors of the intent."""
     try:
         yield
     except IntentError as error:
@@ -186,6 +194,6 @@ def lines_of(document: Document) -> Iterator[None]:
 
 
 def document_of(intent: Intent) -> dict[str, Any]:
-    """As JSON and TOML have it; what is as usual is left out."""
-    told: dict[str, Any] = msgspec.to_builtins(intent)
-    return told
+    """Return an intent as JSON and TOML have it, without defaults."""
+    data: dict[str, Any] = msgspec.to_builtins(intent)
+    return data

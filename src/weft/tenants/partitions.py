@@ -1,10 +1,10 @@
-"""Slices of a fabric: partitions with their members, and the lanes of their traffic. Drivers read and write them.
+"""Partitions with their members, and the QoS configuration. Drivers read and write them.
 
     Allocation
-        partitions     by P_Key, each with its members by port GUID
-        lanes      service levels to virtual lanes, and how those share a link
+        partitions    by P_Key, each with its members by port GUID
+        lanes         service levels to virtual lanes, and arbitration weights
 
-Nothing here says who wants it: `intent` does, or a client of the service.
+They come from an intent (`weft.tenants.intent`) or from a client of `weft serve`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ FIRST_P_KEY, LAST_P_KEY = 0x0001, DEFAULT_P_KEY - 1
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What a port is in a slice. Two limited members do not reach each other."""
+    """The membership of a port in a partition. Two limited members cannot reach each other."""
 
     full: bool = True
-    index0: bool = False  # the slice's key goes to index 0 of the port's table
+    index0: bool = False  # the P_Key goes to index 0 of the port's table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,18 +34,18 @@ class Partition:
     """A partition."""
 
     name: str
-    p_key: int  # 15 bits; Default's is none of these
+    p_key: int  # 15 bits, not that of Default
     members: Mapping[int, Member] = field(default_factory=dict)  # by port GUID
     ipoib: bool = False
     sl: int = 0
-    mtu_bytes: int | None = None  # of its multicast groups and paths; None: no limit
+    mtu_bytes: int | None = None  # limit of multicast groups and paths; None: no limit
     rate_gbit_s: float | None = None
 
     def __post_init__(self) -> None:
         if not FIRST_P_KEY <= self.p_key <= LAST_P_KEY:
             raise ConfigError(
-                f"the P_Key {self.p_key:#06x} of {self.name} is refused: it must be from {FIRST_P_KEY:#06x} to "
-                f"{LAST_P_KEY:#06x}; {DEFAULT_P_KEY:#06x} is Default's"
+                f"the P_Key {self.p_key:#06x} of {self.name} must be from {FIRST_P_KEY:#06x} to {LAST_P_KEY:#06x}; "
+                f"{DEFAULT_P_KEY:#06x} is Default's"
             )
 
     @property
@@ -55,28 +55,28 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """All partitions that weft has a say in, and what is said for all of them."""
+    """The partitions that weft manages, and their common settings."""
 
     partitions: Mapping[int, Partition] = field(default_factory=dict)  # by P_Key
-    # Where every port is a full member of Default, everybody reaches everybody: no slice is isolated then.
+    # If all ports are full members of Default, every port reaches every other: no partition is isolated.
     default_is_full: bool = True
     lanes: QosOptions | None = None  # None: QoS is off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndPort:
-    """A port that can have a member."""
+    """A port that can be a member of partitions."""
 
     guid: int
     name: str  # h1/1
     host: str  # h1
     node_guid: int
     number: int
-    lid: int = 0  # 0: it has none yet
+    lid: int = 0  # 0: none yet
     is_active: bool = True
-    is_there: bool = True  # else it was seen before, and is gone: `recall`
-    data_vls: int = 15  # of the port and of the switch before it, whichever has fewer
-    p_keys: int = 128  # entries of its table
+    is_there: bool = True  # False: down now, known from before (`recall`)
+    data_vls: int = 15  # smaller number of the port and its switch port
+    p_keys: int = 128  # size of its P_Key table
 
     @property
     def label(self) -> str:
@@ -85,12 +85,12 @@ class EndPort:
 
 @dataclass(frozen=True)
 class Inventory:
-    """The ports that are there, as the subnet manager sees them, and those that it is known to have seen before."""
+    """The ports that the subnet manager sees, and known ports that are down now."""
 
     ports: tuple[EndPort, ...]
-    # Service levels that routing itself needs against deadlock, as dfsssp does; with more than one they are not free.
+    # Service levels that routing uses against deadlock (dfsssp); if more than one, classes cannot use them.
     routing_sls: int = 1
-    manager_guid: int = 0  # the subnet manager's port, a full member of Default whatever others are; 0: not known
+    manager_guid: int = 0  # the subnet manager's port, always a full member of Default; 0: unknown
 
     def by_guid(self) -> Mapping[int, EndPort]:
         return self._by_guid
@@ -100,12 +100,12 @@ class Inventory:
 
     @cached_property
     def _by_guid(self) -> dict[int, EndPort]:
-        """Made once: of tens of thousands of ports it takes longer than what is looked for in it."""
+        """The ports by GUID, computed once: a fabric has tens of thousands."""
         return {port.guid: port for port in self.ports}
 
     @cached_property
     def _by_host(self) -> dict[str, list[EndPort]]:
-        found: dict[str, list[EndPort]] = {}
+        by_host: dict[str, list[EndPort]] = {}
         for port in self.ports:
-            found.setdefault(port.host, []).append(port)
-        return found
+            by_host.setdefault(port.host, []).append(port)
+        return by_host

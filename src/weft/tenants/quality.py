@@ -1,11 +1,11 @@
-"""Classes of traffic on virtual lanes: how a link is shared that is contended for.
+"""Traffic classes on virtual lanes: how they share a congested link.
 
-    SL 0   VL 0   low table     what has no class: the rest of the link. Path queries go here
-    SL 1   VL 1   high table    goes first, and after `high_limit` units of 4 KiB a packet of the low table goes
+    SL 0   VL 0   low table     traffic without a class, such as path queries: the rest of the link
+    SL 1   VL 1   high table    sent first; after `high_limit` units of 4 KiB one packet of the low table is sent
     SL 2   VL 2   low table     by weight
 
-Of a link that all lanes want, the high table has high_limit / (high_limit + 1), whatever a tenant sends: packets are
-taken to have 4 KiB. So it never has less than half, and the others never nothing.
+On a congested link the high table gets high_limit / (high_limit + 1), for packets of 4 KiB: at least half, and never
+all of it.
 """
 
 from __future__ import annotations
@@ -19,58 +19,55 @@ from weft.sm.qos.tables import weights_of
 from weft.tenants.intent import Class, IntentError
 
 REST = "no class"
-LEAST_PERCENT = 1  # for what has no class
-# Of an arbitration table. ConnectX adapters have 8; the standard asks for one for each data lane.
+LEAST_PERCENT = 1  # for traffic without a class
+# Entries of an arbitration table. ConnectX adapters have 8; the standard requires one per data lane.
 _ENTRIES = 8
 _OFF = ((0, 0),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """What a class of traffic needs, and gets."""
+    """The lane of a traffic class, with its requested and its resulting share."""
 
     name: str
     sl: int
     vl: int
     is_high: bool
     asked_percent: float
-    given_percent: float  # of a link that all lanes want, in packets of 4 KiB
+    given_percent: float  # share of a congested link, with packets of 4 KiB
 
 
 def check_shares(classes: Mapping[str, Class]) -> None:
-    """IntentError if some of these would starve others, or cannot be weighed against them."""
-    for name, one in classes.items():
-        if not 1 <= one.share < 100:
-            raise IntentError(
-                ("class", name, "share"), f"a share of {one.share:g} % is refused: it must be from 1 to 99"
-            )
-    total = sum(one.share for one in classes.values())
+    """Check the shares of all classes. Raise IntentError if some would starve others or cannot be configured."""
+    for name, traffic_class in classes.items():
+        if not 1 <= traffic_class.share < 100:
+            raise IntentError(("class", name, "share"), f"share must be 1 to 99 %, got {traffic_class.share:g}")
+    total = sum(traffic_class.share for traffic_class in classes.values())
     if total > 100 - LEAST_PERCENT:
         last = [*classes][-1]
-        why = "more than a link" if total > 100 else "nothing is left for what has no class, path queries among it"
+        why = "more than a link" if total > 100 else "which leaves nothing for traffic without a class"
         raise IntentError(
             ("class", last, "share"),
-            f"all shares are {total:g} % together, {why}: leave {LEAST_PERCENT} % or more free",
+            f"the shares add up to {total:g} %, {why}: leave at least {LEAST_PERCENT} % free",
         )
-    high = sum(one.share for one in classes.values() if one.priority == "high")
+    high = sum(traffic_class.share for traffic_class in classes.values() if traffic_class.priority == "high")
     if 0 < high < 50:
-        name = next(name for name, one in classes.items() if one.priority == "high")
+        name = next(name for name, traffic_class in classes.items() if traffic_class.priority == "high")
         raise IntentError(
             ("class", name, "share"),
-            f'priority = "high" with {high:g} % in all is refused: a port sends a packet that goes first for every '
-            f"other packet at least, half of a link, so that the others could not have {100 - high:g} %: give 50 % or "
-            'more, or take priority = "low"',
+            f'priority = "high" needs at least 50 % in total, got {high:g}: a port sends at least one high-priority '
+            'packet for each other packet; raise the share, or use priority = "low"',
         )
 
 
 def lay_lanes(classes: Mapping[str, Class], sls: Mapping[str, int]) -> tuple[QosOptions, tuple[Lane, ...]]:
-    """Of classes whose shares are sound, and their service levels from 1 up."""
+    """Return the QoS options and the lanes of checked classes. `sls`: their service levels, from 1."""
     order = sorted(classes, key=sls.__getitem__)
     vls = {REST: 0} | {name: vl for vl, name in enumerate(order, 1)}
-    high = {name: one.share for name, one in classes.items() if one.priority == "high"}
-    low = {REST: 100 - sum(one.share for one in classes.values())}
-    low |= {name: one.share for name, one in classes.items() if name not in high}
-    tables = [_entries(shares, vls) for shares in (high, low)]
+    high = {name: traffic_class.share for name, traffic_class in classes.items() if traffic_class.priority == "high"}
+    low = {REST: 100 - sum(traffic_class.share for traffic_class in classes.values())}
+    low |= {name: traffic_class.share for name, traffic_class in classes.items() if name not in high}
+    tables = [_entries(table, vls) for table in (high, low)]
     limit = max(1, round(sum(high.values()) / sum(low.values()))) if high else 0
     options = QosOptions(
         high_limit=limit,
@@ -79,7 +76,7 @@ def lay_lanes(classes: Mapping[str, Class], sls: Mapping[str, int]) -> tuple[Qos
         sl2vl=tuple(vls[next((name for name in order if sls[name] == sl), REST)] for sl in range(SERVICE_LEVELS)),
     )
     of_tables = (limit / (limit + 1), 1 / (limit + 1)) if high else (0, 1)
-    given = {name: of_tables[name in low] * part for one in (high, low) for name, part in _parts(one).items()}
+    shares = {name: of_tables[name in low] * part for table in (high, low) for name, part in _parts(table).items()}
     lanes = [
         Lane(
             name=name,
@@ -87,7 +84,7 @@ def lay_lanes(classes: Mapping[str, Class], sls: Mapping[str, int]) -> tuple[Qos
             vl=vl,
             is_high=name in high,
             asked_percent=(high | low)[name],
-            given_percent=round(100 * given[name], 1),
+            given_percent=round(100 * shares[name], 1),
         )
         for name, vl in vls.items()
     ]
@@ -109,8 +106,7 @@ def _entries(shares: Mapping[str, float], vls: Mapping[str, int]) -> VlWeights:
         place = ("class", most if smallest == REST else smallest, "share")
         raise IntentError(
             place,
-            f"{shares[smallest]:g} % for {smallest} beside {shares[most]:g} % for {most} is refused: a turn is a "
-            f"packet of 4 KiB at least, so the table would have {len(entries)} entries, and an adapter has room for "
-            f"{_ENTRIES}: take shares that are closer to each other",
+            f"{shares[smallest]:g} % for {smallest} and {shares[most]:g} % for {most} need {len(entries)} entries of "
+            f"the arbitration table, which has {_ENTRIES}: choose shares that are closer to each other",
         )
     return entries

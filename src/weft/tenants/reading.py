@@ -1,8 +1,8 @@
-"""The tables of a subnet, read from its devices over any carrier: what `prove_isolation` needs of it.
+"""Read the tables of a subnet from its devices, over any carrier, for `prove_isolation`.
 
     fabric = read_fabric(carrier)
 
-Nothing but Gets is sent. What a device does not answer is as if it were empty: no route, no key, lane 0.
+Only Gets are sent. A table that a device does not return counts as empty: no route, no P_Key, lane 0.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from weft.wire.smp import SmpAttribute, SwitchInfo
 
 
 def read_fabric(carrier: Carrier) -> Fabric:
-    """All that hangs together with the carrier's port: cables, PortInfo, forwarding, SL to VL and P_Keys."""
+    """Read the subnet of the carrier's port: cables, PortInfo, forwarding tables, SL to VL and P_Keys."""
     view, sender = make_view(walk(carrier)), Sender(carrier)
     tables = view.fabric.tables
     tables.port_info[:] = view.port_info
     tables.switch_info[:] = np.pad(view.switch_info, ((0, 0), (0, ATTRIBUTE_BYTES - view.switch_info.shape[1])))
-    known = carried_over(None, view)
-    read_pkeys(sender, view, known, np.unique(np.concatenate((view.end_ports, view.plugged))))
-    tables.pkey = known.tables.pkey
+    tables_read = carried_over(None, view)
+    read_pkeys(sender, view, tables_read, np.unique(np.concatenate((view.end_ports, view.plugged))))
+    tables.pkey = tables_read.tables.pkey
     _read_routes(sender, view)
     _read_lanes(sender, view)
     return view.fabric
@@ -51,14 +51,14 @@ def _read_routes(sender: Sender, view: View) -> None:
 
 
 def _read_lanes(sender: Sender, view: View) -> None:
-    """Of ports that are Active: by each pair of them in a switch, by each of an adapter."""
+    """Read the SL to VL tables of Active ports: for each pair of ports of a switch, for each port of an adapter."""
     fabric, tables = view.fabric, view.fabric.tables
     active = np.flatnonzero(column(view.port_info, PortInfo.port_state) == PortState.ACTIVE)
     node, number = fabric.ports.node[active], fabric.ports.number[active].astype(np.int64)
     first = np.flatnonzero(np.diff(node, prepend=-1))
     count = np.diff(np.append(first, len(active)))
     of_switch = view.is_switch[node]
-    came_in = ranges(np.repeat(first, count)[of_switch], np.repeat(count, count)[of_switch])  # for each that leaves
+    came_in = ranges(np.repeat(first, count)[of_switch], np.repeat(count, count)[of_switch])  # for each output port
     out = np.repeat(np.flatnonzero(of_switch), np.repeat(count, count)[of_switch])
     single = np.flatnonzero(~of_switch)
     at = np.concatenate((active[out], active[single]))

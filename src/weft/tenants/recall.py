@@ -1,13 +1,13 @@
-"""Ports that were there before: a host that is down keeps its name, so that it keeps its members.
+"""Remember ports: a host that is down keeps its name, and so its memberships.
 
-A name is believed only as long as the fabric does not contradict it:
+A remembered name is dropped if the current fabric contradicts it:
 
-    the name is a present port's now        its card was replaced: the old GUID is nobody's
-    the GUID is there by another name       it moved, or was renamed
-    nobody of those known is there          it is another fabric, which is called the same: all of it is forgotten
+    another port has the name now           the adapter was replaced: the old GUID has no owner
+    the GUID has another name now           the adapter was moved or the host renamed
+    no remembered port is present           another fabric with the same title: everything is forgotten
 
-A name that says less than before contradicts nothing: H-0002c90300000300 of a server that boots, and h1 of what was
-h1/mlx5_1 until its other adapters went away.
+A less specific name is no contradiction: H-0002c90300000300 while a server boots, or h1 instead of h1/mlx5_1 while its
+other adapters are down.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from weft.fabric.files.naming import node_id
 from weft.fabric.kinds import NodeKind
 from weft.tenants.partitions import EndPort, Inventory
 
-KnownPorts = Mapping[int, EndPort]  # by GUID, as they are when they are gone
+KnownPorts = Mapping[int, EndPort]  # by GUID, marked as down
 
 
-def recall(now: Inventory, known: KnownPorts) -> Inventory:
-    """What is there, and those of `known` that are gone."""
+def recall(now: Inventory, remembered: KnownPorts) -> Inventory:
+    """Return the present ports with their remembered names, and the remembered ports that are down."""
     guids, names = {port.guid for port in now.ports}, {port.name for port in now.ports}
-    if guids.isdisjoint(known) and guids:
+    if guids.isdisjoint(remembered) and guids:
         return now
-    there = []
+    present = []
     for port in now.ports:
-        old = known.get(port.guid)
-        if old and old.name not in names and _says_less(port, old):
+        old = remembered.get(port.guid)
+        if old and old.name not in names and _is_less_specific(port, old):
             port = replace(port, name=old.name, host=old.host)
-        there.append(port)
-    names |= {port.name for port in there}
-    gone = (port for guid, port in known.items() if guid not in guids and port.name not in names)
-    return replace(now, ports=(*there, *gone))
+        present.append(port)
+    names |= {port.name for port in present}
+    down = (port for guid, port in remembered.items() if guid not in guids and port.name not in names)
+    return replace(now, ports=(*present, *down))
 
 
 def remember(inventory: Inventory) -> KnownPorts:
-    """What is to be known the next time."""
+    """Return the ports to remember, marked as down."""
     return {
         port.guid: replace(port, is_there=False, is_active=False, lid=0) if port.is_there else port
         for port in inventory.ports
     }
 
 
-def _says_less(port: EndPort, old: EndPort) -> bool:
-    if port.host == node_id(NodeKind.HCA, port.node_guid):  # its operating system names an adapter, when it is up
+def _is_less_specific(port: EndPort, old: EndPort) -> bool:
+    if port.host == node_id(NodeKind.HCA, port.node_guid):  # the operating system sets the description after boot
         return True
     return port.host == old.host and port.name == f"{port.host}/{port.number}"

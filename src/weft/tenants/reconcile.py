@@ -1,6 +1,6 @@
-"""What has to change for a fabric to have what is wanted, as Terraform shows it.
+"""The difference between two allocations, printed as Terraform does.
 
-+ acme=0x0101, SL 1, IPoIB          + is created, ~ is changed, - is destroyed
++ acme=0x0101, SL 1, IPoIB          + create, ~ change, - destroy
     + h[1-4] full
 ~ Default=0x7fff
     ~ members full -> limited
@@ -23,7 +23,7 @@ _SIGNS = {"create": "+", "change": "~", "destroy": "-"}
 
 @dataclass(frozen=True, slots=True)
 class PartitionChange:
-    """One partition, before and after."""
+    """The change of one partition."""
 
     before: Partition | None
     after: Partition | None
@@ -34,14 +34,14 @@ class PartitionChange:
 
     @property
     def partition(self) -> Partition:
-        found = self.after or self.before
-        assert found is not None
-        return found
+        partition = self.after or self.before
+        assert partition is not None
+        return partition
 
     @property
     def members(self) -> dict[int, tuple[Member | None, Member | None]]:
-        """By GUID, those that differ: before and after."""
-        before, after = (one.members if one else {} for one in (self.before, self.after))
+        """The members that differ, before and after, by GUID."""
+        before, after = (partition.members if partition else {} for partition in (self.before, self.after))
         return {
             guid: (before.get(guid), after.get(guid))
             for guid in dict.fromkeys([*after, *before])
@@ -49,8 +49,8 @@ class PartitionChange:
         }
 
     @property
-    def words(self) -> dict[str, tuple[Any, Any]]:
-        """What else differs, of a partition that stays."""
+    def options(self) -> dict[str, tuple[Any, Any]]:
+        """The options that differ, before and after, of a partition that stays."""
         if self.before is None or self.after is None:
             return {}
         names = (field.name for field in fields(Partition) if field.name != "members")
@@ -60,6 +60,8 @@ class PartitionChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
+    """The changes from one allocation to another."""
+
     before: Allocation
     after: Allocation
     partitions: tuple[PartitionChange, ...]  # by P_Key
@@ -78,16 +80,16 @@ class Plan:
 
     @property
     def summary(self) -> str:
-        """The last line."""
+        """The last line of the printed plan."""
         if self.is_empty:
-            return "Nothing to do: the fabric has what is wanted."
+            return "No changes: the fabric matches the intent."
         actions = [change.action for change in self.partitions]
         changed = actions.count("change") + self.default_changes + self.lanes_change
         return f"Plan: {actions.count('create')} to create, {changed} to change, {actions.count('destroy')} to destroy."
 
 
 def compare(before: Allocation, after: Allocation) -> Plan:
-    """What turns one into the other."""
+    """Return the changes from one allocation to another."""
     p_keys = sorted(before.partitions.keys() | after.partitions.keys())
     pairs = ((before.partitions.get(p_key), after.partitions.get(p_key)) for p_key in p_keys)
     return Plan(before=before, after=after, partitions=tuple(PartitionChange(a, b) for a, b in pairs if a != b))
@@ -97,26 +99,27 @@ def compare(before: Allocation, after: Allocation) -> Plan:
 
 
 class Names:
-    """Ports as people call them, many at once: h[1-4] for all ports of four hosts."""
+    """A formatter of port names, in short form: h[1-4] for all ports of four hosts."""
 
     def __init__(self, inventory: Inventory) -> None:
         self.by_guid, self.by_host = inventory.by_guid(), inventory.by_host()
 
     def spell(self, guids: Iterable[int]) -> str:
-        there: dict[str, list[EndPort]] = {}
-        away = []
+        """Return the names of ports; unknown ports by GUID."""
+        by_host: dict[str, list[EndPort]] = {}
+        unknown = []
         for guid in guids:
             port = self.by_guid.get(guid)
             if port is None:
-                away.append(str(Guid(guid)))
+                unknown.append(str(Guid(guid)))
             else:
-                there.setdefault(port.host, []).append(port)
-        whole = {host: None for host, ports in there.items() if len(ports) == len(self.by_host[host])}
-        some = (port.name for host, ports in there.items() if host not in whole for port in ports)
-        return ", ".join([*([compress(whole)] if whole else []), *sorted(some, key=natural), *away])
+                by_host.setdefault(port.host, []).append(port)
+        whole = {host: None for host, ports in by_host.items() if len(ports) == len(self.by_host[host])}
+        some = (port.name for host, ports in by_host.items() if host not in whole for port in ports)
+        return ", ".join([*([compress(whole)] if whole else []), *sorted(some, key=natural), *unknown])
 
     def missing(self, guids: Iterable[int]) -> list[int]:
-        """Those that are not there now."""
+        """Return the ports that are down now."""
         return [guid for guid in guids if not ((port := self.by_guid.get(guid)) and port.is_there)]
 
     def record(self, guid: int) -> dict[str, Any]:
@@ -125,34 +128,35 @@ class Names:
 
 
 def lines(plan: Plan, names: Names) -> Iterator[str]:
-    """Without the summary."""
+    """Yield the lines of a plan, without the summary."""
     for change in plan.partitions:
         yield f"{_SIGNS[change.action]} {_title(change.partition)}"
-        yield from (f"    ~ {name} {_spell(old)} -> {_spell(new)}" for name, (old, new) in change.words.items())
+        yield from (f"    ~ {name} {_spell(old)} -> {_spell(new)}" for name, (old, new) in change.options.items())
         yield from (f"    {line}" for line in _member_lines(change, names))
     if plan.default_changes:
         yield f"~ Default={DEFAULT_P_KEY:#06x}"
         yield f"    ~ members {_full(plan.before.default_is_full)} -> {_full(plan.after.default_is_full)}"
     if plan.lanes_change:
-        old, new = (_options(one.lanes) for one in (plan.before, plan.after))
+        old, new = (_options(allocation.lanes) for allocation in (plan.before, plan.after))
         sign = "+" if not old else "-" if not new else "~"
         yield f"{sign} lanes"
         for name in new or old:
-            values = [one[name] for one in (old, new) if name in one]
+            values = [options[name] for options in (old, new) if name in options]
             if len({*values}) == len(values):
                 yield f"    {sign} {name} {' -> '.join(values)}"
 
 
-def _title(one: Partition) -> str:
-    return ", ".join([one.label, *([f"SL {one.sl}"] if one.sl else []), *(["IPoIB"] if one.ipoib else [])])
+def _title(partition: Partition) -> str:
+    sl, ipoib = [f"SL {partition.sl}"] if partition.sl else [], ["IPoIB"] if partition.ipoib else []
+    return ", ".join([partition.label, *sl, *ipoib])
 
 
 def _member_lines(change: PartitionChange, names: Names) -> Iterator[str]:
-    alike: dict[str, list[int]] = {}
+    by_format: dict[str, list[int]] = {}
     for guid, (old, new) in change.members.items():
         how = _seat(new) if old is None else _seat(old) if new is None else f"{_seat(old)} -> {_seat(new)}"
-        alike.setdefault(f"{'+' if old is None else '-' if new is None else '~'} {{}} {how}", []).append(guid)
-    yield from (form.format(names.spell(guids)) for form, guids in alike.items())
+        by_format.setdefault(f"{'+' if old is None else '-' if new is None else '~'} {{}} {how}", []).append(guid)
+    yield from (form.format(names.spell(guids)) for form, guids in by_format.items())
 
 
 def _seat(member: Member | None) -> str:
@@ -169,23 +173,24 @@ def _spell(value: Any) -> str:
 
 
 def _options(lanes: QosOptions | None) -> dict[str, str]:
-    """As opensm.conf has them."""
+    """Return the QoS options as opensm.conf has them."""
     if lanes is None:
         return {}
-    told = {
+    options = {
         "high_limit": lanes.high_limit,
         "vlarb_high": lanes.vlarb_high and write_vlarb(lanes.vlarb_high),
         "vlarb_low": lanes.vlarb_low and write_vlarb(lanes.vlarb_low),
         "sl2vl": lanes.sl2vl and ",".join(map(str, lanes.sl2vl)),
     }
-    return {name: str(value) for name, value in told.items() if value is not None}
+    return {name: str(value) for name, value in options.items() if value is not None}
 
 
 # -- as JSON -----------------------------------------------------------------------------------------------------------
 
 
 def records(plan: Plan, names: Names) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [
+    """Return the changes of a plan for JSON."""
+    changes: list[dict[str, Any]] = [
         {
             "action": change.action,
             "what": "partition",
@@ -197,15 +202,15 @@ def records(plan: Plan, names: Names) -> list[dict[str, Any]]:
                 names.record(guid) | {"before": old and _seat(old), "after": new and _seat(new)}
                 for guid, (old, new) in change.members.items()
             ],
-            "changed": {name: {"before": old, "after": new} for name, (old, new) in change.words.items()},
+            "changed": {name: {"before": old, "after": new} for name, (old, new) in change.options.items()},
         }
         for change in plan.partitions
     ]
     if plan.default_changes:
         both = {"before": _full(plan.before.default_is_full), "after": _full(plan.after.default_is_full)}
-        found.append({"action": "change", "what": "Default", "p_key": f"{DEFAULT_P_KEY:#06x}", **both})
+        changes.append({"action": "change", "what": "Default", "p_key": f"{DEFAULT_P_KEY:#06x}", **both})
     if plan.lanes_change:
-        before, after = (_options(one.lanes) for one in (plan.before, plan.after))
+        before, after = (_options(allocation.lanes) for allocation in (plan.before, plan.after))
         action = "create" if not before else "destroy" if not after else "change"
-        found.append({"action": action, "what": "lanes", "before": before, "after": after})
-    return found
+        changes.append({"action": action, "what": "lanes", "before": before, "after": after})
+    return changes

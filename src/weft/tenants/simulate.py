@@ -1,11 +1,11 @@
-"""What a policy is worth: latency of one tenant's small messages under another's bulk load, before it and after.
+"""Simulate a QoS policy: latency of one tenant's small messages under another's bulk load, with and without it.
 
     quality = simulate_quality(compile_intent(intent, planned_inventory(fabric)), fabric)
 
-Both must want the same cable, else no lane helps: a port is looked for that is in a slice of either class, such as a
-host that reads from a storage service and takes part in a job of its tenant. Of such cases that is taken in which the
-load comes from most leaves: from one alone it is no faster than the cable that it ends in, and fills no buffers on the
-way. The packet engine runs it three times: without load, on one lane, and on the lanes of the policy.
+Lanes matter only if both classes use the same cable. So the receiver is a port in partitions of both classes, such as a
+host that reads from a storage service and takes part in a job. Among these cases the load with senders on most leaves
+is chosen: load from a single leaf is no faster than the receiver's cable and fills no buffers. The packet engine runs
+the case three times: without load, on one lane, and on the lanes of the policy.
 """
 
 from __future__ import annotations
@@ -31,30 +31,32 @@ from weft.sm.qos.tables import fill_qos
 from weft.tenants.compile import Compiled
 from weft.tenants.partitions import EndPort, Inventory, Partition
 
-MOST_SENDERS = 6  # of either kind: more take longer and show the same
+MOST_SENDERS = 6  # per class; more take longer and show the same
 _ARBITRATION_ENTRIES = 64
 TRUST = (
-    "Packets, credits, buffers and arbitration are simulated one by one. What a message waits for on one lane is "
-    "proportional to buffers that vendors do not publish; that it waits for less on a lane of its own is not. One port "
-    "that everybody sends to is the worst case, and hosts that send more politely are better off in all three rows."
+    "Packets, credits, buffers and arbitration are simulated in detail. The waiting time on one lane is proportional "
+    "to buffer sizes that vendors do not publish; that a separate lane shortens it is not. Many senders to one "
+    "port are the worst case: with congestion control all three rows are better."
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Of one run."""
+    """The result of one run."""
 
     name: str
     p50_us: float
     p99_us: float
     max_us: float
-    load_gbit_s: float | None  # that the bulk senders got through
+    load_gbit_s: float | None  # throughput of the bulk senders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
-    tenant: str  # whose messages are timed
-    load: str  # the slice in their way
+    """The results with and without a policy."""
+
+    tenant: str  # the tenant of the timed messages
+    load: str  # the partition of the load
     case: UnderLoad
     outcomes: tuple[Outcome, Outcome, Outcome]  # without load, before the policy, with it
     trust: str = TRUST
@@ -71,12 +73,12 @@ class Quality:
 
 
 def planned_inventory(fabric: Fabric) -> Inventory:
-    """The ports of a fabric that nobody runs yet, as a lab of it will have them."""
-    ports, found = fabric.ports, []
+    """Return the ports of a planned fabric, as its lab will have them."""
+    ports, end_ports = fabric.ports, []
     for slot in np.flatnonzero(fabric.nodes.kind[ports.node] == NodeKind.HCA).tolist():
         if ports.link[slot] >= 0 and fabric.network_links[ports.link[slot]]:
             node = int(ports.node[slot])
-            found.append(
+            end_ports.append(
                 EndPort(
                     guid=int(ports.guid[slot]),
                     name=fabric.port(slot).name,
@@ -86,16 +88,18 @@ def planned_inventory(fabric: Fabric) -> Inventory:
                     data_vls=DATA_VLS[VL_CAP],
                 )
             )
-    return Inventory(tuple(found))
+    return Inventory(tuple(end_ports))
 
 
 def simulate_quality(
     compiled: Compiled, fabric: Fabric, *, messages: int = 600, size_bytes: int = 64, seed: int = 1
 ) -> Quality:
-    """ConfigError if the intent has no lanes, or no port that two classes meet at."""
+    """Simulate the worst case of an intent. Raise ConfigError if it has no classes, or no port of two classes."""
     lanes = compiled.allocation.lanes
     if lanes is None:
-        raise ConfigError("the intent has no [class.NAME]: all traffic is on one lane, there is no policy to simulate")
+        raise ConfigError(
+            "the intent has no [class.NAME], so there is no policy to simulate: all traffic is on one lane"
+        )
     tenant, load, case = _worst_case(compiled, _Places(fabric))
     case = replace(case, messages=messages, size_bytes=size_bytes, seed=seed)
     vls = f"on {len({lane.vl for lane in compiled.needs})} lanes"
@@ -108,7 +112,7 @@ def simulate_quality(
 
 
 class _Places:
-    """Ports by GUID: what they are called, and the switch that each hangs on."""
+    """The names and leaf switches of ports, by GUID."""
 
     def __init__(self, fabric: Fabric) -> None:
         ports = fabric.ports
@@ -117,49 +121,51 @@ class _Places:
         self.leaf = {guid: int(ports.node[ports.peer[slot]]) for guid, slot in slots.items()}
 
     def spread(self, guids: Iterable[int]) -> list[int]:
-        """Leaf by leaf in turn."""
-        seen: Counter[int] = Counter()
+        """Return a few ports, spread over the leaves."""
+        used: Counter[int] = Counter()
         turns = []
         for guid in sorted(guids):
-            turns.append((seen[self.leaf[guid]], guid))
-            seen[self.leaf[guid]] += 1
+            turns.append((used[self.leaf[guid]], guid))
+            used[self.leaf[guid]] += 1
         return [guid for _, guid in sorted(turns)][:MOST_SENDERS]
 
 
 def _worst_case(compiled: Compiled, places: _Places) -> tuple[Partition, Partition, UnderLoad]:
-    """Whose messages, whose load, and the port: with high priority against low if there is such a case."""
+    """Return the tenant, the load and the case to simulate; high priority against low if there is such a case."""
     is_high = {lane.sl: lane.is_high for lane in compiled.needs}
-    best, found = (False, 0, 0, 0), None
-    for tenant, load, guid in _meetings(compiled.allocation.partitions.values()):
+    best, worst = (False, 0, 0, 0), None
+    for tenant, load, guid in _contended_ports(compiled.allocation.partitions.values()):
         bulk = places.spread(_senders(load, guid, places))
         ranks = places.spread(set(_senders(tenant, guid, places)) - set(bulk))
-        from_leaves = {places.leaf[one] for one in bulk} - {places.leaf.get(guid, -1)}
+        from_leaves = {places.leaf[sender] for sender in bulk} - {places.leaf.get(guid, -1)}
         badness = (is_high[tenant.sl] > is_high[load.sl], len(from_leaves), len(bulk), len(ranks))
         if ranks and bulk and guid in places.name and is_high[tenant.sl] >= is_high[load.sl] and badness > best:
-            best, found = badness, (tenant, load, guid, ranks, bulk)
-    if found is None:
+            best, worst = badness, (tenant, load, guid, ranks, bulk)
+    if worst is None:
         raise ConfigError(
             "no port is a member of partitions of two classes with senders in both, so no cable carries both classes\n"
             "  Give a service one class, and the tenants that use it another."
         )
-    tenant, load, guid, ranks, bulk = found
-    senders = [[places.name[one] for one in some] for some in (ranks, bulk)]
+    tenant, load, guid, ranks, bulk = worst
+    senders = [[places.name[sender] for sender in some] for some in (ranks, bulk)]
     case = UnderLoad(receiver=places.name[guid], ranks=senders[0], bulk=senders[1], sl=tenant.sl, bulk_sl=load.sl)
     return tenant, load, case
 
 
-def _meetings(partitions: Iterable[Partition]) -> Iterator[tuple[Partition, Partition, int]]:
-    """Two partitions on different service levels, and a port of both."""
+def _contended_ports(partitions: Iterable[Partition]) -> Iterator[tuple[Partition, Partition, int]]:
+    """Yield pairs of partitions on different service levels, with a port of both."""
     for tenant, load in permutations(partitions, 2):
         if tenant.sl != load.sl:
             for guid in sorted(tenant.members.keys() & load.members.keys()):
                 yield tenant, load, guid
 
 
-def _senders(one: Partition, guid: int, places: _Places) -> Iterator[int]:
-    hears_all = one.members[guid].full
+def _senders(partition: Partition, guid: int, places: _Places) -> Iterator[int]:
+    hears_all = partition.members[guid].full
     return (
-        far for far, member in one.members.items() if far != guid and far in places.name and (member.full or hears_all)
+        far
+        for far, member in partition.members.items()
+        if far != guid and far in places.name and (member.full or hears_all)
     )
 
 

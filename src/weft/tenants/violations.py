@@ -1,15 +1,15 @@
-"""Who tried to get across: packets whose key has no business there, told by traps and counted by ports.
+"""Key violations: packets that were dropped because of a wrong key, from traps and port counters.
 
     with Watch(carrier) as watch:                        subscribes to traps 257, 258 and 259
         for notice in watch.notices(seconds=60):
             print(attribute(notice, fabric, allocation))
     count_violations(carrier, fabric, allocation)        by port, since it came up
 
-A trap says who to whom with which key; ports do not send one for every packet, so how many it were counters say. The
-source of a packet is what it says of itself. Where a switch dropped it on its way in, the cable is the witness: who
-hangs on that port sent it, whatever LID is in it.
+A trap names source, destination and key. Ports do not send a trap for every packet: the counters have the totals. The
+source LID of a packet can be forged. If a switch dropped the packet on its way in, the host at that switch port sent
+it, whatever LID it has.
 
-Subscribing to such traps is for who is trusted: the subnet administrator wants its `sa_key`, 1 unless somebody set it.
+Only trusted clients may subscribe to these traps: the subnet administrator checks the `sa_key`, 1 by default.
 """
 
 from __future__ import annotations
@@ -43,45 +43,45 @@ from weft.wire.smp import DirectedSmp, PKeyTable, SmpAttribute
 SA_KEY = 1
 KEY_TRAPS = (Trap.BAD_M_KEY, Trap.BAD_P_KEY, Trap.BAD_Q_KEY, Trap.BAD_SWITCH_P_KEY)
 _ALL, _ALL_PRODUCERS = 0xFFFF, 0xFF_FFFF
-_DATA = 64  # where an attribute of performance management begins
+_DATA = 64  # offset of the attribute in a performance management MAD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """A packet that was stopped, as a trap told."""
+    """A dropped packet, as reported by a trap."""
 
     trap: int
-    at: str  # who stopped it: a port of a switch, or the one that it was for
+    at: str  # the port that dropped it: a switch port, or the destination
     sender: str
     sender_partitions: tuple[str, ...]
     receiver: str
     receiver_partitions: tuple[str, ...]
     key: int  # P_Key; of trap 258 the Q_Key, of trap 256 the M_Key
-    source_is_forged: bool = False  # the packet has another's LID as its source
+    source_is_forged: bool = False  # the source LID is not the sender's
 
     @property
     def kind(self) -> str:
         return {Trap.BAD_Q_KEY: "Q_Key", Trap.BAD_M_KEY: "M_Key"}.get(Trap(self.trap), "P_Key")
 
     def __str__(self) -> str:
-        forged = ", under a LID that is not its own" if self.source_is_forged else ""
+        forged = ", with a forged source LID" if self.source_is_forged else ""
         ends = (
             f"{self.sender} ({_named(self.sender_partitions)}) to {self.receiver} ({_named(self.receiver_partitions)})"
         )
-        return f"{ends} with {self.kind} {self.key:#06x}{forged}: stopped at {self.at}"
+        return f"{ends} with {self.kind} {self.key:#06x}{forged}: dropped at {self.at}"
 
 
 def attribute(notice: GmpNotice, fabric: Fabric, allocation: Allocation) -> Violation:
-    """Who it was, of a notice that a `Watch` had. `fabric`: as `reading.read_fabric` sees it."""
+    """Return the violation that a notice reports. `fabric`: the subnet, from `reading.read_fabric`."""
     trap = int(notice.trap_number)
     if trap == Trap.BAD_M_KEY:
-        return _attempt_to_manage(notice, fabric, allocation)
+        return _m_key_violation(notice, fabric, allocation)
     details = (BadSwitchPKeyDetails if trap == Trap.BAD_SWITCH_P_KEY else BadKeyDetails).unpack(notice.data_details)
     sender, receiver = (_end(fabric, lid) for lid in (details.lid_addr1, details.lid_addr2))
     at, forged = receiver, False
     if isinstance(details, BadSwitchPKeyDetails):
         at, behind = _switch_port(fabric, details.sw_lid_addr or notice.issuer_lid, details.port_no)
-        if behind is not None and behind != receiver:  # so it did not go out to there, but came in
+        if behind is not None and behind != receiver:  # so the packet was dropped on its way in
             forged, sender = behind != sender, behind
     key = details.p_key if isinstance(details, BadSwitchPKeyDetails) else details.key
     return Violation(
@@ -96,8 +96,8 @@ def attribute(notice: GmpNotice, fabric: Fabric, allocation: Allocation) -> Viol
     )
 
 
-def _attempt_to_manage(notice: GmpNotice, fabric: Fabric, allocation: Allocation) -> Violation:
-    """An SMP without the M_Key. Only the way of a directed one tells where it came from."""
+def _m_key_violation(notice: GmpNotice, fabric: Fabric, allocation: Allocation) -> Violation:
+    """Return the violation of an SMP with a wrong M_Key. Only directed routes identify the sender."""
     details, at = BadMKeyDetails.unpack(notice.data_details), _end(fabric, notice.issuer_lid)
     sender = None if at is None else requester(fabric, at, details)
     return Violation(
@@ -112,15 +112,15 @@ def _attempt_to_manage(notice: GmpNotice, fabric: Fabric, allocation: Allocation
 
 
 def _end(fabric: Fabric, lid: int) -> int | None:
-    """The slot of the end port with that LID."""
+    """Return the slot of the end port with a LID."""
     ends = np.concatenate(ports_with_lids(fabric))
     first = fabric.tables.lid[ends].astype(np.int64)
-    found = ends[(first > 0) & (first <= lid) & (lid < first + (1 << fabric.tables.lmc[ends].astype(np.int64)))]
-    return int(found[0]) if len(found) else None
+    matches = ends[(first > 0) & (first <= lid) & (lid < first + (1 << fabric.tables.lmc[ends].astype(np.int64)))]
+    return int(matches[0]) if len(matches) else None
 
 
 def _switch_port(fabric: Fabric, lid: int, number: int) -> tuple[int | None, int | None]:
-    """A port of the switch with that LID, and the adapter's port behind it; None of what is not there, or is none."""
+    """Return the slots of a switch port and of the adapter port connected to it; None if there is none."""
     switch = _end(fabric, lid)
     if switch is None:
         return None, None
@@ -135,7 +135,7 @@ def _name(fabric: Fabric, slot: int | None, lid: int) -> str:
 
 def _partitions(fabric: Fabric, slot: int | None, allocation: Allocation) -> tuple[str, ...]:
     guid = -1 if slot is None else int(fabric.ports.guid[slot])
-    return tuple(one.name for one in allocation.partitions.values() if guid in one.members)
+    return tuple(partition.name for partition in allocation.partitions.values() if guid in partition.members)
 
 
 def _named(partitions: tuple[str, ...]) -> str:
@@ -146,16 +146,16 @@ def _named(partitions: tuple[str, ...]) -> str:
 
 
 class Watch:
-    """A subscription to traps, of wrong keys or others. Nothing else may take what arrives at the carrier meanwhile."""
+    """A subscription to traps. The carrier must not be used for anything else meanwhile."""
 
     def __init__(self, carrier: Carrier, sa_key: int = SA_KEY, traps: Sequence[Trap] = KEY_TRAPS) -> None:
         self._carrier, self._sa_key, self._traps = carrier, sa_key, traps
         if not administrator(carrier).lid:
-            raise SubnetError("no subnet manager has configured this port: nobody would tell of violations")
+            raise SubnetError("no subnet manager has configured this port, so it receives no traps: start one")
         if PKey.DEFAULT not in PKeyTable.unpack(_own(carrier, SmpAttribute.P_KEY_TABLE)).p_key:
             raise SubnetError(
                 "this port is no full member of Default, so reports from other ports do not reach it"
-                "\n  Watch from the port of the subnet manager, which is."
+                "\n  Watch from the port of the subnet manager, which is a full member."
             )
         carrier.register(MgmtClass.SUBN_ADM, [Method.REPORT], class_version=2)
 
@@ -169,11 +169,11 @@ class Watch:
     ) -> None:
         for trap in self._traps:
             if not self._subscribe(trap, on=False):
-                return  # it is gone, and what it knew with it
+                return  # the subnet administrator is gone, and its subscriptions with it
 
     def _subscribe(self, trap: Trap, *, on: bool) -> bool:
-        """Was it answered?"""
-        wish = InformInfo.pack(
+        """Subscribe to a trap or unsubscribe; return whether the subnet administrator answered."""
+        inform_info = InformInfo.pack(
             lid_range_begin=_ALL,
             is_generic=1,
             subscribe=on,
@@ -186,7 +186,7 @@ class Watch:
             method=Method.SET,
             attribute_id=SaAttribute.INFORM_INFO,
             sm_key=self._sa_key,
-            data=wish.ljust(SaMad.fields["data"].width // 8, b"\0"),
+            data=inform_info.ljust(SaMad.fields["data"].width // 8, b"\0"),
         )
         try:
             status = SaMad.status.get(ask_administrator(self._carrier, mad))
@@ -197,13 +197,13 @@ class Watch:
             refusal = "no answer"
         if on and refusal:
             raise SubnetError(
-                f"the subnet administrator does not tell of trap {int(trap)}: {refusal}"
-                "\n  It tells whom it trusts: give the sa_key of its options."
+                f"the subnet administrator refuses the subscription to trap {int(trap)}: {refusal}"
+                "\n  It requires its sa_key: give the one of its options."
             )
         return True
 
     def notices(self, wait_s: float = 0.0) -> Iterator[GmpNotice]:
-        """What was reported since, and what is within so many seconds, as it comes."""
+        """Yield the notices received so far, and those of the next `wait_s` seconds."""
         until_s = time.monotonic() + wait_s
         while True:
             for arrived in self._carrier.arrivals():
@@ -218,10 +218,10 @@ class Watch:
 
 
 def _own(carrier: Carrier, attribute: SmpAttribute) -> bytes:
-    """An attribute of the port that we are at."""
+    """Read an attribute of the local port."""
     answer = ask(carrier, directed_get(b"", attribute))
     if answer is None:
-        raise SubnetError(f"this port does not answer {attribute.name}: is it up?")
+        raise SubnetError(f"the local port does not answer {attribute.name}: check that it is up")
     return DirectedSmp.unpack(answer).data
 
 
@@ -230,23 +230,23 @@ def _own(carrier: Carrier, attribute: SmpAttribute) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """Of a host's port, and of the switch's port before it."""
+    """The violation counters of a host port and of its switch port."""
 
     port: str
     partitions: tuple[str, ...]
-    p_keys: int  # packets to the port whose P_Key did not fit; stops at 65,535, as does the next
+    p_keys: int  # packets to the port with a wrong P_Key; saturates at 65,535, as does q_keys
     q_keys: int
-    from_port: int  # that the switch did not let in from it
-    to_port: int  # that the switch did not let out to it
+    from_port: int  # packets from the port, dropped by the switch
+    to_port: int  # packets to the port, dropped by the switch
 
 
 def count_violations(carrier: Carrier, fabric: Fabric, allocation: Allocation) -> list[Count]:
-    """Those of ports that have any. `fabric` as `reading.read_fabric` has read it just now."""
+    """Return the counters of ports with violations. `fabric`: just read with `reading.read_fabric`."""
     slots, _ = ports_with_lids(fabric)
     before = fabric.ports.peer[slots]
     slots, before = slots[before >= 0], before[before >= 0]
     infos = fabric.tables.port_info[slots]
-    p_keys, q_keys = (column(infos, one).tolist() for one in (PortInfo.p_key_violations, PortInfo.q_key_violations))
+    p_keys, q_keys = (column(infos, field).tolist() for field in (PortInfo.p_key_violations, PortInfo.q_key_violations))
     of_switch = np.flatnonzero(fabric.tables.switch_row[fabric.ports.node[before]] >= 0)
     at = before[of_switch]
     mads = pack_rows(

@@ -1,6 +1,6 @@
-"""The console as a browser loads it: files built from `web/` of the sources, or one page that says how to get them.
+"""The files of the web console, built from `web/` in the sources, or a page that explains how to build them.
 
-No node and no npm is needed to run it, and no request leaves the machine: POLICY tells the browser to make none.
+Node and npm are needed to build it, not to run it. POLICY forbids the browser any request to other machines.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MEDIA = {
     "console.css": "text/css; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
-# Reports are opened from memory, and have this page's policy: their inks are in style attributes.
+# Reports are opened as blobs and inherit this page's policy; their colours are in style attributes.
 POLICY = (
     "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -25,15 +25,17 @@ _MISSING = """<!doctype html>
 <meta name="color-scheme" content="light dark"><title>weft</title>
 <style>body { font: 16px/1.6 system-ui, sans-serif; max-width: 42rem; margin: 3rem auto; padding: 0 1rem }</style>
 <h1>The console is not built</h1>
-<p>Everything else of this service works, <a href="docs">its routes</a> too. In a checkout of weft:</p>
+<p>The rest of the service works, including <a href="docs">the REST API</a>. In a checkout of weft, run:</p>
 <pre>make web</pre>
-<p>That takes node 18 or newer, or fetches one from PyPI, and the packages that the page is made of from npm. Once; then
-load this page again. A weft that was installed as a wheel has the console in it.</p></html>
+<p>This needs node 18 or newer (else it is fetched from PyPI), and fetches the page's packages from npm, once. Then
+reload this page. Wheels of weft include the console.</p></html>
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
+    """A file to serve."""
+
     body: bytes
     media: str
 
@@ -43,11 +45,11 @@ def is_built() -> bool:
 
 
 def files() -> dict[str, File]:
-    """By path: `/` is the page. Read anew each time, so that a service need not be started again after a build."""
+    """Return the files by path; `/` is the page. They are read at each call, so a new build needs no restart."""
     if not is_built():
         return {"/": File(body=_MISSING.encode(), media=_MEDIA["index.html"])}
-    found = {f"/{name}": File(body=(_BUILT / name).read_bytes(), media=media) for name, media in _MEDIA.items()}
-    return {"/": found.pop("/index.html"), **found}
+    built = {f"/{name}": File(body=(_BUILT / name).read_bytes(), media=media) for name, media in _MEDIA.items()}
+    return {"/": built.pop("/index.html"), **built}
 
 
 PATHS = ("/", *(f"/{name}" for name in _MEDIA if name != "index.html"))

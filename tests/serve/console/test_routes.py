@@ -74,7 +74,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
         )
         settings = Settings()
         server = opened.enter_context(Server(create_app(settings, ledger, None, watcher, monitor), settings))
-        opened.callback(monitor.live.close)
+        opened.callback(monitor.events.close)
         wait_until(lambda: not watcher.trouble, lambda: watcher.trouble)
         console = Console(server.url, tokens, monitor)
         opened.callback(console.close)
@@ -147,7 +147,7 @@ def test_a_cable_that_is_pulled_stays_in_the_picture_and_is_told_of(console):
     assert ("link", "leaf1/5 - spine1/1 is up again") in log
     assert any(kind == "trap" and "trap 128 from leaf1" in text for kind, text in log)
     assert console.get("fabric")["revision"] == shown["revision"]
-    wait_until(lambda: not console.monitor.live.is_heard, "that a browser that went away is forgotten")
+    wait_until(lambda: not console.monitor.events.has_listeners, "that a browser that went away is forgotten")
 
 
 def test_a_job_moves_and_its_links_carry_it(console):

@@ -236,11 +236,11 @@ def test_versions_change_with_what_they_are_of(ufm):
     after = ufm.get("app/versioning")
     assert after["events_version"] > before["events_version"]
     ufm.done("DELETE", f"app/events/{number}")
-    ufm.ufm.take_away("h6")
+    ufm.ufm.disconnect("h6")
     try:
         wait_until(lambda: ufm.get("app/versioning")["ports_version"] > before["ports_version"], "another version")
     finally:
-        ufm.ufm.bring_back("h6")
+        ufm.ufm.reconnect("h6")
         ufm.wait_for_hosts("h1", "h2", "h3", "h4", "h5", "h6")
 
 

@@ -25,23 +25,23 @@ HOSTS = ("h1", "h2", "h3", "h4", "h5", "h6")
 
 def test_a_host_goes_and_comes_back_with_its_partitions(ufm):
     ufm.done("POST", "resources/pkeys", {"pkey": "0xb01", "guids": [ufm.guid("h5")]})
-    assert ufm.ufm.take_away("h5") == ["h5/1"]
+    assert ufm.ufm.disconnect("h5") == ["h5/1"]
     ufm.wait_for_hosts(*(host for host in HOSTS if host != "h5"))
     assert ufm.call("GET", f"resources/ports/{ufm.guid('h5')[:-1]}0_1").status_code == 404
     assert set(ufm.members("0xb01")) == {ufm.guid("h5")}  # it is wanted, whether it is there or not
-    ufm.ufm.bring_back("h5")
+    ufm.ufm.reconnect("h5")
     ufm.wait_for_hosts(*HOSTS)
     ufm.done("DELETE", "resources/pkeys/0xb01")
 
 
 def test_the_job_of_a_host_that_died_ends_all_the_same(ufm):
     ufm.done("POST", "resources/pkeys/hosts", {"pkey": "0xb02", "hosts_names": "h[3-4]"})
-    ufm.ufm.take_away("h4")
+    ufm.ufm.disconnect("h4")
     ufm.wait_for_hosts(*(host for host in HOSTS if host != "h4"))
     assert ufm.call("DELETE", "resources/pkeys/0xb02/hosts/h[3-4,9]").status_code == 404  # who was never there
     ufm.done("DELETE", "resources/pkeys/0xb02/hosts/h[3-4]")
     assert ufm.get("resources/pkeys/0xb02") == {}
-    ufm.ufm.bring_back("h4")
+    ufm.ufm.reconnect("h4")
     ufm.wait_for_hosts(*HOSTS)
 
 
@@ -168,7 +168,7 @@ def test_the_first_fault_that_fits_is_used_up_first():
     faults = Faults()
     faults.add(Fault(path="/a*", status=500, times=1))
     faults.add(Fault(status=503))
-    struck = [faults.strike("GET", path) for path in ("/b", "/ab", "/ab", "/api/v1/faults")]
+    struck = [faults.match("GET", path) for path in ("/b", "/ab", "/ab", "/api/v1/faults")]
     assert [fault and fault.status for fault in struck] == [503, 500, 503, None]
 
 

@@ -1,4 +1,4 @@
-"""A process that applies an allocation and is killed, as by kill -9, at a step of its own choice.
+"""A process that applies an allocation and is killed, as by kill -9, at a change of its own choice.
 
 Processes are forked off one that has no threads and has read all modules: each costs little.
 """
@@ -32,7 +32,7 @@ _STEPS = ((os, "replace"), (os, "kill"), (time, "sleep"), (socket.socket, "senda
 
 def of_opensm(partitions: Path, options: Path, process: int, host: str, sockname: str) -> Driver:
     carrier = IbsimCarrier(host, sockname)
-    return OpenSmDriver(partitions=partitions, options=options, signal=process, carrier=carrier, patience_s=PATIENCE_S)
+    return OpenSmDriver(partitions=partitions, options=options, signal=process, carrier=carrier, timeout_s=PATIENCE_S)
 
 
 def of_manager(path: Path) -> Driver:
@@ -44,7 +44,7 @@ def of_ufm(url: str) -> Driver:
 
 
 def apply(make: Callable[..., Driver], given: tuple[Any, ...], wanted: Allocation, kill_at: int = NEVER) -> bool:
-    """In a process of its own, killed at a moment: each step has one before it and one behind. Did it end well?"""
+    """In a process of its own, killed at a moment: each change has one before it and one behind. Did it end well?"""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     child = context.Process(target=_write, args=(make, given, wanted, kill_at))
@@ -63,10 +63,10 @@ def _write(make: Callable[..., Driver], given: tuple[Any, ...], wanted: Allocati
         if next(moments) == kill_at:
             kill(os.getpid(), signal.SIGKILL)
 
-    def watched(step: Callable[..., Any]) -> Callable[..., Any]:
+    def watched(change: Callable[..., Any]) -> Callable[..., Any]:
         def with_moments(*words: Any, **named: Any) -> Any:
             pass_or_die()
-            done = step(*words, **named)
+            done = change(*words, **named)
             pass_or_die()
             return done
 

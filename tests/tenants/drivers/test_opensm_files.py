@@ -70,7 +70,7 @@ def test_what_is_written_is_read(partitions, default_is_full, lanes, theirs):
     found = files(theirs, TEMPLATE).with_allocation(wanted).observed()
     assert found.allocation.partitions == as_read(wanted.partitions)
     assert (found.allocation.default_is_full, found.allocation.lanes) == (default_is_full, lanes)
-    assert found.taken == ({0x200} if theirs else set())
+    assert found.foreign_p_keys == ({0x200} if theirs else set())
 
 
 @pytest.mark.parametrize("theirs", ["", "# nothing\n", "own=0x200 : ALL ;\n"])
@@ -107,7 +107,7 @@ def test_a_file_that_opensm_would_drop_is_not_written(broken):
 )
 def test_lanes_of_theirs_are_named(line):
     theirs = files(options=f"{TEMPLATE}{line}\n")
-    with pytest.raises(ConfigError, match=rf"opensm\.conf:7: {line} sets lanes, and so shall weft"):
+    with pytest.raises(ConfigError, match=rf"opensm\.conf:7: {line} sets lanes, which weft has to set"):
         theirs.with_allocation(Allocation(lanes=LANES))
     assert theirs.with_allocation(Allocation()).options == theirs.options
 

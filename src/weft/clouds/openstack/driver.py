@@ -1,13 +1,13 @@
-"""The mechanism driver: partitions of a UFM follow Neutron's networks and ports.
+"""The ML2 mechanism driver: keeps UFM's partitions in step with Neutron's networks and ports.
 
-    network created     its partition is claimed; if the P_Key is somebody else's, there is no such network
-    port bound          its GUID comes in, then the port is ACTIVE: a provisioning block holds it until then
-    port changed        another adapter, another client-id: the old GUID goes, the new one comes
-    port unbound        its GUID goes
-    network deleted     its partition goes
+    network created     create its partition; if another owner has the P_Key, the network is refused
+    port bound          add its GUID, then set the port ACTIVE (a provisioning block holds it until then)
+    port changed        replace its GUID if the adapter or the client-id changed
+    port unbound        remove its GUID
+    network deleted     delete its partition
 
-Precommit methods touch Neutron's database and nothing else. A UFM that refuses is an error for whoever asked; one that
-is away is none for ports: they stay DOWN, and `resync` brings what is missing and takes away what should have gone.
+Precommit methods use Neutron's database only. If UFM refuses a call, the Neutron request fails. If UFM is unavailable,
+port requests succeed: the ports stay DOWN, and `resync` repeats the call.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from oslo_log import log
 from weft.clouds.openstack import options
 from weft.clouds.openstack.members import BARE_METAL, MACHINES, Rules, guid_of, member_of
 from weft.clouds.openstack.resync import ENTITY, ResyncWorker
-from weft.clouds.partitions import Partition, Taken, admit, claim, expel, is_away, release
+from weft.clouds.partitions import Partition, PKeyTakenError, admit, claim, expel, is_away, release
 from weft.errors import ConfigError, WeftError
 from weft.ids import Guid
 from weft.tenants.drivers.ufm_rest import UfmClient
 
 LOG = log.getLogger(__name__)
-# Nova passes a virtual function on, as it does for networking-mlnx, whose agent gives it its GUID.
+# Nova passes a virtual function through, as for networking-mlnx, whose agent sets its GUID.
 _VIF_TYPES = {BARE_METAL: portbindings.VIF_TYPE_OTHER} | dict.fromkeys(MACHINES, "ib_hostdev")
 
 
@@ -44,26 +44,28 @@ class PKeyTaken(exceptions.Conflict):  # type: ignore[misc]
     message = "%(reason)s"
 
 
-class UfmTrouble(exceptions.ServiceUnavailable):  # type: ignore[misc]
+class UfmUnavailable(exceptions.ServiceUnavailable):  # type: ignore[misc]
     message = "%(reason)s"
 
 
 class WeftMechanismDriver(api.MechanismDriver):  # type: ignore[misc]
-    connectivity = portbindings.CONNECTIVITY_L2  # a port without an address is in its partition too
+    """An ML2 mechanism driver for InfiniBand partitions."""
+
+    connectivity = portbindings.CONNECTIVITY_L2  # ports without an IP address are members too
 
     def initialize(self) -> None:
         options.register(cfg.CONF)
-        given = cfg.CONF.ml2_weft
-        if not given.ufm_url or not given.physical_networks:
-            raise ConfigError("[ml2_weft] needs ufm_url and physical_networks, those that are InfiniBand")
-        self.rules = Rules(frozenset(given.physical_networks), given.prefix, given.ip_over_ib, given.index0)
+        settings = cfg.CONF.ml2_weft
+        if not settings.ufm_url or not settings.physical_networks:
+            raise ConfigError("set ufm_url and physical_networks (the InfiniBand networks) in [ml2_weft]")
+        self.rules = Rules(frozenset(settings.physical_networks), settings.prefix, settings.ip_over_ib, settings.index0)
         self.ufm = UfmClient(
-            given.ufm_url,
-            token=given.ufm_token,
-            user=given.ufm_user,
-            password=given.ufm_password,
-            ca_file=given.ufm_ca_file,
-            timeout_s=given.ufm_timeout,
+            settings.ufm_url,
+            token=settings.ufm_token,
+            user=settings.ufm_user,
+            password=settings.ufm_password,
+            ca_file=settings.ufm_ca_file,
+            timeout_s=settings.ufm_timeout,
         )
 
     def get_workers(self) -> list[ResyncWorker]:
@@ -73,11 +75,11 @@ class WeftMechanismDriver(api.MechanismDriver):  # type: ignore[misc]
     # -- networks -----------------------------------------------------------------------------------------------------
 
     def create_network_precommit(self, context: Any) -> None:
-        _told(lambda: self._partition(context))
+        _convert_errors(lambda: self._partition(context))
 
     def create_network_postcommit(self, context: Any) -> None:
         if partition := self._partition(context):
-            _told(lambda: claim(self.ufm, partition))
+            _convert_errors(lambda: claim(self.ufm, partition))
 
     def delete_network_postcommit(self, context: Any) -> None:
         if partition := self._partition(context):
@@ -87,8 +89,8 @@ class WeftMechanismDriver(api.MechanismDriver):  # type: ignore[misc]
 
     def bind_port(self, context: Any) -> None:
         port = context.current
-        if _told(lambda: guid_of(port)) is None:
-            return  # for other drivers; without any, Neutron says that the binding failed
+        if _convert_errors(lambda: guid_of(port)) is None:
+            return  # other drivers may bind it; else Neutron reports that the binding failed
         for segment in context.segments_to_bind:
             if self.rules.p_key([segment]) is not None:
                 details = {"physical_network": segment[api.PHYSICAL_NETWORK], portbindings.CAP_PORT_FILTER: False}
@@ -97,13 +99,13 @@ class WeftMechanismDriver(api.MechanismDriver):  # type: ignore[misc]
 
     def create_port_precommit(self, context: Any) -> None:
         if self._partition(context.network):
-            _told(lambda: guid_of(context.current))  # a client-id that is none is refused before there is a port
+            _convert_errors(lambda: guid_of(context.current))  # refuse an invalid client-id before the port exists
 
     def update_port_precommit(self, context: Any) -> None:
         if not self._partition(context.network):
             return
-        if _what_says_it(context.current) != _what_says_it(context.original):
-            _told(lambda: guid_of(context.current))
+        if _guid_sources(context.current) != _guid_sources(context.original):
+            _convert_errors(lambda: guid_of(context.current))
         now = member_of(context.current)
         if now is not None and now != member_of(context.original):
             port_id = context.current["id"]
@@ -118,7 +120,7 @@ class WeftMechanismDriver(api.MechanismDriver):  # type: ignore[misc]
             _leave_to_resync(lambda: expel(self.ufm, partition, [before]))
         if now is not None and _leave_to_resync(lambda: admit(self.ufm, partition, [now])):
             port_id = context.current["id"]
-            LOG.info("Port %s: %s is in %s", port_id, Guid(now), partition.name)
+            LOG.info("Port %s: added %s to %s", port_id, Guid(now), partition.name)
             provisioning_blocks.provisioning_complete(context.plugin_context, port_id, resources.PORT, ENTITY)
 
     def delete_port_postcommit(self, context: Any) -> None:
@@ -130,30 +132,30 @@ class WeftMechanismDriver(api.MechanismDriver):  # type: ignore[misc]
         return self.rules.partition(network.current["id"], network.network_segments)
 
 
-def _what_says_it(port: Any) -> tuple[Any, ...]:
-    """Whose port it is: looked at when it changes. What was there before is no reason to refuse a change of status."""
+def _guid_sources(port: Any) -> tuple[Any, ...]:
+    """Return the attributes that define a port's GUID. They are validated only when they change."""
     return tuple(port.get(key) for key in (portbindings.VNIC_TYPE, portbindings.PROFILE, "extra_dhcp_opts"))
 
 
-def _told(do: Callable[[], Any]) -> Any:
-    """Whoever asked hears what is wrong, with the status that says whose fault it is."""
+def _convert_errors(do: Callable[[], Any]) -> Any:
+    """Call a function, and convert weft's errors to Neutron's."""
     try:
         return do()
     except ConfigError as error:
         raise BadPort(reason=str(error)) from error
-    except Taken as error:
+    except PKeyTakenError as error:
         raise PKeyTaken(reason=str(error)) from error
     except WeftError as error:
-        raise UfmTrouble(reason=str(error)) from error
+        raise UfmUnavailable(reason=str(error)) from error
 
 
 def _leave_to_resync(do: Callable[[], Any]) -> bool:
-    """Was it done? Not yet, if the UFM is away."""
+    """Call a function; return False if UFM is unavailable, so that `resync` repeats the call later."""
     try:
-        _told(do)
-    except UfmTrouble as trouble:
-        if not is_away(trouble.__cause__):
+        _convert_errors(do)
+    except UfmUnavailable as error:
+        if not is_away(error.__cause__):
             raise
-        LOG.error("%s\n  It is tried again every %s s.", trouble, cfg.CONF.ml2_weft.resync_interval)
+        LOG.error("%s\n  Retried every %s s.", error, cfg.CONF.ml2_weft.resync_interval)
         return False
     return True

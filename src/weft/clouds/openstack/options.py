@@ -1,4 +1,4 @@
-"""[ml2_weft] in ml2_conf.ini."""
+"""Options of the section [ml2_weft] in ml2_conf.ini."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from weft.clouds.openstack.members import LONGEST_PREFIX
 
 GROUP = "ml2_weft"
 OPTIONS = [
-    cfg.StrOpt("ufm_url", help="Where the UFM answers, or `weft serve`: https://ufm.example."),
-    cfg.StrOpt("ufm_token", secret=True, help="A token of it. Or ufm_user and ufm_password."),
+    cfg.StrOpt("ufm_url", help="URL of UFM or `weft serve`: https://ufm.example."),
+    cfg.StrOpt("ufm_token", secret=True, help="Token for UFM. Alternative: ufm_user and ufm_password."),
     cfg.StrOpt("ufm_user"),
     cfg.StrOpt("ufm_password", secret=True),
-    cfg.StrOpt("ufm_ca_file", help="Certificates, in PEM, that its own is signed by; else those of the system."),
-    cfg.FloatOpt("ufm_timeout", default=10.0, min=0.1, help="Seconds to wait for an answer."),
+    cfg.StrOpt("ufm_ca_file", help="CA file (PEM) for UFM's certificate. Default: the CAs of the system."),
+    cfg.FloatOpt("ufm_timeout", default=10.0, min=0.1, help="Timeout of a call, in seconds."),
     cfg.ListOpt(
         "physical_networks",
         default=[],
@@ -23,15 +23,17 @@ OPTIONS = [
         "prefix",
         default="neutron",
         regex=rf"[A-Za-z][\w-]{{0,{LONGEST_PREFIX - 1}}}",
-        help="Names of partitions start with it. Two clouds on one UFM need two: what has its prefix is a cloud's own.",
+        help="Prefix of partition names. A cloud owns all partitions with its prefix; each cloud needs its own.",
     ),
-    cfg.BoolOpt("ip_over_ib", default=True, help="Partitions have the multicast groups that IPoIB needs."),
-    cfg.BoolOpt("index0", default=False, help="A network's P_Key is at index 0 of its members: ib0 is in it."),
+    cfg.BoolOpt("ip_over_ib", default=True, help="Create the multicast groups for IPoIB in partitions."),
+    cfg.BoolOpt(
+        "index0", default=False, help="Put the network's P_Key at index 0 of its members' tables, which ib0 uses."
+    ),
     cfg.IntOpt(
         "resync_interval",
         default=60,
         min=0,
-        help="Seconds between two comparisons of Neutron's ports with the UFM's partitions; 0: none are made.",
+        help="Seconds between comparisons of Neutron's ports with UFM's partitions; 0: off.",
     ),
 ]
 
@@ -41,5 +43,5 @@ def register(configuration: cfg.ConfigOpts) -> None:
 
 
 def list_options() -> list[tuple[str, list[cfg.Opt]]]:
-    """For oslo-config-generator --namespace weft."""
+    """Return the options for `oslo-config-generator --namespace weft`."""
     return [(GROUP, OPTIONS)]

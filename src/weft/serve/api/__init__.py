@@ -1,1 +1,1 @@
-"""Our own REST, under /api/v1: a module for each kind of thing."""
+"""weft's REST interface under /api/v1: a module for each kind of resource."""

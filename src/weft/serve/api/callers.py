@@ -1,4 +1,4 @@
-"""Tokens and users, for admins; the audit log."""
+"""Tokens and users (for admins), and the audit log."""
 
 from __future__ import annotations
 
@@ -19,19 +19,27 @@ _Name = Annotated[str, Path(pattern=access.NAME, examples=["ci"])]
 
 
 class Rights(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The role of a token or user."""
+
     role: Role
-    tenant: str = ""  # with the role tenant
+    tenant: str = ""  # required for the role tenant
 
 
 class TokenIn(Rights, kw_only=True, forbid_unknown_fields=True):
+    """A request for a token."""
+
     days: float = access.LIFETIME_DAYS  # until it expires
 
 
 class UserIn(Rights, kw_only=True, forbid_unknown_fields=True):
-    password: Annotated[str, msgspec.Meta(min_length=8)] | None = None  # None: it logs in by a certificate
+    """A request for a user."""
+
+    password: Annotated[str, msgspec.Meta(min_length=8)] | None = None  # None: the user logs in with a certificate
 
 
 class UserOut(msgspec.Struct, kw_only=True):
+    """A user."""
+
     name: str
     role: Role
     tenant: str
@@ -39,12 +47,16 @@ class UserOut(msgspec.Struct, kw_only=True):
 
 
 class TokenOut(UserOut, kw_only=True):
+    """A token, without its secret."""
+
     expires_at_s: float | None  # None: never
-    owner: str  # the user or token that it ends with, as "user bob"; or empty
+    owner: str  # the user or token that it is removed with, such as "user bob"; or empty
 
 
 class TokenSecret(msgspec.Struct, kw_only=True):
-    token: str  # it is shown this once
+    """The secret of a new token."""
+
+    token: str  # shown only once
 
 
 class AuditEntry(msgspec.Struct, kw_only=True):
@@ -56,13 +68,13 @@ class AuditEntry(msgspec.Struct, kw_only=True):
     what: str
     result: str
     revision: int
-    times: int  # of refusals like this one
-    hash: str  # of this line and the one before it of the same kind
+    times: int  # number of equal refusals
+    hash: str  # over this line and the previous hash of its chain
 
 
 def _admins_only(request: Request) -> None:
     if caller_of(request).role is not Role.ADMIN:
-        raise refuse(request, "tokens and users are for admins")
+        raise refuse(request, "only admins may manage tokens and users")
 
 
 def _user_out(user: User) -> UserOut:
@@ -82,20 +94,20 @@ def _token_out(token: Token) -> TokenOut:
 
 @router.get("/tokens", **gives(list[TokenOut], 403))
 async def list_tokens(request: Request) -> Response:
-    """Without their secrets, which are kept nowhere."""
+    """Return all tokens, without their secrets."""
     _admins_only(request)
     documents = ledger_of(request).desired().documents
-    return answer(request, encoded([_token_out(one) for one in access.listed(documents, Token)]))
+    return answer(request, encoded([_token_out(token) for token in access.listed(documents, Token)]))
 
 
 @router.put("/tokens/{name}", **gives(TokenSecret, 400, 403, 409, 422, status=201, takes=TokenIn))
 async def put_token(request: Request, name: _Name) -> Response:
-    """Make a token, which is shown this once."""
+    """Create a token and return its secret, which is shown only once."""
     _admins_only(request)
-    wanted = msgspec.json.decode(await request.body(), type=TokenIn)
+    body = msgspec.json.decode(await request.body(), type=TokenIn)
 
     def edit(draft: Draft) -> str:
-        return access.add_token(draft, name, wanted.role, wanted.tenant, days=wanted.days)
+        return access.add_token(draft, name, body.role, body.tenant, days=body.days)
 
     token = await change(request, edit)
     return Response(encoded(TokenSecret(token=token)), HTTPStatus.CREATED, media_type="application/json")
@@ -103,7 +115,7 @@ async def put_token(request: Request, name: _Name) -> Response:
 
 @router.delete("/tokens/{name}", **gives(None, 403, 404, 422, status=204))
 async def delete_token(request: Request, name: _Name) -> Response:
-    """Revoke a token, and those that were made with it: the next request with one is refused."""
+    """Revoke a token and the tokens that were created with it."""
     _admins_only(request)
     await change(request, lambda draft: access.remove(draft, access.TOKEN, name))
     return Response(status_code=HTTPStatus.NO_CONTENT)
@@ -111,29 +123,29 @@ async def delete_token(request: Request, name: _Name) -> Response:
 
 @router.get("/users", **gives(list[UserOut], 403))
 async def list_users(request: Request) -> Response:
-    """Those with a password, for clients that know nothing else."""
+    """Return all users."""
     _admins_only(request)
     documents = ledger_of(request).desired().documents
-    return answer(request, encoded([_user_out(one) for one in access.listed(documents, User)]))
+    return answer(request, encoded([_user_out(user) for user in access.listed(documents, User)]))
 
 
 @router.put("/users/{name}", **gives(UserOut, 400, 403, 422, takes=UserIn))
 async def put_user(request: Request, name: _Name) -> Response:
-    """Make a user, or give it another password and role."""
+    """Create a user, or change its password and role."""
     _admins_only(request)
-    wanted = msgspec.json.decode(await request.body(), type=UserIn)
-    made = await asyncio.to_thread(access.new_user, name, wanted.password, wanted.role, wanted.tenant)
+    body = msgspec.json.decode(await request.body(), type=UserIn)
+    user = await asyncio.to_thread(access.new_user, name, body.password, body.role, body.tenant)
 
     def edit(draft: Draft) -> None:
-        access.put_user(draft, made)
+        access.put_user(draft, user)
 
     await change(request, edit, is_secret=True)
-    return answer(request, encoded(_user_out(made)))
+    return answer(request, encoded(_user_out(user)))
 
 
 @router.delete("/users/{name}", **gives(None, 403, 404, 422, status=204))
 async def delete_user(request: Request, name: _Name) -> Response:
-    """Remove a user, and the tokens that it made for itself."""
+    """Remove a user and the tokens that it created."""
     _admins_only(request)
     await change(request, lambda draft: access.remove(draft, access.USER, name))
     return Response(status_code=HTTPStatus.NO_CONTENT)
@@ -145,8 +157,8 @@ async def read_audit(
     before: Annotated[int | None, Query(ge=1, le=2**62)] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    """Who did what, when, and how it ended; the newest first. `before` an id: older ones."""
+    """Return lines of the audit log, newest first. `before`: only lines with a lower id."""
     if not caller_of(request).may_change:
-        raise refuse(request, "the audit log is for admins and operators")
+        raise refuse(request, "only admins and operators may read the audit log")
     lines = await asyncio.to_thread(ledger_of(request).store.audit_lines, before, limit)
     return answer(request, encoded([AuditEntry(**line._asdict()) for line in lines]))

@@ -1,4 +1,4 @@
-"""Trouble on request, where the fabric is a lab: faults of the service, hosts that go and come back."""
+"""Fault injection for labs: failing or slow calls of the service, and disconnected cables."""
 
 from __future__ import annotations
 
@@ -19,17 +19,21 @@ from weft.serve.problems import respond
 
 def _check_role(request: Request) -> None:
     if caller_of(request).role is not Role.ADMIN:
-        raise refuse(request, "trouble is an admin's to ask for")
+        raise refuse(request, "only admins may inject faults")
 
 
-router = APIRouter(tags=["trouble"], dependencies=[Depends(_check_role)])
+router = APIRouter(tags=["fault injection"], dependencies=[Depends(_check_role)])
 
 
 class FaultId(msgspec.Struct, kw_only=True):
+    """The id of a new fault."""
+
     id: int
 
 
 class FaultOut(msgspec.Struct, kw_only=True):
+    """An active fault."""
+
     id: int
     path: str
     method: str | None
@@ -39,17 +43,19 @@ class FaultOut(msgspec.Struct, kw_only=True):
 
 
 class CablesOut(msgspec.Struct, kw_only=True):
-    ports: list[str]  # one of each
+    """The affected cables."""
+
+    ports: list[str]  # one port of each cable
 
 
 @router.get("/faults", **gives(list[FaultOut], 403))
 async def list_faults(request: Request) -> Response:
-    return _json(_faults(request).shown())
+    return _json(_faults(request).listed())
 
 
 @router.post("/faults", **gives(FaultId, 400, 403, 422, status=201, takes=Fault))
 async def add_fault(request: Request) -> Response:
-    """Calls that fit take long, fail, or both."""
+    """Delay matching calls, let them fail, or both."""
     fault = msgspec.json.decode(await request.body(), type=Fault)
     return _json({"id": _faults(request).add(fault)}, 201)
 
@@ -67,27 +73,27 @@ async def clear_fault(request: Request, number: int) -> Response:
 
 
 @router.delete("/lab/{name:path}", **gives(CablesOut, 403, 422))
-async def take_away(request: Request, name: str) -> Response:
-    """Pull all cables of a host or a switch, or that of a port."""
-    await change(request, lambda _: None)  # in the audit log
-    return _json({"ports": await asyncio.to_thread(_actions(request).take_away, name)})
+async def disconnect(request: Request, name: str) -> Response:
+    """Disconnect all cables of a host or a switch, or that of a port."""
+    await change(request, lambda _: None)  # adds the request to the audit log
+    return _json({"ports": await asyncio.to_thread(_actions(request).disconnect, name)})
 
 
 @router.put("/lab/{name:path}", **gives(CablesOut, 403, 422))
-async def bring_back(request: Request, name: str) -> Response:
-    """Put them back."""
+async def reconnect(request: Request, name: str) -> Response:
+    """Reconnect all cables of a host or a switch, or that of a port."""
     await change(request, lambda _: None)
-    return _json({"ports": await asyncio.to_thread(_actions(request).bring_back, name)})
+    return _json({"ports": await asyncio.to_thread(_actions(request).reconnect, name)})
 
 
 def _faults(request: Request) -> Faults:
-    found: Faults = request.app.state.faults
-    return found
+    faults: Faults = request.app.state.faults
+    return faults
 
 
 def _actions(request: Request) -> FabricActions:
-    found: FabricActions = request.app.state.actions
-    return found
+    actions: FabricActions = request.app.state.actions
+    return actions
 
 
 def _json(content: Any, status: int = 200) -> Response:
@@ -95,23 +101,23 @@ def _json(content: Any, status: int = 200) -> Response:
 
 
 class FaultInjection:
-    """Before the gate: a service that is down does not ask who calls."""
+    """A middleware that injects faults. It runs before authentication, as if the service itself failed."""
 
     def __init__(self, app: ASGIApp, faults: Faults) -> None:
         self._app, self._faults = app, faults
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        fault = self._faults.strike(scope["method"], scope["path"]) if scope["type"] == "http" else None
+        fault = self._faults.match(scope["method"], scope["path"]) if scope["type"] == "http" else None
         if fault is not None:
             await asyncio.sleep(fault.latency_s)
             if fault.status is not None:
                 status = HTTPStatus(fault.status)
-                return await respond(status, "a fault that was asked for")(scope, receive, send)
+                return await respond(status, "injected fault")(scope, receive, send)
         return await self._app(scope, receive, send)
 
 
 def add_fault_injection(service: FastAPI, faults: Faults, actions: FabricActions) -> None:
-    """After all else was added: what is added last is asked first."""
+    """Add the routes and the middleware. Call it last: the middleware that is added last runs first."""
     service.state.faults, service.state.actions = faults, actions
     service.include_router(router, prefix=PREFIX)
     service.add_middleware(FaultInjection, faults=faults)

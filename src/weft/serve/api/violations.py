@@ -1,4 +1,4 @@
-"""Who tried to get across. A tenant sees what it sent itself, and not to whom."""
+"""P_Key violations. A tenant sees only its own packets, without their destinations."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ router = APIRouter(tags=["violations"])
 
 
 class ViolationOut(msgspec.Struct, kw_only=True):
-    """A packet, as a trap told."""
+    """A dropped packet, as reported by a trap."""
 
     at_s: float  # since 1970
     sender: str
     sender_partitions: list[str]
     source_is_forged: bool
-    kind: str  # P_Key, Q_Key, or M_Key: an attempt to manage the receiver
+    kind: str  # P_Key, Q_Key, or M_Key (an SMP with a wrong key)
     key: str
-    receiver: str | None  # null for tenants, as what follows
+    receiver: str | None  # null for tenants, like the fields below
     receiver_partitions: list[str] | None
     stopped_at: str | None
 
 
 class ViolationCounts(msgspec.Struct, kw_only=True):
-    """Packets at a host's port, and at the switch's before it, since they came up."""
+    """The violation counters of a host port and its switch port, since they came up."""
 
     port: str
     partitions: list[str]
-    sent: int  # that its switch did not let in
-    bad_p_keys: int | None  # that came to it; null for tenants, as what follows
+    sent: int  # packets from the port, dropped by its switch
+    bad_p_keys: int | None  # packets received by it; null for tenants, like the fields below
     bad_q_keys: int | None
-    held_back: int | None  # that its switch did not let out to it
+    held_back: int | None  # packets to the port, dropped by its switch
 
 
 class DriftOut(msgspec.Struct, kw_only=True):
-    """A port, or a partition, that was not as the ledger has it."""
+    """A difference between the fabric and the ledger."""
 
     at_s: float  # since 1970
     text: str
@@ -49,64 +49,68 @@ class DriftOut(msgspec.Struct, kw_only=True):
 
 
 class ViolationsOut(msgspec.Struct, kw_only=True):
-    heard: list[ViolationOut]  # since the service started, the newest 1,000, which come last
-    not_heard_because: str | None  # why traps do not come in, if they do not
+    """The violations and differences since the service started."""
+
+    heard: list[ViolationOut]  # the newest 1,000, newest last
+    not_heard_because: str | None  # why no traps arrive; null: they do
     counted: list[ViolationCounts]
-    drift: list[DriftOut]  # since the service started, the newest 1,000, which come last; none for tenants
+    drift: list[DriftOut]  # the newest 1,000, newest last; empty for tenants
 
 
 @router.get("/violations", **gives(ViolationsOut, 404, 504))
 async def list_violations(request: Request) -> Response:
-    """All; a tenant sees those that it sent."""
+    """Return all violations; a tenant sees those of its own packets."""
     watcher: ViolationWatcher | None = request.app.state.watcher
     if watcher is None:
-        raise NotFoundError(
-            "violations are not known here: they are told to who has a port of the fabric, --umad names one"
-        )
-    counted, caller = await ask_fabric(request, watcher.counted), caller_of(request)
+        raise NotFoundError("violations are not available: the service needs a port of the fabric, see --umad")
+    counted, caller = await ask_fabric(request, watcher.counts), caller_of(request)
     tenant = caller.tenant if caller.role is Role.TENANT else None
-    found = ViolationsOut(
+    violations = ViolationsOut(
         heard=[
-            _violation_out(one, tenant) for one in watcher.heard() if tenant in (None, *one.violation.sender_partitions)
+            _violation_out(entry, tenant)
+            for entry in watcher.reported()
+            if tenant in (None, *entry.violation.sender_partitions)
         ],
         not_heard_because=watcher.trouble or None,
         counted=[
-            _counts_out(one, tenant)
-            for one in counted
-            if tenant is None or (tenant in one.partitions and one.from_port)
+            _counts_out(entry, tenant)
+            for entry in counted
+            if tenant is None or (tenant in entry.partitions and entry.from_port)
         ],
         drift=_drift_out(ledger_of(request)) if tenant is None else [],
     )
-    return answer(request, encoded(found))
+    return answer(request, encoded(violations))
 
 
 def _drift_out(ledger: Ledger) -> list[DriftOut]:
-    found = [] if ledger.drift is None else ledger.drift.past()
-    return [DriftOut(at_s=one.at_s, text=one.text, is_repaired=one.is_repaired) for one in found]
+    past = [] if ledger.drift is None else ledger.drift.past()
+    return [
+        DriftOut(at_s=difference.at_s, text=difference.text, is_repaired=difference.is_repaired) for difference in past
+    ]
 
 
-def _violation_out(one: ReportedViolation, tenant: str | None) -> ViolationOut:
-    told, sees_all = one.violation, tenant is None
+def _violation_out(reported: ReportedViolation, tenant: str | None) -> ViolationOut:
+    violation, sees_all = reported.violation, tenant is None
     return ViolationOut(
-        at_s=one.at_s,
-        sender=told.sender,
-        sender_partitions=[name for name in told.sender_partitions if tenant in (None, name)],
-        source_is_forged=told.source_is_forged,
-        kind=told.kind,
-        key=f"{told.key:#06x}",
-        receiver=told.receiver if sees_all else None,
-        receiver_partitions=list(told.receiver_partitions) if sees_all else None,
-        stopped_at=told.at if sees_all else None,
+        at_s=reported.at_s,
+        sender=violation.sender,
+        sender_partitions=[name for name in violation.sender_partitions if tenant in (None, name)],
+        source_is_forged=violation.source_is_forged,
+        kind=violation.kind,
+        key=f"{violation.key:#06x}",
+        receiver=violation.receiver if sees_all else None,
+        receiver_partitions=list(violation.receiver_partitions) if sees_all else None,
+        stopped_at=violation.at if sees_all else None,
     )
 
 
-def _counts_out(one: Count, tenant: str | None) -> ViolationCounts:
+def _counts_out(count: Count, tenant: str | None) -> ViolationCounts:
     sees_all = tenant is None
     return ViolationCounts(
-        port=one.port,
-        partitions=[name for name in one.partitions if tenant in (None, name)],
-        sent=one.from_port,
-        bad_p_keys=one.p_keys if sees_all else None,
-        bad_q_keys=one.q_keys if sees_all else None,
-        held_back=one.to_port if sees_all else None,
+        port=count.port,
+        partitions=[name for name in count.partitions if tenant in (None, name)],
+        sent=count.from_port,
+        bad_p_keys=count.p_keys if sees_all else None,
+        bad_q_keys=count.q_keys if sees_all else None,
+        held_back=count.to_port if sees_all else None,
     )

@@ -1,13 +1,13 @@
-"""What a browser needs: the fabric to draw, what changes in it, actions on a lab, runs.
+"""The web console: the drawn fabric, its current state, actions on a lab, and runs.
 
-routes      under /api/v1
-page        the page itself, as `weft.web` has it
-monitor       a monitor of its own, and what it saw in the order of what is drawn
-drawn       a picture, and what its links do now
-news        what changes, and what of it is worth a line
-nodes       one node and its ports
-ways        the way between two hosts
-picture     where nodes stand
-live        one story for all who listen
-runs        `weft compare` and `weft train` beside the service
+routes          REST under /api/v1
+page            the page itself, from `weft.web`
+monitor         polls the fabric and publishes its state
+drawn_fabric    a drawing, and the current state of its links
+events          state and log events
+nodes           a node and its ports
+paths           the path between two hosts
+layout          positions of nodes
+event_stream    server-sent events
+runs            runs of `weft compare` and `weft train`
 """

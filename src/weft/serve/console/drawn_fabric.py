@@ -1,7 +1,7 @@
-"""A picture, and what is known of its links now.
+"""A drawn fabric, and the current state of its links.
 
-The cabling that is drawn is the one that was seen when all of today's was there: a cable that is pulled stays in the
-picture, as one that is down, and a new one makes a new picture.
+The drawing has all cables that were present at once: a disconnected cable stays in it as a link that is down; a new
+cable causes a new drawing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.monitor.health import Health
 from weft.monitor.ports import Ports
 from weft.monitor.suspects import Suspect
 from weft.serve.console.events import LinkStates
-from weft.serve.console.layout import FabricOut, show, shown_links
+from weft.serve.console.layout import FabricOut, draw, drawn_links
 
 _ERRORS = (
     Column.SYMBOL_ERROR,
@@ -34,18 +34,20 @@ _ERRORS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrawnFabric:
-    ports: Ports  # that it was made of
-    shown: FabricOut
-    ends: NDArray[np.int64]  # [link, end] -> slot of those
+    """A drawing of a fabric."""
+
+    ports: Ports  # the ports when it was drawn
+    drawing: FabricOut
+    ends: NDArray[np.int64]  # [link, end] -> slot in `ports`
 
     @classmethod
     def of(cls, ports: Ports, name: str) -> Self:
-        fabric, links = ports.fabric, shown_links(ports.fabric)
+        fabric, links = ports.fabric, drawn_links(ports.fabric)
         ends = np.stack((fabric.links.a[links], fabric.links.b[links]), axis=1).astype(np.int64)
-        return cls(ports, show(fabric, name), ends)
+        return cls(ports, draw(fabric, name), ends)
 
     def has_all(self, now: Ports) -> bool:
-        """Is every cable of these ports in the picture?"""
+        """Return whether the drawing has every cable of these ports."""
         if now is self.ports:
             return True
         up = np.flatnonzero(now.peer >= 0)
@@ -57,22 +59,22 @@ class DrawnFabric:
     def links_now(self, now: Ports, well: Health | None, suspects: Sequence[Suspect]) -> LinkStates:
         rows = self.ports.rows_in(now)[self.ends]  # [link, end] -> slot now
         is_up = (rows >= 0).all(axis=1) & (now.peer[rows[:, 0]] == rows[:, 1])
-        bad = {name for one in suspects for name in one.ends}  # of ports, or of a whole switch
+        bad = {name for suspect in suspects for name in suspect.ends}  # names of ports or switches
         ports = (now.fabric.port(slot) for slot in np.unique(rows[rows >= 0]).tolist()) if bad else ()
         slots = [port.slot for port in ports if port.name in bad or port.node.name in bad]
         state = np.where(is_up, np.where(np.isin(rows, slots).any(axis=1), "bad", "up"), "down").tolist()
         if well is None:
             none: list[Any] = [None] * len(rows)
             return LinkStates(load=none, wait=none, errors=none, state=state)
-        known = is_up & (well.known_s[:, Column.PORT_XMIT_DATA_WORDS] > 0)[rows].all(axis=1)
+        is_read = is_up & (well.known_s[:, Column.PORT_XMIT_DATA_WORDS] > 0)[rows].all(axis=1)
         errors = well.counts[:, list(_ERRORS)].sum(axis=1)
         return LinkStates(
-            load=_or_none(well.load[rows].max(axis=1).round(3), known),
-            wait=_or_none(well.wait_share[rows].max(axis=1).round(3), known),
-            errors=_or_none(errors[rows].sum(axis=1), known),
+            load=_or_none(well.load[rows].max(axis=1).round(3), is_read),
+            wait=_or_none(well.wait_share[rows].max(axis=1).round(3), is_read),
+            errors=_or_none(errors[rows].sum(axis=1), is_read),
             state=state,
         )
 
 
-def _or_none(values: NDArray[Any], known: NDArray[np.bool_]) -> list[Any]:
-    return [value if is_known else None for value, is_known in zip(values.tolist(), known.tolist(), strict=True)]
+def _or_none(values: NDArray[Any], valid: NDArray[np.bool_]) -> list[Any]:
+    return [value if is_known else None for value, is_known in zip(values.tolist(), valid.tolist(), strict=True)]

@@ -1,9 +1,9 @@
-"""One story for all who listen: events, as server-sent events, to browsers that come and go.
+"""A stream of server-sent events to all connected browsers.
 
-    live.publish("state", body)        from any thread
-    async for part in live.listen()    bytes for one browser; the last state comes first
+    stream.publish("state", body)        from any thread
+    async for part in stream.listen()    bytes for one browser; the latest state comes first
 
-A browser that does not take them loses the oldest; it never keeps others waiting.
+A browser that is too slow loses the oldest events and does not delay others.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ class _Listener:
     def __init__(self, loop: asyncio.AbstractEventLoop, first: list[bytes]) -> None:
         self.loop = loop
         self.waiting: deque[bytes] = deque(first, _REMEMBERED + _WAITING)
-        self.something = asyncio.Event()
-        self.something.set()
+        self.has_events = asyncio.Event()
+        self.has_events.set()
 
 
 class EventStream:
+    """A stream of events with many listeners."""
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._listeners: set[_Listener] = set()
@@ -34,45 +36,45 @@ class EventStream:
         self._is_closed = False
 
     @property
-    def is_heard(self) -> bool:
+    def has_listeners(self) -> bool:
         return bool(self._listeners)
 
     def publish(self, kind: str, body: bytes) -> None:
-        """`body` is JSON on one line."""
+        """Send an event to all listeners. `body`: JSON on one line."""
         event = b"event: " + kind.encode() + b"\ndata: " + body + b"\n\n"
         with self._lock:
             if kind == STATE:
                 self._state = event
             else:
                 self._log.append(event)
-            for one in self._listeners:
-                one.waiting.append(event)
-                _wake(one)
+            for listener in self._listeners:
+                listener.waiting.append(event)
+                _wake(listener)
 
     async def listen(self) -> AsyncIterator[bytes]:
-        """Until `close`, or until nobody takes them any more."""
+        """Yield events for one browser, until `close` or until it disconnects."""
         with self._lock:
             first = [*self._log, self._state] if self._state else [*self._log]
-            mine = _Listener(asyncio.get_running_loop(), first)
-            self._listeners.add(mine)
+            listener = _Listener(asyncio.get_running_loop(), first)
+            self._listeners.add(listener)
         try:
             while not self._is_closed:
-                await mine.something.wait()
-                mine.something.clear()
-                while mine.waiting:
-                    yield mine.waiting.popleft()
+                await listener.has_events.wait()
+                listener.has_events.clear()
+                while listener.waiting:
+                    yield listener.waiting.popleft()
         finally:
             with self._lock:
-                self._listeners.discard(mine)
+                self._listeners.discard(listener)
 
     def close(self) -> None:
-        """All who listen are told that it is over."""
+        """End the streams of all listeners."""
         self._is_closed = True
         with self._lock:
-            for one in self._listeners:
-                _wake(one)
+            for listener in self._listeners:
+                _wake(listener)
 
 
-def _wake(one: _Listener) -> None:
-    if not one.loop.is_closed():
-        one.loop.call_soon_threadsafe(one.something.set)
+def _wake(listener: _Listener) -> None:
+    if not listener.loop.is_closed():
+        listener.loop.call_soon_threadsafe(listener.has_events.set)

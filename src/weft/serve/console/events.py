@@ -1,4 +1,4 @@
-"""What changes in a fabric, as it is told; and what of it is worth a line in the log."""
+"""State and log events of a fabric for the console."""
 
 from __future__ import annotations
 
@@ -14,79 +14,83 @@ from weft.serve.console.runs import RunOut
 
 
 class SubnetManagerOut(msgspec.Struct, kw_only=True):
-    """The master, as it says of itself."""
+    """The master subnet manager, by its SMInfo."""
 
     state: str
     host: str
-    standby: list[str]  # of a lab; elsewhere nobody tells
-    sweeps: int  # its activity count
+    standby: list[str]  # known in labs only
+    sweeps: int  # its activity counter
 
 
 class LinkStates(msgspec.Struct, kw_only=True):
-    """In the order of the links that were drawn; None: not known."""
+    """The state of the links, in the order of the drawing; None: unknown."""
 
-    load: list[float | None]  # of the busier direction
-    wait: list[float | None]  # part of the time that a packet waited for credits
-    errors: list[int | None]  # at both ends, since the last look
+    load: list[float | None]  # load of the busier direction
+    wait: list[float | None]  # share of the time in which packets waited for credits
+    errors: list[int | None]  # at both ends, since the last reading
     state: list[str]  # up, down, bad
 
 
 class SuspectOut(msgspec.Struct, kw_only=True):
+    """A suspected link."""
+
     link: list[str]
     kind: str
     confidence: float
     evidence: list[str]
     action: str
-    impact: str  # whom it concerns; "": nobody, or it is not known yet
+    impact: str  # affected jobs; "": none, or not known yet
 
 
 class FabricState(msgspec.Struct, kw_only=True):
+    """The current state of a fabric."""
+
     t: float  # seconds since 1970
     revision: str
-    seconds: float  # that loads and errors are of
+    seconds: float  # interval of loads and errors
     links: LinkStates
     jobs: list[dict[str, Any]]
     sm: SubnetManagerOut | None  # None: it does not answer
     suspects: list[SuspectOut]
     notes: list[str]
-    drift: list[str]  # how the fabric differs from the ledger
+    drift: list[str]  # differences between the fabric and the ledger
     runs: list[RunOut]
-    trouble: str  # why there is nothing new; "": there is
+    trouble: str  # why there is no new reading; "": there is one
 
 
-def suspect_out(one: Suspect) -> SuspectOut:
+def suspect_out(suspect: Suspect) -> SuspectOut:
     return SuspectOut(
-        link=list(one.ends),
-        kind=one.kind,
-        confidence=one.confidence,
-        evidence=list(one.evidence),
-        action=one.action,
-        impact=" ".join(concerns(one)),
+        link=list(suspect.ends),
+        kind=suspect.kind,
+        confidence=suspect.confidence,
+        evidence=list(suspect.evidence),
+        action=suspect.action,
+        impact=" ".join(concerns(suspect)),
     )
 
 
-def news(before: FabricState | None, now: FabricState, shown: FabricOut) -> Iterator[tuple[str, str]]:
-    """Kind and text of a line, of cables, the manager and suspects."""
+def log_lines(before: FabricState | None, now: FabricState, fabric: FabricOut) -> Iterator[tuple[str, str]]:
+    """Yield kind and text of log lines for the changes between two states."""
     if before is None:
         return
     if before.revision == now.revision:
-        yield from _of_links(before.links.state, now.links.state, shown)
+        yield from _link_lines(before.links.state, now.links.state, fabric)
     else:
-        yield "fabric", f"another cabling: {len(shown.nodes.name):,} nodes, {len(shown.links.a):,} cables"
+        yield "fabric", f"cabling changed: {len(fabric.nodes.name):,} nodes, {len(fabric.links.a):,} cables"
     old, new = before.sm, now.sm
     if new is None and old is not None:
         yield "sm", "the subnet manager does not answer"
     elif new is not None and (old is None or (old.host, old.state) != (new.host, new.state)):
-        yield "sm", f"{new.host} is the subnet manager, {new.state}"
-    were, are = ({tuple(sorted(one.link)): one for one in state.suspects} for state in (before, now))
+        yield "sm", f"subnet manager: {new.host}, {new.state}"
+    were, are = ({tuple(sorted(suspect.link)): suspect for suspect in state.suspects} for state in (before, now))
     for ends in are.keys() - were.keys():
         yield "alert", f"{are[ends].kind}: {' - '.join(ends)}; {are[ends].action}"
     for ends in were.keys() - are.keys():
         yield "clear", f"{' - '.join(ends)} is no longer suspected"
 
 
-def _of_links(were: list[str], are: list[str], shown: FabricOut) -> Iterator[tuple[str, str]]:
-    nodes, links = shown.nodes.name, shown.links
+def _link_lines(were: list[str], are: list[str], fabric: FabricOut) -> Iterator[tuple[str, str]]:
+    nodes, links = fabric.nodes.name, fabric.links
     for link, (was, is_now) in enumerate(zip(were, are, strict=True)):
         if was != is_now and "down" in (was, is_now):
             ends = ((links.a[link], links.a_port[link]), (links.b[link], links.b_port[link]))

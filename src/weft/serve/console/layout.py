@@ -1,14 +1,14 @@
-"""Where nodes stand in the browser: columns for a fabric in tiers, hosts below their leaf.
+"""Positions of nodes in the console's drawing: one row for each tier, hosts below their leaf.
 
     y   spines spread over the width, one row for each tier
-        leaves in a row, each over a block of its hosts
+        leaves in a row, each above a block of its hosts
         hosts, a few columns wide
 
-Adapters of one server stand side by side, also if each is plugged into another leaf, as rails are: servers that share
-leaves stand in rows below these.
+Adapters of a server are drawn side by side, even if they connect to different leaves (rails): servers that share leaves
+are drawn in rows below them.
 
-Where switches of one tier are cabled to each other, as in a torus or a dragonfly, a row would hide those cables: they
-stand on a circle, with their hosts outside.
+If switches of one tier are connected to each other, as in a torus or a dragonfly, a row would hide their links: these
+switches are drawn on a circle with their hosts outside.
 """
 
 from __future__ import annotations
@@ -25,28 +25,30 @@ from weft.fabric.model import Fabric
 from weft.fabric.views import Node
 from weft.ids import Guid
 
-_ASPECT = 2.0  # of the whole picture
-_LEAST_PITCH = 0.8  # between the rows of a block of hosts, in widths of a host
+_ASPECT = 2.0  # width to height of the drawing
+_LEAST_PITCH = 0.8  # least distance of rows of hosts, in widths of a host
 _RING_STEP = 1.0
-_ROW_UNITS = 72  # adapters and gaps in one row of servers, of a picture with one row; more rows are as much longer
-_LEAST_ROW_PITCH = 3.0  # between rows of servers, in widths of an adapter: their names are between
+_ROW_UNITS = 72  # adapters and gaps in a row of servers, for one row; grows with the number of rows
+_LEAST_ROW_PITCH = 3.0  # distance of rows of servers, in widths of an adapter; leaves room for names
 
 Floats = NDArray[np.float64]
 
 
 class Nodes(msgspec.Struct, kw_only=True):
+    """The nodes of a drawing, as columns."""
+
     name: list[str]
     kind: list[str]  # switch, hca, ...
-    tier: list[int]  # 0: hosts; -1: no host can be reached from there
+    tier: list[int]  # 0: hosts; -1: no path to a host
     x: list[float]
     y: list[float]  # upwards
     guid: list[str]
     model: list[str]
-    server: list[str]  # that it is in; "": none
+    server: list[str]  # name of its server; "": none
 
 
 class Links(msgspec.Struct, kw_only=True):
-    """Of the network. Ends by index of a node, and the number of the port there."""
+    """The network links of a drawing, as columns: node indices and port numbers of both ends."""
 
     a: list[int]
     a_port: list[int]
@@ -57,21 +59,23 @@ class Links(msgspec.Struct, kw_only=True):
 
 
 class FabricOut(msgspec.Struct, kw_only=True):
+    """A drawing of a fabric."""
+
     revision: str
     spec: str
     nodes: Nodes
     links: Links
 
 
-def show(fabric: Fabric, name: str = "") -> FabricOut:
-    """Columns for the browser; the same revision: the same cabling. `name`: where people have a better one."""
+def draw(fabric: Fabric, name: str = "") -> FabricOut:
+    """Draw a fabric. Equal cabling gives an equal revision. `name`: shown instead of the spec."""
     nodes, links = _nodes(fabric), _links(fabric)
     digest = hashlib.blake2b(msgspec.json.encode((nodes, links)), digest_size=8).hexdigest()
     return FabricOut(revision=digest, spec=name or fabric.spec, nodes=nodes, links=links)
 
 
-def shown_links(fabric: Fabric) -> NDArray[np.int64]:
-    """Indices of the links that are shown, in their order."""
+def drawn_links(fabric: Fabric) -> NDArray[np.int64]:
+    """Return the indices of the drawn links, in order."""
     return np.flatnonzero(fabric.network_links)
 
 
@@ -81,18 +85,18 @@ def _nodes(fabric: Fabric) -> Nodes:
     views = [fabric.node(index) for index in range(len(fabric.nodes))]
     return Nodes(
         name=list(fabric.nodes.name),
-        kind=[one.kind.name.lower() for one in views],
+        kind=[node.kind.name.lower() for node in views],
         tier=tier.tolist(),
         x=np.round(x, 3).tolist(),
         y=np.round(y, 3).tolist(),
         guid=[str(Guid(guid)) for guid in fabric.nodes.guid.tolist()],
-        model=[one.model or "" for one in views],
-        server=[_server(one) for one in views],
+        model=[node.model or "" for node in views],
+        server=[_server(node) for node in views],
     )
 
 
 def _server(node: Node) -> str:
-    """Return the server that an adapter is in; a walk knows it by the adapter's name alone: dgx1/mlx5_0 is in dgx1."""
+    """Return the server of an adapter; in a discovered fabric from its name: dgx1/mlx5_0 is in dgx1."""
     if node.server is not None:
         return node.server.name
     name, slash, _ = node.name.partition("/")
@@ -100,14 +104,14 @@ def _server(node: Node) -> str:
 
 
 def _links(fabric: Fabric) -> Links:
-    chosen = [fabric.link(int(index)) for index in shown_links(fabric)]
+    chosen = [fabric.link(int(index)) for index in drawn_links(fabric)]
     return Links(
-        a=[one.a.node.index for one in chosen],
-        a_port=[one.a.number for one in chosen],
-        b=[one.b.node.index for one in chosen],
-        b_port=[one.b.number for one in chosen],
-        label=[one.label for one in chosen],
-        gbit_s=[float(one.rate_gbit_s) for one in chosen],
+        a=[link.a.node.index for link in chosen],
+        a_port=[link.a.number for link in chosen],
+        b=[link.b.node.index for link in chosen],
+        b_port=[link.b.number for link in chosen],
+        label=[link.label for link in chosen],
+        gbit_s=[float(link.rate_gbit_s) for link in chosen],
     )
 
 
@@ -125,28 +129,28 @@ def place(fabric: Fabric, tier: NDArray[np.int16]) -> tuple[Floats, Floats]:
 
 
 def _servers(fabric: Fabric, leaf_of: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return the adapters of each server that are plugged into a leaf; a host without a server's name is one."""
-    found: dict[str, list[int]] = {}
+    """Return the adapters of each server that connect to a leaf; a host without a server counts as one."""
+    by_server: dict[str, list[int]] = {}
     for node in np.flatnonzero(leaf_of >= 0).tolist():
         view = fabric.node(node)
-        found.setdefault(_server(view) or view.name, []).append(node)
-    return [np.array(adapters) for adapters in found.values()]
+        by_server.setdefault(_server(view) or view.name, []).append(node)
+    return [np.array(adapters) for adapters in by_server.values()]
 
 
 def _leaf_of(tier: NDArray[np.int16], a: NDArray[np.int32], b: NDArray[np.int32], n: int) -> NDArray[np.int64]:
-    """[node] -> the first leaf that it is plugged into; -1: none."""
-    found = np.full(n, -1, np.int64)
+    """Return the first leaf that each node connects to; -1: none."""
+    leaf = np.full(n, -1, np.int64)
     for near, far in ((b, a), (a, b)):
         plugged = (tier[near] == 0) & (tier[far] == 1)
-        found[near[plugged][::-1]] = far[plugged][::-1]  # of several the first stays
-    return found
+        leaf[near[plugged][::-1]] = far[plugged][::-1]  # the first of several is kept
+    return leaf
 
 
 def _blocks(leaves: NDArray[np.int64], leaf_of: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """The hosts of each leaf, by index."""
+    """Return the indices of the hosts of each leaf."""
     order = np.argsort(leaf_of, kind="stable")
     first, end = np.searchsorted(leaf_of[order], leaves), np.searchsorted(leaf_of[order], leaves, side="right")
-    return [order[one:two] for one, two in zip(first.tolist(), end.tolist(), strict=True)]
+    return [order[begin:stop] for begin, stop in zip(first.tolist(), end.tolist(), strict=True)]
 
 
 def _tiers(tier: NDArray[np.int16], leaves: NDArray[np.int64], leaf_of: NDArray[np.int64]) -> tuple[Floats, Floats]:
@@ -172,7 +176,7 @@ def _server_rows(
     leaf_of: NDArray[np.int64],
     servers: list[NDArray[np.int64]],
 ) -> tuple[Floats, Floats]:
-    """Leaves that share servers stand together, above rows of these."""
+    """Place leaves that share servers together, above rows of these servers."""
     groups = _leaf_groups(leaves, leaf_of, servers)
     wide = max(map(len, servers)) + 1  # a server and a gap
     most = max(len(inside) for _, inside in groups)
@@ -195,7 +199,7 @@ def _server_rows(
 def _leaf_groups(
     leaves: NDArray[np.int64], leaf_of: NDArray[np.int64], servers: list[NDArray[np.int64]]
 ) -> list[tuple[NDArray[np.int64], list[NDArray[np.int64]]]]:
-    """Return sets of leaves that servers join, in order, each with these servers."""
+    """Return groups of leaves that servers connect, in order, each with these servers."""
     root = {leaf: leaf for leaf in leaves.tolist()}
 
     def find(leaf: int) -> int:
@@ -204,8 +208,8 @@ def _leaf_groups(
         return leaf
 
     for adapters in servers:
-        first, *others = sorted({find(leaf) for leaf in leaf_of[adapters].tolist()})
-        root.update(dict.fromkeys(others, first))
+        first, *rest = sorted({find(leaf) for leaf in leaf_of[adapters].tolist()})
+        root.update(dict.fromkeys(rest, first))
     groups: dict[int, tuple[list[int], list[NDArray[np.int64]]]] = {}
     for leaf in leaves.tolist():
         groups.setdefault(find(leaf), ([], []))[0].append(leaf)
@@ -237,7 +241,7 @@ def _raise_tiers(
 
 
 def _pitch(leaves: int, columns: int, most: int) -> float:
-    """Between rows of hosts, if these take half of the height."""
+    """Return the distance of rows of hosts, if they take half of the height."""
     return leaves * (columns + 1) / _ASPECT / 2 / -(-most // columns)
 
 

@@ -1,8 +1,8 @@
-"""What the console sees of a fabric: its cabling, what every link carries and counts, who manages it, what is wrong.
+"""The monitor of the console: polls the fabric and publishes its cabling, loads, counters, subnet manager and suspects.
 
-with FabricMonitor(backend) as monitor:            polls, and tells `monitor.live` every second
-    monitor.fabric()                      columns to draw
-    monitor.state()                       what changes, in the order of those columns
+with FabricMonitor(backend) as monitor:     polls, and publishes to `monitor.events` every second
+    monitor.fabric()                        the drawing
+    monitor.state()                         the state, in the order of the drawing
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from weft.monitor.suspects import Diagnosis, Impact, Suspect
 from weft.monitor.watch import Latest, Watch
 from weft.serve.console.drawn_fabric import DrawnFabric
 from weft.serve.console.event_stream import LOG, STATE, EventStream
-from weft.serve.console.events import FabricState, SubnetManagerOut, news, suspect_out
+from weft.serve.console.events import FabricState, SubnetManagerOut, log_lines, suspect_out
 from weft.serve.console.layout import FabricOut
 from weft.serve.console.runs import Runs
 from weft.serve.desired import ConflictError
@@ -45,14 +45,14 @@ from weft.serve.drift import DriftWatch
 from weft.wire.smp import SMState
 
 POLL_S = 1.0
-_REST = 4.0  # so that a fifth of the time at most goes into polls
-_IDLE_S = 60.0  # nobody wants to know any more
-_SILENT_S = 5.0  # after which the same is told again: jobs and runs go on
+_REST = 4.0  # pause relative to a poll: polls take at most a fifth of the time
+_IDLE_S = 60.0  # stop polling after this time without a client
+_REPEAT_S = 5.0  # publish again after this time without a new reading, for jobs and runs
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """The fabric backend the console: a port to ask from, and its lab if it is one."""
+    """The fabric of the console: a way to attach to a port, and its lab if it is one."""
 
     attach: Callable[[], AbstractContextManager[Carrier]]
     lab: registry.Entry | None = None
@@ -60,48 +60,48 @@ class Backend:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """What the monitor has, once it has something."""
+    """The latest readings of the monitor."""
 
     reading: Reading
     change: Change | None
     diagnosis: Diagnosis | None
     manager: Manager | None
-    failure: str  # why nothing came after it
+    failure: str  # why there is no newer reading
 
 
 class FabricMonitor:
-    """Used with `with`. It looks while somebody wants to know: a large fabric is not polled for nobody."""
+    """A monitor that polls only while it has clients. Use it as a context manager."""
 
     def __init__(self, backend: Backend, drift: DriftWatch | None = None) -> None:
-        self.backend, self.live, self.runs, self.drift = backend, EventStream(), Runs(), drift
+        self.backend, self.events, self.runs, self.drift = backend, EventStream(), Runs(), drift
         self.history = History(":memory:")
-        self._asking, self._waking = threading.Lock(), threading.Lock()
-        self._open, self._polling = ExitStack(), ExitStack()  # carriers: to ask from, and the monitor's
+        self._query_lock, self._poll_lock = threading.Lock(), threading.Lock()
+        self._open, self._polling = ExitStack(), ExitStack()  # carriers: for queries, and for the poller
         self._carrier: Carrier | None = None
         self._watch: Watch | None = None
-        self._wanted_s = 0.0  # when somebody last wanted to know
+        self._requested_s = 0.0  # time of the last request
         self._drawn: DrawnFabric | None = None
-        self._impacts: dict[tuple[str, ...], Impact | None] = {}  # of suspects
+        self._impacts: dict[tuple[str, ...], Impact | None] = {}  # by suspect
         self._end = threading.Event()
-        self._teller = threading.Thread(target=self._tell, name="console", daemon=True)
+        self._publisher = threading.Thread(target=self._publish, name="console", daemon=True)
 
     def __enter__(self) -> Self:
-        self._teller.start()
+        self._publisher.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._end.set()
-        self.live.close()
-        self._teller.join()
-        self._sleep()
+        self.events.close()
+        self._publisher.join()
+        self._stop_polling()
         self.runs.__exit__()
         self.history.close()
         self._open.close()
 
     def wake(self) -> Latest:
-        """What the monitor has; when it slept, after its first look."""
-        with self._waking:
-            self._wanted_s = time.monotonic()
+        """Start polling if needed, and return the latest reading."""
+        with self._poll_lock:
+            self._requested_s = time.monotonic()
             if self._watch is None:
                 watch = Watch(
                     self._poller(),
@@ -115,107 +115,110 @@ class FabricMonitor:
                 self._watch = watch.start()
             return self._watch.latest
 
-    def _sleep(self) -> None:
-        with self._waking:
+    def _stop_polling(self) -> None:
+        with self._poll_lock:
             if self._watch is not None:
                 self._watch.stop()
                 self._watch = None
             self._polling.close()
 
     def _poller(self) -> Poller:
-        """A new one where the last one failed: what is backend may have been away."""
+        """Return a new poller, also after a failure of the last one: the fabric may have restarted."""
         self._polling.close()
         carrier, lab = self._polling.enter_context(self.backend.attach()), self.backend.lab
         if lab is None:
             return Poller(carrier)
         return new_poller(lab, carrier)
 
-    # -- what there is ------------------------------------------------------------------------------------------------
+    # -- state --------------------------------------------------------------------------------------------------------
 
     def latest(self) -> Snapshot:
-        """SubnetError where the fabric has told nothing yet."""
-        found = self.wake()
-        if found.reading is None:
-            raise SubnetError(found.failure)
-        told = found.diagnosis and self._weighed(found.diagnosis)
-        return Snapshot(found.reading, found.change, told, found.manager, found.failure)
+        """Return the latest readings. Raise SubnetError if there is none yet."""
+        latest = self.wake()
+        if latest.reading is None:
+            raise SubnetError(latest.failure)
+        diagnosis = latest.diagnosis and self._with_impacts(latest.diagnosis)
+        return Snapshot(latest.reading, latest.change, diagnosis, latest.manager, latest.failure)
 
-    def _weighed(self, found: Diagnosis) -> Diagnosis:
-        """With whom its suspects concern, as far as that is known."""
+    def _with_impacts(self, diagnosis: Diagnosis) -> Diagnosis:
+        """Return a diagnosis with the known impacts of its suspects."""
         return replace(
-            found, suspects=tuple(replace(one, impact=self._impacts.get(_key(one))) for one in found.suspects)
+            diagnosis,
+            suspects=tuple(replace(suspect, impact=self._impacts.get(_key(suspect))) for suspect in diagnosis.suspects),
         )
 
-    def _weigh(self, found: Diagnosis | None) -> None:
-        """Look whom new suspects concern: tables are read for it, which takes a while in a large fabric."""
-        suspects = found.suspects if found is not None else ()
-        new = tuple(one for one in suspects if _key(one) not in self._impacts)
+    def _update_impacts(self, diagnosis: Diagnosis | None) -> None:
+        """Compute the impact of new suspects. It reads the forwarding tables, which is slow in a large fabric."""
+        suspects = diagnosis.suspects if diagnosis is not None else ()
+        new = tuple(suspect for suspect in suspects if _key(suspect) not in self._impacts)
         self._impacts = {key: self._impacts[key] for key in map(_key, suspects) if key in self._impacts}
-        if found is None or not new:
+        if diagnosis is None or not new:
             return
-        with suppress(WeftError), self.ask() as carrier:  # with the next look, then
+        with suppress(WeftError), self.ask() as carrier:  # else with the next reading
             fabric = read_routed(carrier)
-            weighed = add_impact(replace(found, suspects=new), fabric, read_jobs(fabric, self._load().get("jobs", [])))
-            self._impacts |= {_key(one): one.impact for one in weighed.suspects}
+            with_impact = add_impact(
+                replace(diagnosis, suspects=new), fabric, read_jobs(fabric, self._load().get("jobs", []))
+            )
+            self._impacts |= {_key(suspect): suspect.impact for suspect in with_impact.suspects}
 
     def metrics(self, more: Iterable[Family]) -> bytes:
-        """For Prometheus, and what else the service knows."""
+        """Return metrics for Prometheus, with more families of the service."""
         return render(self.wake(), now_s=time.monotonic(), more=more)
 
     def fabric(self) -> FabricOut:
-        return self._picture(self.latest()).shown
+        return self._picture(self.latest()).drawing
 
-    def _picture(self, seen: Snapshot) -> DrawnFabric:
-        ports, drawn = seen.reading.ports, self._drawn
+    def _picture(self, snapshot: Snapshot) -> DrawnFabric:
+        ports, drawn = snapshot.reading.ports, self._drawn
         if drawn is None or not drawn.has_all(ports):
             drawn = self._drawn = DrawnFabric.of(ports, self._name())
         return drawn
 
     def _name(self) -> str:
-        """Of the fabric, for people."""
+        """Return the name of the fabric to show."""
         return "" if self.backend.lab is None else str(control.ask(self.backend.lab, "state")["spec"])
 
     def state(self) -> FabricState:
-        seen = self.latest()
-        drawn, change, told = self._picture(seen), seen.change, seen.diagnosis
-        suspects = told.suspects if told else ()
+        snapshot = self.latest()
+        drawn, change, diagnosis = self._picture(snapshot), snapshot.change, snapshot.diagnosis
+        suspects = diagnosis.suspects if diagnosis else ()
         load = self._load()
         well = health([change]) if change is not None and change.seconds > 0 else None
         return FabricState(
-            t=round(seen.reading.stamp_s, 3),
-            revision=drawn.shown.revision,
+            t=round(snapshot.reading.stamp_s, 3),
+            revision=drawn.drawing.revision,
             seconds=change.seconds if change else 0.0,
-            links=drawn.links_now(seen.reading.ports, well, suspects),
+            links=drawn.links_now(snapshot.reading.ports, well, suspects),
             jobs=load.get("jobs", []),
-            sm=self._manager(seen.manager),
-            suspects=[suspect_out(one) for one in suspects],
-            notes=list(told.notes) if told else [],
+            sm=self._manager(snapshot.manager),
+            suspects=[suspect_out(suspect) for suspect in suspects],
+            notes=list(diagnosis.notes) if diagnosis else [],
             drift=[] if self.drift is None else list(self.drift.differences),
-            runs=self.runs.shown(),
-            trouble=seen.failure,
+            runs=self.runs.listed(),
+            trouble=snapshot.failure,
         )
 
     def series(self, port: str, column: Column, seconds: float) -> tuple[list[float], list[float | None]]:
-        """What a counter of a port did in each interval, per second."""
+        """Return the times and rates of a counter of a port."""
         t, v = self.history.series(port, column, seconds)
-        return t.tolist(), [None if np.isnan(one) else one for one in v.tolist()]
+        return t.tolist(), [None if np.isnan(value) else value for value in v.tolist()]
 
     @contextmanager
     def ask(self, host: str = "") -> Iterator[Carrier]:
-        """A port to ask from, one question at a time; in a lab, that of a host."""
+        """Yield a carrier for queries, one at a time; in a lab, that of a host."""
         if host and self.backend.lab is not None:
-            there = control.ask(self.backend.lab, "host", name=host)
-            with closing(IbsimCarrier(there["sim_host"], there["sockname"])) as carrier:
+            location = control.ask(self.backend.lab, "host", name=host)
+            with closing(IbsimCarrier(location["sim_host"], location["sockname"])) as carrier:
                 yield KeyedCarrier(carrier, KeyFile(self.backend.lab.m_key_file))
             return
-        with self._asking:
+        with self._query_lock:
             if self._carrier is None:
                 self._carrier = self._open.enter_context(self.backend.attach())
             yield self._carrier
 
     def lab(self) -> registry.Entry:
         if self.backend.lab is None:
-            raise ConflictError("this fabric is no lab: its cables and its load are not ours to change")
+            raise ConflictError("cables and load can be changed in labs only")
         return self.backend.lab
 
     def _load(self) -> dict[str, Any]:
@@ -239,21 +242,21 @@ class FabricMonitor:
         if self.backend.lab is None:
             return []
         clients = control.ask(self.backend.lab, "state")["clients"]
-        return [(one["at"], one["port_guid"]) for one in clients if one["is_sm"]]
+        return [(client["at"], client["port_guid"]) for client in clients if client["is_sm"]]
 
-    # -- telling ------------------------------------------------------------------------------------------------------
+    # -- publishing ---------------------------------------------------------------------------------------------------
 
     def log(self, kind: str, text: str) -> None:
-        self.live.publish(LOG, msgspec.json.encode({"t": round(time.time(), 3), "kind": kind, "text": text}))
+        self.events.publish(LOG, msgspec.json.encode({"t": round(time.time(), 3), "kind": kind, "text": text}))
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         before: FabricState | None = None
-        told_s, trouble = 0.0, ""
+        published_s, trouble = 0.0, ""
         while not self._end.wait(POLL_S):
-            if not self.live.is_heard:
+            if not self.events.has_listeners:
                 before = None
-                if self._watch is not None and time.monotonic() - self._wanted_s > _IDLE_S:
-                    self._sleep()
+                if self._watch is not None and time.monotonic() - self._requested_s > _IDLE_S:
+                    self._stop_polling()
                 continue
             try:
                 now = self.state()
@@ -262,17 +265,17 @@ class FabricMonitor:
                     trouble = str(error)
                     self.log("trouble", trouble)
                 continue
-            if before is not None and now.t == before.t and time.monotonic() - told_s < _SILENT_S:
-                continue  # nothing was read since
+            if before is not None and now.t == before.t and time.monotonic() - published_s < _REPEAT_S:
+                continue  # no new reading
             if now.trouble != trouble:
                 trouble = now.trouble
                 self.log("trouble", trouble or "the fabric answers again")
-            for kind, text in news(before, now, self.fabric()):
+            for kind, text in log_lines(before, now, self.fabric()):
                 self.log(kind, text)
-            self.live.publish(STATE, msgspec.json.encode(now))
-            before, told_s = now, time.monotonic()
-            self._weigh(self.latest().diagnosis)
+            self.events.publish(STATE, msgspec.json.encode(now))
+            before, published_s = now, time.monotonic()
+            self._update_impacts(self.latest().diagnosis)
 
 
-def _key(one: Suspect) -> tuple[str, ...]:
-    return (one.kind, *sorted(one.ends))
+def _key(suspect: Suspect) -> tuple[str, ...]:
+    return (suspect.kind, *sorted(suspect.ends))

@@ -1,4 +1,4 @@
-"""A node for who clicks on it: its ports, what they count, and what that is in a second."""
+"""A node with its ports, their counters and rates."""
 
 from __future__ import annotations
 
@@ -22,17 +22,21 @@ if TYPE_CHECKING:
 
 
 class PortOut(msgspec.Struct, kw_only=True):
+    """A port of a node."""
+
     number: int
     state: str
     rate: str  # 4xNDR; "": no link
     peer: str
     lid: int
-    pkeys: list[str]  # of an adapter's port
-    counters: dict[str, int]  # those that are known
-    rates: dict[str, float]  # per second, those that are known and not 0
+    pkeys: list[str]  # adapters only
+    counters: dict[str, int]  # known counters
+    rates: dict[str, float]  # per second; known counters that changed
 
 
 class NodeOut(msgspec.Struct, kw_only=True):
+    """A node with its ports."""
+
     name: str
     kind: str
     guid: str
@@ -45,15 +49,15 @@ def show_node(monitor: FabricMonitor, name: str) -> NodeOut:
     ports = latest.reading.ports
     node = ports.fabric[name]
     if not isinstance(node, Node):
-        raise ConfigError(f"{name} is no node: give the name of a switch or an adapter")
+        raise ConfigError(f"{name} is not a node: give the name of a switch or an adapter")
     with monitor.ask() as carrier:
-        shown = [_port(carrier, latest, port.slot) for port in node.ports]
+        port_rows = [_port(carrier, latest, port.slot) for port in node.ports]
     return NodeOut(
         name=node.name,
         kind=node.kind.name.lower(),
         guid=str(node.guid),
         model=node.model or "",
-        ports=shown,
+        ports=port_rows,
     )
 
 
@@ -67,7 +71,10 @@ def _port(carrier: Carrier, latest: Snapshot, slot: int) -> PortOut:
     rates: dict[str, float] = {}
     if change is not None and change.ports is ports and change.seconds:
         moved = np.flatnonzero(change.known[slot] & (change.delta[slot] != 0)).tolist()
-        rates = {Column(one).name.lower(): round(float(change.delta[slot, one]) / change.seconds, 3) for one in moved}
+        rates = {
+            Column(counter).name.lower(): round(float(change.delta[slot, counter]) / change.seconds, 3)
+            for counter in moved
+        }
     return PortOut(
         number=port.number,
         state=PortState(int(ports.state[slot])).name.title(),

@@ -1,4 +1,4 @@
-"""The console's page and its files, for everybody: who one is, is asked by it."""
+"""The console's page and its files. They need no token: the page asks for one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add_page(app: FastAPI) -> None:
 
 
 async def _send(request: Request) -> Response:
-    found = web.files().get(request.url.path)
-    if found is None:
-        return Response("it is not built: see /", status_code=404, media_type="text/plain")
-    return Response(found.body, headers=_HEADERS, media_type=found.media)
+    file = web.files().get(request.url.path)
+    if file is None:
+        return Response("the console is not built: see /", status_code=404, media_type="text/plain")
+    return Response(file.body, headers=_HEADERS, media_type=file.media)

@@ -1,4 +1,4 @@
-"""The way between two hosts as the fabric's tables lead, asked hop by hop over any carrier."""
+"""The path between two hosts by the forwarding tables, queried hop by hop over any carrier."""
 
 from __future__ import annotations
 
@@ -22,52 +22,54 @@ from weft.wire.smp import SLtoVLMappingTable, SmpAttribute
 
 
 class PathHop(msgspec.Struct, kw_only=True):
+    """A node on a path."""
+
     node: str
-    in_port: int  # 0 at the first
-    out_port: int  # 0 at the last
-    vl: int | None  # of the link that it leaves by
+    in_port: int  # 0 at the source
+    out_port: int  # 0 at the destination
+    vl: int | None  # virtual lane of the outgoing link
 
 
 class PathOut(msgspec.Struct, kw_only=True):
+    """A path between two hosts."""
+
     reaches: bool
-    reason: str  # why not; "": it does
-    sl: int | None = None  # as the subnet administrator says; None: it has no path for them
+    reason: str  # why it does not reach; "": it does
+    sl: int | None = None  # from the subnet administrator; None: it has no path record
     pkey: str = ""
     hops: list[PathHop] = []
 
 
 def find_path(carrier: Carrier, ports: Ports, source: str, target: str) -> PathOut:
-    """`carrier` is best that of the source: the subnet administrator tells who asks of its own partitions alone."""
+    """Find a path. `carrier` should be that of the source: the subnet administrator answers only for its partitions."""
     fabric = ports.fabric
     ends = [find_host_port(fabric, name) for name in (source, target)]
-    here = PortInfo.unpack(get_smp(carrier, HERE, SmpAttribute.PORT_INFO))
+    port_info = PortInfo.unpack(get_smp(carrier, HERE, SmpAttribute.PORT_INFO))
     lids = ports.lid[ends].tolist()
     for name, lid in zip((source, target), lids, strict=True):
         if not lid:
-            return PathOut(reaches=False, reason=f"{name} has no LID: a subnet manager has not configured it")
-    record = _record(carrier, here, [int(fabric.ports.guid[slot]) for slot in ends])
+            return PathOut(reaches=False, reason=f"{name} has no LID: no subnet manager has configured it")
+    record = _record(carrier, port_info, [int(fabric.ports.guid[slot]) for slot in ends])
     try:
         hops = trace(carrier, Target(lids[0]), Target(lids[1]))
     except SubnetError as error:
         return PathOut(reaches=False, reason=str(error))
-    shown = _shown(carrier, fabric, hops, record.sl if record else 0)
+    path_hops = _hops(carrier, fabric, hops, record.sl if record else 0)
     if record is None:
-        reason = (
-            f"tables lead there, but the subnet administrator has no path: {source} and {target} share no partition"
-        )
-        return PathOut(reaches=False, reason=reason, hops=shown)
-    return PathOut(reaches=True, reason="", sl=record.sl, pkey=f"{record.p_key:#06x}", hops=shown)
+        reason = f"the forwarding tables have a path, but {source} and {target} share no partition"
+        return PathOut(reaches=False, reason=reason, hops=path_hops)
+    return PathOut(reaches=True, reason="", sl=record.sl, pkey=f"{record.p_key:#06x}", hops=path_hops)
 
 
-def _record(carrier: Carrier, here: PortInfo, guids: list[int]) -> PathRecord | None:
-    gids = [here.gid_prefix << 64 | guid for guid in guids]
+def _record(carrier: Carrier, port_info: PortInfo, guids: list[int]) -> PathRecord | None:
+    gids = [port_info.gid_prefix << 64 | guid for guid in guids]
     with suppress(NoAnswer):
         for row in ask_paths(carrier, *gids):
             return PathRecord.unpack(row.tobytes())
     return None
 
 
-def _shown(carrier: Carrier, fabric: Fabric, hops: list[Hop], sl: int) -> list[PathHop]:
+def _hops(carrier: Carrier, fabric: Fabric, hops: list[Hop], sl: int) -> list[PathHop]:
     names = dict(zip(fabric.nodes.guid.tolist(), fabric.nodes.name, strict=True))
     came_by = [0, *(after.number for _, after in pairwise(hops))]
     return [

@@ -1,7 +1,7 @@
-"""Runs of `weft compare` and `weft train` for who sits at the console: processes beside the service, two at a time.
+"""Runs of `weft compare` and `weft train` for the console: separate processes, two at a time.
 
-What a run prints is its lines, with its progress among them; its report is a page of its own. Only what needs no file
-of this machine can be asked for.
+The output of a run is kept as lines, with progress lines among them; its report is an HTML page. Arguments that name
+files of this machine are refused.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from weft.serve.desired import ConflictError, NotFoundError
 
 _AT_ONCE, _KEPT, _LINES = 2, 20, 400
 _LONGEST_S = 3600.0
-_NICE = 10  # the service goes before
+_NICE = 10  # lower priority than the service
 _WORDS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:=-]*")
 _STYLE = "pre { font: 13px/1.45 ui-monospace, monospace; overflow-x: auto } img { max-width: 100% }"
 
 
 class Compare(msgspec.Struct, kw_only=True, tag_field="command", tag="compare", forbid_unknown_fields=True):
-    """One job over several fabrics, as `weft compare` does it."""
+    """A run of `weft compare`: one job on several fabrics."""
 
     spec: str
     job: str = "all_reduce:1G"
-    fabrics: str = ""  # by commas; "": the usual ones
+    fabrics: str = ""  # comma-separated; "": the default ones
 
     def arguments(self) -> list[str]:
         _check(spec=self.spec, job=self.job, fabrics=self.fabrics)
@@ -48,7 +48,7 @@ class Compare(msgspec.Struct, kw_only=True, tag_field="command", tag="compare", 
 
 
 class Train(msgspec.Struct, kw_only=True, tag_field="command", tag="train", forbid_unknown_fields=True):
-    """A training step, as `weft train` does it."""
+    """A run of `weft train`: one training step."""
 
     model: str
     spec: str
@@ -58,23 +58,25 @@ class Train(msgspec.Struct, kw_only=True, tag_field="command", tag="train", forb
         return ["train", self.model, "--fabric", self.spec, "--timeline", "timeline.svg"]
 
 
-def _check(**words: str) -> None:
-    """Files are for who sits at this machine."""
-    for name, word in words.items():
+def _check(**arguments: str) -> None:
+    """Refuse paths of files: clients of the console must not read files of this machine."""
+    for name, word in arguments.items():
         if word and not _WORDS.fullmatch(word):
-            raise ConfigError(f"{name} {word!r} is refused: a name with options is meant, and no path of a file")
-    if not is_topology(words["spec"]):
-        raise ConfigError(f"spec {words['spec']!r} is no topology: give superpod:su=1, or see `weft topologies`")
+            raise ConfigError(f"{name} {word!r} must be a name with options, not the path of a file")
+    if not is_topology(arguments["spec"]):
+        raise ConfigError(f"spec {arguments['spec']!r} is not a topology: give superpod:su=1, or see `weft topologies`")
 
 
 RunIn = Compare | Train
 
 
 class RunOut(msgspec.Struct, kw_only=True):
+    """A run and its output."""
+
     id: int
     command: str
     state: str  # waiting, running, done, failed, ended
-    progress: str  # its last line
+    progress: str  # last line of output
     began_at_s: float
     seconds: float
     lines: list[str] = []
@@ -87,7 +89,7 @@ class _Run:
         self.began_at_s, self.began_s, self.ended_s = time.time(), time.monotonic(), 0.0
         self.process: subprocess.Popen[str] | None = None
 
-    def shown(self, *, whole: bool) -> RunOut:
+    def out(self, *, with_lines: bool) -> RunOut:
         return RunOut(
             id=self.number,
             command=" ".join(["weft", *self.arguments]),
@@ -95,7 +97,7 @@ class _Run:
             progress=self.lines[-1] if self.lines else "",
             began_at_s=self.began_at_s,
             seconds=round((self.ended_s or time.monotonic()) - self.began_s, 1),
-            lines=self.lines if whole else [],
+            lines=self.lines if with_lines else [],
         )
 
     @property
@@ -104,7 +106,7 @@ class _Run:
 
 
 class Runs:
-    """Used with `with`: what still runs ends with it."""
+    """The runs of a console. Use it as a context manager: running ones end with it."""
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="weft-runs-"))
@@ -122,29 +124,29 @@ class Runs:
         self._workers.shutdown(cancel_futures=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def start(self, wanted: RunIn) -> int:
-        """Its number. Of those that are over the oldest make room."""
-        arguments = wanted.arguments()
+    def start(self, requested: RunIn) -> int:
+        """Start a run and return its number. The oldest ended runs are dropped if there are too many."""
+        arguments = requested.arguments()
         with self._lock:
-            for run in [one for one in self._runs.values() if one.is_over][: max(0, len(self._runs) + 1 - _KEPT)]:
+            for run in [over for over in self._runs.values() if over.is_over][: max(0, len(self._runs) + 1 - _KEPT)]:
                 shutil.rmtree(run.folder, ignore_errors=True)
                 del self._runs[run.number]
             if len(self._runs) >= _KEPT:
-                raise ConflictError(f"{_KEPT} runs wait already: end one of them, or wait")
+                raise ConflictError(f"{_KEPT} runs are waiting: end one of them, or try later")
             self._last += 1
             run = self._runs[self._last] = _Run(self._last, arguments, self._folder / str(self._last))
         run.folder.mkdir()
-        self._workers.submit(self._carry_out, run)
+        self._workers.submit(self._run_process, run)
         return run.number
 
-    def shown(self) -> list[RunOut]:
-        return [one.shown(whole=False) for one in list(self._runs.values())]
+    def listed(self) -> list[RunOut]:
+        return [run.out(with_lines=False) for run in list(self._runs.values())]
 
-    def one(self, number: int) -> RunOut:
-        return self._find(number).shown(whole=True)
+    def get(self, number: int) -> RunOut:
+        return self._find(number).out(with_lines=True)
 
     def report(self, number: int) -> bytes:
-        """A page."""
+        """Return the report of a run."""
         run = self._find(number)
         place = run.folder / "report.html"
         if not place.is_file():
@@ -161,12 +163,12 @@ class Runs:
             process.terminate()
 
     def _find(self, number: int) -> _Run:
-        found = self._runs.get(number)
-        if found is None:
+        run = self._runs.get(number)
+        if run is None:
             raise NotFoundError(f"there is no run {number}")
-        return found
+        return run
 
-    def _carry_out(self, run: _Run) -> None:
+    def _run_process(self, run: _Run) -> None:
         with self._lock:
             if run.is_over:  # it was ended while it waited
                 return
@@ -198,7 +200,7 @@ class Runs:
 
 
 def _write_report(run: _Run) -> None:
-    """Of a command that writes none: what it printed, and its picture."""
+    """Write a report with the output and the picture, for commands that write none."""
     place, picture = run.folder / "report.html", run.folder / "timeline.svg"
     if place.exists():
         return

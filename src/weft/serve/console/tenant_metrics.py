@@ -1,4 +1,4 @@
-"""What the service knows of tenants, for Prometheus, beside what the monitor knows of the fabric."""
+"""Prometheus metrics of tenants and drift, in addition to those of the monitor."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from weft.serve.drift import DriftWatch
 
 def tenant_metrics(desired: Desired, drift: DriftWatch | None = None) -> list[Family]:
     members = [
-        (labels(tenant=one.name, p_key=f"{p_key:#06x}"), len(one.members))
-        for p_key, one in sorted(desired.partitions.items())
+        (labels(tenant=partition.name, p_key=f"{p_key:#06x}"), len(partition.members))
+        for p_key, partition in sorted(desired.partitions.items())
     ]
     return [
-        Family("weft_tenants", "Slices of the fabric that were given to tenants.", "gauge", [("", len(members))]),
+        Family("weft_tenants", "Partitions of tenants.", "gauge", [("", len(members))]),
         Family("weft_tenant_ports", "Ports that are members of a tenant's partition.", "gauge", members),
-        Family("weft_desired_revision", "Changes of what shall be, so far.", "gauge", [("", desired.revision)]),
+        Family("weft_desired_revision", "Revision of the desired state.", "gauge", [("", desired.revision)]),
         *_drift_metrics(drift),
     ]
 
@@ -26,14 +26,14 @@ def _drift_metrics(drift: DriftWatch | None) -> list[Family]:
     return [
         Family(
             "weft_drift_differences",
-            "Ports and partitions that differ from the ledger now.",
+            "Current differences between the fabric and the ledger.",
             "gauge",
             [("", len(drift.differences))],
         ),
-        Family("weft_drift_repaired_total", "Differences that were repaired.", "counter", [("", drift.repaired)]),
+        Family("weft_drift_repaired_total", "Repaired differences.", "counter", [("", drift.repaired)]),
         Family(
             "weft_drift_checked_timestamp_seconds",
-            "When the fabric was last compared with the ledger.",
+            "Time of the last comparison of the fabric with the ledger.",
             "gauge",
             [("", drift.checked_at_s)],
         ),

@@ -1,4 +1,4 @@
-"""The names that UFM has for a port's counters, in the three places where its clients read them.
+"""UFM's names for a port's counters, in the three interfaces where clients read them.
 
     telemetry    UFM Telemetry's own (csv/metrics, topX, history)               PortXmitDataExtended
     session      the default monitoring session (converted_enterprise)         Infiniband_MBOut
@@ -21,7 +21,7 @@ _RATE = "Rate"
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A counter of a port with its names."""
+    """A counter of a port and its names."""
 
     column: Column
     telemetry: str
@@ -83,18 +83,18 @@ COUNTERS = (
     Counter(C.VL15_DROPPED, "VL15DroppedExtended", "Infiniband_VL15Dropped", "VL15Dropped"),
     Counter(C.PORT_XMIT_WAIT, "PortXmitWaitExtended", "Infiniband_XmitWait", "PortXmitWait"),
 )
-# As the REST guide's example picks ports.
+# Names in an example of UFM's REST guide.
 _ALIASES = {"PortTXPackets": "PortXmitPktsExtended", "PortRXPackets": "PortRcvPktsExtended"}
-_BY_NAME = {name: one for one in COUNTERS for name in (one.debug, one.session, one.telemetry)}
+_BY_NAME = {name: each for each in COUNTERS for name in (each.debug, each.session, each.telemetry)}
 
 
 def find_counter(name: str) -> Counter:
-    """Find a counter by any of its names, with or without the ending for rates."""
+    """Find a counter by any of its names, with or without the suffix for rates."""
     bare = name.removesuffix(_RATE).removesuffix("_")
-    found = _BY_NAME.get(_ALIASES.get(bare, bare))
-    if found is None:
-        raise UnknownName("counter", name[:80], [one.telemetry for one in COUNTERS])
-    return found
+    counter = _BY_NAME.get(_ALIASES.get(bare, bare))
+    if counter is None:
+        raise UnknownName("counter", name[:80], [known_counter.telemetry for known_counter in COUNTERS])
+    return counter
 
 
 def is_rate(name: str) -> bool:

@@ -1,10 +1,9 @@
-"""Ports that are marked as unhealthy; one that is isolated is switched off, at the switch's end of its cable.
+"""Ports marked as unhealthy. An isolated port is disabled at the switch end of its cable.
 
-A switch that is isolated is told of its ports to hosts first, and is then cut off at its neighbours: it could not be
-told of its last port itself, and would not hear that it is healthy again.
+For an isolated switch, first its ports to hosts are disabled, then the ports of its neighbours: it could not be reached
+any more to disable its last port, or to enable it again.
 
-What UFM says of such a port is kept in the ledger, as it was when it was marked: a host that is switched off is not
-seen any more.
+UFM's description of such a port is stored when it is marked: a disabled host is not discovered any more.
 """
 
 from __future__ import annotations
@@ -21,12 +20,14 @@ from weft.serve.fabric_actions import FabricActions
 from weft.serve.ufm.jobs import stamp
 from weft.serve.ufm.shapes import NONE, Picture, Port
 
-_KIND = "ufm.unhealthy"  # of documents, by the name of the port
+_KIND = "ufm.unhealthy"  # kind of documents; their names are those of ports
 _SWITCH = "Switch"
-_PATIENCE_S, _PAUSE_S = 20.0, 0.2  # until a switch that was cut off is routed to again
+_TIMEOUT_S, _PAUSE_S = 20.0, 0.2  # until an isolated switch has routes again
 
 
 class Policy(msgspec.Struct, kw_only=True):
+    """A request to mark ports."""
+
     ports: list[str] = []
     devices: list[str] = []  # all their ports
     ports_policy: Literal["HEALTHY", "UNHEALTHY"]
@@ -38,36 +39,36 @@ class _End(msgspec.Struct, kw_only=True, frozen=True):
 
     lid: int
     number: int
-    is_outside: bool  # of what is isolated
+    is_outside: bool  # not a port of the isolated device
 
 
 class _Marked(msgspec.Struct, kw_only=True):
-    """A document."""
+    """The stored document of a marked port."""
 
-    said: dict[str, Any]  # what UFM says of it
+    details: dict[str, Any] = msgspec.field(name="said")  # UFM's description of the port
     peer: str
-    end: _End | None = None  # that is switched off
+    end: _End | None = None  # the disabled end of its cable
 
 
 def marked(desired: Desired) -> dict[str, dict[str, Any]]:
-    """What UFM says of each, by name."""
-    return {name: _read(body).said for name, body in desired.named(_KIND).items()}
+    """Return UFM's descriptions of marked ports, by name."""
+    return {name: _read(body).details for name, body in desired.named(_KIND).items()}
 
 
 def isolated(desired: Desired) -> list[str]:
-    """Return the names of the ports that are switched off."""
+    """Return the names of disabled ports."""
     return [name for name, body in desired.named(_KIND).items() if _read(body).end is not None]
 
 
 def ports_of(picture: Picture, policy: Policy) -> list[str]:
-    """The names that are meant. A device means its ports that have a cable."""
-    found = dict.fromkeys(policy.ports)
+    """Return the names of the ports of a request; a device stands for its connected ports."""
+    names = dict.fromkeys(policy.ports)
     for device in policy.devices:
         ports = picture.of_system(device)
         if not ports:
             raise UnknownName("device", device, ())
-        found |= dict.fromkeys(port.name for port in ports if port.peer != NONE)
-    return list(found)
+        names |= dict.fromkeys(port.name for port in ports if port.peer != NONE)
+    return list(names)
 
 
 def mark(
@@ -78,43 +79,43 @@ def mark(
     *,
     isolate: bool,
 ) -> dict[str, str]:
-    """Switch off what is isolated, all of it or nothing. Returns the documents."""
-    found = {name: _there(picture, name) for name in names}
-    ends = {name: _end(picture, port, devices) for name, port in found.items()} if isolate else {}
+    """Mark ports, and disable isolated ones (all or none). Return the documents to store."""
+    ports = {name: _find(picture, name) for name in names}
+    ends = {name: _end(picture, port, devices) for name, port in ports.items()} if isolate else {}
     done: list[_End] = []
     try:
         for end in sorted(ends.values(), key=_is_outside):
-            hold(actions).disable(end.lid, end.number)
+            require_actions(actions).disable(end.lid, end.number)
             done.append(end)
     except WeftError:
         _enable(actions, done)
         raise
-    marked = {name: _Marked(said=_said(port), peer=port.peer, end=ends.get(name)) for name, port in found.items()}
-    return {name: msgspec.json.encode(one).decode() for name, one in marked.items()}
+    marked = {name: _Marked(details=_details(port), peer=port.peer, end=ends.get(name)) for name, port in ports.items()}
+    return {name: msgspec.json.encode(document).decode() for name, document in marked.items()}
 
 
 def _end(picture: Picture, port: Port, devices: Collection[str]) -> _End:
-    """The end of a cable to switch off: at a switch, and at one that stays, if there is such a one."""
+    """Return the end of a cable to disable: at a switch, preferably one that is not isolated itself."""
     at_switches = [end for end in (port, picture.named(port.peer)) if end is not None and _is_switch(end)]
     if not at_switches:
-        raise ConfigError(f"port {port.name} cannot be switched: no switch is at either end of it")
+        raise ConfigError(f"port {port.name} cannot be disabled: neither end of its cable is a switch")
     end = next((end for end in at_switches if end.system_id not in devices), at_switches[0])
     return _End(lid=end.lid, number=end.number, is_outside=end.system_id not in devices)
 
 
 def _is_outside(end: _End) -> bool:
-    """A switch is told of its own ports before it is cut off, and after it is back."""
+    """Return the sort key: ports of an isolated switch are disabled first and enabled last."""
     return end.is_outside
 
 
 def _enable(actions: FabricActions | None, ends: Iterable[_End]) -> None:
     for end in sorted(ends, key=_is_outside, reverse=True):
-        until_s = time.monotonic() + (0.0 if end.is_outside else _PATIENCE_S)
+        until_s = time.monotonic() + (0.0 if end.is_outside else _TIMEOUT_S)
         while True:
             try:
-                hold(actions).enable(end.lid, end.number)
+                require_actions(actions).enable(end.lid, end.number)
                 break
-            except SubnetError:  # the manager has no route to the switch yet
+            except SubnetError:  # there is no route to the switch yet
                 if time.monotonic() >= until_s:
                     raise
                 time.sleep(_PAUSE_S)
@@ -125,9 +126,9 @@ def _is_switch(port: Port) -> bool:
 
 
 def heal(desired: Desired, actions: FabricActions | None, names: Sequence[str]) -> list[str]:
-    """Switch on what was isolated. Returns the documents that go. Either end of a cable means it."""
+    """Enable isolated ports, named by either end of their cables. Return the documents to remove."""
     documents = {name: _read(body) for name, body in desired.named(_KIND).items()}
-    healed = [name for name, one in documents.items() if {name, one.peer} & set(names)]
+    healed = [name for name, document in documents.items() if {name, document.peer} & set(names)]
     _enable(actions, [end for name in healed if (end := documents[name].end) is not None])
     return healed
 
@@ -139,26 +140,26 @@ def note(draft: Draft, documents: dict[str, str], healed: Sequence[str] = ()) ->
 
 
 def reset(picture: Picture, actions: FabricActions | None, name: str) -> None:
-    """Down and up again."""
-    end = _end(picture, _there(picture, name), ())
-    hold(actions).disable(end.lid, end.number)
-    hold(actions).enable(end.lid, end.number)
+    """Disable a port and enable it again."""
+    end = _end(picture, _find(picture, name), ())
+    require_actions(actions).disable(end.lid, end.number)
+    require_actions(actions).enable(end.lid, end.number)
 
 
-def _there(picture: Picture, name: str) -> Port:
-    found = picture.named(name)
-    if found is None:
+def _find(picture: Picture, name: str) -> Port:
+    port = picture.named(name)
+    if port is None:
         raise UnknownName("port", name, ())
-    return found
+    return port
 
 
-def hold(actions: FabricActions | None) -> FabricActions:
+def require_actions(actions: FabricActions | None) -> FabricActions:
     if actions is None:
-        raise ConfigError("this service has no actions on its fabric: ports are switched and cables pulled in a lab")
+        raise ConfigError("read-only backend: ports and cables can be changed in labs only")
     return actions
 
 
-def _said(port: Port) -> dict[str, Any]:
+def _details(port: Port) -> dict[str, Any]:
     peer_number = port.peer.rpartition("_")[2]
     return {
         "UnhealthyGUID": port.name.rpartition("_")[0],

@@ -1,7 +1,7 @@
-"""Jobs and events, as UFM counts them. What is asked is done when it is answered, so a job is over from its beginning.
+"""Jobs and events with UFM's numbers. A request is complete when it is answered, so its job is complete from the start.
 
-The last ones are kept, in memory: a client that asks for one of before a restart is told that there is none, and asks
-for its work again.
+The latest ones are kept in memory: after a restart, clients that ask for an older one get an error and repeat their
+request.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ _COMPLETED = "Completed"
 
 
 class Journal:
-    """Things with a number of their own, the last of them kept."""
+    """A list of numbered entries, of which the latest are kept."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._kept: OrderedDict[int, dict[str, Any]] = OrderedDict()
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._entries: OrderedDict[int, dict[str, Any]] = OrderedDict()
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
 
-    def add(self, words: dict[str, Any]) -> int:
+    def add(self, fields: dict[str, Any]) -> int:
         with self._lock:
             number = next(self._numbers)
-            self._kept[number] = words
-            if len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
+            self._entries[number] = fields
+            if len(self._entries) > _KEPT:
+                self._entries.popitem(last=False)
             return number
 
     def find(self, number: str) -> tuple[int, dict[str, Any]]:
         with self._lock:
             is_number = number.isascii() and number.isdecimal() and len(number) < 20
-            found = self._kept.get(int(number)) if is_number else None
-            if found is None:
-                raise UnknownName(self._what, number[:40], [])
-            return int(number), found
+            entry = self._entries.get(int(number)) if is_number else None
+            if entry is None:
+                raise UnknownName(self._kind, number[:40], [])
+            return int(number), entry
 
     def remove(self, number: str) -> None:
-        found, _ = self.find(number)
+        key, _ = self.find(number)
         with self._lock:
-            self._kept.pop(found, None)
+            self._entries.pop(key, None)
 
     def all(self) -> list[tuple[int, dict[str, Any]]]:
         with self._lock:
-            return list(self._kept.items())
+            return list(self._entries.items())
 
 
 def new_job(operation: str, objects: list[str], summary: str) -> dict[str, Any]:
@@ -66,14 +66,14 @@ def new_job(operation: str, objects: list[str], summary: str) -> dict[str, Any]:
     }
 
 
-def job(number: int, words: dict[str, Any]) -> dict[str, Any]:
-    return {"ID": str(number), **words}
+def job(number: int, fields: dict[str, Any]) -> dict[str, Any]:
+    return {"ID": str(number), **fields}
 
 
-def event(number: int, words: dict[str, Any]) -> dict[str, Any]:
-    return {"id": number, **words}
+def event(number: int, fields: dict[str, Any]) -> dict[str, Any]:
+    return {"id": number, **fields}
 
 
 def stamp(at_s: float | None = None) -> str:
-    """Write a time, in seconds since 1970, as UFM does; now if none is given."""
+    """Format a time (seconds since 1970, default now) as UFM does."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at_s))

@@ -1,4 +1,4 @@
-"""Filters of UFM's queries: `?sys_type=Computer&active=true`. A filter that is not known is refused, not ignored."""
+"""Filters of UFM's queries: `?sys_type=Computer&active=true`. Unknown filters are refused."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from typing import TypeVar
 from weft.errors import ConfigError, UnknownName
 from weft.serve.ufm.shapes import NONE, Link, Picture, Port, System
 
-_Thing = TypeVar("_Thing")
-_Keep = Callable[[_Thing], bool]
+_Item = TypeVar("_Item")
+_Keep = Callable[[_Item], bool]
 _MANY = 1_000_000_000
 _PAGING = ("page_number", "rpp")
-_DETAILS = ("cable_info", "monitoring_counters_info", "brief")  # what they add is not known of a fabric in software
+_DETAILS = (
+    "cable_info",
+    "monitoring_counters_info",
+    "brief",
+)  # they add details that a fabric in software does not have
 
 
 def ports(picture: Picture, query: Mapping[str, str]) -> list[Port]:
-    known: dict[str, Callable[[str], _Keep[Port]]] = {
+    filters: dict[str, Callable[[str], _Keep[Port]]] = {
         "sys_type": lambda word: lambda port: port.description.lower() == f"{word.lower()} ib port",
         "system": lambda word: lambda port: word in (port.system_id, port.system_name),
         "active": lambda word: _if(word, lambda port: port.logical_state == "Active"),
@@ -26,74 +30,74 @@ def ports(picture: Picture, query: Mapping[str, str]) -> list[Port]:
         "high_ber_severity": lambda word: lambda port: port.high_ber_severity.lower() == word.lower(),
     }
     if "system" in query:
-        return _kept(picture.of_system(query["system"]), query, known)
-    return _kept(picture.of_kind(query["sys_type"]) if "sys_type" in query else picture.ports, query, known)
+        return _filtered(picture.of_system(query["system"]), query, filters)
+    return _filtered(picture.of_kind(query["sys_type"]) if "sys_type" in query else picture.ports, query, filters)
 
 
 def systems(picture: Picture, query: Mapping[str, str]) -> list[System]:
     peers = {port.system_id: port.peer_node_name for port in picture.ports} if "peer_name" in query else {}
-    known: dict[str, Callable[[str], _Keep[System]]] = {
-        "type": lambda word: lambda one: one.type == word.lower(),
-        "ip": lambda word: lambda one: one.ip == word,
-        "model": lambda word: lambda one: one.model.lower() == word.lower(),
-        "role": lambda word: lambda one: one.role == word.lower(),
-        "peer_name": lambda word: lambda one: peers.get(one.guid) == word,
-        "ports": lambda _: lambda _: True,  # true: with their ports, which they always have
-        "chassis": lambda word: lambda _: not _is_true(word),  # there are none
-        "in_rack": lambda word: lambda _: not _is_true(word),  # nobody has told
+    filters: dict[str, Callable[[str], _Keep[System]]] = {
+        "type": lambda word: lambda system: system.type == word.lower(),
+        "ip": lambda word: lambda system: system.ip == word,
+        "model": lambda word: lambda system: system.model.lower() == word.lower(),
+        "role": lambda word: lambda system: system.role == word.lower(),
+        "peer_name": lambda word: lambda system: peers.get(system.guid) == word,
+        "ports": lambda _: lambda _: True,  # systems always include their ports
+        "chassis": lambda word: lambda _: not _is_true(word),  # there are no chassis
+        "in_rack": lambda word: lambda _: not _is_true(word),  # racks are unknown
     }
-    return _kept(picture.systems, query, known)
+    return _filtered(picture.systems, query, filters)
 
 
 def links(picture: Picture, query: Mapping[str, str]) -> list[Link]:
-    known: dict[str, Callable[[str], _Keep[Link]]] = {
+    filters: dict[str, Callable[[str], _Keep[Link]]] = {
         "system": lambda word: lambda link: word in (link.source_guid, link.destination_guid),
     }
-    return _kept(picture.links, query, known)
+    return _filtered(picture.links, query, filters)
 
 
-def page(things: Sequence[_Thing], query: Mapping[str, str]) -> Sequence[_Thing]:
-    """The part that `page_number` and `rpp` ask for."""
+def page(items: Sequence[_Item], query: Mapping[str, str]) -> Sequence[_Item]:
+    """Return the page that `page_number` and `rpp` select."""
     first, count = (_number(query, name, default) for name, default in zip(_PAGING, (1, _MANY), strict=True))
-    return things[(first - 1) * count : first * count]
+    return items[(first - 1) * count : first * count]
 
 
 def is_paged(query: Mapping[str, str]) -> bool:
     return any(name in query for name in _PAGING)
 
 
-def named(what: str, names: str, find: Callable[[str], _Thing | None]) -> list[_Thing]:
-    """Those of a list with commas; UnknownName for the first that is not there."""
-    found = []
+def named(kind: str, names: str, find: Callable[[str], _Item | None]) -> list[_Item]:
+    """Return the items of a comma-separated list. Raise UnknownName for the first unknown one."""
+    items = []
     for name in names.split(","):
-        one = find(name.strip())
-        if one is None:
-            raise UnknownName(what, name.strip(), ())
-        found.append(one)
-    return found
+        item = find(name.strip())
+        if item is None:
+            raise UnknownName(kind, name.strip(), ())
+        items.append(item)
+    return items
 
 
-def is_asked(query: Mapping[str, str], name: str) -> bool:
+def is_set(query: Mapping[str, str], name: str) -> bool:
     return name in query and _is_true(query[name])
 
 
-def _kept(
-    things: Sequence[_Thing], query: Mapping[str, str], known: Mapping[str, Callable[[str], _Keep[_Thing]]]
-) -> list[_Thing]:
+def _filtered(
+    items: Sequence[_Item], query: Mapping[str, str], available: Mapping[str, Callable[[str], _Keep[_Item]]]
+) -> list[_Item]:
     for name in query:
-        if name not in known and name not in _PAGING and name not in _DETAILS:
-            raise ConfigError(f"the filter {name[:40]!r} is refused: there are {', '.join(known)}")
-    filters = [make(query[name]) for name, make in known.items() if name in query]
-    return [one for one in things if all(keep(one) for keep in filters)]
+        if name not in available and name not in _PAGING and name not in _DETAILS:
+            raise ConfigError(f"unknown filter {name[:40]!r}; use {', '.join(available)}")
+    filters = [make(query[name]) for name, make in available.items() if name in query]
+    return [item for item in items if all(keep(item) for keep in filters)]
 
 
-def _if(word: str, keep: _Keep[_Thing], when: bool = True) -> _Keep[_Thing]:
+def _if(word: str, keep: _Keep[_Item], when: bool = True) -> _Keep[_Item]:
     return keep if _is_true(word) is when else lambda _: True
 
 
 def _is_true(word: str) -> bool:
     if word.lower() not in ("true", "false"):
-        raise ConfigError(f"{word!r} is refused: write true or false")
+        raise ConfigError(f"expected true or false, got {word!r}")
     return word.lower() == "true"
 
 
@@ -101,5 +105,5 @@ def _number(query: Mapping[str, str], name: str, default: int) -> int:
     word = query.get(name, str(default))
     number = int(word) if word.isascii() and word.isdecimal() and len(word) <= len(str(_MANY)) else 0
     if not 0 < number <= _MANY:
-        raise ConfigError(f"{name}={word[:20]} is refused: write a number from 1 to {_MANY}")
+        raise ConfigError(f"{name} must be from 1 to {_MANY}, got {word[:20]}")
     return number

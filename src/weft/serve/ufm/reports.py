@@ -3,8 +3,8 @@
     POST reports/Fabric_Health {"duplicate_nodes": true, "sm_state": true}     202 {"report_id": "1"}
     GET  reports/1                                                            200 {"report": "Fabric_Health", ...}
 
-A report is made when it is asked for, of the subnet as it is. Each check says how many errors it found, and which.
-Checks of what a fabric in software does not have (firmware, cables' memory, eyes) are listed as not supported.
+A report is computed at the request, from the current subnet. Each check lists its errors. Checks that need hardware
+(firmware, cable memory, eye openings) are listed as not supported.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from weft.serve.ufm.shapes import Picture, Port
 
 FABRIC, SERVICE = "Fabric_Health", "UFM_Health"
 _PASSED, _FAILED, _UNSUPPORTED = "passed", "failed", "not supported"
-_FULL = 0.9  # of a disk
+_FULL = 0.9  # used share of a disk
 
 
 class FabricHealth(msgspec.Struct, kw_only=True):
-    """A request for checks. Bounds and lists of speeds belong to checks of the same name."""
+    """A request for checks, with their options."""
 
     duplicate_nodes: bool = False
     duplicate_zero_and_lids: bool = False
@@ -39,7 +39,7 @@ class FabricHealth(msgspec.Struct, kw_only=True):
     sm_state: bool = False
     ufm_alarms: bool = False
     health_policy_devices: bool = False
-    # Not known of a fabric in software.
+    # Not supported for a fabric in software.
     cables: bool = False
     cable_firmware_mismatch: bool = False
     cpld_version_mismatch_check: bool = False
@@ -51,7 +51,7 @@ class FabricHealth(msgspec.Struct, kw_only=True):
     non_opt_aggregated_ports: bool = False
     phy_port_grade: bool = False
     symbol_ber_check: bool = False
-    # Options of those above.
+    # Options of the checks above.
     cables_errors_only: bool = False
     eye_open_errors_only: bool = False
     link_speed: str = "ALL"
@@ -72,12 +72,12 @@ class Fabric:
 
 
 def _check(name: str, errors: Iterable[str]) -> dict[str, Any]:
-    found = sorted(errors)
-    return {"name": name, "status": _FAILED if found else _PASSED, "errors": len(found), "details": found}
+    details = sorted(errors)
+    return {"name": name, "status": _FAILED if details else _PASSED, "errors": len(details), "details": details}
 
 
 def _same_descriptions(fabric: Fabric) -> Iterable[str]:
-    """Adapters of different systems with one description. Switches may share theirs, as in UFM."""
+    """Return adapters of different systems with the same description. Switches are not checked, as in UFM."""
     nodes = fabric.picture.subnet.nodes
     hosts = [words for words, kind in zip(nodes.description, nodes.kind, strict=True) if kind != "switch"]
     return (f"{words}: {count} nodes" for words, count in Counter(hosts).items() if count > 1)
@@ -95,7 +95,7 @@ def _bad_lids(fabric: Fabric) -> Iterable[str]:
 
 
 def _slow_links(fabric: Fabric) -> Iterable[str]:
-    """Links below the best speed or width that both ends support."""
+    """Yield links below the best speed or width that both ends support."""
     for link in fabric.picture.links:
         ends = [fabric.picture.named(name) for name in link.name.split(":")]
         if None in ends:
@@ -106,9 +106,9 @@ def _slow_links(fabric: Fabric) -> Iterable[str]:
             yield f"{_port(a)} - {_port(b)}: {a.active_width} {a.active_speed} of {width} {speed}"
 
 
-def _best(some: Sequence[str], others: Sequence[str]) -> str | None:
-    """The last that both have: they are listed from the slowest."""
-    return next((one for one in reversed(some) if one in others), None)
+def _best(some: Sequence[str], supported: Sequence[str]) -> str | None:
+    """Return the best value that both support: they are listed from the slowest."""
+    return next((value for value in reversed(some) if value in supported), None)
 
 
 def _managers(fabric: Fabric) -> Iterable[str]:
@@ -117,7 +117,7 @@ def _managers(fabric: Fabric) -> Iterable[str]:
 
 
 def _alarms(fabric: Fabric) -> Iterable[str]:
-    return (f"{one['UnhealthyPort']} is unhealthy since {one['StatusTime']}" for one in fabric.marked.values())
+    return (f"{alarm['UnhealthyPort']} is unhealthy since {alarm['StatusTime']}" for alarm in fabric.marked.values())
 
 
 def _port(port: Port) -> str:
@@ -136,15 +136,15 @@ _CHECKS: dict[str, Callable[[Fabric], Iterable[str]]] = {
 _OPTIONS = ("cables_errors_only", "eye_open_errors_only", "map_guids_desc", "link_speed", "link_width")
 
 
-def fabric_health(wanted: FabricHealth, fabric: Fabric) -> dict[str, Any]:
-    asked = [name for name, value in msgspec.structs.asdict(wanted).items() if value is True and name not in _OPTIONS]
-    if not asked:
-        raise ConfigError(f"the report has no check: set one of {', '.join(_CHECKS)} to true")
+def fabric_health(request: FabricHealth, fabric: Fabric) -> dict[str, Any]:
+    names = [name for name, value in msgspec.structs.asdict(request).items() if value is True and name not in _OPTIONS]
+    if not names:
+        raise ConfigError(f"no check requested: set one of {', '.join(_CHECKS)} to true")
     checks = [
         _check(name, _CHECKS[name](fabric)) if name in _CHECKS else {"name": name, "status": _UNSUPPORTED}
-        for name in asked
+        for name in names
     ]
-    systems = Counter(one.type for one in fabric.picture.systems)
+    systems = Counter(system.type for system in fabric.picture.systems)
     summary = {
         "hosts": systems["host"],
         "switches": systems["switch"],
@@ -158,20 +158,20 @@ def fabric_health(wanted: FabricHealth, fabric: Fabric) -> dict[str, Any]:
 
 
 def service_health(ledger: Ledger, trouble: str) -> dict[str, Any]:
-    """The service itself: its writer, its disk, its memory, and whether the fabric answers it."""
+    """Return the health of the service: its writer, disk, memory, and connection to the fabric."""
     disk = shutil.disk_usage(os.sep)
     used = 1 - disk.free / disk.total
     checks = [
-        _check("ledger", [] if ledger.is_well else ["the ledger's writer has ended: start the service again"]),
+        _check("ledger", [] if ledger.is_well else ["the ledger's writer has ended: restart the service"]),
         _check("subnet manager", [trouble] if trouble else []),
-        _check("disk", [f"{used:.0%} of the disk is used"] if used > _FULL else []),
+        _check("disk", [f"the disk is {used:.0%} full"] if used > _FULL else []),
     ]
     load = os.getloadavg()
     summary = {
         "database": ledger.store.title,
         "disk_used_percent": round(100 * used, 1),
         "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        "load_average": [round(one, 2) for one in load],
+        "load_average": [round(value, 2) for value in load],
         "processors": os.cpu_count(),
     }
     return _report(SERVICE, checks, summary)

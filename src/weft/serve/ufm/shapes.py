@@ -1,7 +1,7 @@
-"""What UFM says of systems, ports and links, in its own words. Made of what a subnet manager sees.
+"""Systems, ports and links as UFM describes them, from a subnet manager's inventory.
 
-A host is one system with all its adapters; a switch is one. A system, and a port, goes by the GUID of its node.
-What only UFM's agents know (addresses, firmware, temperatures) is what UFM says when they have not told it.
+A host with all its adapters is one system; so is a switch. Systems and ports are identified by node GUIDs. Values that
+only UFM's agents know (addresses, firmware, temperatures) have UFM's defaults.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from weft.sm.inventory import Subnet
 
 NONE = "N/A"
-NO_ADDRESS = "0.0.0.0"  # what UFM says of a system whose address it does not know
+NO_ADDRESS = "0.0.0.0"  # UFM's value for an unknown address
 _CAPABILITIES = ("reset", "healthy_operations", "disable", "get_cables_info")
 _SWITCH, _ADAPTER, _HOST = "switch", "HCA", "host"
 _OF_KIND = {_SWITCH: "Switch", _HOST: "Computer"}
@@ -25,11 +25,13 @@ _MELLANOX = (0x02C9, "Mellanox")
 
 
 class Port(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    name: str  # GUID of its node, and its number
+    """A port in UFM's JSON."""
+
+    name: str  # node GUID and port number
     guid: str
     number: int
     external_number: int
-    dname: str  # as it is labelled: HCA-1/1
+    dname: str  # its label: HCA-1/1
     description: str  # Computer IB Port
     node_description: str
     physical_state: str
@@ -64,6 +66,8 @@ class Port(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class System(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A system in UFM's JSON."""
+
     name: str  # its GUID
     guid: str
     system_guid: str
@@ -95,6 +99,8 @@ class System(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A link in UFM's JSON."""
+
     name: str
     source_guid: str
     source_port: str
@@ -121,7 +127,7 @@ class Machine:
 
 
 class Picture:
-    """All of a subnet in UFM's words. Nothing in it changes: a subnet that has changed gets another picture."""
+    """A subnet as UFM describes it. It is immutable: a changed subnet gets a new picture."""
 
     def __init__(self, subnet: Subnet) -> None:
         self.subnet = subnet
@@ -134,39 +140,39 @@ class Picture:
         self._descriptions = _descriptions(subnet)
         self._lids = _lids(subnet)
 
-    # -- ports: made when they are asked for, since there are very many and few are asked for at a time ---------------
+    # -- ports: created on demand, since there are very many -----------------------------------------------------------
 
     @cached_property
     def ports(self) -> list[Port]:
-        """Without the management ports of switches."""
-        return self._those(self._index.values())
+        """The ports, without management ports of switches."""
+        return self._get_ports(self._index.values())
 
     def named(self, name: str) -> Port | None:
         index = self._index.get(name)
-        return None if index is None else self._those([index])[0]
+        return None if index is None else self._get_ports([index])[0]
 
     def of_system(self, word: str) -> list[Port]:
-        """By its GUID or its name."""
-        return self._those(self._index[name] for name in self._ports_of.get(self._guids.get(word, word), ()))
+        """Return the ports of a system, by its GUID or name."""
+        return self._get_ports(self._index[name] for name in self._ports_of.get(self._guids.get(word, word), ()))
 
     def of_kind(self, word: str) -> list[Port]:
-        """Computer or Switch."""
+        """Return the ports of a kind of system: Computer or Switch."""
         kinds = {machine.guid: _OF_KIND.get(machine.kind, machine.kind).lower() for machine in self._machines}
         names = (name for guid, some in self._ports_of.items() if kinds[guid] == word.lower() for name in some)
-        return self._those(self._index[name] for name in names)
+        return self._get_ports(self._index[name] for name in names)
 
-    def _those(self, indexes: Iterable[int]) -> list[Port]:
-        made = self._made
-        found = []
+    def _get_ports(self, indexes: Iterable[int]) -> list[Port]:
+        cache = self._port_cache
+        ports = []
         for index in indexes:
-            port = made[index]
+            port = cache[index]
             if port is None:
-                port = made[index] = self._port(index)
-            found.append(port)
-        return found
+                port = cache[index] = self._port(index)
+            ports.append(port)
+        return ports
 
     @cached_property
-    def _made(self) -> list[Port | None]:
+    def _port_cache(self) -> list[Port | None]:
         return [None] * len(self._names)
 
     @cached_property
@@ -176,15 +182,15 @@ class Picture:
 
     @cached_property
     def _ports_of(self) -> dict[str, list[str]]:
-        """Of each system, by its GUID."""
-        found: dict[str, list[str]] = {machine.guid: [] for machine in self._machines}
+        """The port names of each system, by its GUID."""
+        by_system: dict[str, list[str]] = {machine.guid: [] for machine in self._machines}
         for name, index in self._index.items():
-            found[self._machine[self.subnet.ports.node[index]].guid].append(name)
-        return found
+            by_system[self._machine[self.subnet.ports.node[index]].guid].append(name)
+        return by_system
 
     @cached_property
     def _guids(self) -> dict[str, str]:
-        """Of systems, by name."""
+        """The GUIDs of systems, by name."""
         return {machine.name: machine.guid for machine in self._machines}
 
     # -- systems and links --------------------------------------------------------------------------------------------
@@ -229,7 +235,7 @@ class Picture:
         )
 
     def _peer(self, peer: int) -> dict[str, Any]:
-        """What a port says of the other end of its cable."""
+        """Return the fields of a port that describe the other end of its cable."""
         ports = self.subnet.ports
         machine = self._machine[ports.node[peer]]
         return {
@@ -298,7 +304,7 @@ def _descriptions(subnet: Subnet) -> list[str]:
 
 
 def _lids(subnet: Subnet) -> list[int]:
-    """Ports of a switch go by its one LID."""
+    """Return the LID of each port; ports of a switch have its LID."""
     ports = subnet.ports
     of_switch = {ports.node[at]: ports.lid[at] for at, number in enumerate(ports.number) if not number}
     return [of_switch.get(node, lid) for node, lid in zip(ports.node, ports.lid, strict=True)]
@@ -309,16 +315,16 @@ def _lids(subnet: Subnet) -> list[int]:
 
 def _machines(subnet: Subnet) -> list[Machine]:
     nodes = subnet.nodes
-    found: dict[tuple[str, str], list[int]] = {}
+    nodes_by_machine: dict[tuple[str, str], list[int]] = {}
     for node, (kind, name) in enumerate(zip(nodes.kind, nodes.name, strict=True)):
         key = (_HOST, name.partition("/")[0]) if kind == _ADAPTER else (kind, name)  # dgx1/mlx5_0 is one of dgx1's
-        found.setdefault(key, []).append(node)
-    ordered = {key: tuple(sorted(some, key=nodes.guid.__getitem__)) for key, some in found.items()}
+        nodes_by_machine.setdefault(key, []).append(node)
+    ordered = {key: tuple(sorted(some, key=nodes.guid.__getitem__)) for key, some in nodes_by_machine.items()}
     return [Machine(hex_guid(nodes.guid[some[0]]), name, kind, some) for (kind, name), some in ordered.items()]
 
 
 def _levels(subnet: Subnet) -> list[int]:
-    """Of each node: how many cables it is away from the nearest host; 1 for a switch that reaches none."""
+    """Return the distance of each node from the nearest host; 1 for a switch that reaches none."""
     ports = subnet.ports
     beside: list[set[int]] = [set() for _ in subnet.nodes.guid]
     for node, peer in zip(ports.node, ports.peer, strict=True):
@@ -334,11 +340,11 @@ def _levels(subnet: Subnet) -> list[int]:
 
 
 def hex_guid(guid: int) -> str:
-    """As UFM writes it: no 0x."""
+    """Format a GUID as UFM does, without 0x."""
     return f"{guid:016x}"
 
 
 @cache
 def _spaced(words: str) -> str:
-    """LinkUp is Link Up."""
+    """Insert spaces: LinkUp becomes Link Up."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", words)

@@ -4,7 +4,8 @@
     telemetry.csv(LOW_FREQ_DEBUG)                          one line for each cabled port, as UFM Telemetry serves it
     telemetry.top(picture, "PortXmitDataExtended", 5)      GET telemetry?type=topX
 
-Counts are those of the devices. Rates are of the last two readings, a second apart; a lab's clock may run faster.
+Counts are the devices' counters. Rates are computed from the last two readings, a second apart; a lab's clock may run
+faster.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from weft.serve.ufm.counters import COUNTERS, Counter, find_counter, is_rate
 from weft.serve.ufm.jobs import stamp
 from weft.serve.ufm.shapes import Picture, Port, hex_guid
 
-_TOP = 10  # of aggr_topx, which is given no limit
+_TOP = 10  # number of entries of aggr_topx, which has no limit parameter
 _WORD_BYTES = 4
-_PATIENCE_S = 10.0
+_TIMEOUT_S = 10.0
 _AGO = re.compile(r"-(\d+)(s|sec|min|m|h|d)?")
 _UNITS_S = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400, None: 1}
 _OBJECTS = {"servers": "Computer", "switches": "Switch"}
@@ -39,7 +40,7 @@ _OBJECTS = {"servers": "Computer", "switches": "Switch"}
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A set of counters as UFM Telemetry names it: the columns of a port's identity, and which name a counter has."""
+    """A CSV format of UFM Telemetry: the names of identity columns, and the attribute with the counter's name."""
 
     node_guid: str
     port_num: str
@@ -52,11 +53,11 @@ LOW_FREQ_DEBUG = Table("Node_GUID", "Port_Number", "debug")
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """A choice of counters and ports; None means all."""
+class Selection:
+    """A selection of counters and ports; None means all."""
 
     counters: tuple[Counter, ...] = COUNTERS
-    ports: frozenset[str] | None = None  # by UFM's name
+    ports: frozenset[str] | None = None  # UFM's port names
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +73,26 @@ class _Row:
 
 
 class Telemetry:
+    """The telemetry interface of a monitor."""
+
     def __init__(self, monitor: FabricMonitor) -> None:
         self._monitor = monitor
 
     # -- as UFM Telemetry serves it -----------------------------------------------------------------------------------
 
-    def csv(self, table: Table, chosen: Chosen | None = None, labelled: Picture | None = None) -> str:
-        """Return one line for each port, below a line of names. A count that is not known is empty.
+    def csv(self, table: Table, selection: Selection | None = None, labelled: Picture | None = None) -> str:
+        """Return a header and one line for each port. Unknown counts are empty.
 
-        `labelled` adds what ports are called.
+        labelled: the picture with the descriptions of ports, to be added as columns.
         """
-        reading, chosen = self._monitor.latest().reading, chosen or Chosen()
-        names = [attrgetter(table.name)(one) for one in chosen.counters]
+        reading, selection = self._monitor.latest().reading, selection or Selection()
+        names = [attrgetter(table.name)(counter) for counter in selection.counters]
         head = ["timestamp", "source_id", "tag", table.node_guid, "port_guid", table.port_num]
-        columns = [int(one.column) for one in chosen.counters]
+        columns = [int(counter.column) for counter in selection.counters]
         at_us = str(int(reading.stamp_s * 1e6))
         lines = [",".join(head + (["node_description", "port_label"] if labelled else []) + names)]
         for row in _rows(reading):
-            if chosen.ports is not None and row.name not in chosen.ports:
+            if selection.ports is not None and row.name not in selection.ports:
                 continue
             node = f"0x{hex_guid(row.node_guid)}"
             words = [at_us, node, "", node, f"0x{hex_guid(row.port_guid)}", str(row.number)]
@@ -101,26 +104,26 @@ class Telemetry:
         return "\n".join(lines) + "\n"
 
     def prometheus(self, picture: Picture | None = None) -> str:
-        """Return the same for Prometheus; with a picture, what the ports are called is in the labels too."""
+        """Return the counters for Prometheus; a picture adds descriptions of ports as labels."""
         reading = self._monitor.latest().reading
         rows = [(row, self._labels(row, picture)) for row in _rows(reading)]
         families = (
             Family(
-                one.telemetry,
-                f"UFM Telemetry's {one.telemetry}.",
+                counter.telemetry,
+                f"UFM Telemetry's {counter.telemetry}.",
                 "counter",
                 [
-                    (words, float(reading.counters[row.slot, one.column]))
+                    (words, float(reading.counters[row.slot, counter.column]))
                     for row, words in rows
-                    if reading.known[row.slot, one.column]
+                    if reading.known[row.slot, counter.column]
                 ],
             )
-            for one in COUNTERS
+            for counter in COUNTERS
         )
-        return "".join(one.text() for one in families)
+        return "".join(counter.text() for counter in families)
 
     def _labels(self, row: _Row, picture: Picture | None) -> str:
-        node, guid = (f"0x{hex_guid(one)}" for one in (row.node_guid, row.port_guid))
+        node, guid = (f"0x{hex_guid(guid_value)}" for guid_value in (row.node_guid, row.port_guid))
         words = {"source_id": node, "node_guid": node, "port_guid": guid, "port_num": str(row.number)}
         port = None if picture is None else picture.named(row.name)
         if port is not None:
@@ -140,24 +143,24 @@ class Telemetry:
     def top(
         self, picture: Picture, pick_by: str, limit: int, more: Sequence[str] = (), *, by_device: bool = False
     ) -> list[dict[str, Any]]:
-        """Return the ports, or the systems, with the highest rate of a counter: `PortXmitPktsExtended_Rate`."""
+        """Return the ports or systems with the highest rates of a counter: `PortXmitPktsExtended_Rate`."""
         counters = [find_counter(name) for name in (pick_by, *more)]
-        change = self._moved()
-        found: dict[str, dict[str, Any]] = {}
+        change = self._change()
+        entries: dict[str, dict[str, Any]] = {}
         for row, port in self._ports(picture, change):
             name, guid = (
                 (port.system_name, port.system_id) if by_device else (_without_port(port.node_description), port.name)
             )
-            entry = found.setdefault(guid, {"name": name, "guid": guid})
+            entry = entries.setdefault(guid, {"name": name, "guid": guid})
             for counter in counters:
                 key = f"{counter.telemetry}_Rate"
                 entry[key] = entry.get(key, 0.0) + float(change.delta[row.slot, counter.column]) / change.seconds
         first = f"{counters[0].telemetry}_Rate"
-        return sorted(found.values(), key=lambda entry: -entry[first])[:limit]
+        return sorted(entries.values(), key=lambda entry: -entry[first])[:limit]
 
     def history(self, picture: Picture, names: Sequence[str], members: Sequence[str], since_s: float) -> dict[str, Any]:
-        """Return what counters of ports were, or how fast they changed, by the time of each reading."""
-        found: dict[str, dict[str, dict[str, float]]] = {}
+        """Return values or rates of counters of ports, by the time of the reading."""
+        by_time: dict[str, dict[str, dict[str, float]]] = {}
         counters = {name: find_counter(name) for name in names}
         for member in members:
             port = picture.named(member)
@@ -168,20 +171,20 @@ class Telemetry:
                 read = self._monitor.history.series if is_rate(name) else self._monitor.history.values
                 for at_s, value in zip(*read(place, counter.column, since_s), strict=True):
                     if not np.isnan(value):
-                        found.setdefault(stamp(at_s), {}).setdefault(member, {})[name] = float(value)
+                        by_time.setdefault(stamp(at_s), {}).setdefault(member, {})[name] = float(value)
         return {
             at: {"Ports": {name: {"statistics": values} for name, values in ports.items()}}
-            for at, ports in sorted(found.items())
+            for at, ports in sorted(by_time.items())
         }
 
     def session(self, picture: Picture) -> dict[str, Any]:
-        """Return the last reading as the default monitoring session has it."""
+        """Return the last reading in the format of the default monitoring session."""
         reading = self._monitor.latest().reading
         ports = {}
         for row in _rows(reading):
             if (port := picture.named(row.name)) is not None:
-                known = reading.known[row.slot]
-                counts = {c.session: int(reading.counters[row.slot, c.column]) for c in COUNTERS if known[c.column]}
+                is_known = reading.known[row.slot]
+                counts = {c.session: int(reading.counters[row.slot, c.column]) for c in COUNTERS if is_known[c.column]}
                 ports[row.name] = {"statistics": counts, "dname": port.dname, "last_updated": stamp(reading.stamp_s)}
         return {stamp(reading.stamp_s): {"Ports": ports}}
 
@@ -189,11 +192,11 @@ class Telemetry:
         """Return the busiest servers or switches: by bandwidth (bytes/s), congestion (percent) or alarms."""
         kind = _one_of("object", objects, _OBJECTS)
         if attribute == "alarms":
-            systems = [one for one in picture.systems if (one.type == "switch") == (kind == "Switch")]
-            counted = ((one.guid, one.system_name, float(alarms.get(one.guid, 0))) for one in systems)
+            systems = [system for system in picture.systems if (system.type == "switch") == (kind == "Switch")]
+            counted = ((system.guid, system.system_name, float(alarms.get(system.guid, 0))) for system in systems)
             return {"device": {"Alarms": _ranked(counted)}}
         modes = _one_of("attr", attribute, {"bw": ("TxBW", "RxBW"), "cong": ("TCBW", "RCBW")})
-        change = self._moved()
+        change = self._change()
         values = _bandwidth(change) if attribute == "bw" else _congestion(change)
         ports = [(row, port) for row, port in self._ports(picture, change) if port.description.startswith(kind)]
         return {
@@ -209,19 +212,19 @@ class Telemetry:
 
     # -- readings -----------------------------------------------------------------------------------------------------
 
-    def _moved(self) -> Change:
-        """Return the change between the last two readings; wait for the second one where the monitor just woke."""
-        until_s = time.monotonic() + _PATIENCE_S
+    def _change(self) -> Change:
+        """Return the change between the last two readings; wait for the second one if polling just started."""
+        until_s = time.monotonic() + _TIMEOUT_S
         while True:
             change = self._monitor.latest().change
             if change is not None and change.seconds > 0:
                 return change
             if time.monotonic() > until_s:
-                raise SubnetError("the fabric was read once, and rates need two readings: ask again")
+                raise SubnetError("rates need two readings, but there is only one: try again")
             time.sleep(POLL_S / 10)
 
     def _place(self, name: str) -> str:
-        """Return weft's name of a port, by UFM's."""
+        """Return weft's name of a port from UFM's name."""
         reading = self._monitor.latest().reading
         for row in _rows(reading):
             if row.name == name:
@@ -247,14 +250,14 @@ def _rows(of: Reading | Change) -> Iterator[_Row]:
 
 
 def _bandwidth(change: Change) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Bytes per second that each port sends, and receives."""
+    """Return the bytes per second that each port sends and receives."""
     columns = (find_counter("PortXmitDataExtended").column, find_counter("PortRcvDataExtended").column)
     sent, received = (change.delta[:, column] * _WORD_BYTES / change.seconds for column in columns)
     return sent, received
 
 
 def _congestion(change: Change) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Percent of the time in which each port waited for credits, and its neighbour waited to send to it."""
+    """Return the percentage of time in which each port, and its peer, waited for credits."""
     waiting = health([change]).wait_share * 100
     peer = change.ports.peer
     return waiting, np.where(peer >= 0, waiting[peer], 0.0)
@@ -275,10 +278,10 @@ def _ranked(entries: Iterable[tuple[str, str, float]]) -> list[dict[str, Any]]:
     return [{"name": name, "description": words, "value": round(value, 3)} for name, words, value in ranked]
 
 
-def _one_of(what: str, word: str, known: Mapping[str, Any]) -> Any:
-    if word not in known:
-        raise ConfigError(f"{what}={word[:40]} is refused: it must be one of {', '.join(known)}")
-    return known[word]
+def _one_of(name: str, word: str, choices: Mapping[str, Any]) -> Any:
+    if word not in choices:
+        raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {word[:40]}")
+    return choices[word]
 
 
 def read_list(words: str) -> list[str]:
@@ -290,10 +293,10 @@ def read_ago(words: str) -> float:
     """Read `-1h` or `-5min` as seconds before now."""
     match = _AGO.fullmatch(words)
     if match is None:
-        raise ConfigError(f"{words[:40]!r} is refused: write a time before now, as -1h, -5min or -30s")
+        raise ConfigError(f"expected a time before now, such as -1h, -5min or -30s, got {words[:40]!r}")
     return float(match[1]) * _UNITS_S[match[2]]
 
 
 def _without_port(description: str) -> str:
-    """A switch's ports have its description and their number: `leaf1:3`."""
+    """Remove the port number from the description of a switch port: `leaf1:3`."""
     return re.sub(r":\d+$", "", description)

@@ -1,4 +1,4 @@
-"""Versions of UFM's collections: a client reads a collection again when its number has changed."""
+"""Version numbers of UFM's collections: a client reads a collection again if its number has changed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Hashable, Mapping
 
 
 class Versions:
-    """A number for each collection. It grows with every change, also over restarts of the service: it is a time."""
+    """A version number for each collection. It grows with each change and over restarts, since it is a time."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[Hashable, int]] = {}
         self._lock = threading.Lock()
 
     def numbers(self, contents: Mapping[str, Hashable]) -> dict[str, int]:
-        """Return the version of each collection, by its name and anything that differs when its content does."""
+        """Return the version of each collection. `contents`: values that change with the collections, by name."""
         with self._lock:
             for name, content in contents.items():
                 before, number = self._seen.get(name, (None, 0))

@@ -1,4 +1,4 @@
-"""The subnet as it is now, in UFM's words: asked for again when its manager says that it has changed."""
+"""The current subnet as UFM describes it, read again when its subnet manager reports a change."""
 
 from __future__ import annotations
 
@@ -16,58 +16,63 @@ from weft.sm.inventory import Subnet
 
 _FRESH_S = 0.5
 _WALKED_S = 5.0
-_ANSWERS = 32  # of a picture, that are kept as bytes
-_LARGE_BYTES = 1 << 16  # smaller ones are made again: there are as many as systems
+_ANSWERS = 32  # most cached answers of a picture
+_LARGE_BYTES = 1 << 16  # smaller answers are not cached: there may be very many
 
 
 class Watch:
-    """Without a manager of weft's the subnet is walked, which takes longer; without both, `elsewhere` is who knows."""
+    """A source of the current subnet: weft's subnet manager, or a discovery of the subnet, which is slower.
+
+    Without both, `elsewhere` names the service that knows the subnet.
+    """
 
     def __init__(
         self, manager: ManagerSocket | None, walk: Callable[[], Subnet] | None = None, elsewhere: str = "this service"
     ) -> None:
         self._manager, self._walk, self._elsewhere = manager, walk, elsewhere
         self._fresh_s = _FRESH_S if walk is None else _WALKED_S
-        self._seen: tuple[Picture, dict[Hashable, bytes]] | None = None  # and answers that were made of it
+        self._latest: tuple[Picture, dict[Hashable, bytes]] | None = None  # and its cached answers
         self._at_s = -_WALKED_S
-        self._looking = threading.Lock()
+        self._lock = threading.Lock()
 
     def picture(self) -> Picture:
         return self._now()[0]
 
     def answer(self, key: Hashable, make: Callable[[Picture], Any]) -> bytes:
-        """JSON of what is made of the picture; of the same picture a long one is made once."""
+        """Return the JSON of an answer; large answers are cached until the subnet changes."""
         picture, answers = self._now()
-        found = answers.get(key)
-        if found is None:
-            found = msgspec.json.encode(make(picture))
-            if len(answers) < _ANSWERS and len(found) >= _LARGE_BYTES:
-                answers[key] = found
-        return found
+        body = answers.get(key)
+        if body is None:
+            body = msgspec.json.encode(make(picture))
+            if len(answers) < _ANSWERS and len(body) >= _LARGE_BYTES:
+                answers[key] = body
+        return body
 
     def _now(self) -> tuple[Picture, dict[Hashable, bytes]]:
-        """As new as the manager's last sweep half a second ago; a walk, five. While one looks, others go on."""
+        """Return the picture, at most 0.5 s old (5 s if discovered). Other threads use the old one during an update."""
         if self._manager is None and self._walk is None:
-            raise NotFoundError(f"ports, systems and links are not known here, partitions are: ask {self._elsewhere}")
-        if time.monotonic() - self._at_s >= self._fresh_s and self._looking.acquire(blocking=self._seen is None):
+            raise NotFoundError(
+                f"only partitions are available here; for ports, systems and links ask {self._elsewhere}"
+            )
+        if time.monotonic() - self._at_s >= self._fresh_s and self._lock.acquire(blocking=self._latest is None):
             try:
                 if time.monotonic() - self._at_s >= self._fresh_s:
-                    self._look()
+                    self._update()
             finally:
-                self._looking.release()
-        assert self._seen is not None
-        return self._seen
+                self._lock.release()
+        assert self._latest is not None
+        return self._latest
 
-    def _look(self) -> None:
-        found = self._changed("" if self._seen is None else self._seen[0].revision)
-        if found is not None:
-            self._seen = Picture(found), {}
+    def _update(self) -> None:
+        subnet = self._changed("" if self._latest is None else self._latest[0].revision)
+        if subnet is not None:
+            self._latest = Picture(subnet), {}
         self._at_s = time.monotonic()
 
     def _changed(self, revision: str) -> Subnet | None:
-        """None if it is still that one."""
+        """Return the subnet, or None if it still has this revision."""
         if self._walk is not None:
-            found = self._walk()
-            return None if found.revision == revision else found
+            subnet = self._walk()
+            return None if subnet.revision == revision else subnet
         assert self._manager is not None
         return None if self._manager.status().subnet_revision == revision else self._manager.subnet()

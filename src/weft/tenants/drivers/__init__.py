@@ -1,1 +1,1 @@
-"""How partitions get into a fabric; `driver` says what each of them does."""
+"""Drivers that read and write partitions: weft's subnet manager, OpenSM, UFM."""

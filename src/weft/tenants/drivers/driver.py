@@ -1,11 +1,11 @@
-"""What every driver does: read what a fabric has, and make it have something else.
+"""The interface of drivers: read the partitions of a fabric, and replace them.
 
     before = driver.read()
-    driver.write(wanted, over=before)        # returns when the fabric has it
+    driver.write(desired, over=before)        # returns when the fabric has applied it
 
-`write` is all or nothing: if the fabric does not take it, what was there before is there again. Whoever is killed in
-the middle of it leaves what was there, what was wanted, or something between, which `read` shows: the same `write`
-again ends where it would have ended.
+`write` is atomic: if the fabric refuses a part, the previous state is restored. If the process is killed during a
+`write`, the state is the old one, the new one, or between them, and `read` reports it; the same `write` again completes
+the change.
 """
 
 from __future__ import annotations
@@ -19,32 +19,34 @@ from weft.tenants.partitions import Allocation, Inventory
 
 
 class FabricChangedError(SubnetError):
-    """Somebody else has changed the fabric since it was read. Read again."""
+    """An error: another client has changed the fabric since it was read. Read again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What a fabric has."""
+    """The current state of a fabric."""
 
-    allocation: Allocation  # what is ours
-    taken: frozenset[int] = frozenset()  # P_Keys that others have: left alone
-    revision: str = ""  # of this state, if the fabric counts them
+    allocation: Allocation  # managed by weft
+    foreign_p_keys: frozenset[int] = frozenset()  # P_Keys of partitions that weft does not manage
+    revision: str = ""  # identifies this state; empty if the fabric has none
 
 
 class Driver(Protocol):
+    """A connection to the partitions of a fabric."""
+
     @property
     def title(self) -> str:
-        """As people know it: lab mine, UFM at https://ufm."""
+        """The name for messages: lab mine, UFM at https://ufm."""
 
     def inventory(self) -> Inventory: ...
 
     def read(self) -> Observed: ...
 
-    def write(self, wanted: Allocation, *, over: Observed) -> None:
-        """FabricChangedError if it is no longer as it was read; SubnetError if the fabric does not take it."""
+    def write(self, desired: Allocation, *, over: Observed) -> None:
+        """Replace the partitions. Raise FabricChangedError if `over` is outdated, SubnetError if the fabric refuses."""
 
     def check(self, *, repair: bool) -> Checked:
-        """Compare the ports with what their subnet manager was told.
+        """Compare the ports with the configuration of their subnet manager.
 
-        `repair`: they are written again before it returns; SubnetError if that fails.
+        repair: write differing ports again before returning. Raise SubnetError if that fails.
         """

@@ -1,4 +1,4 @@
-"""The ports that can have members, of what a subnet manager sees."""
+"""The ports that can be members, from a subnet manager's inventory."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from weft.wire.port_info import PortState
 
 
 def inventory_of(subnet: Subnet, manager_guid: int) -> Inventory:
-    """`manager_guid`: of the port of the subnet manager that counts."""
+    """Return the ports of adapters. `manager_guid`: the port of the master subnet manager."""
     nodes, ports = subnet.nodes, subnet.ports
-    found = []
+    end_ports = []
     for at, node in enumerate(ports.node):
         if nodes.kind[node] == NodeKind.HCA.label and ports.guid[at]:
             peer = ports.peer[at]
             name = nodes.name[node]
-            found.append(
+            end_ports.append(
                 EndPort(
                     guid=ports.guid[at],
                     name=f"{name}/{ports.number[at]}",
@@ -29,4 +29,4 @@ def inventory_of(subnet: Subnet, manager_guid: int) -> Inventory:
                     p_keys=nodes.partition_cap[node],
                 )
             )
-    return Inventory(tuple(found), routing_sls=subnet.routing_sls, manager_guid=manager_guid)
+    return Inventory(tuple(end_ports), routing_sls=subnet.routing_sls, manager_guid=manager_guid)

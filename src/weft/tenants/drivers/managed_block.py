@@ -1,4 +1,4 @@
-"""A part of somebody's file that weft writes, between two marks at its end; all other bytes stay as they are.
+"""A block at the end of an operator's file that weft writes, between two marks; all other bytes are unchanged.
 
     Default=0x7fff, ipoib : ALL=limited, SELF=full ;       the operator's
 
@@ -6,7 +6,7 @@
     acme=0x0101 : 0x0002c90300001231=full ;
     # <<< weft tenants
 
-The empty line before the mark belongs to it: what is taken out leaves the file as it was.
+The empty line before the mark is part of the block: removing the block restores the file.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _BLOCK = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Managed:
-    """A file of two authors."""
+    """A file with the operator's text and weft's block."""
 
-    outside: str = ""  # theirs
-    body: str = ""  # ours
-    is_open: bool = False  # it is not known whether anybody has obeyed it yet
+    outside: str = ""  # the operator's text
+    body: str = ""  # weft's block
+    is_open: bool = False  # it is unknown whether OpenSM has applied the block
 
     @property
     def text(self) -> str:
@@ -44,22 +44,24 @@ class Managed:
 
 
 def read_managed(path: Path) -> Managed:
-    """Empty where there is no file; FileError where marks do not pair."""
+    """Read a file; a missing file is empty. Raise FileError if the marks do not pair."""
     try:
-        text = path.read_bytes().decode("utf-8", "surrogateescape")  # what is theirs may be written as they like
+        text = path.read_bytes().decode("utf-8", "surrogateescape")  # the operator's text may have any encoding
     except FileNotFoundError:
         return Managed()
     except OSError as error:
         raise FileError(path, None, error.strerror or str(error), "a file that can be read") from None
-    found = _BLOCK.search(text)
-    if found is None:
+    block = _BLOCK.search(text)
+    if block is None:
         managed = Managed(outside=text)
     else:
-        outside = text[: found.start()] + text[found.end() :]
-        managed = Managed(outside=outside, body=found["body"], is_open=found["open"] is not None)
+        outside = text[: block.start()] + text[block.end() :]
+        managed = Managed(outside=outside, body=block["body"], is_open=block["open"] is not None)
     for number, line in enumerate(text.split("\n"), 1):
         if line.startswith((_BEGIN, _END)) and line in managed.outside.split("\n"):
-            raise FileError(path, number, line, f"one {_BEGIN!r} and behind it one {_END!r}; take out what is between")
+            raise FileError(
+                path, number, line, f"one {_BEGIN!r} and after it one {_END!r}; remove the lines between them"
+            )
     return managed
 
 

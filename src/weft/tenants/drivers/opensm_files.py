@@ -1,8 +1,8 @@
-"""An allocation in OpenSM's files: partitions.conf, and what opensm.conf says of lanes.
+"""Partitions and lanes in OpenSM's files: partitions.conf and opensm.conf.
 
-The operator's own definitions stay, and their P_Keys are taken. Where he has a rule for Default that rule counts, and
-an allocation that wants it otherwise is refused, with the line. An SL needs no file of policies: OpenSM gives a
-partition's `sl=` to the paths within it.
+The operator's own definitions are not changed, and weft does not use their P_Keys. If the operator has a rule for
+Default, an allocation that contradicts it is refused, with the line. Service levels need no QoS policy file: OpenSM
+applies a partition's `sl=` to its paths.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from weft.tenants.drivers.managed_block import Managed, read_managed, write_mana
 from weft.tenants.drivers.partition_files import read_definitions, write_definitions, write_partitions
 from weft.tenants.partitions import Allocation, Partition
 
-# Engines that put paths on service levels against deadlock. OpenSM does not tell how many they took.
+# Routing engines that use service levels against deadlock. OpenSM does not report how many.
 _NEED_SLS = {"dfsssp", "lash", "nue", "torus-2QoS"}
-_OFF = "qos FALSE\n"  # a name that is gone from the file leaves OpenSM with what it read before
+_OFF = "qos FALSE\n"  # OpenSM keeps the old value of an option that is removed from the file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenSmFiles:
-    """What both files hold."""
+    """The contents of both files."""
 
     partitions_path: Path
     options_path: Path
@@ -45,15 +45,16 @@ class OpenSmFiles:
 
     @property
     def routing_sls(self) -> int:
-        """1, or 2 for more than one."""
+        """The number of service levels that routing uses: 1, or 2 for several."""
         engines = re.findall(r"^\s*routing_engine\s+(.*)", self.options.text, re.MULTILINE)
         return 1 + bool(_NEED_SLS & set(re.split(r"[,\s]+", ",".join(engines))))
 
     def all_partitions(self) -> Partitions:
-        """Of both authors, as OpenSM reads them; FileError if it would drop the file."""
+        """Parse the whole partitions.conf as OpenSM does. Raise FileError if OpenSM would reject it."""
         return parse_partitions(self.partitions.text, self.partitions_path)
 
     def observed(self) -> Observed:
+        """Return the state that the files describe."""
         allocation = Allocation(
             partitions=read_definitions(self.partitions.body, str(self.partitions_path))
             if self.partitions.body
@@ -61,31 +62,36 @@ class OpenSmFiles:
             default_is_full=_default_is_full(self.all_partitions()),
             lanes=_lanes(self.options.body, self.options_path),
         )
-        return Observed(allocation=allocation, taken=frozenset(self._theirs()), revision=self.revision)
+        return Observed(allocation=allocation, foreign_p_keys=frozenset(self._theirs()), revision=self.revision)
 
-    def with_allocation(self, wanted: Allocation) -> OpenSmFiles:
-        """ConfigError, or FileError, if the files cannot hold it beside what is theirs."""
+    def with_allocation(self, desired: Allocation) -> OpenSmFiles:
+        """Return the files with another allocation. Raise ConfigError if it conflicts with the operator's text."""
         theirs = self._theirs()
-        for one in wanted.partitions.values():
-            if one.p_key in theirs:
+        for partition in desired.partitions.values():
+            if partition.p_key in theirs:
+                definition = theirs[partition.p_key].label
                 raise ConfigError(
-                    f"the P_Key of {one.label} is taken: {self.partitions_path} has {theirs[one.p_key].label}; "
-                    "take another, or take it out there"
+                    f"the P_Key of {partition.label} is taken: {self.partitions_path} has {definition}; "
+                    "use another, or remove that definition"
                 )
-        made = replace(
+        files = replace(
             self,
-            partitions=replace(self.partitions, body=self._body(wanted)),
-            options=replace(self.options, body=self._options_body(wanted.lanes)),
+            partitions=replace(self.partitions, body=self._body(desired)),
+            options=replace(self.options, body=self._options_body(desired.lanes)),
         )
-        if made.partitions.body != self.partitions.body:
-            made.all_partitions()
-        return made
+        if files.partitions.body != self.partitions.body:
+            files.all_partitions()
+        return files
 
     def expected(self) -> tuple[list[Partition], frozenset[int], bool | None]:
-        """What ports shall hold: partitions, P_Keys that are not ours, and Default if that is ours."""
-        seen = self.observed()
+        """Return the expected partitions, foreign P_Keys, and Default's membership (None if the operator has rules)."""
+        observed = self.observed()
         ruled = self._default_rules()
-        return list(seen.allocation.partitions.values()), seen.taken, None if ruled else seen.allocation.default_is_full
+        return (
+            list(observed.allocation.partitions.values()),
+            observed.foreign_p_keys,
+            None if ruled else observed.allocation.default_is_full,
+        )
 
     def opened(self) -> OpenSmFiles:
         return replace(self, partitions=replace(self.partitions, is_open=True))
@@ -100,28 +106,32 @@ class OpenSmFiles:
         write_managed(self.options_path, self.options)
 
     def _theirs(self) -> dict[int, PartitionDefinition]:
-        """Without Default, which everybody shares."""
-        said = parse_partitions(self.partitions.outside, self.partitions_path)
-        return {one.p_key: one for one in (*said.partitions, *said.empty) if one.p_key != DEFAULT_P_KEY}
+        """Return the operator's definitions by P_Key, without Default."""
+        parsed = parse_partitions(self.partitions.outside, self.partitions_path)
+        return {
+            definition.p_key: definition
+            for definition in (*parsed.partitions, *parsed.empty)
+            if definition.p_key != DEFAULT_P_KEY
+        }
 
     def _default_rules(self) -> list[MemberRule]:
-        """Theirs."""
-        said = parse_partitions(self.partitions.outside, self.partitions_path)
-        return [member for member in _default(said).members if member.line]
+        """Return the operator's rules for Default."""
+        parsed = parse_partitions(self.partitions.outside, self.partitions_path)
+        return [member for member in _default(parsed).members if member.line]
 
-    def _body(self, wanted: Allocation) -> str:
-        said = parse_partitions(self.partitions.outside, self.partitions_path)
+    def _body(self, desired: Allocation) -> str:
+        parsed = parse_partitions(self.partitions.outside, self.partitions_path)
         ruled = self._default_rules()
         if ruled:
-            if _default_is_full(said) != wanted.default_is_full:
-                now, other = ("full", "limited") if _default_is_full(said) else ("limited", "full")
+            if _default_is_full(parsed) != desired.default_is_full:
+                now, other = ("full", "limited") if _default_is_full(parsed) else ("limited", "full")
                 raise ConfigError(
                     f"{self.partitions_path}:{ruled[0].line}: all ports are {now} members of Default by "
-                    f"{ruled[0].label}, and shall be {other} ones: take that rule out, and weft writes its own"
+                    f"{ruled[0].label}, but must be {other} members: remove that rule, and weft writes its own"
                 )
-            return write_definitions(wanted.partitions.values())
-        is_as_without = _default_is_full(said) == wanted.default_is_full
-        return "" if not wanted.partitions and is_as_without else write_partitions(wanted)
+            return write_definitions(desired.partitions.values())
+        is_as_without = _default_is_full(parsed) == desired.default_is_full
+        return "" if not desired.partitions and is_as_without else write_partitions(desired)
 
     def _options_body(self, lanes: QosOptions | None) -> str:
         if lanes == _lanes(self.options.body, self.options_path):
@@ -130,13 +140,13 @@ class OpenSmFiles:
         return _OFF if lanes is None else _write_lanes(lanes)
 
     def _refuse_their_lanes(self) -> None:
-        """Two who set lanes: nobody knows what comes of it."""
+        """Raise ConfigError if the operator's part of opensm.conf sets lanes."""
         for number, line in enumerate(self.options.outside.split("\n"), 1):
             name = "".join(line.partition("#")[0].split()[:1])
             is_of_lanes = name.startswith("qos") and name != "qos_policy_file"
             if is_of_lanes and parse_options("\n" * (number - 1) + line, self.options_path) != Options():
                 raise ConfigError(
-                    f"{self.options_path}:{number}: {line.strip()} sets lanes, and so shall weft: take it out there"
+                    f"{self.options_path}:{number}: {line.strip()} sets lanes, which weft has to set: remove the line"
                 )
 
 
@@ -149,18 +159,18 @@ def load(partitions: Path, options: Path) -> OpenSmFiles:
     )
 
 
-def _default(said: Partitions) -> PartitionDefinition:
-    return said.by_p_key(DEFAULT_P_KEY) or NO_FILE.partitions[0]
+def _default(parsed: Partitions) -> PartitionDefinition:
+    return parsed.by_p_key(DEFAULT_P_KEY) or NO_FILE.partitions[0]
 
 
-def _default_is_full(said: Partitions) -> bool:
-    rules = [one.membership for one in _default(said).members if one.who is Everyone.ALL]
+def _default_is_full(parsed: Partitions) -> bool:
+    rules = [member.membership for member in _default(parsed).members if member.who is Everyone.ALL]
     return bool(rules) and rules[-1] is not Membership.LIMITED
 
 
 def _lanes(body: str, path: Path) -> QosOptions | None:
-    said = parse_options(body, path)
-    return said.qos_general if said.qos else None
+    parsed = parse_options(body, path)
+    return parsed.qos_general if parsed.qos else None
 
 
 def _write_lanes(lanes: QosOptions) -> str:

@@ -1,4 +1,4 @@
-"""A subnet as MADs show it: who is there, and which P_Keys the ports hold."""
+"""The P_Key tables of the ports of a subnet, read with MADs."""
 
 from __future__ import annotations
 
@@ -25,43 +25,45 @@ _PARTITION = 0x7FFF
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PortTables:
+    """The P_Key tables of a subnet."""
+
     view: View
-    ends: NDArray[np.intp]  # slots of adapters' and routers' ports that have a cable
-    p_keys: NDArray[np.uint16]  # [slot, index], of those and of the switch ports that check what they send
+    ends: NDArray[np.intp]  # slots of connected ports of adapters and routers
+    p_keys: NDArray[np.uint16]  # [slot, index], of `ends` and of switch ports that enforce partitions
 
     def differences(
         self, partitions: Iterable[Partition], theirs: frozenset[int], default_is_full: bool | None
     ) -> list[str]:
-        """Where ports that are there do not hold just what the partitions say; P_Keys of others do not count.
+        """Return a line for each present port whose table differs from the partitions.
 
-        Neither does Default where somebody else has rules for it (None).
+        P_Keys in `theirs` are ignored; so is Default if `default_is_full` is None (the operator has rules for it).
         """
         at = dict(zip(self.view.fabric.ports.guid[self.ends].tolist(), self.ends.tolist(), strict=True))
         first = dict.fromkeys(at.values(), DEFAULT_P_KEY)
-        wanted = {slot: set[int]() for slot in at.values()}
-        for one in partitions:
-            for guid, member in one.members.items():
+        expected = {slot: set[int]() for slot in at.values()}
+        for partition in partitions:
+            for guid, member in partition.members.items():
                 if guid in at:
-                    wanted[at[guid]].add(one.p_key | FULL * member.full)
-                    first[at[guid]] = one.p_key if member.index0 else first[at[guid]]
+                    expected[at[guid]].add(partition.p_key | FULL * member.full)
+                    first[at[guid]] = partition.p_key if member.index0 else first[at[guid]]
         if default_is_full is None:
             theirs |= {DEFAULT_P_KEY}
         else:
             master = self._master()
-            for slot, keys in wanted.items():
+            for slot, keys in expected.items():
                 keys.add(DEFAULT_P_KEY | FULL * (default_is_full or slot == master))
         return [
             text
-            for slot, keys in wanted.items()
+            for slot, keys in expected.items()
             for text in (self._row(slot, keys, first[slot], theirs), self._check(slot, keys, theirs))
             if text
         ]
 
     def _master(self) -> int:
-        """The port of the subnet manager that counts; -1 if it is not among those."""
+        """Return the slot of the master subnet manager's port; -1 if it is not among `ends`."""
         lid = int(column(self.view.port_info[self.view.own_slot][None], PortInfo.master_sm_lid)[0])
-        found = self.ends[column(self.view.port_info[self.ends], PortInfo.lid) == lid]
-        return int(found[0]) if lid and len(found) else -1
+        matches = self.ends[column(self.view.port_info[self.ends], PortInfo.lid) == lid]
+        return int(matches[0]) if lid and len(matches) else -1
 
     def _row(self, slot: int, keys: set[int], first: int, theirs: frozenset[int]) -> str:
         held = int(self.p_keys[slot, 0]) & _PARTITION
@@ -70,31 +72,36 @@ class PortTables:
         return self._compared(slot, keys, theirs)
 
     def _check(self, slot: int, keys: set[int], theirs: frozenset[int]) -> str:
-        """Of the switch port before it, if that checks."""
+        """Compare the table of the switch port of an end port, if it enforces partitions."""
         peer = int(self.view.fabric.ports.peer[slot])
         return self._compared(peer, keys, theirs) if self.p_keys[peer].any() else ""
 
     def _compared(self, slot: int, keys: set[int], theirs: frozenset[int]) -> str:
         held = {key for key in self.p_keys[slot].tolist() if key and key & _PARTITION not in theirs}
         lacks, more = (" and ".join(f"{key:#06x}" for key in sorted(some)) for some in (keys - held, held - keys))
-        said = " and ".join(f"{word} {some}" for word, some in (("lacks", lacks), ("still has", more)) if some)
-        return f"{self.view.name(slot)} {said}" if said else ""
+        text = " and ".join(f"{word} {some}" for word, some in (("lacks", lacks), ("still has", more)) if some)
+        return f"{self.view.name(slot)} {text}" if text else ""
 
 
 def discover(carrier: Carrier) -> View:
-    """Who is there, with the LIDs that they have, not those that somebody wants."""
+    """Discover the subnet, with the LIDs that the ports have now."""
     view = make_view(walk(carrier))
     view.fabric.tables.lid[:] = column(view.port_info, PortInfo.lid)
     return view
 
 
 def read_port_tables(carrier: Carrier) -> PortTables:
+    """Read the P_Key tables of all end ports, and of the switch ports that enforce them."""
     view = discover(carrier)
     ports = view.fabric.ports
     ends = view.end_ports[~view.is_switch[ports.node[view.end_ports]]]
     peers = ports.peer[ends].astype(np.intp)
     checks = column(view.port_info[peers], PortInfo.partition_enforcement_inbound) > 0
     checks |= column(view.port_info[peers], PortInfo.partition_enforcement_outbound) > 0
-    known = carried_over(None, view)
-    read_pkeys(Sender(carrier), view, known, np.concatenate((ends, peers[checks & view.is_switch[ports.node[peers]]])))
-    return PortTables(view=view, ends=ends, p_keys=np.where(known.keys[:, None], known.tables.pkey, np.uint16(0)))
+    tables_read = carried_over(None, view)
+    read_pkeys(
+        Sender(carrier), view, tables_read, np.concatenate((ends, peers[checks & view.is_switch[ports.node[peers]]]))
+    )
+    return PortTables(
+        view=view, ends=ends, p_keys=np.where(tables_read.keys[:, None], tables_read.tables.pkey, np.uint16(0))
+    )

@@ -1,4 +1,4 @@
-"""Slices in a subnet of weft's own manager, by its socket: it carries an order out whole or not at all."""
+"""Partitions of weft's subnet manager, over its socket. The manager applies an order completely or not at all."""
 
 from __future__ import annotations
 
@@ -16,59 +16,63 @@ _MASTER = "master"
 
 
 class ManagerDriver:
+    """A driver for weft's subnet manager."""
+
     def __init__(self, manager: ManagerSocket) -> None:
         self.manager = manager
-        self._seen: tuple[tuple[str, str], Inventory] | None = None  # of a revision of the subnet, and its master
-        # By definition, of the last that was read, and of those written since: most stay, and need no look into them.
-        self._read: dict[str, dict[int, Partition]] = {}
+        self._inventory: tuple[tuple[str, str], Inventory] | None = None  # by subnet revision and master
+        # Parsed definitions by their text: most stay the same and need no parsing.
+        self._parsed: dict[str, dict[int, Partition]] = {}
 
     @property
     def title(self) -> str:
         return self.manager.status().subnet or f"the subnet manager at {self.manager.path}"
 
     def inventory(self) -> Inventory:
-        """Asked for again when the subnet has changed: of tens of thousands of ports it is megabytes."""
+        """Return the ports. They are read again only after a change of the subnet: there may be tens of thousands."""
         status = self.manager.status()
-        if self._seen is None or self._seen[0] != (status.subnet_revision, status.master):
+        if self._inventory is None or self._inventory[0] != (status.subnet_revision, status.master):
             subnet = self.manager.subnet()
-            self._seen = (subnet.revision, status.master), inventory_of(subnet, Guid.parse(status.master))
-        return self._seen[1]
+            self._inventory = (subnet.revision, status.master), inventory_of(subnet, Guid.parse(status.master))
+        return self._inventory[1]
 
     def read(self) -> Observed:
-        said = self.manager.allocation()
+        current = self.manager.allocation()
         allocation = Allocation(
-            partitions=self._partitions(said.partitions),
-            default_is_full=bool(said.default_is_full),
-            lanes=None if said.qos is None else read_qos(said.qos),
+            partitions=self._partitions(current.partitions),
+            default_is_full=bool(current.default_is_full),
+            lanes=None if current.qos is None else read_qos(current.qos),
         )
-        return Observed(allocation=allocation, taken=frozenset(said.taken), revision=said.revision)
+        return Observed(allocation=allocation, foreign_p_keys=frozenset(current.taken), revision=current.revision)
 
     def _partitions(self, text: str) -> dict[int, Partition]:
         place = str(self.manager.path)
         definitions = split_definitions(text).values()
-        self._read = {one: self._read.get(one) or read_definitions(f"{one};", place) for one in definitions}
-        return {p_key: one for found in self._read.values() for p_key, one in found.items()}
+        self._parsed = {text: self._parsed.get(text) or read_definitions(f"{text};", place) for text in definitions}
+        return {p_key: partition for parsed in self._parsed.values() for p_key, partition in parsed.items()}
 
     def check(self, *, repair: bool) -> Checked:
-        """A manager that is not the master cannot repair anything: that is the difference then."""
+        """Compare and repair the ports; a manager that is not the master cannot, and reports this as the difference."""
         status = self.manager.status()
         if status.sm_state != _MASTER:
-            why = f"the subnet manager is {status.sm_state}: the one with GUID {status.master} manages the subnet"
-            return Checked(differences=(why,), repaired=())
+            difference = f"this subnet manager is {status.sm_state}; {status.master} is the master"
+            return Checked(differences=(difference,), repaired=())
         return self.manager.check(repair=repair)
 
-    def write(self, wanted: Allocation, *, over: Observed) -> None:
-        """Tells what differs: the manager looks at nothing else."""
-        check_index0(wanted.partitions.values())
-        there, partitions = over.allocation, as_read(wanted.partitions)
-        define = write_definitions(one for p_key, one in partitions.items() if there.partitions.get(p_key) != one)
-        self._read |= {text: {p_key: partitions[p_key]} for p_key, text in split_definitions(define).items()}
-        words: dict[str, Any] = {"define": define, "remove": sorted(there.partitions.keys() - partitions.keys())}
-        if wanted.lanes != there.lanes:
-            words["qos"] = wanted.lanes
-        if wanted.default_is_full != there.default_is_full:
-            words["default_is_full"] = wanted.default_is_full
+    def write(self, desired: Allocation, *, over: Observed) -> None:
+        """Send the differences to the manager, which applies only these."""
+        check_index0(desired.partitions.values())
+        current, partitions = over.allocation, as_read(desired.partitions)
+        define = write_definitions(
+            partition for p_key, partition in partitions.items() if current.partitions.get(p_key) != partition
+        )
+        self._parsed |= {text: {p_key: partitions[p_key]} for p_key, text in split_definitions(define).items()}
+        order: dict[str, Any] = {"define": define, "remove": sorted(current.partitions.keys() - partitions.keys())}
+        if desired.lanes != current.lanes:
+            order["qos"] = desired.lanes
+        if desired.default_is_full != current.default_is_full:
+            order["default_is_full"] = desired.default_is_full
         try:
-            self.manager.allocate(over.revision, **words)
+            self.manager.allocate(over.revision, **order)
         except OutOfDate as error:
             raise FabricChangedError(f"{self.title}: {error}") from None

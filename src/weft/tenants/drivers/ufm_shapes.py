@@ -1,4 +1,4 @@
-"""What a UFM answers, as it is written in JSON, and what is taken from it."""
+"""UFM's JSON answers, and the values that weft reads from them."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ from weft.tenants.partitions import Member
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UfmPKey:
-    """A partition with its members."""
+    """A partition with its members, as UFM has it."""
 
-    partition: str  # its name; UFM before 6.22 gives one of its own
+    partition: str  # its name; before 6.22 UFM chooses the name
     ip_over_ib: bool
     members: Mapping[int, Member]  # by port GUID
-    membership: str | None = None  # of everybody, in Default; UFM before 6.19 does not say
+    membership: str | None = None  # membership of all ports in Default; None before UFM 6.19
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UfmQos:
-    """What a partition's groups and paths may have."""
+    """The limits of a partition's multicast groups and paths."""
 
     mtu_bytes: int = 2048
     rate_gbit_s: float = 2.5
     sl: int = 0
 
     @property
-    def words(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
+        """The limits as fields of UFM's JSON."""
         return {"mtu_limit": self.mtu_bytes // 1024, "rate_limit": self.rate_gbit_s, "service_level": self.sl}
 
 
 class UfmPort(msgspec.Struct, frozen=True, kw_only=True):
-    """A port of a switch or a server. What a port does not have comes as null."""
+    """A port of a switch or a server. UFM sends null for missing values."""
 
     guid: str
     name: str = ""  # node GUID and number: 0002c90300001230_1
@@ -51,7 +52,7 @@ class UfmPort(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def node(self) -> str:
-        """GUID of its node."""
+        """The GUID of its node."""
         return self.name.partition("_")[0] or self.guid
 
     @property
@@ -82,18 +83,20 @@ class _Qos(msgspec.Struct):
     qos_conf: _Limits = msgspec.field(default_factory=_Limits)
 
 
-def read_pkey(found: Any) -> UfmPKey:
-    """Of an answer with guids_data; ConfigError or msgspec's error where it has another shape."""
-    one = msgspec.convert(found, _Guids, strict=False)
-    members = {int(Guid.parse(member.guid)): Member(member.membership == "full", member.index0) for member in one.guids}
-    return UfmPKey(partition=one.partition, ip_over_ib=one.ip_over_ib, members=members, membership=one.membership)
+def read_pkey(answer: Any) -> UfmPKey:
+    """Read an answer with guids_data. Raise ConfigError or msgspec's error if it has another shape."""
+    pkey = msgspec.convert(answer, _Guids, strict=False)
+    members = {
+        int(Guid.parse(member.guid)): Member(member.membership == "full", member.index0) for member in pkey.guids
+    }
+    return UfmPKey(partition=pkey.partition, ip_over_ib=pkey.ip_over_ib, members=members, membership=pkey.membership)
 
 
-def read_qos(found: Any) -> UfmQos:
-    """Of an answer with qos_conf."""
-    limits = msgspec.convert(found, _Qos, strict=False).qos_conf
+def read_qos(answer: Any) -> UfmQos:
+    """Read an answer with qos_conf."""
+    limits = msgspec.convert(answer, _Qos, strict=False).qos_conf
     return UfmQos(mtu_bytes=int(limits.mtu_limit * 1024), rate_gbit_s=limits.rate_limit, sl=limits.service_level)
 
 
-def read_ports(found: Any) -> list[UfmPort]:
-    return msgspec.convert(found, list[UfmPort], strict=False)
+def read_ports(answer: Any) -> list[UfmPort]:
+    return msgspec.convert(answer, list[UfmPort], strict=False)

@@ -1,6 +1,6 @@
-"""The calls. Each is there under /ufmRest, /ufmRestV2 and /ufmRestV3: whoever may come in, the gate has let in.
+"""The calls. Each exists under /ufmRest, /ufmRestV2 and /ufmRestV3; the gate has authenticated the caller.
 
-A body or a filter that is wrong is answered 400, as UFM does; what is not there 404, or `{}` where UFM says so.
+Invalid bodies and filters are answered with 400, as in UFM; unknown objects with 404, or `{}` where UFM does so.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from weft.serve.ufm.routes.context import UfmContext
 BASES = ("/ufmRest", "/ufmRestV2", "/ufmRestV3")
 
 
-def add_ufm(service: FastAPI, context: UfmContext, *, is_plugin_door: bool = False) -> None:
-    """`is_plugin_door`: also without a base, as UFM's plugins call it on its own machine."""
+def add_ufm(service: FastAPI, context: UfmContext, *, has_plugin_paths: bool = False) -> None:
+    """Add UFM's calls. `has_plugin_paths`: also without a base path, for UFM's plugins on the same machine."""
     service.state.ufm = context
-    for base in (*BASES, *([""] if is_plugin_door else [])):
-        for one in (app, resources, pkeys, actions, telemetry, reports):
-            service.include_router(one.router, prefix=base, include_in_schema=base == BASES[0])
+    for base in (*BASES, *([""] if has_plugin_paths else [])):
+        for module in (app, resources, pkeys, actions, telemetry, reports):
+            service.include_router(module.router, prefix=base, include_in_schema=base == BASES[0])
     service.include_router(telemetry.endpoint)

@@ -1,4 +1,4 @@
-"""actions, and the jobs that they and Neutron's calls become."""
+"""The calls `actions` and `cloudx`, and their jobs."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ _Word = Annotated[str, msgspec.Meta(max_length=100)]
 
 
 class Action(msgspec.Struct, kw_only=True):
+    """A request for an action."""
+
     action: _Word
     object_ids: Annotated[list[_Word], msgspec.Meta(max_length=1000)]
     params: dict[str, Any] = {}
@@ -45,7 +47,7 @@ async def _reset(request: Request, body: Action) -> None:
     context = context_of(request)
     picture = await asyncio.to_thread(context.watch.picture)
     await asyncio.to_thread(health.reset, picture, context.actions, str(body.params.get("port_id", "")))
-    await change(request, lambda _: None)  # in the audit log
+    await change(request, lambda _: None)  # adds the request to the audit log
 
 
 async def _isolate(request: Request, body: Action) -> None:
@@ -62,9 +64,9 @@ _ACTIONS = {"reset": _reset, "mark_device_unhealthy": _isolate, "mark_device_hea
 
 @router.get("/jobs", **gives(list[dict[str, Any]]))
 async def all_jobs(request: Request) -> Response:
-    """With `parent_id`: those below a job, of which there are none."""
-    found = [] if "parent_id" in request.query_params else context_of(request).jobs.all()
-    return answer_json([jobs.job(*one) for one in found])
+    """Return all jobs. `parent_id` selects jobs below a job, of which there are none."""
+    entries = [] if "parent_id" in request.query_params else context_of(request).jobs.all()
+    return answer_json([jobs.job(*entry) for entry in entries])
 
 
 @router.get("/jobs/{number}", **gives(dict[str, Any], 404))
@@ -105,12 +107,12 @@ _Named = TypeVar("_Named", cloudx.NeutronNetwork, cloudx.NeutronPort)
 
 def _named(body: _Named, name: str) -> _Named:
     if name and body.id != name:
-        raise ConfigError(f"the body is of {body.id!r}, the call of {name!r}: they must be the same")
+        raise ConfigError(f"the id {body.id!r} in the body differs from {name!r} in the path")
     return body
 
 
-async def _job(request: Request, what: str, edit: Callable[[Any], None]) -> Response:
-    """The path of a job, which is over by now, relative to the base."""
+async def _job(request: Request, title: str, edit: Callable[[Any], None]) -> Response:
+    """Apply an edit; return the path of its (completed) job relative to the base."""
     await change(request, edit)
-    number = context_of(request).jobs.add(jobs.new_job(f"{request.method} {what}", [what], f"{what} is done"))
+    number = context_of(request).jobs.add(jobs.new_job(f"{request.method} {title}", [title], f"{title} is done"))
     return answer_json(f"app/jobs/{number}")

@@ -1,4 +1,4 @@
-"""app/...: the service itself, events, and ports that are marked as unhealthy."""
+"""The calls `app/...`: the service itself, events, and ports that are marked as unhealthy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.serve.ufm.routes.context import Route, answer_json, body_of, context_o
 from weft.sm.conf.options import Options
 from weft.version import __version__
 
-RELEASE = "6.22.1-0"  # whose words are spoken
+RELEASE = "6.22.1-0"  # the emulated version
 
 # Collections of UFM that are empty here.
 _EMPTY = (
@@ -61,7 +61,7 @@ async def ufm_config(request: Request) -> Response:
 
 @router.get("/app/versioning", **gives(dict[str, int], 404))
 async def versioning(request: Request) -> Response:
-    """The version of each collection: a client reads one again when its number has changed."""
+    """Return the version of each collection: a client reads one again if its number has changed."""
     context, desired = context_of(request), ledger_of(request).desired()
     picture = await asyncio.to_thread(context.watch.picture)
     subnet = ("servers", "switches", "ports", "links")
@@ -74,13 +74,13 @@ async def versioning(request: Request) -> Response:
 
 @router.get("/app/network_views", **gives(list[dict[str, Any]]))
 async def network_views() -> Response:
-    """Views of the network map that users of UFM's page have saved: there are none here."""
+    """Return the saved views of UFM's network map: none."""
     return answer_json([])
 
 
 @router.get("/app/smconf", **gives(dict[str, str | bool]))
 async def smconf() -> Response:
-    """What weft's subnet manager runs with unless it is told otherwise."""
+    """Return the default options of weft's subnet manager."""
     options = Options()
     names = ("subnet_prefix", "m_key", "sm_key", "sa_key")
     return answer_json({**{name: f"{getattr(options, name):#018x}" for name in names}, "m_key_per_port": False})
@@ -88,7 +88,7 @@ async def smconf() -> Response:
 
 @router.post("/app/tokens", **gives(dict[str, str | int], 403))
 async def make_token(request: Request) -> Response:
-    """Make a token with the caller's role, which ends with the user or token that the caller logged in with."""
+    """Create a token with the caller's role; it is removed with the user or token of the caller."""
     caller = caller_of(request)
     secret, token = await change(request, lambda draft: add_own_token(draft, caller), is_secret=True)
     expires_in = int((token.expires_at_s or 0) - token.made_at_s)
@@ -97,7 +97,7 @@ async def make_token(request: Request) -> Response:
 
 @router.get("/app/events", **gives(list[dict[str, Any]]))
 async def events(request: Request) -> Response:
-    return answer_json([jobs.event(*one) for one in context_of(request).events.all()])
+    return answer_json([jobs.event(*entry) for entry in context_of(request).events.all()])
 
 
 @router.delete("/app/events/{number}", **gives(dict[str, str], 403, 404))
@@ -110,6 +110,8 @@ _Words = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
 class ExternalEvent(msgspec.Struct, kw_only=True):
+    """An event from a client."""
+
     event_id: int
     description: _Words
     external_event_name: _Words = ""
@@ -126,12 +128,12 @@ async def external_event(request: Request) -> Response:
 
 @router.get("/app/alarms", **gives(list[dict[str, Any]]))
 async def alarms(request: Request) -> Response:
-    """One for each port that is marked as unhealthy."""
+    """Return an alarm for each port that is marked as unhealthy."""
     marked = health.marked(ledger_of(request).desired())
     return answer_json(
         [
-            {"id": number, "name": "Port is unhealthy", "object_name": name, "severity": "Warning", **said}
-            for number, (name, said) in enumerate(marked.items(), 1)
+            {"id": number, "name": "Port is unhealthy", "object_name": name, "severity": "Warning", **details}
+            for number, (name, details) in enumerate(marked.items(), 1)
         ]
     )
 
@@ -156,7 +158,10 @@ async def set_policy(request: Request, policy: health.Policy) -> None:
     context, desired = context_of(request), ledger_of(request).desired()
     picture = await asyncio.to_thread(context.watch.picture)
     if policy.ports_policy == "HEALTHY":
-        names = [*policy.ports, *(name for name, one in health.marked(desired).items() if _is_of(one, policy.devices))]
+        names = [
+            *policy.ports,
+            *(name for name, details in health.marked(desired).items() if _is_of(details, policy.devices)),
+        ]
         healed = await asyncio.to_thread(health.heal, desired, context.actions, names)
         await change(request, lambda draft: health.note(draft, {}, healed))
     else:
@@ -166,5 +171,5 @@ async def set_policy(request: Request, policy: health.Policy) -> None:
         await change(request, lambda draft: health.note(draft, documents))
 
 
-def _is_of(said: dict[str, Any], devices: list[str]) -> bool:
-    return said["UnhealthyGUID"] in devices or said["PeerGUID"] in devices
+def _is_of(details: dict[str, Any], devices: list[str]) -> bool:
+    return details["UnhealthyGUID"] in devices or details["PeerGUID"] in devices

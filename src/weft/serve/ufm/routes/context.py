@@ -1,4 +1,4 @@
-"""What all calls share: bodies and answers, errors with UFM's status codes, and what they work on."""
+"""The context of UFM's calls, their bodies and answers, and errors with UFM's status codes."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 @dataclass(frozen=True)
 class UfmContext:
-    """What the calls work on, besides the ledger."""
+    """The objects that UFM's calls use, besides the ledger."""
 
     watch: Watch
-    actions: FabricActions | None = None  # None: it is no lab
-    faults: Faults | None = None  # None: nobody may ask for trouble here
+    actions: FabricActions | None = None  # None: the fabric is not a lab
+    faults: Faults | None = None  # None: faults cannot be injected
     jobs: Journal = field(default_factory=lambda: Journal("job"))
     events: Journal = field(default_factory=lambda: Journal("event"))
     reports: Journal = field(default_factory=lambda: Journal("report"))
     instances: Instances = field(default_factory=Instances)
     versions: Versions = field(default_factory=Versions)
-    telemetry_port: int = 0  # where counters are served without a token; 0: nowhere
+    telemetry_port: int = 0  # TCP port for counters without a token; 0: none
 
 
 class Route(APIRoute):
-    """Errors with UFM's status codes; tenants see nothing of others here, so nothing."""
+    """A route with UFM's status codes. Tenants have no access, since UFM's calls show all tenants."""
 
     def get_route_handler(self) -> _Handler:
         handle = super().get_route_handler()
@@ -57,7 +57,7 @@ class Route(APIRoute):
                 _check_role(request)
                 return await handle(request)
             except msgspec.MsgspecError as error:
-                return respond(HTTPStatus.BAD_REQUEST, f"the body is refused: {error}")
+                return respond(HTTPStatus.BAD_REQUEST, f"invalid body: {error}")
             except WeftError as error:
                 status = HTTPStatus.NOT_FOUND if isinstance(error, UnknownName) else status_of(error)
                 is_bad = status is HTTPStatus.UNPROCESSABLE_ENTITY
@@ -71,22 +71,22 @@ def _check_role(request: Request) -> None:
     if role is Role.TENANT:
         raise refuse(request, "UFM's calls show all tenants; use /api/v1")
     if role is Role.READ_ONLY and request.method != "GET":
-        raise refuse(request, "it may read")
+        raise refuse(request, "this role may only read")
 
 
 def context_of(request: Request) -> UfmContext:
-    found: UfmContext = request.app.state.ufm
-    return found
+    context: UfmContext = request.app.state.ufm
+    return context
 
 
 def monitor_of(request: Request) -> FabricMonitor:
-    """Return the monitor of the fabric's counters. NotFoundError where the service has no port to read them from."""
-    found: FabricMonitor | None = getattr(request.app.state, "monitor", None)
-    if found is None:
+    """Return the monitor of the fabric. Raise NotFoundError if the service has no port of the fabric."""
+    monitor: FabricMonitor | None = getattr(request.app.state, "monitor", None)
+    if monitor is None:
         raise NotFoundError(
-            "counters are not read here: run weft serve on a lab, or with a port of the fabric (--umad)"
+            "counters are not available: run weft serve on a lab, or with a port of the fabric (--umad)"
         )
-    return found
+    return monitor
 
 
 def telemetry_of(request: Request) -> Telemetry:
@@ -94,13 +94,13 @@ def telemetry_of(request: Request) -> Telemetry:
 
 
 async def body_of(request: Request, form: type[_T]) -> _T:
-    """Schedulers send words for numbers and truths: they are taken."""
+    """Decode the body. Strings are accepted for numbers and booleans, as schedulers send them."""
     return msgspec.json.decode(await request.body(), type=form, strict=False)
 
 
-async def answer_seen(request: Request, what: str, make: Callable[[Picture, dict[str, str]], Any]) -> Response:
+async def answer_cached(request: Request, collection: str, make: Callable[[Picture, dict[str, str]], Any]) -> Response:
     query = dict(request.query_params)
-    key = (what, *sorted(query.items()))
+    key = (collection, *sorted(query.items()))
     body = await asyncio.to_thread(context_of(request).watch.answer, key, lambda picture: make(picture, query))
     return Response(body, media_type="application/json")
 

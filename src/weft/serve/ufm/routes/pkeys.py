@@ -1,4 +1,4 @@
-"""resources/pkeys: partitions, their members and limits."""
+"""The calls `resources/pkeys`: partitions, their members and limits."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ router = APIRouter(route_class=Route, tags=["UFM"])
 @router.get("/resources/pkeys", **gives(list[str] | dict[str, Any], 400))
 @router.get("/resources/pkeys/", include_in_schema=False)
 async def pkeys(request: Request) -> Response:
-    """Without a flag UFM gives the keys alone."""
-    wanted, desired = _flags(request), ledger_of(request).desired()
-    found = await asyncio.to_thread(partitions.described, desired, **wanted)
-    return answer_json(found if any(wanted.values()) else list(found))
+    """Return all partitions; without a flag only their P_Keys, as in UFM."""
+    flags, desired = _flags(request), ledger_of(request).desired()
+    descriptions = await asyncio.to_thread(partitions.described, desired, **flags)
+    return answer_json(descriptions if any(flags.values()) else list(descriptions))
 
 
 @router.get("/resources/pkeys/{pkey}", **gives(dict[str, Any], 400))
@@ -34,8 +34,8 @@ async def pkey(request: Request, pkey: str) -> Response:
 def _flags(request: Request) -> dict[str, bool]:
     for name in request.query_params:
         if name not in ("guids_data", "qos_conf"):
-            raise ConfigError(f"the query {name!r} is refused: there are guids_data and qos_conf")
-    return {name: queries.is_asked(request.query_params, name) for name in ("guids_data", "qos_conf")}
+            raise ConfigError(f"unknown query {name!r}; use guids_data and qos_conf")
+    return {name: queries.is_set(request.query_params, name) for name in ("guids_data", "qos_conf")}
 
 
 @router.post("/resources/pkeys", **gives(dict[str, str], 400, 403, 409, takes=partitions.Guids))
@@ -94,14 +94,14 @@ async def remove_guids_from_pkey(request: Request) -> Response:
 
 
 async def _remove(request: Request, pkey: str, guids: list[str]) -> Response:
-    p_key, gone = partitions.read_p_key(pkey), [partitions.read_guid(guid) for guid in guids]
-    await change(request, lambda draft: partitions.remove(draft, p_key, gone))
+    p_key, removed = partitions.read_p_key(pkey), [partitions.read_guid(guid) for guid in guids]
+    await change(request, lambda draft: partitions.remove(draft, p_key, removed))
     return answer_json({})
 
 
 @router.delete("/resources/pkeys/{pkey}/hosts/{hosts}", **gives(dict[str, str], 400, 403, 404, 409))
 async def delete_hosts(request: Request, pkey: str, hosts: str) -> Response:
-    """Also of hosts that are down by now, if they came in by their names."""
+    """Remove the ports of hosts, including hosts that are down but were added by name."""
     p_key, names = partitions.read_p_key(pkey), unquote(hosts)
     await change(request, lambda draft: partitions.remove_hosts(draft, p_key, names))
     return answer_json({})

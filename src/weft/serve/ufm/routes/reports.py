@@ -1,4 +1,4 @@
-"""reports/...: the health of the fabric, and of the service."""
+"""The calls `reports/...`: the health of the fabric, and of the service."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ router = APIRouter(route_class=Route, tags=["UFM"])
     f"/reports/{reports.FABRIC}", **gives(dict[str, str], 400, 403, 404, status=202, takes=reports.FabricHealth)
 )
 async def fabric_health(request: Request) -> Response:
-    wanted = await body_of(request, reports.FabricHealth)
+    checks = await body_of(request, reports.FabricHealth)
     monitor, watch = monitor_of(request), context_of(request).watch
     marked = health.marked(ledger_of(request).desired())
 
@@ -27,7 +27,7 @@ async def fabric_health(request: Request) -> Response:
         manager = monitor.manager()
         masters = [manager.host] if manager is not None and manager.state == "master" else []
         standby = manager.standby if manager is not None else []
-        return reports.fabric_health(wanted, reports.Fabric(watch.picture(), marked, masters, standby))
+        return reports.fabric_health(checks, reports.Fabric(watch.picture(), marked, masters, standby))
 
     return _started(request, await ask_fabric(request, make))
 
@@ -40,16 +40,16 @@ async def service_health(request: Request) -> Response:
 
 
 def _started(request: Request, report: dict[str, Any]) -> Response:
-    """A report is there when its number is: clients that poll for it get it at once."""
+    """Store a report and answer with its number; clients can fetch it at once."""
     return answer_json({"report_id": str(context_of(request).reports.add(report))}, 202)
 
 
 @router.get("/reports/last_report/{kind}", **gives(dict[str, Any], 404))
 async def last_report(request: Request, kind: str) -> Response:
-    made = [report for _, report in context_of(request).reports.all() if report["report"] == kind]
-    if not made:
+    matches = [report for _, report in context_of(request).reports.all() if report["report"] == kind]
+    if not matches:
         raise UnknownName("report", kind[:40], (reports.FABRIC, reports.SERVICE), "Start one with POST.")
-    return answer_json(made[-1])
+    return answer_json(matches[-1])
 
 
 @router.get("/reports/{number}", **gives(dict[str, Any], 404))

@@ -8,11 +8,11 @@ import pytest
 
 import weft
 from weft.fabric.files import ibnetdiscover
-from weft.serve.console.layout import show
+from weft.serve.console.layout import draw
 
 
 def test_tiers_stand_above_each_other_and_hosts_below_their_leaf():
-    shown = show(weft.load("fat-tree:hosts=64,radix=16"))
+    shown = draw(weft.load("fat-tree:hosts=64,radix=16"))
     nodes, links = shown.nodes, shown.links
     by_tier = {tier: [y for y, at in zip(nodes.y, nodes.tier, strict=True) if at == tier] for tier in (0, 1, 2)}
     assert max(by_tier[0]) < min(by_tier[1]) <= max(by_tier[1]) < min(by_tier[2])
@@ -28,13 +28,13 @@ def test_tiers_stand_above_each_other_and_hosts_below_their_leaf():
     "spec", ["fat-tree:hosts=64,radix=16", "torus:4x4", "dragonfly:p=2,a=4,h=2", "star:hosts=5", "superpod:su=2"]
 )
 def test_no_two_nodes_stand_at_one_place(spec):
-    shown = show(weft.load(spec))
+    shown = draw(weft.load(spec))
     places = list(zip(shown.nodes.x, shown.nodes.y, strict=True))
     assert len(set(places)) == len(places) > 1
 
 
 def test_adapters_of_a_server_stand_side_by_side_below_their_leaves():
-    shown = show(weft.load("superpod:su=2"))
+    shown = draw(weft.load("superpod:su=2"))
     nodes, links = shown.nodes, shown.links
     cabled = {end for ends in (links.a, links.b) for end in ends}
     servers: dict[str, list[int]] = {}
@@ -52,12 +52,12 @@ def test_adapters_of_a_server_stand_side_by_side_below_their_leaves():
 def test_the_server_of_an_adapter_is_known_from_its_name_alone(tmp_path):
     """A walk knows nodes by their descriptions, and no servers."""
     (tmp_path / "net").write_text(ibnetdiscover.to_text(weft.load("superpod:su=1")))
-    walked = show(ibnetdiscover.read(tmp_path / "net"))
+    walked = draw(ibnetdiscover.read(tmp_path / "net"))
     assert {one for one in walked.nodes.server if one} == {f"dgx{n}" for n in range(1, 33)}
 
 
 def test_cables_between_switches_of_one_tier_do_not_lie_on_each_other():
-    shown = show(weft.load("torus:6"))
+    shown = draw(weft.load("torus:6"))
     switches = [n for n, tier in enumerate(shown.nodes.tier) if tier == 1]
     for one, two, three in itertools.combinations(switches, 3):
         (ax, ay), (bx, by), (cx, cy) = ((shown.nodes.x[n], shown.nodes.y[n]) for n in (one, two, three))
@@ -68,12 +68,12 @@ def test_another_cabling_is_another_revision():
     from weft.fabric import faults
 
     fabric = weft.load("fat-tree:hosts=16,radix=8")
-    assert show(fabric).revision == show(weft.load("fat-tree:hosts=16,radix=8")).revision
-    assert show(fabric).revision != show(faults.remove_link(fabric, "leaf1/5")).revision
+    assert draw(fabric).revision == draw(weft.load("fat-tree:hosts=16,radix=8")).revision
+    assert draw(fabric).revision != draw(faults.remove_link(fabric, "leaf1/5")).revision
 
 
 def test_it_is_wider_than_high_also_with_five_thousand_nodes():
-    shown = show(weft.load("fat-tree:hosts=4500,switch=QM9700"))
+    shown = draw(weft.load("fat-tree:hosts=4500,switch=QM9700"))
     width = max(shown.nodes.x) - min(shown.nodes.x)
     height = max(shown.nodes.y) - min(shown.nodes.y)
     assert 1 < width / height < 4
