@@ -46,7 +46,7 @@ from weft.mad.ibsim_client import IbsimCarrier
 from weft.sm.conf.options import Options
 from weft.sm.control import ManagerSocket, socket_of
 from weft.sm.status import read_status
-from weft.tenants.apply import carry_out, prepare
+from weft.tenants.apply import apply_change, plan_change
 from weft.tenants.drivers.driver import Driver
 from weft.tenants.drivers.opensm import OpenSmDriver
 from weft.tenants.drivers.subnet_manager import ManagerDriver
@@ -118,9 +118,9 @@ def measure(driver: Driver, pid: int, sent: Sent | None, options: argparse.Names
 def apply(driver: Driver, requested: Intent, sent: Sent | None = None) -> tuple[float, float]:
     """Apply an intent; return the seconds, and those from the plan on, until the manager sends no more."""
     begin_s = time.perf_counter()
-    step = prepare(driver, requested)
+    change = plan_change(driver, requested)
     planned_s = time.perf_counter()
-    carry_out(driver, step)
+    apply_change(driver, change)
     end_s = time.perf_counter()
     last = sent() if sent else 0
     while sent and time.perf_counter() - end_s < SILENT_S:

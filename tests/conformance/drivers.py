@@ -1,9 +1,9 @@
-"""What every driver of tenants is held to (weft.tenants.drivers.driver).
+"""The conformance suite of tenant drivers (weft.tenants.drivers.driver).
 
     for check in CHECKS.values():
         check(bench)            a driver, hosts that it may use, and what their ports really hold
 
-A check leaves the fabric as it found it: without a slice of ours.
+A check leaves the fabric without partitions of its own.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ LANES = QosOptions(
 @dataclass(frozen=True, kw_only=True)
 class Bench:
     driver: Driver
-    guids: dict[str, int]  # of ports by host: four at least, none of them the subnet manager's
+    guids: dict[str, int]  # port GUIDs by host: at least four, without the subnet manager's
     held: Callable[[int], list[int]]  # the P_Key table that the port of a GUID really has
-    taken: int  # a P_Key that somebody else has
-    sets_default: bool = True  # False: it was limited before, and nobody here can change it
+    taken: int  # a P_Key of another owner
+    sets_default: bool = True  # False: it was limited before, and the driver cannot change it
     sets_lanes: bool = True
-    keeps: Callable[[Partition], Partition] = field(default=lambda one: one)  # how a slice comes back
+    keeps: Callable[[Partition], Partition] = field(default=lambda one: one)  # a partition as it is read back
 
     def allocation(self, *partitions: Partition, **words: object) -> Allocation:
         return Allocation(partitions={one.p_key: one for one in partitions}, default_is_full=False, **words)
@@ -44,7 +44,7 @@ class Bench:
         self.put(Allocation(default_is_full=self.sets_default))
 
     def expect(self, wanted: Allocation) -> None:
-        """The driver says so, and ports hold just that."""
+        """Check that the driver reports an allocation, and that the ports hold exactly its P_Keys."""
         there = self.driver.read().allocation
         assert there == replace(wanted, partitions={key: self.keeps(one) for key, one in wanted.partitions.items()})
         for host, guid in self.guids.items():
@@ -59,14 +59,14 @@ class Bench:
 
 
 def partition_of(bench: Bench, name: str, p_key: int, hosts: str, **words: object) -> Partition:
-    """Hosts as `h2 h3=limited h4=first`."""
+    """Return a partition; `hosts` is a list such as `h2 h3=limited h4=first`."""
     words_of = [word.partition("=") for word in hosts.split()]
     members = {bench.guids[host]: Member(full=kind != "limited", index0=kind == "first") for host, _, kind in words_of}
     return Partition(name=name, p_key=p_key, members=members, **words)
 
 
 def inventory(bench: Bench) -> None:
-    """Every host is there, with its port's GUID, a LID and room for keys."""
+    """Check that every host is listed with its port GUID, a LID and room for P_Keys."""
     there = bench.driver.inventory().by_guid()
     for host, guid in bench.guids.items():
         assert (there[guid].host, there[guid].name, there[guid].number) == (host, f"{host}/1", 1)
@@ -75,7 +75,7 @@ def inventory(bench: Bench) -> None:
     assert bench.driver.title
 
 
-def slices_come_change_and_go(bench: Bench) -> None:
+def partitions_are_created_changed_and_deleted(bench: Bench) -> None:
     red = partition_of(bench, "red", 0x101, "h2 h3")
     blue = partition_of(bench, "blue", 0x102, "h4 h5=limited", ipoib=True)
     bench.put(bench.allocation(red, blue))
@@ -88,7 +88,7 @@ def slices_come_change_and_go(bench: Bench) -> None:
     bench.expect(Allocation(default_is_full=bench.sets_default))
 
 
-def index_0_is_given_and_taken_back(bench: Bench) -> None:
+def index_0_is_set_and_reset(bench: Bench) -> None:
     red, blue = partition_of(bench, "red", 0x101, "h2=first h3=first"), partition_of(bench, "blue", 0x102, "h2")
     bench.put(bench.allocation(red, blue))
     bench.expect(bench.allocation(red, blue))
@@ -98,7 +98,7 @@ def index_0_is_given_and_taken_back(bench: Bench) -> None:
     bench.empty()
 
 
-def a_slice_may_be_empty_and_have_absent_ports(bench: Bench) -> None:
+def a_partition_may_be_empty_and_have_absent_ports(bench: Bench) -> None:
     empty = Partition(name="empty", p_key=0x104)
     absent = Partition(name="absent", p_key=0x105, members={0xDEAD_BEEF: Member(full=False)})
     bench.put(bench.allocation(empty, absent))
@@ -106,7 +106,7 @@ def a_slice_may_be_empty_and_have_absent_ports(bench: Bench) -> None:
     bench.empty()
 
 
-def the_same_again_changes_nothing(bench: Bench) -> None:
+def writing_twice_changes_nothing(bench: Bench) -> None:
     red = bench.allocation(partition_of(bench, "red", 0x101, "h2 h3", ipoib=True))
     bench.put(red)
     first = bench.driver.read()
@@ -115,7 +115,7 @@ def the_same_again_changes_nothing(bench: Bench) -> None:
     bench.empty()
 
 
-def who_read_before_another_wrote_is_told(bench: Bench) -> None:
+def an_outdated_write_is_refused(bench: Bench) -> None:
     before = bench.driver.read()
     red = bench.allocation(partition_of(bench, "red", 0x101, "h2"))
     bench.put(red)
@@ -125,7 +125,7 @@ def who_read_before_another_wrote_is_told(bench: Bench) -> None:
     bench.empty()
 
 
-def what_cannot_be_is_refused_whole(bench: Bench) -> None:
+def invalid_allocations_are_refused_completely(bench: Bench) -> None:
     """A P_Key that another has, a name that no file holds, two at one index 0: nothing of it is done."""
     red = partition_of(bench, "red", 0x101, "h2")
     bench.put(bench.allocation(red))
@@ -140,7 +140,7 @@ def what_cannot_be_is_refused_whole(bench: Bench) -> None:
     bench.empty()
 
 
-def lanes_come_and_go_with_service_levels(bench: Bench) -> None:
+def lanes_are_set_and_removed_with_service_levels(bench: Bench) -> None:
     if not bench.sets_lanes:
         with pytest.raises(WeftError, match="lanes"):
             bench.put(bench.allocation(lanes=LANES))
@@ -157,12 +157,12 @@ CHECKS: dict[str, Callable[[Bench], None]] = {
     check.__name__: check
     for check in (
         inventory,
-        slices_come_change_and_go,
-        index_0_is_given_and_taken_back,
-        a_slice_may_be_empty_and_have_absent_ports,
-        the_same_again_changes_nothing,
-        who_read_before_another_wrote_is_told,
-        what_cannot_be_is_refused_whole,
-        lanes_come_and_go_with_service_levels,
+        partitions_are_created_changed_and_deleted,
+        index_0_is_set_and_reset,
+        a_partition_may_be_empty_and_have_absent_ports,
+        writing_twice_changes_nothing,
+        an_outdated_write_is_refused,
+        invalid_allocations_are_refused_completely,
+        lanes_are_set_and_removed_with_service_levels,
     )
 }

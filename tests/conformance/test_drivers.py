@@ -54,7 +54,7 @@ def of_ufm() -> Iterator[Bench]:
 
 @pytest.fixture(scope="module")
 def of_weft_serve() -> Iterator[Bench]:
-    """Of weft's own UFM, behind which is a lab with a subnet manager; Default becomes limited with the first slice."""
+    """Yield a bench on weft's own UFM with a lab; Default becomes limited with the first partition."""
     with Ufm("star:hosts=6") as ufm:
         client = UfmClient(ufm.url, token=ufm.token, timeout_s=PATIENCE_S)
         client.create_pkey(0x200, "own", ip_over_ib=False, qos=UfmQos())
@@ -78,7 +78,7 @@ def of_weft_serve() -> Iterator[Bench]:
 
 @pytest.mark.parametrize("who", ["of_manager", "of_ufm", "of_weft_serve"])
 @pytest.mark.parametrize("name", CHECKS)
-def test_every_driver_keeps_to_the_suite(who, name, request):
+def test_every_driver_passes_the_conformance_suite(who, name, request):
     CHECKS[name](request.getfixturevalue(who))
 
 

@@ -1,4 +1,4 @@
-"""The console, judged by Chromium: what a person does with it, on a service with a lab of its own."""
+"""The console in Chromium, on a service with its own lab."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_where_drawing_is_slow_the_image_moves_with_the_camera(page: Page) -> No
     wait_until(lambda: point_at_spine(page) == pytest.approx((x, y), abs=8))  # the pointer finds what is drawn again
 
 
-def test_a_cable_is_broken_and_mended(page: Page) -> None:
+def test_a_cable_is_broken_and_repaired(page: Page) -> None:
     port = choose_cable(page, "h7")
     page.press("#page-selected button", "Break")
     page.wait("document.querySelector('#page-selected .state.down')")
@@ -257,11 +257,11 @@ def test_a_cable_is_broken_and_mended(page: Page) -> None:
     page.press("#tab-table")
     page.wait(f"document.querySelector('#page-table tbody tr')?.textContent.includes('{port}')")
     page.press("#tab-selected")
-    page.press("#page-selected button", "Mend")
+    page.press("#page-selected button", "Repair")
     page.wait("document.querySelector('#page-selected .state.up')")
 
 
-def test_a_bad_cable_is_an_alert_until_it_is_mended(page: Page) -> None:
+def test_a_bad_cable_is_an_alert_until_it_is_repaired(page: Page) -> None:
     port = choose_cable(page, "h3")
     page.run("document.querySelector('#page-selected select').value = '2'")
     page.press("#page-selected button", "Degrade")
@@ -272,7 +272,7 @@ def test_a_bad_cable_is_an_alert_until_it_is_mended(page: Page) -> None:
         f"[...document.querySelectorAll('.alert')].find(one => one.querySelector('h3').textContent.includes('{port}'))"
     )
     page.wait(alert)
-    page.run(f"[...{alert}.querySelectorAll('button')].find(one => one.textContent.startsWith('Mend')).click()")
+    page.run(f"[...{alert}.querySelectorAll('button')].find(one => one.textContent.startsWith('Repair')).click()")
     page.wait(f"!{alert}")
 
 

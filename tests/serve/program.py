@@ -14,7 +14,7 @@ from tests.warm import WARM, kill
 
 
 class Service:
-    """With a token of an admin. Whoever starts one has the fixture `warm`."""
+    """A running `weft serve` with an admin token. It needs the fixture `warm`."""
 
     def __init__(self, folder: Path, *where: str) -> None:
         self.log, self.where = folder / "serve.log", where

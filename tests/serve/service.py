@@ -28,7 +28,7 @@ class Service:
     """The application with callers of every role, and the fabric behind it."""
 
     def __init__(self, database: str, *, repairs: bool | None = None, **settings: Any) -> None:
-        """`repairs` None: the ledger is not compared with the fabric."""
+        """Start a service. `repairs` None: the ledger is not compared with the fabric."""
         self.fabric = MemoryFabric()
         self.ledger = Ledger(Store(database), self.fabric, None if repairs is None else DriftWatch(repairs=repairs))
         options = Settings(**settings)
@@ -46,7 +46,7 @@ class Service:
         return self.client.request(method, f"/api/v1{path}", headers=headers, **words)
 
     def be_impatient(self) -> None:
-        """With the fabric, and not with requests that arrive slowly on a busy machine."""
+        """Shorten the timeout of the fabric, not that of slow requests on a busy machine."""
         self.app.state.settings = Settings(timeout_s=0.1)
 
     def stored(self) -> list[AuditLine]:
@@ -58,7 +58,7 @@ class Service:
         return [(line.actor, line.what, line.result) for line in self.stored()]
 
     def close(self) -> None:
-        """By a thread: uvicorn takes a fifth of a second to end, and does nothing in it."""
+        """Close the service in a thread: uvicorn takes 0.2 s to end."""
         self.client.close()
         threading.Thread(target=self._end).start()
 

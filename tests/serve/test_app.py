@@ -1,4 +1,4 @@
-"""Our REST: who may do what, and what everybody hears who asks wrongly."""
+"""The REST interface: permissions, and errors of invalid requests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def is_problem(answer: Any, status: int, words: str) -> bool:
     return True
 
 
-def test_a_partition_is_made_read_and_taken_away(service):
+def test_a_partition_is_created_read_and_deleted(service):
     assert service.call("ops", "PUT", "/partitions/0x0101", json=ACME).status_code == 200
     assert [member.full for member in service.fabric.observed.allocation.partitions[0x0101].members.values()] == [
         True,
@@ -59,16 +59,16 @@ def test_a_partition_is_made_read_and_taken_away(service):
     assert is_problem(service.call("eye", "GET", "/partitions/0x0101"), 404, "no partition 0x0101")
 
 
-def test_members_come_and_go_one_by_one(service):
+def test_members_are_added_and_removed_individually(service):
     service.call("ops", "PUT", "/partitions/0x0101", json={"name": "acme"})
     for _ in range(2):  # the second changes nothing
         assert service.call("ops", "PUT", f"/partitions/0x0101/members/{H1}", json={"index0": True}).status_code == 200
     assert service.call("eye", "GET", f"/partitions/0x0101/members/{H1}").json()["index0"]
     assert service.call("ops", "DELETE", f"/partitions/0x0101/members/{H1}").status_code == 204
-    assert is_problem(service.call("ops", "DELETE", f"/partitions/0x0101/members/{H1}"), 404, "no member of acme")
+    assert is_problem(service.call("ops", "DELETE", f"/partitions/0x0101/members/{H1}"), 404, "not a member of acme")
 
 
-def test_lists_are_written_once_and_again_when_they_have_changed(service, monkeypatch):
+def test_listings_are_encoded_again_only_after_a_change(service, monkeypatch):
     def ports(path: str) -> list[list[str]]:
         return [one["partitions"] for one in service.call("eye", "GET", path).json() if one["guid"] == H1]
 
@@ -86,7 +86,7 @@ def test_lists_are_written_once_and_again_when_they_have_changed(service, monkey
     assert read() == seen
 
 
-def test_who_saw_an_older_state_is_told_so_and_changes_nothing(service):
+def test_a_change_with_an_outdated_tag_is_refused(service):
     service.call("ops", "PUT", "/partitions/0x0101", json=ACME)
     tag = service.call("ops", "GET", "/partitions/0x0101").headers["etag"]
     assert service.call("ops", "GET", "/partitions/0x0101", headers={"If-None-Match": tag}).status_code == 304
@@ -96,7 +96,7 @@ def test_who_saw_an_older_state_is_told_so_and_changes_nothing(service):
     assert is_problem(late, 412, "read it again")
     assert is_problem(service.call("ops", "DELETE", "/partitions/0x0101", headers=match), 412, "read it again")
     again = service.call("ops", "PUT", "/partitions/0x0101", json=ACME, headers={"If-None-Match": "*"})
-    assert is_problem(again, 412, "there already")
+    assert is_problem(again, 412, "the resource exists")
     assert service.fabric.observed.allocation.partitions[0x0101].members == {}
 
 
@@ -110,12 +110,12 @@ BAD: list[tuple[str, dict[str, Any], int, str]] = [
     ("/partitions/0x0101", {"name": "a=b"}, 422, "name 'a=b' must have"),
     ("/partitions/0x0101", {"name": "a", "sl": 16}, 422, "sl"),
     ("/partitions/0x0101", {"name": "a", "speed": 3}, 422, "speed"),
-    ("/partitions/0x0101", {"name": "a", "members": [{"guid": H9}]}, 422, "no port with the GUID 0x0000000000100009"),
+    ("/partitions/0x0101", {"name": "a", "members": [{"guid": H9}]}, 422, "no port has the GUID 0x0000000000100009"),
     ("/partitions/0x0101", {"name": "a", "members": [{"guid": H1}, {"guid": H1}]}, 422, "twice"),
     ("/partitions/0x0101", {"name": "a", "members": [{"guid": "h1"}]}, 422, "not a hexadecimal number"),
-    ("/partitions/0x0101", {"name": "a", "members": [{"guid": "0x0"}]}, 422, "GUID 0"),
+    ("/partitions/0x0101", {"name": "a", "members": [{"guid": "0x0"}]}, 422, "must not be 0"),
     ("/partitions/0x0102", {"name": "blue"}, 409, "change the intent"),
-    ("/partitions/0x0101", {"name": "a", "members": [{"guid": f"0x{0x10_0003:016x}"}]}, 409, "blue's alone"),
+    ("/partitions/0x0101", {"name": "a", "members": [{"guid": f"0x{0x10_0003:016x}"}]}, 409, "exclusive tenant blue"),
     ("/tenants/green", {"hosts": ["h77"]}, 422, "no host 'h77'"),
     ("/tenants/green", {"hosts": ["h3"]}, 422, "exclusive"),
     ("/tenants/blue", {"hosts": ["h[1-4]"], "quota": {"ports": 3}}, 422, "quota"),
@@ -135,7 +135,7 @@ def shared(tmp_path_factory) -> Iterator[Service]:
 
 
 @pytest.mark.parametrize(("path", "body", "status", "words"), BAD)
-def test_what_cannot_be_is_refused_with_a_reason_and_changes_nothing(shared, path, body, status, words):
+def test_invalid_requests_are_refused_with_a_reason_and_change_nothing(shared, path, body, status, words):
     before = shared.ledger.desired()
     assert is_problem(shared.call("ops", "PUT", path, json=body), status, words)
     assert shared.ledger.desired() == before
@@ -143,7 +143,7 @@ def test_what_cannot_be_is_refused_with_a_reason_and_changes_nothing(shared, pat
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b"[]", b"null", b'{"name": "\\u0000"}'])
-def test_no_body_breaks_it(shared, body):
+def test_no_request_body_causes_an_internal_error(shared, body):
     for path in ("/partitions/0x0101", "/tenants/green", "/intent", "/tokens/x", "/users/x"):
         assert shared.call("root", "PUT", path, content=body).status_code in (400, 422)
 
@@ -184,7 +184,7 @@ def test_an_intent_is_planned_applied_and_its_tenants_changed(service):
     assert [one.name for one in service.fabric.observed.allocation.partitions.values()] == ["blue"]
 
 
-def test_a_host_that_is_down_stops_no_change_of_others(service, monkeypatch):
+def test_a_host_that_is_down_blocks_no_change(service, monkeypatch):
     monkeypatch.setattr(ledger, "_FRESH_S", 0)
     assert service.call("ops", "PUT", "/intent", json=INTENT).json()["notes"] == []
     service.fabric.ports = tuple(port for port in service.fabric.ports if port.host != "h3")
@@ -201,12 +201,12 @@ def test_a_host_that_is_down_stops_no_change_of_others(service, monkeypatch):
     assert is_problem(service.call("ops", "PUT", "/intent", json=typo), 422, "no host 'h66'")
 
 
-def test_a_port_that_is_gone_and_has_no_seat_can_be_forgotten(service, monkeypatch):
+def test_a_port_that_is_down_and_no_member_can_be_forgotten(service, monkeypatch):
     monkeypatch.setattr(ledger, "_FRESH_S", 0)
     service.call("ops", "PUT", "/intent", json=INTENT)
     guids = {one["host"]: one["guid"] for one in service.call("eye", "GET", "/ports").json()}
     service.fabric.ports = tuple(port for port in service.fabric.ports if port.host not in ("h3", "h8"))
-    assert is_problem(service.call("eye", "DELETE", f"/ports/{guids['h8']}"), 403, "by operators")
+    assert is_problem(service.call("eye", "DELETE", f"/ports/{guids['h8']}"), 403, "only operators")
     assert is_problem(service.call("ops", "DELETE", "/ports/0x99"), 404, "there is no port 0x0000000000000099")
     assert is_problem(service.call("ops", "DELETE", f"/ports/{guids['h1']}"), 409, "port h1/1 is there")
     assert is_problem(service.call("ops", "DELETE", f"/ports/{guids['h3']}"), 409, "is a member of blue=0x0001")
@@ -218,17 +218,17 @@ def test_a_port_that_is_gone_and_has_no_seat_can_be_forgotten(service, monkeypat
     assert service.call("ops", "DELETE", f"/ports/{guids['h8']}").status_code == 404
 
 
-def test_an_intent_leaves_direct_partitions_alone(service):
+def test_an_intent_does_not_change_direct_partitions(service):
     service.call("ops", "PUT", "/partitions/0x0001", json=ACME)
     assert service.call("ops", "PUT", "/intent", json=INTENT).status_code == 200
     assert {one.name for one in service.fabric.observed.allocation.partitions.values()} == {"acme", "blue", "red"}
     clash = service.call("ops", "PUT", "/tenants/green", json={"hosts": ["h1"]})
-    assert is_problem(clash, 409, "green's alone")
+    assert is_problem(clash, 409, "exclusive tenant green")
     assert service.call("ops", "PUT", "/intent", json={}).status_code == 200
     assert {one.name for one in service.fabric.observed.allocation.partitions.values()} == {"acme"}
 
 
-def test_each_role_does_what_it_may_and_no_more(service):
+def test_each_role_has_exactly_its_permissions(service):
     service.call("ops", "PUT", "/intent", json=INTENT)
     service.call("ops", "PUT", "/partitions/0x0101", json=ACME)
     for who in ("eye", "blue"):
@@ -242,7 +242,7 @@ def test_each_role_does_what_it_may_and_no_more(service):
     assert ("eye", "PUT /api/v1/partitions/0x0102") in refused
 
 
-def test_a_tenant_sees_itself_alone_and_changes_its_ports_within_its_quota(service):
+def test_a_tenant_sees_only_itself_and_changes_its_ports_within_its_quota(service):
     service.call("ops", "PUT", "/intent", json=INTENT)
     assert [one["name"] for one in service.call("blue", "GET", "/partitions").json()] == ["blue"]
     assert list(service.call("blue", "GET", "/tenants").json()) == ["blue"]
@@ -257,7 +257,7 @@ def test_a_tenant_sees_itself_alone_and_changes_its_ports_within_its_quota(servi
     assert is_problem(service.call("blue", "PUT", "/tenants/blue", json={**mine, "hosts": ["h[1-4]"]}), 422, "quota")
     assert is_problem(service.call("blue", "PUT", "/tenants/blue", json={**mine, "hosts": ["h5"]}), 422, "red")
     more = {**mine, "quota": {"ports": 8}}
-    assert is_problem(service.call("blue", "PUT", "/tenants/blue", json=more), 403, "quota is changed by operators")
+    assert is_problem(service.call("blue", "PUT", "/tenants/blue", json=more), 403, "only operators may change quota")
 
 
 CLAIMS: list[tuple[dict[str, list[str]], int]] = [
@@ -295,7 +295,7 @@ def test_a_tenant_keeps_what_an_operator_gave_it_beyond_the_list(service):
     assert is_problem(service.call("blue", "PUT", "/tenants/blue", json=bare), 403, "without a quota")
 
 
-def test_tokens_and_users_come_and_go_and_only_hashes_are_kept(service):
+def test_tokens_and_users_are_managed_and_only_hashes_are_stored(service):
     token = service.call("root", "PUT", "/tokens/ci", json={"role": "operator"}).json()["token"]
     service.tokens["ci"] = token
     assert service.call("ci", "GET", "/ports").status_code == 200
@@ -312,7 +312,7 @@ def test_tokens_and_users_come_and_go_and_only_hashes_are_kept(service):
     assert service.call("ci", "GET", "/ports").status_code == 401
 
 
-def test_a_caller_is_known_by_bearer_by_ufms_basic_token_and_by_password(service, monkeypatch):
+def test_bearer_tokens_ufms_basic_tokens_and_passwords_authenticate(service, monkeypatch):
     monkeypatch.setattr("weft.serve.audit._WINDOW_S", 0)
     service.ledger.change(
         "t", "user", lambda draft: put_user(draft, new_user("slurm", "correct horse", Role.READ_ONLY))
@@ -336,7 +336,7 @@ def test_a_caller_is_known_by_bearer_by_ufms_basic_token_and_by_password(service
     assert sum(line.times for line in refused) == len(wrong)
 
 
-def test_who_guesses_tokens_is_slowed_down(database):
+def test_guessing_tokens_is_rate_limited(database):
     service = Service(database, failures_per_s=0.001)
     first, second = (service.client.get("/api/v1/ports") for _ in range(2))
     service.close()
@@ -345,13 +345,13 @@ def test_who_guesses_tokens_is_slowed_down(database):
     assert int(second.headers["retry-after"]) > 900
 
 
-def test_more_requests_than_a_token_may_make_are_put_off(database):
+def test_requests_above_the_rate_of_a_token_are_refused(database):
     service = Service(database, rate_per_s=0.001)
     assert service.call("eye", "GET", "/partitions").status_code == 200
     late = service.call("eye", "GET", "/partitions")
     other = service.call("ops", "GET", "/partitions")
     service.close()
-    assert is_problem(late, 429, "requests a second")
+    assert is_problem(late, 429, "requests per second")
     assert int(late.headers["retry-after"]) > 900
     assert other.status_code == 200
 
@@ -378,14 +378,14 @@ def test_a_fabric_that_does_not_answer_is_503_and_nothing_is_changed(service):
     assert any("does not answer" in result for _, _, result in service.audit())
 
 
-def test_a_fabric_that_hangs_keeps_only_those_waiting_who_need_it(database):
+def test_a_hanging_fabric_delays_only_requests_that_need_it(database):
     service = Service(database)
     service.be_impatient()
     service.fabric.answers.clear()
     service.ledger._seen_at_s = -1e9  # what is known is old
     try:
-        assert is_problem(service.call("eye", "GET", "/ports"), 504, "has not answered")
-        assert is_problem(service.call("ops", "PUT", "/partitions/0x0101", json=ACME), 504, "the fabric has not taken")
+        assert is_problem(service.call("eye", "GET", "/ports"), 504, "did not answer")
+        assert is_problem(service.call("ops", "PUT", "/partitions/0x0101", json=ACME), 504, "the fabric did not apply")
         assert service.call("eye", "GET", "/partitions").json() == []
         assert service.client.get("/healthz").status_code == 200
     finally:
@@ -409,8 +409,8 @@ def test_a_change_that_waits_too_long_is_withdrawn(database):
     assert found == {0x0101}
 
 
-def test_a_change_that_is_at_work_too_long_says_so():
-    """It may be done yet, and who waited shall not believe that it is not."""
+def test_a_change_that_runs_too_long_is_reported_as_running():
+    """The change may still be applied, so it must not be reported as failed."""
     at_work: Future[None] = Future()
     at_work.set_running_or_notify_cancel()
     ledger = SimpleNamespace(submit=lambda actor, what, edit: at_work)
@@ -422,7 +422,7 @@ def test_a_change_that_is_at_work_too_long_says_so():
         url=path,
         state=SimpleNamespace(caller=Caller("ops", Role.ADMIN)),
     )
-    with pytest.raises(FabricTimeoutError, match="is being carried out"):
+    with pytest.raises(FabricTimeoutError, match="it is still running"):
         asyncio.run(change(request, lambda draft: None, is_secret=True))
 
 
@@ -436,7 +436,7 @@ def test_health_and_the_openapi_document_need_no_token(service):
     assert {"PartitionIn", "PartitionOut", "Problem"} <= named <= document["components"]["schemas"].keys()
 
 
-def test_the_page_for_people_has_every_route_and_fetches_nothing(service):
+def test_the_docs_page_has_every_route_and_no_external_files(service):
     page = service.client.get("/docs").text
     document = service.client.get("/api/v1/openapi.json").json()
     for path, methods in document["paths"].items():
@@ -447,6 +447,6 @@ def test_the_page_for_people_has_every_route_and_fetches_nothing(service):
         assert f'id="{name}"' in page
 
 
-def test_routes_that_are_not_there_are_problems_too(service):
+def test_unknown_routes_return_problem_details(service):
     assert is_problem(service.call("eye", "GET", "/nothing"), 404, "GET /api/v1/nothing")
     assert is_problem(service.call("eye", "POST", "/partitions"), 405, "POST /api/v1/partitions")

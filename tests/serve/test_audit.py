@@ -44,7 +44,7 @@ def test_requests_without_a_token_store_one_short_line_a_minute(database):
     assert "(50,00" in lines[0].what  # how long it was
 
 
-def test_like_refusals_are_one_line_and_then_a_count(ledger, database):
+def test_equal_refusals_are_one_line_and_then_a_count(ledger, database):
     for _ in range(5000):
         ledger.refused("nobody", "GET /", "no token")
     ledger.close()
@@ -99,7 +99,7 @@ def test_a_line_of_a_change_is_bounded_too(ledger):
 
 
 @pytest.mark.slow
-def test_changes_beside_the_ledger_are_in_the_audit_log():
+def test_actions_outside_the_ledger_are_in_the_audit_log():
     with Ufm("star:hosts=2") as ufm:
         client = Client(ufm)
         with client.http:
@@ -128,7 +128,9 @@ def test_a_change_that_cannot_be_logged_is_not_answered_as_done(database, monkey
         answer = service.client.post("/ufmRest/app/events/external_event", json=event, headers=headers)
     service.close()
     assert answer.status_code == 503
-    assert answer.json()["detail"] == "it was done, and is not in the audit log: the disk is full"
+    assert (
+        answer.json()["detail"] == "the request was executed, but could not be added to the audit log: the disk is full"
+    )
 
 
 def refuse(page: Transaction, lines: object) -> None:
@@ -158,7 +160,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_a_change_of_the_audit_log_is_found(ledger, attack):
+def test_tampering_with_the_audit_log_is_detected(ledger, attack):
     ledger.refused("eve", "GET /", "no")
     for n in range(4):
         nothing(ledger, f"change {n}")

@@ -35,7 +35,7 @@ def written(database, tmp_path):
         yield tmp_path / "backup", ledger
 
 
-def test_a_restored_service_has_everything_and_goes_on(written, other_database):
+def test_a_restored_service_has_the_whole_state(written, other_database):
     backup, ledger = written
     with closing(Store(other_database)) as store:
         restore(store, backup, "root")
@@ -50,11 +50,11 @@ def test_a_restored_service_has_everything_and_goes_on(written, other_database):
         assert again.store.check_audit()["changes"].what == "more"
 
 
-def test_only_its_owner_reads_a_backup(written):
+def test_a_backup_is_readable_only_by_its_owner(written):
     assert os.stat(written[0]).st_mode & 0o077 == 0
 
 
-def test_a_backup_is_of_one_moment_while_a_service_writes(written, tmp_path, other_database):
+def test_a_backup_is_consistent_while_a_service_writes(written, tmp_path, other_database):
     _, ledger = written
     is_over = threading.Event()
 
@@ -79,10 +79,10 @@ def test_a_backup_is_of_one_moment_while_a_service_writes(written, tmp_path, oth
         assert revisions == [store.load().revision]
 
 
-def test_a_database_that_is_not_empty_is_left_alone(written):
+def test_restore_refuses_a_database_that_is_not_empty(written):
     backup, ledger = written
     before = ledger.store.audit_lines(most=100)
-    with pytest.raises(ConfigError, match="is not empty: name a new database"):
+    with pytest.raises(ConfigError, match="is not empty: give a new --database"):
         restore(ledger.store, backup, "root")
     assert ledger.store.audit_lines(most=100) == before
 
@@ -90,12 +90,12 @@ def test_a_database_that_is_not_empty_is_left_alone(written):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda content: content[: len(content) // 2], "cut off"),
+        (lambda content: content[: len(content) // 2], "truncated"),
         (lambda content: content.replace(b'"t1', b'"t9'), "is damaged"),
         (lambda content: content.replace(b'"layout":2', b'"layout":9', 1), "is damaged"),
-        (lambda content: b"".join(content.splitlines(keepends=True)[1:]), "cut off"),
-        (lambda content: b"", "cut off"),
-        (lambda content: b"[]\n[]\n", "cut off"),
+        (lambda content: b"".join(content.splitlines(keepends=True)[1:]), "truncated"),
+        (lambda content: b"", "truncated"),
+        (lambda content: b"[]\n[]\n", "truncated"),
     ],
 )
 def test_a_damaged_backup_is_refused(written, other_database, damage, message):

@@ -29,7 +29,7 @@ from weft.serve.store import Store, TamperedError
 
 @contextmanager
 def served(*words: str, lines: int, ending: int) -> Iterator[tuple[str, httpx.Client]]:
-    """What it said, and a client."""
+    """Start the command; yield its output and a client."""
     with subprocess.Popen(
         [os.environ[WARM], "serve", *words, "--port", "0"], stdout=subprocess.PIPE, text=True
     ) as process:
@@ -52,8 +52,8 @@ def tables(lab: str, host: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("warm")
-def test_a_service_with_a_name_that_is_killed_comes_back_with_all_it_acknowledged(tmp_path, monkeypatch, capsys):
-    """Its lab dies with it; the new one's devices get what the database has."""
+def test_a_named_service_restarts_with_all_acknowledged_changes_after_a_kill(tmp_path, monkeypatch, capsys):
+    """Its lab dies with it; the devices of the new lab get the state of the database."""
     for name, folder in (("XDG_RUNTIME_DIR", tmp_path / "run"), ("XDG_STATE_HOME", tmp_path / "state")):
         folder.mkdir(mode=0o700)
         monkeypatch.setenv(name, str(folder))
@@ -96,7 +96,7 @@ def database(tmp_path) -> str:
     return f"sqlite:///{tmp_path}/ledger.db"
 
 
-def test_tokens_are_made_listed_and_revoked(database, capsys):
+def test_tokens_are_created_listed_and_revoked(database, capsys):
     app(["serve", "token", "add", "ci", "--role", "operator", "--database", database])
     assert capsys.readouterr().out.startswith("weft_")
     app(["serve", "token", "list", "--json", "--database", database])
@@ -129,7 +129,7 @@ def homes(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_each_fabric_has_a_database_of_its_own(homes, capsys):
+def test_each_fabric_has_its_own_database(homes, capsys):
     for where in (["--lab", "lab"], ["--lab", "mine"], ["--ufm", "https://ufm.example"], ["--opensm", "osm"]):
         app(["serve", "token", "add", "ci", *where])
         assert capsys.readouterr().err.startswith("ledger sqlite:///")
@@ -145,7 +145,7 @@ def names(database: str) -> list[str]:
     return found
 
 
-def test_a_token_goes_to_the_database_of_the_service_that_runs_or_nowhere(homes, capsys):
+def test_token_add_uses_the_database_of_the_running_service(homes, capsys):
     first, second = (f"sqlite:///{homes}/{name}.db" for name in ("first", "second"))
     with pytest.raises(ConfigError, match="which ledger"):
         app(["serve", "token", "add", "a"])
@@ -162,7 +162,7 @@ def test_a_token_goes_to_the_database_of_the_service_that_runs_or_nowhere(homes,
     assert not list((homes / "weft").glob("*.db"))
 
 
-def test_a_service_that_was_killed_is_forgotten(homes):
+def test_the_file_of_a_killed_service_is_removed(homes):
     program = (
         "import os; from weft.serve.services import announced\n"
         "with announced('lab-gone', 'sqlite:///gone.db'): print(end='here', flush=True); os.read(0, 1)"
@@ -179,7 +179,7 @@ def test_a_service_that_was_killed_is_forgotten(homes):
 
 
 @pytest.mark.parametrize("words", [["token", "list"], ["user", "revoke", "x"], ["backup", "f"], ["audit", "check"]])
-def test_a_ledger_that_is_not_there_is_not_made(homes, words):
+def test_a_missing_ledger_is_not_created(homes, words):
     with pytest.raises(ConfigError, match="there is no ledger"):
         app(["serve", *words, "--lab", "typo"])
     assert not list((homes / "weft").glob("*.db"))
@@ -203,7 +203,7 @@ def test_the_admins_token_comes_from_a_file_or_the_environment(tmp_path, monkeyp
         _given_token(tmp_path / "nothing")
 
 
-def test_an_admin_is_made_where_none_can_log_in(database):
+def test_an_admin_token_is_created_if_no_admin_can_log_in(database):
     with Ledger(Store(database), None) as ledger:
         ledger.change("test", "token", lambda draft: add_token(draft, "ci", Role.OPERATOR))
         assert _first_token(ledger, "").startswith("weft_")
@@ -240,7 +240,7 @@ def test_a_backup_is_restored_into_a_new_database(database, tmp_path, capsys):
     ]
 
 
-def test_only_its_owner_reads_the_database(database, tmp_path):
+def test_the_database_is_readable_only_by_its_owner(database, tmp_path):
     app(["serve", "token", "add", "ci", "--database", database])
     assert os.stat(tmp_path / "ledger.db").st_mode & 0o077 == 0
 
@@ -250,7 +250,7 @@ def test_only_its_owner_reads_the_database(database, tmp_path):
     [
         (["token", "make", "x"], UnknownName, "no action 'make'"),
         (["token", "add"], ConfigError, "needs a name"),
-        (["token", "add", "x", "--role", "tenant"], ConfigError, "goes with the role tenant"),
+        (["token", "add", "x", "--role", "tenant"], ConfigError, "with the role tenant"),
         (["token", "revoke", "x"], ConfigError, "there is no ledger"),
         (["user", "add", "x", "--days", "3"], ConfigError, "--days has no effect on `weft serve user add`"),
         (["token", "add", "x", "--certificate"], ConfigError, "--certificate has no effect"),
@@ -259,20 +259,24 @@ def test_only_its_owner_reads_the_database(database, tmp_path):
         (["--name", "x"], ConfigError, "--name x has no effect without a topology"),
         (["audit", "show"], UnknownName, "no action 'show'"),
         (["restore", "nothing"], ConfigError, "cannot read nothing: No such file"),
-        (["star:hosts=4", "--host", "0.0.0.0"], ConfigError, "in the clear"),
+        (["star:hosts=4", "--host", "0.0.0.0"], ConfigError, "unencrypted"),
         (["--no-m-key"], ConfigError, "--no-m-key is for the subnet manager of SPEC"),
         (["star:hosts=4", "--trusted-proxy", "proxy"], ConfigError, "--trusted-proxy: 'proxy' does not"),
     ],
 )
-def test_what_it_cannot_do_it_says(words, error, message, database):
+def test_impossible_requests_are_errors_with_a_reason(words, error, message, database):
     with pytest.raises(error, match=message):
         app(["serve", *words, "--database", database])
 
 
 @pytest.mark.parametrize(
     ("url", "message"),
-    [("mysql://a/b", "is not one that weft knows"), ("nonsense", "is refused"), ("sqlite://", "forgotten")],
+    [
+        ("mysql://a/b", "does not support the database mysql"),
+        ("nonsense", "invalid database URL"),
+        ("sqlite://", "needs a database file"),
+    ],
 )
-def test_databases_that_weft_does_not_know_are_refused(url, message):
+def test_unsupported_databases_are_refused(url, message):
     with pytest.raises(ConfigError, match=message):
         app(["serve", "token", "add", "x", "--database", url])

@@ -16,7 +16,7 @@ PROGRAM = Path(__file__).with_name("crash_program.py")
 KILLS = 2
 
 
-def test_killed_at_any_moment_and_started_again_the_fabric_is_what_the_database_says(database, tmp_path):
+def test_after_a_kill_and_restart_the_fabric_matches_the_database(database, tmp_path):
     chance, acknowledged, place = random.Random(1), set[int](), tmp_path / "fabric.json"
     for kill in range(KILLS):
         words = [sys.executable, str(PROGRAM), database, str(place), f"run{kill}"]

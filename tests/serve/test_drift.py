@@ -17,21 +17,21 @@ INTENT = {"tenant": {"red": {"hosts": ["h1", "h2"]}}}
 LINE = "h2/1: lacks P_Key 0x8100, holds P_Key 0xffff"
 
 
-class Silent:
-    """ReportedViolation and counted nothing."""
+class IdleWatcher:
+    """A watcher without violations."""
 
     trouble = ""
 
-    def heard(self) -> list[Any]:
+    def reported(self) -> list[Any]:
         return []
 
-    counted = heard
+    counts = reported
 
 
 @pytest.fixture(params=["repair", "report"])
 def service(request, tmp_path) -> Iterator[Service]:
     made = Service(f"sqlite:///{tmp_path}/ledger.db", repairs=request.param == "repair")
-    made.app.state.watcher = Silent()
+    made.app.state.watcher = IdleWatcher()
     assert made.call("ops", "PUT", "/intent", json=INTENT).status_code == 200
     yield made
     made.close()
@@ -64,8 +64,8 @@ def test_difference_shows_in_every_view_and_is_repaired_or_reported(service):
     assert any("repair 1 differences" in what for _, what, _ in service.audit()) is repairs
 
 
-def test_partitions_that_a_colleague_destroyed_are_noticed(service):
-    """By `weft tenants destroy --open-default`, say: the manager was told something else, and the ports hold that."""
+def test_partitions_destroyed_by_another_client_are_detected(service):
+    """For example after `weft tenants destroy`: the subnet manager and its ports agree, the ledger differs."""
     given = service.fabric.observed.allocation
     service.fabric.write(Allocation(), over=service.fabric.observed)
     drift(service).wake()
@@ -77,7 +77,7 @@ def test_partitions_that_a_colleague_destroyed_are_noticed(service):
         assert service.fabric.observed.allocation == Allocation()
 
 
-def test_fabric_that_does_not_answer_is_not_called_well(service):
+def test_a_fabric_that_does_not_answer_is_not_reported_healthy(service):
     wait_until(lambda: not drift(service).trouble)
     service.fabric.is_dead = True
     drift(service).wake()

@@ -18,7 +18,7 @@ from weft.tenants.reading import read_fabric
 
 
 def keys(lab: str, host: str) -> set[int]:
-    """That the devices of the inner fabric have."""
+    """Return the P_Keys of the devices of the inner fabric."""
     with closing(Subnet(lab=lab).attach()) as carrier:
         fabric = read_fabric(carrier)
     return set(fabric.tables.pkey[fabric[f"{host}/1"].slot].tolist())
@@ -26,7 +26,7 @@ def keys(lab: str, host: str) -> set[int]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("warm")
-def test_partitions_arrive_in_the_fabric_behind_and_come_back_with_it(tmp_path, monkeypatch):
+def test_partitions_reach_the_fabric_behind_a_ufm_and_are_restored_with_it(tmp_path, monkeypatch):
     for name in ("inner", "outer"):
         (tmp_path / name).mkdir()
     # An address that nobody else has, so that the port is free when it comes back.
@@ -50,7 +50,7 @@ def test_partitions_arrive_in_the_fabric_behind_and_come_back_with_it(tmp_path, 
         refused = outer.call("PUT", "/api/v1/partitions/0x0102", {"name": "beta"})
         assert refused.status_code == 503
         assert inner.url in refused.json()["detail"]
-        assert "is not answered" in refused.json()["detail"]
+        assert "failed" in refused.json()["detail"]
         for path in (tmp_path / "inner").glob("ledger.db*"):
             path.unlink()
         shutil.copy(backup, tmp_path / "inner/ledger.db")  # of before there was any partition

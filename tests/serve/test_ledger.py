@@ -56,7 +56,7 @@ def audit(ledger: Ledger) -> list[tuple[str, str, str]]:
     return [(line.actor, line.what, line.result) for line in reversed(ledger.store.audit_lines(most=2000))]
 
 
-def test_a_change_is_in_the_fabric_and_in_the_database_when_it_returns(ledger, fabric, database):
+def test_a_change_is_applied_and_stored_when_it_returns(ledger, fabric, database):
     ledger.change("ci", "make acme", put(ACME))
     assert fabric.observed.allocation.partitions == {0x0101: ACME}
     store = Store(database)
@@ -65,7 +65,7 @@ def test_a_change_is_in_the_fabric_and_in_the_database_when_it_returns(ledger, f
     store.close()
 
 
-def test_with_the_first_slice_default_becomes_limited(ledger, fabric):
+def test_the_first_partition_makes_default_limited(ledger, fabric):
     assert fabric.observed.allocation.default_is_full
     ledger.change("ci", "make acme", put(ACME))
     assert not fabric.observed.allocation.default_is_full
@@ -82,7 +82,7 @@ def test_an_edit_that_raises_changes_nothing_and_is_in_the_audit_log(ledger, fab
     wait_until(lambda: audit(ledger)[-1] == ("ci", "make acme", "refused: over quota"))
 
 
-def test_what_the_fabric_refuses_is_not_in_the_database(ledger, fabric):
+def test_a_change_that_the_fabric_refuses_is_not_stored(ledger, fabric):
     fabric.refuses = {0x0101}
     with pytest.raises(SubnetError, match="port h1/1"):
         ledger.change("ci", "make acme", put(ACME))
@@ -91,7 +91,7 @@ def test_what_the_fabric_refuses_is_not_in_the_database(ledger, fabric):
     assert ("ci", "make acme", "refused: port h1/1 does not take 0x0101") in audit(ledger)
 
 
-def test_changes_that_wait_are_written_at_once_and_the_guilty_one_fails_alone(ledger, fabric):
+def test_waiting_changes_are_applied_together_and_only_the_faulty_one_fails(ledger, fabric):
     fabric.refuses = {0x0113}
     fabric.gate.clear()
     first = ledger.submit("ci", "first", put(ACME))
@@ -107,7 +107,7 @@ def test_changes_that_wait_are_written_at_once_and_the_guilty_one_fails_alone(le
     assert ledger.store.load().partitions == fabric.observed.allocation.partitions
 
 
-def test_group_commit_writes_the_fabric_once_for_all_that_wait(ledger, fabric):
+def test_group_commit_writes_the_fabric_once_for_all_waiting_changes(ledger, fabric):
     fabric.gate.clear()
     first = ledger.submit("ci", "first", put(ACME))
     fabric.entered.wait()
@@ -118,8 +118,8 @@ def test_group_commit_writes_the_fabric_once_for_all_that_wait(ledger, fabric):
     assert fabric.writes == 2
 
 
-def test_twenty_writers_lose_and_double_nothing(ledger, fabric):
-    """Each adds its members to one slice by what it reads there."""
+def test_twenty_writers_lose_and_duplicate_nothing(ledger, fabric):
+    """Each writer adds its members to the members that it reads in one partition."""
     ledger.change("ci", "make acme", put(replace(ACME, members={})))
 
     def add(guid: int) -> Callable[[Draft], None]:
@@ -162,14 +162,14 @@ def test_two_services_on_one_database_lose_nothing(opened, fabric):
     assert ledgers[0].desired().allocation() == fabric.observed.allocation
 
 
-def test_at_its_start_a_ledger_makes_the_fabric_be_what_the_database_says(opened, fabric):
+def test_a_ledger_applies_the_database_to_the_fabric_at_its_start(opened, fabric):
     opened(fabric).change("ci", "make acme", put(ACME))
     forgetful = MemoryFabric(allocation=Allocation(lanes=QosOptions(high_limit=3)))
     again = opened(forgetful)
     assert forgetful.observed.allocation == again.desired().allocation() == fabric.observed.allocation
 
 
-def test_a_new_ledger_takes_over_what_the_fabric_has(opened):
+def test_a_new_ledger_imports_the_partitions_of_the_fabric(opened):
     lanes = QosOptions(high_limit=3, vlarb_high=((0, 4), (1, 8)), sl2vl=(*range(15), 7))
     fabric = MemoryFabric(allocation=Allocation(partitions={0x0101: ACME}, default_is_full=False, lanes=lanes))
     opened(None).change("root", "a token", lambda draft: draft.documents.update({("token", "a"): "{}"}))
@@ -178,17 +178,17 @@ def test_a_new_ledger_takes_over_what_the_fabric_has(opened):
     assert opened(fabric).store.load().allocation() == fabric.observed.allocation
 
 
-def test_a_ledger_is_of_one_fabric(opened, fabric):
-    """Else one that is started with the wrong --lab would give it another's partitions."""
+def test_a_ledger_belongs_to_one_fabric(opened, fabric):
+    """Otherwise a wrong --lab would write the partitions of another fabric."""
     opened(fabric)
     other = MemoryFabric()
     other.title = "another"
-    with pytest.raises(ConfigError, match="is of memory, and this is another: name another with --database"):
+    with pytest.raises(ConfigError, match="belongs to memory, but this is another: give another --database"):
         opened(other)
 
 
-def test_a_write_that_may_have_happened_is_settled_by_the_database(ledger, fabric):
-    """The subnet manager takes it, and dies before it answers."""
+def test_after_an_uncertain_write_the_database_is_applied_again(ledger, fabric):
+    """The subnet manager applies the change, and dies before it answers."""
     write = fabric.write
 
     def take_and_die(wanted: Allocation, *, over: object) -> None:
@@ -205,9 +205,7 @@ def test_a_write_that_may_have_happened_is_settled_by_the_database(ledger, fabri
 
 
 @pytest.mark.parametrize("happens", [False, True])
-def test_a_commit_that_fails_may_have_happened_and_the_fabric_follows_the_database(
-    ledger, fabric, monkeypatch, happens
-):
+def test_after_a_failed_commit_the_fabric_follows_the_database(ledger, fabric, monkeypatch, happens):
     commit = Transaction.commit
 
     def fail(page: Transaction) -> None:
@@ -224,15 +222,15 @@ def test_a_commit_that_fails_may_have_happened_and_the_fabric_follows_the_databa
     wait_until(lambda: set(ledger.desired().partitions) == wanted, "that the ledger follows the database")
 
 
-def test_slices_of_the_intent_are_not_to_be_changed_directly(ledger):
+def test_partitions_of_the_intent_cannot_be_changed_directly(ledger):
     ledger.change("ci", "intent", lambda draft: draft.put(ACME, INTENT))
-    with pytest.raises(ConflictError, match=r"acme=0x0101 is intent's, not direct's to change: change the intent"):
+    with pytest.raises(ConflictError, match=r"acme=0x0101 belongs to intent, not to direct: change the intent"):
         ledger.change("ci", "members", put(replace(ACME, members={})))
     with pytest.raises(ConflictError, match="change the intent"):
         ledger.change("ci", "remove", lambda draft: draft.remove(0x0101))
 
 
-def test_p_keys_of_others_and_names_that_are_there_are_refused(ledger, fabric):
+def test_foreign_p_keys_and_existing_names_are_refused(ledger, fabric):
     fabric.observed = replace(fabric.observed, foreign_p_keys=frozenset({0x0200}))
     ledger.change("ci", "make acme", put(ACME))
     with pytest.raises(ConflictError, match="0x0200 is taken"):
@@ -266,7 +264,7 @@ def members(fabric: MemoryFabric) -> dict[str, list[int]]:
     return {one.name: [guid & 0xFFFF for guid in one.members] for one in fabric.observed.allocation.partitions.values()}
 
 
-def test_a_host_that_is_down_keeps_its_seat_in_a_service_that_was_started_again(opened, fabric):
+def test_a_host_that_is_down_keeps_its_membership_after_a_restart(opened, fabric):
     fabric.ports = tuple(replace(port, guid=port.guid | 1 << 63) for port in fabric.ports)  # more than a signed one
     opened(fabric).change("ci", "intent", want(TWO))
     there = fabric.ports
@@ -285,14 +283,14 @@ def test_a_host_that_is_down_keeps_its_seat_in_a_service_that_was_started_again(
     assert sorted(port.name for port in known.values()) == [f"h{n}/1" for n in range(1, 9)]
 
 
-def test_ports_that_were_only_looked_at_are_remembered(opened, fabric):
+def test_ports_that_were_only_read_are_remembered(opened, fabric):
     ledger = opened(fabric)
     ledger.inventory()
     wait_until(lambda: len(ledger.store.known_ports()) == 8)
 
 
-def test_who_wait_for_a_silent_fabric_are_refused_together(ledger, fabric, monkeypatch):
-    """Not one after the other: each would wait for as long as the first."""
+def test_changes_waiting_for_a_silent_fabric_are_refused_together(ledger, fabric, monkeypatch):
+    """Refusing them one by one would take a timeout for each."""
     tries = []
 
     def is_silent(wanted: Allocation, *, over: object) -> None:
@@ -314,7 +312,7 @@ def test_who_wait_for_a_silent_fabric_are_refused_together(ledger, fabric, monke
     assert refused == ["the first", "more"]  # the second is alike, and counted
 
 
-def test_the_audit_log_ends_changes_by_age_and_refusals_by_count(ledger, monkeypatch):
+def test_the_audit_log_is_pruned_by_age_and_by_count_of_refusals(ledger, monkeypatch):
     monkeypatch.setattr("weft.serve.store._PRUNED_EACH", 1)
     monkeypatch.setattr("weft.serve.store.AUDIT_REFUSALS", 3)
     ledger.change("ci", "a change", put(ACME))
@@ -323,7 +321,7 @@ def test_the_audit_log_ends_changes_by_age_and_refusals_by_count(ledger, monkeyp
         ledger.change("ci", "later", lambda draft: None)
     said = [what for _, what, _ in audit(ledger)]
     assert [what for what in said if what.startswith("try")] == ["try 4"]
-    assert said[:2] == ["take over what memory has", "a change"]
+    assert said[:2] == ["import the partitions of memory", "a change"]
     monkeypatch.setattr("weft.serve.store.AUDIT_KEPT_S", 0.0)
     ledger.change("ci", "the last", lambda draft: None)
     assert [what for _, what, _ in audit(ledger)] == ["the last"]
@@ -341,8 +339,8 @@ class BusyError(MemoryFabric):
         super().write(wanted, over=over)
 
 
-def test_an_order_that_is_carried_out_after_it_was_refused_is_found_and_taken_back(opened, monkeypatch):
-    """Though the manager said meanwhile that all is as it was."""
+def test_an_order_applied_after_its_timeout_is_reverted(opened, monkeypatch):
+    """Meanwhile the subnet manager reported the old state."""
     fabric = BusyError()
     ledger = opened(fabric)
 
@@ -354,14 +352,14 @@ def test_an_order_that_is_carried_out_after_it_was_refused_is_found_and_taken_ba
     monkeypatch.setattr(fabric, "write", is_silent)
     with pytest.raises(Silent):
         ledger.change("ci", "make acme", put(ACME))
-    settled = ("weft", "make the fabric what the ledger says, after doubt", "done")
+    settled = ("weft", "apply the ledger to the fabric again after an error", "done")
     wait_until(lambda: settled in audit(ledger))
     assert fabric.late is None
     assert fabric.observed.allocation == ledger.desired().allocation() == Allocation()
 
 
-def test_a_fabric_that_did_not_say_what_it_has_is_made_what_the_database_says(ledger, fabric, monkeypatch):
-    """It may have been restored from a backup, while nobody wrote to it."""
+def test_the_database_is_applied_after_a_failed_read_of_the_fabric(ledger, fabric, monkeypatch):
+    """The fabric may have been restored from a backup while there were no writes."""
     ledger.change("ci", "make acme", put(ACME))
     monkeypatch.setattr(ledger_module, "_FRESH_S", 0.0)
     fabric.is_dead = True

@@ -51,7 +51,7 @@ def layout(engine: Engine) -> int:
         return connection.execute(select(LEDGER.c.layout)).scalar_one()
 
 
-def test_a_database_of_the_first_layout_is_brought_up_to_date(old, database):
+def test_a_database_of_the_first_layout_is_upgraded(old, database):
     fabric = MemoryFabric()
     with Ledger(Store(database), fabric) as ledger:
         assert set(fabric.observed.allocation.partitions) == {0x0101}
@@ -64,7 +64,7 @@ def test_a_database_of_the_first_layout_is_brought_up_to_date(old, database):
     old.dispose()
 
 
-def test_a_step_that_fails_leaves_the_database_as_it_was(old, database, monkeypatch):
+def test_a_failed_upgrade_does_not_change_the_database(old, database, monkeypatch):
     step = schema._STEPS[1]
 
     def fail(connection: object) -> None:

@@ -23,22 +23,22 @@ from weft.serve.startup import StartupApp
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"host": "0.0.0.0"}, "in the clear: give --tls-cert and --tls-key"),
-        ({"host": "::"}, "in the clear"),
-        ({"host": "10.1.2.3"}, "in the clear"),
-        ({"tls_cert": "c"}, "go together"),
+        ({"host": "0.0.0.0"}, "unencrypted over the network: give --tls-cert and --tls-key"),
+        ({"host": "::"}, "unencrypted"),
+        ({"host": "10.1.2.3"}, "unencrypted"),
+        ({"tls_cert": "c"}, "together"),
         ({"tls_client_ca": "c"}, "needs --tls-cert"),
-        ({"rate_per_s": 0}, "lets nobody in"),
+        ({"rate_per_s": 0}, "--rate must be > 0"),
         ({"port": 99999}, "--port must be from 0 to 65535, got 99999"),
         ({"port": -1}, "--port must be from 0 to 65535, got -1"),
     ],
 )
-def test_what_would_be_unsafe_is_refused(settings, words):
+def test_unsafe_settings_are_refused(settings, words):
     with pytest.raises(ConfigError, match=words):
         Settings(**settings)
 
 
-def test_it_listens_on_loopback_unless_told_otherwise():
+def test_the_default_address_is_loopback():
     assert Settings().host == "127.0.0.1"
     Settings(host="::1")
     Settings(host="localhost")
@@ -54,7 +54,7 @@ def test_a_port_that_is_taken_is_named(database):
 
 
 def test_a_service_that_starts_answers_503_until_it_is_up():
-    """A probe of /healthz learns that it is coming; the port is there from the beginning."""
+    """The port is open from the beginning, so that a probe of /healthz gets an answer."""
 
     async def app(scope, receive, send):
         await Response("up")(scope, receive, send)
@@ -63,7 +63,7 @@ def test_a_service_that_starts_answers_503_until_it_is_up():
     with server.Server(starting, Settings()) as service, httpx.Client(base_url=service.url, trust_env=False) as client:
         early = client.get("/healthz")
         assert (early.status_code, early.headers["retry-after"]) == (503, "2")
-        assert early.json()["detail"] == "the service starts: kernels are compiled"
+        assert early.json()["detail"] == "the service is starting: kernels are compiled"
         starting.give(app)
         assert client.get("/healthz").text == "up"
 
@@ -96,7 +96,7 @@ def encrypted(database, tmp_path) -> Iterator[tuple[Service, ssl.SSLContext]]:
     service.close()
 
 
-def test_with_tls_a_client_needs_what_it_is_told_to_have(encrypted, tmp_path):
+def test_tls_clients_need_the_required_certificates(encrypted, tmp_path):
     service, trusting = encrypted
     with httpx.Client(verify=trusting, trust_env=False) as stranger, pytest.raises(httpx.TransportError):
         stranger.get(f"{service.server.url}/healthz")
@@ -113,7 +113,7 @@ def test_a_client_certificate_alone_logs_in_the_user_that_it_names(encrypted, tm
         unknown = client.get("/ports")
         assert (unknown.status_code, unknown.json()["detail"]) == (
             401,
-            "the certificate is of client, and there is no such user",
+            "there is no user client, the common name of the certificate",
         )
         root = {"Authorization": f"Bearer {service.tokens['root']}"}
         assert client.get("/tokens", headers=root).status_code == 200
@@ -126,7 +126,7 @@ def test_a_client_certificate_alone_logs_in_the_user_that_it_names(encrypted, tm
     assert ("client", 'PUT /api/v1/partitions/0x0101 {"name":"a"}', "done") in service.audit()
 
 
-def test_handshakes_that_do_not_come_make_place(encrypted, tmp_path, monkeypatch):
+def test_incomplete_handshakes_are_closed_for_new_connections(encrypted, tmp_path, monkeypatch):
     service, trusting = encrypted
     monkeypatch.setattr(connections, "MOST", 3)
     trusting.load_cert_chain(tmp_path / "client.pem", tmp_path / "client.key")
@@ -137,7 +137,7 @@ def test_handshakes_that_do_not_come_make_place(encrypted, tmp_path, monkeypatch
         assert is_closed(silent[0])
 
 
-def test_a_handshake_that_does_not_come_is_not_waited_for(encrypted, monkeypatch):
+def test_an_incomplete_handshake_times_out(encrypted, monkeypatch):
     monkeypatch.setattr(connections, "HANDSHAKE_S", 0.2)
     with connect(encrypted[0]) as silent:
         assert is_closed(silent)
@@ -146,7 +146,7 @@ def test_a_handshake_that_does_not_come_is_not_waited_for(encrypted, monkeypatch
 def test_certificates_that_cannot_be_read_are_named(tmp_path):
     bad = tmp_path / "bad.pem"
     bad.write_text("nothing")
-    with pytest.raises(ConfigError, match=r"cannot read the certificates of .*bad\.pem"):
+    with pytest.raises(ConfigError, match=r"cannot read the certificates in .*bad\.pem"):
         server.Server(None, Settings(tls_cert=bad, tls_key=bad))
 
 
@@ -170,7 +170,7 @@ def is_closed(connection: socket.socket) -> bool:
         return True
 
 
-def test_idle_connections_make_place_for_new_ones(service, monkeypatch):
+def test_idle_connections_are_closed_for_new_ones(service, monkeypatch):
     monkeypatch.setattr(connections, "MOST", 3)
     with ExitStack() as opened:
         idle = [opened.enter_context(connect(service)) for _ in range(10)]
@@ -180,8 +180,8 @@ def test_idle_connections_make_place_for_new_ones(service, monkeypatch):
         assert all(is_closed(one) for one in idle[:7])
 
 
-def test_a_burst_of_connections_fits_into_the_descriptors_of_a_process(service):
-    """Three rounds may be accepted before one of them has made place."""
+def test_a_burst_of_connections_does_not_exhaust_file_descriptors(service):
+    """Three rounds may be accepted before the first idle connection is closed."""
     assert connections.MOST + 4 * service.server._server.config.backlog < 1024
 
 
@@ -193,7 +193,7 @@ class Place:
         self.is_open = False
 
 
-def test_the_address_with_most_idle_connections_gives_one_up(monkeypatch):
+def test_an_idle_connection_of_the_address_with_most_of_them_is_closed(monkeypatch):
     monkeypatch.setattr(connections, "MOST", 5)
     pool = connections.Pool()
     alone, busy = Place("10.0.0.1"), Place("10.0.0.2", is_idle=False)
@@ -209,7 +209,7 @@ def test_the_address_with_most_idle_connections_gives_one_up(monkeypatch):
     assert pool.add(Place("10.0.0.4"))
 
 
-def test_a_client_that_does_not_take_its_answer_loses_its_place(service, monkeypatch):
+def test_a_client_that_does_not_read_its_answer_is_disconnected(service, monkeypatch):
     monkeypatch.setattr(connections, "STALLED_S", 0.2)
     service.app.add_api_route("/large", lambda: Response(b"x" * (64 << 20)))
     with connect(service) as slow:
@@ -220,7 +220,7 @@ def test_a_client_that_does_not_take_its_answer_loses_its_place(service, monkeyp
         wait_until(lambda: not open_ones, "that the connection is cut")
 
 
-def test_a_request_that_comes_drop_by_drop_loses_its_place(database, monkeypatch):
+def test_a_very_slow_request_is_disconnected(database, monkeypatch):
     monkeypatch.setattr(connections, "IDLE_S", 0.2)
     service = Service(database)
     try:
@@ -232,7 +232,7 @@ def test_a_request_that_comes_drop_by_drop_loses_its_place(database, monkeypatch
         service.close()
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(database):
+def test_an_incomplete_body_times_out(database):
     service = Service(database, timeout_s=0.2)
     try:
         with socket.create_connection(service.server.url.removeprefix("http://").split(":")) as slow:

@@ -1,4 +1,4 @@
-"""Who tried to get across, by REST: all of it for who runs the fabric, and for a tenant what it sent itself."""
+"""Violations over REST: all for operators, its own packets for a tenant."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def service(tmp_path) -> Iterator[Service]:
     made.close()
 
 
-def test_a_tenant_sees_what_it_sent_and_not_to_whom(service, tmp_path, monkeypatch):
+def test_a_tenant_sees_violations_of_its_own_packets_without_destinations(service, tmp_path, monkeypatch):
     monkeypatch.setattr("weft.serve.violation_watcher._FRESH_S", 0.1)
     fabric = weft.load(SMALL)
     allocation = cut(fabric, red=RED, blue=BLUE)
@@ -62,8 +62,8 @@ def test_a_tenant_sees_what_it_sent_and_not_to_whom(service, tmp_path, monkeypat
         assert not any(name in own.text for name in ("h2", "h5", "red", "leaf"))
 
 
-def test_a_fabric_that_comes_later_is_heard_then(service):
-    """And until then the answer says why there is nothing in it."""
+def test_the_watcher_subscribes_when_the_fabric_comes_up(service):
+    """Until then the answer has the reason why it is empty."""
 
     def attach():
         raise SubnetError("the cable is out")
@@ -74,7 +74,7 @@ def test_a_fabric_that_comes_later_is_heard_then(service):
         assert service.call("eye", "GET", "/violations").status_code == 503
 
 
-def test_without_a_port_of_the_fabric_it_says_so(service):
+def test_violations_need_a_port_of_the_fabric(service):
     found = service.call("root", "GET", "/violations")
     assert (found.status_code, "--umad" in found.json()["detail"]) == (404, True)
     document = service.client.get("/api/v1/openapi.json").json()

@@ -20,7 +20,7 @@ def guid(fabric, host: str) -> int:
 
 
 def cut(fabric, **hosts: tuple[str, ...]) -> Allocation:
-    """A slice for each, of full members; those of `storage` are, and the others limited members of it."""
+    """Return an allocation with a partition for each tenant; all tenants are limited members of `storage`."""
     partitions = {}
     for number, (name, members) in enumerate(hosts.items(), 0x101):
         members = {guid(fabric, one): Member() for one in members}

@@ -1,4 +1,4 @@
-"""A plan says what changes; applied, the fabric has what is wanted, and doing it again does nothing."""
+"""Plans list the changes; apply makes them, and applying again changes nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.tenants.reconcile import Names, compare, lines, records
 
 @settings(max_examples=25)
 @given(INTENTS, INTENTS)
-def test_what_is_applied_is_there_and_nothing_is_left_to_do(first, then):
+def test_after_apply_the_plan_is_empty(first, then):
     driver = MemoryDriver(fabric())
     for wanted in (first, then):
         change = apply(driver, wanted)
@@ -32,7 +32,7 @@ def test_what_is_applied_is_there_and_nothing_is_left_to_do(first, then):
 
 @settings(max_examples=25)
 @given(INTENTS, INTENTS)
-def test_the_changes_of_a_plan_turn_what_is_there_into_what_is_wanted(first, then):
+def test_the_changes_of_a_plan_lead_to_the_desired_state(first, then):
     before = plan_change(MemoryDriver(fabric()), first).compiled.allocation
     after = plan_change(MemoryDriver(fabric()), then).compiled.allocation
     plan = compare(before, after)
@@ -53,7 +53,7 @@ def shown(plan):
     return "\n".join([*lines(plan, Names(fabric(8, ports=2))), plan.summary])
 
 
-def test_a_plan_reads_as_terraform_prints_it(tmp_path):
+def test_a_plan_is_printed_as_terraform_does(tmp_path):
     driver = MemoryDriver(fabric(8, ports=2))
     change = apply(driver, intent(tmp_path, EXAMPLE))
     assert shown(change.plan) == textwrap.dedent(
@@ -102,14 +102,14 @@ def test_a_plan_reads_as_terraform_prints_it(tmp_path):
     assert shown(plan_change(driver, intent(tmp_path, less)).plan).endswith("1 to destroy.")
 
 
-def test_the_same_again_writes_nothing(tmp_path):
+def test_applying_twice_writes_nothing(tmp_path):
     driver = MemoryDriver(fabric(8, ports=2))
     for _ in range(2):
         change = apply(driver, intent(tmp_path, EXAMPLE))
     assert (driver.writes, shown(change.plan)) == (1, "No changes: the fabric matches the intent.")
 
 
-def test_a_fabric_that_refuses_is_as_it_was(tmp_path):
+def test_a_refused_change_leaves_the_fabric_unchanged(tmp_path):
     driver = MemoryDriver(fabric(8, ports=2))
     driver.refuses = True
     with pytest.raises(SubnetError, match="h1/1 refuses"):
@@ -117,7 +117,7 @@ def test_a_fabric_that_refuses_is_as_it_was(tmp_path):
     assert driver.allocation == Allocation()
 
 
-def test_a_fabric_that_forgets_is_found_out(tmp_path):
+def test_a_fabric_that_loses_a_change_is_detected(tmp_path):
     driver = MemoryDriver(fabric(8, ports=2))
     driver.forgets = True
     with pytest.raises(
@@ -126,7 +126,7 @@ def test_a_fabric_that_forgets_is_found_out(tmp_path):
         apply(driver, intent(tmp_path, EXAMPLE))
 
 
-def test_a_plan_that_somebody_was_faster_than_is_not_carried_out(tmp_path):
+def test_an_outdated_plan_is_not_applied(tmp_path):
     driver = MemoryDriver(fabric(8, ports=2))
     change = plan_change(driver, intent(tmp_path, EXAMPLE))
     apply(driver, intent(tmp_path, "[tenant.other]"))
@@ -135,7 +135,7 @@ def test_a_plan_that_somebody_was_faster_than_is_not_carried_out(tmp_path):
     assert [one.name for one in driver.allocation.partitions.values()] == ["other"]
 
 
-def test_ports_that_differ_from_what_was_told_are_in_the_plan_and_repaired_by_apply(tmp_path):
+def test_drifted_ports_are_in_the_plan_and_repaired_by_apply(tmp_path):
     driver, wanted = MemoryDriver(fabric(8, ports=2)), intent(tmp_path, EXAMPLE)
     apply(driver, wanted)
     driver.drift.append("h2/1: lacks P_Key 0x8100")

@@ -1,4 +1,4 @@
-"""What is wanted becomes P_Keys, members and lanes; what cannot be had is refused by its line."""
+"""An intent is compiled to P_Keys, members and lanes; invalid ones are refused with their line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_tenants_are_full_members_and_limited_ones_of_a_service(tmp_path):
     )
 
 
-def test_lanes_share_a_link_as_asked_for(tmp_path):
+def test_lanes_get_the_requested_shares(tmp_path):
     compiled = compile_intent(intent(tmp_path, EXAMPLE), fabric(8, ports=2))
     lanes = compiled.allocation.lanes
     assert lanes is not None
@@ -96,11 +96,11 @@ ONE_CLASS = '[class.mpi]\nshare = 50\n[tenant.acme]\nhosts = ["h1"]\nclass = "mp
         ("p_keys = 7", "tenants.toml:1: read '7', expected a range"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_had_is_refused(tmp_path, text, said):
+def test_invalid_intents_are_refused_with_a_reason(tmp_path, text, said):
     assert said in refusal(tmp_path, text, fabric(), foreign_p_keys=frozenset({0x666}))
 
 
-def test_lanes_that_a_port_has_not_are_refused(tmp_path):
+def test_more_lanes_than_a_port_has_are_refused(tmp_path):
     said = refusal(tmp_path, ONE_CLASS, fabric(data_vls=1))
     assert said.startswith("tenants.toml:5: tenant acme: 2 lanes are needed")
     assert "h1/1 (0x0000000000000101) has 1: use at most 0 classes" in said
@@ -112,12 +112,12 @@ def test_a_full_p_key_table_is_refused(tmp_path):
     assert "h1/1 (0x0000000000000101) would need 3 P_Keys including Default's, but its table has 2" in said
 
 
-def test_classes_are_refused_where_routing_needs_the_service_levels(tmp_path):
+def test_classes_are_refused_if_routing_needs_the_service_levels(tmp_path):
     said = refusal(tmp_path, ONE_CLASS, Inventory(fabric().ports, routing_sls=3))
     assert said.startswith("tenants.toml:1: class mpi: the routing engine of this fabric uses several")
 
 
-def test_an_exclusive_tenant_is_not_where_everybody_can_go(tmp_path):
+def test_an_exclusive_tenant_cannot_have_the_subnet_managers_port(tmp_path):
     there = Inventory(fabric().ports, manager_guid=0x101)
     said = refusal(tmp_path, '[tenant.a]\nhosts = ["h1"]', there)
     assert said.startswith(
@@ -131,7 +131,7 @@ def test_an_exclusive_tenant_is_not_where_everybody_can_go(tmp_path):
 OTHERS = Partition(name="theirs", p_key=0x6000, members={0x801: Member()}, sl=3)
 
 
-def test_slices_outside_p_keys_stay(tmp_path):
+def test_partitions_outside_p_keys_are_kept(tmp_path):
     before = Allocation(partitions={0x6000: OTHERS})
     compiled = compile_intent(intent(tmp_path, 'p_keys = "0x1-0xff"\n[tenant.a]'), fabric(), before=before)
     assert [*compiled.allocation.partitions] == [1, 0x6000]
@@ -140,7 +140,7 @@ def test_slices_outside_p_keys_stay(tmp_path):
     assert "theirs=0x6000, which is outside p_keys, uses service level 3, which these classes would redefine" in said
 
 
-def test_an_exclusive_tenant_shares_no_port_with_slices_outside_p_keys(tmp_path):
+def test_an_exclusive_tenant_shares_no_port_with_partitions_outside_p_keys(tmp_path):
     text = 'p_keys = "0x1-0xff"\n[tenant.a]\nhosts = ["h8"]\n'
     there = Allocation(partitions={0x6000: Partition(name="theirs", p_key=0x6000, members={0x801: Member()})})
     said = refusal(tmp_path, text, fabric(), before=there)
@@ -152,13 +152,13 @@ def test_an_exclusive_tenant_shares_no_port_with_slices_outside_p_keys(tmp_path)
     assert compile_intent(intent(tmp_path, text), fabric(), before=limited)
 
 
-def test_who_is_away_keeps_its_seat(tmp_path):
+def test_a_port_that_is_down_keeps_its_membership(tmp_path):
     wanted = intent(tmp_path, '[tenant.a]\nguids = ["0x101"]')
     there = compile_intent(wanted, fabric()).allocation
     assert compile_intent(wanted, Inventory(()), before=there).allocation == there
 
 
-def test_an_intent_is_the_same_after_json(tmp_path):
+def test_an_intent_survives_a_round_trip_through_json(tmp_path):
     wanted = intent(tmp_path, EXAMPLE)
     assert parse_intent(msgspec.json.decode(msgspec.json.encode(document_of(wanted)))) == wanted
 
@@ -168,8 +168,8 @@ def test_an_intent_is_the_same_after_json(tmp_path):
 
 @settings(max_examples=25)
 @given(INTENTS, TENANTS, NAMES)
-def test_adding_a_tenant_moves_nobody(wanted, tenant, name):
-    """Neither a P_Key nor a service level, wherever in the file it is added."""
+def test_adding_a_tenant_changes_no_other_p_key_or_service_level(wanted, tenant, name):
+    """This holds wherever in the file it is added."""
     before = compile_intent(wanted, fabric()).allocation
     added = msgspec.structs.replace(tenant, p_key=None)
     more = msgspec.structs.replace(wanted, tenants={f"new-{name}": added} | wanted.tenants)
@@ -181,18 +181,18 @@ def test_adding_a_tenant_moves_nobody(wanted, tenant, name):
 
 @settings(max_examples=25)
 @given(INTENTS)
-def test_the_same_again_is_the_same(wanted):
+def test_compiling_twice_changes_nothing(wanted):
     before = compile_intent(wanted, fabric()).allocation
     assert compile_intent(wanted, fabric(), before=before).allocation == before
 
 
-def test_a_class_that_comes_before_another_takes_none_of_its_lanes(tmp_path):
+def test_a_new_class_does_not_change_lanes_of_others(tmp_path):
     before = compile_intent(intent(tmp_path, ONE_CLASS), fabric()).allocation
     after = compile_intent(intent(tmp_path, f"[class.new]\nshare = 20\n{ONE_CLASS}"), fabric(), before=before)
     assert {lane.name: lane.sl for lane in after.needs} == {"no class": 0, "mpi": 1, "new": 2}
 
 
-def test_index_0_is_an_exclusive_tenants_unless_it_says_otherwise(tmp_path):
+def test_exclusive_tenants_have_index_0_by_default(tmp_path):
     text = """
         [tenant.alone]
         hosts = ["h1"]

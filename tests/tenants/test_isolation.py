@@ -34,7 +34,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def net(made):
-    """With its keys and cables as they were, whatever a test does to them."""
+    """Return the subnet, restoring its keys and cables after each test."""
     net, _ = made
     tables = net.fabric.tables
     keys, infos, lanes = tables.pkey.copy(), tables.port_info.copy(), tables.sl2vl.copy()
@@ -51,7 +51,7 @@ def slot(net, host: str) -> int:
 
 
 def before(net, host: str) -> int:
-    """The switch's port at its cable."""
+    """Return the switch port at a host's cable."""
     return int(net.fabric.ports.peer[slot(net, host)])
 
 
@@ -59,7 +59,7 @@ def pairs(found) -> set[tuple[str, str]]:
     return {(one.sender.split("/")[0], one.receiver.split("/")[0]) for one in found}
 
 
-def test_what_the_subnet_manager_made_is_isolated(net, made):
+def test_a_configured_subnet_is_isolated(net, made):
     proof = proof_of(net, made[1])
     assert proof.ok, proof.explain()
     full_with_all = 2 * len(DISKS) * len(RED + BLUE) + len(DISKS) * (len(DISKS) - 1)
@@ -69,8 +69,8 @@ def test_what_the_subnet_manager_made_is_isolated(net, made):
     assert "isolated: 16 ports, 78 of 78 promised pairs arrive" in proof.explain()
 
 
-def test_it_is_what_the_one_step_of_forwarding_says(net, made):
-    """All pairs and all keys that anybody holds, one by one."""
+def test_the_proof_agrees_with_the_forwarding_model(net, made):
+    """All pairs and all P_Keys are compared one by one."""
     net.fabric.tables.pkey[slot(net, "h2"), 5] = 0x8102  # red's host, and its switch, hold blue's key
     net.fabric.tables.pkey[before(net, "h2"), 5] = 0x8102
     proof = proof_of(net, made[1])
@@ -97,7 +97,7 @@ def test_full_members_of_default_all_reach_each_other(tmp_path):
     assert "0xffff (Default): it arrived" in proof.explain()
 
 
-def test_a_switch_that_does_not_check_leaves_its_host_to_be_trusted(net, made):
+def test_a_port_without_switch_checks_is_unguarded(net, made):
     net.fabric.tables.port_info[before(net, "h2"), CHECKS] &= 0xF0
     proof = proof_of(net, made[1])
     assert proof.ok
@@ -105,21 +105,21 @@ def test_a_switch_that_does_not_check_leaves_its_host_to_be_trusted(net, made):
     assert "no switch checks the P_Keys of h2/1" in proof.explain()
 
 
-def test_raw_packets_do_not_get_in_where_keys_are_checked(net):
-    """They have none: a switch that looked at keys alone would let them pass to everybody."""
+def test_raw_packets_are_dropped_where_keys_are_checked(net):
+    """They have no P_Key: a switch that checks only P_Keys would forward them."""
     raw = LRH.pack(lnh=LNH.RAW, dlid=net.devices.lid(slot(net, "h3")), pkt_len=5) + RWH.pack(ether_type=0x0800)
     fate = net.subnet.send_packet(slot(net, "h2"), raw.ljust(22, b"\0"))
     assert [(drop.slot, drop.reason) for drop in fate.dropped] == [(before(net, "h2"), Reason.INBOUND)]
 
 
-def test_keys_that_only_the_switch_has_are_a_leak_for_who_forges_them(net, made):
+def test_keys_that_only_the_switch_port_has_are_a_leak(net, made):
     net.fabric.tables.pkey[before(net, "h2"), 7] = 0x8102
     proof = proof_of(net, made[1])
     assert pairs(proof.leaks) == {("h2", far) for far in BLUE}
     assert proof.leaks[0].sls == tuple(range(16))
 
 
-def test_a_leak_is_one_while_no_packet_finds_its_way(net, made):
+def test_a_leak_counts_even_without_a_route(net, made):
     for at in (slot(net, "h2"), before(net, "h2")):
         net.fabric.tables.pkey[at, 7] = 0x8102
     net.fabric.tables.sl2vl[:] = 15
@@ -137,7 +137,7 @@ def test_a_leak_is_one_while_no_packet_finds_its_way(net, made):
         (lambda net: net.fabric.tables.sl2vl.fill(15), "maps to no VL"),
     ],
 )
-def test_who_should_and_cannot_is_named_with_the_reason(net, made, spoil, why):
+def test_a_cut_is_named_with_its_reason(net, made, spoil, why):
     spoil(net)
     proof = proof_of(net, made[1])
     assert ("h2", "h6") in pairs(proof.cuts)
@@ -146,7 +146,7 @@ def test_who_should_and_cannot_is_named_with_the_reason(net, made, spoil, why):
 
 
 def test_two_limited_members_do_not_reach_each_other(net, made):
-    """But one of them made full in the devices does, and is found."""
+    """If one of them is made a full member in the devices, this is detected."""
     row = net.fabric.tables.pkey[slot(net, "h2")]
     row[row == 0x0103] = 0x8103
     row = net.fabric.tables.pkey[before(net, "h2")]
@@ -155,7 +155,7 @@ def test_two_limited_members_do_not_reach_each_other(net, made):
     assert found == {("h2", far) for far in (*RED[1:], *BLUE)} | {(far, "h2") for far in (*RED[1:], *BLUE)}
 
 
-def test_partitions_of_others_are_theirs(net, made):
+def test_foreign_partitions_are_not_checked(net, made):
     for host in ("h2", "h3"):
         for at in (slot(net, host), before(net, host)):
             net.fabric.tables.pkey[at, 7] = 0x8700
@@ -164,8 +164,8 @@ def test_partitions_of_others_are_theirs(net, made):
 
 
 @pytest.mark.parametrize("leaver", ["h2", "h5"])  # before and behind who comes, in the order of ports
-def test_who_gives_up_a_key_and_who_gets_it_never_meet(tmp_path, leaver):
-    """They are to talk neither before nor after, and tables are written one after the other."""
+def test_old_and_new_holders_of_a_p_key_never_reach_each_other(tmp_path, leaver):
+    """They must not communicate before, during or after the change, while tables are written one by one."""
     fabric, comer = weft.load(SMALL), "h3"
     net = managed(fabric, cut(fabric, red=(leaver, "h7")), tmp_path)
     (tmp_path / "partitions.conf").write_text(write_partitions(cut(fabric, red=(comer, "h7"))))
@@ -189,7 +189,7 @@ def test_who_gives_up_a_key_and_who_gets_it_never_meet(tmp_path, leaver):
     assert proof_of(net, cut(fabric, red=(comer, "h7"))).ok
 
 
-def test_a_seat_of_a_port_that_is_not_there_is_no_cut(net, made):
+def test_an_absent_member_is_no_cut(net, made):
     red = made[1].partitions[0x101]
     more = replace(red, members={**red.members, 0xABC: Member()})
     proof = proof_of(net, replace(made[1], partitions={**made[1].partitions, 0x101: more}))
@@ -197,7 +197,7 @@ def test_a_seat_of_a_port_that_is_not_there_is_no_cut(net, made):
     assert proof.absent == ("0x0000000000000abc",)
 
 
-def test_a_service_level_that_is_dropped_cuts_its_slice_alone(net, made):
+def test_a_dropped_service_level_cuts_only_its_partition(net, made):
     from weft.sm.conf.qos_options import QosOptions
 
     net.fabric.tables.sl2vl[:, 3], net.fabric.tables.sl2vl[:, 2] = 15, 1
@@ -209,7 +209,7 @@ def test_a_service_level_that_is_dropped_cuts_its_slice_alone(net, made):
     assert (proof.vls["blue"], proof.vls["storage"], proof.vls["red"]) == ((1,), (0,), ())
 
 
-def test_the_same_is_read_over_a_carrier(net, made):
+def test_a_proof_over_a_carrier_is_the_same(net, made):
     fabric = read_fabric(LocalCarrier(net.subnet, slot(net, "h1"), sleep=net.clock.sleep))
     proof = prove_isolation(fabric, made[1])
     assert proof.ok, proof.explain()
@@ -221,7 +221,7 @@ def test_the_same_is_read_over_a_carrier(net, made):
     assert sorted(lft) == sorted(row[1 : len(lft[0]) + 1].tolist() for row in here.lft)
 
 
-def test_a_fabric_that_nobody_runs_proves_nothing():
+def test_a_fabric_that_is_not_running_cannot_be_proved():
     with pytest.raises(ConfigError, match="is not running"):
         prove_isolation(weft.load("star:hosts=3"), Allocation())
 

@@ -1,4 +1,4 @@
-"""Lanes give what they are said to give: packets are the judge."""
+"""The packet engine confirms the planned shares of lanes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ MESSAGE_BYTES = 4_096_000
     ],
     ids=["half first", "most first", "two first", "by weight"],
 )
-def test_of_a_full_link_each_lane_gets_what_the_plan_says(classes):
-    """Messages in proportion to what lanes get end together."""
+def test_each_lane_of_a_congested_link_gets_its_planned_share(classes):
+    """Messages in proportion to the shares end at the same time."""
     options, lanes = lay_lanes(classes, {name: sl for sl, name in enumerate(classes, 1)})
     fabric = route(load(f"star:hosts={len(lanes) + 1},switch=QM9700")).fabric
     every = np.full(len(fabric.ports), 5, np.uint8)  # VL0-14

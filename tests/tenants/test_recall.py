@@ -1,4 +1,4 @@
-"""Ports that were there before keep their names, and with them their members, unless the fabric contradicts it."""
+"""Known ports keep their names and memberships, unless the fabric contradicts them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def without(inventory: Inventory, *hosts: str) -> Inventory:
 
 
 class Forgetful(MemoryDriver):
-    """Its ports are remembered from one time to the next."""
+    """A driver that remembers ports between calls."""
 
     known = remember(Inventory(()))
 
@@ -33,7 +33,7 @@ class Forgetful(MemoryDriver):
         return found
 
 
-def test_who_is_down_keeps_its_name_and_nothing_else():
+def test_a_port_that_is_down_keeps_only_its_name():
     before = fabric(3, ports=2, lid=7)
     found = recall(without(before, "h3"), remember(before))
     assert names(found, there=False) == {0x301: "h3/1", 0x302: "h3/2"}
@@ -42,20 +42,20 @@ def test_who_is_down_keeps_its_name_and_nothing_else():
     assert recall(before, remember(found)) == before  # it comes back as it is
 
 
-def test_a_card_that_was_replaced_leaves_nothing_behind():
+def test_a_replaced_adapter_is_forgotten():
     before = fabric(3)
     ports = tuple(replace(port, guid=0x999, node_guid=0x998) if port.host == "h3" else port for port in before.ports)
     found = recall(replace(before, ports=ports), remember(recall(without(before, "h3"), remember(before))))
     assert found.ports == ports
 
 
-def test_a_card_that_moved_is_where_it_is():
+def test_a_moved_adapter_has_its_new_name():
     before = fabric(3)
     moved = tuple(replace(port, name="h9/1", host="h9") if port.host == "h3" else port for port in before.ports)
     assert recall(replace(before, ports=moved), remember(before)).ports == moved
 
 
-def test_a_server_that_boots_is_who_it_was():
+def test_a_booting_server_keeps_its_name():
     """Until its system is up an adapter has no name but its GUID."""
     before = fabric(3)
     boots = tuple(
@@ -67,8 +67,8 @@ def test_a_server_that_boots_is_who_it_was():
     assert recall(replace(before, ports=(*boots, taken)), remember(before)).ports == (*boots, taken)
 
 
-def test_an_adapter_whose_neighbour_is_down_is_who_it_was():
-    """Alone in its host it is called after that; and the next time it may be the other one that is alone."""
+def test_an_adapter_keeps_its_name_while_another_of_its_host_is_down():
+    """A single adapter is named after its host."""
     before = fabric(2)
     first, second = (replace(before.ports[1], name=f"h2/mlx5_{n}/1", guid=0x201 + n) for n in range(2))
     known = remember(Inventory((before.ports[0], first, second)))
@@ -81,19 +81,19 @@ def test_an_adapter_whose_neighbour_is_down_is_who_it_was():
     assert recall(more, remember(replace(more, ports=(before.ports[0], replace(first, name="h2/1"))))) == more
 
 
-def test_another_fabric_of_the_same_title_has_none_of_these_ports():
+def test_ports_of_another_fabric_with_the_same_title_are_forgotten():
     other = Inventory(tuple(replace(port, guid=port.guid + 0x10_0000) for port in fabric(2).ports))
     assert recall(other, remember(fabric(8))) == other
 
 
-def test_who_sees_nobody_yet_forgets_nobody():
+def test_an_empty_inventory_forgets_no_port():
     assert names(recall(Inventory(()), remember(fabric(2))), there=False) == {0x101: "h1/1", 0x201: "h2/1"}
 
 
 TENANTS = '[tenant.a]\nhosts = ["h[1-2]"]\n[tenant.b]\nhosts = ["h{}"]'
 
 
-def test_a_host_that_is_down_keeps_its_seats_and_stops_nobody(tmp_path):
+def test_a_host_that_is_down_keeps_its_memberships_and_blocks_no_change(tmp_path):
     driver = Forgetful(fabric(8, ports=2))
     apply(driver, intent(tmp_path, TENANTS.format(3)))
     driver.ports = without(driver.ports, "h2")
@@ -107,14 +107,14 @@ def test_a_host_that_is_down_keeps_its_seats_and_stops_nobody(tmp_path):
         apply(driver, intent(tmp_path, TENANTS.format("22")))
 
 
-def test_one_card_of_a_host_that_is_down_keeps_its_seat(tmp_path):
+def test_an_adapter_that_is_down_keeps_its_membership(tmp_path):
     driver = Forgetful(fabric(8, ports=2))
     apply(driver, intent(tmp_path, TENANTS.format(3)))
     driver.ports = replace(driver.ports, ports=tuple(port for port in driver.ports.ports if port.name != "h2/2"))
     assert apply(driver, intent(tmp_path, TENANTS.format(3))).plan.is_empty
 
 
-def test_a_replaced_card_takes_the_seat_of_the_old_one(tmp_path):
+def test_a_replaced_adapter_gets_the_membership_of_the_old_one(tmp_path):
     driver = Forgetful(fabric(8))
     apply(driver, intent(tmp_path, TENANTS.format(3)))
     there = driver.ports.ports

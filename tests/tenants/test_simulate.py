@@ -28,7 +28,7 @@ def quality():
     return simulated(INTENT, messages=60)
 
 
-def test_messages_do_not_wait_for_bulk_on_a_lane_of_their_own(quality):
+def test_messages_on_a_separate_lane_do_not_wait_for_bulk_traffic(quality):
     alone, before, after = quality.outcomes
     assert before.p50_us > 2 * alone.p50_us
     assert after.p50_us < 1.2 * alone.p50_us
@@ -41,8 +41,8 @@ def test_messages_do_not_wait_for_bulk_on_a_lane_of_their_own(quality):
     )
 
 
-def test_the_case_is_one_that_the_slices_allow(quality):
-    """A reader of storage in a job: ranks are its tenant's, the load comes from full members of the service."""
+def test_the_simulated_case_is_allowed_by_the_partitions(quality):
+    """A host reads from storage and takes part in a job of its tenant; the load comes from full members."""
     assert (quality.tenant, quality.load) == ("red", "storage")
     assert quality.case.receiver in ("h14/1", "h16/1")  # the load comes from three other leaves
     assert set(quality.case.ranks) == RED - {quality.case.receiver}
@@ -62,7 +62,7 @@ def test_the_same_seed_gives_the_same_figures(quality):
         ({"class": {"mpi": {"share": 50}}, "tenant": {"red": {"hosts": ["h[1-4]"], "class": "mpi"}}}, "two classes"),
     ],
 )
-def test_what_has_nothing_to_show_says_so(intent, why):
+def test_an_intent_without_contention_is_refused(intent, why):
     with pytest.raises(ConfigError, match=why):
         simulated(intent)
 

@@ -1,4 +1,4 @@
-"""Packets that were stopped are counted, and who sent them is named, with its tenant."""
+"""Dropped packets are counted and attributed to their sender and its tenant."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def net(enforce, tmp_path):
 
 
 def told(net) -> list[str]:
-    """What the traps that wait say."""
+    """Return the texts of the waiting traps."""
     fabric, allocation = net.fabric, cut(net.fabric, red=RED, blue=BLUE)
     traps = [Notice.unpack(Smp.unpack(one.mad).data) for one in net.devices.traps.pending.values()]
     notices = [GmpNotice.unpack(trap.raw.ljust(GmpNotice.size, b"\0")) for trap in traps]
@@ -47,35 +47,35 @@ def send(net, *args, **given) -> None:
 
 
 @pytest.mark.parametrize("enforce", ["both"], indirect=True)
-def test_a_forged_key_is_its_senders_at_the_first_switch(net):
+def test_a_forged_key_is_attributed_to_its_sender_at_the_first_switch(net):
     send(net, "h2", "h3", 0x8102)
     assert told(net) == ["h2/1 (red) to h3/1 (blue) with P_Key 0x8102: dropped at leaf1/2"]
 
 
 @pytest.mark.parametrize("enforce", ["both"], indirect=True)
-def test_a_forged_source_does_not_put_the_blame_on_another(net):
+def test_a_forged_source_lid_is_detected(net):
     lid = int(net.fabric.tables.lid[net.fabric["h7/1"].slot])
     send(net, "h2", "h3", 0x8102, slid=lid)
     assert told(net) == ["h2/1 (red) to h3/1 (blue) with P_Key 0x8102, with a forged source LID: dropped at leaf1/2"]
 
 
-def test_its_own_key_is_stopped_where_the_other_is(net, enforce):
+def test_a_packet_with_the_senders_key_is_dropped_at_the_receiver(net, enforce):
     send(net, "h2", "h3", 0x8101)
     at = "leaf2/1" if enforce == "both" else "h3/1"
     assert told(net) == [f"h2/1 (red) to h3/1 (blue) with P_Key 0x8101: dropped at {at}"]
 
 
-def test_a_wrong_q_key_is_told_as_one(net):
+def test_a_wrong_q_key_is_reported(net):
     bad_q_key(net.devices, net.fabric["h5/1"].slot, packet(net.fabric, "h2", "h5", 0x8101))
     assert told(net) == ["h2/1 (red) to h5/1 (red) with Q_Key 0x0011: dropped at h5/1"]
 
 
-def test_who_is_unknown_is_a_lid(net):
+def test_an_unknown_sender_is_named_by_its_lid(net):
     bad_q_key(net.devices, net.fabric["h5/1"].slot, packet(net.fabric, "h2", "h5", 0x8101, slid=999))
     assert told(net)[0].startswith("LID 999 (no tenant) to h5/1 (red)")
 
 
-def test_ports_count_what_was_stopped(net, enforce):
+def test_ports_count_dropped_packets(net, enforce):
     for _ in range(3):
         send(net, "h2", "h3", 0x8101)
     send(net, "h5", "h7", 0x8700)
@@ -90,7 +90,7 @@ def test_ports_count_what_was_stopped(net, enforce):
         assert counts == {"h3/1": (blue, 3, 0, 0, 0), "h5/1": (("red",), 0, 1, 0, 0), "h7/1": (blue, 1, 0, 0, 0)}
 
 
-def test_a_watch_hears_of_it_through_the_subnet_manager(tmp_path):
+def test_a_watch_receives_traps_from_the_subnet_manager(tmp_path):
     fabric = weft.load(SMALL)
     allocation = cut(fabric, red=RED, blue=BLUE)
     path = tmp_path / "partitions.conf"
@@ -119,7 +119,7 @@ def test_a_watch_hears_of_it_through_the_subnet_manager(tmp_path):
         assert not manager.state.subscriptions.all
 
 
-def test_nobody_tells_where_no_subnet_manager_is():
+def test_a_watch_needs_a_subnet_manager():
     with (
         Lab(weft.load("star:hosts=2"), f"v{time.monotonic_ns() % 10**12}") as lab,
         closing(IbsimCarrier("h1", lab.sockname)) as carrier,

@@ -55,7 +55,7 @@ INTENTS = st.builds(
 
 
 def fabric(hosts: int = 8, *, ports: int = 1, **every: int) -> Inventory:
-    """h1, h2 ... with GUIDs 0x101, 0x102 ...: the host's number times 0x100, plus the port's."""
+    """Return an inventory of hosts h1, h2 ... with GUIDs 0x101, 0x201 ...: host number times 0x100 plus port number."""
     return Inventory(
         tuple(
             EndPort(
@@ -83,7 +83,7 @@ def intent(tmp_path: Path, text: str) -> Intent:
 
 
 def refusal(tmp_path: Path, text: str, inventory: Inventory, **there: object) -> str:
-    """What is said of it, with its line."""
+    """Return the error of an intent, with its line."""
     from weft.errors import ConfigError
     from weft.tenants.compile import compile_intent
 

@@ -1,4 +1,4 @@
-// The service, over fetch: the token goes in a header, never into an address.
+// The REST client. The token is sent in a header, never in a URL.
 
 export class Problem extends Error {
   constructor(
@@ -16,7 +16,7 @@ export interface Answer<T> {
 
 const KEPT = "weft-token";
 
-/** From the fragment of the address, which no server sees and no log has; else from before. */
+/** The token from the URL's fragment, which is not sent to servers; else the stored one. */
 function findToken(): string {
   const found = new URLSearchParams(location.hash.slice(1)).get("token");
   if (found) {
@@ -27,7 +27,7 @@ function findToken(): string {
 }
 
 function keep(token: string): void {
-  sessionStorage.setItem(KEPT, token); // this tab's, and gone with it
+  sessionStorage.setItem(KEPT, token); // for this tab only
 }
 
 export class Api {
@@ -86,6 +86,6 @@ async function detailOf(answer: Response): Promise<string> {
   }
 }
 
-export function wordsOf(error: unknown): string {
+export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

@@ -1,8 +1,8 @@
-// The bar at the top: what this is, whether it is heard, who manages it, and by what cables are coloured.
+// The bar at the top: fabric, connection, subnet manager, and the colouring of cables.
 
 import { byId, fill, h, say } from "./dom";
 import type { Measure, Store } from "./store";
-import { clock, count } from "./words";
+import { clock, count } from "./format";
 
 const MEASURES: [Measure, string][] = [
   ["load", "Load"],
@@ -33,7 +33,7 @@ function showLine(store: Store): void {
   const why = store.isUp ? (store.live?.trouble ?? "") : store.why || "connecting";
   line.className = `chip ${why ? "poor" : "good"}`;
   say(line, why ? `no data${store.live ? ` since ${clock(store.live.t)}` : ""}` : "live");
-  line.title = why ? `${why}; trying again` : "told every second";
+  line.title = why ? `${why}; reconnecting` : "updated every second";
 }
 
 function showManager(store: Store): void {

@@ -1,10 +1,10 @@
-// History of a counter, by uPlot; and sparklines.
+// Charts of counters (uPlot), and sparklines.
 
 import uPlot from "uplot";
 import { theme } from "./colours";
 import type { Series } from "./shapes";
 import { TRACE_S, type Trace } from "./store";
-import { short } from "./words";
+import { short } from "./format";
 
 export class Chart {
   #plot: uPlot | null = null;
@@ -43,7 +43,7 @@ export class Chart {
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** The last minutes of a rate; broken where nothing was heard. */
+/** The last minutes of a rate, with gaps where data is missing. */
 export function sparkline(trace: Trace, most: number): SVGSVGElement {
   const [width, height] = [120, 28];
   const svg = document.createElementNS(SVG, "svg");

@@ -1,4 +1,4 @@
-// Inks for the picture. Told apart by lightness first, so they hold for every kind of colour vision and in grey print.
+// Colours of the drawing. They differ mainly in lightness, for all kinds of colour vision and in grey print.
 
 import type { Measure } from "./store";
 
@@ -6,8 +6,8 @@ export interface Theme {
   paper: string;
   text: string;
   faint: string;
-  halo: string; // behind names
-  dim: string; // what is not meant just now
+  halo: string; // behind labels
+  dim: string; // nodes and links outside of the focus
   unknown: string;
   switches: string[]; // leaf, spine, core
   host: string;
@@ -20,7 +20,7 @@ export interface Theme {
   chosen: string;
 }
 
-const STEPS = 21; // of a ramp
+const STEPS = 21; // steps of a colour ramp
 
 const LIGHT: Theme = {
   paper: "#ffffff",
@@ -98,7 +98,7 @@ export function stepOfErrors(errors: number | null, most: number): number {
   return errors <= 0 ? 0 : Math.min(1 + Math.floor(Math.log10(Math.max(errors, 1))), most - 1);
 }
 
-/** As WebGL blends it: the less, the more of what is below shows. */
+/** Colour with alpha, as WebGL blends it. */
 export function thin(colour: string, share: number): string {
   const part = (at: number) => Math.round(parseInt(colour.slice(at, at + 2), 16) * share).toString(16).padStart(2, "0");
   return `#${part(1)}${part(3)}${part(5)}${Math.round(255 * share).toString(16).padStart(2, "0")}`;

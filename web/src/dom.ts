@@ -1,4 +1,4 @@
-// Elements without a framework. Text is text: nothing that comes from a fabric is ever read as HTML.
+// DOM elements without a framework. Text from the fabric is never parsed as HTML.
 
 type Child = Node | string | number | null | undefined | false;
 type Props = Record<string, unknown>;
@@ -17,7 +17,7 @@ export function h<K extends keyof HTMLElementTagNameMap>(
 function set(element: HTMLElement, name: string, value: unknown): void {
   if (value === undefined || value === null || value === false) return;
   if (name.startsWith("on")) element.addEventListener(name.slice(2), value as EventListener);
-  else if (name.startsWith("--")) element.style.setProperty(name, String(value)); // the policy lets no style attribute in
+  else if (name.startsWith("--")) element.style.setProperty(name, String(value)); // the policy forbids style attributes
   else if (name in element && name !== "list" && typeof value !== "string") Object.assign(element, { [name]: value });
   else element.setAttribute(name, value === true ? "" : String(value));
 }
@@ -28,7 +28,7 @@ function append(element: Element, children: (Child | Child[])[]): void {
   }
 }
 
-/** Put these in place of what is there. */
+/** Replace the children of an element. */
 export function fill(element: Element, ...children: (Child | Child[])[]): void {
   element.replaceChildren();
   append(element, children);
@@ -38,7 +38,7 @@ export function byId<T extends HTMLElement = HTMLElement>(id: string): T {
   return document.getElementById(id) as T;
 }
 
-/** Write only what changed: a text that a screen reader or a selection holds is not torn away. */
+/** Set the text only if it changed, so that selections and screen readers are not disturbed. */
 export function say(element: Element, text: string): void {
   if (element.textContent !== text) element.textContent = text;
 }

@@ -1,4 +1,4 @@
-// The keyboard, for those who never touch a pointer.
+// Keyboard navigation.
 
 import { byId } from "./dom";
 import type { Picture } from "./picture/picture";

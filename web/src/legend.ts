@@ -1,4 +1,4 @@
-// What the inks mean.
+// The legend of colours.
 
 import { theme } from "./colours";
 import { fill, h } from "./dom";
@@ -36,10 +36,10 @@ function ofErrors(): HTMLElement[] {
 
 function ofTenants(store: Store): HTMLElement[] {
   const inks = theme().tenants;
-  if (!store.tenantNames.length) return [h("div", { class: "title" }, "no tenants: write some under Tenants")];
+  if (!store.tenantNames.length) return [h("div", { class: "title" }, "no tenants: add some under Tenants")];
   const named = store.tenantNames.map((name, i) => swatch(inks[i % inks.length], name));
   return [
-    h("div", { class: "keys" }, named, swatch(theme().unknown, "no tenant's")),
-    h("div", { class: "title" }, "cables between switches carry all of them"),
+    h("div", { class: "keys" }, named, swatch(theme().unknown, "no tenant")),
+    h("div", { class: "title" }, "cables between switches have no tenant"),
   ];
 }

@@ -1,4 +1,4 @@
-// Asks for a token until one is given.
+// Ask for a token.
 
 import { byId } from "./dom";
 
@@ -7,7 +7,7 @@ export function askToken(why: string): Promise<string> {
   const input = byId<HTMLInputElement>("token");
   byId("login-why").textContent = why;
   input.value = "";
-  dialog.oncancel = (event) => event.preventDefault(); // there is nothing to see without one
+  dialog.oncancel = (event) => event.preventDefault(); // the page needs a token
   if (!dialog.open) dialog.showModal();
   return new Promise((done) => {
     dialog.onclose = () => done(input.value.trim());

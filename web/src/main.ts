@@ -4,7 +4,7 @@ import "uplot/dist/uPlot.min.css";
 import "./style/theme.css";
 import "./style/frame.css";
 import "./style/pages.css";
-import { Problem, wordsOf } from "./api";
+import { Problem, messageOf } from "./api";
 import { bar } from "./bar";
 import { onTheme } from "./colours";
 import { byId } from "./dom";
@@ -30,7 +30,7 @@ import { tabs } from "./tabs";
 const AGAIN_MS = 2000;
 let isReading = false;
 
-await painted(); // the frame of the page is seen before anything is made, and before a graphics card wakes up
+await painted(); // show the frame of the page before the slow initialisation of WebGL
 const store = new Store();
 const setMeasure = bar(store);
 const pages = tabs(store);
@@ -48,7 +48,7 @@ keys(store, picture, setMeasure);
 wire();
 void connect();
 
-/** When the browser has shown what there is; in a tab that is not seen, soon. */
+/** Resolves after the next paint, or soon in a hidden tab. */
 function painted(): Promise<void> {
   return new Promise((done) => {
     requestAnimationFrame(() => setTimeout(done));
@@ -95,7 +95,7 @@ async function connect(): Promise<void> {
     } catch (error) {
       if (error instanceof Problem && error.status === 401) store.api.use(await askToken(error.message));
       else {
-        store.lose(wordsOf(error));
+        store.lose(messageOf(error));
         await new Promise((done) => setTimeout(done, AGAIN_MS));
       }
     }
@@ -119,7 +119,7 @@ function event(kind: string, data: unknown): void {
   } else if (kind === "state") {
     store.setLive(data as Live);
     if (store.live!.revision !== store.model!.fabric.revision && !isReading) {
-      isReading = true; // other cables than those that are drawn
+      isReading = true; // the cabling has changed
       void readFabric().finally(() => (isReading = false));
     }
   }

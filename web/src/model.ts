@@ -1,4 +1,4 @@
-// The fabric as the page holds it: the service's columns, and who is beside whom, as arrays.
+// The fabric: the service's columns, and adjacency arrays.
 
 import type { Fabric, Live } from "./shapes";
 
@@ -30,7 +30,7 @@ export class Model {
     this.#findServers();
   }
 
-  /** Adapters of each server that has several, by the server's name. */
+  /** The adapters of each server with several, by the server's name. */
   readonly servers = new Map<string, number[]>();
 
   #findServers(): void {
@@ -48,7 +48,7 @@ export class Model {
     return this.fabric.nodes.name[node];
   }
 
-  /** Has it a place in the network? What is inside a server has none. */
+  /** Whether a node is drawn; nodes inside a server are not. */
   isShown(node: number): boolean {
     return this.isSwitch(node) || this.linksOf(node).length > 0 || this.fabric.nodes.kind[node] === "hca";
   }
@@ -57,7 +57,7 @@ export class Model {
     return this.fabric.nodes.kind[node] === "switch";
   }
 
-  /** One line of what it is. */
+  /** A description on one line. */
   describe(node: number): string {
     const { kind, model } = this.fabric.nodes;
     return [this.isSwitch(node) ? "switch" : kind[node] === "hca" ? (this.servers.has(this.fabric.nodes.server[node]) ? "adapter" : "host") : kind[node], model[node]].filter(Boolean).join(", ");
@@ -83,7 +83,7 @@ export class Model {
     return this.#linkOfPort.get(port);
   }
 
-  /** Of a suspect, or of a row of somebody's table: the first of these ports that has a cable. */
+  /** The link of the first of these ports that has one. */
   linkOf(ports: string[]): number | undefined {
     for (const port of ports) {
       const found = this.#linkOfPort.get(port);
@@ -93,7 +93,7 @@ export class Model {
   }
 }
 
-/** Is this state about this fabric? A state of another revision has other links. */
+/** Whether a state belongs to this revision of the fabric. */
 export function fits(model: Model, live: Live): boolean {
   return live.links.load.length === model.links;
 }

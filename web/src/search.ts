@@ -1,9 +1,9 @@
-// A field that finds nodes by name: type, arrows, Enter. Used for the search and for the ends of a path.
+// A field that finds nodes by name, for the search and for the ends of a path.
 
 import { fill, h } from "./dom";
 import type { Model } from "./model";
 import type { Store } from "./store";
-import { natural } from "./words";
+import { natural } from "./format";
 
 const MOST = 8;
 let made = 0;
@@ -85,7 +85,7 @@ export function nodeField(store: Store, label: string, hint: string, chosen: (no
   return { element, input };
 }
 
-/** The name itself, then names that begin so, then names that have it; a port, leaf1/5, finds its node. */
+/** Exact match, then prefix, then substring; a port such as leaf1/5 finds its node. */
 export function find(model: Model, text: string, hostsOnly = false): number[] {
   const wanted = text.toLowerCase().split("/")[0];
   if (!wanted) return [];

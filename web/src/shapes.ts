@@ -1,4 +1,4 @@
-// What the service answers under /api/v1.
+// Answers of the service under /api/v1.
 
 export interface Fabric {
   revision: string;
@@ -32,16 +32,16 @@ export interface Suspect {
   confidence: number; // 0 to 1
   evidence: string[];
   action: string;
-  impact?: unknown; // in words, or what they are made of
+  impact?: unknown; // a text, or an object
 }
 
 export interface Run {
   id: number;
-  command: string; // as it would be typed
+  command: string; // the command line
   state: string; // waiting, running, done, failed, ended
   progress: string; // its last line
   seconds: number;
-  lines: string[]; // none in the list of all
+  lines: string[]; // empty in the list of runs
 }
 
 export interface Live {
@@ -51,8 +51,8 @@ export interface Live {
   jobs: Job[];
   sm: { state: string; host: string; standby: string[]; sweeps: number } | null;
   suspects: Suspect[];
-  drift?: string[]; // how the fabric differs from the ledger
-  trouble?: string; // why this is no news; "": it is
+  drift?: string[]; // differences between the fabric and the ledger
+  trouble?: string; // why there is no new reading; "": there is one
   runs: Run[];
 }
 
@@ -69,8 +69,8 @@ export interface Port {
   peer: string;
   lid: number;
   pkeys: string[];
-  counters: Record<string, number>; // those that are known
-  rates: Record<string, number>; // a second; those that are known and not 0
+  counters: Record<string, number>; // known counters
+  rates: Record<string, number>; // per second; known counters that changed
 }
 
 export interface NodeDetail {
@@ -91,7 +91,7 @@ export interface Route {
 
 export interface Series {
   t: number[];
-  v: (number | null)[]; // a second; null: not known
+  v: (number | null)[]; // per second; null: unknown
 }
 
 export interface Change {
@@ -111,5 +111,5 @@ export interface Plan {
   summary: string;
   changes: Change[];
   notes: string[];
-  drift: string[]; // how the fabric differs from what it was given
+  drift: string[]; // differences between the fabric and the ledger
 }

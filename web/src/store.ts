@@ -1,4 +1,4 @@
-// What the page knows, and who wants to hear of it.
+// The state of the page, and its listeners.
 
 import { Api } from "./api";
 import type { Model } from "./model";
@@ -10,7 +10,7 @@ export type Tab = "overview" | "selected" | "path" | "tenants" | "runs" | "log" 
 type Topic = "model" | "live" | "select" | "route" | "measure" | "tenants" | "log" | "line" | "theme" | "tab";
 
 const MOST_LINES = 500;
-export const TRACE_S = 180; // of jobs' rates, kept here
+export const TRACE_S = 180; // history of the jobs' rates
 
 export interface Trace {
   t: number[];
@@ -21,11 +21,11 @@ export class Store {
   readonly api = new Api();
   model: Model | null = null;
   live: Live | null = null;
-  isUp = false; // the stream comes
-  why = ""; // it does not
+  isUp = false; // the stream is connected
+  why = ""; // why it is not connected
   selection: Selection = null;
   route: Route | null = null;
-  lit: number[] = []; // links of the route
+  lit: number[] = []; // links of the highlighted path
   measure: Measure = "load";
   tab: Tab = "overview";
   tenantOf = new Map<string, string>(); // host -> tenant
@@ -34,12 +34,12 @@ export class Store {
   readonly traces = new Map<string, Trace>(); // job -> its rate
   readonly #heard = new Map<Topic, (() => void)[]>();
 
-  /** What is known of the links is known now: told, and by a service that hears from its fabric. */
+  /** Whether the state of the links is current. */
   get isFresh(): boolean {
     return this.isUp && !this.live?.trouble;
   }
 
-  /** The tenant that a host, or its server, is of. */
+  /** The tenant of a host or of its server. */
   ownerOf(node: number): string | undefined {
     const { name, server } = this.model!.fabric.nodes;
     return this.tenantOf.get(name[node]) ?? this.tenantOf.get(server[node]);
@@ -86,13 +86,13 @@ export class Store {
 
   note(line: LogLine): void {
     const last = this.log[0];
-    if (last && last.t === line.t && last.text === line.text) return; // told again after the stream broke
+    if (last && last.t === line.t && last.text === line.text) return; // repeated after a reconnect
     this.log.unshift(line);
     this.log.length = Math.min(this.log.length, MOST_LINES);
     this.tell("log");
   }
 
-  /** The stream broke: what was known is no longer so, and the traces have a gap. */
+  /** Handle a lost stream: the state is outdated, and charts get a gap. */
   lose(why: string): void {
     this.isUp = false;
     this.why = why;

@@ -1,6 +1,6 @@
-// Server-sent events by fetch, so that the token can be sent; again and again until it is stopped.
+// Server-sent events over fetch, which can send the token; reconnects until it is stopped.
 
-import { type Api, Problem, wordsOf } from "./api";
+import { type Api, Problem, messageOf } from "./api";
 
 export interface Listener {
   event(kind: string, data: unknown): void;
@@ -11,7 +11,7 @@ export interface Listener {
 
 const SHORTEST_MS = 500;
 const LONGEST_MS = 8000;
-const SILENT_MS = 15_000; // a stream that says nothing for so long is dead
+const SILENT_MS = 15_000; // a silent stream is closed after this time
 
 export async function follow(api: Api, path: string, listener: Listener, signal: AbortSignal): Promise<void> {
   let wait = SHORTEST_MS;
@@ -31,7 +31,7 @@ export async function follow(api: Api, path: string, listener: Listener, signal:
         listener.refused(error.message);
         return;
       }
-      listener.down(wordsOf(error));
+      listener.down(messageOf(error));
     } finally {
       signal.removeEventListener("abort", end);
     }
@@ -51,7 +51,7 @@ async function read(answer: Response, listener: Listener, end: () => void): Prom
   }
 }
 
-/** Takes pieces of text as they come, wherever they are cut. */
+/** A parser of events that accepts text in arbitrary pieces. */
 export function parser(listener: Pick<Listener, "event">): (piece: string) => void {
   let rest = "";
   let kind = "message";

@@ -1,11 +1,11 @@
-// Pages of the side panel, one at a time: tabs as ARIA has them, left and right move between them.
+// The pages of the side panel as ARIA tabs; left and right arrows move between them.
 
 import { byId, fill, h } from "./dom";
 import type { Store, Tab } from "./store";
 
 const TABS: [Tab, string][] = [
   ["overview", "Now"],
-  ["selected", "Chosen"],
+  ["selected", "Selected"],
   ["path", "Path"],
   ["tenants", "Tenants"],
   ["runs", "Runs"],

@@ -1,10 +1,10 @@
-// An intent as TOML: what the service holds as JSON is edited as people write it.
+// Convert an intent from JSON to TOML for editing.
 
 type Table = Record<string, unknown>;
 
 const BARE = /^[A-Za-z0-9_-]+$/;
 
-/** Tables two deep, as [tenant.acme]; what is deeper is written inline. */
+/** Tables of depth two, such as [tenant.acme]; deeper values are inline. */
 export function toToml(intent: Table): string {
   const parts: string[] = [];
   const top = Object.entries(intent).filter(([, value]) => !isTable(value));
@@ -30,7 +30,7 @@ function keyOf(key: string): string {
 function valueOf(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(valueOf).join(", ")}]`;
   if (isTable(value)) return `{ ${Object.entries(value).map(([key, inner]) => line(key, inner)).join(", ")} }`;
-  return JSON.stringify(value); // strings, numbers and booleans are written alike
+  return JSON.stringify(value); // the same in TOML for strings, numbers and booleans
 }
 
 function isTable(value: unknown): value is Table {

@@ -1,4 +1,4 @@
-"""Where nodes stand in the browser."""
+"""Positions of nodes in the drawing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.fabric.files import ibnetdiscover
 from weft.serve.console.layout import draw
 
 
-def test_tiers_stand_above_each_other_and_hosts_below_their_leaf():
+def test_tiers_are_drawn_above_each_other_and_hosts_below_their_leaf():
     shown = draw(weft.load("fat-tree:hosts=64,radix=16"))
     nodes, links = shown.nodes, shown.links
     by_tier = {tier: [y for y, at in zip(nodes.y, nodes.tier, strict=True) if at == tier] for tier in (0, 1, 2)}
@@ -27,13 +27,13 @@ def test_tiers_stand_above_each_other_and_hosts_below_their_leaf():
 @pytest.mark.parametrize(
     "spec", ["fat-tree:hosts=64,radix=16", "torus:4x4", "dragonfly:p=2,a=4,h=2", "star:hosts=5", "superpod:su=2"]
 )
-def test_no_two_nodes_stand_at_one_place(spec):
+def test_no_two_nodes_have_the_same_position(spec):
     shown = draw(weft.load(spec))
     places = list(zip(shown.nodes.x, shown.nodes.y, strict=True))
     assert len(set(places)) == len(places) > 1
 
 
-def test_adapters_of_a_server_stand_side_by_side_below_their_leaves():
+def test_adapters_of_a_server_are_drawn_side_by_side_below_their_leaves():
     shown = draw(weft.load("superpod:su=2"))
     nodes, links = shown.nodes, shown.links
     cabled = {end for ends in (links.a, links.b) for end in ends}
@@ -50,13 +50,13 @@ def test_adapters_of_a_server_stand_side_by_side_below_their_leaves():
 
 
 def test_the_server_of_an_adapter_is_known_from_its_name_alone(tmp_path):
-    """A walk knows nodes by their descriptions, and no servers."""
+    """A discovered fabric has node descriptions and no servers."""
     (tmp_path / "net").write_text(ibnetdiscover.to_text(weft.load("superpod:su=1")))
     walked = draw(ibnetdiscover.read(tmp_path / "net"))
     assert {one for one in walked.nodes.server if one} == {f"dgx{n}" for n in range(1, 33)}
 
 
-def test_cables_between_switches_of_one_tier_do_not_lie_on_each_other():
+def test_links_between_switches_of_one_tier_do_not_overlap():
     shown = draw(weft.load("torus:6"))
     switches = [n for n, tier in enumerate(shown.nodes.tier) if tier == 1]
     for one, two, three in itertools.combinations(switches, 3):
@@ -64,7 +64,7 @@ def test_cables_between_switches_of_one_tier_do_not_lie_on_each_other():
         assert abs((bx - ax) * (cy - ay) - (by - ay) * (cx - ax)) > 0.1, "three in a row"
 
 
-def test_another_cabling_is_another_revision():
+def test_the_revision_changes_with_the_cabling():
     from weft.fabric import faults
 
     fabric = weft.load("fat-tree:hosts=16,radix=8")
@@ -72,7 +72,7 @@ def test_another_cabling_is_another_revision():
     assert draw(fabric).revision != draw(faults.remove_link(fabric, "leaf1/5")).revision
 
 
-def test_it_is_wider_than_high_also_with_five_thousand_nodes():
+def test_the_drawing_is_wider_than_high_even_with_five_thousand_nodes():
     shown = draw(weft.load("fat-tree:hosts=4500,switch=QM9700"))
     width = max(shown.nodes.x) - min(shown.nodes.x)
     height = max(shown.nodes.y) - min(shown.nodes.y)

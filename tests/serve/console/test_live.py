@@ -19,7 +19,7 @@ def _heard(live: EventStream, parts: int) -> list[bytes]:
     return asyncio.run(asyncio.wait_for(listen(), 60))
 
 
-def test_who_comes_late_has_the_log_and_the_last_state():
+def test_a_new_listener_gets_the_log_and_the_latest_state():
     live = EventStream()
     live.publish(LOG, b'{"text":"one"}')
     live.publish(STATE, b'{"t":1}')
@@ -27,7 +27,7 @@ def test_who_comes_late_has_the_log_and_the_last_state():
     assert _heard(live, 2) == [b'event: log\ndata: {"text":"one"}\n\n', b'event: state\ndata: {"t":2}\n\n']
 
 
-def test_one_that_goes_away_is_forgotten_and_one_that_does_not_read_keeps_nobody_waiting():
+def test_a_closed_listener_is_removed_and_a_slow_one_does_not_delay_others():
     live = EventStream()
 
     async def run() -> tuple[int, list[bytes]]:
@@ -47,10 +47,10 @@ def test_one_that_goes_away_is_forgotten_and_one_that_does_not_read_keeps_nobody
     waiting, first = asyncio.run(run())
     assert waiting < 1000
     assert first == [b"event: state\ndata: 4999\n\n"]
-    assert not live.is_heard
+    assert not live.has_listeners
 
 
-def test_it_ends_for_all_when_it_is_closed():
+def test_close_ends_all_streams():
     live = EventStream()
 
     async def run() -> list[bytes]:

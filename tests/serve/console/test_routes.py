@@ -88,7 +88,7 @@ def _link(shown: dict, name: str) -> int:
     return next(i for i, (a, ap, b, bp) in enumerate(ends) if (at, int(port)) in ((a, ap), (b, bp)))
 
 
-def test_states_are_in_the_order_of_what_is_drawn(console):
+def test_link_states_are_in_the_order_of_the_drawing(console):
     answer = console("GET", "fabric")
     shown, now = answer.json(), console.get("state")
     assert len(shown["nodes"]["name"]) == 22
@@ -117,7 +117,7 @@ def test_a_manager_on_an_adapter_of_a_server_is_not_its_own_standby(tmp_path):
             assert (both.host, both.standby) == ("dgx1/mlx5_0", ["dgx2/mlx5_0"])
 
 
-def test_a_cable_that_is_pulled_stays_in_the_picture_and_is_told_of(console):
+def test_a_disconnected_cable_stays_in_the_drawing_and_is_logged(console):
     shown = console.get("fabric")
     link = _link(shown, "leaf1/5")
     heard: list[tuple[str, dict]] = []
@@ -150,7 +150,7 @@ def test_a_cable_that_is_pulled_stays_in_the_picture_and_is_told_of(console):
     wait_until(lambda: not console.monitor.events.has_listeners, "that a browser that went away is forgotten")
 
 
-def test_a_job_moves_and_its_links_carry_it(console):
+def test_a_job_shows_its_rate_and_loads_its_links(console):
     answer = console("PUT", "load", json={"jobs": ["train=ring:h[1-8]@50%"], "speed": 20})
     assert answer.status_code == 200, answer.text
     h1, h9 = (_link(console.get("fabric"), name) for name in ("h1/1", "h9/1"))
@@ -189,7 +189,7 @@ def test_a_bad_cable_becomes_a_suspect(console):
     console("DELETE", "load")
 
 
-def test_the_way_between_two_hosts_is_that_of_the_tables(console):
+def test_the_path_between_two_hosts_follows_the_forwarding_tables(console):
     way = console.get("routes?from=h1&to=h16")
     assert way["reaches"]
     nodes = [hop["node"] for hop in way["hops"]]
@@ -210,7 +210,7 @@ def test_the_way_between_two_hosts_is_that_of_the_tables(console):
         ({"name": "leaf1/5", "do": "degrade", "colour": "red"}, "colour"),
     ],
 )
-def test_an_order_that_makes_no_sense_changes_nothing(console, order, word):
+def test_invalid_cable_orders_are_refused(console, order, word):
     answer = console("POST", "cables", json=order)
     assert answer.status_code == 422
     assert word in answer.json()["detail"]
@@ -218,7 +218,7 @@ def test_an_order_that_makes_no_sense_changes_nothing(console, order, word):
     assert state["broken"] == state["degraded"] == []
 
 
-def test_who_may_see_and_who_may_change(console):
+def test_roles_decide_who_may_see_and_change(console):
     for role, sees in (("read-only", 200), ("tenant", 403)):
         assert console("GET", "state", role).status_code == sees
         assert console("POST", "cables", role, json={"name": "leaf1/5", "do": "break"}).status_code == 403
@@ -251,7 +251,7 @@ def test_prometheus_is_served_with_a_token_and_the_page_without(console):
     assert "http://" not in page.text.replace("http://www.w3.org", "")
 
 
-def test_it_sleeps_when_nobody_wants_to_know(console, monkeypatch):
+def test_polling_stops_without_clients(console, monkeypatch):
     console.get("state")
     assert console.monitor._watch is not None
     monkeypatch.setattr(seeing, "_IDLE_S", 0.0)

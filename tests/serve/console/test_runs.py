@@ -12,11 +12,11 @@ from weft.serve.desired import NotFoundError
 _SMALL = "fat-tree:hosts=2,server=dgx-h100"
 
 
-def test_a_run_tells_how_far_it_is_and_leaves_a_report():
+def test_a_run_shows_progress_and_has_a_report():
     with Runs() as runs:
         number = runs.start(Compare(spec=_SMALL, job="all_reduce:1M", fabrics="ndr,roce-400"))
-        wait_until(lambda: runs.one(number).state in ("done", "failed"))
-        shown = runs.one(number)
+        wait_until(lambda: runs.get(number).state in ("done", "failed"))
+        shown = runs.get(number)
         assert shown.state == "done", shown.lines
         assert any(line.startswith("running ") for line in shown.lines)
         assert b"<!doctype html>" in runs.report(number)[:50]
@@ -24,23 +24,23 @@ def test_a_run_tells_how_far_it_is_and_leaves_a_report():
     assert not folder.exists()
 
 
-def test_what_cannot_be_fails_with_its_words_and_has_no_report():
+def test_a_failing_run_shows_its_error_and_has_no_report():
     with Runs() as runs:
         number = runs.start(Compare(spec="fat-tree:hosts=2,radix=7"))
-        wait_until(lambda: runs.one(number).state == "failed")
-        assert "radix" in "\n".join(runs.one(number).lines)
+        wait_until(lambda: runs.get(number).state == "failed")
+        assert "radix" in "\n".join(runs.get(number).lines)
         with pytest.raises(NotFoundError, match="failed"):
             runs.report(number)
 
 
-def test_one_that_waits_is_ended_before_it_begins():
+def test_a_waiting_run_can_be_ended_before_it_starts():
     with Runs() as runs:
         numbers = [runs.start(Train(model="llama3-70b", spec="superpod:su=1")) for _ in range(3)]
         for number in numbers:
             runs.end(number)
-        assert {runs.one(number).state for number in numbers} == {"ended"}
+        assert {runs.get(number).state for number in numbers} == {"ended"}
         with pytest.raises(NotFoundError, match="no run 99"):
-            runs.one(99)
+            runs.get(99)
 
 
 @pytest.mark.parametrize(
@@ -55,5 +55,5 @@ def test_one_that_waits_is_ended_before_it_begins():
     ],
 )
 def test_no_file_of_this_machine_is_read_or_written(wanted):
-    with Runs() as runs, pytest.raises(ConfigError, match=r"refused|no topology"):
+    with Runs() as runs, pytest.raises(ConfigError, match=r"must be a name|not a topology"):
         runs.start(wanted)

@@ -1,4 +1,4 @@
-"""What Prometheus is told of tenants."""
+"""Prometheus metrics of tenants."""
 
 from __future__ import annotations
 

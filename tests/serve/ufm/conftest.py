@@ -14,7 +14,7 @@ from weft.serve.embedded import Ufm
 
 
 class Client:
-    """Calls with UFM's token, as carbide makes them."""
+    """A client with UFM's token, making calls as carbide does."""
 
     def __init__(self, ufm: Ufm) -> None:
         self.ufm = ufm
@@ -35,7 +35,7 @@ class Client:
         return found.json()
 
     def guid(self, host: str) -> str:
-        """Of a host's first port."""
+        """Return the GUID of a host's first port."""
         return f"{int(self.ufm.fabric[f'{host}/1'].guid):016x}"
 
     def members(self, p_key: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Who comes in by UFM's calls, and as what; on a fabric that shows no subnet."""
+"""Authentication and roles of UFM's calls, on a fabric without a subnet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BODY = {"pkey": "0x101", "guids": ["0000000000100001"]}
 
 @pytest.fixture(scope="module")
 def ledger(tmp_path_factory) -> Iterator[Ledger]:
-    """With a user whom plugins name, and a partition of an intent."""
+    """Return a ledger with a user for plugins, and a partition of an intent."""
     user = new_user("ufmsystem", "a password", Role.ADMIN)
 
     def begin(draft: Draft) -> None:
@@ -54,7 +54,7 @@ def client(ledger) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def tokens(ledger) -> dict[Role, dict[str, str]]:
-    """What callers of each role send."""
+    """Return the credentials of a caller of each role."""
 
     def let_in(draft: Draft) -> dict[Role, str]:
         return {role: add_token(draft, role, role, "blue" if role == Role.TENANT else "") for role in Role}
@@ -66,25 +66,25 @@ def tokens(ledger) -> dict[Role, dict[str, str]]:
     ("role", "reads", "writes"),
     [(Role.ADMIN, 200, 200), (Role.OPERATOR, 200, 200), (Role.READ_ONLY, 200, 403), (Role.TENANT, 403, 403)],
 )
-def test_a_role_goes_as_far_as_it_does_elsewhere(client, tokens, role, reads, writes):
+def test_roles_apply_to_ufms_calls(client, tokens, role, reads, writes):
     headers = tokens[role]
     assert client.get("/ufmRestV3/resources/pkeys", headers=headers).status_code == reads
     assert client.post("/ufmRestV3/resources/pkeys", json=BODY, headers=headers).status_code == writes
 
 
 @pytest.mark.parametrize("believes", [False, True])
-def test_a_plugin_is_believed_only_where_the_service_was_told_to(ledger, believes):
-    """UFM's plugins call it on its own machine, without a base and without a secret."""
+def test_x_remote_user_is_trusted_only_if_enabled(ledger, believes):
+    """UFM's plugins call the service on its own machine, without a base path and without credentials."""
     with served(ledger, Settings(trusts_remote_user=believes)) as client:
         found = client.get("/resources/pkeys?guids_data=true", headers={"X-Remote-User": "ufmsystem"})
         assert found.status_code == (200 if believes else 401)
         assert client.get("/resources/pkeys", headers={"X-Remote-User": "nobody"}).status_code == 401
 
 
-def test_a_fabric_that_shows_no_subnet_says_so(client, tokens):
+def test_a_fabric_without_a_subnet_returns_an_error(client, tokens):
     headers = tokens[Role.ADMIN]
     found = client.get("/ufmRest/resources/ports", headers=headers)
-    assert (found.status_code, "not known here, partitions are" in found.text) == (404, True)
+    assert (found.status_code, "only partitions are available here" in found.text) == (404, True)
     isolate = {"ports": ["0_1"], "ports_policy": "UNHEALTHY", "action": "isolate"}
     assert client.put("/ufmRest/app/unhealthy_ports", json=isolate, headers=headers).status_code == 404
     for path in ("faults", "lab/h1"):
@@ -100,14 +100,14 @@ def test_a_fabric_that_shows_no_subnet_says_so(client, tokens):
         ("POST", "cloudx/Network", {"id": "net", "provider:segmentation_id": 0x200}),
     ],
 )
-def test_what_an_intent_has_declared_is_not_changed_behind_its_back(client, tokens, method, path, body):
+def test_ufms_calls_cannot_change_partitions_of_the_intent(client, tokens, method, path, body):
     headers = tokens[Role.ADMIN]
     found = client.request(method, f"/ufmRest/{path}", json=body, headers=headers)
     assert (found.status_code, "declared" in found.text) == (409, True)
     assert client.get("/ufmRest/resources/pkeys/0x200?guids_data=true", headers=headers).json()["guids"] == []
 
 
-def test_twenty_writers_at_once_lose_nothing_and_double_nothing(client, tokens):
+def test_twenty_concurrent_writers_lose_and_duplicate_nothing(client, tokens):
     headers = tokens[Role.ADMIN]
     guids = [f"{0x10_0000 + number:016x}" for number in range(100)]
 

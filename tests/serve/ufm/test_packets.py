@@ -50,7 +50,7 @@ class Bench:
         return bool(self.lab.send_packet(sender, packet).delivered)
 
     def check(self, *p_keys: int) -> int:
-        """That every pair reaches each other by a P_Key just if the service says so. Returns how many do."""
+        """Check that exactly the pairs of a partition reach each other. Return their number."""
         said = self.client.get("/ufmRest/resources/pkeys?guids_data=true").json()
         reached = 0
         for p_key, (a, b) in itertools.product(p_keys, itertools.permutations(HOSTS, 2)):
@@ -79,7 +79,7 @@ def bench(tmp_path) -> Iterator[Bench]:
                 yield Bench(lab, client)
 
 
-def test_packets_arrive_just_where_the_service_says(bench):
+def test_packets_arrive_only_within_partitions(bench):
     one, two = 0x101, 0x102
     guids = bench.guid
     assert bench.arrives("h2", "h3", DEFAULT | FULL)  # before there are partitions everybody talks

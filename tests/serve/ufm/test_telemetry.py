@@ -29,7 +29,7 @@ LINE_BYTES_S = 400e9 / 8  # of the lab's links
 
 @pytest.fixture(scope="module")
 def busy(ufm: Client) -> Iterator[Client]:
-    """h1 and h2 send to each other at half of the line rate; nothing else is sent."""
+    """Let h1 and h2 send to each other at half of the line rate."""
     lab = registry.find(ufm.ufm.lab)
     control.ask(lab, "load", jobs=["train=ring:h[1-2]@50%"], speed=1.0, seed=1)
     wait_until(lambda: rate(ufm, "h1") > 0, "that the counters of h1 move")
@@ -43,7 +43,7 @@ def port_name(client: Client, host: str) -> str:
 
 
 def rate(client: Client, host: str) -> float:
-    """Words per second that a host sends, as topX has it."""
+    """Return the words per second that a host sends, from topX."""
     top = client.get("telemetry?type=topX&PickBy=PortXmitDataExtended&limit=1000")
     name = port_name(client, host)
     return float(next(one for one in top if one["guid"] == name)["PortXmitDataExtended_Rate"])
@@ -88,7 +88,7 @@ def test_history_has_the_readings_of_a_port(busy):
 
 
 def test_the_default_session_has_all_ports(busy):
-    """As the first versions of the PDR plugin read it."""
+    """The first versions of the PDR plugin read it."""
     (data,) = busy.get("monitoring/session/0/data").values()
     names = {one["name"] for one in busy.get("resources/ports") if one["peer"] != "N/A"}
     assert data["Ports"].keys() == names
@@ -127,7 +127,7 @@ def test_counters_are_served_as_csv_in_the_columns_of_each_instance(busy):
     assert rows(text(busy, "labels/csv/metrics"))[0]["node_description"]
 
 
-def test_prometheus_gets_labels_by_which_ports_are_known(busy):
+def test_prometheus_labels_identify_ports(busy):
     told = text(busy, "labels/metrics")
     line = next(one for one in told.splitlines() if 'hostname="h1"' in one and one.startswith("PortXmitDataExtended{"))
     assert re.search(r'(?<=port_guid=)"0x([0-9a-f]{16})"', line)
@@ -135,8 +135,8 @@ def test_prometheus_gets_labels_by_which_ports_are_known(busy):
     assert float(line.rpartition(" ")[2]) > 0
 
 
-def test_a_dynamic_instance_serves_what_it_was_started_with(busy):
-    """As the PDR plugin starts, asks for and stops its session."""
+def test_a_dynamic_instance_serves_its_counters_and_ports(busy):
+    """The calls are those of the PDR plugin."""
     name, path = port_name(busy, "h1"), "app/telemetry/instances/pdr_dynamic"
     guid, _, number = name.partition("_")
     order = {
@@ -158,8 +158,8 @@ def test_a_dynamic_instance_serves_what_it_was_started_with(busy):
     assert busy.call("GET", path).status_code == 404
 
 
-def test_a_port_of_its_own_serves_counters_without_a_token(busy):
-    """As load_telemetry.py and Prometheus read UFM Telemetry at 9001."""
+def test_a_separate_port_serves_counters_without_a_token(busy):
+    """load_telemetry.py and Prometheus read UFM Telemetry at port 9001."""
     app = busy.ufm.app
     with ExitStack() as opened:
         endpoint = create_endpoint(Settings(), app.state.ufm, app.state.monitor)
@@ -177,7 +177,7 @@ def test_a_port_of_its_own_serves_counters_without_a_token(busy):
     [
         ("telemetry?type=topX&PickBy=Nosuch", 404, "no counter 'Nosuch'"),
         ("telemetry?type=topX", 400, "PickBy"),
-        ("telemetry?type=topX&PickBy=PortXmitDataExtended&limit=0", 400, "limit=0"),
+        ("telemetry?type=topX&PickBy=PortXmitDataExtended&limit=0", 400, "limit must be"),
         ("telemetry?type=sideways", 400, "topX or history"),
         ("telemetry?type=history&attributes=[PortXmitDataExtended]", 400, "members"),
         ("telemetry?type=history&attributes=[PortXmitDataExtended]&members=[nosuch]", 404, "no port 'nosuch'"),
@@ -188,13 +188,13 @@ def test_a_port_of_its_own_serves_counters_without_a_token(busy):
         ("app/telemetry/instances/nosuch", 404, "nosuch"),
     ],
 )
-def test_a_wrong_question_is_answered_with_the_reason(ufm, path, status, words):
+def test_invalid_queries_are_answered_with_the_reason(ufm, path, status, words):
     found = ufm.call("GET", path)
     assert (found.status_code, words in found.text) == (status, True), found.text
 
 
-def test_a_report_of_the_fabric_names_what_is_wrong(ufm):
-    """As run_fabric_health_report.py starts and polls it."""
+def test_the_fabric_report_lists_errors(ufm):
+    """The calls are those of run_fabric_health_report.py."""
     checks = {"duplicate_nodes": True, "sm_state": True, "non_opt_speed_width": True, "duplicate_zero_and_lids": True}
     asked = {**checks, "ufm_alarms": True, "cables": True, "cables_errors_only": True, "link_speed": "ALL"}
     number = ufm.done("POST", "reports/Fabric_Health", asked, status=202)["report_id"]
@@ -228,8 +228,8 @@ def test_a_report_of_the_service_has_its_disk_and_memory(ufm):
     assert report["summary"]["memory_mb"] > 10
 
 
-def test_versions_change_with_what_they_are_of(ufm):
-    """As the fluentd plugin decides what to read again."""
+def test_versions_change_with_their_collections(ufm):
+    """The fluentd plugin uses them to decide which collections to read again."""
     before = ufm.get("app/versioning")
     assert ufm.get("app/versioning") == before
     number = ufm.done("POST", "app/events/external_event", {"event_id": 551, "description": "a test"})["id"]
@@ -244,8 +244,8 @@ def test_versions_change_with_what_they_are_of(ufm):
         ufm.wait_for_hosts("h1", "h2", "h3", "h4", "h5", "h6")
 
 
-def test_isolated_ports_are_those_that_were_switched_off(ufm):
-    """As the PDR plugin reads them back."""
+def test_isolated_ports_are_the_disabled_ones(ufm):
+    """The PDR plugin reads them."""
     leaf = next(one for one in ufm.get("resources/ports") if one["peer_node_name"] == "h6")
     policy = {"ports": [leaf["name"]], "ports_policy": "UNHEALTHY"}
     ufm.done("PUT", "app/unhealthy_ports", policy)
@@ -259,15 +259,15 @@ def test_isolated_ports_are_those_that_were_switched_off(ufm):
         ufm.wait_for_hosts("h1", "h2", "h3", "h4", "h5", "h6")
 
 
-def test_collections_that_are_empty_here_are_empty_lists(ufm):
-    """As the gRPC plugin subscribes to them."""
+def test_unsupported_collections_are_empty_lists(ufm):
+    """The gRPC plugin subscribes to them."""
     for path in ("resources/logical_servers", "app/network_views"):
         assert ufm.get(path) == []
     assert ufm.get("app/ufm_config")["telemetry"] == "Enabled"
 
 
-def test_members_that_are_removed_twice_are_removed(ufm):
-    """As ib-kubernetes removes a pod's GUIDs again after an answer that was lost."""
+def test_removing_members_twice_is_no_error(ufm):
+    """ib-kubernetes repeats a call after a lost answer."""
     body = {"pkey": "0xA77", "index0": True, "ip_over_ib": True, "membership": "full", "guids": ["02000000000000a7"]}
     ufm.done("POST", "resources/pkeys", body)
     removal = {"pkey": "0xA77", "guids": ["02000000000000a7"]}

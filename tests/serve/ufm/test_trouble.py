@@ -23,7 +23,7 @@ from weft.sm.control import ManagerSocket, socket_of
 HOSTS = ("h1", "h2", "h3", "h4", "h5", "h6")
 
 
-def test_a_host_goes_and_comes_back_with_its_partitions(ufm):
+def test_a_disconnected_host_comes_back_with_its_partitions(ufm):
     ufm.done("POST", "resources/pkeys", {"pkey": "0xb01", "guids": [ufm.guid("h5")]})
     assert ufm.ufm.disconnect("h5") == ["h5/1"]
     ufm.wait_for_hosts(*(host for host in HOSTS if host != "h5"))
@@ -34,7 +34,7 @@ def test_a_host_goes_and_comes_back_with_its_partitions(ufm):
     ufm.done("DELETE", "resources/pkeys/0xb01")
 
 
-def test_the_job_of_a_host_that_died_ends_all_the_same(ufm):
+def test_a_job_on_a_failed_host_can_be_removed(ufm):
     ufm.done("POST", "resources/pkeys/hosts", {"pkey": "0xb02", "hosts_names": "h[3-4]"})
     ufm.ufm.disconnect("h4")
     ufm.wait_for_hosts(*(host for host in HOSTS if host != "h4"))
@@ -45,7 +45,7 @@ def test_the_job_of_a_host_that_died_ends_all_the_same(ufm):
     ufm.wait_for_hosts(*HOSTS)
 
 
-def test_the_same_by_rest(ufm):
+def test_hosts_are_disconnected_and_reconnected_over_rest(ufm):
     assert ufm.call("DELETE", "lab/h6", base="/api/v1").json() == {"ports": ["h6/1"]}
     ufm.wait_for_hosts(*HOSTS[:-1])
     assert ufm.call("PUT", "lab/h6", base="/api/v1").json() == {"ports": ["h6/1"]}
@@ -53,8 +53,8 @@ def test_the_same_by_rest(ufm):
     assert ufm.call("DELETE", "lab/h99", base="/api/v1").status_code == 422
 
 
-def test_a_port_that_is_isolated_is_off_until_it_is_healthy(ufm):
-    """As the PDR plugin does it; the marks outlive the port's being seen."""
+def test_an_isolated_port_is_disabled_until_it_is_marked_healthy(ufm):
+    """The calls are those of the PDR plugin; marks stay after the port has disappeared."""
     (name,) = [one["name"] for one in ufm.get("resources/ports?system=h4")]
     ufm.done("PUT", "app/unhealthy_ports", {"ports": [name], "ports_policy": "UNHEALTHY", "action": "isolate"})
     ufm.wait_for_hosts(*(host for host in HOSTS if host != "h4"))
@@ -71,8 +71,8 @@ def test_a_port_that_is_isolated_is_off_until_it_is_healthy(ufm):
     assert ufm.get("app/unhealthy_ports") == []
 
 
-def test_a_device_is_isolated_and_its_job_says_so(ufm):
-    """As NVIDIA's batch_isolate_devices does it."""
+def test_isolating_a_device_creates_a_job(ufm):
+    """The calls are those of NVIDIA's batch_isolate_devices."""
     (guid,) = [one["guid"] for one in ufm.get("resources/systems?type=host") if one["system_name"] == "h3"]
     body = {"action": "mark_device_unhealthy", "object_ids": [guid], "params": {"action": "isolate"}}
     found = ufm.call("POST", "actions", body)
@@ -83,8 +83,8 @@ def test_a_device_is_isolated_and_its_job_says_so(ufm):
     ufm.wait_for_hosts(*HOSTS)
 
 
-def test_a_switch_is_isolated_at_its_neighbours_and_comes_back(ufm):
-    """At itself it could not be told of its last port, nor be called back."""
+def test_a_switch_is_isolated_at_its_neighbours_and_restored(ufm):
+    """The switch itself would not be reachable after its last port is disabled."""
     (guid,) = [one["guid"] for one in ufm.get("resources/systems?type=switch") if one["system_name"] == "leaf3"]
     body = {"devices": [guid], "ports_policy": "UNHEALTHY", "action": "isolate"}
     ufm.done("PUT", "app/unhealthy_ports", body)
@@ -103,8 +103,8 @@ def test_a_switch_is_isolated_at_its_neighbours_and_comes_back(ufm):
     assert ufm.get("app/unhealthy_ports") == []
 
 
-class OneHand:
-    """Switches ports until it is asked for one too many."""
+class FailingActions:
+    """A `FabricActions` that fails after a number of ports."""
 
     def __init__(self, most: int) -> None:
         self.off: list[tuple[int, int]] = []
@@ -119,10 +119,10 @@ class OneHand:
         self.off.remove((lid, number))
 
 
-def test_what_cannot_be_isolated_whole_is_left_as_it_was(ufm):
+def test_a_partly_failed_isolation_is_reverted(ufm):
     picture = Picture(ManagerSocket(socket_of(state_file(registry.find(ufm.ufm.lab), ""))).subnet())
     names = [port.name for port in picture.of_system("leaf1") if port.peer != "N/A"]
-    actions = OneHand(len(names) - 1)
+    actions = FailingActions(len(names) - 1)
     with pytest.raises(SubnetError, match="does not answer"):
         mark(picture, actions, names, isolate=True)
     assert actions.off == []
@@ -137,7 +137,7 @@ def test_a_port_that_is_reset_comes_back(ufm):
     assert ufm.call("POST", "actions", {**body, "params": {}}).status_code == 404
 
 
-def test_a_call_fails_and_waits_as_often_as_it_was_asked(ufm):
+def test_a_fault_applies_as_often_as_requested(ufm):
     ufm.ufm.fault("*/app/ufm_version", method="GET", status=503, latency_s=0.2, times=1)
     begin_s = time.monotonic()
     assert ufm.call("GET", "app/ufm_version").status_code == 503
@@ -145,7 +145,7 @@ def test_a_call_fails_and_waits_as_often_as_it_was_asked(ufm):
     assert ufm.call("GET", "app/ufm_version").status_code == 200
 
 
-def test_faults_are_asked_for_and_mended_by_rest(ufm):
+def test_faults_are_injected_and_removed_over_rest(ufm):
     made = ufm.call("POST", "faults", {"path": "/ufmRest*/app/smconf", "status": 500}, base="/api/v1")
     assert made.status_code == 201
     assert [ufm.call("GET", "app/smconf").status_code for _ in range(2)] == [500, 500]
@@ -159,12 +159,12 @@ def test_faults_are_asked_for_and_mended_by_rest(ufm):
 @pytest.mark.parametrize(
     "words", [{}, {"status": 299}, {"latency_s": -1}, {"status": 503, "times": 0}, {"status": 503, "method": "FETCH"}]
 )
-def test_a_fault_that_means_nothing_is_refused(words):
+def test_an_invalid_fault_is_refused(words):
     with pytest.raises(ConfigError):
         Fault(**words)
 
 
-def test_the_first_fault_that_fits_is_used_up_first():
+def test_the_first_matching_fault_is_used_first():
     faults = Faults()
     faults.add(Fault(path="/a*", status=500, times=1))
     faults.add(Fault(status=503))
@@ -173,7 +173,7 @@ def test_the_first_fault_that_fits_is_used_up_first():
 
 
 def test_a_lab_ends_with_the_test_that_was_killed():
-    """Nothing of it stays behind, not even where nobody could clear up."""
+    """It leaves nothing behind, even without a clean-up."""
     script = "import os, signal\nfrom weft.serve.embedded import Ufm\nufm = Ufm('star:hosts=2')\nufm.__enter__()\n"
     script += "print(ufm.lab, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n"
     found = subprocess.run(
@@ -182,7 +182,7 @@ def test_a_lab_ends_with_the_test_that_was_killed():
     wait_until(registry.entry(found.stdout.strip()).is_free, "the lab's end")
 
 
-def test_a_lab_that_was_left_leaves_nothing():
+def test_an_abandoned_lab_leaves_nothing_behind():
     with Ufm("star:hosts=2") as made:
         assert list(runtime.folder().glob(f"{made.lab}.*"))
     assert not list(runtime.folder().glob(f"{made.lab}.*"))

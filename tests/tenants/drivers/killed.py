@@ -44,7 +44,7 @@ def of_ufm(url: str) -> Driver:
 
 
 def apply(make: Callable[..., Driver], given: tuple[Any, ...], wanted: Allocation, kill_at: int = NEVER) -> bool:
-    """In a process of its own, killed at a moment: each change has one before it and one behind. Did it end well?"""
+    """Apply in a separate process and kill it at a given write. Return whether it ended by itself."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     child = context.Process(target=_write, args=(make, given, wanted, kill_at))

@@ -1,4 +1,4 @@
-"""As much of a UFM as a driver needs, kept in memory; it can be told to fail, or to die, at a call."""
+"""A small UFM in memory for tests of the driver; it can fail or die at a chosen call."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SmallUfm(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def held(self, guid: int) -> list[int]:
-        """The table that a port has then."""
+        """Return the P_Key table that a port would have."""
         default = 0x7FFF if self.membership == "limited" else 0xFFFF
         table = [default]
         for key, one in self.pkeys.items():

@@ -1,4 +1,4 @@
-"""Who applies is killed at any moment; applied again, the fabric is as if nothing had happened."""
+"""A killed `apply` can be repeated at any moment, with the same result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.tenants.partitions import Allocation
 
 
 def two(bench: Bench) -> tuple[Allocation, Allocation]:
-    """From here to there, with something that comes, something that goes, and something that changes."""
+    """Return two allocations that differ by created, deleted and changed partitions."""
     red, blue = (
         partition_of(bench, "red", 0x101, "h2 h3=first"),
         partition_of(bench, "blue", 0x102, "h4 h5", ipoib=True),
@@ -29,7 +29,7 @@ def two(bench: Bench) -> tuple[Allocation, Allocation]:
 
 
 def kill_everywhere(bench: Bench, make, *given: object) -> int:
-    """On and back; returns how many moments there were."""
+    """Apply and revert, with a kill at every moment; return the number of moments."""
     here, there = two(bench)
     done, moment = False, 0
     while not done:
@@ -43,7 +43,7 @@ def kill_everywhere(bench: Bench, make, *given: object) -> int:
 
 
 def put(bench: Bench, wanted: Allocation) -> None:
-    """A manager may carry out what it was told after who told it has died: that is one more who changes something."""
+    """Write until it succeeds: the manager may still apply an order of the killed process."""
     try:
         bench.put(wanted)
     except FabricChangedError:

@@ -33,7 +33,7 @@ def files(partitions: str = "", options: str = "") -> OpenSmFiles:
 
 
 @given(st.binary(max_size=30), st.booleans())
-def test_what_is_theirs_stays_to_the_byte(tmp_path_factory, theirs, is_open):
+def test_the_operators_text_is_unchanged(tmp_path_factory, theirs, is_open):
     path = tmp_path_factory.getbasetemp() / "file"
     path.write_bytes(theirs)
     managed = Managed(outside=read_managed(path).outside, body="ours\n", is_open=is_open)
@@ -44,7 +44,7 @@ def test_what_is_theirs_stays_to_the_byte(tmp_path_factory, theirs, is_open):
     assert path.read_bytes() == theirs
 
 
-def test_what_stands_behind_our_part_stays_too(tmp_path):
+def test_text_after_the_block_is_unchanged(tmp_path):
     path = tmp_path / "file"
     write_managed(path, Managed(outside="before\n", body="ours\n"))
     with path.open("a") as file:
@@ -74,7 +74,7 @@ def test_what_is_written_is_read(partitions, default_is_full, lanes, theirs):
 
 
 @pytest.mark.parametrize("theirs", ["", "# nothing\n", "own=0x200 : ALL ;\n"])
-def test_with_no_slice_left_nothing_of_ours_is_left(theirs):
+def test_removing_the_last_partition_removes_the_block(theirs):
     untouched = files(theirs)
     there = untouched.with_allocation(SLICED)
     assert there.partitions.body
@@ -82,12 +82,12 @@ def test_with_no_slice_left_nothing_of_ours_is_left(theirs):
     assert back.partitions.text == theirs
 
 
-def test_a_p_key_of_theirs_is_taken():
+def test_p_keys_of_the_operator_are_refused():
     with pytest.raises(ConfigError, match=r"acme=0x0101 is taken: partitions\.conf has own=0x0101"):
         files("own=0x101 : ALL ;").with_allocation(SLICED)
 
 
-def test_their_rule_for_default_counts_and_is_named_where_it_opens_everything():
+def test_an_operators_rule_for_default_that_prevents_isolation_is_named():
     with pytest.raises(ConfigError, match=r"partitions\.conf:2: all ports are full members of Default by ALL=full"):
         files("# mine\nDefault=0x7fff,ipoib : ALL=full ;").with_allocation(SLICED)
     limited = files("Default=0x7fff : ALL=limited, SELF=full, 0x77=full ;").with_allocation(SLICED)
@@ -97,7 +97,7 @@ def test_their_rule_for_default_counts_and_is_named_where_it_opens_everything():
 
 
 @pytest.mark.parametrize("broken", ["own=0x200 : h1 ;", "own=0x200 : 0x1=full"])
-def test_a_file_that_opensm_would_drop_is_not_written(broken):
+def test_a_file_that_opensm_would_reject_is_not_written(broken):
     with pytest.raises(FileError, match="OpenSM would drop the whole file"):
         files(broken).with_allocation(SLICED)
 
@@ -105,15 +105,15 @@ def test_a_file_that_opensm_would_drop_is_not_written(broken):
 @pytest.mark.parametrize(
     "line", ["qos TRUE", "qos_ca_sl2vl 0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0", "qos_high_limit 3 # mine"]
 )
-def test_lanes_of_theirs_are_named(line):
+def test_lanes_set_by_the_operator_are_named(line):
     theirs = files(options=f"{TEMPLATE}{line}\n")
     with pytest.raises(ConfigError, match=rf"opensm\.conf:7: {line} sets lanes, which weft has to set"):
         theirs.with_allocation(Allocation(lanes=LANES))
     assert theirs.with_allocation(Allocation()).options == theirs.options
 
 
-def test_lanes_that_go_are_switched_off():
-    """What is gone from the file OpenSM goes on with."""
+def test_removed_lanes_turn_qos_off():
+    """OpenSM keeps options that are removed from the file."""
     there = files(options=TEMPLATE).with_allocation(Allocation(lanes=LANES))
     assert "qos TRUE\n" in there.options.body
     assert there.with_allocation(Allocation()).options.body == "qos FALSE\n"
@@ -129,5 +129,5 @@ def test_lanes_that_go_are_switched_off():
         ("routing_engine torus-2QoS\n", 2),
     ],
 )
-def test_engines_that_need_service_levels_are_known(options, sls):
+def test_routing_engines_that_need_service_levels_are_recognised(options, sls):
     assert files(options=options).routing_sls == sls

@@ -61,7 +61,7 @@ def test_what_is_written_is_read(partitions, default_is_full):
     assert last[Everyone.SELF] == Membership.FULL
 
 
-def test_lines_are_short_and_carry_a_port_each():
+def test_each_line_has_one_port():
     acme = Partition(name="acme", p_key=0x101, members={0xA: Member(), 0xB: Member(full=False)}, ipoib=True, sl=2)
     assert write_definitions([acme]) == (
         "acme=0x0101,ipoib,sl=2 :\n 0x000000000000000a=full,\n 0x000000000000000b=limited ;\n"
@@ -70,12 +70,12 @@ def test_lines_are_short_and_carry_a_port_each():
 
 
 @pytest.mark.parametrize("name", ["", " a", "a\n", "a,b", "a=b", "a:b", "a;b", "a#b", "n" * 32, "ä" * 16])
-def test_a_name_that_a_file_cannot_hold_is_refused(name):
+def test_an_invalid_partition_name_is_refused(name):
     with pytest.raises(ConfigError, match="the partition name"):
         write_definitions([Partition(name=name, p_key=1)])
 
 
 @pytest.mark.parametrize(("what", "value"), [("mtu_bytes", 1500), ("rate_gbit_s", 3.0), ("rate_gbit_s", 800.0)])
-def test_a_limit_that_has_no_code_is_refused(what, value):
+def test_a_limit_without_a_code_is_refused(what, value):
     with pytest.raises(ConfigError, match=r"acme=0x0001, .* must be one of .*"):
         write_definitions([replace(Partition(name="acme", p_key=1), **{what: value})])

@@ -1,4 +1,4 @@
-"""What a subnet lacks of what it was to have, read over MADs."""
+"""Differences between P_Key tables and partitions, read with MADs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_every_port_that_differs_is_named(net):
     assert differences(net, [red, absent], frozenset(), None) == []
 
 
-def test_index_0_is_looked_at(net):
+def test_index_0_is_checked(net):
     red = Partition(name="red", p_key=0x101, members={guid(net, "h1/1"): Member(index0=True)})
     set_keys(net, "h1/1", 0x7FFF, 0x8101)
     assert differences(net, [red], frozenset(), None) == ["h1/1 has 0x7fff at index 0, not 0x0101"]
@@ -64,8 +64,8 @@ def test_index_0_is_looked_at(net):
     assert differences(net, [plain], frozenset(), None) == ["h1/1 has 0x0101 at index 0, not 0x7fff"]
 
 
-def test_default_is_looked_at_where_it_is_ours(net):
-    """Full for all, or for the manager alone."""
+def test_default_is_checked_unless_the_operator_has_rules(net):
+    """Full members are all ports, or only the subnet manager."""
     assert differences(net, [], frozenset(), False) == []
     assert len(differences(net, [], frozenset(), True)) == 3
     set_keys(net, "h2/1", 0xFFFF)
@@ -77,7 +77,7 @@ def test_default_is_looked_at_where_it_is_ours(net):
     assert differences(net, [], frozenset(), False) == []
 
 
-def test_a_switch_that_checks_has_the_same_keys(net):
+def test_tables_of_enforcing_switch_ports_are_checked(net):
     red = Partition(name="red", p_key=0x101, members={guid(net, "h1/1"): Member()})
     set_keys(net, "h1/1", 0x7FFF, 0x8101)
     facing = net.fabric["h1/1"].peer

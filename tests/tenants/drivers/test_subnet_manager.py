@@ -1,4 +1,4 @@
-"""What the driver of weft's subnet manager asks of it."""
+"""Calls of the driver for weft's subnet manager."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.tenants.partitions import Allocation, Member, Partition
 EMPTY = {type_: type_(**{field.name: [] for field in msgspec.structs.fields(type_)}) for type_ in (Nodes, Ports)}
 
 
-def test_the_inventory_is_asked_for_again_only_when_the_subnet_has_changed():
+def test_the_inventory_is_read_again_only_after_a_change_of_the_subnet():
     revision, asked = ["a"], []
 
     def subnet() -> Subnet:
@@ -36,7 +36,7 @@ def test_the_inventory_is_asked_for_again_only_when_the_subnet_has_changed():
     assert driver.inventory().manager_guid == 0x0002C90300000201
 
 
-def test_what_it_wrote_itself_is_known_again_without_being_read(monkeypatch):
+def test_written_definitions_are_not_parsed_again(monkeypatch):
     filed, told = FileConfig(partitions=NO_FILE), [NOTHING]
 
     def allocate(revision: str, *, define: str, remove: list[int], **words: object) -> None:

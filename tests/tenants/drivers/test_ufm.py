@@ -30,7 +30,7 @@ def bench(ufm) -> Bench:
     return Bench(driver=driver, guids=GUIDS, held=ufm.held, taken=0x200, sets_default=False)
 
 
-def test_what_was_done_before_a_call_that_fails_is_taken_back(ufm, bench):
+def test_calls_before_a_failed_one_are_reverted(ufm, bench):
     here, there = two(bench)
     bench.put(here)
     before = ufm.changes
@@ -45,7 +45,7 @@ def test_what_was_done_before_a_call_that_fails_is_taken_back(ufm, bench):
         bench.expect(here)
 
 
-def test_a_way_back_that_fails_is_said_and_the_next_goes_on(ufm, bench):
+def test_a_failed_revert_is_reported_and_the_next_write_continues(ufm, bench):
     here, there = two(bench)
     bench.put(here)
     ufm.fail_at = set(range(ufm.changes + 3, ufm.changes + 99))
@@ -59,7 +59,7 @@ def test_a_way_back_that_fails_is_said_and_the_next_goes_on(ufm, bench):
     bench.expect(there)
 
 
-def test_a_ufm_that_keeps_no_names_is_left_as_it_was(ufm, bench):
+def test_a_ufm_without_partition_names_is_left_unchanged(ufm, bench):
     ufm.keeps_names = False
     with pytest.raises(SubnetError, match=r"red=0x0101.* differ\n.*6.22"):
         bench.put(two(bench)[0])
@@ -67,7 +67,7 @@ def test_a_ufm_that_keeps_no_names_is_left_as_it_was(ufm, bench):
 
 
 @pytest.mark.parametrize("membership", ["full", None])
-def test_default_that_lets_everybody_talk_is_refused_with_the_way_out(ufm, bench, membership):
+def test_full_membership_in_default_is_refused_with_a_hint(ufm, bench, membership):
     ufm.membership = membership
     assert bench.driver.read().allocation.default_is_full
     with pytest.raises(SubnetError, match=r"default_membership = limited in its gv\.cfg"):
@@ -81,7 +81,7 @@ def test_default_that_lets_everybody_talk_is_refused_with_the_way_out(ufm, bench
     assert ufm.changes == before
 
 
-def test_an_mtu_that_ufm_has_not_is_refused(ufm, bench):
+def test_an_mtu_that_ufm_does_not_support_is_refused(ufm, bench):
     with pytest.raises(ConfigError, match="acme=0x0101 must be 2048 or 4096 bytes for UFM, got 1024"):
         bench.put(bench.allocation(Partition(name="acme", p_key=0x101, mtu_bytes=1024)))
     limits = bench.allocation(Partition(name="acme", p_key=0x101, mtu_bytes=4096, rate_gbit_s=100.0, sl=3))
@@ -93,7 +93,7 @@ def test_an_mtu_that_ufm_has_not_is_refused(ufm, bench):
     assert ufm.pkeys["0x101"]["qos_conf"]["service_level"] == 2
 
 
-def test_a_host_of_several_adapters_names_them():
+def test_ports_of_a_host_with_several_adapters_have_adapter_names():
     hosts = {"dgx1/mlx5_0": 0x11, "dgx1/mlx5_3": 0x21, "h1": 0x31}
     with running(SmallUfm(hosts)) as ufm:
         there = UfmDriver(UfmClient(ufm.url, token="t")).inventory()
@@ -104,7 +104,7 @@ def test_a_host_of_several_adapters_names_them():
     ]
 
 
-def test_p_keys_outside_of_the_pool_are_others(ufm):
+def test_p_keys_outside_the_pool_are_foreign(ufm):
     everything = UfmDriver(UfmClient(ufm.url, token="t"))
     everything.write(
         Allocation(partitions={0x300: Partition(name="theirs", p_key=0x300)}, default_is_full=False),

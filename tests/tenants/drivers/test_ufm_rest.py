@@ -1,4 +1,4 @@
-"""What goes to a UFM, and what a client makes of what comes back."""
+"""Requests of the UFM client, and its handling of answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weft.tenants.partitions import Member
 
 
 class Recorder(ThreadingHTTPServer):
-    """Answers what it was told to, and keeps what it was asked."""
+    """A server with prepared answers that records requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -81,13 +81,13 @@ def ufm(server) -> UfmClient:
     return UfmClient(server.url, token="secret")
 
 
-def test_a_token_goes_to_v3_with_the_word_basic(server, ufm):
+def test_a_token_is_sent_to_v3_as_basic(server, ufm):
     server.answer({"ufm_release_version": "6.22.1-2"})
     assert ufm.version() == "6.22.1-2"
     assert (server.asked[0][1], server.authorization) == ("/ufmRestV3/app/ufm_version", "Basic secret")
 
 
-def test_a_user_goes_to_ufm_rest_with_a_password(server):
+def test_a_user_and_password_are_sent_to_ufm_rest(server):
     UfmClient(server.url, user="admin", password="12ä456").call("GET", "app/ufm_version")
     assert server.asked[0][1] == "/ufmRest/app/ufm_version"
     assert base64.b64decode(server.authorization.removeprefix("Basic ")).decode() == "admin:12ä456"
@@ -98,7 +98,7 @@ def test_a_path_in_the_url_is_used(server):
     assert server.asked[0][1] == "/behind/ufmRestV2/app/smconf"
 
 
-def test_members_go_in_one_call_for_each_index0(server, ufm):
+def test_members_are_sent_in_one_call_for_each_index0(server, ufm):
     members = {0xA: Member(), 0xB: Member(full=False), 0xC: Member(index0=True)}
     ufm.add_guids(0x101, members, ip_over_ib=True)
     same = {"pkey": "0x101", "ip_over_ib": True}
@@ -114,7 +114,7 @@ def test_members_go_in_one_call_for_each_index0(server, ufm):
     assert [(method, body["guids"]) for method, _, body in server.asked] == [("PUT", [])]
 
 
-def test_partitions_come_with_their_members(server, ufm):
+def test_partitions_are_read_with_their_members(server, ufm):
     member = {"guid": "0002c90300001231", "membership": "limited", "index0": True}
     server.answer({"0x101": {"partition": "acme", "ip_over_ib": True, "guids": [member], "more": 1}, "0x7fff": {}})
     found = ufm.pkeys()
@@ -126,12 +126,12 @@ def test_partitions_come_with_their_members(server, ufm):
 
 
 @pytest.mark.parametrize("status", [200, 404])
-def test_a_partition_that_is_not_there_is_none(server, ufm, status):
+def test_a_missing_partition_is_none(server, ufm, status):
     server.answer({}, status)
     assert ufm.pkey(0x101) is None
 
 
-def test_other_calls_are_as_clients_of_ufm_make_them(server, ufm):
+def test_other_calls_match_those_of_ufms_clients(server, ufm):
     ufm.create_pkey(0x12, "acme", ip_over_ib=False, qos=UfmQos(sl=2))
     ufm.set_qos_conf(0x12, UfmQos(mtu_bytes=4096))
     ufm.add_hosts(0x12, "dgx[1-4]", ip_over_ib=True)
@@ -154,13 +154,13 @@ def test_other_calls_are_as_clients_of_ufm_make_them(server, ufm):
     assert server.asked == [(method, f"/ufmRestV3/{path}", body) for method, path, body in expected]
 
 
-def test_thousands_of_guids_fit_into_paths(server, ufm):
+def test_thousands_of_guids_are_split_over_several_urls(server, ufm):
     ufm.remove_guids(0x12, range(1, 1001))
     assert max(len(path) for _, path, _ in server.asked) < 8000
     assert sum(path.count(",") + 1 for _, path, _ in server.asked) == 1000
 
 
-def test_what_is_there_can_be_asked_for(server, ufm):
+def test_ports_systems_and_links_can_be_queried(server, ufm):
     port = {"guid": "0002c90300001231", "name": "0002c90300001230_1", "lid": "7", "number": 1, "dname": None}
     server.answer([{**port, "description": "Computer IB Port", "logical_state": "Active", "peer": "N/A"}])
     found = ufm.ports(sys_type="Computer", active="true")
@@ -184,7 +184,7 @@ def test_a_refusal_names_server_call_status_and_reason(server, ufm, body):
     assert refused.value.status == 400
 
 
-def test_a_wrong_token_says_what_to_give_and_not_what_was_given(server, ufm):
+def test_the_error_for_a_wrong_token_does_not_contain_it(server, ufm):
     server.answer("", 401)
     with pytest.raises(UfmError, match="answers 401\n  Use a token") as refused:
         ufm.pkeys()
@@ -206,7 +206,7 @@ def test_an_answer_of_another_shape_is_an_error(server, ufm, body):
         ufm.pkeys()
 
 
-def test_a_lost_connection_is_tried_again_where_that_does_no_harm(server, ufm):
+def test_idempotent_calls_are_retried_after_a_lost_connection(server, ufm):
     server.hang_up = 2
     assert ufm.pkeys() == {}
     assert len(server.asked) == 3
@@ -217,7 +217,7 @@ def test_a_lost_connection_is_tried_again_where_that_does_no_harm(server, ufm):
     assert len(server.asked) == 1
 
 
-def test_a_server_that_is_silent_is_asked_once():
+def test_a_timeout_is_not_retried():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(UfmError, match=f"UFM at {url}: GET .* failed: timed out") as refused:
@@ -233,7 +233,7 @@ def test_a_server_that_is_silent_is_asked_once():
     "url",
     ["ufm.example", "ftp://ufm", "https://", "https://me:pw@ufm", "http://ufm/?a=1", "http://ufm:80,", "http://[::1"],
 )
-def test_an_address_that_is_none_is_refused(url):
+def test_an_invalid_address_is_refused(url):
     with pytest.raises(ConfigError, match=r"https://ufm\.example"):
         UfmClient(url, token="t")
 
@@ -246,15 +246,15 @@ def test_credentials_are_a_token_or_a_user_with_a_password(given):
         UfmClient("https://ufm", **given)
 
 
-def test_a_ca_file_that_is_none_is_refused(tmp_path):
+def test_an_invalid_ca_file_is_refused(tmp_path):
     (tmp_path / "ca.pem").write_text("nothing")
     for name in ("ca.pem", "absent.pem"):
         with pytest.raises(ConfigError, match=f"cannot use the CA file .*{name}: .*PEM"):
             UfmClient("https://ufm", token="t", ca_file=str(tmp_path / name))
 
 
-def test_a_server_is_believed_by_the_ca_file_alone(server, tmp_path):
-    """And what it is told is not sent to one that is not."""
+def test_a_server_is_trusted_only_by_the_ca_file(server, tmp_path):
+    """An untrusted server gets no request."""
     key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
     words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=ufm"
     names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]

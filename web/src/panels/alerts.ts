@@ -1,17 +1,17 @@
-// Suspects as alerts: a card each, which stays while its numbers change under it; new ones are said aloud, once.
+// Alerts: a card for each suspect, updated in place; new ones are announced to screen readers once.
 
 import { fill, h, say } from "../dom";
-import { alarm } from "../manners";
+import { alarm } from "../accessibility";
 import type { Suspect } from "../shapes";
 import type { Store } from "../store";
-import { plain, sure } from "../words";
-import { mendButton } from "./cable";
+import { plain, sure } from "../format";
+import { repairButton } from "./cable";
 
-const FIRST = 2; // lines of evidence that are read without asking for more
+const FIRST = 2; // lines of evidence shown by default
 
 export class Cards {
   readonly #count = h("span", { class: "count" });
-  readonly #calm = h("p", { class: "calm" }, "No cable is suspected.");
+  readonly #calm = h("p", { class: "calm" }, "No suspected cables.");
   readonly #list = h("div");
   readonly #cards = new Map<string, Card>();
 
@@ -61,14 +61,14 @@ class Card {
       if (link !== undefined) store.select({ kind: "link", link });
     };
     const name = h("button", { class: "name", type: "button", onclick: show }, one.link.join(" – "));
-    const buttons = h("p", { class: "buttons" }, h("button", { type: "button", onclick: show }, "Show"), mendButton(store, one.link[0]));
+    const buttons = h("p", { class: "buttons" }, h("button", { type: "button", onclick: show }, "Show"), repairButton(store, one.link[0]));
     fill(
       this.element,
       h("h3", null, h("span", { class: "kind" }, one.kind), name),
       this.#sure,
       h("div", null, this.#first, this.#more),
       this.#impact,
-      h("p", null, h("b", null, "Do: "), this.#action),
+      h("p", null, h("b", null, "Action: "), this.#action),
       buttons,
     );
   }
@@ -80,7 +80,7 @@ class Card {
     this.#more.hidden = one.evidence.length <= FIRST;
     const impact = plain(one.impact);
     this.#impact.hidden = !impact;
-    say(this.#impact, `Hit: ${impact}`);
+    say(this.#impact, `Impact: ${impact}`);
     say(this.#action, one.action);
   }
 }

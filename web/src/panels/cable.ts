@@ -1,18 +1,18 @@
-// One cable: what it carries, what ails it, and how to break and mend it.
+// The panel of a cable: its load, its faults, and buttons to break, degrade and repair it.
 
-import { wordsOf } from "../api";
+import { messageOf } from "../api";
 import { fill, h } from "../dom";
 import { fits } from "../model";
 import type { Store } from "../store";
-import { percent } from "../words";
+import { percent } from "../format";
 import { facts } from "./facts";
 
-const ILLS: [string, Record<string, unknown>][] = [
+const FAULTS: [string, Record<string, unknown>][] = [
   ["bit error rate 1e-12", { ber: 1e-12 }],
   ["bit error rate 1e-10", { ber: 1e-10 }],
   ["bit error rate 1e-8", { ber: 1e-8 }],
-  ["errors one way", { ber: 1e-10, one_way: true }],
-  ["flaps, 60 an hour", { flaps: 60 }],
+  ["errors in one direction", { ber: 1e-10, one_way: true }],
+  ["flaps, 60 per hour", { flaps: 60 }],
 ];
 
 export function linkPanel(store: Store, link: number, element: HTMLElement): () => void {
@@ -20,7 +20,7 @@ export function linkPanel(store: Store, link: number, element: HTMLElement): () 
   const ports = model.ports(link);
   const state = h("div");
   const trouble = h("p", { class: "problem", role: "alert" });
-  const ill = h("select", { "aria-label": "How it is to be ill" }, ILLS.map(([name], i) => h("option", { value: String(i) }, name)));
+  const fault = h("select", { "aria-label": "Fault" }, FAULTS.map(([name], i) => h("option", { value: String(i) }, name)));
   fill(
     element,
     h("h2", { class: "big" }, h("span", null, ports[0]), h("span", { class: "faint" }, "–"), h("span", null, ports[1])),
@@ -30,9 +30,9 @@ export function linkPanel(store: Store, link: number, element: HTMLElement): () 
       { class: "buttons" },
       ports.map((port) => h("button", { type: "button", onclick: () => store.selectNode(port.split("/")[0]) }, port.split("/")[0])),
     ),
-    h("h3", null, "Try it"),
-    h("p", { class: "buttons" }, act(store, "Break", ports[0], { do: "break" }, trouble, "danger"), mendButton(store, ports[0], trouble)),
-    h("p", { class: "buttons" }, act(store, "Degrade", ports[0], () => ({ do: "degrade", ...ILLS[Number(ill.value)][1] }), trouble), ill),
+    h("h3", null, "Lab"),
+    h("p", { class: "buttons" }, act(store, "Break", ports[0], { do: "break" }, trouble, "danger"), repairButton(store, ports[0], trouble)),
+    h("p", { class: "buttons" }, act(store, "Degrade", ports[0], () => ({ do: "degrade", ...FAULTS[Number(fault.value)][1] }), trouble), fault),
     trouble,
   );
   return () => fill(state, stateOf(store, link));
@@ -42,9 +42,9 @@ function stateOf(store: Store, link: number): HTMLElement {
   const model = store.model!;
   const rate: [string, string] = ["rate", `${model.fabric.links.gbit_s[link]} Gbit/s`];
   const live = store.isFresh && store.live && fits(model, store.live) ? store.live.links : null;
-  if (!live) return facts([["state", "unknown: nothing is heard"], rate]);
+  if (!live) return facts([["state", "unknown: no data"], rate]);
   return facts([
-    ["state", h("span", { class: `state ${live.state[link]}` }, { up: "up", down: "down", bad: "up, and bad" }[live.state[link]])],
+    ["state", h("span", { class: `state ${live.state[link]}` }, { up: "up", down: "down", bad: "up, suspected" }[live.state[link]])],
     rate,
     ["load", percent(live.load[link])],
     ["waits", percent(live.wait[link])],
@@ -52,8 +52,8 @@ function stateOf(store: Store, link: number): HTMLElement {
   ]);
 }
 
-export function mendButton(store: Store, port: string, trouble?: HTMLElement): HTMLButtonElement {
-  return act(store, "Mend", port, { do: "fix" }, trouble);
+export function repairButton(store: Store, port: string, trouble?: HTMLElement): HTMLButtonElement {
+  return act(store, "Repair", port, { do: "fix" }, trouble);
 }
 
 type Body = Record<string, unknown>;
@@ -66,8 +66,8 @@ function act(store: Store, text: string, port: string, body: Body | (() => Body)
     try {
       await store.api.send("POST", "/cables", { name: port, ...(typeof body === "function" ? body() : body) });
     } catch (error) {
-      if (trouble) trouble.textContent = wordsOf(error);
-      else store.note({ t: Date.now() / 1000, kind: "refused", text: wordsOf(error) });
+      if (trouble) trouble.textContent = messageOf(error);
+      else store.note({ t: Date.now() / 1000, kind: "refused", text: messageOf(error) });
     }
     button.disabled = false;
   });

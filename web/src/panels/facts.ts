@@ -1,4 +1,4 @@
-// Names and values, in two columns.
+// A list of names and values in two columns.
 
 import { h } from "../dom";
 

@@ -1,12 +1,12 @@
-// What happened, newest first.
+// The log, newest first.
 
 import { fill, h } from "../dom";
 import type { Store } from "../store";
-import { clock } from "../words";
+import { clock } from "../format";
 
 export function log(store: Store, element: HTMLElement): void {
   const list = h("ol", { class: "log" });
-  const none = h("p", { class: "faint" }, "Nothing has happened since this page is open.");
+  const none = h("p", { class: "faint" }, "No events since this page was opened.");
   fill(element, none, list);
   store.on("log", () => {
     none.hidden = true;

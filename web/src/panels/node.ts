@@ -1,11 +1,11 @@
-// One node: its ports, their counters, and how these went.
+// The panel of a node: its ports, their counters and history.
 
-import { wordsOf } from "../api";
+import { messageOf } from "../api";
 import { Chart } from "../chart";
 import { fill, h } from "../dom";
 import type { NodeDetail, Port, Series } from "../shapes";
 import type { Store } from "../store";
-import { short } from "../words";
+import { short } from "../format";
 import { facts } from "./facts";
 
 const EVERY_MS = 5000;
@@ -15,7 +15,7 @@ const ERRORS = /error|downed|discard|violation|malformed|overrun|recovery/;
 export function nodePanel(store: Store, node: number, element: HTMLElement): () => void {
   const model = store.model!;
   const name = model.name(node);
-  const body = h("div", null, h("p", { class: "faint" }, "reading its ports …"));
+  const body = h("div", null, h("p", { class: "faint" }, "reading ports …"));
   const chart = new PortChart(store, name);
   const aim = (end: "from" | "to") => () => {
     element.dispatchEvent(new CustomEvent("aim", { bubbles: true, detail: { end, node } }));
@@ -47,10 +47,10 @@ async function load(store: Store, name: string, body: HTMLElement, chart: PortCh
     const owner = store.ownerOf(store.model!.index.get(name)!);
     const rows: [string, HTMLElement | string][] = [["GUID", h("code", null, detail.guid)], ...(owner ? [["tenant", owner] as [string, string]] : [])];
     fill(body, facts(rows), table(store, detail, chart));
-    if (focused) body.querySelector<HTMLElement>(`[data-port="${focused}"]`)?.focus(); // it was made anew under the user
+    if (focused) body.querySelector<HTMLElement>(`[data-port="${focused}"]`)?.focus(); // restore the focus after the update
     chart.refresh(detail.ports);
   } catch (error) {
-    fill(body, h("p", { class: "problem" }, wordsOf(error)));
+    fill(body, h("p", { class: "problem" }, messageOf(error)));
   }
 }
 
@@ -72,7 +72,7 @@ function table(store: Store, detail: NodeDetail, chart: PortChart): HTMLElement 
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Ports" }, h("table", null, h("thead", null, h("tr", null, heads)), h("tbody", null, rows)));
 }
 
-/** The service tells rates that are not 0, and counters that are known. */
+/** The service sends only rates that are not 0, and known counters. */
 function sends(port: Port): string {
   const words = port.rates.port_xmit_data_words ?? (port.counters.port_xmit_data_words === undefined ? null : 0);
   return words === null ? "unknown" : words === 0 ? "0" : `${short(4 * words)}B/s`;
@@ -84,13 +84,13 @@ function errors(port: Port): HTMLElement | string {
   return sum ? h("b", { class: "bad" }, sum.toLocaleString("en")) : "0";
 }
 
-/** What is asked for most often, then what has counted something, then the rest. */
+/** Data counters first, then counters that are not 0, then the rest. */
 function ordered(port: Port): string[] {
   const rank = (name: string) => (name === "port_xmit_data_words" ? 0 : name === "port_rcv_data_words" ? 1 : port.counters[name] ? 2 : 3);
   return Object.keys(port.counters).sort((a, b) => rank(a) - rank(b) || a.localeCompare(b));
 }
 
-/** Ports count data in words of four bytes. */
+/** Data is counted in words of four bytes. */
 function unitOf(counter: string): number {
   return counter.endsWith("_words") ? 4 : 1;
 }
@@ -99,7 +99,7 @@ function spoken(counter: string): string {
   return counter.replace(/_words$/, " bytes").replaceAll("_", " ");
 }
 
-/** Counters of one port, and the history of one of them. */
+/** The counters of a port, and the history of one of them. */
 class PortChart {
   readonly element = h("section", { hidden: true, "aria-label": "Counters of a port" });
   readonly #title = h("h3");
@@ -147,10 +147,10 @@ class PortChart {
     try {
       const query = new URLSearchParams({ port: `${this.name}/${this.#number}`, counter, seconds: String(SECONDS) });
       const series = await this.store.api.get<Series>(`/history?${query}`);
-      if (series.t.length < 2) fill(this.#plot, h("p", { class: "faint" }, "No history yet: it grows with every reading."));
+      if (series.t.length < 2) fill(this.#plot, h("p", { class: "faint" }, "No history yet."));
       else this.#chart.show({ t: series.t, v: series.v.map((v) => v && v * unitOf(counter)) }, unitOf(counter) > 1 ? "B/s" : "/s");
     } catch (error) {
-      fill(this.#plot, h("p", { class: "faint" }, wordsOf(error)));
+      fill(this.#plot, h("p", { class: "faint" }, messageOf(error)));
     }
   }
 }

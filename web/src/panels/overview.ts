@@ -1,10 +1,10 @@
-// What is going on: alerts, jobs, the subnet manager.
+// The overview: alerts, jobs, the subnet manager.
 
 import { sparkline } from "../chart";
 import { fill, h } from "../dom";
 import type { Job } from "../shapes";
 import type { Store } from "../store";
-import { count, gbits, percent } from "../words";
+import { count, gbits, percent } from "../format";
 import { Cards } from "./alerts";
 import { facts } from "./facts";
 
@@ -24,7 +24,7 @@ export function overview(store: Store, element: HTMLElement): void {
 }
 
 function noJobs(): HTMLElement {
-  return h("p", { class: "faint" }, "None runs. Start one: ", h("code", null, "weft load"));
+  return h("p", { class: "faint" }, "No job is running. Start one: ", h("code", null, "weft load"));
 }
 
 function row(store: Store, job: Job): HTMLElement {
@@ -41,16 +41,16 @@ function row(store: Store, job: Job): HTMLElement {
 
 function driftOf(store: Store): HTMLElement | null {
   const drift = store.live!.drift ?? [];
-  return drift.length ? h("p", { class: "problem", role: "alert" }, `Not as it was given: ${drift.join("; ")}`) : null;
+  return drift.length ? h("p", { class: "problem", role: "alert" }, `Differs from the ledger: ${drift.join("; ")}`) : null;
 }
 
 function managerOf(store: Store): HTMLElement {
   const sm = store.live!.sm;
-  if (!sm) return h("p", { class: "faint" }, "None is seen.");
+  if (!sm) return h("p", { class: "faint" }, "No subnet manager answers.");
   return facts([
     ["state", sm.state],
     ["runs on", sm.host],
-    ["standby", sm.standby.join(", ") || "none: nobody takes over"],
+    ["standby", sm.standby.join(", ") || "none"],
     ["activity", sm.sweeps.toLocaleString("en")],
   ]);
 }

@@ -1,8 +1,8 @@
-// The way from one host to another, as the tables of the switches have it, lit in the picture.
+// The path between two hosts by the forwarding tables, highlighted in the drawing.
 
-import { wordsOf } from "../api";
+import { messageOf } from "../api";
 import { fill, h } from "../dom";
-import { announce } from "../manners";
+import { announce } from "../accessibility";
 import { nodeField } from "../search";
 import type { Route } from "../shapes";
 import type { Store } from "../store";
@@ -18,7 +18,7 @@ export function path(store: Store, element: HTMLElement): { aim(end: "from" | "t
       fill(found, route.reaches ? arrives(route) : h("p", { class: "problem" }, route.reason), hops(store, route));
       announce(route.reaches ? `path of ${route.hops.length - 1} cables` : `no path: ${route.reason}`);
     } catch (error) {
-      fill(found, h("p", { class: "problem" }, wordsOf(error)));
+      fill(found, h("p", { class: "problem" }, messageOf(error)));
     }
   };
   const field = (end: "from" | "to", text: string) =>
@@ -39,7 +39,7 @@ export function path(store: Store, element: HTMLElement): { aim(end: "from" | "t
   let before = "";
   store.on("live", () => {
     const now = cabling(store);
-    if (store.route && now !== before) void ask(); // packets may go another way now
+    if (store.route && now !== before) void ask(); // the route may have changed
     before = now;
   });
   store.on("route", () => !store.route && ends.to && clear());
@@ -52,14 +52,14 @@ export function path(store: Store, element: HTMLElement): { aim(end: "from" | "t
   };
 }
 
-/** What is drawn, and which of it is down. */
+/** Identifies the drawing and the links that are down. */
 function cabling(store: Store): string {
   const down = store.live!.links.state.flatMap((state, link) => (state === "down" ? [link] : []));
   return `${store.live!.revision} ${store.live!.sm?.host} ${down.join(" ")}`;
 }
 
 function hint(): HTMLElement {
-  return h("p", { class: "faint" }, "Name two hosts: the way that their packets take is lit in the picture.");
+  return h("p", { class: "faint" }, "Enter two hosts: the path of their packets is highlighted in the drawing.");
 }
 
 function hops(store: Store, route: Route): HTMLElement {

@@ -1,8 +1,8 @@
-// What an intent would change, as `weft tenants plan` says it.
+// The changes of an intent, as in `weft tenants plan`.
 
 import { h } from "../dom";
 import type { Change, Plan } from "../shapes";
-import { plain } from "../words";
+import { plain } from "../format";
 
 const SIGNS: Record<string, string> = { create: "+", change: "~", destroy: "−" };
 
@@ -27,11 +27,11 @@ function titleOf(change: Change): string {
   return [change.p_key ? `${name}=${change.p_key}` : name, change.sl ? `SL ${change.sl}` : "", change.ipoib ? "IPoIB" : ""].filter(Boolean).join(", ");
 }
 
-/** Members that become the same are one line. */
+/** One line for members with the same change. */
 function linesOf(change: Change): string[] {
   const groups = new Map<string, string[]>();
   for (const member of change.members ?? []) {
-    const how = member.before && member.after ? `${member.before} → ${member.after}` : member.after ? `+ ${member.after}` : "− out";
+    const how = member.before && member.after ? `${member.before} → ${member.after}` : member.after ? `+ ${member.after}` : "− removed";
     groups.set(how, [...(groups.get(how) ?? []), member.port || member.guid]);
   }
   const lines = [...groups].map(([how, ports]) => `${how}: ${ports.join(", ")}`);

@@ -1,6 +1,6 @@
-// Runs of `compare` and `train` on the service: start one, see how far it is, read its report.
+// Runs of `weft compare` and `weft train` on the service: start, progress, report.
 
-import { wordsOf } from "../api";
+import { messageOf } from "../api";
 import { fill, h } from "../dom";
 import type { Run } from "../shapes";
 import type { Store } from "../store";
@@ -23,7 +23,7 @@ export function runs(store: Store, element: HTMLElement): void {
     try {
       await store.api.send("POST", "/runs", { command: command.value, spec: spec.value.trim(), [key]: what.value.trim() });
     } catch (error) {
-      trouble.textContent = wordsOf(error);
+      trouble.textContent = messageOf(error);
     }
   };
   const list = h("div");
@@ -55,7 +55,7 @@ function keep(store: Store, shown: Map<number, Row>, list: HTMLElement): void {
 class Row {
   readonly element = h("article", { class: "run-row" });
   readonly #state = h("p", { class: "faint" });
-  readonly #bar = h("progress", { "aria-label": "it goes on" });
+  readonly #bar = h("progress", { "aria-label": "running" });
   readonly #lines = h("pre", { hidden: true, tabindex: "0" });
   readonly #buttons = h("p", { class: "buttons" });
   readonly #trouble = h("p", { class: "problem", role: "alert" });
@@ -80,7 +80,7 @@ class Row {
       this.#buttons,
       run.state === "done" ? one("Report", () => this.#report()) : null,
       one("Lines", () => this.#read()),
-      isOver ? null : one("End it", async () => void (await this.store.api.send("DELETE", `/runs/${run.id}`))),
+      isOver ? null : one("End", async () => void (await this.store.api.send("DELETE", `/runs/${run.id}`))),
     );
   }
 
@@ -89,17 +89,17 @@ class Row {
     try {
       await work();
     } catch (error) {
-      this.#trouble.textContent = wordsOf(error);
+      this.#trouble.textContent = messageOf(error);
     }
   }
 
   async #read(): Promise<void> {
     const run = await this.store.api.get<Run>(`/runs/${this.run.id}`);
     this.#lines.hidden = false;
-    this.#lines.textContent = run.lines.join("\n") || "nothing yet";
+    this.#lines.textContent = run.lines.join("\n") || "no output yet";
   }
 
-  /** A link could not send the token: the page is fetched, and opened from memory. */
+  /** A link cannot send the token: fetch the page and open it as a blob. */
   async #report(): Promise<void> {
     const answer = await this.store.api.fetch(`/runs/${this.run.id}/report`);
     const address = URL.createObjectURL(new Blob([await answer.text()], { type: "text/html" }));

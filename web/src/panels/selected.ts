@@ -1,4 +1,4 @@
-// What is chosen in the picture.
+// The selected node or cable.
 
 import { fill, h } from "../dom";
 import type { Store } from "../store";
@@ -11,7 +11,7 @@ export function selected(store: Store, element: HTMLElement): void {
     const one = store.selection;
     if (!store.model || one === null) {
       refresh = () => {};
-      fill(element, h("p", { class: "faint" }, "Nothing is chosen. Click a node or a cable, or press / and type a name."));
+      fill(element, h("p", { class: "faint" }, "Nothing is selected. Click a node or a cable, or press / and type a name."));
       return;
     }
     refresh = one.kind === "node" ? nodePanel(store, one.node, element) : linkPanel(store, one.link, element);

@@ -1,11 +1,11 @@
-// The cables as a table, worst first: for who reads by ear, and where nothing can be drawn.
+// The cables as a table, worst first: for screen readers, and for browsers without WebGL.
 
 import { fill, h, say } from "../dom";
 import { fits } from "../model";
 import type { Store } from "../store";
-import { count, percent } from "../words";
+import { count, percent } from "../format";
 
-const FIRST = 100; // rows; then twice as many
+const FIRST = 100; // rows at first; doubled on request
 
 export function table(store: Store, element: HTMLElement): void {
   const said = h("p", { class: "faint" });
@@ -20,14 +20,14 @@ export function table(store: Store, element: HTMLElement): void {
     if (store.tab !== "table" || !model || !store.live || !fits(model, store.live)) return;
     const isRead = body.contains(document.activeElement) && rows.every((row) => row.link < model.links);
     if (!isRead || isAsked) {
-      const worst = rank(store).slice(0, most); // under the keys of a reader they stay where they are
+      const worst = rank(store).slice(0, most); // the order is kept during keyboard navigation
       while (rows.length < worst.length) rows.push(new Row(store, body));
       while (rows.length > worst.length) rows.pop()!.element.remove();
       worst.forEach((link, i) => (rows[i].link = link));
     }
     for (const row of rows) row.show();
     const by = store.measure === "errors" ? "errors" : "load";
-    say(said, `${count(model.links, "cable")}; the first ${rows.length.toLocaleString("en")} by ${by}, those that are down or bad on top.`);
+    say(said, `${count(model.links, "cable")}; the first ${rows.length.toLocaleString("en")} by ${by}, with down and suspected ones on top.`);
     say(more, `Show ${Math.min(most, model.links - rows.length).toLocaleString("en")} more`);
     more.hidden = rows.length === model.links;
   };
@@ -41,7 +41,7 @@ function rank(store: Store): number[] {
   return Array.from(load, (_, link) => link).sort((a, b) => score(b) - score(a));
 }
 
-/** Made once: what has the focus is not torn away. */
+/** A row, created once so that it keeps the focus. */
 class Row {
   link = 0;
   readonly element = h("tr");

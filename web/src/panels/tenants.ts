@@ -1,8 +1,8 @@
-// Who may talk to whom: the intent as text, what it would change, and making it so.
+// The intent as text: edit, plan, apply.
 
-import { wordsOf } from "../api";
+import { messageOf } from "../api";
 import { fill, h } from "../dom";
-import { announce } from "../manners";
+import { announce } from "../accessibility";
 import type { Plan } from "../shapes";
 import type { Store } from "../store";
 import { toToml } from "../toml";
@@ -15,7 +15,7 @@ export function tenants(store: Store, element: HTMLElement): { load(): void } {
   const result = h("div", { "aria-live": "polite" });
   let tag: string | null = null;
   let isLoaded = false;
-  let applied = ""; // what the service has, as text
+  let applied = ""; // the intent of the service as text
   const allow = () => (applyButton.disabled = text.value.trim() === applied.trim()); // nothing to apply
 
   const load = async () => {
@@ -27,23 +27,23 @@ export function tenants(store: Store, element: HTMLElement): { load(): void } {
       isLoaded = true;
       allow();
     } catch (error) {
-      fill(result, h("p", { class: "problem" }, wordsOf(error)));
+      fill(result, h("p", { class: "problem" }, messageOf(error)));
     }
     await members(store);
   };
   const doing = (work: () => Promise<void>) => async () => {
-    fill(result, h("p", { class: "faint" }, "asking the fabric …"));
+    fill(result, h("p", { class: "faint" }, "planning …"));
     try {
       await work();
     } catch (error) {
-      fill(result, h("p", { class: "problem" }, wordsOf(error)));
+      fill(result, h("p", { class: "problem" }, messageOf(error)));
     }
   };
   const plan = doing(async () => fill(result, planOf((await store.api.send<Plan>("POST", "/intent/plan", text.value))!)));
   const apply = doing(async () => {
     const found = await store.api.send<{ notes: string[] }>("PUT", "/intent", text.value, tag ? { "If-Match": tag } : {});
-    fill(result, h("p", { class: "done" }, "Applied: the fabric has it."), notes(found?.notes ?? []));
-    announce("Tenants are applied");
+    fill(result, h("p", { class: "done" }, "Applied."), notes(found?.notes ?? []));
+    announce("Tenants applied");
     await load();
   });
   const applyButton = h("button", { type: "button", class: "primary", disabled: true, onclick: apply }, "Apply");
@@ -51,14 +51,14 @@ export function tenants(store: Store, element: HTMLElement): { load(): void } {
   const again = () => ((isLoaded = false), fill(result), void load());
   fill(
     element,
-    h("label", { for: "intent", class: "faint" }, "Tenants, services and classes, as in a file for weft tenants"),
+    h("label", { for: "intent", class: "faint" }, "Tenants, services and classes (TOML, as for weft tenants)"),
     text,
     h(
       "p",
       { class: "buttons" },
       h("button", { type: "button", onclick: plan }, "Plan"),
       applyButton,
-      h("button", { type: "button", onclick: again }, "Read again"),
+      h("button", { type: "button", onclick: again }, "Reload"),
     ),
     result,
   );
@@ -75,7 +75,7 @@ interface Partition {
   name: string;
 }
 
-/** Whose each host is: for the picture. */
+/** The tenant of each host, for the drawing. */
 async function members(store: Store): Promise<void> {
   try {
     const [ports, partitions, named] = await Promise.all([
@@ -92,6 +92,6 @@ async function members(store: Store): Promise<void> {
     }
     store.tell("tenants");
   } catch {
-    // the text above says what is wrong, if it is more than a role that sees less
+    // errors are shown above; a role without access is no error
   }
 }

@@ -1,4 +1,4 @@
-// Cables between the same two switches lie side by side: sigma would draw them as one line.
+// Draw parallel cables between two switches side by side; sigma would draw them as one line.
 
 import { EdgeLineProgram, EdgeRectangleProgram } from "sigma/rendering";
 import type { EdgeDisplayData, NodeDisplayData } from "sigma/types";
@@ -6,9 +6,9 @@ import type { Model } from "../model";
 
 export type Cable = EdgeDisplayData & { dx?: number; dy?: number };
 
-const APART = 0.0035; // of the picture's width
+const APART = 0.0035; // relative to the width of the drawing
 
-/** [link] -> how far it is from the next cable between the same nodes, of the picture's width; Infinity: there is none. */
+/** [link] -> distance to the next parallel cable, relative to the width of the drawing; Infinity: none. */
 export function gaps(model: Model): Float32Array {
   const { a, b } = model.fabric.links;
   const key = (link: number) => Math.min(a[link], b[link]) * model.nodes + Math.max(a[link], b[link]);
@@ -21,7 +21,7 @@ function gap(cables: number): number {
   return cables > 1 ? Math.min(APART, 0.02 / cables) : Infinity;
 }
 
-/** [link] -> by how much it stands beside the line from node to node: dx and dy in turn. */
+/** [link] -> offset from the straight line between its nodes: dx and dy alternate. */
 export function lanes(model: Model, x: ArrayLike<number>, y: ArrayLike<number>): Float32Array {
   const { a, b } = model.fabric.links;
   const found = new Float32Array(2 * model.links);
@@ -46,14 +46,14 @@ function beside(end: NodeDisplayData, cable: Cable): NodeDisplayData {
   return cable.dx || cable.dy ? { ...end, x: end.x + (cable.dx ?? 0), y: end.y + (cable.dy ?? 0) } : end;
 }
 
-/** With a width: for fabrics of thousands. */
+/** Lines with a width, for thousands of links. */
 export class Bands extends EdgeRectangleProgram {
   override processVisibleItem(edge: number, start: number, a: NodeDisplayData, b: NodeDisplayData, data: Cable): void {
     super.processVisibleItem(edge, start, beside(a, data), beside(b, data), data);
   }
 }
 
-/** A pixel wide: for fabrics of tens of thousands, where a width would be seen as a smear and cost four times as much. */
+/** Lines of one pixel, for tens of thousands of links, where wider lines would smear and cost four times as much. */
 export class Hairs extends EdgeLineProgram {
   override processVisibleItem(edge: number, start: number, a: NodeDisplayData, b: NodeDisplayData, data: Cable): void {
     super.processVisibleItem(edge, start, beside(a, data), beside(b, data), data);

@@ -1,33 +1,33 @@
-// Without a graphics card a browser takes a tenth of a second for tens of thousands of lines. Where drawing is found to be
-// slow, what was drawn last is moved with the camera, as one image, in every frame; it is drawn anew meanwhile, unseen, and
-// the new image takes the place of the old one when it is there. When the camera stands sigma's own layers are seen again.
+// Without a graphics card a browser needs a tenth of a second for tens of thousands of lines. If rendering is slow, the last
+// drawing is moved with the camera as one image in every frame, while a new drawing is rendered in the background and
+// replaces it when it is complete. When the camera stops, sigma's own layers are shown again.
 
 import type Sigma from "sigma";
 import type { CameraState } from "sigma/types";
 
-const SLOW_MS = 40; // a drawing; it is looked for once in a frame
-const FRAME_MS = 20; // a frame that took longer waited for a drawing
-const REST = 5; // times what frames waited: so long they are left alone before the next drawing
+const SLOW_MS = 40; // a slower drawing switches to the image
+const FRAME_MS = 20; // a longer frame has waited for a drawing
+const REST = 5; // pause before the next drawing, in multiples of the time that frames waited
 const STANDS_MS = 150;
 const LAYERS = ["edges", "marks", "nodes", "labels"]; // from the bottom
 
 export class Glide {
   readonly #image = document.createElement("canvas");
   readonly #pen = this.#image.getContext("2d")!;
-  readonly #gl: WebGL2RenderingContext; // of the lines: they take longest
-  readonly #draw: () => Sigma; // all of it, in the next frame
-  #drawn: CameraState; // where the camera was for sigma's layers
-  #kept: CameraState; // and for the image
-  #drawing: WebGLSync | null = null; // one that is not yet done
+  readonly #gl: WebGL2RenderingContext; // the layer of lines, which is slowest
+  readonly #draw: () => Sigma; // renders everything in the next frame
+  #drawn: CameraState; // camera of sigma's layers
+  #kept: CameraState; // camera of the image
+  #drawing: WebGLSync | null = null; // a drawing in progress
   #beganAt = 0;
-  #seenAt = 0; // the frame before
-  #waited = 0; // frames, while it was drawn, in ms
+  #seenAt = 0; // time of the previous frame
+  #waited = 0; // waiting time of frames during a drawing, in ms
   #movedAt = -STANDS_MS;
-  #cost = 0; // of a drawing, in ms
+  #cost = 0; // time of a drawing, in ms
   #frame = 0;
   #timer = 0;
 
-  /** Made after all others who draw when sigma has drawn. */
+  /** Create it after all other listeners that draw after sigma. */
   constructor(
     readonly sigma: Sigma,
     readonly stage: HTMLElement,
@@ -46,7 +46,7 @@ export class Glide {
     return this.stage.classList.contains("gliding");
   }
 
-  /** Something changed: the camera, or what is drawn. */
+  /** Handle a change of the camera or the drawing. */
   #asked(): Sigma {
     const { x, y, ratio, angle } = this.sigma.getCamera().getState();
     const drawn = this.#drawn;
@@ -67,7 +67,7 @@ export class Glide {
     if (!this.#drawing && performance.now() - this.#seenAt > this.#cost + REST * this.#waited) this.#draw();
   }
 
-  /** From where two points were to where they are: turned, grown and shifted. */
+  /** The transformation that maps two old points to their new positions. */
   #transform(): string {
     const place = (x: number, cameraState: CameraState) => this.sigma.framedGraphToViewport({ x, y: 0 }, { cameraState });
     const now = this.sigma.getCamera().getState();
@@ -78,7 +78,7 @@ export class Glide {
     return `matrix(${a}, ${b}, ${-b}, ${a}, ${p1.x - a * p0.x + b * p0.y}, ${p1.y - b * p0.x - a * p0.y})`;
   }
 
-  /** sigma has said what is to be drawn; when it is drawn is another matter. */
+  /** Handle sigma's draw calls, which the GPU executes later. */
   #drew(): void {
     this.#drawn = this.sigma.getCamera().getState();
     if (this.#drawing) return;
@@ -105,7 +105,7 @@ export class Glide {
     else this.#keep();
   }
 
-  /** What sigma's layers show, as an image. */
+  /** Copy sigma's layers to an image. */
   #keep(): void {
     const canvases = this.sigma.getCanvases();
     const { width, height } = canvases.edges;

@@ -1,10 +1,10 @@
-// Which ink each link and host has, by what is measured.
+// The colours of links and hosts by the selected measure.
 
 import { DIM, stepOfErrors, stepOfLoad, theme, UNKNOWN } from "../colours";
 import { fits, type Model } from "../model";
 import type { Store } from "../store";
 
-/** Writes [link] -> step into `steps`; returns the links whose step is another than before. */
+/** Writes the step of each link to `steps`; returns the links whose step changed. */
 export function inkLinks(store: Store, model: Model, steps: Uint8Array): number[] {
   const step = chooser(store, model);
   const changed: number[] = [];
@@ -20,7 +20,7 @@ export function inkLinks(store: Store, model: Model, steps: Uint8Array): number[
 
 function chooser(store: Store, model: Model): (link: number) => number {
   if (store.lit.length) {
-    return () => DIM; // the path itself is drawn above
+    return () => DIM; // the path itself is drawn on top
   }
   if (store.measure === "tenant") {
     const { a, b } = model.fabric.links;

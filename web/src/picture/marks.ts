@@ -1,4 +1,4 @@
-// Drawn above the lines, few things at a time: the lit path, what is chosen, cables that are down or suspected.
+// Marks above the lines: the highlighted path, the selection, cables that are down or suspected.
 
 import type Sigma from "sigma";
 import { penOf, theme } from "../colours";
@@ -7,7 +7,7 @@ import type { Store } from "../store";
 import { drawName } from "./names";
 
 type Point = { x: number; y: number };
-const MOST_CHOSEN = 200; // lines of one node
+const MOST_SELECTED = 200; // highlighted lines of a node
 const MOST_TROUBLED = 400;
 
 export class Marks {
@@ -22,8 +22,8 @@ export class Marks {
     readonly steps: Uint8Array,
   ) {
     const place = { beforeLayer: "nodes", style: { pointerEvents: "none" as const } };
-    sigma.createCanvasContext("marks", place); // below the nodes: sigma passes the place on to createLayer
-    sigma.resize(true); // which gives it its size
+    sigma.createCanvasContext("marks", place); // below the nodes: sigma passes the position to createLayer
+    sigma.resize(true); // sets the size of the layer
     this.#context = sigma.getCanvases().marks.getContext("2d")!;
     sigma.on("afterRender", () => this.draw());
   }
@@ -36,13 +36,13 @@ export class Marks {
     this.#drawServers();
     const troubled = this.#troubled();
     for (const [link, isDown] of troubled) this.#drawTrouble(link, isDown);
-    this.#drawChosen();
+    this.#drawSelected();
     this.#drawPath();
     for (const [link, isDown] of troubled) this.#sign(link, isDown);
     if (this.hovered !== null) this.#drawHovered(this.hovered);
   }
 
-  /** A frame around the adapters of each server, and its name, where there is room for it. */
+  /** A frame around the adapters of each server, with its name if there is room. */
   #drawServers(): void {
     const context = this.#context;
     const ink = theme();
@@ -111,7 +111,7 @@ export class Marks {
     context.setLineDash([]);
   }
 
-  /** Links that are down or suspected; of thousands the first. */
+  /** Links that are down or suspected, up to a limit. */
   #troubled(): [number, boolean][] {
     const { live, isFresh } = this.store;
     if (!live || !isFresh || !fits(this.model, live)) return [];
@@ -132,7 +132,7 @@ export class Marks {
     this.#line(link, ink.alarm, 1.8, isDown ? [2, 6] : []);
   }
 
-  /** In the middle of a line: a shape, so that colour is not all that tells. */
+  /** A shape in the middle of a line, in addition to its colour. */
   #sign(link: number, isDown: boolean): void {
     const [from, to] = this.#ends(link);
     const [x, y] = [(from.x + to.x) / 2, (from.y + to.y) / 2];
@@ -160,13 +160,13 @@ export class Marks {
     context.stroke();
   }
 
-  #drawChosen(): void {
+  #drawSelected(): void {
     const { selection, measure } = this.store;
     const ink = theme();
     if (selection?.kind === "link") this.#line(selection.link, ink.chosen, 5);
     if (selection?.kind === "link") this.#line(selection.link, penOf(this.steps[selection.link], measure, ink)[0], 2.5);
     if (selection?.kind !== "node") return;
-    for (const link of this.model.linksOf(selection.node).subarray(0, MOST_CHOSEN)) {
+    for (const link of this.model.linksOf(selection.node).subarray(0, MOST_SELECTED)) {
       this.#line(link, ink.chosen, 1.4);
       this.#ring(this.model.across(link, selection.node), 1, 1.2);
     }

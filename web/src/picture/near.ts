@@ -1,5 +1,5 @@
-// What is under the pointer. All nodes are looked at when it moves, and all cables on a click: less than a millisecond for
-// tens of thousands. sigma would draw them a second time in every frame to know.
+// Find the node or cable under the pointer by searching all of them: less than a millisecond for tens of thousands.
+// sigma would render them a second time in every frame.
 
 import type Graph from "graphology";
 import Sigma from "sigma";
@@ -11,7 +11,7 @@ const NODE_REACH_PX = 4;
 
 type Point = { x: number; y: number };
 
-/** Does not know it: sigma would wait for the graphics card at every move of the pointer, to read a pixel. */
+/** Disables sigma's own picking, which waits for the graphics card at every move of the pointer. */
 export class Unpicked extends Sigma {
   constructor(graph: Graph, stage: HTMLElement, settings: Partial<Settings>) {
     super(graph, stage, settings);

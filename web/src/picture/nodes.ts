@@ -1,5 +1,4 @@
-// Shapes of nodes, drawn once. sigma would draw each a second time, unseen, to know what is under the pointer; that is
-// half of a frame, and `near.ts` knows it for nothing.
+// Shapes of nodes, without sigma's second rendering for picking, which takes half of a frame; see `near.ts`.
 
 import { NodeSquareProgram } from "@sigma/node-square";
 import type Sigma from "sigma";
@@ -13,7 +12,7 @@ export class Dot extends NodePointProgram {
   }
 }
 
-/** A switch; sigma's own square writes names to its right. */
+/** A switch. sigma's own square has its label on the right. */
 export class Square extends NodeSquareProgram {
   constructor(gl: WebGLRenderingContext, _: WebGLFramebuffer | null, sigma: Sigma) {
     super(gl, null, sigma);

@@ -1,9 +1,9 @@
-// The fabric in tiers. Built once for each revision; then only the inks of lines change.
+// The drawing of the fabric. Built once for each revision; afterwards only colours of lines change.
 
 import Graph from "graphology";
 import type Sigma from "sigma";
 import { DIM, penOf, theme, thin, UNKNOWN } from "../colours";
-import { announce, movesLittle } from "../manners";
+import { announce, movesLittle } from "../accessibility";
 import type { Model } from "../model";
 import type { Store } from "../store";
 import { Bands, type Cable, gaps, Hairs, lanes } from "./cables";
@@ -17,15 +17,15 @@ import { Dot, Square } from "./nodes";
 const MANY_NODES = 1000;
 const MANY_LINKS = 5000;
 const PADDING = 36;
-const FEW_LINKS = 200; // more have less room to be wide
+const FEW_LINKS = 200; // with more links, lines are thinner
 const THINNEST = 1.5; // pixels of a cable
 
 export class Picture {
   #sigma: Sigma | null = null;
   #model: Model | null = null;
   #graph: Graph | null = null;
-  #steps = new Uint8Array(0); // [link] -> its ink
-  #gaps: Float32Array = new Float32Array(0); // [link] -> to the next cable beside it
+  #steps = new Uint8Array(0); // [link] -> its colour step
+  #gaps: Float32Array = new Float32Array(0); // [link] -> distance to the next parallel cable
   #aspect = 0;
 
   constructor(
@@ -39,7 +39,7 @@ export class Picture {
     new ResizeObserver(() => this.#resized()).observe(stage);
   }
 
-  /** Throws where there is no WebGL. */
+  /** Throws without WebGL. */
   #build(): void {
     const model = this.store.model!;
     const before = this.#sigma?.getCamera().getState();
@@ -71,7 +71,7 @@ export class Picture {
       edgeProgramClasses: { cable: model.links > MANY_LINKS ? Hairs : Bands },
       minEdgeThickness: THINNEST,
       stagePadding: PADDING,
-      labelDensity: model.nodes > MANY_NODES ? 1 : 3, // every name that is considered is measured
+      labelDensity: model.nodes > MANY_NODES ? 1 : 3, // measuring labels is slow
       labelGridCellSize: 70,
       labelRenderedSizeThreshold: 4,
       labelFont: "system-ui, sans-serif",
@@ -101,7 +101,7 @@ export class Picture {
     return graph;
   }
 
-  /** Rows are as far apart as the stage has room. */
+  /** Spread the rows over the height of the stage. */
   #stretch(model: Model): number {
     const { x, y } = model.fabric.nodes;
     const shown = (_: number, i: number) => model.isShown(i);
@@ -111,7 +111,7 @@ export class Picture {
     return wide > 0 && high > 0 && height > 0 ? wide / high / this.#aspect : 1;
   }
 
-  /** As large as its row allows, in pixels. */
+  /** The size of a node in its row, in pixels. */
   #sizes(model: Model): (node: number) => { size: number; room: number } {
     const { x, y } = model.fabric.nodes;
     const rows = new Map<number, number[]>();
@@ -163,7 +163,7 @@ export class Picture {
     return data;
   }
 
-  /** Thousands of lines lie on each other: those that matter must show through. */
+  /** Many lines overlap: draw important ones on top. */
   #weight(step: number): number {
     if (step === UNKNOWN || step === DIM) return 0.35;
     return this.store.measure === "load" ? 0.25 + (0.75 * step) / 20 : this.store.measure === "errors" && step === 0 ? 0.35 : 1;
@@ -171,7 +171,7 @@ export class Picture {
 
   #lastMeasure = "";
 
-  /** Only lines whose ink changed are told to sigma. */
+  /** Update only lines whose colour changed. */
   paint(): void {
     const [sigma, model] = [this.#sigma, this.#model];
     if (!sigma || !model) return;
@@ -189,7 +189,7 @@ export class Picture {
     try {
       this.#sigma?.refresh({ partialGraph: { nodes, edges }, skipIndexation: true, schedule: true });
     } catch {
-      this.#sigma?.scheduleRefresh(); // its indices are made anew before the next frame: there everything is
+      this.#sigma?.scheduleRefresh(); // rebuilds all indices before the next frame
     }
   }
 
@@ -227,17 +227,17 @@ export class Picture {
     this.#move({ x: 0.5, y: 0.5, ratio: 1 });
   }
 
-  /** Bring it into the middle, near enough to be read. */
+  /** Centre a node at a readable size. */
   goTo(node: number): void {
     const at = this.#sigma?.getNodeDisplayData(String(node));
     if (!at || !this.#model) return;
     const near = clamp(6 / Math.sqrt(this.#model.nodes), 0.05, 1);
     const ratio = Math.min(this.#sigma!.getCamera().ratio, near);
-    const inside = (place: number) => clamp(place, ratio / 2, 1 - ratio / 2); // no more of the void than must be
+    const inside = (place: number) => clamp(place, ratio / 2, 1 - ratio / 2); // show as little empty space as possible
     this.#move({ x: inside(at.x), y: inside(at.y), ratio });
   }
 
-  /** Move as little as shows it. */
+  /** Move the camera just enough to show it. */
   reveal(node: number): void {
     const [sigma, model] = [this.#sigma, this.#model];
     const data = sigma?.getNodeDisplayData(String(node));

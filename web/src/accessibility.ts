@@ -1,4 +1,4 @@
-// For everybody: who reads by ear, who does not bear motion.
+// Accessibility: screen readers, reduced motion.
 
 import { byId, say } from "./dom";
 
@@ -8,12 +8,12 @@ export function movesLittle(): boolean {
   return still.matches;
 }
 
-/** Said when there is a moment. */
+/** Announce politely. */
 export function announce(text: string): void {
   say(byId("said"), text);
 }
 
-/** Said at once. */
+/** Announce at once. */
 export function alarm(text: string): void {
   say(byId("alarm"), text);
 }

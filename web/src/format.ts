@@ -1,4 +1,4 @@
-// Numbers and times as they are read.
+// Formatting of numbers and times.
 
 const PREFIXES = ["", "k", "M", "G", "T", "P"];
 
@@ -15,7 +15,7 @@ export function percent(share: number | null | undefined): string {
   return share === null || share === undefined ? "unknown" : `${Math.round(100 * share)} %`;
 }
 
-/** A share that is nearly all is not said to be all. */
+/** A confidence below 100 % is not rounded up to it. */
 export function sure(confidence: number): string {
   return confidence >= 0.995 ? "over 99 % sure" : `${Math.round(100 * confidence)} % sure`;
 }
@@ -36,7 +36,7 @@ export function count(number: number, noun: string): string {
 /** leaf2 before leaf10. */
 export const natural = new Intl.Collator("en", { numeric: true }).compare;
 
-/** Anything of JSON, in a line. */
+/** Any JSON value on one line. */
 export function plain(value: unknown): string {
   if (value === null || value === undefined) return "";
   if (Array.isArray(value)) return value.map(plain).filter(Boolean).join(", ");
