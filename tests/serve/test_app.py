@@ -208,7 +208,7 @@ def test_a_port_that_is_down_and_no_member_can_be_forgotten(service, monkeypatch
     service.fabric.ports = tuple(port for port in service.fabric.ports if port.host not in ("h3", "h8"))
     assert is_problem(service.call("eye", "DELETE", f"/ports/{guids['h8']}"), 403, "only operators")
     assert is_problem(service.call("ops", "DELETE", "/ports/0x99"), 404, "there is no port 0x0000000000000099")
-    assert is_problem(service.call("ops", "DELETE", f"/ports/{guids['h1']}"), 409, "port h1/1 is there")
+    assert is_problem(service.call("ops", "DELETE", f"/ports/{guids['h1']}"), 409, "port h1/1 is connected")
     assert is_problem(service.call("ops", "DELETE", f"/ports/{guids['h3']}"), 409, "is a member of blue=0x0001")
     assert service.call("eye", "GET", "/ports?host=h8").json() != []
     assert service.call("ops", "DELETE", f"/ports/{guids['h8']}").status_code == 204

@@ -64,7 +64,7 @@ def test_a_service_that_starts_answers_503_until_it_is_up():
         early = client.get("/healthz")
         assert (early.status_code, early.headers["retry-after"]) == (503, "2")
         assert early.json()["detail"] == "the service is starting: kernels are compiled"
-        starting.give(app)
+        starting.set_app(app)
         assert client.get("/healthz").text == "up"
 
 
