@@ -1,4 +1,4 @@
-"""Addresses, and handles of them."""
+"""Convert addresses, and create address handles."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from weft.verbs.shm.record import Record, record, u32, u64
 
 @record
 class Address(Record):
-    """struct ibv_ah_attr."""
+    """The fields of struct ibv_ah_attr."""
 
-    dgid_begin: u64  # bytes of the GID, as they lie in memory
+    dgid_begin: u64  # bytes of the GID as in memory
     dgid_end: u64
     flow_label: u32
     sgid_index: u32
@@ -67,7 +67,7 @@ def create_ah(call: CreateAh) -> None:
 
 @record
 class AnswerTo(Record):
-    """A datagram that was received."""
+    """A received datagram, for the address of its sender."""
 
     context: u32
     port_num: u32
@@ -75,8 +75,8 @@ class AnswerTo(Record):
     sl: u32
     dlid_path_bits: u32
     wc_flags: u32
-    grh: u64  # where it is
-    address: u64  # where an Address goes
+    grh: u64  # address of the GRH
+    address: u64  # out: an Address
 
 
 @operation(AnswerTo)

@@ -1,4 +1,4 @@
-"""Completion queues. A program polls and arms them without Python; here they are made and closed."""
+"""Create and resize completion queues. A program polls and arms them without Python."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EVENT = struct.Struct("=Q")
 
 
 class ProgramCQ(CQEX):
-    """One that tells a file of what came: it is `in_program` at that address."""
+    """A completion queue that writes its events to a file. `in_program` is its address in the program."""
 
     def __init__(self, context: Context, attr: CqInitAttrEx, events: int, in_program: int) -> None:
         super().__init__(context, attr)
@@ -26,7 +26,7 @@ class ProgramCQ(CQEX):
             tell(self._events, _EVENT.pack(self.in_program))
 
     def resize(self, cqe: int) -> None:
-        CQ.resize(self, cqe)  # type: ignore[arg-type]  # which asks nothing of a plain one
+        CQ.resize(self, cqe)  # type: ignore[arg-type]  # works for extended queues too
 
 
 @record
@@ -37,7 +37,7 @@ class CreateCq(Record):
     wc_flags: u64
     comp_mask: u32
     flags: u32
-    events: u64  # a file for them
+    events: u64  # file
     object: u64
     handle: u32
     queue: u64  # its CompletionQueueRecord

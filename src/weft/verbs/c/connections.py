@@ -1,4 +1,4 @@
-"""Connections of identifiers: what is offered, asked, answered and told. The library changes queue pairs meanwhile."""
+"""Connect identifiers: parameters, requests, replies and events. The library modifies the queue pairs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import errno
 from weft.verbs.c.addresses import write_address
 from weft.verbs.c.calls import operation
 from weft.verbs.c.objects import add, find
-from weft.verbs.c.pairs import tell_qp
+from weft.verbs.c.pairs import write_attributes
 from weft.verbs.c.program_cmid import ProgramChannel, ProgramCMID, gid_at, put_gid
 from weft.verbs.cm.connection import CmNotice
 from weft.verbs.enums.cm import rdma_cm_event_type
@@ -26,18 +26,18 @@ _ANSWERS = (_E.RDMA_CM_EVENT_CONNECT_REQUEST, _E.RDMA_CM_EVENT_CONNECT_RESPONSE)
 @record
 class TakeEvent(Record):
     channel: u32
-    object: u64  # of one who asks for a connection, if the event is that
-    source: u64  # where its addresses go, ours and theirs
+    object: u64  # for the new identifier of a connection request
+    source: u64  # out: its address and the peer's
     target: u64
-    port: u32  # out: of theirs
-    gids: u64  # and their GIDs
-    private_data: u64  # where it goes
-    address: u64  # where an Address goes
-    id: u64  # out: whose event it is, in the program
-    handle: u32  # of one who asks; 0: nobody does
+    port: u32  # out: of the peer
+    gids: u64  # out: both GIDs
+    private_data: u64  # out
+    address: u64  # out: an Address
+    id: u64  # out: address of the identifier in the program
+    handle: u32  # of the new identifier; 0: no connection request
     kind: u32
     status: u64
-    length: u32  # of private data
+    length: u32  # private data
     is_datagram: u32
     qp_num: u32
     qkey: u32
@@ -53,46 +53,46 @@ def take_event(call: TakeEvent) -> None:
     event = find(call.channel, ProgramChannel).take()
     if event is None:
         raise PyverbsRDMAError("Failed to get an event", errno.ENOENT, "there is none")
-    who, told = event
-    call.id, call.kind, call.status, call.length = who.in_program, told.kind, told.status, len(told.private_data)
-    ctypes.memmove(call.private_data, told.private_data, len(told.private_data))
-    call.is_datagram = who.is_datagram
-    if told.kind == _E.RDMA_CM_EVENT_CONNECT_REQUEST:
-        made = who.introduce(told, call.object)
-        call.handle = add(made)
-        for where, address in zip((call.source, call.target), made.addresses(), strict=True):
+    identifier, notice = event
+    call.id, call.kind, call.status = identifier.in_program, notice.kind, notice.status
+    call.length, call.is_datagram = len(notice.private_data), identifier.is_datagram
+    ctypes.memmove(call.private_data, notice.private_data, call.length)
+    if notice.kind == _E.RDMA_CM_EVENT_CONNECT_REQUEST:
+        new = identifier.create_for_request(notice, call.object)
+        call.handle = add(new)
+        for where, address in zip((call.source, call.target), new.addresses(), strict=True):
             put_gid(where, address)
-        _, call.port = made.ports()
-        made.put_gids(call.gids)
-    _put_parameters(call, who, told)
+        _, call.port = new.ports()
+        new.put_gids(call.gids)
+    _put_parameters(call, identifier, notice)
 
 
-def _put_parameters(call: TakeEvent, who: ProgramCMID, told: CmNotice) -> None:
-    """What one end offers is what the other may use: resources and depth change places."""
-    if told.kind in _GROUPS:
+def _put_parameters(call: TakeEvent, identifier: ProgramCMID, notice: CmNotice) -> None:
+    """Write the peer's parameters. Its resources are the depth of this end, and the reverse."""
+    if notice.kind in _GROUPS:
         call.is_datagram, call.qp_num, call.qkey = True, GROUP_QP, UDP_KEY
-        if told.group:
-            write_address(call.address, who.address(told.group))
+        if notice.group:
+            write_address(call.address, identifier.address(notice.group))
         return
-    if told.connection is None:
+    if notice.connection is None:
         return
-    far = told.connection.far
-    if who.is_datagram and told.kind == _E.RDMA_CM_EVENT_ESTABLISHED:
+    far = notice.connection.far
+    if identifier.is_datagram and notice.kind == _E.RDMA_CM_EVENT_ESTABLISHED:
         call.qp_num, call.qkey = far.qp_num, far.q_key
-        write_address(call.address, who.address(who.target))
-    elif told.kind in _ANSWERS:
+        write_address(call.address, identifier.address(identifier.target))
+    elif notice.kind in _ANSWERS:
         call.qp_num, call.responder_resources, call.initiator_depth = far.qp_num, far.depth, far.resources
         call.retry_count, call.rnr_retry_count, call.srq = far.retry_count, far.rnr_retry_count, far.srq
 
 
 @record
 class Offer(Record):
-    """struct rdma_conn_param, for a request or its answer."""
+    """The fields of struct rdma_conn_param, for a request or its reply."""
 
     id: u32
     is_answer: u32
     is_given: u32
-    private_data: u64  # where it is
+    private_data: u64  # address
     length: u32
     responder_resources: u32
     initiator_depth: u32
@@ -110,7 +110,7 @@ def offer(call: Offer) -> None:
 
 
 def _param(call: Offer) -> ConnParam:
-    made = ConnParam(
+    parameters = ConnParam(
         resources=call.responder_resources,
         depth=call.initiator_depth,
         flow_control=call.flow_control,
@@ -118,8 +118,8 @@ def _param(call: Offer) -> ConnParam:
         rnr_retry=call.rnr_retry_count,
         srq=call.srq,
     )
-    made.private_data = ctypes.string_at(call.private_data, call.length) if call.length else b""
-    return made
+    parameters.private_data = ctypes.string_at(call.private_data, call.length) if call.length else b""
+    return parameters
 
 
 @record
@@ -129,8 +129,8 @@ class Connect(Record):
 
 @operation(Connect)
 def connect(call: Connect) -> None:
-    made = find(call.id, ProgramCMID)
-    made.connect(made.offered)
+    identifier = find(call.id, ProgramCMID)
+    identifier.connect(identifier.offered)
 
 
 @record
@@ -140,8 +140,8 @@ class Accept(Record):
 
 @operation(Accept)
 def accept(call: Accept) -> None:
-    made = find(call.id, ProgramCMID)
-    made.accept(made.offered)
+    identifier = find(call.id, ProgramCMID)
+    identifier.accept(identifier.offered)
 
 
 @record
@@ -153,9 +153,9 @@ class Listen(Record):
 
 @operation(Listen)
 def listen(call: Listen) -> None:
-    made = find(call.id, ProgramCMID)
-    made.listen(call.backlog)
-    call.port, _ = made.ports()
+    identifier = find(call.id, ProgramCMID)
+    identifier.listen(call.backlog)
+    call.port, _ = identifier.ports()
 
 
 @record
@@ -206,20 +206,20 @@ def disconnect(call: Disconnect) -> None:
 class InitQpAttr(Record):
     id: u32
     state: u32
-    words: u64  # where a ModifyQp goes
+    words: u64  # out: a ModifyQp
 
 
 @operation(InitQpAttr)
 def init_qp_attr(call: InitQpAttr) -> None:
     attr, mask = find(call.id, ProgramCMID).init_qp_attr(call.state)
-    tell_qp(call.words, attr).mask = mask
+    write_attributes(call.words, attr).mask = mask
 
 
 @record
 class JoinGroup(Record):
     id: u32
-    gid: u64  # where it is
-    object: u64  # of the group, in the program
+    gid: u64  # address
+    object: u64  # address of the group in the program
     flags: u32
 
 

@@ -1,4 +1,4 @@
-"""Calls of librdmacm on channels and identifiers: made, bound, resolved, ended."""
+"""Create, bind, resolve and destroy the channels and identifiers of librdmacm."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class WaitForEvent(Record):
 
 @operation(WaitForEvent)
 def wait_for_event(call: WaitForEvent) -> None:
-    """For a program that is Python, and keeps its lock while it calls the library."""
+    """Wait for an event, for a Python program that holds Python's lock while it calls the library."""
     find(call.channel, ProgramChannel).wait()
 
 
@@ -54,21 +54,21 @@ def create_id(call: CreateId) -> None:
 @record
 class DestroyId(Record):
     id: u32
-    taken: u64  # out: events that the program has got
+    taken: u64  # out: events that the program has received
 
 
 @operation(DestroyId)
 def destroy_id(call: DestroyId) -> None:
-    """As the kernel: those who asked and got no answer are refused."""
-    made = find(call.id, ProgramCMID)
-    made.close()
-    dropped = made.channel.drop(made)
-    for told in dropped:
-        if told.kind == rdma_cm_event_type.RDMA_CM_EVENT_CONNECT_REQUEST and told.connection is not None:
-            with made._adapter.lock:
-                told.connection.close()
+    """Destroy an identifier, and refuse its pending requests, as the kernel does."""
+    identifier = find(call.id, ProgramCMID)
+    identifier.close()
+    dropped = identifier.channel.drop(identifier)
+    for notice in dropped:
+        if notice.kind == rdma_cm_event_type.RDMA_CM_EVENT_CONNECT_REQUEST and notice.connection is not None:
+            with identifier._adapter.lock:
+                notice.connection.close()
     forget(call.id)
-    call.taken = made.taken
+    call.taken = identifier.taken
 
 
 @record
@@ -80,53 +80,53 @@ class MigrateId(Record):
 
 @operation(MigrateId)
 def migrate_id(call: MigrateId) -> None:
-    made = find(call.id, ProgramCMID)
-    before, made.channel = made.channel, find(call.channel, ProgramChannel)
-    for told in before.drop(made):
-        made.channel.put(made, told)
-    call.taken = made.taken
+    identifier = find(call.id, ProgramCMID)
+    before, identifier.channel = identifier.channel, find(call.channel, ProgramChannel)
+    for notice in before.drop(identifier):
+        identifier.channel.put(identifier, notice)
+    call.taken = identifier.taken
 
 
 @record
 class BindAddr(Record):
     id: u32
-    gid: u64  # where it is
+    gid: u64  # address
     is_ib: u32  # AF_IB
-    port: u32  # out: the one that it has, if that was 0
+    port: u32  # out: the port bound, if this was 0
     is_any: u32  # out
 
 
 @operation(BindAddr)
 def bind_addr(call: BindAddr) -> None:
-    gid, where, made = gid_at(call.gid), AddrInfo(src_service=call.port), find(call.id, ProgramCMID)
-    where.src, made.speaks_ib = gid, bool(call.is_ib)
-    made.bind_addr(where)
-    call.port, _ = made.ports()
-    call.is_any = gid & ~IPV4_PREFIX == 0 or (gid in LOOPBACK and not made.is_own(gid))  # in Linux it always is
+    gid, where, identifier = gid_at(call.gid), AddrInfo(src_service=call.port), find(call.id, ProgramCMID)
+    where.src, identifier.speaks_ib = gid, bool(call.is_ib)
+    identifier.bind_addr(where)
+    call.port, _ = identifier.ports()
+    call.is_any = gid & ~IPV4_PREFIX == 0 or (gid in LOOPBACK and not identifier.is_own(gid))  # in Linux always
 
 
 @record
 class ResolveAddr(Record):
     id: u32
     has_source: u32
-    source: u64  # where its address is; out: the one that is used
+    source: u64  # address; out: the source used
     target: u64
-    gids: u64  # where both GIDs go
+    gids: u64  # out: both GIDs
     port: u32
-    own_port: u32  # 0: any; out: the one that it has
+    own_port: u32  # 0: any; out: the port bound
     is_ib: u32
     timeout_ms: u32
 
 
 @operation(ResolveAddr)
 def resolve_addr(call: ResolveAddr) -> None:
-    made, where = find(call.id, ProgramCMID), AddrInfo(src_service=call.own_port, dst_service=call.port)
+    identifier, where = find(call.id, ProgramCMID), AddrInfo(src_service=call.own_port, dst_service=call.port)
     where.src, where.dst = gid_at(call.source) if call.has_source else None, gid_at(call.target)
-    made.speaks_ib = bool(call.is_ib)
-    made.resolve_addr(where)
-    put_gid(call.source, made.addresses()[0])
-    call.own_port, _ = made.ports()
-    made.put_gids(call.gids)
+    identifier.speaks_ib = bool(call.is_ib)
+    identifier.resolve_addr(where)
+    put_gid(call.source, identifier.addresses()[0])
+    call.own_port, _ = identifier.ports()
+    identifier.put_gids(call.gids)
 
 
 @record
@@ -160,7 +160,7 @@ class Leave(Record):
 
 @operation(Leave)
 def leave(call: Leave) -> None:
-    """The program ends, and Python does not: others are told, as by a kernel."""
+    """End all connections at the end of the program, as the kernel does."""
     adapter = hardware.present()[0].adapter()
     if QP1 in adapter.queue_pairs:
         agent_of(adapter).end()
@@ -168,14 +168,14 @@ def leave(call: Leave) -> None:
 
 @record
 class FindHost(Record):
-    name: u64  # where it is
-    gid: u64  # where its address goes
+    name: u64  # address
+    gid: u64  # out
     is_there: u32
 
 
 @operation(FindHost)
 def find_host(call: FindHost) -> None:
-    """A host of the lab by its name; outside of one there is none."""
+    """Find a host of the lab by its name; outside of labs there is none."""
     name = ctypes.string_at(call.name).decode(errors="replace")
     gid = hardware.present()[0].gid_of_host(name)
     if gid is not None:

@@ -1,4 +1,4 @@
-"""What a program has made, by the handle that its C structure has."""
+"""Keep the objects of a program by the handle in their C structures."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from weft.verbs.shm.record import Record, record, u32
 
 T = TypeVar("T", bound=PyverbsCM)
 _objects: dict[int, PyverbsCM] = {}
-_numbers = itertools.count(1)  # 0 is nothing
+_numbers = itertools.count(1)  # 0 means none
 
 
 def add(obj: PyverbsCM) -> int:
-    """Keep it until the program closes it."""
+    """Keep an object until the program closes it; return its handle."""
     handle = next(_numbers)
     _objects[handle] = obj
     return handle
 
 
 def find(handle: int, kind: type[T]) -> T:
-    found = _objects.get(handle)
-    if not isinstance(found, kind):
-        raise PyverbsRDMAError(f"Failed to find a {kind.__name__}", errno.EINVAL, f"none has handle {handle}")
-    return found
+    obj = _objects.get(handle)
+    if not isinstance(obj, kind):
+        raise PyverbsRDMAError(f"Failed to find a {kind.__name__}", errno.EINVAL, f"there is none with handle {handle}")
+    return obj
 
 
 def find_or_none(handle: int, kind: type[T]) -> T | None:
@@ -37,7 +37,7 @@ def find_or_none(handle: int, kind: type[T]) -> T | None:
 
 
 def forget(handle: int) -> None:
-    """The program has closed it."""
+    """Drop an object that the program has closed."""
     _objects.pop(handle, None)
 
 
@@ -48,11 +48,13 @@ class Close(Record):
 
 @operation(Close)
 def close(call: Close) -> None:
-    """As the kernel: what others still use stays. A device takes all that was made of it with it."""
+    """Close an object; refuse while others use it, as the kernel does. A device closes all its objects."""
     obj = find(call.handle, PyverbsCM)
-    if sys.is_finalizing():  # a program that is Python closes then what nothing here closes any more
+    if sys.is_finalizing():  # a Python program may close objects after its interpreter has stopped
         return
     if not isinstance(obj, Context) and any(child._is_open for child in (obj._children or {}).values()):
-        raise PyverbsRDMAError(f"Failed to close {type(obj).__name__}", errno.EBUSY, "something that it has is in use")
+        raise PyverbsRDMAError(
+            f"Failed to close {type(obj).__name__}", errno.EBUSY, "it is in use: close the objects that use it first"
+        )
     obj.close()
     forget(call.handle)

@@ -1,4 +1,4 @@
-"""Queue pairs, shared receive queues and XRC domains: making and changing them."""
+"""Create and modify queue pairs, shared receive queues and XRC domains."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from weft.verbs.shm.record import Record, record, u32, u64
 
 
 class ProgramQP(QP):
-    """One whose paths stay in memory, all that the program was ever told of."""
+    """A queue pair of a program. All its paths stay in memory, because the library has their addresses."""
 
     def __init__(self, context: Context, attr: QPInitAttrEx, in_program: int) -> None:
         self.in_program = in_program
@@ -33,7 +33,7 @@ class ProgramQP(QP):
         self.datagrams = DatagramPaths(self.core)
 
     def path(self) -> int:
-        """Where the words of its path are; 0 if it has none."""
+        """Return the address of its path record; 0 if it has no path."""
         path = self.core.shm_path
         if not isinstance(path, ShmPath):
             return 0
@@ -42,11 +42,11 @@ class ProgramQP(QP):
         return path.address
 
     def finish(self, code: int, place: int) -> tuple[bool, int]:
-        """What the kernel has left of the request that a path has, False: all of it; and the path for the next."""
+        """Finish the request of a path after a kernel; return whether it is done, and the path for the next request."""
         path = self.datagrams.at(place) if self.core.service == Service.UD else self._paths[-1]
         if path is None:
             return False, 0
-        with self.core.adapter.lock.threads:  # as of one that Python posts
+        with self.core.adapter.lock.threads:  # as for a request from Python
             is_done = path.finish(code)
         return is_done, 0 if path.is_closed else path.address
 
@@ -84,7 +84,7 @@ class CreateSrq(Record):
     object: u64
     handle: u32
     queue: u64  # its ReceiveQueueRecord
-    number: u32  # that XRC uses
+    number: u32  # for XRC
 
 
 @operation(CreateSrq)
@@ -128,7 +128,7 @@ class CreateQp(Record):
     qp_type: u32
     sq_sig_all: u32
     create_flags: u32
-    max_send_wr: u32  # these five as they become, too
+    max_send_wr: u32  # these five are outputs too
     max_recv_wr: u32
     max_send_sge: u32
     max_recv_sge: u32
@@ -137,7 +137,7 @@ class CreateQp(Record):
     handle: u32
     number: u32
     record: u64  # its QueuePairRecord
-    receives: u64  # its own ReceiveQueueRecord; 0 if it has none
+    receives: u64  # ReceiveQueueRecord; 0 with a shared queue
 
 
 CAP_NUMBERS = ("max_send_wr", "max_recv_wr", "max_send_sge", "max_recv_sge", "max_inline_data")
@@ -169,9 +169,9 @@ def create_qp(call: CreateQp) -> None:
 class ModifyQp(Record):
     qp: u32
     mask: u32
-    path: u64  # out: the PathRecord that the next request may take
+    path: u64  # out: the PathRecord for the next request
     address: u64  # an Address
-    alternative: u64  # and another one
+    alternative: u64  # alternate path: an Address
     qp_state: u32
     cur_qp_state: u32
     path_mtu: u32
@@ -207,7 +207,7 @@ _MEANT = _STATES | {bit: tuple(name for name in names if name in QP_NUMBERS) for
 
 @operation(ModifyQp)
 def modify_qp(call: ModifyQp) -> None:
-    """What the mask does not mean may be anything."""
+    """Modify a queue pair. Fields outside of the mask are ignored."""
     attr, mask = QPAttr(), call.mask
     for bit, names in _MEANT.items():
         for name in names if mask & bit else ():
@@ -220,12 +220,12 @@ def modify_qp(call: ModifyQp) -> None:
     qp.modify(attr, mask)
     qp.datagrams.clear()
     if mask & e.IBV_QP_STATE and attr.qp_state == e.IBV_QPS_RTS:
-        qp.core.find_shm_path(at_once=True)  # now, and not when a program looks at its clock
+        qp.core.find_shm_path(at_once=True)  # before a program measures time
     call.path = qp.path()
 
 
-def tell_qp(at: int, attr: QPAttr) -> ModifyQp:
-    """Fills the record there, which has the addresses of one or two of an Address."""
+def write_attributes(at: int, attr: QPAttr) -> ModifyQp:
+    """Write attributes to a record, and to the one or two Address records that it points to."""
     words = ModifyQp.from_address(at)
     for name in QP_NUMBERS:
         setattr(words, name, getattr(attr, name))
@@ -251,7 +251,7 @@ class QueryQp(Record):
 @operation(QueryQp)
 def query_qp(call: QueryQp) -> None:
     attr, init = find(call.qp, QP).query(call.mask)
-    tell_qp(call.words, attr)
+    write_attributes(call.words, attr)
     for name in CAP_NUMBERS:
         setattr(call, name, getattr(attr.cap, name))
     call.sq_sig_all = init.sq_sig_all
@@ -264,7 +264,7 @@ class FlushReceives(Record):
 
 @operation(FlushReceives)
 def flush_receives(call: FlushReceives) -> None:
-    """Those that were posted to a queue pair that has failed."""
+    """Flush the receive requests of a queue pair in the error state."""
     core = find(call.qp, QP).core
     with core.adapter.lock:
         if core.state == e.IBV_QPS_ERR:

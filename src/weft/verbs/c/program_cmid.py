@@ -1,6 +1,6 @@
-"""Identifiers of the connection manager, and channels on which they tell what happened: librdmacm's own objects.
+"""Define the identifiers and event channels of librdmacm for programs in C.
 
-A program's queue pair stays the program's: the library changes its state, and here is only who talks to whom.
+The library modifies the program's queue pair itself; this module only has the connections.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _UD_MASKS = {
     _S.IBV_QPS_RTR: _M.IBV_QP_STATE,
     _S.IBV_QPS_RTS: _M.IBV_QP_STATE | _M.IBV_QP_SQ_PSN,
 }
-_FAMILY_ALONE = ce.RDMA_OPTION_ID_AFONLY  # both versions of IP are one here
+_FAMILY_ALONE = ce.RDMA_OPTION_ID_AFONLY  # ignored: both IP versions share a port
 
 
 class ProgramChannel(PyverbsCM):
-    """Events that the program has not taken; its file has a byte for each, so that poll tells of them."""
+    """A channel with the events that the program has not taken. Its file has one byte per event, for poll()."""
 
     def __init__(self, reads: int, writes: int) -> None:
         self._reads, self._writes = reads, writes
@@ -49,31 +49,31 @@ class ProgramChannel(PyverbsCM):
         self._lock = threading.Lock()
         self._is_open = True
 
-    def put(self, who: ProgramCMID, told: CmNotice) -> None:
+    def put(self, identifier: ProgramCMID, notice: CmNotice) -> None:
         with self._lock:
-            self._events.append((who, told))
+            self._events.append((identifier, notice))
         tell(self._writes, b"\1")
 
     def take(self) -> tuple[ProgramCMID, CmNotice] | None:
         with self._lock:
             if not self._events:
                 return None
-            who, told = self._events.popleft()
-            who.taken += 1
-            return who, told
+            identifier, notice = self._events.popleft()
+            identifier.taken += 1
+            return identifier, notice
 
-    def drop(self, who: ProgramCMID) -> list[CmNotice]:
-        """Events of one that has to do with this channel no more."""
+    def drop(self, identifier: ProgramCMID) -> list[CmNotice]:
+        """Remove and return the events of an identifier."""
         with self._lock:
-            dropped = [told for one, told in self._events if one is who]
-            self._events = deque(event for event in self._events if event[0] is not who)
+            dropped = [notice for owner, notice in self._events if owner is identifier]
+            self._events = deque(event for event in self._events if event[0] is not identifier)
         if dropped:
-            with contextlib.suppress(BlockingIOError):  # who has read them finds nothing, and waits on
+            with contextlib.suppress(BlockingIOError):  # a thread that has read them already waits again
                 os.read(self._drain, len(dropped))
         return dropped
 
     def wait(self) -> None:
-        """Until there is an event; not at all, if the program does not want to wait."""
+        """Wait for an event, unless the file is non-blocking."""
         if os.get_blocking(self._reads):
             poller = select.poll()
             poller.register(self._reads, select.POLLIN)
@@ -84,7 +84,7 @@ class ProgramChannel(PyverbsCM):
 
 
 class ProgramCMID(CMID):
-    """One end of a connection of a program, which has it `in_program` at that address. `taken` events it has got."""
+    """An identifier of a program in C, at the address `in_program`. `taken` counts the events that it has received."""
 
     def __init__(self, channel: ProgramChannel, port_space: int, in_program: int) -> None:
         super().__init__(CMEventChannel(), port_space=port_space)
@@ -92,11 +92,11 @@ class ProgramCMID(CMID):
         self._traffic_class = 0
         self._speaks_v4, self._shares_port = True, False
 
-    def _tell(self, told: CmNotice) -> None:
-        self.channel.put(self, told)
+    def _tell(self, notice: CmNotice) -> None:
+        self.channel.put(self, notice)
 
     def _open_device(self) -> None:
-        """The program has it open."""
+        """Open the device for queries; the program has opened it itself."""
         if self.ctx is None:
             self.ctx = Context(name=hardware.present()[0].name)
 
@@ -105,18 +105,18 @@ class ProgramCMID(CMID):
         return self._target
 
     def addresses(self) -> tuple[int, int]:
-        """Its own and the other end's, of the version of IP that it was bound with."""
-        there = hardware.present()[0]
+        """Return the own address and the peer's, in the IP version of the identifier."""
+        device = hardware.present()[0]
         is_v4 = self._speaks_v4 and not self.speaks_ib
-        source, target = (there.address_of(gid) if is_v4 else gid for gid in (self._source, self._target))
+        source, target = (device.address_of(gid) if is_v4 else gid for gid in (self._source, self._target))
         return source, target
 
     def is_own(self, gid: int) -> bool:
-        """Whether the port's table has it."""
+        """Return whether a GID is in the port's table."""
         return gid.to_bytes(16, "big") in hardware.present()[0].gids()
 
     def ports(self) -> tuple[int, int]:
-        """Its own and the other end's."""
+        """Return the own port and the peer's."""
         return self._own_port, self._port
 
     # -- addresses ----------------------------------------------------------------------------------------------------
@@ -125,8 +125,8 @@ class ProgramCMID(CMID):
         super().bind_addr(lai)
         self._speaks_v4 = lai.src is None or lai.src >> 32 == IPV4_PREFIX >> 32
 
-    def _bound_port(self, wanted: int) -> int:
-        return wanted if wanted and self._shares_port else super()._bound_port(wanted)
+    def _bound_port(self, requested: int) -> int:
+        return requested if requested and self._shares_port else super()._bound_port(requested)
 
     def resolve_addr(self, rai: AddrInfo, timeout_ms: int = 2000) -> None:
         self._open_device()
@@ -135,7 +135,7 @@ class ProgramCMID(CMID):
 
     def resolve_route(self, timeout_ms: int = 2000) -> None:
         if not self._target:
-            raise PyverbsRDMAError("Failed to Resolve Route", errno.EINVAL, "rdma_resolve_addr comes first")
+            raise PyverbsRDMAError("Failed to Resolve Route", errno.EINVAL, "call rdma_resolve_addr first")
         self._open_device()
         is_lost = hardware.present()[0].wrong_address(self._address(self._target))
         if is_lost:
@@ -155,23 +155,23 @@ class ProgramCMID(CMID):
         put_gid(where, self._source)
         put_gid(where + 16, self._target)
 
-    # -- as a program sees it -----------------------------------------------------------------------------------------
+    # -- connections --------------------------------------------------------------------------------------------------
 
-    def introduce(self, told: CmNotice, in_program: int) -> ProgramCMID:
-        """Who asked this one for a connection, at the other end of it."""
-        made = ProgramCMID(self.channel, self.port_space, in_program)
-        assert told.connection is not None
-        made._from_request(told.connection, self)
-        made._speaks_v4, made.speaks_ib = self._speaks_v4, self.speaks_ib
-        return made
+    def create_for_request(self, notice: CmNotice, in_program: int) -> ProgramCMID:
+        """Return a new identifier for a connection request to this one."""
+        identifier = ProgramCMID(self.channel, self.port_space, in_program)
+        assert notice.connection is not None
+        identifier._from_request(notice.connection, self)
+        identifier._speaks_v4, identifier.speaks_ib = self._speaks_v4, self.speaks_ib
+        return identifier
 
     def offer(self, param: ConnParam | None, qp_num: int, *, is_answer: bool) -> None:
-        """Of itself, with the next request or answer; no more than the adapter can."""
-        limits, given = self._usual_param(), param or self._usual_param()
-        given.resources, given.depth = min(given.resources, limits.resources), min(given.depth, limits.depth)
-        given.qpn = qp_num
+        """Set the parameters of the next request or reply, at most the adapter's limits."""
+        limits, offered = self._usual_param(), param or self._usual_param()
+        offered.resources, offered.depth = min(offered.resources, limits.resources), min(offered.depth, limits.depth)
+        offered.qpn = qp_num
         most_bytes = ANSWER_BYTES[self.is_datagram] if is_answer else self._request_bytes
-        self._take(given, most_bytes, "Failed to Connect")
+        self._take(offered, most_bytes, "Failed to Connect")
 
     @property
     def offered(self) -> ConnParam:
@@ -196,7 +196,7 @@ class ProgramCMID(CMID):
             super().set_option(level, optname, optval, optlen)
 
     def notify(self, event: int) -> None:
-        """The program saw that the other end speaks already: its RTU was lost, or comes later."""
+        """Complete the connection after a message of the peer: its RTU was lost, or is late."""
         if event == e.IBV_EVENT_COMM_EST and self._connection is not None:
             with self._adapter.lock:
                 self._connection.on_first_message()
@@ -204,13 +204,13 @@ class ProgramCMID(CMID):
     # -- groups: the library attaches the queue pair ------------------------------------------------------------------
 
     def join_group(self, address: int, in_program: int) -> None:
-        group, told_of = self._adapter.carrier.join(address, self._source), in_program.to_bytes(8, "little")
+        group, reference = self._adapter.carrier.join(address, self._source), in_program.to_bytes(8, "little")
         if group is None:
-            failed = CmNotice(kind=_E.RDMA_CM_EVENT_MULTICAST_ERROR, status=-errno.ETIMEDOUT, private_data=told_of)
+            failed = CmNotice(kind=_E.RDMA_CM_EVENT_MULTICAST_ERROR, status=-errno.ETIMEDOUT, private_data=reference)
             self._tell(failed)
             return
         self._groups[address] = group
-        self._tell(CmNotice(kind=_E.RDMA_CM_EVENT_MULTICAST_JOIN, group=group, private_data=told_of))
+        self._tell(CmNotice(kind=_E.RDMA_CM_EVENT_MULTICAST_JOIN, group=group, private_data=reference))
 
     def leave_group(self, address: int) -> None:
         if address in self._groups:

@@ -1,4 +1,4 @@
-"""Send requests that the library does not carry out itself: they go as those of a program in Python do."""
+"""Post the send requests that the library cannot execute itself, as for a program in Python."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _W = ibv_wr_opcode
 class PostSend(Record):
     qp: u32
     request: u64  # a SendRequest, and its elements
-    ah: u32  # of a datagram
+    ah: u32  # datagram
     remote_qpn: u32
     remote_qkey: u32
-    place: u32  # where the library keeps its path
-    remote_srqn: u32  # of XRC
-    mw: u32  # of a bind: a window, its new key, and what it is bound to
+    place: u32  # in the library's cache of paths
+    remote_srqn: u32  # XRC
+    mw: u32  # bind request: the window, its new key, and the part of a region
     key: u32
     mr: u32
     address: u64
     length: u64
     access: u32
-    path: u64  # out, as of FinishSend: the PathRecord that the next may take
-    is_queued: u32  # out: something is under way, and what is posted next waits behind it
+    path: u64  # out: the PathRecord for the next request
+    is_queued: u32  # out: requests are in flight, and later ones must wait
 
 
 @operation(PostSend)
@@ -61,7 +61,7 @@ def post_send(call: PostSend) -> None:
 
 
 def _post_datagram(qp: ProgramQP, call: PostSend) -> int:
-    """Over a path if there is one now: where the library may post the next."""
+    """Post a datagram; return the address of the path for the next one, or 0."""
     wr = _request(call)
     if wr.ah is not None:
         attr, address_of = wr.ah.attr, qp.ctx.hardware.address_vector
@@ -74,7 +74,7 @@ def _post_datagram(qp: ProgramQP, call: PostSend) -> int:
 
 
 def _rare(request: SendRequest) -> SendWork | None:
-    """What only the extended way of posting has; `compare` and `swap` say the rest of it."""
+    """Return the work of an ATOMIC_WRITE or FLUSH, whose other fields are in `compare` and `swap`; else None."""
     if request.opcode not in (_W.IBV_WR_ATOMIC_WRITE, _W.IBV_WR_FLUSH):
         return None
     work = SendWork(wr_id=request.wr_id, opcode=_W(request.opcode), flags=request.flags & ~e.IBV_SEND_INLINE)
@@ -87,7 +87,7 @@ def _rare(request: SendRequest) -> SendWork | None:
 
 
 def _request(call: PostSend) -> SendWR:
-    """What a program in Python would have made."""
+    """Return the request as a `SendWR`."""
     wr, head = object.__new__(SendWR), SendRequest.from_address(call.request)
     wr.next_wr = None
     wr.raw = ctypes.string_at(call.request, SendRequest.size + head.num_sge * SgeRecord.size)
@@ -102,8 +102,8 @@ def _request(call: PostSend) -> SendWR:
 @record
 class FinishSend(Record):
     qp: u32
-    code: u32  # of hca.execute
-    place: u32  # of a datagram
+    code: u32  # from hca.execute
+    place: u32  # datagram
     is_done: u32
     path: u64
 
