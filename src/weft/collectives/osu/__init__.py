@@ -1,4 +1,4 @@
-"""MPI by the OSU micro-benchmarks: what osu_latency, osu_bw, osu_allreduce and their like would print.
+"""MPI by the OSU micro-benchmarks: predicted results of osu_latency, osu_bw, osu_allreduce and others.
 
 bench          settings and rows: the way in
 report         their text, as the programs print it, and JSON

@@ -42,7 +42,7 @@ _SHARP = (Collective.ALL_REDUCE, Collective.REDUCE, Collective.BROADCAST, Collec
 
 
 class Test(enum.StrEnum):
-    """OSU's programs, without their osu_."""
+    """A program of OSU's, without its osu_ prefix."""
 
     heading: str
     collective: Collective | None
@@ -74,7 +74,7 @@ class Test(enum.StrEnum):
 
 
 def find_test(name: str, *others: str) -> Test:
-    """By OSU's name, with or without osu_."""
+    """Find a test by OSU's name, with or without osu_."""
     known = {str(one): one for one in Test}
     hint = f"Or {', '.join(others)}." if others else ""
     return find_named("test", name.lower().removeprefix("osu_"), known, hint)
@@ -82,7 +82,7 @@ def find_test(name: str, *others: str) -> Test:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a test runs with."""
+    """The settings of a test."""
 
     test: Test
     mpi: str = "openmpi"
@@ -128,12 +128,12 @@ class Settings:
 
     @property
     def by_node(self) -> bool:
-        """Ranks are dealt out to the servers in turn."""
+        """Return whether ranks go to the servers in turn."""
         return find_named("--map-by", self.map_by, MAP_BY) == "node"
 
     @property
     def sizes(self) -> Iterator[int]:
-        """Doubled, as OSU's programs do."""
+        """Yield sizes that double, as in OSU's programs."""
         if self.test is Test.BARRIER:
             yield 0
             return
@@ -146,7 +146,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One size. Values are microseconds, or MB/s of a bandwidth test."""
+    """The result for one size. Values are microseconds, or MB/s of a bandwidth test."""
 
     size_bytes: int
     value: float
@@ -169,7 +169,7 @@ class Table:
 
 
 def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] | None = None) -> Table:
-    """Every size; the fabric must be routed."""
+    """Run a test at every size; the fabric must be routed."""
     chosen = library(settings.mpi)
     wire = FabricWire(ranks=ranks, ppn=settings.ppn, options=settings.options, by_node=settings.by_node)
     if wire.n_ranks > MOST_RANKS:
@@ -223,7 +223,7 @@ def _row(
 
 
 def _band(test: Test, wire: Wire, size_bytes: int) -> tuple[tuple[str, ...], Band, tuple[str, ...]]:
-    """The kind of a figure, how far published ones of that kind are off, and what must be said of it."""
+    """Return the kind of a figure, the band of published ones of that kind, and remarks."""
     word = "bandwidth" if test.is_bandwidth else "latency" if test is Test.LATENCY else "collectives"
     n_ranks = 2 if test.collective is None else wire.n_ranks
     carrier = wire.carrier if wire.n_servers > 1 else "shared memory"
@@ -236,7 +236,7 @@ def _band(test: Test, wire: Wire, size_bytes: int) -> tuple[tuple[str, ...], Ban
 
 
 def _point_to_point(settings: Settings, wire: FabricWire, messages: Messages, size_bytes: int) -> Row:
-    """Between the first two servers; on one server between two of its processes."""
+    """Run a test between the first two servers, or between two processes of the only one."""
     inside = wire.n_servers == 1
     sizes = np.array([float(size_bytes), _REPLY_BYTES])
     both_ways = 2 if settings.test is Test.BIBW else 1
@@ -278,7 +278,7 @@ def _protocol(request_us: float) -> str:
 
 
 def _sharp_us(kind: Collective, wire: FabricWire, messages: Messages, size_bytes: int) -> Floats:
-    """[rank] -> up inside the nodes, up and down the tree of switches, down inside the nodes."""
+    """Return the time of each rank: up inside the nodes, up and down the tree of switches, down inside the nodes."""
     known, servers, ppn = times(), wire.n_servers, wire.ppn
     other = np.arange(1, servers) * ppn
     way_us = float(wire.lone_us(1.0)) + float(wire.together(np.zeros_like(other), other).more_us.max())
@@ -299,7 +299,7 @@ def _sharp_us(kind: Collective, wire: FabricWire, messages: Messages, size_bytes
 
 
 def _inside(inner: Program, nodes: int, size_bytes: int) -> Step:
-    """The same in all nodes at once; no collective of all ranks, but as long."""
+    """Return a step that runs a program in all nodes at once, for timing only."""
     first = np.arange(nodes)[:, None] * inner.n_ranks
 
     def make_round(number: int) -> Sends:

@@ -1,7 +1,7 @@
-"""Published runs of OSU's programs beside the model: what was measured, what weft says, and whether within its band.
+"""Published runs of OSU's programs beside the model, with errors and bands.
 
 The runs are data, `calibration.toml`, each with its source; the constants that were fitted to some of them, and the
-bands, are in `weft/fabric/catalog/mpi_times.toml`. What a run does not tell and weft must know, its note says.
+bands, are in `weft/fabric/catalog/mpi_times.toml`. The note of a run has assumptions that its source does not state.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LEFT_OUT_COLUMNS = ("cluster", "sizes", "mean error", "in bands of the others")
 
 
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One run that somebody published."""
+    """A published run."""
 
     name: str
     where: str  # the cluster
@@ -50,7 +50,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One published number and weft's."""
+    """A published figure and weft's."""
 
     run: Run
     ranks: int
@@ -59,7 +59,7 @@ class Figure:
 
     @property
     def error(self) -> float:
-        """Part of the measured one; above 0 where weft's is larger."""
+        """Return the relative error; above 0 if weft's figure is larger."""
         return self.row.value / self.measured - 1
 
     @property
@@ -74,7 +74,7 @@ class Figure:
 
     @property
     def kept(self) -> bool:
-        """In the band."""
+        """Return whether the published figure lies in the band."""
         return self.row.low <= self.measured <= self.row.high
 
 
@@ -94,7 +94,7 @@ def _place(spec: str) -> Ranks:
 
 
 def compare(run: Run) -> tuple[Figure, ...]:
-    """Every size of a run."""
+    """Compare every size of a run."""
     settings = Settings(
         test=run.test,
         mpi=run.mpi,
@@ -114,12 +114,12 @@ def compare(run: Run) -> tuple[Figure, ...]:
 
 
 def bands(figures: Iterable[Figure], without: str = "") -> dict[str, Band]:
-    """Drawn from runs that count, but for those of one cluster."""
+    """Return the bands from runs that count, without those of one cluster."""
     return draw(one.published for one in figures if one.run.counted and one.run.where != without)
 
 
 def left_out(figures: Sequence[Figure]) -> tuple[list[tuple[str, ...]], str]:
-    """A row for each cluster whose runs count: how many figures lie in bands that it had no part in. And a note."""
+    """Return a row for each cluster, with its figures in bands of the other clusters, and a note."""
     rows: list[tuple[str, ...]] = []
     every, inside = 0, 0
     for where in dict.fromkeys(one.run.where for one in figures if one.run.counted):
@@ -137,13 +137,13 @@ def _held(figure: Figure, others: dict[str, Band]) -> bool:
 
 
 def mean_error(figures: Iterable[Figure]) -> float:
-    """Mean of absolute errors."""
+    """Return the mean absolute error."""
     errors = [abs(figure.error) for figure in figures]
     return sum(errors) / len(errors)
 
 
 def summary(compared: Iterable[tuple[Run, tuple[Figure, ...]]]) -> tuple[list[tuple[str, ...]], str]:
-    """A row for each run, and a note, for a table."""
+    """Return a row for each run, and a note."""
     rows: list[tuple[str, ...]] = []
     promised: list[Figure] = []
     for run, figures in compared:

@@ -1,4 +1,4 @@
-"""What a library does for a collective of one size.
+"""The algorithm that a library chooses for a collective of one size.
 
 choose(library("openmpi"), Collective.ALL_REDUCE, nodes=4, ppn=36, size_bytes=8, coll="han")
 """
@@ -15,7 +15,7 @@ _NOT_PUBLISHED = ("hcoll", "ucc")
 
 
 def find_coll(chosen: Library, coll: str) -> str:
-    """The component of a library that decides; "" is the usual one."""
+    """Return the deciding component of a library; "" is the usual one."""
     if chosen.name != "openmpi":
         if coll:
             raise ConfigError(f"--coll {coll}: components are Open MPI's, {chosen.name} has one way: leave it out")
@@ -29,7 +29,7 @@ def find_coll(chosen: Library, coll: str) -> str:
 
 
 def choose(chosen: Library, kind: Collective, *, nodes: int, ppn: int, size_bytes: int, coll: str = "") -> Choice:
-    """`size_bytes` as OSU's program counts them: of what a rank sends to each, where it sends to all."""
+    """Return the choice of a library. `size_bytes` as in OSU's program: for all-to-all the bytes to each rank."""
     if chosen.name != "openmpi":
         return mvapich2(kind, nodes, ppn, size_bytes)
     by_han = han(kind, nodes, ppn, size_bytes) if coll == "han" else None

@@ -1,11 +1,11 @@
-"""The time of a program of MPI: every rank has a clock, and the rounds move it.
+"""The time of a program of MPI: every rank has a clock, which the rounds advance.
 
 In a round a rank sends what it has to send, one message after the other, and then takes what comes, in the order of
 arrival; what is added costs it the addition. An eager message leaves without asking; a rendezvous begins when both have
-come, and the sender waits for its end. Nobody waits for others than those: clocks drift apart, and OSU's programs print
-their mean.
+come, and the sender waits for its end. Ranks wait for no others: clocks drift apart, and OSU's programs print their
+mean.
 
-Of rounds that repeat so many are run until the delays have gone through a node; of very many that differ, some, evenly.
+Repeating rounds are run until the delays have passed through a node; of very many different rounds, a regular sample.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Rounds of a program in a row, inside the nodes or between them."""
+    """A sequence of rounds of a program, inside the nodes or between them."""
 
     n_rounds: int
     inside: bool
@@ -39,10 +39,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A program and the bytes that it counts; `overlapped`: all sends of all rounds are under way at once.
+    """A program and its size.
 
-    `segments`: so often, and while one of its parts is between the nodes, others are inside them. `by_level`: ranks are
-    counted node by node, however they were laid out.
+    overlapped: all sends of all rounds are active at once.
+    segments: repetitions, with parts between the nodes and inside them at the same time.
+    by_level: ranks are numbered node by node, whatever their layout.
     """
 
     program: Program
@@ -54,7 +55,7 @@ class Step:
 
 
 def run(steps: tuple[Step, ...], messages: Messages, begun: Floats | None = None) -> Floats:
-    """[rank] -> microseconds until it has done all steps, one after the other; all begin together, or when told."""
+    """Return the microseconds of each rank for all steps in sequence; all begin at 0, or at `begun`."""
     clock = np.zeros(messages.wire.n_ranks) if begun is None else begun
     for step in steps:
         way = _overlapped if step.overlapped else _in_segments if step.segments > 1 else _in_order
@@ -63,7 +64,7 @@ def run(steps: tuple[Step, ...], messages: Messages, begun: Floats | None = None
 
 
 def _in_segments(step: Step, messages: Messages, clock: Floats) -> Floats:
-    """A segment follows another when the processes are done with it inside, and the network between."""
+    """Run segments: each follows the previous one inside the nodes and on the network."""
     inside_us, between_us, first = 0.0, 0.0, 0
     for part in step.parts:
         begun_us = float(clock.max())
@@ -117,7 +118,7 @@ def _round(step: Step, number: int, messages: Messages, clock: Floats) -> Floats
 
 
 def _overlapped(step: Step, messages: Messages, clock: Floats) -> Floats:
-    """Every rank posts all at once: its own work, or the wire's, whichever takes longer, and one flight."""
+    """Run overlapped sends: the longer of a rank's work and the network's, and one latency."""
     program = step.program
     numbers = np.unique(np.linspace(0, program.n_rounds - 1, min(program.n_rounds, _MOST_DIFFERENT)).astype(int))
     busy, wire, flight = np.zeros(len(clock)), np.zeros(len(clock)), np.zeros(len(clock))
@@ -134,7 +135,7 @@ def _overlapped(step: Step, messages: Messages, clock: Floats) -> Floats:
 
 
 def _messages(step: Step, number: int, wire: Wire) -> tuple[Ints, Ints, Floats, NDArray[np.bool_]]:
-    """Senders and receivers, by their slots, bytes, and whether they are added."""
+    """Return senders and receivers as slots, bytes, and whether they are added."""
     program = step.program
     sends = program.make_round(number)
     chunk_bytes = 0 if program.collective is Collective.BARRIER else program.chunk_bytes(step.size_bytes)
@@ -148,7 +149,7 @@ def _messages(step: Step, number: int, wire: Wire) -> tuple[Ints, Ints, Floats, 
 
 
 def _joined(sends: Sends, n_ranks: int) -> Sends:
-    """One message from one rank to another."""
+    """Merge the sends between two ranks into one message."""
     key = sends.src.astype(np.int64) * n_ranks + sends.dst
     _, first, which = np.unique(key, return_index=True, return_inverse=True)
     one = Sends(**{name: getattr(sends, name)[first] for name in Sends.__slots__})
@@ -187,7 +188,7 @@ def _fill(parts: dict[str, Floats], rows: NDArray[np.bool_], cost: Cost) -> None
 
 
 def _running_sum(values: Floats, group: Ints) -> Floats:
-    """So far in each group; rows of a group lie together."""
+    """Return the running sum in each group; rows of a group are adjacent."""
     total = np.cumsum(values)
     begins = np.flatnonzero(np.diff(group, prepend=-1))
     before = total[begins] - values[begins]
@@ -196,7 +197,7 @@ def _running_sum(values: Floats, group: Ints) -> Floats:
 
 
 def _running_max(values: Floats, group: Ints) -> Floats:
-    """The largest so far in each group, by steps that double."""
+    """Return the running maximum in each group, by doubling steps."""
     found = values
     step, longest = 1, int(np.diff(np.append(np.flatnonzero(np.diff(group, prepend=-1)), len(group))).max())
     while step < longest:

@@ -1,6 +1,6 @@
 """The time of a collective of MPI: the program that a library chooses, run by the clocks of its ranks.
 
-`weft osu`, `weft advise` and jobs all ask here, so that one question has one answer.
+`weft osu`, `weft advise` and jobs share it, so that their answers agree.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from weft.collectives.osu.wire import Wire
 
 
 def after_barrier(messages: Messages, chosen: Library, coll: str = "") -> Floats:
-    """[rank] -> when it begins: OSU's programs call a barrier before each collective, and ranks leave it one by one."""
+    """Return the begin of each rank after the barrier of OSU's programs, which ranks leave one by one."""
     return clock.run(_choice(Collective.BARRIER, 0, messages, chosen, coll).steps, messages)
 
 

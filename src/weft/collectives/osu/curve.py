@@ -1,4 +1,4 @@
-"""The picture of a run as OSU's programs make it: latency or bandwidth over sizes, and what was chosen at each."""
+"""The picture of a run: latency or bandwidth over sizes, with the choice at each."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from weft.errors import ConfigError
 
 
 def check_picture(test: Test) -> None:
-    """Refuse before a long run what could not be drawn after it."""
+    """Raise ConfigError for a test without sizes, before a long run."""
     if test is Test.BARRIER:
         raise ConfigError("osu_barrier has one size, 0: leave out --picture, there is no curve")
 
 
 def draw_curve(path: Path | str, table: Table) -> None:
-    """Write it as PNG, SVG or PDF by the suffix."""
+    """Write the picture as PNG, SVG or PDF by the suffix."""
     test = table.settings.test
     draw_sizes(
         path,

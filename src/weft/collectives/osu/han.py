@@ -30,7 +30,7 @@ _LINEAR_NODES = 4  # up to which libnbc's broadcast is linear
 
 
 def han(kind: Collective, nodes: int, ppn: int, size_bytes: int) -> Choice | None:
-    """None: it leaves this one to coll/tuned."""
+    """Return the choice of coll/han; None if it delegates to coll/tuned."""
     if nodes == 1 or ppn == 1 or kind is Collective.ALL_TO_ALL:
         return None
     if kind is Collective.ALL_GATHER:
@@ -67,13 +67,13 @@ _ENDS = {
 
 
 def _inside(kind: Collective, ppn: int, size_bytes: int) -> tuple[str, Program]:
-    """Of the processes of a node."""
+    """Return the program of the processes of a node."""
     choice = tuned(kind, 1, ppn, size_bytes)
     return choice.name, choice.steps[0].program
 
 
 def _between(kind: Collective, nodes: int, size_bytes: int) -> tuple[str, Program, tuple[int, ...]]:
-    """Of the first processes of all nodes, and the rounds of each of its parts."""
+    """Return the program of the first processes of all nodes, and the rounds of each of its parts."""
     if kind is Collective.BARRIER or kind is Collective.BROADCAST:
         name, program = _inside(kind, nodes, size_bytes)
         return name, program, (program.n_rounds,)
@@ -100,7 +100,7 @@ def _stage(program: Program) -> Stage:
 
 
 def _all_gather(nodes: int, ppn: int, size_bytes: int) -> Choice:
-    """Gathered by each first process over a binomial tree, exchanged by them, and all of it told to all."""
+    """Return an all-gather: a binomial gather in each node, an exchange of first processes, and a broadcast."""
     n = nodes * ppn
     first = np.arange(nodes)[:, None] * ppn
     exchange = tuned(Collective.ALL_GATHER, nodes, 1, size_bytes * ppn)

@@ -1,4 +1,4 @@
-"""Which algorithm an MPI library takes for a collective: Open MPI's and MVAPICH2's own rules, as data.
+"""The algorithms of MPI libraries for collectives: Open MPI's and MVAPICH2's own rules, as data.
 
     tuned(Collective.ALL_REDUCE, nodes=4, ppn=36, size_bytes=8)
 
@@ -70,7 +70,7 @@ class ByLetter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Library(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An MPI library's file. One kind of rules each."""
+    """The file of an MPI library, with one kind of rules."""
 
     name: str
     eager_bytes: int
@@ -89,7 +89,7 @@ class Library(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What a library does for a collective of one size."""
+    """The algorithm of a library for a collective of one size."""
 
     name: str  # as the library calls it
     steps: tuple[Step, ...]
@@ -111,14 +111,14 @@ def library(name: str) -> Library:
 
 
 def open_mpi_word(kind: Collective, n_ranks: int, size_bytes: int) -> str:
-    """As its rules have it."""
+    """Return the word of Open MPI's rules for a collective."""
     rules = msgspec.convert(library("openmpi").rules[kind], tuple[BySize, ...])
     rule = next(one for one in rules if n_ranks < one.ranks_below)
     return rule.take[sum(size_bytes >= limit for limit in rule.bytes_below)]
 
 
 def tuned(kind: Collective, nodes: int, ppn: int, size_bytes: int) -> Choice:
-    """By coll/tuned of Open MPI, which knows ranks and no nodes."""
+    """Return the choice of Open MPI's coll/tuned, which does not consider nodes."""
     n = nodes * ppn
     word = open_mpi_word(kind, n, size_bytes)
     if word == "nonoverlapping":
@@ -147,15 +147,15 @@ def tuned(kind: Collective, nodes: int, ppn: int, size_bytes: int) -> Choice:
 
 
 def step_of(program: Program, size_bytes: int, *, overlapped: bool = False, by_level: bool = False) -> Step:
-    """A program of parts of all ranks counts all of them."""
+    """Return a step; a program with a part of each rank counts the bytes of all."""
     parts = program.n_ranks if program.collective in (_ALL_GATHER, _ALL_TO_ALL) else 1
     return Step(program=program, size_bytes=size_bytes * parts, overlapped=overlapped, by_level=by_level)
 
 
 def bruck_messages(n_ranks: int) -> Program:
-    """The messages of Bruck's all-to-all, one from each rank in a round; whose parts are in them is not written down.
+    """Return the messages of Bruck's all-to-all, one from each rank in a round, without their parts.
 
-    With that, as `bruck_all_to_all` has it, a program has a row for each part: too many for thousands of ranks.
+    With parts, as in `bruck_all_to_all`, a program has a row for each: too many for thousands of ranks.
     """
     rank = np.arange(n_ranks)
 
@@ -222,7 +222,7 @@ _OPEN_MPI: dict[Collective, dict[str, Callable[[int], Program]]] = {
 
 
 def mvapich2_letter(kind: Collective, n_ranks: int, ppn: int, size_bytes: int) -> str:
-    """As its tables have it."""
+    """Return the letter of MVAPICH2's tables for a collective."""
     table = msgspec.convert(library("mvapich2").rules[kind], tuple[ByLetter, ...])
     known = sorted({row.ppn for row in table})
     per_node = next((one for one in known if one >= ppn), known[-1])

@@ -1,4 +1,4 @@
-"""What MPI adds to a message.
+"""The costs that MPI adds to a message.
 
     eager        the data goes at once: copied into a buffer of the library, and out of one at the other end
     rendezvous   a request goes first; the receiver answers, or reads the data itself. Nothing is copied, but the
@@ -49,7 +49,7 @@ _TLS: dict[str, frozenset[str]] = {
 
 
 def loopback(ucx_tls: str) -> bool:
-    """Do these transports, written as UCX_TLS is, leave the processes of a node without shared memory?"""
+    """Return whether these transports, in the syntax of UCX_TLS, exclude shared memory."""
     if not ucx_tls:
         return False
     names = ucx_tls.removeprefix("^").split(",")
@@ -58,13 +58,13 @@ def loopback(ucx_tls: str) -> bool:
 
 
 def reaches_others(ucx_tls: str) -> bool:
-    """Is there one among these transports that leaves the node?"""
+    """Return whether one of these transports leaves the node."""
     return not ucx_tls or ucx_tls.startswith("^") or bool({"all", *_NETWORKS} & {*ucx_tls.lower().split(",")})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cost:
-    """Of messages, a row for each, in microseconds."""
+    """The costs of messages, a row for each, in microseconds."""
 
     send: Floats  # the sender is busy
     request: Floats  # until a request is there; 0: the data goes at once
@@ -74,13 +74,13 @@ class Cost:
 
     @property
     def total(self) -> Floats:
-        """Alone, the receiver waiting."""
+        """Return the time of a message alone, with the receiver waiting."""
         return self.send + self.request + self.ready + self.flight + self.receive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Of a library."""
+    """The message rules of a library."""
 
     eager_bytes: int
     tcp_eager_bytes: int
@@ -90,14 +90,14 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Messages:
-    """Costs of messages over a wire, and inside its nodes."""
+    """The costs of messages over a network, and inside its nodes."""
 
     wire: Wire
     rules: Rules
     loopback: bool = False  # no shared memory: the processes of a node talk through its adapter
 
     def between(self, size_bytes: Floats, more_us: Floats | float = 0.0, us_per_byte: Floats | float = 0.0) -> Cost:
-        """Over the network; `more_us` and `us_per_byte` are what the way and others on it add."""
+        """Return the cost over the network; `more_us` and `us_per_byte` are added by the path and by contention."""
         known = times()
         flight = self.wire.lone_us(size_bytes) + more_us + size_bytes * us_per_byte
         request = np.asarray(self.wire.lone_us(1.0)) + more_us
@@ -132,7 +132,7 @@ class Messages:
         )
 
     def inside(self, size_bytes: Floats, sharing: Floats | float = 1.0) -> Cost:
-        """In shared memory, so many of one node at a time."""
+        """Return the cost in shared memory, with `sharing` messages of a node at a time."""
         shared = times().shared
         eager = size_bytes <= shared.eager_bytes
         us_per_byte = np.maximum(1 / shared.core_gbyte_s, np.asarray(sharing) / shared.node_gbyte_s) / 1e3

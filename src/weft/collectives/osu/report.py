@@ -1,7 +1,6 @@
 """The text of OSU's programs, version 7.5, and the same as JSON.
 
-The first columns are theirs, so that what reads their output reads this; behind them stand weft's: where published
-runs lie.
+The first columns are theirs, so that their parsers work; weft's follow: the band of published runs.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _BARE = 17  # of the only one of osu_barrier
 
 
 def text(table: Table, *, full: bool = False, band: bool = True, explain: bool = False) -> Iterator[str]:
-    """Line by line; `full` is -f: the least and the most of all ranks."""
+    """Yield the lines; `full` is -f: the least and the most of all ranks."""
     test = table.settings.test
     full = full and test.collective is not None
     yield ""
@@ -63,7 +62,7 @@ def where(table: Table) -> str:
 
 
 def report(table: Table) -> dict[str, Any]:
-    """As --json prints it."""
+    """Return the fields of `--json`."""
     settings = table.settings
     unit = "mbyte_s" if settings.test.is_bandwidth else "us"
     return {

@@ -1,4 +1,4 @@
-"""How far off a figure may be: as far as published ones of its kind were, and more where few were published.
+"""The band around a figure: as wide as the errors of published ones of its kind, wider where few are published.
 
 A kind is a test, sizes, what carries the messages, and how many ranks. Of each cluster that published such figures
 nine of ten are taken; the band goes as far as the farthest cluster's, and a k-th more where they are from k clusters:
@@ -34,7 +34,7 @@ _QUANTILES = (0.05, 0.95)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """A figure beside weft's."""
+    """A published figure beside weft's."""
 
     where: str
     kind: tuple[str, ...]
@@ -43,7 +43,7 @@ class Published:
 
 
 def kind_of(test: str, size_bytes: int, carrier: str, n_ranks: int) -> tuple[str, ...]:
-    """In words, from what counts most to what counts least."""
+    """Return the properties of a kind, the most important first."""
     sizes = f"{test} {_SMALL if size_bytes <= SMALL_BYTES else _LARGE}"
     if test != "collectives":
         return sizes, carrier
@@ -51,7 +51,7 @@ def kind_of(test: str, size_bytes: int, carrier: str, n_ranks: int) -> tuple[str
 
 
 def draw(published: Iterable[Published]) -> dict[str, Band]:
-    """A band for every kind and every wider one."""
+    """Return a band for every kind and every wider one."""
     by_kind: dict[tuple[str, ...], list[Published]] = {}
     for one in published:
         for length in range(1, len(one.kind) + 1):
@@ -76,19 +76,19 @@ def _around(figures: Sequence[Published]) -> Band:
 
 
 def find_band(kind: tuple[str, ...], n_ranks: int, bands: dict[str, Band]) -> Band:
-    """Of the narrowest kind that two clusters published."""
+    """Return the band of the narrowest kind that two clusters published."""
     found = bands[_witnessed(kind, bands)]
     return msgspec.structs.replace(found, high=found.high * max(n_ranks / found.ranks, 1.0))
 
 
 def _witnessed(kind: tuple[str, ...], bands: dict[str, Band]) -> str:
-    """One cluster is no witness of how far another may be off: then any number of ranks, then any carrier."""
+    """Return the narrowest kind with two clusters: any number of ranks if needed, then any carrier."""
     names = (", ".join(kind[:length]) for length in range(len(kind), 1, -1))
     return next((name for name in names if name in bands and bands[name].clusters > 1), kind[0])
 
 
 def remarks(kind: tuple[str, ...], n_ranks: int, bands: dict[str, Band]) -> Iterable[str]:
-    """What must be said of a figure whose band is wide, or that is far from anything published."""
+    """Yield remarks on a figure with a wide band, or far from anything published."""
     band, alike = find_band(kind, n_ranks, bands), bands.get(", ".join(kind[:2]))
     if band.high >= _WIDE:
         over = "" if _witnessed(kind, bands) == kind[0] else f" over {kind[1]}"

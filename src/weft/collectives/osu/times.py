@@ -1,4 +1,4 @@
-"""Constants of MPI: `catalog/mpi_times.toml`, read. The fields are explained there."""
+"""The constants of MPI, read from `catalog/mpi_times.toml`, which explains the fields."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Sharp(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Band(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Of times: a measured one is from `low` to `high` times the model's."""
+    """A band: a measured time is `low` to `high` times the model's."""
 
     low: float
     high: float
@@ -79,7 +79,7 @@ class MpiTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     band: dict[str, Band]
 
     def stream_gbyte_s(self, adapter: str) -> float:
-        """Of a server with such an adapter."""
+        """Return the memory bandwidth of a server with such an adapter."""
         return self.stream.get(adapter, self.stream["default"]).gbyte_s
 
 

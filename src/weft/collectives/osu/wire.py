@@ -1,4 +1,4 @@
-"""What a fabric gives to messages between servers: one alone, and all of a round together.
+"""Times of messages between servers: of one alone, and of all of a round together.
 
 Over a fabric both are the analytic engine's, on its own routes: a lone message arrives when the packet engine says, and
 of messages that share a link the busiest one decides. So a round costs two runs, whatever sizes it is asked for:
@@ -40,7 +40,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Together:
-    """Messages of one round: a row for each."""
+    """The messages of one round, a row for each."""
 
     more_us: Floats  # than the lone one, at any size: a longer way
     us_per_byte: Floats  # more than the lone one: others on the same links
@@ -66,7 +66,7 @@ class Wire(ABC):
     @property
     @abstractmethod
     def network(self) -> Network:
-        """Return whose rules carry messages."""
+        """Return the network rules of messages."""
 
     @property
     @abstractmethod
@@ -79,7 +79,7 @@ class Wire(ABC):
 
     @abstractmethod
     def together(self, src: Ints, dst: Ints) -> Together:
-        """Return what messages of one size, all under way at once, take more; ranks are of different servers."""
+        """Return the extra time of messages of one size that are sent at once; ranks are on different servers."""
 
     @property
     def n_ranks(self) -> int:
@@ -87,7 +87,7 @@ class Wire(ABC):
 
     @cached_property
     def crowd_us(self) -> float:
-        """What each other message adds that leaves the same adapter at the same time."""
+        """Return the time that each other message adds that leaves the same adapter at the same time."""
         if self.network is Network.TCP:
             return times().tcp.crowd_us
         if self.cloud is not None:
@@ -96,18 +96,18 @@ class Wire(ABC):
 
     @cached_property
     def cloud(self) -> catalog.Interconnect | None:
-        """Whose transport the adapter speaks, where it is a cloud's own."""
+        """Return the fabric of a cloud whose own transport the adapter has, if any."""
         return next((one for one in catalog.interconnects() if one.transport and one.adapter == self.adapter), None)
 
     @property
     def carrier(self) -> str:
-        """In a word: RDMA, TCP, or a cloud's own."""
+        """Return the carrier of messages: RDMA, TCP, or a cloud's own."""
         if self.network is Network.TCP:
             return "TCP"
         return self.cloud.transport.upper() if self.cloud is not None else "RDMA"
 
     def slot(self, rank: Ints) -> Ints:
-        """Where a rank is: server * ppn + process."""
+        """Return the slot of a rank: server * ppn + process."""
         if not self.by_node:
             return rank
         process, server = np.divmod(rank, self.n_servers)
@@ -161,7 +161,7 @@ class FabricWire(Wire):
         return 1000 * gbyte_s(float(rate_gbit_s))
 
     def port(self, slot: Ints) -> NDArray[np.int32]:
-        """The ports that processes send through: those of a server share its adapters evenly."""
+        """Return the ports of processes; those of a server share its adapters evenly."""
         server, process = np.divmod(slot, self.ppn)
         ports: NDArray[np.int32] = self.ranks.adapters[server, process * self.ranks.rails // self.ppn]
         return ports
@@ -195,7 +195,7 @@ class FabricWire(Wire):
         return self.known[key]
 
     def levels(self) -> int:
-        """Switches from a server up to the top of the tree that joins them all."""
+        """Return the switch levels of the tree that connects all servers."""
         fabric = self.ranks.fabric
         links = np.flatnonzero(fabric.network_links)
         ends = np.stack(fabric.link_nodes)[:, links]
@@ -213,7 +213,7 @@ class FabricWire(Wire):
         return max(int(hops[at].max()) // 2, 1)
 
     def refuse_sharp(self) -> None:
-        """SHARP is of InfiniBand switches, between servers."""
+        """Raise ConfigError unless InfiniBand switches connect the servers, which SHARP needs."""
         fabric = self.ranks.fabric
         if self.network is not Network.INFINIBAND or not len(fabric.of_kind(NodeKind.SWITCH)):
             raise ConfigError(f"--sharp: the switches of InfiniBand add, and {fabric.spec} has none: leave it out")
@@ -229,7 +229,7 @@ class FabricWire(Wire):
         start_ps: Ints | int = 0,
         alone: bool = False,
     ) -> Floats:
-        """How long each takes; alone: none meets another."""
+        """Return the time of each message; alone: without contention."""
         start = np.arange(len(src), dtype=np.int64) * 10**9 if alone else start_ps
         traffic = Traffic.make(
             src, dst, size_bytes, operation=Operation.SEND, start_ps=start, description="messages of MPI"
@@ -241,7 +241,7 @@ class FabricWire(Wire):
 
 @dataclass(eq=False, kw_only=True)
 class IdealWire(Wire):
-    """Any number of servers without contention: each message takes as long as between the two of a pair."""
+    """A network without contention: each message takes as long as between two servers."""
 
     ppn: int = 1
     pair: FabricWire
