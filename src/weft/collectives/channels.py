@@ -72,7 +72,7 @@ def _placed(channel: Channel, at: int, n_channels: int, number: int) -> Sends:
 
 
 def one_after_another(stages: Sequence[Stage]) -> Stage:
-    """Concatenate the rounds of stages."""
+    """Join the rounds of stages in sequence."""
     ends = list(accumulate(stage.n_rounds for stage in stages))
 
     def make_round(number: int) -> Sends:

@@ -30,7 +30,7 @@ _NEVER = ("not for ", "with ")  # whatever the cluster
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """NCCL's choice for a collective of one size. `size_bytes` is the larger of a rank's two buffers."""
+    """The choice of NCCL for a collective of one size. `size_bytes` is the larger of a rank's two buffers."""
 
     cluster: Cluster
     graphs: Graphs

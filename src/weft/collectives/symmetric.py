@@ -40,7 +40,7 @@ _OF = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """NCCL's estimate for one kernel and size; `off` is the reason if it is disabled."""
+    """The estimate of NCCL for one kernel and size; `off` is the reason if it is disabled."""
 
     name: str
     time_us: float = 0.0

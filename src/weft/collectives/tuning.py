@@ -35,7 +35,7 @@ TUNED = (Collective.ALL_REDUCE, *_SCATTERED, *_ROOTED)  # for which NCCL chooses
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """NCCL's estimate for one algorithm and protocol; `off` is the reason if it is disabled."""
+    """The estimate of NCCL for one algorithm and protocol; `off` is the reason if it is disabled."""
 
     algorithm: Algorithm
     protocol: Protocol

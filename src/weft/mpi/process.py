@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from weft.collectives.live.group import Group
 from weft.collectives.live.link import Endpoint
 from weft.collectives.live.mail import Mail, Sending
-from weft.collectives.live.meeting import Store
+from weft.collectives.live.rendezvous import Store
 from weft.collectives.live.store import VARIABLE, JobStore
 from weft.errors import ConfigError
 
@@ -29,7 +29,7 @@ class Process:
     def group(self, name: str, rank: int, size: int) -> Group:
         group = Group(self._end, self._store, name, rank, size, self._patience_s)
         self._mails.append(group.mail)
-        group.mail.meeting.on_idle = self._go_on
+        group.mail.rendezvous.on_idle = self._go_on
         return group
 
     def leave(self, mail: Mail, sending: Sending) -> None:

@@ -12,7 +12,7 @@ from tests.patience import PATIENCE_S
 
 from weft.collectives.check import begins_with
 from weft.collectives.kinds import Collective
-from weft.collectives.live import meeting
+from weft.collectives.live import rendezvous
 from weft.collectives.live.arrays import Array, Bytes
 from weft.collectives.live.beside import Calls
 from weft.collectives.live.calls import choose
@@ -128,7 +128,7 @@ def test_what_ranks_of_a_machine_can_read_nobody_sends(kind: str) -> None:
 
     def rank(group: Group) -> list[int]:
         group.run(one, Array(np.full(3 * 5000, group.rank)), kind)
-        return [link.posted for link in group._meeting._links.values()]
+        return [link.posted for link in group._rendezvous._links.values()]
 
     assert together(3, rank, told_bytes=1 << 10) == [[0, 0]] * 3
 
@@ -147,7 +147,7 @@ def test_what_is_passed_on_in_the_round_that_replaces_it_is_what_was_there_befor
         data = np.full(9000, group.rank, np.uint8)
         group.run(one, Array(data), "pass on")
         group.run(program(Collective.BARRIER, "dissemination", nodes=3), Array(data[:0]), "barrier")
-        return np.unique(data).tolist(), sum(link.used - link.posted for link in group._meeting._links.values())
+        return np.unique(data).tolist(), sum(link.used - link.posted for link in group._rendezvous._links.values())
 
     assert together(3, rank, told_bytes=1 << 9) == [([0], 3), ([0], 0), ([1], 0)]
 
@@ -216,7 +216,7 @@ def test_all_ranks_name_the_rank_that_hangs_though_their_time_is_over_together(c
             group.run(ring, Array(np.ones(64)), "the first")
         if group.rank == 0:
             return ""
-        group._meeting.timeout_s = 0.5
+        group._rendezvous.timeout_s = 0.5
         with pytest.raises(SubnetError) as caught:
             group.run(ring, Array(np.ones(64)), "the second")
         return str(caught.value)
@@ -228,7 +228,7 @@ def test_all_ranks_name_the_rank_that_hangs_though_their_time_is_over_together(c
 def test_who_gave_up_before_anybody_had_a_link_to_it_is_heard_of() -> None:
     def rank(group: Group) -> None:
         if group.rank == 0:
-            group._meeting.give_up(SubnetError("out of memory"))
+            group._rendezvous.give_up(SubnetError("out of memory"))
             return
         with pytest.raises(SubnetError, match=r"^rank 0 gave up: out of memory \(this is rank \d\)$"):
             group.run(program("all_reduce", "ring", nodes=3), Array(np.ones(4)), "all_reduce")
@@ -262,7 +262,7 @@ class _DyingBoard(Board):
 
 def test_who_gives_up_when_the_store_is_gone_says_why_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks, "Board", _DyingBoard)
-    monkeypatch.setattr(meeting, "_HEAR_S", 0.1)
+    monkeypatch.setattr(rendezvous, "_HEAR_S", 0.1)
 
     def rank(group: Group) -> None:
         error, memory = (RuntimeError, _Refusing) if group.rank == 0 else (SubnetError, Array)

@@ -11,9 +11,9 @@ Bytes = NDArray[np.uint8]
 
 
 class Array:
-    """The data, and for programs that want it memory beside; what "add" means is `reduce`: np.add, np.maximum.
+    """A numpy array for a program, with scratch memory if needed; `reduce` is np.add, np.maximum or another.
 
-    A rank that has one block of the data only gives that, and says where it is: `block` of `n_blocks`.
+    A rank with one block of the data gives only that: `block` of `n_blocks`.
     """
 
     def __init__(
@@ -51,5 +51,5 @@ class Array:
 
 
 def flat(data: NDArray[np.generic]) -> Bytes:
-    """Its bytes, not a copy of them."""
+    """Return the bytes of an array without a copy."""
     return data.reshape(-1).view(np.uint8)

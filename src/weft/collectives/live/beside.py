@@ -1,19 +1,19 @@
-"""Groups of the same ranks beside each other, one for each kind of memory, of which a call takes one.
+"""Parallel groups of the same ranks, one for each kind of memory; a call uses one of them.
 
-A rank whose tensor is on a GPU and one whose tensor is not are in two groups, and never hear of each other there. So
-who waits long leaves word of its call in the store, and looks what those have left that it waits for.
+Ranks with a tensor on a GPU and ranks without are in different groups, and receive nothing from each other. So a rank
+that waits long writes its call to the store, and reads the calls of the ranks that it waits for.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 
-from weft.collectives.live.meeting import Store
+from weft.collectives.live.rendezvous import Store
 from weft.errors import SubnetError
 
 
 class Calls:
-    """Of one rank, in all of these groups; `name` is none that a group has."""
+    """The calls of one rank in all of these groups; `name` differs from those of the groups."""
 
     def __init__(self, store: Store, name: str, rank: int) -> None:
         self._store, self._name, self._rank = store, name, rank
@@ -29,7 +29,7 @@ class Calls:
         self._words = ""
 
     def compare(self, peer: int) -> None:
-        """If that one waits too, in the same call, is it the same to both? A store that is gone knows nothing."""
+        """Raise an error if a peer waits in the same call with another kind of memory; ignore a closed store."""
         if not self._words:
             return
         far = b""

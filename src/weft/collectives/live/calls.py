@@ -1,4 +1,4 @@
-"""Which program a call takes: few rounds for what is small, few bytes for what is large."""
+"""The choice of a program for a call: few rounds for small sizes, few bytes for large ones."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _DIRECT = (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATT
 
 
 def choose(kind: Collective, n_ranks: int, size_bytes: int, root: int = 0, *, direct: bool = True) -> Program:
-    """`size_bytes` are those of nccl-tests: of the larger of the two buffers.
+    """Return the program of a call; `size_bytes` is the larger of the two buffers, as in nccl-tests.
 
-    `direct`: few ranks may all send to each other, which MPI and NCCL do not do, and links of GPUs take room for.
+    direct: few ranks may all send to each other, unlike in MPI and NCCL; on GPUs these links need memory.
     """
     is_small = size_bytes <= SMALL_BYTES
     if direct and kind in _DIRECT and not is_small and n_ranks <= DIRECT_MAX_RANKS:

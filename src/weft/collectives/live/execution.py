@@ -1,8 +1,8 @@
-"""One call, carried out by one rank: its steps in order (`plan`), over a link to each rank that it has to do with.
+"""Execution of one call by one rank: its steps in order (`plan`), over a link to each peer.
 
-A stretch of fragments goes one of two ways. Sent: each is written into a slot of the receiver's, who puts or adds it
-from there. Told: the receiver hears where the stretch is and reads it there; then the bytes must stay as they are until
-it has. Who is told of nothing that its sender changes in the same round never waits for one who waits for it.
+A stretch of fragments is either sent, each written into a slot of the receiver, which stores or adds it; or announced:
+the receiver gets its address and reads it there, and the bytes must not change until then. Stretches that the sender
+changes in the same round are never announced, so that ranks do not wait for each other.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from weft.collectives.live.job import PUT
 from weft.collectives.live.link import TAG_MASK, Arrival, Broken, Link
-from weft.collectives.live.meeting import Meeting
 from weft.collectives.live.plan import Piece, Step
+from weft.collectives.live.rendezvous import Rendezvous
 from weft.errors import SubnetError
 
 
 class Memory(Protocol):
-    """What a program runs on: its data, and behind it what is beside the data."""
+    """The memory of a program: its data, followed by scratch memory."""
 
     size_bytes: int
     item_bytes: int
@@ -39,7 +39,7 @@ class Memory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """Bytes that may be under way: those of the nth fragment of a link, or of what its nth slot tells of."""
+    """The bytes in flight of the nth fragment of a link, or of the stretch that its nth slot announces."""
 
     link: Link
     nth: int
@@ -53,35 +53,35 @@ class _Sent:
 
 
 class Execution:
-    """`call` says in errors what it is; ranks that do the same say the same."""
+    """An execution of a call; `call` describes it in errors, equally on all ranks."""
 
-    def __init__(self, meeting: Meeting, memory: Memory, call: str, deadline_s: float) -> None:
-        self._meeting, self._memory, self._call, self._deadline_s = meeting, memory, call, deadline_s
+    def __init__(self, rendezvous: Rendezvous, memory: Memory, call: str, deadline_s: float) -> None:
+        self._rendezvous, self._memory, self._call, self._deadline_s = rendezvous, memory, call, deadline_s
         self._tag = zlib.crc32(call.encode()) & TAG_MASK
         self._under_way: deque[_Sent] = deque()
         self._told: dict[tuple[int, bool], _Places] = {}  # by stream: what is to be read of a stretch
 
     def run(self, made: list[Step]) -> None:
-        meeting, call, deadline_s = self._meeting, self._call, self._deadline_s
-        links = {peer: meeting.link(peer, "collective") for peer in sorted({step.peer for step in made})}
+        rendezvous, call, deadline_s = self._rendezvous, self._call, self._deadline_s
+        links = {peer: rendezvous.link(peer, "collective") for peer in sorted({step.peer for step in made})}
         for link in links.values():
-            meeting.bring_up(link, deadline_s)
+            rendezvous.bring_up(link, deadline_s)
         for step in made:
             (self._send if step.is_send else self._take)(links[step.peer], step)
         for link in links.values():
-            meeting.wait(link, lambda link=link: link.completed == link.posted, deadline_s, call)  # type: ignore[misc]
+            rendezvous.wait(link, lambda link=link: link.completed == link.posted, deadline_s, call)  # type: ignore[misc]
         for sent in self._under_way:
             self._wait_for(sent)
-        meeting.check_read(call)
+        rendezvous.check_read(call)
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
     def _send(self, link: Link, step: Step) -> None:
-        is_told = link.is_read and step.can_be_told and step.stretch_bytes >= self._meeting.end.told_bytes
+        is_told = link.is_read and step.can_be_told and step.stretch_bytes >= self._rendezvous.end.told_bytes
         if is_told and not step.is_first:
             return
         if not link.credits:
-            self._meeting.wait(link, lambda: link.credits > 0, self._deadline_s, self._call)
+            self._rendezvous.wait(link, lambda: link.credits > 0, self._deadline_s, self._call)
         pieces = step.stretch if is_told else step.pieces
         places = [(self._memory.address(piece.begin), piece.length) for piece in pieces]
         (link.tell if is_told else link.send)(places, self._tag)
@@ -89,7 +89,7 @@ class Execution:
         self._under_way.extend(_Sent(link, nth, is_told, one.begin, one.begin + one.length) for one in pieces)
 
     def _let_go(self, pieces: tuple[Piece, ...]) -> None:
-        """Wait until nothing sent from these bytes is under way: to be read, or to be sent again."""
+        """Wait until no send from these bytes is in flight."""
         while self._under_way and self._under_way[0].is_done:
             self._under_way.popleft()
         for sent in self._under_way:
@@ -97,7 +97,7 @@ class Execution:
                 self._wait_for(sent)
 
     def _wait_for(self, sent: _Sent) -> None:
-        self._meeting.wait(sent.link, lambda: sent.is_done, self._deadline_s, self._call)
+        self._rendezvous.wait(sent.link, lambda: sent.is_done, self._deadline_s, self._call)
 
     # -- taking -------------------------------------------------------------------------------------------------------
 
@@ -123,12 +123,12 @@ class Execution:
 
     def _next(self, link: Link) -> Arrival:
         if not link.arrived:
-            self._meeting.wait(link, lambda: bool(link.arrived), self._deadline_s, self._call)
+            self._rendezvous.wait(link, lambda: bool(link.arrived), self._deadline_s, self._call)
         arrival = link.arrived.popleft()
         if arrival.tag != self._tag:
             raise SubnetError(
-                f"rank {self._meeting.rank} is in {self._call}, and rank {link.rank} is not: all ranks must call the "
-                "same, in the same order, with the same sizes and types"
+                f"rank {self._rendezvous.rank} is in {self._call}, and rank {link.rank} is not: all ranks must call "
+                "the same, in the same order, with the same sizes and types"
             )
         return arrival
 
@@ -140,40 +140,40 @@ class Execution:
             offset += piece.length
 
     def _read(self, link: Link, step: Step, pieces: tuple[Piece, ...], told: _Places) -> None:
-        """From where it is in the memory of who sent it."""
+        """Read a stretch from the memory of the sender."""
         self._let_go(pieces)
-        memory, hands = self._memory, self._meeting.end.hands(self._meeting.size)
+        memory, workers = self._memory, self._rendezvous.end.workers(self._rendezvous.size)
         for piece in pieces:
             for begin, far, length in told.take(piece):
                 kind = memory.sums if step.add else PUT
                 if kind is not None:
-                    is_read = hands.take(link.process, far, memory.address(begin), length, kind)
+                    is_read = workers.take(link.process, far, memory.address(begin), length, kind)
                 else:
                     is_read = self._add_beside(link, begin, far, length)
                 if not is_read:
-                    self._meeting.check_read(self._call)
+                    self._rendezvous.check_read(self._call)
                     raise Broken(link.who, f"no way to it any more: its memory cannot be read, in {self._call}")
 
     def _add_beside(self, link: Link, begin: int, far: int, length: int) -> bool:
-        """What only PyTorch or numpy can add, from memory of the endpoint's, as much as that holds at a time."""
-        end, item_bytes = self._meeting.end, self._memory.item_bytes
+        """Add data through PyTorch or numpy, from the endpoint's buffer, as much as it holds at a time."""
+        end, item_bytes = self._rendezvous.end, self._memory.item_bytes
         most = len(end.beside) // item_bytes * item_bytes
         for done in range(0, length, most):
             here = min(most, length - done)
-            if not end.hands(self._meeting.size).take(link.process, far + done, end.beside.ctypes.data, here, PUT):
+            if not end.workers(self._rendezvous.size).take(link.process, far + done, end.beside.ctypes.data, here, PUT):
                 return False
             self._memory.add(begin + done, end.beside[:here])
         return True
 
 
 class _Places:
-    """In the memory of another process, one after the other; they may be cut otherwise than the pieces here."""
+    """An iterator over the pieces in the memory of another process, which may be cut differently from those here."""
 
     def __init__(self, places: list[tuple[int, int]]) -> None:
         self._places = deque(places)
 
     def take(self, piece: Piece) -> Iterator[tuple[int, int, int]]:
-        """What lies together here and there: where it is in the buffer, its address there, and its length."""
+        """Yield contiguous parts: offset in the buffer, address in the other process, and length."""
         done = 0
         while done < piece.length:
             far, length = self._places.popleft()

@@ -1,4 +1,4 @@
-"""Ranks that do collectives together.
+"""A group of ranks that run collectives.
 
     group.run(program, memory, "all_reduce of 1,024 float32")
 
@@ -17,17 +17,17 @@ from weft.collectives.live.beside import Calls
 from weft.collectives.live.execution import Execution, Memory
 from weft.collectives.live.link import Endpoint
 from weft.collectives.live.mail import Mail
-from weft.collectives.live.meeting import Meeting, Store
 from weft.collectives.live.plan import Step, steps
 from weft.collectives.live.record import record_of
+from weft.collectives.live.rendezvous import Rendezvous, Store
 from weft.collectives.program import Program
 from weft.errors import SubnetError
 
 
 class Group:
-    """`rank` of `size`; `name` tells groups of one store apart. All must be made by all of their ranks.
+    """A group of `size` ranks; `name` is unique in the store. All ranks must create it.
 
-    `calls` are this rank's in this group and in those beside it, which are of other memory.
+    calls: this rank's calls in this group and in those for other memory.
     """
 
     def __init__(
@@ -41,32 +41,32 @@ class Group:
         calls: Calls | None = None,
     ) -> None:
         self.rank, self.size, self.name = rank, size, name
-        self._meeting = Meeting(end, store, name, rank, size, timeout_s)
+        self._rendezvous = Rendezvous(end, store, name, rank, size, timeout_s)
         self.record = record_of(name, rank, size)
-        self.mail = Mail(self._meeting, self.record)
+        self.mail = Mail(self._rendezvous, self.record)
         self._count = 0
         self._calls = calls
         if calls is not None:
-            self._meeting.on_long = calls.compare
+            self._rendezvous.on_long = calls.compare
 
     def run(self, program: Program, memory: Memory, words: str) -> None:
-        """`words` are what all ranks must agree on; they are told to who does not."""
+        """Run a program. All ranks must pass the same `words`, which errors show."""
         self._count += 1
-        meeting, call = self._meeting, f"{words}, call {self._count} of its group"
-        if meeting.failed is not None:
-            raise meeting.failed
+        rendezvous, call = self._rendezvous, f"{words}, call {self._count} of its group"
+        if rendezvous.failed is not None:
+            raise rendezvous.failed
         begin_s = self.record.begin() if self.record is not None else 0.0
         sizes = memory.size_bytes, memory.item_bytes
-        made = _steps(program, self.rank, *sizes, meeting.end.fragment_bytes)
+        made = _steps(program, self.rank, *sizes, rendezvous.end.fragment_bytes)
         if self._calls is not None:
             self._calls.begin(words)
         try:
-            Execution(meeting, memory, call, time.monotonic() + meeting.timeout_s).run(made)
+            Execution(rendezvous, memory, call, time.monotonic() + rendezvous.timeout_s).run(made)
         except BaseException as error:  # also one of the memory's, or Ctrl-C: it cannot go on from here
             told = (
                 error if isinstance(error, SubnetError) else SubnetError(f"{type(error).__name__} in {call}: {error}")
             )
-            meeting.give_up(told)
+            rendezvous.give_up(told)
             raise
         finally:
             if self._calls is not None:
@@ -75,7 +75,7 @@ class Group:
             self.record.collective(begin_s, program.collective, *sizes, program.root, words)
 
     def close(self) -> None:
-        self._meeting.close()
+        self._rendezvous.close()
 
 
 @lru_cache(maxsize=256)

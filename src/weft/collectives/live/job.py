@@ -1,4 +1,4 @@
-"""A part of a copy from the memory of another process, as threads hand it to each other; and kinds of numbers."""
+"""A part of a copy from the memory of another process, for a thread; and number types."""
 
 from __future__ import annotations
 

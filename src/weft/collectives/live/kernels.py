@@ -1,4 +1,4 @@
-"""Kernels of `reading`: parts of memory of another process, put or added into that of this one."""
+"""Kernels of `reading`: copy or add memory of another process into that of this one."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-warn-return-any
 from __future__ import annotations
@@ -25,7 +25,7 @@ _yield: Kernel = types.ExternalFunction("sched_yield", types.int32())
 
 
 def _pointer_to(kind: Any) -> Kernel:
-    """For kernels: numbers of a kind, from an address on."""
+    """Return a kernel function that gives the numbers of a kind from an address on."""
     pointer = types.CPointer(kind)  # type: ignore[no-untyped-call]
 
     def _pointer(_context: Any, address: Any) -> Any:
@@ -88,7 +88,7 @@ def _work(at: int) -> None:
 
 @lean_kernel
 def help_out(at: int) -> None:
-    """Parts, as they come."""
+    """Process parts as they arrive."""
     job, spins = _job(at), 0
     release(job, "state", IDLE)
     while spins < _SPINS * _YIELDS or not exchange(job, "state", IDLE, OUT):
@@ -103,7 +103,7 @@ def help_out(at: int) -> None:
 
 @lean_kernel
 def take(jobs: int, n_jobs: int, process: int, far: int, own: int, length: int, kind: int) -> bool:
-    """All of it; the first of the jobs is this thread's, and those of helpers that are out are so too."""
+    """Copy all; this thread takes the first job, and those of absent helpers."""
     each = (-(-length // n_jobs) + _PART_BYTES - 1) // _PART_BYTES * _PART_BYTES
     is_right, given = True, 0
     for n in range(n_jobs - 1, -1, -1):

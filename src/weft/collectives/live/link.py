@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from weft.collectives.live.plan import PIECES_MAX
-from weft.collectives.live.reading import Hands, read_word
+from weft.collectives.live.reading import CopyWorkers, read_word
 from weft.errors import SubnetError
 from weft.verbs import enums as e
 from weft.verbs.attributes.address import GID, AHAttr, GlobalRoute
@@ -60,7 +60,7 @@ _PARTITION, _FULL = 0x7FFF, 0x8000  # of a P_Key
 
 
 class Broken(SubnetError):
-    """A link that does not work any more. `who` is at its other end."""
+    """An error for a broken link; `who` is at its other end."""
 
     def __init__(self, who: str, reason: str) -> None:
         super().__init__(f"{who}: {reason}")
@@ -69,20 +69,20 @@ class Broken(SubnetError):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A fragment, or where some are, in its slot until the link is told that it is free."""
+    """A fragment in its slot, or the addresses of a stretch, until the slot is freed."""
 
     data: Any  # bytes: of numpy, or of PyTorch on a GPU
     tag: int
     is_told: bool
 
     def places(self) -> list[tuple[int, int]]:
-        """Addresses and lengths."""
+        """Return addresses and lengths."""
         return [(int(address), int(length)) for address, length in self.data.view(_PLACE)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """What the other end must know of a link."""
+    """The address of a link for its other end."""
 
     lid: int
     gid: str
@@ -103,9 +103,9 @@ class Address:
 
 
 class Endpoint:
-    """What a process has of the fabric: a port, one completion queue, and links.
+    """The resources of a process on the fabric: a port, one completion queue, and links.
 
-    What its ranks send and receive is memory of the processor, arrays of numpy; that of a GPU is in `pytorch.gpu`.
+    Its ranks send and receive host memory, numpy arrays; `pytorch.gpu` has GPU memory.
     """
 
     is_readable = True  # for other processes of this machine
@@ -119,44 +119,44 @@ class Endpoint:
         # Programs send from wherever their data is. The key is for reading here, and nobody else's.
         self.anywhere = self.port.ctx.adapter.regions.register(self.pd.key, 0, _ANYWHERE_BYTES, 0)
         self._links: dict[int, Link] = {}
-        self._hands: Hands | None = None
+        self._workers: CopyWorkers | None = None
         self.beside = np.empty(fragment_bytes, np.uint8)  # where what is read lies until somebody adds it
 
-    def hands(self, ranks: int) -> Hands:
-        """To read memory of other processes with; `ranks` of them share the cores of this machine."""
-        if self._hands is None:
-            self._hands = Hands(ranks)
-        return self._hands
+    def workers(self, ranks: int) -> CopyWorkers:
+        """Return threads that read memory of other processes; `ranks` share the cores of this machine."""
+        if self._workers is None:
+            self._workers = CopyWorkers(ranks)
+        return self._workers
 
     # -- memory -------------------------------------------------------------------------------------------------------
 
     def room(self, n_bytes: int) -> tuple[MR, Any]:
-        """For what others send: a region, and its bytes."""
+        """Allocate a receive region; return it and its bytes."""
         region = MR(self.pd, n_bytes, ACCESS)
         return region, np.ctypeslib.as_array((ctypes.c_uint8 * n_bytes).from_address(region.buf))
 
     def key(self, address: int, length: int) -> int:
-        """Of bytes of this process that are sent."""
+        """Return the local key of bytes to send."""
         return self.anywhere.key
 
     def empty(self, n_bytes: int) -> Any:
-        """A place for bytes."""
+        """Allocate a buffer."""
         return np.empty(n_bytes, np.uint8)
 
     def address(self, data: Any) -> int:
         return int(data.ctypes.data)
 
     def read(self, data: Any) -> bytes:
-        """A few bytes, for the processor."""
+        """Copy a few bytes to the host."""
         return bytes(data.tobytes())
 
     def settle(self) -> None:
-        """What was put somewhere is there."""
+        """Wait until all writes are visible."""
 
     # -- links --------------------------------------------------------------------------------------------------------
 
     def link(self, rank: int, use: str) -> Link:
-        """One more, which is to be connected."""
+        """Create a link, which is not connected yet."""
         if (wanted := (len(self._links) + 1) * _COMPLETIONS) > self.cq.cqe:
             self.cq.resize(2 * wanted)
         made = Link(self, rank, use)
@@ -164,7 +164,7 @@ class Endpoint:
         return made
 
     def poll(self) -> bool:
-        """Tell links what happened to them. False if nothing did."""
+        """Dispatch completions to links. Return False if there were none."""
         count, found = self.cq.poll(16)
         for wc in found:
             link = self._links.get(wc.qp_num)
@@ -173,7 +173,7 @@ class Endpoint:
         return count > 0
 
     def rest(self, seconds: float) -> None:
-        """Until something comes; whoever sends it rings."""
+        """Sleep until a message arrives."""
         self.cq.req_notify()
         if not self.poll():
             self.port.ctx.adapter.carrier.wait(seconds)
@@ -185,8 +185,8 @@ class Endpoint:
 
     def close(self) -> None:
         self._links.clear()
-        if self._hands is not None:
-            self._hands.close()
+        if self._workers is not None:
+            self._workers.close()
         self.port.ctx.close()
 
 
@@ -249,14 +249,14 @@ class Link:
         self.process = self._find_process(far)
 
     def _find_process(self, far: Address) -> int:
-        """Of the other end, if it is on this machine, nothing in between counts, and its memory can be read here."""
+        """Return the process of the other end if it is on this machine, readable, and no link between them counts."""
         path = self.qp.core.find_shm_path(at_once=True)
         if path is None or not path.uncounted_process or not self._end.is_readable:
             return 0
         return path.uncounted_process if read_word(path.uncounted_process, far.slots) == far.word else 0
 
     def _common_key(self, own: list[int], far: list[int]) -> int:
-        """The index of the first P_Key that both have, one of them as a full member; both ends find the same."""
+        """Return the index of the first common P_Key with a full member; both ends find the same."""
         found = []
         for index, key in enumerate(own):
             partition = key & _PARTITION
@@ -273,25 +273,25 @@ class Link:
 
     @property
     def who(self) -> str:
-        """At the other end."""
+        """Return the name of the other end."""
         host = self._far.host if self._far is not None else ""
         return f"rank {self.rank} on {host}" if host else f"rank {self.rank}"
 
     @property
     def is_connected(self) -> bool:
-        """At this end."""
+        """Return whether this end is connected."""
         return self._far is not None
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
     def send(self, pieces: Iterable[tuple[int, int]], tag: int) -> None:
-        """One fragment, in pieces of (address, bytes), with a credit that there is."""
+        """Send a fragment, in pieces of (address, bytes); a credit must be available."""
         self.posted += 1
         elements = [SGE(address, length, self._end.key(address, length)) for address, length in pieces]
         self._write(elements, self._next_slot(), tag & TAG_MASK, _DATA)
 
     def tell(self, pieces: Sequence[tuple[int, int]], tag: int) -> None:
-        """Where some in a row are, to an end that reads them there."""
+        """Announce the addresses of a stretch, for an end that can read them."""
         places = self._places[self.used % SLOTS, : len(pieces)]
         places[:] = pieces
         elements = [SGE(places.ctypes.data, places.nbytes, self._lkey)]
@@ -313,7 +313,7 @@ class Link:
         self.qp.post_send(work)
 
     def free(self, *, at_once: bool = False) -> None:
-        """What was in the oldest slot has been used. The other end hears of several at once, if it need not wait."""
+        """Free the oldest slot. Credits are returned in batches, unless the other end waits."""
         self._freed += 1
         if at_once or 2 * self._freed >= SLOTS:
             count, self._freed = self._freed, 0
@@ -344,21 +344,21 @@ class Link:
             self.arrived.append(Arrival(data, immediate & TAG_MASK, is_told))
 
     def why_lost(self) -> str:
-        """As the end of a sentence, if the network can tell."""
+        """Return the reason for a loss as the end of a sentence, if the network knows it."""
         qp = self.qp.core
         why = qp.adapter.carrier.why_lost(qp.settings.destination, self._p_key, qp.settings.mtu_bytes)
         return f"; {why}" if why else ""
 
     def probe(self) -> None:
-        """A WRITE of nothing: an error comes if nobody takes it.
+        """Send an empty WRITE, which fails if the peer is gone.
 
-        If the last packet of what was sent before is lost, or the answer to it, this one makes the other end say so.
+        It also makes the other end report a lost last packet, or a lost acknowledgement.
         """
         if self.is_connected and not self._is_probing and self.broken is None:
             self._is_probing = True
             self._write([], 0, None, _PROBE)
 
     def abort(self) -> None:
-        """Tell the other end that this one has given up, if it can still be told."""
+        """Notify the other end that this rank has given up, if possible."""
         if self._far is not None and self.broken is None:
             self._write([], 0, _ABORT)

@@ -1,8 +1,8 @@
 """Messages from one rank to another, with tags, as MPI and PyTorch send them.
 
-A message is a head of 16 bytes (tag, bytes) and its data, in fragments. What comes before anybody wants it is kept
-beside. Sends go on whenever their rank waits for anything: a rank may begin several, and wait for them later. What a
-rank sends to itself is kept, or given, at once.
+A message is a header of 16 bytes (tag, bytes) and its data, in fragments. Unexpected messages are queued. Sends make
+progress whenever their rank waits: a rank may begin several, and wait for them later. Messages to oneself are
+delivered or queued at once.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.collectives.live.link import Link
-from weft.collectives.live.meeting import Meeting
 from weft.collectives.live.record import RECEIVE, SEND, GroupRecord
+from weft.collectives.live.rendezvous import Rendezvous
 from weft.errors import ConfigError, SubnetError
 
 _USE = "mail"
@@ -29,7 +29,7 @@ OWN_TAGS = 1 << 32  # from here on: for who asks for one of them; who takes any 
 
 @dataclass(eq=False)
 class Sending:
-    """A message that goes out; its memory must stay as it is until `is_done`."""
+    """An outgoing message; its memory must not change until `is_done`."""
 
     link: Link | None  # None: to itself
     data: Any
@@ -44,7 +44,7 @@ class Sending:
         return self.sent == len(self.data) and (self.link is None or self.link.completed >= self.last)
 
     def go_on(self, link: Link) -> bool:
-        """As far as the other end has room. True if anything was sent."""
+        """Send as far as credits allow. Return whether anything was sent."""
         before = self.sent
         while link.credits and self.sent < len(self.data):
             pieces, room = [], self.fragment_bytes
@@ -60,9 +60,9 @@ class Sending:
 
 @dataclass(eq=False)
 class Receiving:
-    """A message that is wanted: from a rank or any, with a tag or any; `source`, `tag` and `length` say what came.
+    """A posted receive, from a rank or any, with a tag or any; `source`, `tag` and `length` are those of the message.
 
-    Without a place of its own, `data`, it gets one when its length is known.
+    Without `data`, a buffer is allocated when the length is known.
     """
 
     data: Any
@@ -77,7 +77,7 @@ class Receiving:
         return self.source in (None, source) and (self.tag == tag or (self.tag is None and tag < OWN_TAGS))
 
     def begin(self, source: int, tag: int, length: int, empty: Callable[[int], Any]) -> Any:
-        """Where it goes."""
+        """Begin a message; return its buffer."""
         self.source, self.tag, self.length = source, tag, length
         if self.data is None:
             self.data = empty(length)
@@ -89,7 +89,7 @@ class Receiving:
 
 @dataclass(eq=False)
 class _Arriving:
-    """What comes over a link now: into the place of who wants it, or into one of its own."""
+    """An incoming message of a link, into the buffer of a receive or into a temporary one."""
 
     source: int
     tag: int
@@ -100,7 +100,7 @@ class _Arriving:
 
 @dataclass(eq=False)
 class Mail:
-    meeting: Meeting
+    rendezvous: Rendezvous
     record: GroupRecord | None = None
     _sends: dict[Link, deque[Sending]] = field(default_factory=dict)
     _wanted: list[Receiving] = field(default_factory=list)
@@ -109,18 +109,18 @@ class Mail:
     _links: list[Link] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.meeting.on_idle = self.go_on
+        self.rendezvous.on_idle = self.go_on
 
     def send(self, to: int, data: Any, tag: int = 0) -> Sending:
-        """Begins it; `wait` ends it."""
-        if to == self.meeting.rank:
+        """Begin a send; `wait` completes it."""
+        if to == self.rendezvous.rank:
             now = self._begin(to, tag, len(data))
             self._fill(now, data)
             return Sending(None, data, data[:0], 0, 0, sent=len(data))
         link = self._link(to)
         begin_s = self.record.begin() if self.record is not None else 0.0
         head = np.frombuffer(_HEAD.pack(tag, len(data)), np.uint8)
-        end = self.meeting.end
+        end = self.rendezvous.end
         made = Sending(link, data, head, end.address(data), end.fragment_bytes)
         self._sends.setdefault(link, deque()).append(made)
         self.go_on()
@@ -129,7 +129,7 @@ class Mail:
         return made
 
     def receive(self, data: Any, source: int | None = None, tag: int | None = None) -> Receiving:
-        """Wants it; `wait` waits until it is here."""
+        """Post a receive; `wait` completes it."""
         self._hear_from(source)
         made = Receiving(data, source, tag)
         for kept in self._kept:
@@ -141,7 +141,7 @@ class Mail:
         return made
 
     def look(self, source: int | None = None, tag: int | None = None) -> Receiving | None:
-        """What a receive would get now, which stays here for one."""
+        """Return the message that a receive would get now, and leave it in the queue."""
         self._hear_from(source)
         self.poll()
         for kept in self._kept:
@@ -151,7 +151,7 @@ class Mail:
         return None
 
     def test(self, what: Sending | Receiving) -> bool:
-        """Whether it is done; never waits."""
+        """Return whether a request is done, without waiting."""
         begin_s = self.record.begin() if self.record is not None else 0.0
         if not what.is_done:
             self.poll()
@@ -160,17 +160,17 @@ class Mail:
         return what.is_done
 
     def poll(self) -> None:
-        """Whatever can be done now; never waits."""
+        """Make progress without waiting."""
         try:
-            self.meeting.look()
+            self.rendezvous.look()
         except SubnetError as error:
-            self.meeting.give_up(error)
+            self.rendezvous.give_up(error)
             raise
 
     def wait(self, what: Sending | Receiving, timeout_s: float | None = None) -> None:
-        """As long as that, or as the group's own timeout."""
+        """Wait for a request, up to `timeout_s` or the group's timeout."""
         begin_s = self.record.begin() if self.record is not None else 0.0
-        rank = self.meeting.rank
+        rank = self.rendezvous.rank
         peer = what.source if isinstance(what, Receiving) else what.link.rank if what.link else rank
         words = f"a {'send to' if isinstance(what, Sending) else 'receive from'} rank {'any' if peer is None else peer}"
         link = None if peer is None or peer == rank else self._link(peer)
@@ -178,7 +178,7 @@ class Mail:
         self._end(what, begin_s)
 
     def _end(self, what: Sending | Receiving, begin_s: float) -> None:
-        """It is done."""
+        """Complete a request."""
         if not isinstance(what, Receiving):
             return
         if what.error:
@@ -190,22 +190,22 @@ class Mail:
     def wait_until(
         self, is_ready: Callable[[], bool], words: str, link: Link | None = None, timeout_s: float | None = None
     ) -> None:
-        """`words` say in errors what it is; `link` is the one that it comes over, if only one can be."""
-        meeting = self.meeting
-        timeout_s = timeout_s or meeting.timeout_s
-        if meeting.failed is not None:
-            raise meeting.failed
+        """Wait for a condition. Errors show `words`; `link` is the only link that can fulfil it, if there is one."""
+        rendezvous = self.rendezvous
+        timeout_s = timeout_s or rendezvous.timeout_s
+        if rendezvous.failed is not None:
+            raise rendezvous.failed
         try:
-            meeting.wait(link, is_ready, time.monotonic() + timeout_s, words, timeout_s)
+            rendezvous.wait(link, is_ready, time.monotonic() + timeout_s, words, timeout_s)
         except SubnetError as error:
-            meeting.give_up(error)
+            rendezvous.give_up(error)
             raise
 
     def go_on(self) -> bool:
-        """Whatever can be done now."""
+        """Make progress; return whether there was any."""
         something = False
         for link in self._links:
-            if not self.meeting.is_up(link):
+            if not self.rendezvous.is_up(link):
                 continue
             while link.arrived:
                 self._take(link)
@@ -219,24 +219,26 @@ class Mail:
         return something
 
     def _hear_from(self, source: int | None) -> None:
-        for rank in range(self.meeting.size) if source is None else (source,):
-            if rank != self.meeting.rank:
+        for rank in range(self.rendezvous.size) if source is None else (source,):
+            if rank != self.rendezvous.rank:
                 self._link(rank)
 
     def _link(self, peer: int) -> Link:
-        if not 0 <= peer < self.meeting.size or peer == self.meeting.rank:
-            raise ConfigError(f"rank {peer} is none of the others of rank {self.meeting.rank} of {self.meeting.size}")
-        link = self.meeting.link(peer, _USE)
+        if not 0 <= peer < self.rendezvous.size or peer == self.rendezvous.rank:
+            raise ConfigError(
+                f"rank {peer} is none of the others of rank {self.rendezvous.rank} of {self.rendezvous.size}"
+            )
+        link = self.rendezvous.link(peer, _USE)
         if link not in self._links:
             self._links.append(link)
         return link
 
     def _take(self, link: Link) -> None:
-        """One fragment."""
+        """Process one fragment."""
         data = link.arrived.popleft().data
         now = self._arriving.get(link)
         if now is None:
-            tag, length = _HEAD.unpack(self.meeting.end.read(data[: _HEAD.size]))
+            tag, length = _HEAD.unpack(self.rendezvous.end.read(data[: _HEAD.size]))
             data = data[_HEAD.size :]
             now = self._arriving[link] = self._begin(link.rank, tag, length)
         self._fill(now, data)
@@ -245,9 +247,9 @@ class Mail:
             del self._arriving[link]
 
     def _begin(self, source: int, tag: int, length: int) -> _Arriving:
-        """A message comes, for who wants it or for nobody yet."""
+        """Begin an incoming message, with or without a matching receive."""
         wanted = next((one for one in self._wanted if one.takes(source, tag)), None)
-        empty = self.meeting.end.empty
+        empty = self.rendezvous.end.empty
         place = wanted.begin(source, tag, length, empty) if wanted is not None else empty(length)
         now = _Arriving(source, tag, place, wanted)
         if wanted is not None:
@@ -258,14 +260,14 @@ class Mail:
 
     def _fill(self, now: _Arriving, data: Any) -> None:
         now.place[now.filled : now.filled + len(data)] = data
-        self.meeting.end.settle()
+        self.rendezvous.end.settle()
         now.filled += len(data)
         if now.filled == len(now.place) and now.wanted_by is not None:
             now.wanted_by.is_done = True
 
     def _give(self, kept: _Arriving, wanted: Receiving) -> None:
-        """What was kept, to who wants it now; what is still to come of it goes there as well."""
-        end = self.meeting.end
+        """Hand a queued message, complete or not, to a receive."""
+        end = self.rendezvous.end
         place = wanted.begin(kept.source, kept.tag, len(kept.place), end.empty)
         place[: kept.filled] = kept.place[: kept.filled]
         end.settle()

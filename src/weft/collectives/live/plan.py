@@ -5,8 +5,8 @@ first the fragments number 0 of all streams are sent, then those that come are t
 ranks keep this order of (round, fragment), so whoever is furthest behind never waits for a slot of one who waits for
 it: one slot for each neighbour is enough, and more only let ranks run ahead.
 
-Some fragments in a row are a stretch. Where the receiver can read it in the memory of the sender, it is told of it with
-the first of them, and the others need not be sent.
+Consecutive fragments form a stretch. If the receiver can read it in the memory of the sender, the first fragment
+announces it, and the others are not sent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STRETCH = 4  # fragments
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Of the buffer, in bytes."""
+    """A range of the buffer, in bytes."""
 
     begin: int
     length: int
@@ -34,7 +34,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One fragment: sent to a peer, or taken from it and put or added, piece by piece."""
+    """A fragment to send to a peer, or to receive and store or add, piece by piece."""
 
     peer: int
     is_send: bool
@@ -49,17 +49,17 @@ class Step:
 
     @property
     def length(self) -> int:
-        """Bytes."""
+        """Return the bytes of the step."""
         return sum(piece.length for piece in self.pieces)
 
     @property
     def can_be_told(self) -> bool:
-        """The bytes stay as they are until the next round, slots are free again in order, and one has room for it."""
+        """Return whether a stretch may be announced: its bytes stay until the next round and a slot has room."""
         return not self.is_crossed and self.is_alone and len(self.stretch) <= PIECES_MAX
 
 
 def steps(program: Program, rank: int, size_bytes: int, item_bytes: int, fragment_bytes: int) -> list[Step]:
-    """What this rank does. Chunks have whole items, the same number but for the last, which may lack some or all."""
+    """Return the steps of this rank. Chunks have whole items; the last one may have fewer or none."""
     if program.n_reducers:
         raise ConfigError(f"{program.name} needs switches that add: only the simulators have them; use ring or tree")
     if item_bytes > fragment_bytes:
@@ -84,7 +84,7 @@ def steps(program: Program, rank: int, size_bytes: int, item_bytes: int, fragmen
 
 
 class Layout:
-    """Where chunks are: in the data, or beside it, where they are counted on from the end of the data."""
+    """The places of chunks: in the data, or in scratch memory, which is counted on from the end of the data."""
 
     def __init__(self, program: Program, size_bytes: int, item_bytes: int) -> None:
         n_items = size_bytes // item_bytes
@@ -95,7 +95,7 @@ class Layout:
         self.beside_bytes = program.n_beside * self.chunk_bytes
 
     def places(self, chunk: int, n_chunks: int) -> list[Piece]:
-        """Of chunks that lie together: one, or one in the data and one beside."""
+        """Return the pieces of consecutive chunks: one, or one in the data and one in scratch memory."""
         begin, end = self._begin(chunk), self._begin(chunk + n_chunks)
         if begin < self.size_bytes < end:
             return [Piece(begin, self.size_bytes - begin), Piece(self.size_bytes, end - self.size_bytes)]
@@ -116,7 +116,7 @@ def _streams(
     *,
     is_send: bool,
 ) -> list[list[Step]]:
-    """By peer and by whether it is added: the fragments of what goes to it, or comes from it, in this round."""
+    """Return the fragments to or from each peer in this round, apart for those that are added."""
     streams: dict[tuple[int, bool], list[Piece]] = {}
     for row in np.flatnonzero(mine):
         pieces = streams.setdefault((int(peers[row]), bool(sends.add[row])), [])
@@ -130,7 +130,7 @@ def _streams(
 
 
 def _steps_of(peer: int, is_send: bool, add: bool, fragments: list[tuple[Piece, ...]], size_bytes: int) -> list[Step]:
-    """Of a stream. One without a byte still tells that its sender came so far."""
+    """Return the steps of a stream. An empty one still signals the progress of its sender."""
     made = []
     for begin in range(0, len(fragments), STRETCH):
         stretch = fragments[begin : begin + STRETCH]
@@ -143,7 +143,7 @@ def _steps_of(peer: int, is_send: bool, add: bool, fragments: list[tuple[Piece, 
 
 
 def _joined(pieces: list[Piece], size_bytes: int) -> tuple[Piece, ...]:
-    """Those that follow each other as one; what is beside the data lies elsewhere, though its numbers go on."""
+    """Merge adjacent pieces, but not data with scratch memory, which lies elsewhere."""
     made: list[Piece] = []
     for piece in pieces:
         if made and made[-1].begin + made[-1].length == piece.begin != size_bytes:
@@ -154,7 +154,7 @@ def _joined(pieces: list[Piece], size_bytes: int) -> tuple[Piece, ...]:
 
 
 def _marked(streams: list[list[Step]], others: list[list[Step]]) -> list[list[Step]]:
-    """The streams of a round, with what is to be known of others: of those that go the other way, and of these."""
+    """Mark the streams of a round that may be announced, given the streams of the other direction."""
     pieces = [piece for stream in others for step in stream for piece in step.pieces]
     begins, ends = np.array([one.begin for one in pieces]), np.array([one.begin + one.length for one in pieces])
 
@@ -187,7 +187,7 @@ def _cut(pieces: list[Piece], fragment_bytes: int) -> list[tuple[Piece, ...]]:
 
 
 def _refuse_overwriting(program: Program, number: int, outgoing: list[list[Step]], incoming: list[list[Step]]) -> None:
-    """In a round all is read before anything is written: so nothing may be sent that came with an earlier fragment."""
+    """Raise an error if a round sends bytes that an earlier fragment of it overwrites."""
     taken = [
         (piece.begin, piece.begin + piece.length, nth)
         for stream in incoming

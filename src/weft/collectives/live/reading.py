@@ -1,7 +1,7 @@
-"""Memory of other processes of this machine, put or added into that of this one, by threads that help each other.
+"""Copies from the memory of other processes of this machine, by several threads.
 
-    hands.take(process, far, own, length, PUT)      from an address there to one here
-    hands.take(process, far, own, length, kind)     added to what is here, as numbers of a kind: `job.KINDS`
+    workers.take(process, far, own, length, PUT)      from an address there to one here
+    workers.take(process, far, own, length, kind)     added to what is here, as numbers of a kind: `job.KINDS`
 
 The system copies it, page by page, at the speed of one processor; what is added comes by a block that stays in a cache.
 So long ones are cut into as many parts as there are threads. A helper waits for parts in a kernel, where it needs no
@@ -32,17 +32,17 @@ def _kernels() -> tuple[Callable[..., bool], Callable[[int], None]]:
 
 
 def read_word(process: int, address: int) -> int | None:
-    """Of another process; None if it cannot be read."""
+    """Read a word of another process; None if it cannot be read."""
     job, word = Job(), ctypes.c_uint64()
     take, _ = _kernels()
     is_read = take(ctypes.addressof(job), 1, process, address, ctypes.addressof(word), ctypes.sizeof(word), PUT)
     return word.value if is_read else None
 
 
-class Hands:
-    """Of an endpoint, which one thread uses at a time; with helpers if this machine has cores for them.
+class CopyWorkers:
+    """The copy threads of an endpoint, which one thread uses at a time; with helpers if there are cores for them.
 
-    `ranks` are those of this machine: each has its share of the cores.
+    ranks: those of this machine, which share its cores.
     """
 
     def __init__(self, ranks: int) -> None:
@@ -59,7 +59,7 @@ class Hands:
             threading.Thread(target=_wait_for_calls, args=(calls, help_out, at, self._jobs), daemon=True).start()
 
     def take(self, process: int, far: int, own: int, length: int, kind: int) -> bool:
-        """False if the system does not let this process read there, or nobody is there any more."""
+        """Copy or add; return False if the memory cannot be read or the process has ended."""
         n_jobs = 1
         if length >= _SHARED_BYTES:
             n_jobs += len(self._calls)
@@ -75,6 +75,6 @@ class Hands:
 
 
 def _wait_for_calls(calls: SimpleQueue[bool], help_out: Callable[[int], None], at: int, jobs: object) -> None:
-    """`jobs` stay as long as somebody works on them."""
+    """Run a helper thread; `jobs` must outlive it."""
     while calls.get():
         help_out(at)

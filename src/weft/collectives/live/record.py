@@ -1,4 +1,4 @@
-"""What a rank did in its groups, call by call, as lines of JSON: `weft run --record`.
+"""The calls of a rank in its groups, as lines of JSON: `weft run --record`.
 
     {"call": "all_reduce", "group": "mpi", "as": 1, "of": 4, "bytes": 8000, "root": 0, "begin_s": ..., ...}
     {"call": "send", "group": "mpi", "as": 1, "of": 4, "peer": 2, "tag": 7, "bytes": 64, ...}
@@ -27,7 +27,7 @@ def lines_of(folder: Path, rank: int) -> Path:
 
 
 class Recorder:
-    """Of one process; line by line, so that what it did is there however it ends."""
+    """A recorder of one process; it writes each line at once, so that none is lost."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("w", encoding="utf-8", buffering=1)
@@ -36,7 +36,7 @@ class Recorder:
         self._depth = 0  # of calls that came from the program: Split calls Allgather
 
     def enter(self) -> None:
-        """The program calls: what went before was computing, and what goes on until it begins in its group is not."""
+        """Mark the entry of a call: time before it is compute, time until it begins in its group is not."""
         if not self._depth:
             self.begin()
         self._depth += 1
@@ -46,7 +46,7 @@ class Recorder:
         self._end_s, self._processor_s = time.monotonic(), time.process_time()
 
     def begin(self) -> float:
-        """A call begins in its group."""
+        """Mark the begin of a call in its group."""
         now_s = time.monotonic()
         if not self._depth and self._has_begun:
             self._compute_s = max(0.0, min(now_s - self._end_s, time.process_time() - self._processor_s))
@@ -61,14 +61,14 @@ class Recorder:
 
 
 class GroupRecord:
-    """Of one group of it."""
+    """The record of one group."""
 
     def __init__(self, recorder: Recorder, name: str, rank: int, size: int) -> None:
         self.begin = recorder.begin
         self._recorder, self._about = recorder, {"group": name, "as": rank, "of": size}
 
     def call(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """A method that a program calls, which takes some time before it begins in the group."""
+        """Decorate a method that programs call, to record its entry."""
 
         @wraps(method)
         def wrapped(*words: Any, **given: Any) -> Any:
@@ -89,7 +89,7 @@ class GroupRecord:
 
 
 def record_of(name: str, rank: int, size: int) -> GroupRecord | None:
-    """If this process is recorded when it makes the group."""
+    """Return the record of a group if this process is recorded."""
     folder, own = os.environ.get(VARIABLE), os.environ.get("RANK", "")
     if not folder or not own.isdecimal():
         return None

@@ -1,4 +1,4 @@
-"""A rank's way to the job's store, by which ranks learn each other's addresses before there is any connection.
+"""A client of the job's store, which ranks use to exchange addresses before they connect.
 
     store = JobStore(os.environ["WEFT_JOB"])
     store.set("qp/3", address)
@@ -25,7 +25,7 @@ _PATIENCE_S = 60.0  # for the launcher, beyond what it was asked to wait
 
 
 class JobStore:
-    """Keys and values of one job; any rank, any thread."""
+    """A key-value store of one job, for any rank and thread."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -37,7 +37,7 @@ class JobStore:
         self._ask("set", 0.0, key=key, value=base64.b64encode(value).decode())
 
     def get(self, key: str, timeout_s: float) -> bytes:
-        """Waits until somebody has set it; TimeoutError if nobody does."""
+        """Wait for a value. Raise TimeoutError if it is not set in time."""
         if not 0 <= timeout_s <= _LONGEST_S:
             raise ConfigError(f"timeout_s={timeout_s:g}: the job's store waits for {key!r} from 0 to {_LONGEST_S:,} s")
         return base64.b64decode(self._ask("get", timeout_s, key=key, timeout_s=timeout_s))

@@ -1,9 +1,9 @@
-"""Which rank holds up the others when the time of all is over: each leaves in the store for whom it waits.
+"""Find the rank that delays the others at a timeout: each writes to the store for which rank it waits.
 
     rank 3 waits for 2, which waits for 1, which waits for none: 1 is late
 
-A rank that hangs says nothing any more, whatever it said before. So who waits says it again and again, with a number
-that grows, and who looks compares two looks.
+A rank that hangs writes nothing more. So waiting ranks write repeatedly, with a growing number, and readers compare two
+reads.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Waits:
         self._count = 0
 
     def say(self, peer: int) -> None:
-        """Leave word that this rank waits for another."""
+        """Write that this rank waits for another."""
         self._count += 1
         with suppress(*_ABSENT):
             self._tell(f"waits/{self._rank}", f"{peer} {self._count}".encode())
 
     def look(self) -> dict[int, bytes]:
-        """Return what the other ranks have said last."""
+        """Return the last entries of the other ranks."""
         said: dict[int, bytes] = {}
         for rank in range(self._size):
             with suppress(*_ABSENT):

@@ -14,7 +14,7 @@ NAME = "weft"
 
 
 def register() -> None:
-    """Called at the end of any `import torch`: all else waits until somebody wants it."""
+    """Register the backend; PyTorch calls this at the end of `import torch`, so other imports are deferred."""
     import torch.distributed as dist
 
     if dist.is_available() and NAME not in dist.Backend.backend_list:

@@ -33,12 +33,12 @@ _EXCHANGE = 1 << 62  # a tag that no program has
 
 @cache
 def endpoint() -> Endpoint:
-    """Of this process; all its groups share it."""
+    """Return the endpoint of this process, which its groups share."""
     return Endpoint()
 
 
 class TorchStore:
-    """PyTorch's store as ours."""
+    """An adapter of PyTorch's store."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -84,7 +84,7 @@ def _described(data: torch.Tensor, numel: int) -> str:
 
 @contextmanager
 def _together(*tensors: torch.Tensor) -> Iterator[Tensors]:
-    """Each in one piece of memory: itself, or a copy that is copied back."""
+    """Yield contiguous tensors: the given ones, or copies that are copied back."""
     made = [tensor if tensor.is_contiguous() else tensor.contiguous() for tensor in tensors]
     yield made
     for tensor, copy in zip(tensors, made, strict=True):
@@ -93,7 +93,7 @@ def _together(*tensors: torch.Tensor) -> Iterator[Tensors]:
 
 
 class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
-    """The names of its methods are PyTorch's: those of before 2.13, and of after."""
+    """A process group with PyTorch's method names, those before 2.13 and after."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta) -> None:
         super().__init__(rank, size)
@@ -109,7 +109,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         return "weft"
 
     def _set_group_name(self, name: str) -> None:
-        """By PyTorch, when the group is made; its own class keeps no name of a group that is written in Python."""
+        """Store the group's name, which PyTorch's base class does not keep for groups in Python."""
         self._name = name
 
     @property
@@ -141,7 +141,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         return Work(self._group, tensors)
 
     def reduce(self, tensors: Tensors, opts: Any) -> Work:
-        """Of ranks that are not the root the tensor stays as it is."""
+        """Reduce to the root; the tensors of other ranks do not change."""
         reduction = Reduction(opts.reduceOp)
         for tensor in tensors:
             data = tensor.clone(memory_format=torch.contiguous_format)
@@ -186,7 +186,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         return Work(self._group, [output])
 
     def _split(self, name: str, tensor: torch.Tensor, splits: list[int]) -> Tensors:
-        """By rank; without splits as many rows for each."""
+        """Split a tensor by rank; without `splits` into equal parts."""
         rows = len(tensor)
         sizes = splits or [rows // self._size] * self._size
         if len(sizes) != self._size or sum(sizes) != rows:
@@ -221,13 +221,13 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         return Work(self._group, [one for into in outputs for one in into])
 
     def _everybodys(self, tensor: torch.Tensor, counts: list[int], dim: int) -> torch.Tensor:
-        """Of all ranks, one after the other along a dimension; how many each has there is known."""
+        """Gather tensors of all ranks along a dimension; `counts` are their sizes there."""
         into = [tensor.new_empty([*tensor.shape[:dim], count, *tensor.shape[dim + 1 :]]) for count in counts]
         self._run_each(into, tensor)
         return torch.cat(into, dim)
 
     def _run_each(self, into: Tensors, tensor: torch.Tensor) -> None:
-        """Of several sizes, one broadcast for each."""
+        """Gather tensors of different sizes by one broadcast for each."""
         for rank, one in enumerate(into):
             with _together(one) as (data,):
                 if rank == self._rank:
@@ -235,7 +235,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
                 self._run(Collective.BROADCAST, data, root=rank)
 
     def allgather_coalesced(self, outputs: list[Tensors], tensors: Tensors, opts: Any = None) -> Work:
-        """`outputs` are by rank here."""
+        """Gather several tensors; `outputs` are ordered by rank."""
         return self.allgather([list(column) for column in zip(*outputs, strict=True)], tensors, opts)
 
     def reduce_scatter(self, outputs: Tensors, tensors: list[Tensors], opts: Any = None) -> Work:
@@ -247,7 +247,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         return Work(self._group, outputs)
 
     def _reduce_each(self, output: torch.Tensor, parts: Tensors, opts: Any) -> None:
-        """Parts of several sizes, one reduction for each."""
+        """Reduce parts of different sizes, one reduction for each."""
         reduction = Reduction(opts.reduceOp) if opts is not None else SUM
         for rank, part in enumerate(parts):
             data = part.clone(memory_format=torch.contiguous_format)
@@ -331,7 +331,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             self._group_of(data).run(program, memory, words)
 
     def _run_rooted(self, kind: Collective, data: torch.Tensor, root: int) -> None:
-        """A gather or a scatter: the root has all blocks, others have theirs."""
+        """Run a gather or a scatter: the root has all blocks, the others their own."""
         if self._size == 1:
             return
         n_blocks = 1 if self._rank == root else self._size
@@ -343,7 +343,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             self._group_of(data).run(program, memory, words)
 
     def _group_of(self, tensor: torch.Tensor) -> Group:
-        """Of the memory that a tensor is in, which is as the current stream leaves it from now on."""
+        """Return the group for a tensor's memory, after the current stream has finished."""
         if not tensor.is_cuda:
             return self._group
         torch.cuda.current_stream(tensor.device).synchronize()
@@ -357,7 +357,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         return group
 
     def _exchange(self, outputs: Tensors, tensors: Tensors) -> None:
-        """Of several sizes: from and to each other rank, by messages with a tag of their own."""
+        """Exchange tensors of different sizes with all ranks, by messages with a reserved tag."""
         outputs[self._rank].copy_(tensors[self._rank])
         ranks = [(self._rank + step) % self._size for step in range(1, self._size)]
         works = [self._receive([outputs[rank]], rank, _EXCHANGE) for rank in ranks]

@@ -26,12 +26,12 @@ _REGIONS_MAX = 64  # allocations that stay registered: PyTorch has few, and cuts
 
 @cache
 def endpoint(device: torch.device) -> GpuEndpoint:
-    """Of this process; all its groups share it."""
+    """Return the endpoint of this process for a device, which its groups share."""
     return GpuEndpoint(device)
 
 
 class _Slots:
-    """Memory that is not PyTorch's, whose allocator may give no handles, and gives again what kernels still use."""
+    """A GPU allocation outside PyTorch's allocator, which may give no IPC handles and reuses memory in use."""
 
     def __init__(self, allocation: Allocation) -> None:
         self._allocation = allocation
@@ -40,7 +40,7 @@ class _Slots:
 
 
 class GpuEndpoint(Endpoint):
-    """As `Endpoint`, of tensors on one GPU."""
+    """An `Endpoint` for tensors on one GPU."""
 
     is_readable = False
 
@@ -88,7 +88,7 @@ class GpuEndpoint(Endpoint):
 
 
 class GpuMemory:
-    """As `TensorMemory`, of tensors on a GPU."""
+    """A `TensorMemory` for tensors on a GPU."""
 
     sums: int | None = None
 

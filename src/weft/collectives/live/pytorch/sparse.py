@@ -12,7 +12,7 @@ Everybodys = Callable[[torch.Tensor, list[int], int], torch.Tensor]  # mine, cou
 
 
 def add(tensor: torch.Tensor, reduction: Reduction, everybodys: Everybodys, size: int) -> None:
-    """In place, coalesced, as gloo does it."""
+    """Add in place, coalesced, as gloo does."""
     if reduction.name not in ("sum", "avg"):
         raise ValueError(f"backend weft adds sparse tensors, and does not reduce them by {reduction.name}")
     mine = tensor.coalesce()

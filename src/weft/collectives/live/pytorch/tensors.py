@@ -1,4 +1,4 @@
-"""Tensors as memory of programs, and what PyTorch calls a reduction."""
+"""Tensors as memory of programs, and PyTorch's reductions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SUMS = {kind: KINDS[torch.empty(0, dtype=kind).numpy().dtype] for kind in _NUMB
 
 
 class Reduction:
-    """Of a call: what is done to two values, and at the end."""
+    """The reduction of a call: the operation on two values, and the one at the end."""
 
     def __init__(self, op: Any) -> None:
         kind = getattr(op, "op", op)  # PyTorch takes both for a ReduceOp
@@ -41,7 +41,7 @@ class Reduction:
         self.join, self._is_mean = _REDUCTIONS[kind], kind == _Kind.AVG
 
     def check(self, data: torch.Tensor) -> None:
-        """Before anything is sent: what PyTorch does not reduce so it refuses in the middle, at some ranks."""
+        """Raise an error before any send for tensors that PyTorch cannot reduce, which would fail on some ranks."""
         _check(self.join, self.name, data.dtype, data.device)
 
     def finish(self, result: torch.Tensor, size: int) -> None:
@@ -62,7 +62,7 @@ def _check(join: Callable[..., torch.Tensor], name: str, kind: torch.dtype, devi
 
 
 class TensorMemory(Array):
-    """A contiguous tensor, and one beside it. `block` and `n_blocks` as in Array."""
+    """A contiguous tensor with scratch memory. `block` and `n_blocks` as in Array."""
 
     def __init__(
         self,
@@ -87,6 +87,6 @@ class TensorMemory(Array):
 
 
 def as_bytes(tensor: torch.Tensor) -> Any:
-    """Its memory, not a copy: of numpy, or still of PyTorch if it is on a GPU."""
+    """Return the memory of a tensor without a copy: as numpy, or as PyTorch on a GPU."""
     found = tensor.detach().reshape(-1).view(torch.uint8)
     return found if found.is_cuda else found.numpy()

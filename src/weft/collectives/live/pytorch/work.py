@@ -1,4 +1,4 @@
-"""What a call of the process group returns, and how weft's errors reach programs of PyTorch."""
+"""The result of a process group's call, and the conversion of weft's errors for PyTorch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Tensors = list[torch.Tensor]
 
 @contextmanager
 def told() -> Iterator[None]:
-    """weft's errors as PyTorch's programs expect them."""
+    """Convert weft's errors to those that PyTorch programs expect."""
     try:
         yield
     except WeftError as error:
@@ -26,7 +26,7 @@ def told() -> Iterator[None]:
 
 
 class Work(dist._Work):  # type: ignore[misc]
-    """What a call returns: done already, or messages that are waited for."""
+    """The result of a call: already done, or messages to wait for."""
 
     def __init__(self, group: Group, result: Tensors, message: Sending | Receiving | None = None) -> None:
         super().__init__()
@@ -36,12 +36,12 @@ class Work(dist._Work):  # type: ignore[misc]
             self._finish_stream()
 
     def _finish_stream(self) -> None:
-        """Whatever stream the program goes on with, the result is there."""
+        """Finish the stream, so that the result is visible to any other."""
         for device in {tensor.device for tensor in self._result if tensor.is_cuda}:
             torch.cuda.current_stream(device).synchronize()
 
     def wait(self, timeout: datetime.timedelta | None = None) -> bool:
-        """For as long as the group's timeout, or this one; PyTorch says 0 where nobody has said any."""
+        """Wait up to the group's timeout or this one; PyTorch passes 0 for none."""
         if self._message is not None:
             with told():
                 self._group.mail.wait(self._message, timeout.total_seconds() if timeout else None)
@@ -63,7 +63,7 @@ class Work(dist._Work):  # type: ignore[misc]
         return self._result
 
     def _source_rank(self) -> int:
-        """Of a message that was received, when it is here."""
+        """Return the source of a received message."""
         source = self._message.source if isinstance(self._message, Receiving) else None
         return -1 if source is None else source
 

@@ -1,7 +1,7 @@
-"""Ranks that find each other through a store, wait for each other, and give up together.
+"""The rendezvous of ranks through a store: they connect, wait for each other, and give up together.
 
-A link comes up when both ends want it: each leaves its address in the store, takes the other's, and says that it is
-ready. Nobody waits for that who only wants to begin: `try_to_connect` does what can be done now.
+A link comes up when both ends want it: each writes its address to the store, reads the other's, and reports that it is
+ready. `try_to_connect` makes progress without waiting.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _HEAR_S = 5.0  # for what was certainly said
 
 
 class Store(Protocol):
-    """Where ranks leave what others need to find them: PyTorch's, or `store.JobStore`."""
+    """A key-value store for the addresses of ranks: PyTorch's, or `store.JobStore`."""
 
     def set(self, key: str, value: bytes) -> None: ...
 
     def get(self, key: str, timeout_s: float) -> bytes:
-        """Waits for it, or with 0 only looks; TimeoutError if it does not come."""
+        """Wait for a value, with 0 only look. Raise TimeoutError if there is none."""
         ...
 
 
-class Told(SubnetError):
-    """Another rank gave up, and said why."""
+class PeerAborted(SubnetError):
+    """An error of another rank, with its reason."""
 
 
-class Meeting:
-    """Of `rank` with the others of `size`; `name` tells meetings of one store apart."""
+class Rendezvous:
+    """The rendezvous of `rank` with the others of `size`; `name` is unique in the store."""
 
     def __init__(self, end: Endpoint, store: Store, name: str, rank: int, size: int, timeout_s: float) -> None:
         self.end, self.rank, self.size, self.timeout_s = end, rank, size, timeout_s
@@ -55,7 +55,7 @@ class Meeting:
     # -- links --------------------------------------------------------------------------------------------------------
 
     def link(self, peer: int, use: str) -> Link:
-        """To a rank, for one use; it may not be up yet."""
+        """Return the link to a rank for one use; it may not be up yet."""
         if (found := self._links.get((use, peer))) is not None:
             return found
         link = self._links[use, peer] = self.end.link(peer, use)
@@ -64,7 +64,7 @@ class Meeting:
         return link
 
     def is_up(self, link: Link) -> bool:
-        """Brings it up if the other end has come."""
+        """Connect a link if the other end is ready; return whether it is up."""
         look_s, now_s = self._unready.get(link), time.monotonic()
         if look_s is None:
             return True
@@ -122,7 +122,7 @@ class Meeting:
         words: str,
         timeout_s: float | None = None,
     ) -> None:
-        """For something of a link, or of any; `words` say in errors what it is part of, and how long that was given."""
+        """Wait for a condition of a link, or of any; errors show `words` and the timeout."""
         idle, probed_s, looked_s = 0, 0.0, 0.0
         end_s, before = deadline_s, None
         while not is_ready():
@@ -157,7 +157,7 @@ class Meeting:
                 self.on_long(link.rank)
 
     def look(self) -> None:
-        """Once, at all that can be done now."""
+        """Poll all links once."""
         if self.failed is not None:
             raise self.failed
         self._check(None)
@@ -172,7 +172,7 @@ class Meeting:
         self._check_others(words)
 
     def check_read(self, words: str) -> None:
-        """What was read where it is was right, if nobody had given up: who does says so before it goes on."""
+        """Check that no rank gave up while memory was read in place, since it may have changed then."""
         while self.end.poll():
             pass
         self._check_others(words)
@@ -182,20 +182,20 @@ class Meeting:
         if gave_up is not None:
             with suppress(TimeoutError):  # it could not say
                 self._hear_why(_HEAR_S, words)
-            raise self._told(f"{gave_up.who} gave up, and nobody knows why", words)
+            raise self._aborted(f"{gave_up.who} gave up, and nobody knows why", words)
 
     def _hear_why(self, timeout_s: float, words: str = "") -> None:
-        raise self._told(self._hear("gave up", timeout_s).decode(), words)
+        raise self._aborted(self._hear("gave up", timeout_s).decode(), words)
 
-    def _told(self, said: str, words: str) -> Told:
-        return Told(f"{said} (this is rank {self.rank}{f', in {words}' if words else ''})")
+    def _aborted(self, said: str, words: str) -> PeerAborted:
+        return PeerAborted(f"{said} (this is rank {self.rank}{f', in {words}' if words else ''})")
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def give_up(self, error: SubnetError) -> None:
-        """For good: nobody knows what the others have done meanwhile. They are told why."""
+        """Abort the group for good, since its state is undefined, and notify the others."""
         self.failed = error
-        if not isinstance(error, Told):
+        if not isinstance(error, PeerAborted):
             with suppress(OSError, RuntimeError, SubnetError):  # without a store they hear that much from links
                 self._tell("gave up", f"rank {self.rank} gave up: {error}".encode())
         for link in self._links.values():
