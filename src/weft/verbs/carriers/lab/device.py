@@ -10,12 +10,11 @@ import errno
 import threading
 import weakref
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.errors import ConfigError, SubnetError
 from weft.ids import Lid
 from weft.verbs.attributes.address import AHAttr
-from weft.verbs.attributes.device import DeviceAttr, PortAttr
 from weft.verbs.attributes.text import be64toh
 from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.carrier import LabCarrier
@@ -28,6 +27,9 @@ from weft.verbs.enums import IBV_GID_TYPE_IB, ibv_event_type
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.hca.adapter import Adapter
 from weft.verbs.shm.queue_memory import QueueMemory
+
+if TYPE_CHECKING:
+    from weft.verbs.attributes.device import DeviceAttr, PortAttr
 
 PORT = 1
 _HOSTS = 0xFFFF_7F01_0000  # 127.1.0.0, mapped: addresses of hosts, reachable by TCP too
@@ -108,6 +110,8 @@ class LabDevice:
         return carrier.facts
 
     def device_attr(self) -> DeviceAttr:
+        from weft.verbs.attributes.device import DeviceAttr
+
         return replace(
             DeviceAttr(),
             node_guid=be64toh(self.guid),

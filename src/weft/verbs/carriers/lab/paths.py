@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from weft.errors import ConfigError, SubnetError
 from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.connection import Line
 from weft.verbs.carriers.lab.port_facts import Facts
 from weft.wire.format import Format, Malformed
-from weft.wire.mad import Method, Status
-from weft.wire.sa import MCMemberRecord, PathRecord, SaAttribute, SaMad
-from weft.wire.sa_query import component_mask
+
+if TYPE_CHECKING:
+    from weft.wire.mad import Method
+    from weft.wire.sa import SaAttribute
 
 _PATIENCE_S = 2.0
 _BUSY_S = 0.05  # wait after a busy response
@@ -56,6 +58,10 @@ class Paths:
         return self._known[gids][0]
 
     def _path(self, gids: tuple[int, int]) -> AddressVector | None:
+        from weft.wire.mad import Method  # importing the administrator's records takes long, and LIDs need none
+        from weft.wire.sa import PathRecord, SaAttribute
+        from weft.wire.sa_query import component_mask
+
         query = PathRecord(dgid=gids[0], sgid=gids[1], numb_path=1, reversible=1)
         mask = component_mask(PathRecord, "dgid", "sgid", "numb_path", "reversible")
         raw = self._ask(Method.GET, SaAttribute.PATH_RECORD, query, mask)
@@ -73,12 +79,20 @@ class Paths:
         return address
 
     def leave(self, gids: tuple[int, int]) -> None:
+        from weft.wire.mad import Method
+        from weft.wire.sa import MCMemberRecord, SaAttribute
+        from weft.wire.sa_query import component_mask
+
         query = MCMemberRecord(mgid=gids[0], port_gid=gids[1], join_state=_FULL_MEMBER)
         mask = component_mask(MCMemberRecord, "mgid", "port_gid", "join_state")
         self._known.pop(gids, None)
         self._ask(Method.DELETE, SaAttribute.MC_MEMBER_RECORD, query, mask)
 
     def _join(self, gids: tuple[int, int], state: int) -> AddressVector | None:
+        from weft.wire.mad import Method
+        from weft.wire.sa import MCMemberRecord, SaAttribute
+        from weft.wire.sa_query import component_mask
+
         facts = self._facts()
         query = MCMemberRecord(
             mgid=gids[0],
@@ -102,6 +116,9 @@ class Paths:
 
     def _ask(self, method: Method, attribute: SaAttribute, query: Format, mask: int) -> bytes | None:
         """Return the first record of the response; None if there is none."""
+        from weft.wire.mad import Status
+        from weft.wire.sa import SaMad
+
         mad = SaMad(method=method, attribute_id=attribute, component_mask=mask, data=query.raw)
         until_s = time.monotonic() + _PATIENCE_S
         while True:

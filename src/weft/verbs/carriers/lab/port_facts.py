@@ -5,12 +5,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from weft.verbs.attributes.device import PortAttr
 from weft.verbs.carriers.lab.connection import GUIDS_BYTES
 from weft.verbs.enums import IBV_LINK_LAYER_INFINIBAND, ibv_event_type
 from weft.wire.port_info import LANES, LinkSpeed, PortInfo, PortState
+
+if TYPE_CHECKING:
+    from weft.verbs.attributes.device import PortAttr
 
 _E = ibv_event_type
 _MOST_MESSAGE_BYTES = 1 << 30
@@ -54,6 +56,8 @@ class Facts:
         return LinkSpeed.active(self.info.raw).lane_tenths * LANES.get(self.info.link_width_active, 0)
 
     def port_attr(self) -> PortAttr:
+        from weft.verbs.attributes.device import PortAttr
+
         info, speed = self.info, LinkSpeed.active(self.info.raw)
         return PortAttr(
             state=int(info.port_state),
