@@ -173,10 +173,10 @@ def test_processes_of_a_command_have_its_plugins(tmp_path, monkeypatch):
 
 
 def test_flags_of_a_program_that_is_run_are_the_programs():
-    from weft.cli import _without_plugins
+    from weft.cli import _load_plugins
 
     words = ["exec", "h1", "program", "--plugin", "its-own"]
-    assert _without_plugins(words) == words
+    assert _load_plugins(words) == words
 
 
 # -- what goes wrong ---------------------------------------------------------------------------------------------------
