@@ -50,7 +50,7 @@ def test_two_cables_exchanged_on_a_leaf_are_one_finding_on_that_leaf(tree):
     done = audit(exchange(tree, "leaf1/5", "leaf1/7"), tree)
     (one,) = done.findings
     assert one.kind is Kind.SWAPPED
-    assert one.what == "leaf1/5 and leaf1/7 are swapped; the same devices are joined, no harm to routing"
+    assert one.text == "leaf1/5 and leaf1/7 are swapped; the same devices are connected, so routing is not affected"
     assert [str(action) for _, action in done.walk()] == [
         "leaf1/5: pull, plug into leaf1/7",
         "leaf1/7: pull, plug into leaf1/5",
@@ -84,9 +84,12 @@ def test_each_kind_is_named(tree):
     found = plug(found, "spine1/7", "spine2/8")
     found = faults.kill(found, "h12")
     done = audit(found, tree)
-    assert {(one.kind, one.what) for one in done.findings} == {
-        (Kind.WRONG_PORT, "leaf1/5 goes to spine1/8, not to spine1/1; the same devices are joined, no harm to routing"),
-        (Kind.MISSING, "leaf2/5 - spine1/3 is not there"),
+    assert {(one.kind, one.text) for one in done.findings} == {
+        (
+            Kind.WRONG_PORT,
+            "leaf1/5 goes to spine1/8, not to spine1/1; the same devices are connected, so routing is not affected",
+        ),
+        (Kind.MISSING, "leaf2/5 - spine1/3 is missing"),
         (Kind.SLOWER, "leaf3/6 - spine1/6 runs at 1xNDR, planned 4xNDR"),
         (Kind.EXTRA, "spine1/7 - spine2/8 is not planned"),
         (Kind.DEVICE_MISSING, "h12 is not seen, nor 1 cable of it"),
@@ -105,7 +108,7 @@ def test_a_device_that_is_not_planned_takes_its_cables_along(tree):
 def test_a_server_that_is_gone_is_one_finding():
     plan = weft.load("superpod:su=1,radix=8")
     (one,) = audit(faults.kill(plan, "dgx3"), plan).findings
-    assert one.what == "dgx3 is not seen, nor 8 cables of it"
+    assert one.text == "dgx3 is not seen, nor 8 cables of it"
     assert len(one.actions) == 1
 
 
@@ -126,7 +129,9 @@ def test_devices_of_other_names_are_known_by_their_guids(tree):
 
 
 def test_guids_that_weft_made_up_identify_nothing(tree):
-    with pytest.raises(ConfigError, match=r"no device of .* h1, h2, h3, \.\.\. with xh1, xh2, xh3, \.\.\., and GUIDs"):
+    with pytest.raises(
+        ConfigError, match=r"no device of .*\(h1, h2, h3, \.\.\. against xh1, xh2, xh3, \.\.\.\) or GUID"
+    ):
         audit(tree, renamed(tree, {one: f"x{one}" for one in tree.nodes.name}))
 
 
@@ -134,7 +139,7 @@ def test_a_switch_of_another_name_is_known_by_its_cables(tree):
     found = exchange(renamed(tree, {"leaf2": "rack7", "spine1": "top"}), "rack7/5", "rack7/7")
     done = audit(found, tree)
     assert [one.kind for one in done.findings] == [Kind.OTHER_NAME, Kind.SWAPPED, Kind.OTHER_NAME]
-    assert done.findings[0].what == "rack7 stands where leaf2 should: another name, or another box"
+    assert done.findings[0].text == "rack7 stands where leaf2 should: another name, or another box"
     assert str(done.findings[1].actions[0]) == "leaf2/5: pull, plug into leaf2/7"
 
 

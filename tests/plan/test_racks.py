@@ -104,7 +104,7 @@ def test_plugs_of_switches_count_in_the_power_of_racks() -> None:
 
 def test_optics_of_unknown_power_are_said_and_not_counted() -> None:
     racks = place(weft.load("fat-tree:hosts=8,radix=8,speed=EDR"))
-    said = "the catalog does not say what optics for EDR draw: they are not counted in the power of racks"
+    said = "the catalog has no power for EDR optics: they are not counted in the power of racks"
     assert said in racks.assumed
     switches = racks.tier > 0
     known = {model: catalog.switch(model).power_w for model in set(np.array(racks.models)[switches].tolist())}
@@ -123,7 +123,7 @@ def test_plugs_that_come_later_do_not_draw_today() -> None:
     ("room", "said"),
     [
         (Room(rack_power_w=10_000), r"dgx1 \(dgx-h100\) draws 10,200 W and a rack has 10,000 W.*rack_power_w = 10200"),
-        (Room(rack_u=6), r"dgx1 \(dgx-h100\) is 8U high and a rack has 6U: rack_u = 8 or more"),
+        (Room(rack_u=6), r"dgx1 \(dgx-h100\) is 8U high and a rack has 6U; set rack_u = 8 or more"),
     ],
 )
 def test_a_server_that_no_rack_holds_is_named_with_the_room_that_would(room: Room, said: str) -> None:
@@ -157,7 +157,7 @@ def test_a_room_is_a_toml_file_with_any_of_its_fields(tmp_path: Path) -> None:
         ("rack_u = 0", r"room.toml:2: .*from 1"),
         ("rack_u = 47.5", r"room.toml:2: .*whole number"),
         ('switches = "left"', r"room.toml:2: read 'left', expected middle, end or top"),
-        ("tray_m = 2.0", r"tray_m = 2.*racks of 48U are 2.13 m high.*tray_m = 2.4, or rack_u = 44"),
+        ("tray_m = 2.0", r"tray_m = 2 is below the top of racks of 48U, 2.13 m.*tray_m = 2.4 or rack_u = 44"),
         ("slack_m = nan", r"room.toml:2"),
     ],
 )

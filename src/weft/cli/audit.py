@@ -54,7 +54,7 @@ def _print(done: Audit) -> None:
         out.print(f"{verdict}: nothing to do", markup=False)
         return
     out.print(f"{verdict}; {_count(len(done.findings), 'finding')}", markup=False, end="\n\n")
-    rows = [(number, one.kind, one.what) for number, one in enumerate(done.findings, start=1)]
+    rows = [(number, one.kind, one.text) for number, one in enumerate(done.findings, start=1)]
     out.print(table("Findings", ("#", "kind", "what"), rows))
     walk = [(number, str(action)) for number, action in done.walk()]
     note = "A port that is still taken when you come to it: let the plug hang, another line of the same # frees it."
@@ -87,7 +87,7 @@ def _facts(done: Audit) -> dict[str, Any]:
             {
                 "finding": number,
                 "kind": one.kind,
-                "what": one.what,
+                "what": one.text,
                 "harmless": one.harmless,
                 "cables": [
                     {"a": a, "b": b, "label": label} for (a, b), label in zip(one.cables, one.labels, strict=True)

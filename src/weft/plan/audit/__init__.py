@@ -1,1 +1,1 @@
-"""What stands against its plan: which device is which, the fewest plugs to touch, in the order of a walk."""
+"""Compare a built fabric with its plan: match devices, find the fewest plugs to touch, order them for a walk."""

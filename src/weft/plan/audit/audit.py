@@ -1,8 +1,8 @@
-"""What stands against its plan: which plugs to touch, and in which order to walk.
+"""Compare a built fabric with its plan: which plugs to touch, and in which order.
 
 audit = compare(weft.load("found.ibnetdiscover"), read_plan("plan/"))
 audit.ok                                  every cable is as planned, at its speed
-for number, action in audit.walk(): ...   one line for each plug; the number is that of the finding that it mends
+for number, action in audit.walk(): ...   one action for each plug, with the number of its finding
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _NOT_A_DEVICE = ""
 
 
 def compare(found: Fabric, planned: Planned) -> Audit:
-    """All that differs, in as few findings as explain it."""
+    """Return all differences in as few findings as possible."""
     return _Comparison(found, planned).audit()
 
 
 class _Devices:
-    """Devices of both by number: those of the plan, then those of FOUND. A port is that times 256, and its own."""
+    """The devices of both fabrics by number: those of the plan, then those found. A port is device * 256 + number."""
 
     def __init__(self, found: Fabric, planned: Planned, identity: Identity) -> None:
         self.found, self.plan, self.positions = found, planned.fabric, planned.positions
@@ -44,9 +44,9 @@ class _Devices:
         strangers = self.first_found + np.arange(len(found.nodes))
         self.of_found = np.where(identity.planned >= 0, identity.planned, strangers)  # [node of FOUND] -> device
         matched = np.flatnonzero(identity.planned >= 0)
-        here, there = (_boxes(fabric, cabled(fabric)) for fabric in (found, self.plan))
-        self.absent = there - here - _boxes(self.plan, identity.planned[matched])
-        self.strange = here - there - _boxes(found, matched)
+        found_boxes, planned_boxes = (_boxes(fabric, cabled(fabric)) for fabric in (found, self.plan))
+        self.absent = planned_boxes - found_boxes - _boxes(self.plan, identity.planned[matched])
+        self.strange = found_boxes - planned_boxes - _boxes(found, matched)
 
     def _look_up(self, device: int) -> tuple[Fabric, int]:
         planned = device < self.first_found
@@ -77,26 +77,26 @@ class _Devices:
     def position(self, port: int) -> Position | None:
         return self.positions.get(self.box(port // _PORTS))
 
-    def distance(self, one: int, other: int) -> int | None:
-        """How far a plug travels: inside a box, inside a rack, further; at equal distance rather high in the tree.
+    def distance(self, start: int, end: int) -> int | None:
+        """Return how far a plug moves: within a box, within a rack, or further; ties go to the higher tier.
 
-        Adapters and switches have other cages, and cables to hosts are not those between switches.
+        None if the plug does not fit: adapters and switches have different cages.
         """
-        if one // _PORTS == other // _PORTS:
+        if start // _PORTS == end // _PORTS:
             return 0
-        if self.is_host(one // _PORTS) != self.is_host(other // _PORTS):
+        if self.is_host(start // _PORTS) != self.is_host(end // _PORTS):
             return None
-        here, there = self.position(one), self.position(other)
-        far = 2 if here is None or there is None or here.rack != there.rack else 1
-        return far * _TIERS - self.tier(one // _PORTS)
+        start_position, end_position = self.position(start), self.position(end)
+        far = 2 if start_position is None or end_position is None or start_position.rack != end_position.rack else 1
+        return far * _TIERS - self.tier(start // _PORTS)
 
     def owner(self, cable: Cable, missing: bool) -> str:
-        """The device that is not there, or not planned, and that a cable goes with."""
+        """Return the missing or unplanned device that a cable belongs to."""
         boxes = self.absent if missing else self.strange
         return next((box for port in cable if (box := self.box(port // _PORTS)) in boxes), _NOT_A_DEVICE)
 
     def joins(self, ends: Iterable[Cable]) -> Counter[tuple[int, ...]]:
-        """How many cables between which devices."""
+        """Count the cables between each pair of devices."""
         return Counter(tuple(sorted(port // _PORTS for port in cable)) for cable in ends)
 
 
@@ -117,12 +117,12 @@ class _Comparison:
         self._add_fixes(fixes)
         notes = self._notes()
         slower = 0
-        if self._tells_speeds():
+        if self._has_speeds():
             moved = [(move.found, move.planned) for fix in fixes for move in fix.moves]
-            slower = self._add_slower([(one, one) for one in shared])
+            slower = self._add_slower([(cable, cable) for cable in shared])
             self._add_slower(moved)
         else:
-            notes.append(f"{self.found.spec} tells no speed of its cables: speeds are not compared")
+            notes.append(f"{self.found.spec} has no speeds of its cables, so speeds are not compared")
         return Audit(
             found=self.found.spec,
             plan=self.plan.spec,
@@ -133,49 +133,58 @@ class _Comparison:
         )
 
     def _notes(self) -> list[str]:
-        known, seen = self.identity, len(cabled(self.found))
+        identity, n_found = self.identity, len(cabled(self.found))
         notes = []
-        if known.by_guid:
-            notes.append(f"{known.by_guid:,} devices of {seen:,} have other names than in the plan, and its GUIDs")
-        if 2 * (known.by_name + known.by_guid) < min(seen, len(cabled(self.plan))):
-            notes.append(f"names of the plan have {known.by_name:,} of {seen:,} devices: is it the plan of these?")
+        if identity.by_guid:
+            notes.append(
+                f"{identity.by_guid:,} devices of {n_found:,} have other names than in the plan, and its GUIDs"
+            )
+        if 2 * (identity.by_name + identity.by_guid) < min(n_found, len(cabled(self.plan))):
+            notes.append(
+                f"names of the plan have {identity.by_name:,} of {n_found:,} devices: is it the plan of these?"
+            )
         return notes
 
-    def _tells_speeds(self) -> bool:
-        """A dump without speeds reads as the slowest there is, all of it."""
+    def _has_speeds(self) -> bool:
+        """Return whether the found fabric has speeds; a dump without them reads as all the slowest."""
         speed, width = parse_label(DEFAULT_RATE)
         links = self.found.links
-        here = list(self.mine.values())
-        return not here or not np.all((links.speed[here] == speed.index) & (links.width[here] == width))
+        links_found = list(self.mine.values())
+        return not links_found or not np.all(
+            (links.speed[links_found] == speed.index) & (links.width[links_found] == width)
+        )
 
     # -- findings -----------------------------------------------------------------------------------------------
 
     def _add(
-        self, kind: Kind, what: str, actions: Sequence[Action], about: Iterable[Cable], *, harmless: bool = False
+        self, kind: Kind, text: str, actions: Sequence[Action], about: Iterable[Cable], *, harmless: bool = False
     ) -> None:
         about = sorted(about)
-        named = tuple((self.devices.port(one), self.devices.port(other)) for one, other in about)
+        named = tuple((self.devices.port(near), self.devices.port(far)) for near, far in about)
         labels = tuple(map(self._label, about))
-        made = Finding(kind=kind, what=what, actions=tuple(actions), cables=named, labels=labels, harmless=harmless)
-        self.findings.append(made)
+        finding = Finding(kind=kind, text=text, actions=tuple(actions), cables=named, labels=labels, harmless=harmless)
+        self.findings.append(finding)
 
     def _label(self, cable: Cable) -> str:
         return " > ".join(place(self.devices.port(end), self.devices.position(end)) for end in cable)
 
     def _action(self, do: Do, at: int, to: int, cable: Cable) -> Action:
-        (here, there), (position, to_position) = map(self.devices.port, (at, to)), map(self.devices.position, (at, to))
+        (at_port, to_port), (position, to_position) = (
+            map(self.devices.port, (at, to)),
+            map(self.devices.position, (at, to)),
+        )
         label = self._label(cable)
-        return Action(do=do, at=here, to=there, cable=label, position=position, to_position=to_position)
+        return Action(do=do, at=at_port, to=to_port, cable=label, position=position, to_position=to_position)
 
     def _at_first_end(self, do: Do, cable: Cable) -> Action:
-        """From the end that the technician comes to first."""
+        """Return the action at the end that comes first in the walk."""
         return min((self._action(do, *ends, cable) for ends in (cable, cable[::-1])), key=in_walk)
 
     def _text(self, cable: Cable) -> str:
         return " - ".join(map(self.devices.port, cable))
 
     def _add_fixes(self, fixes: list[Repair]) -> None:
-        """A device that is not there, or not planned, takes the cables along that only it explains."""
+        """Add a finding for each repair; cables of missing or unplanned devices go with the device."""
         of_device: dict[str, list[Cable]] = {box: [] for box in sorted(self.devices.absent | self.devices.strange)}
         for fix in fixes:
             lone = (*fix.new, *fix.pulled)
@@ -198,19 +207,19 @@ class _Comparison:
         found = [*(move.found for move in fix.moves), *fix.pulled]
         harmless = bool(found) and self.devices.joins(about) == self.devices.joins(found)
         if fix.swap:
-            kind, what = Kind.SWAPPED, _say_circle([one.at for one in moves])
+            kind, text = Kind.SWAPPED, _say_circle([move.at for move in moves])
         elif found and about:
-            kind, what = Kind.WRONG_PORT, self._say_wrong(found, about)
+            kind, text = Kind.WRONG_PORT, self._say_wrong(found, about)
         elif fix.new:
-            kind, what = Kind.MISSING, f"{self._text(fix.new[0])} is not there"
+            kind, text = Kind.MISSING, f"{self._text(fix.new[0])} is missing"
         else:
-            kind, what = Kind.EXTRA, f"{self._text(fix.pulled[0])} is not planned"
+            kind, text = Kind.EXTRA, f"{self._text(fix.pulled[0])} is not planned"
         if harmless:
-            what += "; the same devices are joined, no harm to routing"
-        self._add(kind, what, actions, about or found, harmless=harmless)
+            text += "; the same devices are connected, so routing is not affected"
+        self._add(kind, text, actions, about or found, harmless=harmless)
 
     def _say_wrong(self, found: list[Cable], planned: list[Cable]) -> str:
-        """By a port that has a cable in both."""
+        """Describe a wrong port by a port that has a cable in both fabrics."""
         should = {end: sum(cable) - end for cable in planned for end in cable}
         end, goes = next((end, sum(cable) - end) for cable in found for end in cable if end in should)
         return f"{self.devices.port(end)} goes to {self.devices.port(goes)}, not to {self.devices.port(should[end])}"
@@ -218,13 +227,13 @@ class _Comparison:
     def _add_device(self, box: str, own: list[Cable]) -> None:
         count = f"{len(own)} {'cable' if len(own) == 1 else 'cables'}"
         if box in self.devices.absent:
-            kind, do, what = Kind.DEVICE_MISSING, Do.INSTALL, "is not seen"
+            kind, do, text = Kind.DEVICE_MISSING, Do.INSTALL, "is not seen"
         else:
-            kind, do, what = Kind.DEVICE_EXTRA, Do.REMOVE, "is not planned"
+            kind, do, text = Kind.DEVICE_EXTRA, Do.REMOVE, "is not planned"
         action = Action(
             do=do, at=box, to=f", with its {count}" if own else "", position=self.devices.positions.get(box)
         )
-        self._add(kind, f"{box} {what}, nor {count} of it" if own else f"{box} {what}", [action], own)
+        self._add(kind, f"{box} {text}, nor {count} of it" if own else f"{box} {text}", [action], own)
 
     def _add_names(self) -> None:
         named = {
@@ -238,24 +247,24 @@ class _Comparison:
                     boxes[named[end // _PORTS]].add(cable)
         for (home, box), own in boxes.items():
             position = self.devices.positions.get(home)
-            what = f"{box} stands where {home} should: another name, or another box"
-            self._add(Kind.OTHER_NAME, what, [Action(do=Do.RENAME, at=home, to=box, position=position)], own)
+            text = f"{box} stands where {home} should: another name, or another box"
+            self._add(Kind.OTHER_NAME, text, [Action(do=Do.RENAME, at=home, to=box, position=position)], own)
 
     def _add_slower(self, pairs: Iterable[tuple[Cable, Cable]]) -> int:
-        """Cables that run slower than those that they are, or become; how many."""
+        """Add a finding for each cable that is slower than planned; return their number."""
         pairs = list(pairs)
-        mine, theirs = [self.mine[one] for one, _ in pairs], [self.theirs[other] for _, other in pairs]
+        mine, theirs = [self.mine[actual] for actual, _ in pairs], [self.theirs[other] for _, other in pairs]
         slow = np.flatnonzero(self.found.link_rate_gbit_s[mine] < self.plan.link_rate_gbit_s[theirs])
         for i in slow.tolist():
             runs, planned = self.found.link(mine[i]).label, self.plan.link(theirs[i]).label
             cable = pairs[i][1]
-            what = f"{self._text(cable)} runs at {runs}, planned {planned}"
-            self._add(Kind.SLOWER, what, [self._at_first_end(Do.REPLACE, cable)], [cable])
+            text = f"{self._text(cable)} runs at {runs}, planned {planned}"
+            self._add(Kind.SLOWER, text, [self._at_first_end(Do.REPLACE, cable)], [cable])
         return len(slow)
 
 
 def _cables(fabric: Fabric, device: NDArray[np.int64]) -> dict[Cable, int]:
-    """Cables by their ports, the lower first -> link."""
+    """Return the links by the ports of their cable, the lower port first."""
     link = np.flatnonzero(cables(fabric))
     port = device[fabric.ports.node] * _PORTS + fabric.ports.number
     ends = np.sort(np.stack((port[fabric.links.a[link]], port[fabric.links.b[link]]), axis=1), axis=1)

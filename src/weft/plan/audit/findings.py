@@ -1,4 +1,4 @@
-"""What an audit says: findings, and for each the plugs to touch."""
+"""The result of an audit: findings, and the plugs to touch for each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Kind(enum.StrEnum):
 
 
 class Do(enum.StrEnum):
-    """What a technician does; in the braces goes `Action.to`."""
+    """The actions of a technician; `{}` stands for `Action.to`."""
 
     MOVE = "pull, plug into {}"
     PLUG = "plug in a cable to {}"
@@ -33,30 +33,30 @@ class Do(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """One thing to do at one place."""
+    """An action at one place."""
 
     do: Do
-    at: str  # port or device, as the plan calls it
-    to: str  # port, or what `do` says
-    cable: str = ""  # its label, as planned; of what is pulled, as it would be
+    at: str  # port or device, by its planned name
+    to: str  # port, or other text for `do`
+    cable: str = ""  # label as planned; of a pulled cable, in the same form
     position: Position | None = None
     to_position: Position | None = None
 
     def __str__(self) -> str:
-        there = self.to_position if self.to_position != self.position else None
-        return f"{place(self.at, self.position)}: {self.do.format(place(self.to, there))}"
+        to_position = self.to_position if self.to_position != self.position else None
+        return f"{place(self.at, self.position)}: {self.do.format(place(self.to, to_position))}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is wrong, and what mends it."""
+    """A difference from the plan, and the actions that repair it."""
 
     kind: Kind
-    what: str
+    text: str
     actions: tuple[Action, ...]
-    cables: tuple[tuple[str, str], ...]  # planned ones that it is about, by their ports; of what is extra, found ones
-    labels: tuple[str, ...]  # of the same
-    harmless: bool = False  # to routing: the same devices are joined, by as many cables
+    cables: tuple[tuple[str, str], ...]  # affected planned cables, by ports; for extra cables the found ones
+    labels: tuple[str, ...]  # of these cables
+    harmless: bool = False  # routing is not affected: the same devices have as many cables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,21 +64,23 @@ class Audit:
     found: str
     plan: str
     cables: int  # in the plan
-    as_planned: int  # of them: in their two ports, at their speed
+    as_planned: int  # planned cables in their ports, at their speed
     findings: tuple[Finding, ...]  # in the order of the walk
-    notes: tuple[str, ...]  # what was compared otherwise than usual, or not at all
+    notes: tuple[str, ...]  # limits of the comparison
 
     @property
     def ok(self) -> bool:
         return not self.findings
 
     def walk(self) -> list[tuple[int, Action]]:
-        """Everything to do, in the order of the floor, with the number of its finding, from 1."""
-        every = [(number, action) for number, one in enumerate(self.findings, start=1) for action in one.actions]
+        """Return all actions in walking order, with the number of their finding, from 1."""
+        every = [
+            (number, action) for number, finding in enumerate(self.findings, start=1) for action in finding.actions
+        ]
         return sorted(every, key=lambda pair: in_walk(pair[1]))
 
     def records(self) -> list[dict[str, str | int | None]]:
-        """The walk for programs, a row for each thing to do."""
+        """Return the walk as records, one for each action."""
         return [
             {
                 "finding": number,
@@ -98,10 +100,10 @@ class Audit:
 
 
 def place(name: str, position: Position | None) -> str:
-    """`A03-U12 leaf1/33`; the name alone where nobody says where it stands."""
+    """Return `A03-U12 leaf1/33`, or the name alone if the position is unknown."""
     return f"{position} {name}" if position else name
 
 
 def in_walk(action: Action) -> tuple[object, ...]:
-    """What to sort actions by."""
+    """Return the sort key of an action."""
     return by_walk(action.position, action.at)

@@ -1,10 +1,10 @@
-"""A plan to audit against: its cables, and where its devices stand.
+"""A plan to audit against: its cables and the positions of its devices.
 
 read_plan("plan/")              the folder that `weft plan` wrote: its cables.csv, or else its fabric.yaml
 read_plan("plan/cables.csv")    a cable schedule: racks and heights of both ends
 read_plan("site.ndt")           a plan of UFM; in the long form it has racks and heights too
 read_today("plan/")             the fabric of a plan that was built, to grow it
-read_plan("superpod:su=1")      any file or topology that weft reads: then nobody knows where things stand
+read_plan("superpod:su=1")      any file or topology that weft reads, without positions
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def read_plan(source: str) -> Planned:
     path = Path(source)
     if path.is_dir():
         return _read_folder(path)
-    if path.suffix == ".csv" and path.is_file() and (found := _read_schedule(path)) is not None:
-        return found
+    if path.suffix == ".csv" and path.is_file() and (planned := _read_schedule(path)) is not None:
+        return planned
     fabric = load(source)
     return Planned(fabric=fabric, positions=_read_racks(path) if _is_ndt(path) else {})
 
 
 def read_today(source: str) -> Planned:
-    """What stands: of the folder of a plan its fabric, with the spec of the plan."""
+    """Read the built fabric: from the folder of a plan its fabric with the plan's spec, else as `read_plan`."""
     folder = Path(source)
     if not (folder / "fabric.yaml").is_file():
         return read_plan(source)
@@ -65,17 +65,17 @@ def _is_ndt(path: Path) -> bool:
 
 
 def _read_racks(path: Path) -> dict[str, Position]:
-    """Of UFM's long form: rack and height of the start, and the location of the end, `B07-U40` or other words."""
+    """Return positions from UFM's long form: rack and height of the start, location of the end (`B07-U40` or text)."""
     positions: dict[str, Position] = {}
     for _, row in ndt.rows(path):
         if row.get("rack #"):
             positions[_box(row["StartDevice"])] = Position(row["rack #"], _height(row.get("U height", "")))
         if row.get("EndDeviceLocation"):
             rack, _, unit = row["EndDeviceLocation"].rpartition("-U")
-            known = rack and unit.isascii() and unit.isdecimal()
+            is_unit = rack and unit.isascii() and unit.isdecimal()
             where = (
                 Position(rack, int(unit))
-                if known
+                if is_unit
                 else Position(row["EndDeviceLocation"], _height(row.get("U height_1", "")))
             )
             positions.setdefault(_box(row["EndDevice"]), where)
@@ -83,7 +83,7 @@ def _read_racks(path: Path) -> dict[str, Position]:
 
 
 def _box(device: str) -> str:
-    """Of a plan that has the adapter with the device, `dgx1 mlx5_0`, the server alone."""
+    """Return the server of a device column with an adapter: `dgx1` of `dgx1 mlx5_0`."""
     return device.split()[0]
 
 
@@ -95,12 +95,12 @@ def _read_folder(folder: Path) -> Planned:
     for name in ("cables.csv", "fabric.yaml"):
         if (folder / name).is_file():
             return read_plan(str(folder / name))
-    raise ConfigError(f"{folder} is not the folder of a plan: it has neither cables.csv nor fabric.yaml")
+    raise ConfigError(f"{folder} is not the folder of a plan; it has neither cables.csv nor fabric.yaml")
 
 
 @dataclass(slots=True)
 class _Schedule:
-    """What the lines say, in their order."""
+    """The contents of a cable schedule."""
 
     last_port: dict[str, int] = field(default_factory=dict)  # by node
     positions: dict[str, Position] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class _Schedule:
 
 
 def _read_schedule(path: Path) -> Planned | None:
-    """A schedule as `weft plan` writes it; None for other CSV."""
+    """Read a schedule of `weft plan`; return None for other CSV files."""
     reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
     if not set(_COLUMNS) <= set(reader.fieldnames or ()):
         return None
@@ -142,7 +142,7 @@ def _unit(path: Path, line: int, text: str) -> int:
 
 
 def _build(spec: str, schedule: _Schedule) -> Fabric:
-    """Adapters have their server's name before theirs, or one port that holds one cable; all others are switches."""
+    """Build the fabric; nodes named `server/device` or with a single port are adapters, all others switches."""
     builder = FabricBuilder(spec)
     nodes: dict[str, int] = {}
     for name, last in schedule.last_port.items():

@@ -1,16 +1,16 @@
-"""From the cables that are there to those that should be, touching as few plugs as possible.
+"""Repair a cabling with as few plugs as possible.
 
-    found   a --- x     b --- y          a port has at most one cable in each: those that only one has form
-    plan    a --- y     b --- x          chains and circles in which found and planned take turns
+    found   a --- x     b --- y          a port has at most one cable in each, so the differences form
+    plan    a --- y     b --- x          chains and circles of alternating found and planned cables
 
-    circle  a=x-b=y-a          every cable has one plug in the wrong port: two are swapped, or three go round, ...
-    chain   a=x-b              a plug in the wrong port; in longer ones each takes the port that the next leaves
-            a=x-b=y            one more is found than planned: one is pulled
-            a-x                nothing found: a cable is missing
+    circle  a=x-b=y-a          every cable has one plug in the wrong port: two are swapped, or three rotated, ...
+    chain   a=x-b              a plug in the wrong port; in longer chains each takes the port that the next leaves
+            a=x-b=y            one more found than planned: one is pulled
+            a-x                a cable is missing
 
-A found cable becomes a planned one that shares an end with it, if its other plug fits there: that is one thing to do
-for two cables. As many such pairs as possible are made, and among those the ones whose plugs travel least: along a
-chain by the best of each beginning, around a circle with and without its last pair.
+A found cable can become a planned one that shares an end with it, if its other plug fits there: one action for two
+cables. The algorithm makes as many such pairs as possible, with the least movement of plugs: by dynamic programming
+along a chain, and around a circle with and without its last pair.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Distance = Callable[[int, int], int | None]  # from port to port; None: the plug
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Of a cable: the end that stays, and the port from which and into which the other goes."""
+    """A move of one plug of a cable: the end that stays, and the old and new port of the other."""
 
     stays: int
     leaves: int
@@ -41,16 +41,16 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """One chain or circle: what to do with its cables."""
+    """A repair of one chain or circle."""
 
-    swap: bool = False  # each cable takes the place of another
+    swap: bool = False  # cables exchange ports
     moves: tuple[Move, ...] = ()
     new: tuple[Cable, ...] = ()
     pulled: tuple[Cable, ...] = ()
 
 
 def repairs(found: Iterable[Cable], plan: Iterable[Cable], distance: Distance) -> Iterator[Repair]:
-    """What makes one of the other; both without the cables that they share."""
+    """Yield the repairs that turn the found cables into the planned ones, both without common cables."""
     mine, theirs = _plugged(found), _plugged(plan)
     for port in sorted(mine.keys() ^ theirs.keys()):
         if port in mine:
@@ -63,7 +63,7 @@ def repairs(found: Iterable[Cable], plan: Iterable[Cable], distance: Distance) -
 
 
 def _follow(now: dict[int, int], then: dict[int, int], port: int) -> list[int]:
-    """The ports of the chain or circle that begins here, which is taken out of both; a circle does not repeat it."""
+    """Remove the chain or circle that begins at a port from both, and return its ports (a circle's start once)."""
     chain = [port]
     while (far := now.pop(port, None)) is not None:
         del now[far]
@@ -75,7 +75,7 @@ def _follow(now: dict[int, int], then: dict[int, int], port: int) -> list[int]:
 
 
 def _repair(ports: list[int], found_first: bool, circle: bool, distance: Distance) -> Repair:
-    """Cables between ports next to each other, found and planned in turn."""
+    """Return the repair of a chain or circle of ports, with found and planned cables in turn."""
     cables = len(ports) - 1
     joints = [_move(ports[i : i + 3], found_first == (i % 2 == 0)) for i in range(cables - 1)]
     costs = [distance(move.leaves, move.enters) for move in joints]
@@ -97,14 +97,14 @@ def _repair(ports: list[int], found_first: bool, circle: bool, distance: Distanc
 
 
 def _move(ports: list[int], found_first: bool) -> Move:
-    """Of two cables that share the port in the middle, the found one becomes the planned one."""
-    one, shared, other = ports
-    return Move(shared, one, other) if found_first else Move(shared, other, one)
+    """Return the move that turns the found into the planned one of two cables that share the middle port."""
+    first, shared, last = ports
+    return Move(shared, first, last) if found_first else Move(shared, last, first)
 
 
 def _pairs(costs: list[int | None]) -> list[int]:
-    """Joints of a chain, no two next to each other: as many as can be, of those the cheapest."""
-    best = [(0, 0)]  # of the first joints: pairs, less what they cost
+    """Return as many non-adjacent joints of a chain as possible, with the lowest total cost."""
+    best = [(0, 0)]  # for the first n joints: pairs, minus cost
     for joint, cost in enumerate(costs):
         pairs, worth = best[max(joint - 1, 0)]
         best.append(max(best[-1], (pairs + 1, worth - cost)) if cost is not None else best[-1])
@@ -119,13 +119,13 @@ def _pairs(costs: list[int | None]) -> list[int]:
 
 
 def _worth(costs: list[int | None], chosen: list[int]) -> tuple[int, int]:
-    """More pairs, then less travel, is better."""
+    """Return the value of a choice: more pairs first, then less movement."""
     return len(chosen), -sum(costs[i] or 0 for i in chosen)
 
 
 def _plugged(cables: Iterable[Cable]) -> dict[int, int]:
-    return {one: other for cable in cables for one, other in (cable, cable[::-1])}
+    return {near: far for cable in cables for near, far in (cable, cable[::-1])}
 
 
-def _cable(one: int, other: int) -> Cable:
-    return (one, other) if one < other else (other, one)
+def _cable(near: int, far: int) -> Cable:
+    return (near, far) if near < far else (far, near)

@@ -1,1 +1,1 @@
-"""The room, what stands where in it, every cable and its way, and what to order."""
+"""The room, positions in racks, cables with their routes, and parts to order."""

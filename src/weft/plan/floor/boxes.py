@@ -1,6 +1,6 @@
-"""What stands in racks: the servers and switches of any fabric, how high they are, what they draw, who stands together.
+"""The boxes in racks: servers and switches of a fabric with height, power, and the unit that they belong to.
 
-A unit is what hangs on the same leaves: a scalable unit of a SuperPOD, the servers of one leaf of a fat tree.
+A unit is a set of servers on the same leaves: a scalable unit of a SuperPOD, the servers of one leaf of a fat tree.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from weft.fabric.levels import levels
 from weft.fabric.model import Fabric
 from weft.fabric.rates import speeds
 
-NO_UNIT = -1  # of spines and cores
+NO_UNIT = -1  # spines and cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Boxes:
-    """Servers first, in the fabric's order, then switches, then adapters whose server is not known."""
+    """The boxes: servers in the fabric's order, then switches, then adapters of unknown servers."""
 
     names: tuple[str, ...]
     models: tuple[str, ...]  # [box] catalog name, "" unknown
     tier: NDArray[np.int16]  # [box] as `levels`: 0 server, 1 leaf
     box_of: NDArray[np.int32]  # [node] -> box
     height_u: NDArray[np.int16]
-    power_w: NDArray[np.float64]  # what it may draw, a switch with its plugs; nan unknown
-    is_rack: NDArray[np.bool_]  # it comes as a rack, with power of its own
+    power_w: NDArray[np.float64]  # maximum power, of a switch with its plugs; nan unknown
+    is_rack: NDArray[np.bool_]  # delivered as a whole rack, with its own power
     unit: NDArray[np.int32]  # [box]
     group: NDArray[np.int32]  # [box] -> fabric.groups, -1 none
-    assumed: tuple[str, ...]  # what the fabric and the catalog do not say
+    assumed: tuple[str, ...]  # assumptions where fabric and catalog have no data
 
 
 def find_boxes(fabric: Fabric) -> Boxes:
@@ -45,10 +45,10 @@ def find_boxes(fabric: Fabric) -> Boxes:
     tier = _tiers(fabric, box_of, count)
     models = _models(fabric, box_of, count)
     adapters = np.bincount(box_of[fabric.of_kind(NodeKind.HCA)], minlength=count)
-    known = {name: _of_catalog(name, chips=bool(chips[models.index(name)])) for name in set(models) - {""}}
+    entries = {name: _of_catalog(name, chips=bool(chips[models.index(name)])) for name in set(models) - {""}}
     unknown_u = np.maximum(adapters, 1)
-    height_u = [known[name].height_u if name else int(unknown_u[box]) for box, name in enumerate(models)]
-    own_w = np.array([known[name].power_w if name else None for name in models], np.float64)
+    height_u = [entries[name].height_u if name else int(unknown_u[box]) for box, name in enumerate(models)]
+    own_w = np.array([entries[name].power_w if name else None for name in models], np.float64)
     plugs_w, silent = _plugs(fabric, box_of, count)
     group = np.full(count, -1, np.int32)
     np.maximum.at(group, box_of[box_of >= 0], fabric.nodes.group[box_of >= 0])
@@ -59,7 +59,9 @@ def find_boxes(fabric: Fabric) -> Boxes:
         box_of=box_of,
         height_u=(np.array(height_u) * np.maximum(chips, 1)).astype(np.int16),
         power_w=own_w * np.maximum(chips, 1) + plugs_w,
-        is_rack=np.array([isinstance(one := known.get(name), catalog.Server) and one.is_rack for name in models], bool),
+        is_rack=np.array(
+            [isinstance(entry := entries.get(name), catalog.Server) and entry.is_rack for name in models], bool
+        ),
         unit=_units(fabric, box_of, tier),
         group=group,
         assumed=(*_assumptions(models, chips, adapters, own_w), *silent),
@@ -67,7 +69,7 @@ def find_boxes(fabric: Fabric) -> Boxes:
 
 
 def _number(fabric: Fabric) -> tuple[NDArray[np.int32], NDArray[np.intp]]:
-    """[node] -> box, -1 none, and [box] -> one of its nodes. The chips of a director are one box."""
+    """Return the box of each node (-1: none) and a node of each box. The chips of a director are one box."""
     nodes = fabric.nodes
     box_of = nodes.server.copy()
     switches = fabric.of_kind(NodeKind.SWITCH)
@@ -86,7 +88,7 @@ def _number(fabric: Fabric) -> tuple[NDArray[np.int32], NDArray[np.intp]]:
 
 
 def _tiers(fabric: Fabric, box_of: NDArray[np.int32], count: int) -> NDArray[np.int16]:
-    """Of a director the lowest tier of its chips; a switch from which no host is reached is a leaf without hosts."""
+    """Return the tier of each box: of a director the lowest of its chips, of a switch without hosts below it 1."""
     level = levels(fabric)
     switches = fabric.of_kind(NodeKind.SWITCH)
     tier = np.full(count, np.iinfo(np.int16).max, np.int16)
@@ -95,19 +97,19 @@ def _tiers(fabric: Fabric, box_of: NDArray[np.int32], count: int) -> NDArray[np.
 
 
 def _models(fabric: Fabric, box_of: NDArray[np.int32], count: int) -> list[str]:
-    """A server's boards have its own name as their model; a plain host is known by its only adapter."""
+    """Return the model of each box: of servers by their boards, of plain hosts by their only adapter."""
     nodes = fabric.nodes
-    plain = {one.compute_adapter: one.name for one in catalog.servers() if not one.gpus and one.rails == 1}
-    found = [""] * count
+    plain = {entry.compute_adapter: entry.name for entry in catalog.servers() if not entry.gpus and entry.rails == 1}
+    models = [""] * count
     for node in fabric.of_kind(NodeKind.CPU, NodeKind.SWITCH).tolist():
         if nodes.model[node] >= 0 and box_of[node] >= 0:
-            found[box_of[node]] = fabric.models[nodes.model[node]]
+            models[box_of[node]] = fabric.models[nodes.model[node]]
     for node in fabric.of_kind(NodeKind.HCA).tolist():
         server = nodes.server[node]
         if server >= 0 and nodes.model[node] >= 0 and nodes.name[node] == fabric.servers[server]:
-            found[server] = plain.get(fabric.models[nodes.model[node]], "")
-    known = {one.name for one in catalog.switches()}
-    return [name if box < len(fabric.servers) or name in known else "" for box, name in enumerate(found)]
+            models[server] = plain.get(fabric.models[nodes.model[node]], "")
+    switches = {entry.name for entry in catalog.switches()}
+    return [name if box < len(fabric.servers) or name in switches else "" for box, name in enumerate(models)]
 
 
 def _of_catalog(name: str, *, chips: bool) -> catalog.Switch | catalog.Server:
@@ -115,53 +117,53 @@ def _of_catalog(name: str, *, chips: bool) -> catalog.Switch | catalog.Server:
 
 
 def _plugs(fabric: Fabric, box_of: NDArray[np.int32], count: int) -> tuple[NDArray[np.float64], list[str]]:
-    """[box] -> what the plugs in ports of its switches draw at most, and of which speeds that is not known.
+    """Return the maximum power of the plugs in each switch, and notes on speeds with unknown plugs.
 
-    A server's own figure has them already.
+    The power of a server includes its plugs.
     """
     ends = [box_of[end] for end in fabric.link_nodes]
     cabled = fabric.network_links & (ends[0] != ends[1])
-    names, cage_of = [one.name for one in speeds()], {one.name: (one.cage,) for one in catalog.switches()}
+    names, cage_of = [entry.name for entry in speeds()], {entry.name: (entry.cage,) for entry in catalog.switches()}
     used = np.unique(fabric.links.speed[cabled]).tolist()
     each_w = np.zeros((len(fabric.models) + 1, len(names)))  # [model, speed]; the last model serves index -1
     for model, name in enumerate((*fabric.models, "")):
         each_w[model, used] = [catalog.plug_power_w(names[speed], cage_of.get(name, ())) or 0.0 for speed in used]
     drawn_w = np.zeros(count)
     for node, box in zip(fabric.link_nodes, ends, strict=True):
-        here = cabled & (fabric.nodes.kind[node] == NodeKind.SWITCH)
-        plug_w = each_w[fabric.nodes.model[node[here]], fabric.links.speed[here]]
-        drawn_w += np.bincount(box[here], plug_w, minlength=count)
+        at_switch = cabled & (fabric.nodes.kind[node] == NodeKind.SWITCH)
+        plug_w = each_w[fabric.nodes.model[node[at_switch]], fabric.links.speed[at_switch]]
+        drawn_w += np.bincount(box[at_switch], plug_w, minlength=count)
     silent = [names[speed] for speed in used if not each_w[:, speed].any()]
     rule = "they are not counted in the power of racks"
-    return drawn_w, [f"the catalog does not say what optics for {name} draw: {rule}" for name in silent]
+    return drawn_w, [f"the catalog has no power for {name} optics: {rule}" for name in silent]
 
 
 def _names(fabric: Fabric, first_node: NDArray[np.intp], chips: NDArray[np.intp]) -> Iterator[str]:
     yield from fabric.servers
     for box in range(len(fabric.servers), len(first_node)):
         name = fabric.nodes.name[first_node[box]]
-        yield re.sub(r"(-[A-Z]\d+)+$", "", name) if chips[box] > 1 else name  # dir1-L16-U2 and its likes are dir1
+        yield re.sub(r"(-[A-Z]\d+)+$", "", name) if chips[box] > 1 else name  # dir1-L16-U2 becomes dir1
 
 
 def _units(fabric: Fabric, box_of: NDArray[np.int32], tier: NDArray[np.int16]) -> NDArray[np.int32]:
-    """[box] -> unit, in the order of the first servers. Servers are of one unit if they hang on the same leaves.
+    """Return the unit of each box, in the order of the first servers. Servers on the same leaves form a unit.
 
-    A leaf is of the unit that most of its servers are of, and a server on leaves of several units is of the unit with
-    most of its cables: one odd cable joins nothing.
+    A leaf belongs to the unit of most of its servers, and a server to the unit with most of its cables, so that a
+    single wrong cable does not merge units.
     """
     a, b = (box_of[end[fabric.network_links]] for end in fabric.link_nodes)
     down = np.concatenate((a, b))
     up = np.concatenate((b, a))
     hosted = (down >= 0) & (up >= 0) & (tier[down] == 0) & (tier[up] == 1)
     server, leaf = down[hosted], up[hosted]
-    home = np.arange(len(tier))  # a leaf's is the lowest leaf that its servers hang on as well
+    home = np.arange(len(tier))  # of a leaf: the lowest leaf that its servers are on as well
     lowest = np.full(len(tier), len(tier))
     np.minimum.at(lowest, server, leaf)
     home[leaf] = _most_common(leaf, lowest[server], len(tier))[leaf]
     unit = np.full(len(tier), NO_UNIT)
     unit[tier == 1] = home[tier == 1]
     unit[server] = _most_common(server, home[leaf], len(tier))[server]
-    unit[(tier == 0) & (unit == NO_UNIT)] = len(tier)  # plugged into nothing: together, at the end
+    unit[(tier == 0) & (unit == NO_UNIT)] = len(tier)  # without cables: together, at the end
     of_units = np.flatnonzero(unit != NO_UNIT)
     _, first, inverse = np.unique(unit[of_units], return_index=True, return_inverse=True)
     unit[of_units] = np.argsort(np.argsort(first))[inverse]
@@ -169,12 +171,12 @@ def _units(fabric: Fabric, box_of: NDArray[np.int32], tier: NDArray[np.int16]) -
 
 
 def _most_common(of: NDArray[np.integer], value: NDArray[np.integer], count: int) -> NDArray[np.int64]:
-    """[of] -> the value that stands beside it most often, of several the lowest; 0 where there is none."""
+    """Return the most frequent value for each key, the lowest of equally frequent ones; 0 without values."""
     pairs, times = np.unique(np.stack((of, value)), axis=1, return_counts=True)
-    best = np.lexsort((-pairs[1], times))  # the last that is written stays
-    found = np.zeros(count, np.int64)
-    found[pairs[0][best]] = pairs[1][best]
-    return found
+    best = np.lexsort((-pairs[1], times))  # the last write wins
+    most_common = np.zeros(count, np.int64)
+    most_common[pairs[0][best]] = pairs[1][best]
+    return most_common
 
 
 def _assumptions(
@@ -187,7 +189,7 @@ def _assumptions(
     if switches := int(np.sum(unknown & (chips > 0))):
         yield f"{switches:,} switches of unknown model are 1U high; their power is not counted"
     if directors := int(np.sum(chips > 1)):
-        yield f"{directors:,} directors are as high as if each chip were a switch of its own"
+        yield f"{directors:,} directors have the height of one switch for each chip"
     silent = Counter(name for name, watts in zip(models, power_w, strict=True) if name and np.isnan(watts))
     for name, count in silent.items():
-        yield f"the catalog does not say what a {name} draws: {count:,} of them are not counted in the power of racks"
+        yield f"the catalog has no power for a {name}: {count:,} of them are not counted in the power of racks"

@@ -1,8 +1,7 @@
-"""Every cable: its way, its length, and the cheapest medium that reaches so far.
+"""Every cable with its route, its length, and the cheapest medium that reaches.
 
-Length is the way from port to port: inside a rack straight up or down; to another rack up to the trays, along them and
-down; with slack at both ends, and then the next longer one that is sold. What it is made of: `runs`. Where it lies:
-`trays`.
+The route goes from port to port: inside a rack straight up or down; to another rack up to the trays, along them and
+down; with slack at both ends. The length is the next longer one on sale. `runs` chooses the part, `trays` the route.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from weft.plan.floor.trays import Trays, load, measure
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cabling:
-    """The cables of a floor plan. A cable is one link: two of them may share a plug."""
+    """The cabling of a floor plan. A cable is one link; two of them may share a plug."""
 
     racks: Racks
-    fabric: Fabric  # the same, each network link with its bought length and its medium
+    fabric: Fabric  # with length and medium of each network link
     link: NDArray[np.int32]  # [cable] -> index in fabric.links
     low_box: NDArray[np.int32]  # [cable] the end nearer the servers
     high_box: NDArray[np.int32]  # [cable] the other
@@ -38,9 +37,9 @@ class Cabling:
     part: NDArray[np.int16]  # [cable] -> index in parts
     parts: tuple[catalog.Cable, ...]
     cage: NDArray[np.int64]  # [port] -> slot of the first port in its cage, which takes one plug
-    joint: NDArray[np.int32]  # [cable] those of one number hang together by their plugs
+    joint: NDArray[np.int32]  # [cable] those with the same number are joined by plugs
     cross: NDArray[np.int32]  # [cable] -> cross tray, NO_CROSS
-    bundle: NDArray[np.int32]  # [cable] those of one number have the same racks at both ends
+    bundle: NDArray[np.int32]  # [cable] those with the same number join the same two racks
     trays: Trays
 
     def __len__(self) -> int:
@@ -48,7 +47,7 @@ class Cabling:
 
     @property
     def optical(self) -> NDArray[np.bool_]:
-        """[cable] -> is it light?"""
+        """The optical cables: [cable]."""
         return np.array([part.optical for part in self.parts], bool)[self.part]
 
     @property
@@ -57,7 +56,7 @@ class Cabling:
 
 
 def cable(racks: Racks) -> Cabling:
-    """Cable everything up; a cable that no medium covers is an error."""
+    """Return the cabling of racks; raise ConfigError for a cable that no medium reaches."""
     runs = find_runs(racks.fabric, racks.box_of, racks.tier)
     low, high = racks.rack[runs.low_box], racks.rack[runs.high_box]
     route_m, cross = _routes(racks, runs)
@@ -87,7 +86,7 @@ def cable(racks: Racks) -> Cabling:
 
 
 def _routes(racks: Racks, runs: Runs) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-    """Metres of each cable, to the millimetre, and its cross tray."""
+    """Return the metres of each cable, to the millimetre, and its cross tray."""
     low, high = racks.rack[runs.low_box], racks.rack[runs.high_box]
     along_m, cross = measure(racks, low, high)
     low_m, high_m = racks.port_m[runs.low_box], racks.port_m[runs.high_box]
@@ -102,8 +101,8 @@ def _bought(fabric: Fabric, link: NDArray[np.int32], medium: NDArray[np.int8], l
 
 
 def _refuse(racks: Racks, runs: Runs, route_m: NDArray[np.float64], worst: int) -> NoReturn:
-    made = next(made for mask, made in runs.kinds() if mask[worst])
-    longest = max(made, key=lambda part: part.reach_m)
+    parts = next(parts for mask, parts in runs.kinds() if mask[worst])
+    longest = max(parts, key=lambda part: part.reach_m)
     link = racks.fabric.link(int(runs.link[worst]))
     low, high = (racks.position(int(box[worst])) for box in (runs.low_box, runs.high_box))
     raise ConfigError(
@@ -113,7 +112,7 @@ def _refuse(racks: Racks, runs: Runs, route_m: NDArray[np.float64], worst: int) 
 
 
 def _nearest(racks: Racks) -> str:
-    """The smallest change of the room with which every cable is made."""
+    """Return the smallest change of the room with which every cable is possible."""
     room, count = racks.room, len(racks.names)
     square = max(1, round((count * room.row_pitch_m / room.rack_width_m) ** 0.5))
     for change in (
@@ -126,4 +125,4 @@ def _nearest(racks: Racks) -> str:
         runs = find_runs(other.fabric, other.box_of, other.tier)
         if (choose(runs, _routes(other, runs)[0])[0] != NONE).all():
             return "It is in reach with " + ", ".join(f"{name} = {value}" for name, value in change.items())
-    return f"{count:,} racks are too many for one hall: split the fabric, or give narrower aisles and rows"
+    return f"{count:,} racks are too many for one hall; split the fabric, or set narrower aisles and rows"

@@ -1,7 +1,7 @@
-"""What to order for the cables: cables by length, transceivers, fibres by length.
+"""The parts to order for the cabling: cables by length, transceivers, fibres by length.
 
-A twin-port cable or a splitter carries two links in one plug; a transceiver at a switch fills a cage of two ports, one
-at an adapter serves one; every link between transceivers has a fibre of its own.
+A twin-port cable or a splitter carries two links in one plug. A transceiver at a switch fills a cage of two ports, one
+at an adapter serves one port. Every link between transceivers has its own fibre.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ class Part:
     name: str  # as it is ordered
     length_m: float | None  # None: a transceiver
     count: int
-    entry: str  # of the catalog, which it belongs to
-    ends: int = 0  # of links that it serves: what draws power there is in it; a fibre draws none
-    at_adapters: int = 0  # of these, in adapters
+    entry: str  # in the catalog
+    ends: int = 0  # ends of links in which it draws power; 0 for a fibre
+    at_adapters: int = 0  # those of the ends that are in adapters
 
     def __str__(self) -> str:
         return f"{self.count:,} × {self.name}" + (f" of {self.length_m:g} m" if self.length_m else "")
 
 
 def list_parts(cabling: Cabling) -> tuple[Part, ...]:
-    """Medium by medium, the shortest first."""
-    found: list[Part] = []
+    """Return the parts by medium, the shortest first."""
+    parts: list[Part] = []
     for index, entry in enumerate(cabling.parts):
         mine = np.flatnonzero(cabling.part == index)
         kind = "cable" if entry.transceivers is None else "fibre"
-        found += _transceivers(cabling, entry, mine)
+        parts += _transceivers(cabling, entry, mine)
         for length_m in np.unique(cabling.length_m[mine]).tolist():
-            these = mine[cabling.length_m[mine] == length_m]
-            count = len(np.unique(cabling.joint[these])) if entry.links > 1 else len(these)
-            draws = _draws(cabling, these) if kind == "cable" else {}
-            found.append(Part(kind=kind, name=entry.part, length_m=length_m, count=count, entry=entry.name, **draws))
-    return tuple(found)
+            cables = mine[cabling.length_m[mine] == length_m]
+            count = len(np.unique(cabling.joint[cables])) if entry.links > 1 else len(cables)
+            draws = _draws(cabling, cables) if kind == "cable" else {}
+            parts.append(Part(kind=kind, name=entry.part, length_m=length_m, count=count, entry=entry.name, **draws))
+    return tuple(parts)
 
 
 def _transceivers(cabling: Cabling, entry: Cable, cables: NDArray[np.intp]) -> Iterator[Part]:
-    """For cages of switches, for those of servers with two ports, and for adapters; one line for each part."""
+    """Yield the transceivers for cages of switches, for two-port cages of servers, and for adapters."""
     if entry.transceivers is None:
         return
     slots, at_switch = _ends(cabling, cables)
@@ -58,11 +58,11 @@ def _transceivers(cabling: Cabling, entry: Cable, cables: NDArray[np.intp]) -> I
     at_server = entry.flat_transceiver or entry.transceivers[0]
     names = np.where(at_switch, entry.transceivers[0], np.where(twin, at_server, entry.transceivers[1]))
     for name in dict.fromkeys((entry.transceivers[0], at_server, entry.transceivers[1])):
-        here = names == name
-        if here.any():
-            count = len(np.unique(cage[here]))
-            made = {"count": count, "ends": int(here.sum()), "at_adapters": int(np.sum(here & ~at_switch))}
-            yield Part(kind="transceiver", name=name, length_m=None, entry=entry.name, **made)
+        selected = names == name
+        if selected.any():
+            count = len(np.unique(cage[selected]))
+            counts = {"count": count, "ends": int(selected.sum()), "at_adapters": int(np.sum(selected & ~at_switch))}
+            yield Part(kind="transceiver", name=name, length_m=None, entry=entry.name, **counts)
 
 
 def _draws(cabling: Cabling, cables: NDArray[np.intp]) -> dict[str, int]:
@@ -71,7 +71,7 @@ def _draws(cabling: Cabling, cables: NDArray[np.intp]) -> dict[str, int]:
 
 
 def _ends(cabling: Cabling, cables: NDArray[np.intp]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Both port slots of each, and whether they are a switch's."""
+    """Return both port slots of each cable, and whether they belong to a switch."""
     fabric = cabling.fabric
     slots = np.concatenate((cabling.low_slot[cables], cabling.high_slot[cables]))
     return slots, fabric.nodes.kind[fabric.ports.node[slots]] == NodeKind.SWITCH

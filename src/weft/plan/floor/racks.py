@@ -1,13 +1,12 @@
-"""Which box stands in which rack, and how high.
+"""Place boxes in racks.
 
     row A    A01   A02   A03   A04  |  A05   |  A06   A07   A08   A09        a unit: servers, its leaves amid them
     row B    ...                    |  B05, B06: spines and cores amid the hall
 
-Servers fill racks from the floor up, as many as height and power allow, unit by unit; switches hang from the top down,
-near the trays, each with a gap for its cables. Leaves stand where `Room.switches` says: in racks amid those of their
-unit, at the end of its row, or at the top of its racks. A unit that fits into one rack has them there, amid its servers
-or at the top, unless they stand at the end. Switches above the leaves stand in the middle of their group, or of the
-hall.
+Servers fill racks from the bottom, as many as height and power allow, unit by unit. Switches fill from the top, near
+the trays, each with a gap for its cables. `Room.switches` sets the position of leaves: in racks amid those of their
+unit, at the end of its row, or at the top of its racks. A unit that fits into one rack has its leaves there, unless
+they are at the end of the row. Switches above the leaves are in the middle of their group, or of the hall.
 """
 
 from __future__ import annotations
@@ -28,44 +27,44 @@ from weft.plan.floor.room import UNIT_M, Room
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Racks:
-    """A floor plan. Columns of a row may leave places free."""
+    """A floor plan. Columns of a row may be empty."""
 
     room: Room
     fabric: Fabric
-    names: tuple[str, ...]  # of racks: A01, A02, ... row B ..., row AA after Z
+    names: tuple[str, ...]  # [rack]: A01, A02, ... row B ..., row AA after Z
     row: NDArray[np.int32]  # [rack]
     column: NDArray[np.int32]  # [rack] place in its row, from 0
-    boxes: tuple[str, ...]  # what stands in racks: servers and switches by name
+    boxes: tuple[str, ...]  # names of servers and switches
     models: tuple[str, ...]  # [box] catalog name, "" unknown
     tier: NDArray[np.int16]  # [box] 0 server, 1 leaf, 2 spine, 3 core
     box_of: NDArray[np.int32]  # [node] -> box, -1 none
     rack: NDArray[np.int32]  # [box]
-    u: NDArray[np.int16]  # [box] lowest unit that it fills, 1 at the floor
+    u: NDArray[np.int16]  # [box] lowest unit, 1 at the bottom
     height_u: NDArray[np.int16]  # [box]
-    power_w: NDArray[np.float64]  # [box] what it may draw, a switch with its plugs; nan where the catalog does not know
-    is_rack: NDArray[np.bool_]  # [box] it comes as a rack, with power of its own
-    assumed: tuple[str, ...] = ()  # in whole sentences
+    power_w: NDArray[np.float64]  # [box] maximum power, of a switch with its plugs; nan unknown
+    is_rack: NDArray[np.bool_]  # [box] delivered as a whole rack, with its own power
+    assumed: tuple[str, ...] = ()  # assumptions, as sentences
 
     def position(self, box: int) -> str:
-        """`A03-U12`."""
+        """Return the rack and lowest unit of a box: `A03-U12`."""
         return f"{self.names[self.rack[box]]}-U{self.u[box]}"
 
     @property
     def port_m(self) -> NDArray[np.float64]:
-        """[box] -> height of its ports above the floor: its middle."""
+        """The height of each box's ports above the floor: its middle."""
         height_m: NDArray[np.float64] = (self.u - 1 + self.height_u / 2) * UNIT_M
         return height_m
 
     @property
     def rack_power_w(self) -> NDArray[np.float64]:
-        """[rack] -> what all in it may draw together, as far as that is known."""
+        """The known maximum power of each rack."""
         drawn_w = np.zeros(len(self.names))
         np.add.at(drawn_w, self.rack, np.nan_to_num(self.power_w))
         return drawn_w
 
     @property
     def limit_w(self) -> NDArray[np.float64]:
-        """[rack] -> its power limit; a rack delivered whole has none unless the room sets `rack_power_w`."""
+        """The power limit of each rack; a rack delivered whole has none unless the room sets `rack_power_w`."""
         given_w = np.full(len(self.names), float(self.room.filled_w))
         if self.room.rack_power_w is None:
             given_w[self.rack[self.is_rack]] = np.inf
@@ -73,7 +72,7 @@ class Racks:
 
 
 def row_name(row: int) -> str:
-    """A, B, ... Z, AA, AB, ..."""
+    """Return the name of a row: A, B, ... Z, AA, AB, ..."""
     name = ""
     row += 1
     while row:
@@ -83,7 +82,7 @@ def row_name(row: int) -> str:
 
 
 def place(fabric: Fabric, room: Room = Room()) -> Racks:  # noqa: B008 - it is frozen
-    """Stand everything in racks; a box that no rack can hold is an error."""
+    """Place a fabric in racks; raise ConfigError for a box that fits into no rack."""
     boxes = find_boxes(fabric)
     _check(boxes, room)
     drawn_w = np.where(boxes.is_rack, room.filled_w, boxes.power_w)
@@ -118,30 +117,30 @@ def place(fabric: Fabric, room: Room = Room()) -> Racks:  # noqa: B008 - it is f
 
 def _check(boxes: Boxes, room: Room) -> None:
     if not boxes.names:
-        raise ConfigError("the fabric has neither servers nor switches: there is nothing to stand in racks")
+        raise ConfigError("the fabric has neither servers nor switches, so there is nothing to place in racks")
     box = int(np.where(boxes.is_rack, 0, boxes.height_u).argmax())
     if not boxes.is_rack[box] and boxes.height_u[box] > room.rack_u:
         raise ConfigError(
-            f"{_spell(boxes, box)} is {boxes.height_u[box]}U high and a rack has {room.rack_u}U: "
-            f"rack_u = {boxes.height_u[box]} or more is needed"
+            f"{_spell(boxes, box)} is {boxes.height_u[box]}U high and a rack has {room.rack_u}U; "
+            f"set rack_u = {boxes.height_u[box]} or more"
         )
     limited = ~boxes.is_rack if room.rack_power_w is None else np.ones(len(boxes.names), bool)
     box = int(np.where(limited, np.nan_to_num(boxes.power_w), 0).argmax())
     if limited[box] and boxes.power_w[box] > room.filled_w:
         raise ConfigError(
-            f"{_spell(boxes, box)} draws {boxes.power_w[box]:,.0f} W and a rack has {room.filled_w:,.0f} W: one in "
-            f"each rack needs rack_power_w = {boxes.power_w[box]:.0f}"
+            f"{_spell(boxes, box)} draws {boxes.power_w[box]:,.0f} W and a rack has {room.filled_w:,.0f} W; "
+            f"set rack_power_w = {boxes.power_w[box]:.0f} or more"
         )
 
 
 def note_own_power(boxes: Boxes, room: Room) -> Iterator[str]:
-    """Yield a note for racks that are delivered whole and draw more than other racks may."""
+    """Yield a note for racks that are delivered whole and draw more than the limit of other racks."""
     if room.rack_power_w is None:
         for model in dict.fromkeys(np.array(boxes.models)[boxes.is_rack & (boxes.power_w > room.filled_w)].tolist()):
             each_w = boxes.power_w[boxes.models.index(model)]
             yield (
-                f"each {model} is a rack that draws {each_w / 1000:,.0f} kW and needs a feed of its own: the "
-                f"{room.filled_w / 1000:,.0f} kW of other racks do not limit it; rack_power_w in the room's file does"
+                f"each {model} is a rack that draws {each_w / 1000:,.0f} kW and needs its own feed; the limit of "
+                f"{room.filled_w / 1000:,.0f} kW applies to other racks, rack_power_w in the room file to all"
             )
 
 
@@ -154,7 +153,7 @@ def _spell(boxes: Boxes, box: int) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class _Stack:
-    """One rack."""
+    """A rack being filled."""
 
     boxes: Boxes
     room: Room
@@ -164,7 +163,7 @@ class _Stack:
     high: list[int] = field(default_factory=list)  # from the top down
 
     def takes(self, some: Iterable[int]) -> bool:
-        """Is there room for all of these?"""
+        """Return whether all of these boxes fit."""
         some = list(some)
         return self._need_u(some) <= self.free_u and self._need_w(some) <= self.free_w
 
@@ -174,7 +173,7 @@ class _Stack:
         self.free_w -= self._need_w([box])
 
     def positions(self) -> Iterable[tuple[int, int]]:
-        """Box and the lowest unit that it fills."""
+        """Yield each box with its lowest unit."""
         height, gap, u = self.boxes.height_u, self.room.switch_gap_u, 1
         for box in self.low:
             yield box, u
@@ -185,13 +184,13 @@ class _Stack:
             yield box, u
 
     def _need_u(self, some: list[int]) -> int:
-        """The gap above a switch that fills a rack alone is given up."""
+        """Return the units that boxes need; a switch that fills a whole rack has no gap."""
         tier, height, gap = self.boxes.tier, self.boxes.height_u, self.room.switch_gap_u
         need = sum(int(height[box]) + (gap if tier[box] else 0) for box in some)
         return min(need, self.room.rack_u) if len(some) == 1 else need
 
     def _need_w(self, some: list[int]) -> float:
-        """What comes as a rack takes all of the place, and brings power of its own."""
+        """Return the power that boxes need; a box delivered as a rack takes the whole rack."""
         whole, power_w = self.boxes.is_rack, self.boxes.power_w
         drawn_w = (self.room.filled_w if whole[box] else float(power_w[box]) for box in some)
         return sum(watts for watts in drawn_w if not math.isnan(watts))
@@ -199,7 +198,7 @@ class _Stack:
 
 @dataclass(slots=True, kw_only=True)
 class _Block:
-    """Racks that stand side by side: those of servers, and those of switches amid them or at the row's end."""
+    """A block of adjacent racks: those of servers, and those of switches amid them or at the row's end."""
 
     servers: list[_Stack]
     network: list[_Stack]
@@ -218,7 +217,7 @@ def _new(boxes: Boxes, room: Room) -> _Stack:
 
 
 def _fill(stacks: list[_Stack], some: Iterable[int], boxes: Boxes, room: Room) -> list[_Stack]:
-    """Put these into the last of the racks, and into as many more as they need."""
+    """Put boxes into the last rack, and into as many more as they need."""
     for box in some:
         if not stacks or not stacks[-1].takes([box]):
             stacks.append(_new(boxes, room))
@@ -227,20 +226,20 @@ def _fill(stacks: list[_Stack], some: Iterable[int], boxes: Boxes, room: Room) -
 
 
 def _make_blocks(boxes: Boxes, room: Room) -> list[_Block]:
-    """Unit by unit, group by group; switches above leaves in the middle of their group. The last block, which may be
-    empty, is that of the hall."""
+    """Return blocks of racks by group and unit, with upper switches in the middle of their group; the last block has
+    the switches of the hall, and may be empty."""
     above = np.flatnonzero(boxes.unit == NO_UNIT)
     members = [np.flatnonzero(boxes.unit == unit).tolist() for unit in range(int(boxes.unit.max(initial=NO_UNIT)) + 1)]
     group_of = [int(boxes.group[unit].max()) for unit in members]
     blocks: list[_Block] = []
     for group in dict.fromkeys(group_of):
-        made: list[_Block] = []
+        of_group: list[_Block] = []
         for unit in (unit for unit, of in zip(members, group_of, strict=True) if of == group):
-            _add_unit(made, unit, boxes, room)
+            _add_unit(of_group, unit, boxes, room)
         own = [] if group < 0 else above[boxes.group[above] == group].tolist()
         if own:
-            made.insert(len(made) // 2, _Block(servers=[], network=_fill([], own, boxes, room)))
-        blocks += made
+            of_group.insert(len(of_group) // 2, _Block(servers=[], network=_fill([], own, boxes, room)))
+        blocks += of_group
     housed = np.isin(boxes.group[above], [group for group in group_of if group >= 0])
     rest = above[~housed]
     rest = rest[np.argsort(boxes.tier[rest], kind="stable")]
@@ -248,7 +247,7 @@ def _make_blocks(boxes: Boxes, room: Room) -> list[_Block]:
 
 
 def _add_unit(blocks: list[_Block], unit: list[int], boxes: Boxes, room: Room) -> None:
-    """In a block of its own; those that fit into one rack may share it, and at the row's end the racks of leaves."""
+    """Add a unit as a block of its own; units that fit into one rack may share a block."""
     servers = [box for box in unit if boxes.tier[box] == 0]
     leaves = [box for box in unit if boxes.tier[box]]
     at_end, hang = room.switches == "end", room.switches == "top"
@@ -272,7 +271,7 @@ def _add_unit(blocks: list[_Block], unit: list[int], boxes: Boxes, room: Room) -
 
 
 def _hang(stacks: Sequence[_Stack], leaves: list[int]) -> list[int]:
-    """Put leaves into racks of servers, in turn, those in the middle first; returns those for which none has room."""
+    """Put leaves into racks of servers in turn, starting in the middle; return those that do not fit."""
     middle = (len(stacks) - 1) / 2
     left = []
     for leaf in leaves:
@@ -288,7 +287,7 @@ def _hang(stacks: Sequence[_Stack], leaves: list[int]) -> list[int]:
 
 
 def _lay_rows(blocks: list[_Block], room: Room) -> list[tuple[int, list[_Stack]]]:
-    """Rows of racks, each with its first column: blocks that fit into what is left of a row, else a new one."""
+    """Return rows of racks with their first column; a block that does not fit into a row starts a new one."""
     *units, hall = blocks
     shared: list[list[_Block]] = []
     for block in units:
@@ -316,6 +315,6 @@ def _in_order(blocks: list[_Block], room: Room) -> list[_Stack]:
 
 
 def _cut(stacks: list[_Stack], most: int) -> list[list[_Stack]]:
-    """In pieces that a row can hold, as even as can be."""
+    """Split racks into the fewest equal pieces that fit into a row."""
     pieces = -(-len(stacks) // most)
     return [stacks[len(stacks) * i // pieces : len(stacks) * (i + 1) // pieces] for i in range(pieces)]

@@ -1,10 +1,10 @@
-"""The room that a fabric stands in: racks in rows, aisles, trays for cables above them.
+"""The room: racks in rows, aisles, and cable trays above the racks.
 
       row A  | A01 | A02 | A03 |...          a tray above every row, racks_per_row long
         |                                     cross trays from row to row, at both ends and in the middle
       row B  | B01 | B02 | B03 |...
 
-read_room(Path("room.toml"))        any field of Room, the rest as below: racks_per_row = 12
+read_room(Path("room.toml"))        any fields of Room, the others by default: racks_per_row = 12
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ UNIT_M = 0.04445  # a rack unit: 1.75 inches (EIA-310)
 
 
 class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Every length is in metres, every height in rack units where its name says so."""
+    """A room; lengths ending in `_m` are in metres, heights ending in `_u` in rack units."""
 
-    racks_per_row: int = 0  # 0: 20, or of many racks so many that the hall is about square (`row_for`)
-    rack_u: int = 48  # four DGX H100 of 8U fill 32; the rest is for switches, patch panels and power
-    rack_power_w: float | None = None  # the limit of every rack; None: `_FILLED_W`, and delivered racks have their own
+    racks_per_row: int = 0  # 0: 20, or for many racks so that the hall is about square (`row_for`)
+    rack_u: int = 48  # four DGX H100 of 8U take 32; the rest is for switches, patch panels and power
+    rack_power_w: float | None = None  # limit of every rack; None: `_FILLED_W`, without a limit for delivered racks
     rack_width_m: float = 0.6  # the usual 19-inch cabinet, one tile of a raised floor
     rack_depth_m: float = 1.2  # a DGX H100 is 0.9 m deep; behind it are cables and power strips
-    aisle_m: float = 1.2  # a server on a lift needs so much in the cold aisle; hot aisles are taken to be as wide
-    tray_m: float = 2.6  # above the floor: a rack of 48U is 2.3 m high, and hands must fit in between
+    aisle_m: float = 1.2  # space for a server lift in the cold aisle; hot aisles are assumed to be as wide
+    tray_m: float = 2.6  # above the floor: a rack of 48U is 2.3 m high, plus working space
     cross_trays: int = 3  # from row to row: at both ends of the rows and in the middle
-    slack_m: float = 0.3  # at each end: from the port to the side of the rack, bends, and a little to pull
-    switch_gap_u: int = 1  # free above every switch, for its 64 cables: a network rack takes 24 switches
-    switches: Literal["middle", "end", "top"] = "middle"  # leaves: racks amid the servers, at the row's end, in theirs
+    slack_m: float = 0.3  # at each end: from the port to the side of the rack, bends, and slack
+    switch_gap_u: int = 1  # free units above every switch for its cables: a network rack takes 24 switches
+    switches: Literal["middle", "end", "top"] = "middle"  # leaves: amid the servers, at the row's end, on top of racks
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value, least = getattr(self, name), _LEAST.get(name, 0)
             if name in _WHOLE and not (isinstance(value, int) and least <= value < 10_000):
-                raise ConfigError(f"{name} = {value}: a whole number from {least} to 9,999")
+                raise ConfigError(f"{name} = {value}: must be a whole number from {least} to 9,999")
             if name not in _WHOLE and name != "switches" and value is not None and not least <= value < 1e9:
-                raise ConfigError(f"{name} = {value}: a number from {least:g} up")
+                raise ConfigError(f"{name} = {value}: must be {least:g} or more")
         if self.switches not in PLACES:
-            raise ConfigError(f"switches = {self.switches!r}: {_PLACES_IN_WORDS}")
+            raise ConfigError(f"switches = {self.switches!r}: must be {_PLACES_IN_WORDS}")
         if self.tray_m < self.rack_u * UNIT_M:
             least_m = self.rack_u * UNIT_M
             raise ConfigError(
-                f"tray_m = {self.tray_m:g}: racks of {self.rack_u}U are {least_m:.2f} m high, and trays hang above "
-                f"them: tray_m = {least_m + 0.3:.1f}, or rack_u = {int(self.tray_m / UNIT_M)}"
+                f"tray_m = {self.tray_m:g} is below the top of racks of {self.rack_u}U, {least_m:.2f} m; set tray_m = "
+                f"{least_m + 0.3:.1f} or rack_u = {int(self.tray_m / UNIT_M)}"
             )
 
     @property
@@ -61,13 +61,13 @@ class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         return _FILLED_W if self.rack_power_w is None else self.rack_power_w
 
     def row_for(self, racks: float) -> int:
-        """Racks in a row, of so many in all: as asked for, or so that the hall is about as long as it is wide."""
+        """Return the racks per row for a total: as set, or so that the hall is about square."""
         square = round((racks * self.row_pitch_m / self.rack_width_m) ** 0.5)
         return self.racks_per_row or max(_SHORT_ROW, min(square, 9_999))
 
     @property
     def row_pitch_m(self) -> float:
-        """From the trays of one row to those of the next."""
+        """The distance between the trays of two adjacent rows."""
         return self.rack_depth_m + self.aisle_m
 
 
@@ -82,7 +82,7 @@ _LEAST: dict[str, float] = {
 
 
 def read_room(path: Path) -> Room:
-    """The room that a TOML file describes."""
+    """Read a room from a TOML file."""
     document = Document.load(path, otherwise=".toml")
     if isinstance(document.data, dict) and document.data.get("switches", PLACES[0]) not in PLACES:
         document.refuse(("switches",), _PLACES_IN_WORDS)

@@ -1,13 +1,13 @@
-"""Which links are cables between boxes, how they hang together by their plugs, and what each can be made of.
+"""Find the links that are cables between boxes, how plugs join them, and which cables fit.
 
     leaf1 cage 17: ports 33, 34  ====  ports 1, 2: cage 1 spine1        a joint of two links that one plug carries
     leaf1 cage 1:  ports 1, 2    ===<  h1, h2: one port each            the same with a splitter
 
-A cage takes one plug, so the links of a cage share their medium, and those at the far ends of these links, and so on:
-that is a joint. Twin-port cables carry a joint as a whole: of two cages, or of one and the adapters at it. Any other
-joint has transceivers, which are of one kind in all of it, and a fibre for each link: two adapters of a DGX H100 share
-a cage, and in a SuperPOD they lead to two leaves. Cables made for a single link, as all up to HDR are, go link by link,
-whatever the cage.
+A cage takes one plug, so the links of a cage share their medium with each other, with the cages at the far ends, and so
+on: these links form a joint. A twin-port cable carries a whole joint: two cages, or one cage and the adapters at it.
+Any other joint has transceivers, all of one kind, and a fibre for each link; for example, two adapters of a DGX H100
+share a cage, and lead to two leaves in a SuperPOD. Cables for a single link, as all up to HDR are, are chosen link
+by link.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NONE = -1  # no medium reaches
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Runs:
-    """Cables before anybody knows their length; the columns are those of `Cabling`."""
+    """The cables before their length is known; the columns are those of `Cabling`."""
 
     link: NDArray[np.int32]
     low_box: NDArray[np.int32]
@@ -46,8 +46,8 @@ class Runs:
     whole: NDArray[np.bool_]  # [cable] -> can one plug carry its joint?
 
     def kinds(self) -> list[tuple[NDArray[np.bool_], list[catalog.Cable]]]:
-        """Cables that can be made of the same: which they are, and of what, the cheapest first."""
-        found = []
+        """Return groups of cables with the same possible parts: a mask and the parts, the cheapest first."""
+        kinds_of_cable = []
         for speed in np.unique(self.speed).tolist():
             label = speeds()[speed].label(speeds()[speed].default_width)
             kinds: dict[catalog.Ends, NDArray[np.bool_]] = {
@@ -60,11 +60,11 @@ class Runs:
                 for low, high in np.unique(self.plugs[:, of_kind], axis=1).T.tolist():
                     mask = of_kind & (self.plugs[0] == low) & (self.plugs[1] == high)
                     cages = [connectors()[plug] for plug in (low, high) if plug >= 0]
-                    found.append((mask, catalog.cables_for(label, joins, cages)))
-        return found
+                    kinds_of_cable.append((mask, catalog.cables_for(label, joins, cages)))
+        return kinds_of_cable
 
     def longest_m(self, route_m: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[cable] -> the longest way in its joint."""
+        """Return the longest route in the joint of each cable."""
         longest = np.zeros(int(self.joint.max(initial=-1)) + 1)
         np.maximum.at(longest, self.joint, route_m)
         return longest[self.joint]
@@ -102,24 +102,24 @@ def find_runs(fabric: Fabric, box_of: NDArray[np.int32], tier: NDArray[np.int16]
 
 @cache
 def connectors() -> tuple[str, ...]:
-    """Return the kinds of cages that switches of the catalog have."""
-    return tuple(sorted({one.cage for one in catalog.switches()}))
+    """Return the cage types of the switches in the catalog."""
+    return tuple(sorted({switch.cage for switch in catalog.switches()}))
 
 
 def _plugs(fabric: Fabric) -> NDArray[np.int16]:
-    """[port] -> index in `connectors` of its switch's cages, -1 for adapters and unknown models."""
-    cage = {one.name: connectors().index(one.cage) for one in catalog.switches()}
+    """Return the index in `connectors` of each port's cage, -1 for adapters and unknown models."""
+    cage = {switch.name: connectors().index(switch.cage) for switch in catalog.switches()}
     of_model = np.array([*(cage.get(name, -1) for name in fabric.models), -1], np.int16)
     return of_model[fabric.nodes.model[fabric.ports.node]]
 
 
 def _cages(fabric: Fabric) -> NDArray[np.int64]:
-    """[port] -> slot of the first port in its cage; what is of unknown model has a cage for each port."""
-    known = {one.name: one for one in catalog.switches()}
+    """Return the slot of the first port in each port's cage; unknown models have one cage for each port."""
+    switches = {switch.name: switch for switch in catalog.switches()}
     nodes, ports = fabric.nodes, fabric.ports
     kinds, kind = np.unique(np.stack((nodes.model, nodes.n_ports)), axis=1, return_inverse=True)
     names = (*fabric.models, "")  # the last serves index -1
-    of_kind = [known[names[m]].ports_per_cage(n) if names[m] in known else 1 for m, n in kinds.T.tolist()]
+    of_kind = [switches[names[m]].ports_per_cage(n) if names[m] in switches else 1 for m, n in kinds.T.tolist()]
     size = np.array(of_kind)[kind.ravel()][ports.node]
     first: NDArray[np.int64] = np.arange(len(ports)) - np.where(ports.number > 0, (ports.number - 1) % size, 0)
     for node, neighbour in _shared(fabric):
@@ -128,13 +128,13 @@ def _cages(fabric: Fabric) -> NDArray[np.int64]:
 
 
 def _shared(fabric: Fabric) -> Iterator[tuple[int, int]]:
-    """Adapters whose port is in a cage with another's, each with the first of its cage."""
+    """Yield adapters that share a cage, each with the first adapter of its cage."""
     cpus = fabric.of_kind(NodeKind.CPU)
     model_of = dict(zip(fabric.nodes.server[cpus].tolist(), fabric.nodes.model[cpus].tolist(), strict=True))
     first_of: dict[int, dict[str, str]] = {}  # by model of the server: adapter -> the first in its cage
     for model in set(model_of.values()) - {-1}:
         first_of[model] = catalog.server(fabric.models[model]).cages
-    if all(one == first for of_model in first_of.values() for one, first in of_model.items()):
+    if all(adapter == first for of_model in first_of.values() for adapter, first in of_model.items()):
         return
     for node in fabric.of_kind(NodeKind.HCA).tolist():
         server, _, device = fabric.nodes.name[node].partition("/")
@@ -146,7 +146,7 @@ def _shared(fabric: Fabric) -> Iterator[tuple[int, int]]:
 def _joints(
     cage: NDArray[np.int64], low: NDArray[np.int32], high: NDArray[np.int32], is_switch: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """[cable] -> joint, and whether one plug at each end can carry it: two cages, or one and single adapters."""
+    """Return the joint of each cable, and whether one plug at each end can carry it: two cages, or one and adapters."""
     label = components(len(cage), cage[low], cage[high])
     _, joint = np.unique(label[cage[low]], return_inverse=True)
     ends = np.unique(np.concatenate((cage[low], cage[high])))
@@ -159,12 +159,12 @@ def _joints(
 
 
 def choose(runs: Runs, route_m: NDArray[np.float64]) -> tuple[NDArray[np.int16], tuple[catalog.Cable, ...]]:
-    """[cable] -> the cheapest that reaches, as index in the parts that are used; NONE where none does."""
+    """Return the cheapest part that reaches for each cable, as index into the used parts; NONE if none does."""
     longest_m = runs.longest_m(route_m)
     pick = np.full(len(route_m), NONE, np.int16)
     parts: list[catalog.Cable] = []
-    for mask, made in runs.kinds():
-        for part in made:
+    for mask, candidates in runs.kinds():
+        for part in candidates:
             fits = mask & (pick == NONE) & ((longest_m if part.shared else route_m) <= part.reach_m)
             if part.links > 1:
                 fits &= runs.whole
@@ -178,7 +178,7 @@ def choose(runs: Runs, route_m: NDArray[np.float64]) -> tuple[NDArray[np.int16],
 def sold_m(
     runs: Runs, route_m: NDArray[np.float64], pick: NDArray[np.int16], parts: tuple[catalog.Cable, ...]
 ) -> NDArray[np.float64]:
-    """[cable] -> the next longer that is sold; the legs of one cable are alike, fibres have each their own length."""
+    """Return the next longer length on sale for each cable; the legs of one cable have the same length."""
     longest_m = runs.longest_m(route_m)
     length_m = np.zeros(len(route_m))
     for index, part in enumerate(parts):

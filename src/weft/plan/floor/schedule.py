@@ -1,6 +1,6 @@
-"""The cable schedule: what a technician pulls, plugs and labels, one line for each cable.
+"""The cable schedule for technicians, with one line for each cable.
 
-to_csv(cabling)     for people and spreadsheets: both labels, both positions, length, medium, way, bundle
+to_csv(cabling)     for people and spreadsheets: both labels, both positions, length, medium, route, bundle
 to_ndt(cabling)     for UFM: its long form, with racks and heights; `weft.load` reads the same cables back
 """
 
@@ -26,7 +26,7 @@ COLUMNS = (
 
 
 def tier_names(cabling: Cabling) -> list[str]:
-    """[cable] -> `server-leaf`, `leaf-spine`; a switch above cores is `tier4`."""
+    """Return the tiers of each cable: `server-leaf`, `leaf-spine`; a switch above cores is `tier4`."""
     highest = int(cabling.racks.tier.max(initial=0))
     names = ["server", *(tier_name(tier) for tier in range(1, highest + 1))]
     low, high = (cabling.racks.tier[box].tolist() for box in (cabling.low_box, cabling.high_box))
@@ -34,7 +34,7 @@ def tier_names(cabling: Cabling) -> list[str]:
 
 
 def to_csv(cabling: Cabling) -> str:
-    """`a` is the end nearer the servers. A label says where its own end is and where the other."""
+    """Return the schedule as CSV; `a` is the end nearer the servers, and labels name their own end first."""
     racks = cabling.racks
     ports = [_ports(cabling, slots) for slots in (cabling.low_slot, cabling.high_slot)]
     place = [racks.position(box) for box in range(len(racks.boxes))]
@@ -63,7 +63,7 @@ def to_csv(cabling: Cabling) -> str:
 
 
 def to_ndt(cabling: Cabling) -> str:
-    """The same cables as UFM writes a plan, with what it takes for the place of a device: rack and lowest unit."""
+    """Return the schedule as a UFM plan, with rack and lowest unit as device location."""
     racks = cabling.racks
     ends = [spell_ports(cabling.fabric, slots.tolist()) for slots in (cabling.low_slot, cabling.high_slot)]
     place = [racks.position(box) for box in range(len(racks.boxes))]
@@ -112,8 +112,8 @@ def _positions(cabling: Cabling, boxes: NDArray[np.int32]) -> tuple[list[str], l
 def _speeds(cabling: Cabling) -> list[str]:
     links = cabling.fabric.links
     kinds = zip(links.speed[cabling.link].tolist(), links.width[cabling.link].tolist(), strict=True)
-    known: dict[tuple[int, int], str] = {}
-    return [known.get(kind) or known.setdefault(kind, speeds()[kind[0]].label(kind[1])) for kind in kinds]
+    labels: dict[tuple[int, int], str] = {}
+    return [labels.get(kind) or labels.setdefault(kind, speeds()[kind[0]].label(kind[1])) for kind in kinds]
 
 
 def _of_part(cabling: Cabling, names: list[str]) -> list[str]:
@@ -121,7 +121,7 @@ def _of_part(cabling: Cabling, names: list[str]) -> list[str]:
 
 
 def _ways(cabling: Cabling) -> list[str]:
-    """All cables between two racks go the same way."""
+    """Return the route of each cable; all cables between two racks take the same route."""
     racks = cabling.racks
     _, first = np.unique(cabling.bundle, return_index=True)
     low, high = racks.rack[cabling.low_box], racks.rack[cabling.high_box]

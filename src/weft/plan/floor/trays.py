@@ -1,7 +1,7 @@
-"""The way of a cable: up to the tray of its row, along it, over a cross tray, along the other row, down.
+"""Cable trays: a cable runs up to the tray of its row, along it, over a cross tray, along the other row, and down.
 
-A row's tray is counted in segments, one above each rack; a cross tray in segments from each row to the next. Cross
-trays lie between two columns, so a cable from rack c to the cross tray left of column p runs above the racks between.
+The tray of a row has one segment above each rack; a cross tray has one segment from each row to the next. Cross trays
+lie between two columns, so a cable from rack c to the cross tray left of column p runs above the racks between them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Column = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trays:
-    """What runs where."""
+    """The number of cables in each tray segment."""
 
     cross_column: NDArray[np.int32]  # [cross tray] lies left of this column
     row_cables: NDArray[np.int32]  # [row, column] -> cables above that place
@@ -27,25 +27,25 @@ class Trays:
 
     @property
     def fullest(self) -> tuple[str, int]:
-        """The segment with most cables, and how many they are."""
+        """The segment with the most cables, and their number."""
         row, column = (int(i) for i in np.unravel_index(self.row_cables.argmax(), self.row_cables.shape))
         best = f"the tray above {row_name(row)}{column + 1:02d}", int(self.row_cables[row, column])
         if self.cross_cables.max(initial=0) > best[1]:
             cross, row = (int(i) for i in np.unravel_index(self.cross_cables.argmax(), self.cross_cables.shape))
-            here = f"cross tray {cross + 1} between rows {row_name(row)} and {row_name(row + 1)}"
-            return here, int(self.cross_cables[cross, row])
+            name = f"cross tray {cross + 1} between rows {row_name(row)} and {row_name(row + 1)}"
+            return name, int(self.cross_cables[cross, row])
         return best
 
 
 def cross_columns(racks: Racks) -> NDArray[np.int32]:
-    """Where cross trays lie: evenly from one end of the longest row to the other, a single one in the middle."""
+    """Return the columns of cross trays: evenly over the longest row, a single one in the middle."""
     width, count = int(racks.column.max()) + 1, racks.room.cross_trays
     places = np.linspace(0, width, count) if count > 1 else np.array([width / 2])
     return np.unique(np.rint(places)).astype(np.int32)
 
 
 def measure(racks: Racks, a: Column, b: Column) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-    """Metres along trays between racks a and b, and the cross tray of the shortest way."""
+    """Return the metres along trays between racks a and b, and the cross tray of the shortest route."""
     room, row, column = racks.room, racks.row, racks.column
     same_row = row[a] == row[b]
     cross = np.full(np.shape(a), NO_CROSS, np.int32)
@@ -85,7 +85,7 @@ def load(racks: Racks, a: Column, b: Column, cross: NDArray[np.int32]) -> Trays:
 
 
 def spell(racks: Racks, a: int, b: int, cross: int) -> str:
-    """The way between racks a and b in words: `tray A, cross tray 2, tray C`."""
+    """Return the route between racks a and b: `tray A, cross tray 2, tray C`."""
     if a == b:
         return "in the rack"
     first, last = (f"tray {row_name(int(racks.row[rack]))}" for rack in (a, b))

@@ -1,1 +1,1 @@
-"""From today to a larger fabric: which switch takes which place, which cables move when, and the proofs."""
+"""Growth of a fabric: new roles of switches, the order in which cables move, and proofs for every step."""

@@ -1,11 +1,10 @@
-"""From today's fabric to a larger one, step by step, without an outage.
+"""Grow a fabric step by step without an outage.
 
 growth = grow(weft.load("superpod:su=2"), weft.load("superpod:su=4"), keep=0.75)
-for step in growth.steps: ...      cables out, cables in; the least that a leaf has meanwhile; the proof
+for step in growth.steps: ...      cables out, cables in, the fewest uplinks of a leaf meanwhile, and proofs
 
-Each step is routed and proved twice, by `weft.routing`: with its cables out, and with the new ones in. What is
-proved is that every pair of hosts of today arrives, and that no credit loop exists; what a step costs them in speed is
-measured.
+Each step is routed and checked twice with `weft.routing`: with its cables out, and with the new ones in. The check
+proves that all pairs of today's hosts are connected and that there is no credit loop; the slowdown is measured.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from weft.errors import ConfigError, SubnetError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import components
 from weft.fabric.model import Fabric
+from weft.plan.growth.merged import Cable, MergedFabric, merge
 from weft.plan.growth.roles import Roles, assign_roles
 from weft.plan.growth.steps import Batch, Stuck, make_batches
-from weft.plan.growth.yard import Wire, Yard, lay_out
 from weft.routing.check import check
 from weft.routing.engine import Options
 from weft.routing.quality import load_all_to_all
@@ -35,41 +34,45 @@ KEEP = 0.75
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """A moment of the growth, routed."""
+    """A proof for one moment of the growth."""
 
     engine: str
-    pairs: int  # of hosts and switches; all of them arrive
+    pairs: int  # of hosts and switches, all connected
     lanes: int
-    slowdown: float  # of all-to-all among today's hosts, against one big crossbar
-    hosts: int = 0  # that are on the network of today's hosts
-    worst_leaf: float = 1.0  # share of its uplinks of today that the worst leaf has
+    slowdown: float  # of all-to-all among today's hosts, relative to one crossbar
+    hosts: int = 0  # connected to today's hosts
+    worst_leaf: float = 1.0  # smallest share of today's uplinks that a leaf has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Step:
+    """A step of the growth."""
+
     batch: Batch
     racked: Counter[str]  # new devices that get their first cable: `leaf` -> 8
-    during: Proof | None  # with the cables out; None where none goes out
+    during: Proof | None  # with the cables out; None if none is pulled
     after: Proof
     fabric: Fabric  # after it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Growth:
-    today: Fabric  # as laid out with the devices to come
+    """A growth from today's fabric to a target."""
+
+    today: Fabric  # with the devices that are added later
     target: str
     roles: Roles
     keep: float
     before: Proof
     steps: tuple[Step, ...]
-    stay: int  # cables of today, in their ports
+    stay: int  # cables of today that stay in their ports
     moved: int  # the others
-    new: int  # cables to buy, if those that are pulled are used again
-    retired: tuple[str, ...]  # switches of today that the target has no place for
+    new: int  # cables to buy, if pulled cables are reused
+    retired: tuple[str, ...]  # switches of today without a role in the target
 
     @property
     def least_moved(self) -> int:
-        """No choice of places moves fewer."""
+        """The lower bound on moved cables over all assignments of roles."""
         return self.moved - (self.roles.most - self.roles.kept)
 
 
@@ -77,13 +80,13 @@ def grow(
     today: Fabric, target: Fabric, *, keep: float = KEEP, progress: Callable[[str], None] = lambda message: None
 ) -> Growth:
     if not 0 < keep <= 1:
-        raise ConfigError(f"keep {keep:g} is not a share of a leaf's uplinks: give more than 0, and 1 at most")
+        raise ConfigError(f"--keep must be in (0, 1], got {keep:g}")
     roles = assign_roles(today, target)
-    yard = lay_out(today, target, roles)
-    batches = _batches(yard, keep)
-    prover = _Prover(yard)
-    before = prover.prove(yard.today, "today")
-    plugged = dict.fromkeys(yard.today)
+    merged = merge(today, target, roles)
+    batches = _batches(merged, keep)
+    prover = _Prover(merged)
+    before = prover.prove(merged.today, "today")
+    plugged = dict.fromkeys(merged.today)
     steps = []
     for number, batch in enumerate(batches, start=1):
         progress(f"step {number} of {len(batches)}")
@@ -93,30 +96,30 @@ def grow(
         during = prover.prove(plugged, f"step {number}, with its cables out") if batch.out else None
         plugged |= dict.fromkeys(batch.into)
         after = prover.prove(plugged, f"step {number}")
-        racked = _racked(yard, was, batch)
-        steps.append(Step(batch=batch, racked=racked, during=during, after=after, fabric=yard.cabled(plugged)))
+        racked = _racked(merged, was, batch)
+        steps.append(Step(batch=batch, racked=racked, during=during, after=after, fabric=merged.cabled(plugged)))
     return Growth(
-        today=replace(yard.cabled(yard.today), spec=today.spec),
+        today=replace(merged.cabled(merged.today), spec=today.spec),
         target=target.spec,
         roles=roles,
         keep=keep,
         before=before,
         steps=tuple(steps),
-        stay=len(yard.stay),
-        moved=len(yard.go),
-        new=max(0, len(yard.come) - len(yard.go)),
-        retired=_retired(yard),
+        stay=len(merged.stay),
+        moved=len(merged.go),
+        new=max(0, len(merged.come) - len(merged.go)),
+        retired=_retired(merged),
     )
 
 
-def _batches(yard: Yard, keep: float) -> list[Batch]:
-    """Or an error that names the share that can be kept."""
+def _batches(merged: MergedFabric, keep: float) -> list[Batch]:
+    """Return the batches; raise ConfigError with the share of uplinks that can be kept if there are none."""
     try:
-        return make_batches(yard, keep)
+        return make_batches(merged, keep)
     except Stuck as error:
-        for less in _shares(yard, keep):
+        for less in _shares(merged, keep):
             try:
-                make_batches(yard, less)
+                make_batches(merged, less)
             except Stuck:
                 continue
             raise ConfigError(
@@ -125,31 +128,30 @@ def _batches(yard: Yard, keep: float) -> list[Batch]:
         raise ConfigError(f"{error}, however few uplinks a switch keeps") from None
 
 
-def _shares(yard: Yard, below: float) -> list[float]:
-    counts = set(Counter(wire.low[0] for wire in yard.today if yard.is_uplink(wire)).values())
+def _shares(merged: MergedFabric, below: float) -> list[float]:
+    counts = set(Counter(wire.low[0] for wire in merged.today if merged.is_uplink(wire)).values())
     shares = {Fraction(some, count) for count in counts for some in range(1, count)}
-    # Rounded down: a share that is printed must hold when it is typed again.
+    # Rounded down, so that a printed share is valid when given as --keep.
     return [int(share * 100) / 100 for share in sorted(shares, reverse=True) if share < below and share * 100 >= 1]
 
 
 class _Prover:
-    def __init__(self, yard: Yard) -> None:
-        self.yard = yard
-        is_host = yard.bare.nodes.kind != NodeKind.SWITCH
-        self.hosts = np.array(sorted(device for device in yard.old if is_host[device]), np.int64)
-        self.base = Counter(wire.low[0] for wire in yard.today if yard.is_uplink(wire))
+    def __init__(self, merged: MergedFabric) -> None:
+        self.merged = merged
+        is_host = merged.bare.nodes.kind != NodeKind.SWITCH
+        self.hosts = np.array(sorted(device for device in merged.old if is_host[device]), np.int64)
+        self.base = Counter(wire.low[0] for wire in merged.today if merged.is_uplink(wire))
 
-    def prove(self, wires: Iterable[Wire], when: str) -> Proof:
-        """Route what hangs together with today's hosts, and prove it.
+    def prove(self, wires: Iterable[Cable], when: str) -> Proof:
+        """Route the part that is connected to today's hosts, and prove it.
 
-        Between two regular fabrics `auto` may crowd the spines that are neither old nor new enough; up-down often does
-        not. The faster of the two is taken.
+        During a growth `auto` may overload some spines where up-down does not; the faster of the two is used.
         """
         wires = list(wires)
-        fabric = self.yard.cabled(wires)
-        here = self._island(fabric, when)
-        island = fabric.subset(keep_nodes=here)
-        today = np.isin(np.flatnonzero(here), self.hosts)
+        fabric = self.merged.cabled(wires)
+        in_island = self._island(fabric, when)
+        island = fabric.subset(keep_nodes=in_island)
+        today = np.isin(np.flatnonzero(in_island), self.hosts)
         best = _route(island, today, when, "auto")
         if best.slowdown > 1:
             best = min(best, _route(island, today, when, "up-down"), key=lambda found: found.slowdown)
@@ -157,21 +159,21 @@ class _Prover:
         return replace(best, hosts=hosts, worst_leaf=self._worst_leaf(wires))
 
     def _island(self, fabric: Fabric, when: str) -> NDArray[np.bool_]:
-        """[device] -> does it hang together with today's hosts?"""
+        """Return the devices that are connected to today's hosts."""
         a, b = fabric.link_nodes
         label = components(len(fabric.nodes), a, b)
         mine = label[self.hosts[0]]
         lost = self.hosts[label[self.hosts] != mine]
         if len(lost):
             names = [fabric.nodes.name[int(host)] for host in (self.hosts[0], lost[0])]
-            raise SubnetError(f"{when}: no way is left from {names[0]} to {names[1]}: give a larger --keep")
+            raise SubnetError(f"{when}: no path from {names[0]} to {names[1]}; give a larger --keep")
         island: NDArray[np.bool_] = label == mine
         return island
 
-    def _worst_leaf(self, wires: list[Wire]) -> float:
-        up = Counter(wire.low[0] for wire in wires if self.yard.is_uplink(wire))
+    def _worst_leaf(self, wires: list[Cable]) -> float:
+        up = Counter(wire.low[0] for wire in wires if self.merged.is_uplink(wire))
         return min(
-            (up[device] / count for device, count in self.base.items() if self.yard.level[device] == 1), default=1.0
+            (up[device] / count for device, count in self.base.items() if self.merged.level[device] == 1), default=1.0
         )
 
 
@@ -187,16 +189,16 @@ def _route(fabric: Fabric, today: NDArray[np.bool_], when: str, engine: str) -> 
     return Proof(engine=routing.engine, pairs=verdict.pairs, lanes=verdict.vls, slowdown=float(max(1.0, slowdown)))
 
 
-def _racked(yard: Yard, was: set[Wire], batch: Batch) -> Counter[str]:
-    """New devices that have a cable now and had none."""
+def _racked(merged: MergedFabric, was: set[Cable], batch: Batch) -> Counter[str]:
+    """Count the new devices that get their first cable, by tier."""
     had, has = ({end[0] for wire in wires for end in (wire.low, wire.high)} for wires in (was, batch.into))
-    nodes = yard.bare.nodes
-    new = has - had - yard.old
-    boxes = {nodes.name[device].partition("/")[0]: int(yard.level[device]) for device in new}
+    nodes = merged.bare.nodes
+    new = has - had - merged.old
+    boxes = {nodes.name[device].partition("/")[0]: int(merged.level[device]) for device in new}
     names = ("server", "leaf", "spine", "core")
     return Counter(names[min(level, 3)] for level in boxes.values())
 
 
-def _retired(yard: Yard) -> tuple[str, ...]:
-    used = {end[0] for wire in (*yard.stay, *yard.come) for end in (wire.low, wire.high)}
-    return tuple(yard.bare.nodes.name[device] for device in sorted(yard.old - used))
+def _retired(merged: MergedFabric) -> tuple[str, ...]:
+    used = {end[0] for wire in (*merged.stay, *merged.come) for end in (wire.low, wire.high)}
+    return tuple(merged.bare.nodes.name[device] for device in sorted(merged.old - used))

@@ -1,11 +1,10 @@
-"""Which switch of today takes which place in the fabric that is to be, so that the most cables stay.
+"""Assign today's switches to places in the target so that as many cables as possible stay.
 
-Hosts stay where they are, and so do the leaves that they are plugged into: a host whose cable moves is cut off. Then
-tier by tier upwards: how many cables of a switch stay depends only on the place it takes, once those below have theirs,
-so that the best choice for a tier is an assignment problem, solved exactly (Kuhn 1955, Munkres 1957; the form with
-shortest augmenting paths). For a tree of two tiers of switches that is the best there is. Above, the choice for spines
-could have left more for cores: pairs are exchanged as long as that helps. `Roles.most` is what no choice can exceed;
-where less is kept, and there is not too much to try, everything is tried.
+Hosts and their leaves keep their places, because a host whose cable moves is cut off. Then, tier by tier upwards: once
+the tiers below are assigned, the cables that a switch keeps depend only on its own place, so each tier is an assignment
+problem, solved exactly (Kuhn 1955, Munkres 1957; with shortest augmenting paths). For two tiers of switches this is
+optimal. With three tiers, another choice of spines could keep more cables to cores, so pairs are exchanged while that
+helps. `Roles.most` is an upper bound; if fewer are kept and the problem is small, the search is exhaustive.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from weft.plan.growth.places import FORBIDDEN, Choice, Joins, best_assignment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roles:
-    """Places that nodes of today take."""
+    """The places of today's nodes in the target."""
 
     role: dict[int, int]  # node of today -> node of the target
     kept: int  # cables that stay between the same two devices
-    most: int  # no other choice keeps more than this
+    most: int  # upper bound on `kept`
 
 
 def assign_roles(today: Fabric, target: Fabric) -> Roles:
@@ -52,11 +51,11 @@ def assign_roles(today: Fabric, target: Fabric) -> Roles:
 
 
 def joins(fabric: Fabric) -> Joins:
-    found: Joins = {}
+    counts: Joins = {}
     a, b = (end[cables(fabric)].tolist() for end in fabric.link_nodes)
-    for one, other in zip((*a, *b), (*b, *a), strict=True):
-        found.setdefault(one, Counter())[other] += 1
-    return found
+    for near, far in zip((*a, *b), (*b, *a), strict=True):
+        counts.setdefault(near, Counter())[far] += 1
+    return counts
 
 
 def _kept(mine: Joins, theirs: Joins, role: dict[int, int]) -> int:
@@ -65,29 +64,30 @@ def _kept(mine: Joins, theirs: Joins, role: dict[int, int]) -> int:
 
 
 def _stay(u: int, place: int, mine: Joins, theirs: Joins, role: dict[int, int]) -> int:
-    """Cables of a device that stay if it takes that place."""
-    there = theirs.get(place, Counter())
-    return sum(min(count, there[role[v]]) for v, count in mine[u].items() if v in role)
+    """Return the number of cables of a device that stay if it takes a place."""
+    at_place = theirs.get(place, Counter())
+    return sum(min(count, at_place[role[v]]) for v, count in mine[u].items() if v in role)
 
 
 # -- hosts and leaves -------------------------------------------------------------------------------------------
 
 
 def _match_hosts(today: Fabric, target: Fabric, mine: Joins, theirs: Joins) -> dict[int, int]:
-    """By name if the target has all of their names, else in the order of the leaves and ports that they are in."""
-    here, there = _hosts(today, mine), _hosts(target, theirs)
-    if len(here) > len(there):
+    """Match hosts by name if the target has all names, else in the order of their leaves and ports."""
+    today_hosts, target_hosts = _hosts(today, mine), _hosts(target, theirs)
+    if len(today_hosts) > len(target_hosts):
         raise ConfigError(
-            f"{target.spec} has {len(there):,} host ports cabled, {today.spec} has {len(here):,}: that is no growth"
+            f"{target.spec} has {len(target_hosts):,} cabled host ports, {today.spec} has {len(today_hosts):,}; give a "
+            "larger target"
         )
-    if all(today.nodes.name[node] in target.node_index for node in here):
-        return {node: target.node_index[today.nodes.name[node]] for node in here}
-    return dict(zip(here, there, strict=False))
+    if all(today.nodes.name[node] in target.node_index for node in today_hosts):
+        return {node: target.node_index[today.nodes.name[node]] for node in today_hosts}
+    return dict(zip(today_hosts, target_hosts, strict=False))
 
 
-def _hosts(fabric: Fabric, found: Joins) -> list[int]:
-    """Cabled ones, in the order of where they are plugged in."""
-    hosts = [node for node in found if fabric.nodes.kind[node] != NodeKind.SWITCH]
+def _hosts(fabric: Fabric, counts: Joins) -> list[int]:
+    """Return the cabled hosts in the order of their switch ports."""
+    hosts = [node for node in counts if fabric.nodes.kind[node] != NodeKind.SWITCH]
     return sorted(hosts, key=lambda node: [natural(str(peer)) for peer in _peers(fabric, node)])
 
 
@@ -101,9 +101,9 @@ def _refuse_moved_hosts(today: Fabric, target: Fabric, mine: Joins, theirs: Join
             name, old = today.nodes.name[host], " and ".join(today.nodes.name[v] for v in mine[host])
             new = " and ".join(target.nodes.name[v] for v in theirs[role[host]])
             raise ConfigError(
-                f"{name} is on {old}, and in {target.spec} it would be on another leaf ({new}): its cable cannot move "
-                "without cutting it off\n  Grow to a target whose leaves have as many hosts as today's (--to), or move "
-                "those hosts when they are idle, and then grow."
+                f"{name} is on {old}, and in {target.spec} it would be on another leaf ({new}): moving its cable cuts "
+                "it off\n  Give a target with as many hosts per leaf as today (--to), or move those hosts while they "
+                "are idle, and then grow."
             )
 
 
@@ -113,12 +113,12 @@ def _refuse_moved_hosts(today: Fabric, target: Fabric, mine: Joins, theirs: Join
 def _assign_tier(
     today: Fabric, target: Fabric, rows: list[int], mine: Joins, theirs: Joins, role: dict[int, int]
 ) -> None:
-    """Give these switches the places in which most of their cables to those that have one stay."""
-    taken = set(role.values())
-    places = [r for r in target.of_kind(NodeKind.SWITCH).tolist() if r not in taken]
+    """Assign places to the switches of a tier so that the most cables to assigned devices stay."""
+    used = set(role.values())
+    places = [r for r in target.of_kind(NodeKind.SWITCH).tolist() if r not in used]
     column = {place: j for j, place in enumerate(places)}
     gain = _gains(rows, places, mine, theirs, role)
-    wish = gain * 2  # and at equal gain, the same name
+    wish = gain * 2  # plus 1 for the same name, to break ties
     for i, u in enumerate(rows):
         same = target.node_index.get(today.nodes.name[u], -1)
         if same in column:
@@ -132,11 +132,11 @@ def _assign_tier(
 def _choices(
     today: Fabric, target: Fabric, mine: Joins, theirs: Joins, role: dict[int, int]
 ) -> tuple[Choice, list[int], list[int]]:
-    """The switches that hold no hosts, and the places that are not settled."""
+    """Return the choice for switches without hosts, with those switches and the remaining places."""
     settled = {u for u in mine if any(today.nodes.kind[v] != NodeKind.SWITCH for v in (u, *mine[u]))} & role.keys()
     rows = [u for u in today.of_kind(NodeKind.SWITCH).tolist() if u not in settled]
-    taken = {role[u] for u in settled}
-    columns = [place for place in target.of_kind(NodeKind.SWITCH).tolist() if place not in taken]
+    used = {role[u] for u in settled}
+    columns = [place for place in target.of_kind(NodeKind.SWITCH).tolist() if place not in used]
     at = {place: j for j, place in enumerate(columns)}
     fixed = {u: role[u] for u in settled}
     beside = _gains(rows, columns, mine, theirs, fixed)
@@ -151,19 +151,19 @@ def _choices(
     return choice, rows, columns
 
 
-def _matrix(nodes: list[int], found: Joins) -> NDArray[np.int64]:
-    return np.array([[found.get(u, Counter())[v] for v in nodes] for u in nodes], np.int64).reshape(
+def _matrix(nodes: list[int], counts: Joins) -> NDArray[np.int64]:
+    return np.array([[counts.get(u, Counter())[v] for v in nodes] for u in nodes], np.int64).reshape(
         len(nodes), len(nodes)
     )
 
 
 def _gains(rows: list[int], places: list[int], mine: Joins, theirs: Joins, role: dict[int, int]) -> NDArray[np.int64]:
-    """[switch, place] -> cables to those that have a place that stay."""
+    """Return the cables to assigned devices that stay, for each switch and place."""
     column = {place: j for j, place in enumerate(places)}
     gain = np.zeros((len(rows), len(places)), np.int64)
     for i, u in enumerate(rows):
         for v, count in mine.get(u, Counter()).items():
-            for place, there in theirs.get(role.get(v, -1), Counter()).items():
+            for place, target_count in theirs.get(role.get(v, -1), Counter()).items():
                 if place in column:
-                    gain[i, column[place]] += min(count, there)
+                    gain[i, column[place]] += min(count, target_count)
     return gain

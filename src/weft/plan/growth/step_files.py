@@ -1,4 +1,4 @@
-"""A growth as files: for each step its plugs, and what stands after it."""
+"""A growth as files: for each step the plugs to touch, and the fabric after it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _COLUMNS = ("do", "at", "rack", "u", "to", "to_rack", "to_u", "cable", "text")
 
 
 def write_steps(growth: Growth, folder: Path, positions: Mapping[str, Position]) -> list[Path]:
-    """Of each step the plugs, those that move before new ones, and the fabric after it, to audit against.
+    """Write for each step the plugs (moved ones before new ones) and the fabric after it, to audit against.
 
-    Where devices of today stand is known from its plan; new ones have no place yet.
+    `positions` are those of today's devices; new devices have no position yet.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def write_steps(growth: Growth, folder: Path, positions: Mapping[str, Position])
     for number, step in enumerate(growth.steps, start=1):
         plugs, after = folder / f"step-{number}.csv", folder / f"step-{number}.yaml"
         records = compare(before, Planned(fabric=step.fabric, positions=positions)).records()
-        records.sort(key=lambda record: record["do"] == "plug")  # what is pulled makes room for them
+        records.sort(key=lambda record: record["do"] == "plug")  # pulled plugs free ports for them
         text = io.StringIO()
         writer = csv.DictWriter(text, _COLUMNS, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()

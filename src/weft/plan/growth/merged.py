@@ -1,7 +1,7 @@
-"""Today's fabric and the larger one on one floor: all devices of both, the cables that stay, go and come.
+"""Today's fabric merged with the larger one: all devices of both, and the cables that stay, go and come.
 
-A cable stays in its ports if the target joins the same two devices by as many; which port of a spine a leaf is in is a
-habit of whoever cabled it, and no reason to touch a plug. Other cables take the target's ports where those are free.
+A cable stays in its ports if the target has as many cables between the same two devices, even in other ports. Other
+cables take the target's ports where those are free.
 """
 
 from __future__ import annotations
@@ -26,45 +26,45 @@ End = tuple[int, int]  # device, port
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
-    """A cable: the end nearer the hosts first."""
+class Cable:
+    """A cable; `low` is the end nearer the hosts."""
 
     low: End
     high: End
-    kind: int  # row of the yard's stock: speed, medium, length
+    kind: int  # row of `MergedFabric.stock`: speed, medium, length
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Yard:
-    """What there is to work with."""
+class MergedFabric:
+    """The devices and cables of both fabrics."""
 
-    bare: Fabric  # all devices, no cable
-    level: NDArray[np.int16]  # [device] tier in the target; of what is retired, today's
+    bare: Fabric  # all devices without cables
+    level: NDArray[np.int16]  # [device] tier in the target; of retired devices, today's
     stock: LinkColumns  # a row for each cable of today, then of the target
-    stay: tuple[Wire, ...]
-    go: tuple[Wire, ...]  # of today
-    come: tuple[Wire, ...]  # of the target, in the ports that it gives them
+    stay: tuple[Cable, ...]
+    go: tuple[Cable, ...]  # of today
+    come: tuple[Cable, ...]  # of the target, in its ports
     old: frozenset[int]  # devices of today
 
-    def cabled(self, wires: Iterable[Wire]) -> Fabric:
-        """The devices with these cables in them."""
-        made = list(wires)
-        ends = np.array([(*wire.low, *wire.high) for wire in made], np.int64).reshape(-1, 4)
+    def cabled(self, wires: Iterable[Cable]) -> Fabric:
+        """Return the devices with these cables."""
+        cables = list(wires)
+        ends = np.array([(*wire.low, *wire.high) for wire in cables], np.int64).reshape(-1, 4)
         a, b = (self.bare.first_port[ends[:, i]] + ends[:, i + 1] for i in (0, 2))
-        kinds = self.stock.take(np.array([wire.kind for wire in made], np.int64))
+        kinds = self.stock.take(np.array([wire.kind for wire in cables], np.int64))
         return self.bare.with_links(replace(kinds, a=a.astype(np.int32), b=b.astype(np.int32)))
 
     @cached_property
-    def today(self) -> tuple[Wire, ...]:
+    def today(self) -> tuple[Cable, ...]:
         return (*self.stay, *self.go)
 
-    def is_uplink(self, wire: Wire) -> bool:
-        """From a switch to one of a higher tier?"""
+    def is_uplink(self, wire: Cable) -> bool:
+        """Return whether a cable leads from a switch to one of a higher tier."""
         low, high = wire.low[0], wire.high[0]
         return bool(self.bare.nodes.kind[low] == NodeKind.SWITCH and self.level[low] < self.level[high])
 
 
-def lay_out(today: Fabric, target: Fabric, roles: Roles) -> Yard:
+def merge(today: Fabric, target: Fabric, roles: Roles) -> MergedFabric:
     place = roles.role
     device = {role: i for i, role in enumerate(_network(target))}  # node of the target -> device
     retired = [node for node in _network(today) if node not in place]
@@ -73,11 +73,11 @@ def lay_out(today: Fabric, target: Fabric, roles: Roles) -> Yard:
     }
     level = np.concatenate((levels(target)[list(device)], levels(today)[retired]))
     links = [fabric.links.take(cables(fabric)) for fabric in (today, target)]
-    stock = LinkColumns(**{name: np.concatenate([getattr(one, name) for one in links]) for name in _FIELDS})
+    stock = LinkColumns(**{name: np.concatenate([getattr(columns, name) for columns in links]) for name in _FIELDS})
     mine = _wires(today, old, level, 0)
     theirs = _wires(target, device, level, len(links[0]))
     stay, go, come = _split(mine, theirs)
-    return Yard(
+    return MergedFabric(
         bare=_bare(today, target, {role: node for node, role in place.items()}, device, retired),
         level=level,
         stock=stock,
@@ -92,74 +92,74 @@ _FIELDS = ("a", "b", "speed", "width", "medium", "length_m", "bit_error_rate", "
 
 
 def _network(fabric: Fabric) -> list[int]:
-    """Switches, and hosts with a cable."""
+    """Return the switches and the hosts with a cable."""
     a, b = (end[cables(fabric)] for end in fabric.link_nodes)
-    found: list[int] = np.union1d(fabric.of_kind(NodeKind.SWITCH), np.union1d(a, b)).tolist()
-    return found
+    nodes: list[int] = np.union1d(fabric.of_kind(NodeKind.SWITCH), np.union1d(a, b)).tolist()
+    return nodes
 
 
-def _wires(fabric: Fabric, device: Mapping[int, int], level: NDArray[np.int16], first: int) -> list[Wire]:
+def _wires(fabric: Fabric, device: Mapping[int, int], level: NDArray[np.int16], first: int) -> list[Cable]:
     rows = np.flatnonzero(cables(fabric))
     ends = []
     for slots in (fabric.links.a[rows], fabric.links.b[rows]):
         nodes = [device[node] for node in fabric.ports.node[slots].tolist()]
         ends.append(list(zip(nodes, fabric.ports.number[slots].tolist(), strict=True)))
-    made = []
+    wires = []
     for i, (a, b) in enumerate(zip(*ends, strict=True)):
         low, high = sorted((a, b), key=lambda end: (level[end[0]], end))
-        made.append(Wire(low, high, first + i))
-    return made
+        wires.append(Cable(low, high, first + i))
+    return wires
 
 
-def _split(mine: list[Wire], theirs: list[Wire]) -> tuple[list[Wire], list[Wire], list[Wire]]:
-    """Cables that stay, go and come; of parallel ones those stay that are in the target's ports already."""
-    due: dict[tuple[int, int], list[Wire]] = defaultdict(list)
+def _split(mine: list[Cable], theirs: list[Cable]) -> tuple[list[Cable], list[Cable], list[Cable]]:
+    """Return the cables that stay, go and come; of parallel ones those in the target's ports stay."""
+    due: dict[tuple[int, int], list[Cable]] = defaultdict(list)
     for wire in theirs:
         due[wire.low[0], wire.high[0]].append(wire)
-    there: dict[tuple[int, int], list[Wire]] = defaultdict(list)
+    present: dict[tuple[int, int], list[Cable]] = defaultdict(list)
     for wire in mine:
-        there[wire.low[0], wire.high[0]].append(wire)
-    stay, go, come = [], [], [wire for pair, wires in due.items() if pair not in there for wire in wires]
-    for pair, wires in there.items():
-        wanted = {(wire.low, wire.high) for wire in due[pair]}
-        wires.sort(key=lambda wire: (wire.low, wire.high) not in wanted)
-        kept = wires[: len(due[pair])]
-        stay += kept
-        go += wires[len(kept) :]
-        exact = {(wire.low, wire.high) for wire in kept} & wanted
+        present[wire.low[0], wire.high[0]].append(wire)
+    stay, go, come = [], [], [wire for pair, wires in due.items() if pair not in present for wire in wires]
+    for pair, wires in present.items():
+        planned = {(wire.low, wire.high) for wire in due[pair]}
+        wires.sort(key=lambda wire: (wire.low, wire.high) not in planned)
+        staying = wires[: len(due[pair])]
+        stay += staying
+        go += wires[len(staying) :]
+        exact = {(wire.low, wire.high) for wire in staying} & planned
         spare = [wire for wire in due[pair] if (wire.low, wire.high) not in exact]
-        come += spare[len(kept) - len(exact) :]
+        come += spare[len(staying) - len(exact) :]
     return stay, go, come
 
 
 def _bare(
     today: Fabric, target: Fabric, today_of: Mapping[int, int], device: Mapping[int, int], retired: list[int]
 ) -> Fabric:
-    """Devices of today have today's names; a new one that would have the name of another has the next number."""
-    taken = {today.nodes.name[node] for node in (*today_of.values(), *retired)}
+    """Return all devices without cables; a new device whose name is in use gets the next free number."""
+    used = {today.nodes.name[node] for node in (*today_of.values(), *retired)}
     builder = FabricBuilder(target.spec)
     for role in device:
         fabric, node = (today, today_of[role]) if role in today_of else (target, role)
-        name = fabric.nodes.name[node] if role in today_of else _free_name(fabric.nodes.name[node], taken)
-        taken.add(name)
+        name = fabric.nodes.name[node] if role in today_of else _free_name(fabric.nodes.name[node], used)
+        used.add(name)
         _add(builder, fabric, node, name)
     for node in retired:
         _add(builder, today, node, today.nodes.name[node])
     return builder.build()
 
 
-def _free_name(name: str, taken: set[str]) -> str:
+def _free_name(name: str, used: set[str]) -> str:
     box, slash, part = name.partition("/")
     stem = box.rstrip("0123456789")
     number = int(box[len(stem) :] or 1)
-    while f"{stem}{number}{slash}{part}" in taken and name in taken:
+    while f"{stem}{number}{slash}{part}" in used and name in used:
         number += 1
-    return f"{stem}{number}{slash}{part}" if name in taken else name
+    return f"{stem}{number}{slash}{part}" if name in used else name
 
 
 def _add(builder: FabricBuilder, fabric: Fabric, node: int, name: str) -> None:
-    shown = fabric.node(node)
-    box = int(builder.add_servers([name.partition("/")[0]])[0]) if shown.server else -1
-    group = int(builder.add_groups([shown.group])[0]) if shown.group else -1
+    view = fabric.node(node)
+    box = int(builder.add_servers([name.partition("/")[0]])[0]) if view.server else -1
+    group = int(builder.add_groups([view.group])[0]) if view.group else -1
     ports = int(fabric.nodes.n_ports[node])
-    builder.add_nodes(shown.kind, [name], n_ports=ports, model=shown.model, server=box, group=group)
+    builder.add_nodes(view.kind, [name], n_ports=ports, model=view.model, server=box, group=group)
