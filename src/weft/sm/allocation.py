@@ -70,21 +70,23 @@ class FileConfig:
 
     @property
     def taken(self) -> tuple[int, ...]:
-        return tuple(sorted(one.p_key for one in self.partitions.partitions if one.p_key != DEFAULT_P_KEY))
+        return tuple(
+            sorted(partition.p_key for partition in self.partitions.partitions if partition.p_key != DEFAULT_P_KEY)
+        )
 
-    def with_runtime_config(self, told: RuntimeConfig) -> tuple[Partitions, Qos | None]:
+    def with_runtime_config(self, runtime: RuntimeConfig) -> tuple[Partitions, Qos | None]:
         """Combine files and runtime configuration; raise ConfigError if they contradict each other."""
-        both = sorted(set(self.taken) & told.definitions.keys())
+        both = sorted(set(self.taken) & runtime.definitions.keys())
         if both:
-            mine, theirs = self.partitions.by_p_key(both[0]), told.partitions[both[0]]
+            mine, theirs = self.partitions.by_p_key(both[0]), runtime.partitions[both[0]]
             assert mine is not None
             raise ConfigError(
                 f"the P_Key of {theirs.label} is refused: a file of the subnet manager has {mine.label}; "
                 "take another, or take it out of the file"
             )
-        partitions = _with_default(self.partitions.partitions, told.default_is_full)
-        partitions += tuple(told.partitions[p_key] for p_key in sorted(told.partitions))
-        return replace(self.partitions, partitions=partitions), self.qos if told.qos is None else Qos.of(told.qos)
+        partitions = _with_default(self.partitions.partitions, runtime.default_is_full)
+        partitions += tuple(runtime.partitions[p_key] for p_key in sorted(runtime.partitions))
+        return replace(self.partitions, partitions=partitions), self.qos if runtime.qos is None else Qos.of(runtime.qos)
 
 
 def _with_default(partitions: tuple[Partition, ...], is_full: bool | None) -> tuple[Partition, ...]:
@@ -93,13 +95,13 @@ def _with_default(partitions: tuple[Partition, ...], is_full: bool | None) -> tu
     default = _default(partitions)
     ruled = [member for member in default.members if member.line]
     if ruled:
-        wanted, rule = ("full", "ALL=full") if is_full else ("limited", "ALL=limited, SELF=full")
+        membership, rule = ("full", "ALL=full") if is_full else ("limited", "ALL=limited, SELF=full")
         raise ConfigError(
-            f"ports are not made {wanted} members of Default: line {ruled[0].line} of the partitions' file says "
+            f"ports are not made {membership} members of Default: line {ruled[0].line} of the partitions' file says "
             f"{ruled[0].label}; take it out, or write {rule}"
         )
-    made = replace(default, members=_FULL if is_full else _LIMITED)
-    return tuple(made if one is default else one for one in partitions)
+    changed_default = replace(default, members=_FULL if is_full else _LIMITED)
+    return tuple(changed_default if partition is default else partition for partition in partitions)
 
 
 def default_is_full(partitions: Iterable[Partition]) -> bool:
@@ -109,28 +111,30 @@ def default_is_full(partitions: Iterable[Partition]) -> bool:
 
 
 def _default(partitions: Iterable[Partition]) -> Partition:
-    return next(one for one in partitions if one.p_key == DEFAULT_P_KEY)
+    return next(partition for partition in partitions if partition.p_key == DEFAULT_P_KEY)
 
 
-def described(filed: FileConfig, told: RuntimeConfig) -> Saved:
+def described(files: FileConfig, runtime: RuntimeConfig) -> Saved:
     """Return the runtime configuration and its revision, for clients of the socket."""
-    partitions, _ = filed.with_runtime_config(told)
-    said = replace(told, default_is_full=default_is_full(partitions.partitions))
-    made = _saved(said, filed.taken)
-    digest = hashlib.blake2b(msgspec.json.encode(made), digest_size=12).hexdigest()
-    return msgspec.structs.replace(made, revision=digest)
+    partitions, _ = files.with_runtime_config(runtime)
+    effective = replace(runtime, default_is_full=default_is_full(partitions.partitions))
+    saved = _saved(effective, files.taken)
+    digest = hashlib.blake2b(msgspec.json.encode(saved), digest_size=12).hexdigest()
+    return msgspec.structs.replace(saved, revision=digest)
 
 
-def _saved(told: RuntimeConfig, taken: tuple[int, ...] = ()) -> Saved:
-    return Saved(partitions=told.text, qos=qos_fields(told.qos), default_is_full=told.default_is_full, taken=taken)
+def _saved(runtime: RuntimeConfig, file_p_keys: tuple[int, ...] = ()) -> Saved:
+    return Saved(
+        partitions=runtime.text, qos=qos_fields(runtime.qos), default_is_full=runtime.default_is_full, taken=file_p_keys
+    )
 
 
 # -- changes ----------------------------------------------------------------------------------------------------------
 
 
 def changed(
-    told: RuntimeConfig,
-    filed: FileConfig,
+    runtime: RuntimeConfig,
+    files: FileConfig,
     *,
     define: str = "",
     remove: Iterable[int] = (),
@@ -139,20 +143,20 @@ def changed(
 ) -> RuntimeConfig:
     """Return the configuration with definitions added, replaced or removed; raise ConfigError if it is invalid."""
     new = split_definitions(define)
-    definitions = {p_key: text for p_key, text in told.definitions.items() if p_key not in set(remove)} | new
-    has_lanes = [one is not None or filed.qos is not None for one in (told.qos, qos)]
+    definitions = {p_key: text for p_key, text in runtime.definitions.items() if p_key not in set(remove)} | new
+    has_lanes = [lanes is not None or files.qos is not None for lanes in (runtime.qos, qos)]
     if has_lanes[0] != has_lanes[1]:
         new = definitions  # whether service levels count is another matter now
     read = {p_key: _parse(p_key, text, lanes=has_lanes[1]) for p_key, text in new.items()}
-    partitions = {p_key: read.get(p_key) or told.partitions[p_key] for p_key in definitions}
-    made = RuntimeConfig(definitions=definitions, partitions=partitions, qos=qos, default_is_full=default_is_full)
-    filed.with_runtime_config(made)
-    return made
+    partitions = {p_key: read.get(p_key) or runtime.partitions[p_key] for p_key in definitions}
+    result = RuntimeConfig(definitions=definitions, partitions=partitions, qos=qos, default_is_full=default_is_full)
+    files.with_runtime_config(result)
+    return result
 
 
 def split_definitions(text: str) -> dict[int, str]:
     """Return the definitions by P_Key, which each must have; join several of the same P_Key."""
-    found: dict[int, str] = {}
+    definitions: dict[int, str] = {}
     plain = "\n".join(line.partition("#")[0] for line in text.split("\n")) if "#" in text else text
     for definition in map(str.strip, plain.split(";")):
         if definition:
@@ -162,8 +166,8 @@ def split_definitions(text: str) -> dict[int, str]:
                 raise ConfigError(
                     f"the partition {name}={p_key_text or ''} is refused: its P_Key must be from 0x0001 to 0x7ffe"
                 )
-            found[number] = f"{found[number]};\n{definition}" if number in found else definition
-    return found
+            definitions[number] = f"{definitions[number]};\n{definition}" if number in definitions else definition
+    return definitions
 
 
 def _parse(p_key: int, definition: str, *, lanes: bool) -> Partition:
@@ -172,11 +176,11 @@ def _parse(p_key: int, definition: str, *, lanes: bool) -> Partition:
     return parse_definition(definition, _SOURCE, qos=lanes, rank=(p_key + 1) * _RULES)
 
 
-def adopted(found: Partitions, filed: FileConfig) -> tuple[FileConfig, RuntimeConfig]:
+def adopted(partitions: Partitions, files: FileConfig) -> tuple[FileConfig, RuntimeConfig]:
     """Return the partitions `found` in the ports as if a manager that was given none had been told of them."""
-    others = [one for one in found.partitions if one.p_key != DEFAULT_P_KEY]
-    base = replace(filed, partitions=Partitions(partitions=(_default(found.partitions),)))
-    define = ";".join(map(_definition, others))
+    tenants = [partition for partition in partitions.partitions if partition.p_key != DEFAULT_P_KEY]
+    base = replace(files, partitions=Partitions(partitions=(_default(partitions.partitions),)))
+    define = ";".join(map(_definition, tenants))
     return base, changed(NOTHING, base, define=define, qos=None, default_is_full=None)
 
 
@@ -184,7 +188,7 @@ def _definition(partition: Partition) -> str:
     """Return a definition in the form of partitions.conf, where index 0 is a flag of a whole definition."""
     head, parts = f"{partition.name}={partition.p_key:#06x}", []
     for flag, index0 in (("", False), (",indx0", True)):
-        members = [one.label for one in partition.members if one.index0 == index0]
+        members = [member.label for member in partition.members if member.index0 == index0]
         if members:
             parts.append(f"{head}{flag}: {', '.join(members)}")
     return ";\n".join(parts)
@@ -197,11 +201,11 @@ def allocation_file(state_file: Path) -> Path:
     return state_file.with_suffix(".allocation")
 
 
-def write_runtime_config(path: Path, told: RuntimeConfig) -> None:
-    write_atomically(path, msgspec.json.format(msgspec.json.encode(_saved(told)), indent=1) + b"\n")
+def write_runtime_config(path: Path, runtime: RuntimeConfig) -> None:
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(_saved(runtime)), indent=1) + b"\n")
 
 
-def read_runtime_config(path: Path, filed: FileConfig) -> RuntimeConfig:
+def read_runtime_config(path: Path, files: FileConfig) -> RuntimeConfig:
     """Read the runtime configuration of a file; return an empty one if the file does not exist."""
     try:
         text = path.read_bytes()
@@ -210,7 +214,7 @@ def read_runtime_config(path: Path, filed: FileConfig) -> RuntimeConfig:
     try:
         saved = msgspec.json.decode(text, type=Saved)
         qos = None if saved.qos is None else read_qos(saved.qos)
-        return changed(NOTHING, filed, define=saved.partitions, qos=qos, default_is_full=saved.default_is_full)
+        return changed(NOTHING, files, define=saved.partitions, qos=qos, default_is_full=saved.default_is_full)
     except (msgspec.MsgspecError, ConfigError) as error:
         raise FileError(
             path, None, str(error), "what weft's subnet manager was told; remove it to start anew"

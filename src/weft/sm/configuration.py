@@ -85,8 +85,8 @@ def load_configuration(state: State) -> None:
     state.merge(filed, NOTHING if file is None else read_runtime_config(file, filed))
     state.policy, state.roots = read.policy, read.roots
     if state.told != NOTHING:
-        what = f"{len(state.told.definitions):,} partitions of {file}"
-        state.log.say_once(Event.PARTITIONS, f"it was told before: {what}; remove that file to forget them")
+        summary = f"{len(state.told.definitions):,} partitions of {file}"
+        state.log.say_once(Event.PARTITIONS, f"it was told before: {summary}; remove that file to forget them")
     for note in read.partitions.notes:
         state.log.say_once(Event.PARTITIONS, note)
     for note in read.policy.notes if read.policy is not None else ():
@@ -104,8 +104,8 @@ def was_given_partitions(state: State) -> bool:
 def _without_effect(options: Options) -> list[str]:
     """Return the options that were set and have no effect, so that an operator does not rely on them."""
     ours = [
-        f"{one.name} {getattr(options, one.name)}: not followed; {_NOT_FOLLOWED[one.name]}"
-        for one in fields(Options)
-        if one.name in _NOT_FOLLOWED and getattr(options, one.name) != one.default
+        f"{option.name} {getattr(options, option.name)}: not followed; {_NOT_FOLLOWED[option.name]}"
+        for option in fields(Options)
+        if option.name in _NOT_FOLLOWED and getattr(options, option.name) != option.default
     ]
     return ours + [f"{name} {value}: weft's subnet manager has no use for it" for name, value in options.ignored]

@@ -64,7 +64,7 @@ class ManagerSocket:
         `define` in the form of partitions.conf, each definition with its P_Key, whose one of before it replaces. `qos`
         None: lanes as the files of the manager say. What is not given stays.
         """
-        words: dict[str, Any] = {"revision": revision, "set": define, "remove": [f"{one:#06x}" for one in remove]}
+        words: dict[str, Any] = {"revision": revision, "set": define, "remove": [f"{p_key:#06x}" for p_key in remove]}
         if not isinstance(qos, msgspec.UnsetType):
             words["qos"] = qos_fields(qos)
         if default_is_full is not None:
@@ -79,11 +79,11 @@ class ManagerSocket:
         is_order = do in (_ORDER, _CHECK)
         patience_s = self.patience_s if is_order else min(self.patience_s, _QUESTION_S)
         try:
-            found = json_lines.ask(self.path, do, patience_s, **words)
+            answer = json_lines.ask(self.path, do, patience_s, **words)
         except TimeoutError:
-            known = "whether it carries out what it was told is not known: read it again" if is_order else _NOTHING
+            outcome = "whether it carries out what it was told is not known: read it again" if is_order else _NOTHING
             raise Silent(
-                f"the subnet manager at {self.path} has not answered within {patience_s:g} s: {known}\n"
+                f"the subnet manager at {self.path} has not answered within {patience_s:g} s: {outcome}\n"
                 "  Its process is stopped, or has more to do than it can; `weft sm status` shows it."
             ) from None
         except (OSError, ValueError) as error:
@@ -91,9 +91,9 @@ class ManagerSocket:
             raise SubnetError(
                 f"no subnet manager answers at {self.path}: {reason}; `weft sm status` shows those that run"
             ) from None
-        if "error" in found:
-            raise _ERRORS.get(found.get("kind", ""), SimulationBug)(found["error"])
-        return msgspec.convert(found["ok"], form)
+        if "error" in answer:
+            raise _ERRORS.get(answer.get("kind", ""), SimulationBug)(answer["error"])
+        return msgspec.convert(answer["ok"], form)
 
 
 _ERRORS: dict[str, type[Exception]] = {"you": ConfigError, "fabric": SubnetError, OUT_OF_DATE: OutOfDate}

@@ -93,23 +93,23 @@ class AllocationChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         """Return the configuration after the change, without applying it. `revision` is the current one."""
         if self.revision not in (None, revision):
             raise Refusal("the allocation has changed since it was read: read it again", OUT_OF_DATE)
-        told = state.told
+        runtime = state.told
         return changed(
-            told,
+            runtime,
             state.filed,
             define=self.set,
-            remove=self._removed(told),
-            qos=told.qos if self.qos is msgspec.UNSET else _qos(self.qos),
-            default_is_full=told.default_is_full if self.default_is_full is None else self.default_is_full,
+            remove=self._removed(runtime),
+            qos=runtime.qos if self.qos is msgspec.UNSET else _qos(self.qos),
+            default_is_full=runtime.default_is_full if self.default_is_full is None else self.default_is_full,
         )
 
-    def _removed(self, told: RuntimeConfig) -> list[int]:
+    def _removed(self, runtime: RuntimeConfig) -> list[int]:
         for text in self.remove:
             try:
-                known = int(text, 16) in told.definitions
+                is_defined = int(text, 16) in runtime.definitions
             except ValueError:
-                known = False
-            if not known:
+                is_defined = False
+            if not is_defined:
                 raise ConfigError(f"there is no partition {text} to remove among those that the manager was told of")
         return [int(text, 16) for text in self.remove]
 
@@ -149,23 +149,23 @@ class ControlServer:
             except Exception as error:  # whatever it is, it belongs to who asked
                 future.set_exception(error)
 
-    def _obey(self, order: AllocationChange) -> str:
+    def _obey(self, change: AllocationChange) -> str:
         """Apply a change and return the new revision."""
         self._check_master()
         state = self._manager.state
         # Of a large subnet it takes seconds to read, in which a standby would take us for dead.
-        told = state.sender.aside(partial(order.applied, state, self._describe().revision))
-        if told != state.told:
+        runtime = state.sender.aside(partial(change.applied, state, self._describe().revision))
+        if runtime != state.told:
             assert state.options.state_file is not None, "there is no socket without it"
-            keep = partial(write_runtime_config, allocation_file(state.options.state_file), told)
-            reallocate(state, told, keep, self._sweep)
-            state.log.say(Event.PARTITIONS, f"it was told of {len(told.definitions):,} partitions")
+            keep = partial(write_runtime_config, allocation_file(state.options.state_file), runtime)
+            reallocate(state, runtime, keep, self._sweep)
+            state.log.say(Event.PARTITIONS, f"it was told of {len(runtime.definitions):,} partitions")
         return self._describe().revision
 
     def _find_drift(self, repair: bool) -> Checked:
         self._check_master()
-        found = self._check()
-        if found and repair:
+        differences = self._check()
+        if differences and repair:
             report = self._sweep()
             if report is None:
                 raise SubnetError("the subnet cannot be swept: see the manager's log")
@@ -173,7 +173,7 @@ class ControlServer:
                 raise SubnetError(f"{', '.join(report.refused[:_NAMED])} cannot be repaired: see the manager's log")
         state = self._manager.state
         past = tuple(state.repaired.popleft() for _ in range(len(state.repaired)))
-        return Checked(differences=found, repaired=past)
+        return Checked(differences=differences, repaired=past)
 
     def _check_master(self) -> None:
         """Raise SubnetError if this manager is not master."""
@@ -227,12 +227,12 @@ class ControlServer:
     def _describe(self) -> Saved:
         """Return the description of the allocation, cached until it changes."""
         state = self._manager.state
-        filed, told, said = self._said
-        if filed is not state.filed or told is not state.told:
-            filed, told = state.filed, state.told
-            said = described(filed, told)
-            self._said = filed, told, said
-        return said
+        files, runtime, saved = self._said
+        if files is not state.filed or runtime is not state.told:
+            files, runtime = state.filed, state.told
+            saved = described(files, runtime)
+            self._said = files, runtime, saved
+        return saved
 
     def _subnet(self) -> bytes:
         return self._look()[1]
@@ -259,11 +259,11 @@ class ControlServer:
         view = self._manager.state.view
         if view is None:
             raise SubnetError("the subnet manager has not swept yet: ask again when it has")
-        seen, found, raw = self._seen
-        if seen is not view.port_info or found is None:
+        cached_rows, subnet, raw = self._seen
+        if cached_rows is not view.port_info or subnet is None:
             from weft.sm.inventory import take_inventory  # the catalog: nobody should wait for it at the start
 
-            found = take_inventory(view)
-            raw = msgspec.json.encode(found)
-            self._seen = view.port_info, found, raw
-        return found, raw
+            subnet = take_inventory(view)
+            raw = msgspec.json.encode(subnet)
+            self._seen = view.port_info, subnet, raw
+        return subnet, raw

@@ -47,15 +47,15 @@ def find_drift(state: State) -> tuple[str, ...]:
     return (*_p_key_drift(state.sender, state.view, state.known), *_setting_drift(state.sender, state.view))
 
 
-def _p_key_drift(sender: Sender, view: View, known: Known) -> list[str]:
-    slots = np.flatnonzero(known.keys)
-    now = copy.copy(known)
-    now.tables, now.keys = known.fabric.tables.like(), np.zeros_like(known.keys)
+def _p_key_drift(sender: Sender, view: View, contents: Known) -> list[str]:
+    slots = np.flatnonzero(contents.keys)
+    now = copy.copy(contents)
+    now.tables, now.keys = contents.fabric.tables.like(), np.zeros_like(contents.keys)
     read_pkeys(sender, view, now, slots)
     slots = slots[now.keys[slots]]  # a port that does not answer is the sweep's affair
-    differs = (known.tables.pkey[slots] != now.tables.pkey[slots]).any(axis=1)
-    known.keys[slots[differs]] = False
-    return p_key_differences(view, slots, known.tables.pkey, now.tables.pkey)
+    differs = (contents.tables.pkey[slots] != now.tables.pkey[slots]).any(axis=1)
+    contents.keys[slots[differs]] = False
+    return p_key_differences(view, slots, contents.tables.pkey, now.tables.pkey)
 
 
 def _setting_drift(sender: Sender, view: View) -> list[str]:
@@ -63,10 +63,10 @@ def _setting_drift(sender: Sender, view: View) -> list[str]:
     route, number = view.to_nodes(ports.node[slots]), ports.number[slots].astype(np.int64)
     now, came = sender.get(route, SmpAttribute.PORT_INFO, number)
     slots, now = slots[came], now[came]
-    wanted = view.port_info[slots]
+    expected = view.port_info[slots]
     changed: dict[int, list[str]] = {}
     for field, name in _SETTINGS.items():
-        for row in np.flatnonzero(column(wanted, field) != column(now, field)).tolist():
+        for row in np.flatnonzero(column(expected, field) != column(now, field)).tolist():
             changed.setdefault(row, []).append(name)
     return [f"{view.name(int(slots[row]))}: other {', '.join(names)}" for row, names in sorted(changed.items())]
 
@@ -80,20 +80,20 @@ class DriftChecks:
     def check(self) -> tuple[str, ...]:
         """Look now; what is new goes to the log."""
         state, began_s = self._state, self._state.clock()
-        found = find_drift(state)
+        differences = find_drift(state)
         self._next_s = state.clock() + _REST * (state.clock() - began_s)
-        if found and found != state.drift:
-            state.log.say(Event.DRIFT, f"changed by something else: {some(found)}")
-        state.drift = found
-        return found
+        if differences and differences != state.drift:
+            state.log.say(Event.DRIFT, f"changed by something else: {some(differences)}")
+        state.drift = differences
+        return differences
 
     def reason_to_sweep(self) -> str:
         """Look if it is time and there are tenants; empty if there is nothing to repair."""
         state = self._state
         if state.partitions == NO_FILE or state.clock() < self._next_s:
             return ""
-        found = self.check()
-        if not found or not state.options.repair_drift:
+        differences = self.check()
+        if not differences or not state.options.repair_drift:
             return ""
-        state.repaired.extend(found)
-        return f"{len(found):,} ports are not as they were set"
+        state.repaired.extend(differences)
+        return f"{len(differences):,} ports are not as they were set"

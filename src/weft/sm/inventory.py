@@ -82,7 +82,7 @@ def _nodes(view: View) -> Nodes:
         description=list(nodes.description),
         vendor_id=nodes.vendor_id.tolist(),
         device_id=nodes.device_id.tolist(),
-        model=["" if (found := model[pair]) is None else found.name for pair in pairs],
+        model=["" if (device := model[pair]) is None else device.name for pair in pairs],
         partition_cap=column(view.node_info, NodeInfo.partition_cap).tolist(),
     )
 
@@ -97,8 +97,8 @@ def _ports(view: View) -> Ports:
     def said(field: str, named: Callable[[int], Any]) -> list[Any]:
         return _each(column(infos, getattr(PortInfo, field)).astype(np.int64), named)
 
-    def speeds(which: str, named: Callable[[int], Any]) -> list[Any]:
-        names = f"link_speed_{which}", f"link_speed_ext_{which}", f"link_speed_ext_{which}_2"
+    def speeds(field: str, named: Callable[[int], Any]) -> list[Any]:
+        names = f"link_speed_{field}", f"link_speed_ext_{field}", f"link_speed_ext_{field}_2"
         slow, ext, ext2 = (column(infos, getattr(PortInfo, name)).astype(np.int64) for name in names)
         return _each(join_speeds(slow, ext, ext2), named)
 

@@ -51,7 +51,7 @@ class Outcome:
 
 def wanted_settings(view: View, lids: Lids, options: Options, *, key: PortKey, enforced: NDArray[np.uint8]) -> Rows:
     """Return uint8[slot, 64]: the desired PortInfo, except states. `enforced`: INBOUND | OUTBOUND."""
-    wanted = view.port_info.copy()
+    expected = view.port_info.copy()
     ports = view.fabric.ports
     of_switch = view.is_switch[ports.node]
     mtu, vls = link_limits(view, options.max_op_vls)
@@ -84,10 +84,10 @@ def wanted_settings(view: View, lids: Lids, options: Options, *, key: PortKey, e
     if "vl_arbitration" in vars(view.fabric.tables):
         fills.append((linked, PortInfo.vl_high_limit, view.fabric.tables.vl_high_limit[linked]))
     for slots, field, value in fills:
-        rows = wanted[slots]
+        rows = expected[slots]
         fill(rows, field, value)
-        wanted[slots] = rows
-    return wanted
+        expected[slots] = rows
+    return expected
 
 
 def _raw_filters(
@@ -131,70 +131,70 @@ def waiting_trunks(view: View) -> NDArray[np.bool_]:
 def bring_up(
     sender: Sender,
     view: View,
-    known: Known,
-    wanted: Rows,
+    contents: Known,
+    expected: Rows,
     *,
     among: NDArray[np.bool_],
     reregister: bool = False,
 ) -> Outcome:
     """Arm those ports `among` these that need it, then activate them."""
-    armed = arm(sender, view, known, wanted, among=among, reregister=reregister)
-    active = activate(sender, view, wanted, armed.refused, among=among)
+    armed = arm(sender, view, contents, expected, among=among, reregister=reregister)
+    active = activate(sender, view, expected, armed.refused, among=among)
     return Outcome(sets=armed.sets + active.sets, refused=np.union1d(armed.refused, active.refused))
 
 
 def arm(
     sender: Sender,
     view: View,
-    known: Known,
-    wanted: Rows,
+    contents: Known,
+    expected: Rows,
     *,
     among: NDArray[np.bool_] | None = None,
     reregister: bool = False,
 ) -> Outcome:
     """Write settings that differ; Initialize becomes Armed. `reregister`: ask hosts to register with the SA again."""
-    differs = _differs(view, known, wanted)
-    initial = np.zeros(len(wanted), bool)
+    differs = _differs(view, contents, expected)
+    initial = np.zeros(len(expected), bool)
     initial[view.plugged] = view.state[view.plugged] == PortState.INITIALIZE
-    due = np.zeros(len(wanted), bool)
+    due = np.zeros(len(expected), bool)
     due[view.plugged] = due[view.end_ports] = True
     due &= differs | initial | (reregister & _can_reregister(view))
     if among is not None:
         due &= among
     slots = np.flatnonzero(due)
-    data = _as_sent(wanted[slots])
+    data = _as_sent(expected[slots])
     fill(data, PortInfo.port_state, np.where(initial[slots], int(PortState.ARMED), 0))
     if reregister:
         fill(data, PortInfo.client_reregister, _can_reregister(view)[slots].astype(np.uint8))
     outcome = _set(sender, view, slots, data)
-    known.told[slots], known.said[slots] = wanted[slots], view.port_info[slots]
-    known.told[outcome.refused] = known.said[outcome.refused] = 0
+    contents.told[slots], contents.said[slots] = expected[slots], view.port_info[slots]
+    contents.told[outcome.refused] = contents.said[outcome.refused] = 0
     return outcome
 
 
-def _differs(view: View, known: Known, wanted: Rows) -> NDArray[np.bool_]:
+def _differs(view: View, contents: Known, expected: Rows) -> NDArray[np.bool_]:
     """Return [slot] -> whether settings differ, except for bytes that the port ignored when they were last written."""
-    rows = np.flatnonzero((wanted != view.port_info).any(axis=1))
-    want, have = wanted[rows], view.port_info[rows]
-    told_before = (known.told[rows] == want) & (known.said[rows] == have)
-    found = np.zeros(len(wanted), bool)
-    found[rows] = ((want != have) & ~told_before).any(axis=1)
-    return found
+    rows = np.flatnonzero((expected != view.port_info).any(axis=1))
+    want, have = expected[rows], view.port_info[rows]
+    told_before = (contents.told[rows] == want) & (contents.said[rows] == have)
+    differs = np.zeros(len(expected), bool)
+    differs[rows] = ((want != have) & ~told_before).any(axis=1)
+    return differs
 
 
 def activate(
-    sender: Sender, view: View, wanted: Rows, refused: NDArray[np.intp], *, among: NDArray[np.bool_] | None = None
+    sender: Sender, view: View, expected: Rows, refused: NDArray[np.intp], *, among: NDArray[np.bool_] | None = None
 ) -> Outcome:
     """Make armed ports Active, unless an end of their cable refused its settings."""
     linked, ports = view.plugged, view.fabric.ports
-    waiting = np.zeros(len(wanted), bool)
+    waiting = np.zeros(len(expected), bool)
     waiting[linked] = np.isin(view.state[linked], (PortState.INITIALIZE, PortState.ARMED))
     waiting[refused] = False
     waiting[ports.peer[refused[ports.peer[refused] >= 0]]] = False
     if among is not None:
         waiting &= among
     slots = np.flatnonzero(waiting)
-    data = _as_sent(wanted[slots])
+    data = _as_sent(expected[slots])
     fill(data, PortInfo.port_state, int(PortState.ACTIVE))
     return _set(sender, view, slots, data)
 
@@ -220,6 +220,6 @@ def _can_reregister(view: View) -> NDArray[np.bool_]:
 def _set(sender: Sender, view: View, slots: NDArray[np.intp], data: Rows) -> Outcome:
     ports = view.fabric.ports
     route, number = view.to_nodes(ports.node[slots]), ports.number[slots].astype(np.int64)
-    said, took = sender.set(route, SmpAttribute.PORT_INFO, number, data)
-    view.port_info[slots[took]] = said[took]
+    answered, took = sender.set(route, SmpAttribute.PORT_INFO, number, data)
+    view.port_info[slots[took]] = answered[took]
     return Outcome(sets=len(slots), refused=slots[~took])

@@ -34,15 +34,17 @@ _ONE_LANE = Qos.of(QosOptions(sl2vl=(0,) * 16))  # where lanes were and shall be
 _NONE = np.zeros(0, np.intp)
 
 
-def reallocate(state: State, told: RuntimeConfig, keep: Callable[[], None], sweep: Callable[[], Report | None]) -> None:
+def reallocate(
+    state: State, runtime: RuntimeConfig, keep: Callable[[], None], sweep: Callable[[], Report | None]
+) -> None:
     """Make the devices have what it is told, and `keep` it; else all is as before, and the error says why.
 
     `sweep` looks at the whole subnet; None if it failed.
     """
     before, filed = state.told, state.filed
-    state.merge(filed, told)
+    state.merge(filed, runtime)
     try:
-        refused = _program_or_sweep(state, sweep, lanes=told.qos != before.qos)
+        refused = _program_or_sweep(state, sweep, lanes=runtime.qos != before.qos)
         if refused:
             more = f" and {len(refused) - _NAMED:,} more" if len(refused) > _NAMED else ""
             raise SubnetError(
@@ -54,7 +56,7 @@ def reallocate(state: State, told: RuntimeConfig, keep: Callable[[], None], swee
         raise
     except WeftError:
         state.merge(filed, before)
-        _program_or_sweep(state, sweep, lanes=told.qos != before.qos)
+        _program_or_sweep(state, sweep, lanes=runtime.qos != before.qos)
         raise
 
 
@@ -73,29 +75,29 @@ def program(state: State, *, lanes: bool) -> list[str]:
 
     `lanes`: they may have changed too.
     """
-    sender, known, options = state.sender, state.known, state.options
+    sender, contents, options = state.sender, state.known, state.options
     assert state.view is not None, "nothing is told to a manager that has not swept"
-    assert known is not None, "nor to one that is not master"
+    assert contents is not None, "nor to one that is not master"
     view = _with_fresh_tables(state, state.view, lanes=lanes)
-    pkeys = give_pkeys(state, view, known)
+    pkeys = give_pkeys(state, view, contents)
     lacking = [note for note in pkeys.lacking if note not in state.lacking]
     if lacking:
         raise ConfigError(f"{lacking[0]}: all is as before")
     if lanes:
         _choose_lanes(state, view)
     settle_groups(state, view)
-    refused = upload_pkeys(sender, view, known, pkeys)
+    refused = upload_pkeys(sender, view, contents, pkeys)
     if lanes:
-        refused += upload_vl_tables(sender, view, known)
+        refused += upload_vl_tables(sender, view, contents)
     before = state.port_key
     choose_key(state)
     if lanes or (enforced(view) != pkeys.enforcement).any() or state.port_key != before:
         tables = view.fabric.tables
         lids = Lids(lid=tables.lid.astype(np.int32), lmc=tables.lmc, changed=_NONE, without=_NONE)
-        wanted = wanted_settings(view, lids, options, key=state.port_key, enforced=pkeys.enforcement)
-        refused += [view.name(slot) for slot in arm(sender, view, known, wanted).refused.tolist()]
+        expected = wanted_settings(view, lids, options, key=state.port_key, enforced=pkeys.enforcement)
+        refused += [view.name(slot) for slot in arm(sender, view, contents, expected).refused.tolist()]
     state.view, state.lacking = view, pkeys.lacking
-    return refused + reprogram(sender, view, known, state.groups)
+    return refused + reprogram(sender, view, contents, state.groups)
 
 
 def _choose_lanes(state: State, view: View) -> None:

@@ -222,9 +222,9 @@ class SubnetManager:
         self._is_sweeping = True
         try:
             view = discover(state)
-            others, silent = find_others(state.sender, view, state.log.say)
+            other_managers, silent = find_others(state.sender, view, state.log.say)
             before = self.election.state
-            if self._obey(self.election.found_others(others, own_port(view), silent)) is not Action.CONFIGURE:
+            if self._obey(self.election.found_others(other_managers, own_port(view), silent)) is not Action.CONFIGURE:
                 return
             if before != SMState.MASTER or self._taking_over:
                 self._take_over(view)
@@ -236,7 +236,7 @@ class SubnetManager:
             return
         finally:
             self._configuring = self._is_sweeping = False
-        self._swept(report, others, state.clock() - began_s, state.sender.mads - mads)
+        self._swept(report, other_managers, state.clock() - began_s, state.sender.mads - mads)
 
     def _sweep_now(self) -> Report | None:
         """Sweep while a command is executed."""
@@ -255,13 +255,13 @@ class SubnetManager:
         load_replica(self.state, view, self.replication.take())
         self.state.adopts_partitions = self._taking_over and not was_given_partitions(self.state)
 
-    def _swept(self, report: Report, others: list[OtherSm], seconds: float, mads: int) -> None:
+    def _swept(self, report: Report, other_managers: list[OtherSm], seconds: float, mads: int) -> None:
         state = self.state
         self.report, self.sweeps, self._taking_over = report, self.sweeps + 1, False
         self.seconds, self.mads = seconds, mads
         state.log.say(Event.SUBNET_UP, f"SUBNET UP: {report}, {seconds:.2f} s, {mads:,} MADs")
         self.administrator.is_master = True
-        self.administrator.other_managers = tuple(other.record() for other in others)
+        self.administrator.other_managers = tuple(other.record() for other in other_managers)
         if self.sweeps == 1:  # kernels may have to be compiled: nobody should wait for that, least of all a standby
             another = type(self.administrator)(state)
             another.is_master = True
@@ -328,10 +328,10 @@ class SubnetManager:
             self._obey(action)
         elif mad[3] == Method.TRAP and Smp.attribute_id.get(mad) == SmpAttribute.NOTICE:
             state = self.state
-            told = take_trap(mad, arrived.source.lid, state.view, state.subscriptions, state.log, self.options)
-            if told is not None:
+            trap = take_trap(mad, arrived.source.lid, state.view, state.subscriptions, state.log, self.options)
+            if trap is not None:
                 response = repress(mad)
-                self._on_trap(*told, asks_for_handover(mad))
+                self._on_trap(*trap, asks_for_handover(mad))
         if response is not None:
             self.carrier.post(response, arrived.source)
 

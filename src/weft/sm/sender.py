@@ -67,15 +67,15 @@ class Sender:
         path, hops = route
         count = len(path)
         modifiers = np.broadcast_to(np.asarray(modifier, np.int64), count)
-        said, well = np.zeros((count, DATA), np.uint8), np.zeros(count, bool)
+        data_out, well = np.zeros((count, DATA), np.uint8), np.zeros(count, bool)
         for begin in range(0, count, _CHUNK):
             part = slice(begin, begin + _CHUNK)
             rows = None if data is None else data[part]
             answers, answered = self.exchange(
                 directed(path[part], hops[part], attribute, modifiers[part], method=method, data=rows, m_key=self.m_key)
             )
-            said[part], well[part] = answers[:, DATA : 2 * DATA], answered & (statuses(answers) == 0)
-        return said, well
+            data_out[part], well[part] = answers[:, DATA : 2 * DATA], answered & (statuses(answers) == 0)
+        return data_out, well
 
     def aside(self, work: Callable[[], T]) -> T:
         """Compute in another thread, and answer meanwhile: a standby that hears nothing takes over."""

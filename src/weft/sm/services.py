@@ -49,7 +49,11 @@ class Services:
 
     def expire(self, now_s: float) -> list[ServiceRecord]:
         """Remove services whose lease has ended, and return them."""
-        over = [one for one in self.by_key.values() if one.ends_s is not None and one.ends_s <= now_s]
+        over = [
+            candidate
+            for candidate in self.by_key.values()
+            if candidate.ends_s is not None and candidate.ends_s <= now_s
+        ]
         for service in over:
             self.remove(service)
         return [service.record for service in over]

@@ -57,10 +57,10 @@ class State:
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
     flaps: Flaps = field(default_factory=Flaps)
 
-    def merge(self, filed: FileConfig, told: RuntimeConfig) -> None:
+    def merge(self, files: FileConfig, runtime: RuntimeConfig) -> None:
         """Combine files and runtime configuration; raise ConfigError, and change nothing, if they contradict."""
-        self.partitions, self.qos = filed.with_runtime_config(told)
-        self.filed, self.told = filed, told
+        self.partitions, self.qos = files.with_runtime_config(runtime)
+        self.filed, self.told = files, runtime
 
     @property
     def sm_lid(self) -> int:

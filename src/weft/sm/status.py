@@ -118,8 +118,8 @@ def read_status(path: Path) -> Status | None:
 
 def is_own(path: Path) -> bool:
     """Return whether the file still belongs to this process: another lab may have taken its name."""
-    found = read_status(path)
-    return path.parent.exists() and (found is None or found.pid == os.getpid() or not found.is_running)
+    status = read_status(path)
+    return path.parent.exists() and (status is None or status.pid == os.getpid() or not status.is_running)
 
 
 def _started(pid: int) -> int:
@@ -154,7 +154,7 @@ def describe(manager: Manager, sm_state: str = "") -> Status:
         events={str(name): count for name, count in state.log.counts.items()},
         recent=tuple(state.log.recent),
         sweep=None if report is None else _sweep(manager, report),
-        partitions={str(PKey(one.p_key)): one.name for one in state.partitions.partitions},
+        partitions={str(PKey(partition.p_key)): partition.name for partition in state.partitions.partitions},
         drift=state.drift,
         groups=groups,
         services=services,

@@ -89,46 +89,46 @@ def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
     """
     sender = state.sender
     view, lids = give_lids(state, view)
-    known = carried_over(state.known, view)
+    contents = carried_over(state.known, view)
     in_use = bool((view.state[view.plugged] == PortState.ACTIVE).any())
     if in_use:
-        read_forwarding(sender, view, known)
-    view, routing = route_subnet(state, view, known)
-    pkeys = give_pkeys(state, view, known)
+        read_forwarding(sender, view, contents)
+    view, routing = route_subnet(state, view, contents)
+    pkeys = give_pkeys(state, view, contents)
     if taking_over:
-        note_foreign_keys(state, view, known, pkeys)
+        note_foreign_keys(state, view, contents, pkeys)
     for note in choose_vl_tables(state.qos, view, state.options.max_op_vls):
         state.log.say_once(Event.QOS, note)
     settle_groups(state, view)
     plant_trees(view, state.groups)
     choose_key(state)
-    wanted = wanted_settings(view, lids, state.options, key=state.port_key, enforced=pkeys.enforcement)
+    expected = wanted_settings(view, lids, state.options, key=state.port_key, enforced=pkeys.enforcement)
 
-    refused = upload_pkeys(sender, view, known, pkeys)
-    refused += upload_vl_tables(sender, view, known)
+    refused = upload_pkeys(sender, view, contents, pkeys)
+    refused += upload_vl_tables(sender, view, contents)
     trunks = waiting_trunks(view)  # a route that uses them before they are Active would lose packets
-    first = bring_up(sender, view, known, wanted, among=trunks)
+    first = bring_up(sender, view, contents, expected, among=trunks)
     unusable = np.flatnonzero(waiting_trunks(view))
     if len(unusable):
-        state.known = known
+        state.known = contents
         return _configure_without(state, view, unusable, first.refused, taking_over)
-    forwarding = upload_forwarding(sender, view, known, in_use=in_use, life_time=state.options.packet_life_time)
+    forwarding = upload_forwarding(sender, view, contents, in_use=in_use, life_time=state.options.packet_life_time)
     refused += forwarding.refused
-    refused += upload_multicast(sender, view, known)
+    refused += upload_multicast(sender, view, contents)
     if state.options.adaptive_routing:
         state.adaptive, without = upload_adaptive(sender, view, state.adaptive)
         refused += without
     reregister = taking_over and not state.options.no_clients_rereg
-    rest = bring_up(sender, view, known, wanted, among=~trunks, reregister=reregister)
+    rest = bring_up(sender, view, contents, expected, among=~trunks, reregister=reregister)
     refused += [view.name(slot) for slot in np.union1d(first.refused, rest.refused).tolist()]
     for name in refused:
         state.log.say(Event.REFUSED, f"{name} does not take what it is told")
 
     if state.options.congestion_control:
-        for name in set_up_congestion_control(sender, view, known, state.options):
+        for name in set_up_congestion_control(sender, view, contents, state.options):
             state.log.say_once(Event.REFUSED, f"{name} does not know congestion control, or has another CC_Key")
     state.lacking = pkeys.lacking
-    remember(state, view, known, routing)
+    remember(state, view, contents, routing)
     return Report(
         switches=int(view.is_switch.sum()),
         adapters=len(view.fabric.of_kind(NodeKind.HCA)),
@@ -179,7 +179,7 @@ def give_lids(state: State, view: View) -> tuple[View, Lids]:
     return view, lids
 
 
-def route_subnet(state: State, view: View, known: Known) -> tuple[View, Routing | None]:
+def route_subnet(state: State, view: View, contents: Known) -> tuple[View, Routing | None]:
     """Route by the first engine of the options that succeeds, else by any engine without deadlock."""
     options = state.options
     if not view.is_switch.any():
@@ -188,7 +188,7 @@ def route_subnet(state: State, view: View, known: Known) -> tuple[View, Routing 
     for engine in ("", *options.routing_engine, "auto"):  # "": the one of the last sweep, with its root
         if not engine and (state.routing is None or anew):
             continue
-        wanted = RoutingOptions(
+        routing_options = RoutingOptions(
             engine=engine,
             lmc=options.lmc,
             max_vls=options.max_vls,
@@ -197,7 +197,7 @@ def route_subnet(state: State, view: View, known: Known) -> tuple[View, Routing 
         )
         before = state.routing if not engine else None
         try:
-            routing = state.sender.aside(partial(compute_routes, view, known, wanted, before, anew))
+            routing = state.sender.aside(partial(compute_routes, view, contents, routing_options, before, anew))
         except WeftError as error:
             state.log.say(Event.ROUTING_FALLBACK, f"{engine or 'as before'}: {error}")
             continue
@@ -221,30 +221,30 @@ def _has_more_links(view: View, before: View) -> bool:
     return bool((view.is_switch[ports.node[came]] & view.is_switch[ports.node[ports.peer[came]]]).any())
 
 
-def give_pkeys(state: State, view: View, known: Known) -> PKeyTables:
+def give_pkeys(state: State, view: View, contents: Known) -> PKeyTables:
     """Choose the P_Key tables of all ports; a standby that was given no partitions adopts those of the ports first."""
     ends = view.end_ports
-    read_pkeys(state.sender, view, known, ends[~known.keys[ends]])
+    read_pkeys(state.sender, view, contents, ends[~contents.keys[ends]])
     if state.adopts_partitions:
-        state.merge(*adopted(adopt_partitions(known.tables.pkey, view), state.filed))
+        state.merge(*adopted(adopt_partitions(contents.tables.pkey, view), state.filed))
         state.adopts_partitions = False
         if state.options.state_file is not None:
             write_runtime_config(allocation_file(state.options.state_file), state.told)
-        names = ", ".join(one.label for one in state.partitions.partitions)
+        names = ", ".join(partition.label for partition in state.partitions.partitions)
         state.log.say(Event.PARTITIONS, f"no file says which there are: those that ports are in stay, {names}")
-    chosen = state.sender.aside(partial(choose_pkeys, state.partitions, state.options, view, known))
+    chosen = state.sender.aside(partial(choose_pkeys, state.partitions, state.options, view, contents))
     for note in chosen.notes:
         state.log.say_once(Event.PARTITIONS, note)
     return chosen
 
 
-def note_foreign_keys(state: State, view: View, known: Known, pkeys: PKeyTables) -> None:
+def note_foreign_keys(state: State, view: View, contents: Known, pkeys: PKeyTables) -> None:
     """Log the ports to which the previous master gave other P_Keys: until now they were not isolated as configured."""
-    slots = np.flatnonzero(known.keys & pkeys.programmed)
-    found = p_key_differences(view, slots, pkeys.table, known.tables.pkey)
-    if found:
-        state.repaired.extend(found)
-        state.log.say(Event.DRIFT, f"the previous master left other P_Keys: {some(found)}")
+    slots = np.flatnonzero(contents.keys & pkeys.programmed)
+    differences = p_key_differences(view, slots, pkeys.table, contents.tables.pkey)
+    if differences:
+        state.repaired.extend(differences)
+        state.log.say(Event.DRIFT, f"the previous master left other P_Keys: {some(differences)}")
 
 
 def choose_key(state: State) -> None:
@@ -258,14 +258,14 @@ def settle_groups(state: State, view: View) -> None:
     groups, options = state.groups, state.options
     for group in groups.settle(view, state.partitions, life_time=options.subnet_timeout):
         state.log.say(Event.MULTICAST, f"group {Gid(group.mgid)} ends: its last member is gone")
-        gone = (view, Trap.MGID_DESTROYED, group.mgid, group.p_key, options.subnet_prefix)
-        state.subscriptions.announce_group(*gone)
+        ended = (view, Trap.MGID_DESTROYED, group.mgid, group.p_key, options.subnet_prefix)
+        state.subscriptions.announce_group(*ended)
     for mgid in groups.without_mlid:
         room = groups.last_mlid - Lid.FIRST_MULTICAST + 1
         state.log.say_once(Event.MULTICAST, f"no MLID is left for group {Gid(mgid)}: switches have {room:,}")
 
 
-def remember(state: State, view: View, known: Known, routing: Routing | None) -> None:
+def remember(state: State, view: View, contents: Known, routing: Routing | None) -> None:
     """Store the results for the next sweep and for requests."""
     ends = view.end_ports
     state.remembered.update(
@@ -276,4 +276,4 @@ def remember(state: State, view: View, known: Known, routing: Routing | None) ->
             state.log.say(event, text)
     state.subscriptions.settle(view, drop=state.options.drop_event_subscriptions)
     state.subscriptions.announce_ports(state.view, view, state.options.subnet_prefix)
-    state.view, state.known, state.routing, state.drift = view, known, routing, ()
+    state.view, state.known, state.routing, state.drift = view, contents, routing, ()

@@ -297,20 +297,22 @@ class _Entry:
         return value if self.part is None else replace(before, **{self.part: value})
 
 
-def _entries_of(one: Field[Any]) -> Iterator[_Entry]:
-    if "comment" not in one.metadata:
+def _entries_of(option: Field[Any]) -> Iterator[_Entry]:
+    if "comment" not in option.metadata:
         return
-    name, kind, comment = one.metadata["name"] or one.name, one.metadata["kind"], one.metadata["comment"]
+    name, kind, comment = option.metadata["name"] or option.name, option.metadata["kind"], option.metadata["comment"]
     if kind is not None:
-        yield _Entry(name=name, field=one.name, kind=kind, comment=comment)
+        yield _Entry(name=name, field=option.name, kind=kind, comment=comment)
         return
-    for part, (kind, what) in _QOS_PARTS.items():
-        yield _Entry(name=f"{name}_{part}", field=one.name, kind=kind, comment=f"{what}, {comment}", part=part)
+    for part, (kind, part_comment) in _QOS_PARTS.items():
+        yield _Entry(
+            name=f"{name}_{part}", field=option.name, kind=kind, comment=f"{part_comment}, {comment}", part=part
+        )
 
 
 @cache
 def _entries() -> dict[str, _Entry]:
-    return {entry.name: entry for one in fields(Options) for entry in _entries_of(one)}
+    return {entry.name: entry for option in fields(Options) for entry in _entries_of(option)}
 
 
 _NO_ENFORCEMENT = "no_partition_enforcement"  # the old way to say part_enforce off; OpenSM still obeys it
@@ -323,7 +325,7 @@ def read_options(path: Path | str) -> Options:
 
 def parse_options(text: str, path: Path | str = "opensm.conf") -> Options:
     entries = _entries()
-    values: dict[str, Any] = {one.name: one.default for one in fields(Options)}
+    values: dict[str, Any] = {option.name: option.default for option in fields(Options)}
     ignored, enforced = {}, True
     for number, line in enumerate(text.split("\n"), 1):
         name, value = _split(line)

@@ -15,20 +15,20 @@ _NAMED = 10
 
 def same_ports(slots: NDArray[np.intp], view: View, other: View) -> NDArray[np.intp]:
     """Return [n] -> the slot of each port in `other`, by node GUID; -1 if it does not exist there."""
-    there, ports = other.fabric.nodes, view.fabric.ports
-    order = np.argsort(there.guid)
+    other_nodes, ports = other.fabric.nodes, view.fabric.ports
+    order = np.argsort(other_nodes.guid)
     guid = view.fabric.nodes.guid
-    place = np.minimum(np.searchsorted(there.guid, guid, sorter=order), len(order) - 1)
-    node = np.where(there.guid[order[place]] == guid, order[place], -1)[ports.node[slots]]
+    place = np.minimum(np.searchsorted(other_nodes.guid, guid, sorter=order), len(order) - 1)
+    node = np.where(other_nodes.guid[order[place]] == guid, order[place], -1)[ports.node[slots]]
     number = ports.number[slots].astype(np.int64)
-    found = (node >= 0) & (number <= there.n_ports[node])
-    return np.where(found, other.fabric.first_port[node] + number, -1)
+    exists = (node >= 0) & (number <= other_nodes.n_ports[node])
+    return np.where(exists, other.fabric.first_port[node] + number, -1)
 
 
 def with_cable_in(slots: NDArray[np.intp], view: View, other: View) -> NDArray[np.bool_]:
     """Return [n] -> whether the port has a cable in `other`."""
-    there = same_ports(slots, view, other)
-    return (there >= 0) & (other.fabric.ports.peer[there] >= 0)
+    other_slots = same_ports(slots, view, other)
+    return (other_slots >= 0) & (other.fabric.ports.peer[other_slots] >= 0)
 
 
 def missing_links(before: View, now: View) -> NDArray[np.intp]:
@@ -38,16 +38,18 @@ def missing_links(before: View, now: View) -> NDArray[np.intp]:
 
 def differences(before: View, now: View) -> Iterator[tuple[Event, str]]:
     """Describe nodes and links that appeared or disappeared; name the first few of each kind."""
-    for one, other, node_event, link_event in (
+    for first, other, node_event, link_event in (
         (before, now, Event.NODE_DISAPPEARED, Event.LINK_DISAPPEARED),
         (now, before, Event.NODE_APPEARED, Event.LINK_APPEARED),
     ):
-        gone = ~np.isin(one.fabric.nodes.guid, other.fabric.nodes.guid)
-        names = [one.fabric.nodes.name[node] for node in np.flatnonzero(gone).tolist()]
+        missing = ~np.isin(first.fabric.nodes.guid, other.fabric.nodes.guid)
+        names = [first.fabric.nodes.name[node] for node in np.flatnonzero(missing).tolist()]
         yield from _named(node_event, names)
-        slots = missing_links(one, other)
-        slots = slots[slots < one.fabric.ports.peer[slots]]
-        yield from _named(link_event, [f"{one.name(a)} - {one.name(one.fabric.ports.peer[a])}" for a in slots.tolist()])
+        slots = missing_links(first, other)
+        slots = slots[slots < first.fabric.ports.peer[slots]]
+        yield from _named(
+            link_event, [f"{first.name(a)} - {first.name(first.fabric.ports.peer[a])}" for a in slots.tolist()]
+        )
 
 
 def _named(event: Event, names: list[str]) -> Iterator[tuple[Event, str]]:

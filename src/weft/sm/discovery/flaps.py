@@ -45,12 +45,12 @@ class Flaps:
         held = dict(self._held())
         linked = view.plugged if held else view.plugged[:0]
         slots = linked[np.array([end in held for end in _ends(view, linked)], bool)]
-        said = tuple(
+        reasons = tuple(
             f"flapping: {view.name(slot)} went down {self.limit} times or more within {self.window_s:g} s; "
             f"it is used again in {math.ceil(held[end] - now_s)} s"
             for slot, end in zip(slots.tolist(), _ends(view, slots), strict=True)
         )
-        return slots, said
+        return slots, reasons
 
     def next_due_s(self) -> float:
         """Return when the first link may be used again: nothing else triggers a sweep then."""

@@ -42,7 +42,7 @@ def carried_over(before: Known | None, view: View) -> Known:
     """Return the contents that are still valid for a new view."""
     fabric = view.fabric
     n = len(fabric.nodes)
-    known = Known(
+    contents = Known(
         fabric=fabric,
         tables=fabric.tables.like(),
         fresh=np.ones(n, bool),
@@ -55,19 +55,19 @@ def carried_over(before: Known | None, view: View) -> Known:
         said=np.zeros_like(view.port_info),
     )
     if before is None:
-        return known
+        return contents
     new, old = _same_nodes(fabric, before.fabric)
     top = column(view.switch_info, SwitchInfo.linear_fdb_top).astype(np.int64)
-    kept = np.where(view.is_switch[new], top[new] == before.top[old], _all_active(view)[new])
-    new, old = new[kept], old[kept]
-    known.fresh[new] = False
+    is_valid = np.where(view.is_switch[new], top[new] == before.top[old], _all_active(view)[new])
+    new, old = new[is_valid], old[is_valid]
+    contents.fresh[new] = False
     for name in ("routes", "groups", "vl_tables", "top"):
-        getattr(known, name)[new] = getattr(before, name)[old]
+        getattr(contents, name)[new] = getattr(before, name)[old]
     slots, slots_before = _spans(fabric, new), _spans(before.fabric, old)
     for name in ("keys", "told", "said"):
-        getattr(known, name)[slots] = getattr(before, name)[slots_before]
-    _copy(before, known, old, new)
-    return known
+        getattr(contents, name)[slots] = getattr(before, name)[slots_before]
+    _copy(before, contents, old, new)
+    return contents
 
 
 def _same_nodes(fabric: Fabric, before: Fabric) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -84,8 +84,8 @@ def _all_active(view: View) -> NDArray[np.bool_]:
     return ~waiting
 
 
-def _copy(before: Known, known: Known, old: NDArray[np.intp], new: NDArray[np.intp]) -> None:
-    source, target = before.tables, known.tables
+def _copy(before: Known, contents: Known, old: NDArray[np.intp], new: NDArray[np.intp]) -> None:
+    source, target = before.tables, contents.tables
     rows_old, rows_new = source.switch_row[old], target.switch_row[new]
     rows_old, rows_new = rows_old[rows_old >= 0], rows_new[rows_new >= 0]
     awake = vars(source)
@@ -96,12 +96,12 @@ def _copy(before: Known, known: Known, old: NDArray[np.intp], new: NDArray[np.in
         groups, words = source.mft.shape[1], min(source.mft.shape[2], target.mft.shape[2])  # the widest may have gone
         target.mft = np.zeros((len(target.mft), groups, target.mft.shape[2]), np.uint16)
         target.mft[rows_new, :, :words] = source.mft[rows_old, :, :words]
-    slots_old, slots_new = _spans(before.fabric, old), _spans(known.fabric, new)
+    slots_old, slots_new = _spans(before.fabric, old), _spans(contents.fabric, new)
     for name in ("vl_arbitration", "pkey"):
         if name in awake:
             getattr(target, name)[slots_new] = getattr(source, name)[slots_old]
     if "sl2vl" in awake:
-        target.sl2vl[_pairs(target, known.fabric, new)] = source.sl2vl[_pairs(source, before.fabric, old)]
+        target.sl2vl[_pairs(target, contents.fabric, new)] = source.sl2vl[_pairs(source, before.fabric, old)]
 
 
 def _spans(fabric: Fabric, nodes: NDArray[np.intp]) -> NDArray[np.int64]:

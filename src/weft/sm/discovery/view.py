@@ -83,8 +83,8 @@ class View:
 
     def node_of_guid(self, guid: int) -> int | None:
         """Return the node of a GUID."""
-        found = np.flatnonzero(self.fabric.nodes.guid == np.uint64(guid))
-        return int(found[0]) if len(found) else None
+        nodes = np.flatnonzero(self.fabric.nodes.guid == np.uint64(guid))
+        return int(nodes[0]) if len(nodes) else None
 
     def name(self, slot: int) -> str:
         return self.fabric.port(slot).name
@@ -97,9 +97,9 @@ def make_view(walk: Walk) -> View:
     """
     walk, start = _in_order(walk)
     nodes, servers = _nodes(walk)
-    made = Fabric.assemble("subnet", nodes, _links(walk), _port_guids(walk, nodes), (), servers, ())
+    fabric = Fabric.assemble("subnet", nodes, _links(walk), _port_guids(walk, nodes), (), servers, ())
     view = View(
-        fabric=made,
+        fabric=fabric,
         node_info=walk.node_info,
         switch_info=walk.switch_info,
         port_info=walk.port_info,
@@ -149,8 +149,8 @@ def without_links(view: View, slots: NDArray[np.intp], oddities: tuple[str, ...]
     """Return the view without the cables of these ports, and without nodes that are cut off then."""
     keep = np.ones(len(view.fabric.links), bool)
     keep[view.fabric.ports.link[slots]] = False
-    kept = _subset(view, np.ones(len(view.fabric.nodes), bool), keep, (*view.oddities, *oddities))
-    return _without_strangers(kept)
+    remaining = _subset(view, np.ones(len(view.fabric.nodes), bool), keep, (*view.oddities, *oddities))
+    return _without_strangers(remaining)
 
 
 def _without_strangers(view: View) -> View:
@@ -167,17 +167,17 @@ def _without_strangers(view: View) -> View:
 
 def _without_duplicates(view: View) -> View:
     """Leave out the cables of ports whose GUID belongs to another port: see `fabric.port_guids`."""
-    found, ports = duplicate_guids(view.fabric, view.own_slot), view.fabric.ports
-    if not found:
+    duplicated, ports = duplicate_guids(view.fabric, view.own_slot), view.fabric.ports
+    if not duplicated:
         return view
-    losers = np.array([slot for slot, _ in found])
+    losers = np.array([slot for slot, _ in duplicated])
     of_switch = view.is_switch[ports.node] & np.isin(ports.node, ports.node[losers])
     slots = np.flatnonzero((of_switch | np.isin(np.arange(len(ports)), losers)) & (ports.link >= 0))
-    duplicates = tuple(duplicate for _, duplicate in found)
-    kept = without_links(
-        view, slots, tuple(f"duplicate-guid: {one}, which is served; {one.loser} is not" for one in duplicates)
+    duplicates = tuple(duplicate for _, duplicate in duplicated)
+    remaining = without_links(
+        view, slots, tuple(f"duplicate-guid: {pair}, which is served; {pair.loser} is not" for pair in duplicates)
     )
-    return replace(kept, duplicates=duplicates)
+    return replace(remaining, duplicates=duplicates)
 
 
 def _subset(view: View, nodes: NDArray[np.bool_], links: NDArray[np.bool_], oddities: tuple[str, ...]) -> View:

@@ -79,36 +79,47 @@ class Subscriptions:
         if before is not None:
             before.trusted |= trusted
             return
-        numbers = {one.number for one in self.all if one.gid == gid}
+        numbers = {subscription.number for subscription in self.all if subscription.gid == gid}
         number = next(n for n in range(len(numbers) + 1) if n not in numbers)
         self.all.append(Subscription(gid=gid, number=number, info=info, address=address, trusted=trusted))
 
     def unsubscribe(self, gid: int, info: InformInfo, address: Address) -> bool:
         """Remove a subscription; return whether it existed."""
-        found = self._find(gid, info, address)
-        if found is not None:
-            self.all.remove(found)
-        return found is not None
+        subscription = self._find(gid, info, address)
+        if subscription is not None:
+            self.all.remove(subscription)
+        return subscription is not None
 
     def _find(self, gid: int, info: InformInfo, address: Address) -> Subscription | None:
         """Find a subscription by its significant fields: not by LIDs if a GID is given, nor by the response time."""
         key = _key(info)
         return next(
-            (one for one in self.all if one.gid == gid and one.address.qp == address.qp and _key(one.info) == key), None
+            (
+                subscription
+                for subscription in self.all
+                if subscription.gid == gid and subscription.address.qp == address.qp and _key(subscription.info) == key
+            ),
+            None,
         )
 
     def settle(self, view: View, *, drop: bool = False) -> None:
         """Update the LIDs of subscriptions after a sweep. `drop`: remove those of ports that are gone."""
         slots = end_ports(view)
         if drop:
-            self.all = [one for one in self.all if one.guid in slots]
-        for one in self.all:
-            if one.guid in slots:
-                one.address = replace(one.address, lid=int(view.fabric.tables.lid[slots[one.guid]]))
+            self.all = [subscription for subscription in self.all if subscription.guid in slots]
+        for subscription in self.all:
+            if subscription.guid in slots:
+                subscription.address = replace(
+                    subscription.address, lid=int(view.fabric.tables.lid[slots[subscription.guid]])
+                )
 
     def failed(self, address: Address) -> None:
         """Remove the subscriptions of an address that does not answer."""
-        self.all = [one for one in self.all if (one.address.lid, one.address.qp) != (address.lid, address.qp)]
+        self.all = [
+            subscription
+            for subscription in self.all
+            if (subscription.address.lid, subscription.address.qp) != (address.lid, address.qp)
+        ]
 
     def reports(
         self, notice: bytes, view: View, *, p_key: int = 0, before: View | None = None
@@ -118,27 +129,32 @@ class Subscriptions:
         A subscription to certain ports that may not talk to its subscriber any more ends. `p_key` is that of the
         group which a notice is about; `before` has the port that it is about, if that is gone.
         """
-        said = GmpNotice.unpack(notice)
-        interested = [one for one in self.all if one.wants(said)]
+        unpacked = GmpNotice.unpack(notice)
+        interested = [subscription for subscription in self.all if subscription.wants(unpacked)]
         if not interested:
             return []
         mad = SaMad.pack(method=Method.REPORT, attribute_id=SaAttribute.NOTICE, data=notice.ljust(200, b"\0"))
         slots = end_ports(view)
-        subject = find_port(before or view, _subject(said))
+        subject = find_port(before or view, _subject(unpacked))
         theirs = _keys(before or view, subject)
         reports = []
-        for one in interested:
-            slot = slots.get(one.guid)
+        for subscription in interested:
+            slot = slots.get(subscription.guid)
             if slot is None:
                 continue
             if p_key:
                 may = has_p_key(view, slot, p_key)
             else:
-                may = bool(may_talk(theirs, _keys(view, slot))) or _subject(said) == one.guid
-                if subject is not None and not may and not one.info.gid and one.info.lid_range_begin != ALL:
-                    self.all.remove(one)
+                may = bool(may_talk(theirs, _keys(view, slot))) or _subject(unpacked) == subscription.guid
+                if (
+                    subject is not None
+                    and not may
+                    and not subscription.info.gid
+                    and subscription.info.lid_range_begin != ALL
+                ):
+                    self.all.remove(subscription)
             if may:
-                reports.append((mad, one.address))
+                reports.append((mad, subscription.address))
         return reports
 
     def take(self) -> list[tuple[bytes, Address]]:
@@ -199,8 +215,8 @@ def end_ports(view: View) -> dict[int, int]:
 def find_port(view: View, guid: int) -> int | None:
     """Return the slot of the end port with a GUID."""
     ends = view.end_ports
-    found = np.flatnonzero(view.fabric.ports.guid[ends] == np.uint64(guid))
-    return int(ends[found[0]]) if len(found) else None
+    matches = np.flatnonzero(view.fabric.ports.guid[ends] == np.uint64(guid))
+    return int(ends[matches[0]]) if len(matches) else None
 
 
 def has_p_key(view: View, slot: int, p_key: int) -> bool:
@@ -237,6 +253,6 @@ def forwarded(trap: bytes, view: View, prefix: int) -> bytes:
     """Return the 64 bytes of a notice that a port sent as a trap, with the GID of the sender."""
     lid = Notice.unpack(trap).issuer_lid
     ends, tables = view.end_ports, view.fabric.tables
-    found = ends[(tables.lid[ends] <= lid) & (lid < tables.lid[ends] + (1 << tables.lmc[ends].astype(np.int64)))]
-    guid = int(view.fabric.ports.guid[found[0]]) if len(found) else 0
+    matches = ends[(tables.lid[ends] <= lid) & (lid < tables.lid[ends] + (1 << tables.lmc[ends].astype(np.int64)))]
+    guid = int(view.fabric.ports.guid[matches[0]]) if len(matches) else 0
     return trap[: Notice.size] + (prefix << 64 | guid).to_bytes(16, "big")

@@ -145,12 +145,12 @@ def _say(view: View | None, notice: Notice) -> str:
 
 
 def _attempt(view: View | None, notice: Notice) -> str:
-    details, who = BadMKeyDetails.unpack(notice.data_details), None
+    details, sender_slot = BadMKeyDetails.unpack(notice.data_details), None
     if view is not None:
         for slot in view.end_ports[view.fabric.tables.lid[view.end_ports] == notice.issuer_lid].tolist():
-            who = requester(view.fabric, slot, details)
+            sender_slot = requester(view.fabric, slot, details)
     method = "Get" if details.method == Method.GET else "Set"
-    sender = "somebody" if view is None or who is None else view.name(who)
+    sender = "somebody" if view is None or sender_slot is None else view.name(sender_slot)
     return f"{sender} tried {method} of attribute {int(details.attribute_id):#06x} without the M_Key"
 
 

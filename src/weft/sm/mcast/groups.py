@@ -97,13 +97,13 @@ class Groups:
 
     # -- from one moment to the next ------------------------------------------------------------------------------
 
-    def create(self, wanted: MCMemberRecord, *, well_known: bool = False) -> Group | None:
+    def create(self, record: MCMemberRecord, *, well_known: bool = False) -> Group | None:
         """Create a group without members, with the MLID of the record if it is free; return None if none is left."""
-        mlid = self._take_mlid(wanted.mlid)
+        mlid = self._take_mlid(record.mlid)
         if mlid is None:
             return None
         nobody = {"port_gid": 0, "join_state": 0, "proxy_join": 0}
-        group = Group(MCMemberRecord(**wanted.as_dict() | nobody | EXACTLY | {"mlid": mlid}), well_known=well_known)
+        group = Group(MCMemberRecord(**record.as_dict() | nobody | EXACTLY | {"mlid": mlid}), well_known=well_known)
         self.by_mgid[group.mgid] = self.by_mlid[mlid] = group
         return group
 
@@ -153,18 +153,21 @@ class Groups:
         self.last_mlid = _last_mlid(view)
         inside = _by_partition(view)
         ended = self._drop_strangers(inside)
-        there = [one for one in partitions.partitions if one.p_key in inside]  # OpenSM has no groups of others
-        wanted = {int(group.mgid): (group, one.p_key) for one in there for group in one.groups}
-        for mgid, (asked, p_key) in wanted.items():
-            found = self.by_mgid.get(mgid)
-            if found is None and self._has_room:
-                found = self.create(_as_record(asked, p_key, life_time), well_known=True)
-            elif found is not None and found.wanted not in (None, asked):
-                found.record = _as_record(asked, p_key, life_time).replace(mlid=found.mlid, **EXACTLY)
-            if found is not None:
-                found.well_known, found.wanted = True, asked
-        self.without_mlid = [mgid for mgid in wanted if mgid not in self.by_mgid]
-        for group in [one for one in self.by_mgid.values() if one.well_known and one.mgid not in wanted]:
+        # OpenSM has no groups of partitions without members.
+        present = [partition for partition in partitions.partitions if partition.p_key in inside]
+        required = {int(group.mgid): (group, partition.p_key) for partition in present for group in partition.groups}
+        for mgid, (definition, p_key) in required.items():
+            existing = self.by_mgid.get(mgid)
+            if existing is None and self._has_room:
+                existing = self.create(_as_record(definition, p_key, life_time), well_known=True)
+            elif existing is not None and existing.wanted not in (None, definition):
+                existing.record = _as_record(definition, p_key, life_time).replace(mlid=existing.mlid, **EXACTLY)
+            if existing is not None:
+                existing.well_known, existing.wanted = True, definition
+        self.without_mlid = [mgid for mgid in required if mgid not in self.by_mgid]
+        for group in [
+            candidate for candidate in self.by_mgid.values() if candidate.well_known and candidate.mgid not in required
+        ]:
             group.well_known, group.wanted = False, None
             if not group.is_alive:
                 self._end(group)
@@ -173,9 +176,9 @@ class Groups:
     def _drop_strangers(self, inside: dict[int, set[int]]) -> list[Group]:
         """Remove members that left the partition; `inside`: GUIDs of the members of each partition."""
         ended: list[Group] = []
-        for group in [one for one in self.by_mgid.values() if one.members]:
-            gone = group.members.keys() - inside.get(PKey(group.p_key).partition, set())
-            if any(self.leave(group, guid) for guid in gone if guid in group.members):
+        for group in [candidate for candidate in self.by_mgid.values() if candidate.members]:
+            departed = group.members.keys() - inside.get(PKey(group.p_key).partition, set())
+            if any(self.leave(group, guid) for guid in departed if guid in group.members):
                 ended.append(group)
         return ended
 
@@ -183,14 +186,14 @@ class Groups:
 
     def load_records(self, records: Iterable[MCMemberRecord], view: View) -> None:
         """Load the groups of another subnet manager; omit members that are not present."""
-        here = set(view.fabric.ports.guid[view.end_ports].tolist())
+        present = set(view.fabric.ports.guid[view.end_ports].tolist())
         for record in records:
             group = self.by_mgid.get(record.mgid)
             if group is None:
                 self._make_free(record.mlid)
                 group = self.create(record)
             guid = int(Gid(record.port_gid).guid)
-            if group is not None and guid in here:
+            if group is not None and guid in present:
                 group.members[guid] = Member(record.join_state, bool(record.proxy_join))
                 self.changed.add(group.mlid)
 
@@ -200,10 +203,10 @@ class Groups:
     def _has_room(self) -> bool:
         return self._fresh <= self.last_mlid or bool(self._freed and self._freed[0] <= self.last_mlid)
 
-    def _take_mlid(self, asked: int) -> int | None:
-        if asked in self._freed and asked <= self.last_mlid:
-            self._freed.remove(asked)
-            return asked
+    def _take_mlid(self, requested: int) -> int | None:
+        if requested in self._freed and requested <= self.last_mlid:
+            self._freed.remove(requested)
+            return requested
         block_is_begun = self._fresh % BLOCK and self._fresh <= self.last_mlid
         if not block_is_begun and self._freed and self._freed[0] <= self.last_mlid:
             return self._freed.popleft()

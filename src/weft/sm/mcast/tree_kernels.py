@@ -17,16 +17,16 @@ def climb_from(first, far, rank, usable, sources):
     queue = np.empty(n, np.int32)
     for index in range(len(sources)):
         row = hops[index]
-        queue[0], count, taken = sources[index], 1, 0
+        queue[0], count, head = sources[index], 1, 0
         row[sources[index]] = 0
-        while taken < count:
-            here = queue[taken]
-            taken += 1
-            for edge in range(first[here], first[here + 1]):
-                there = far[edge]
-                if rank[there] < rank[here] and usable[there] and row[there] == NOWHERE:
-                    row[there] = row[here] + 1
-                    queue[count] = there
+        while head < count:
+            switch = queue[head]
+            head += 1
+            for edge in range(first[switch], first[switch + 1]):
+                neighbor = far[edge]
+                if rank[neighbor] < rank[switch] and usable[neighbor] and row[neighbor] == NOWHERE:
+                    row[neighbor] = row[switch] + 1
+                    queue[count] = neighbor
                     count += 1
     return hops
 
@@ -54,17 +54,17 @@ def _pick_root(climbs, source, begin, end, choice, total):
 def _fall(first, far, rank, usable, root, choice, came_by, queue):
     """Search breadth first from the root downwards: [switch] -> the edge by which it is reached, -1 for none."""
     came_by[:] = -1
-    queue[0], count, taken = root, 1, 0
-    while taken < count:
-        here = queue[taken]
-        taken += 1
-        edges = first[here + 1] - first[here]
+    queue[0], count, head = root, 1, 0
+    while head < count:
+        switch = queue[head]
+        head += 1
+        edges = first[switch + 1] - first[switch]
         for step in range(edges):
-            edge = first[here] + (step + choice) % edges  # parallel links take turns
-            there = far[edge]
-            if rank[there] > rank[here] and usable[there] and came_by[there] < 0:
-                came_by[there] = edge
-                queue[count] = there
+            edge = first[switch] + (step + choice) % edges  # parallel links take turns
+            neighbor = far[edge]
+            if rank[neighbor] > rank[switch] and usable[neighbor] and came_by[neighbor] < 0:
+                came_by[neighbor] = edge
+                queue[count] = neighbor
                 count += 1
 
 
@@ -83,12 +83,12 @@ def grow_trees(first, far, port, back, rank, usable, climbs, begin, switches, so
             continue
         _fall(first, far, rank, usable, root, column, came_by, queue)
         for place in range(begin[group], begin[group + 1]):
-            here = switches[place]
-            while here != root and came_by[here] >= 0:
-                edge = came_by[here]
-                came_by[here] = -1  # the rest of its way is in the tree now
+            switch = switches[place]
+            while switch != root and came_by[switch] >= 0:
+                edge = came_by[switch]
+                came_by[switch] = -1  # the rest of its way is in the tree now
                 up = port[back[edge]]
-                mft[here, column, up // 16] |= np.uint16(1 << up % 16)
-                here = far[back[edge]]
-                mft[here, column, port[edge] // 16] |= np.uint16(1 << port[edge] % 16)
+                mft[switch, column, up // 16] |= np.uint16(1 << up % 16)
+                switch = far[back[edge]]
+                mft[switch, column, port[edge] // 16] |= np.uint16(1 << port[edge] % 16)
     return mft

@@ -97,19 +97,19 @@ def _members(view: View, groups: list[Group], capable: NDArray[np.bool_]) -> _Me
     ports, rows = view.fabric.ports, view.fabric.tables.switch_row
     ends = view.end_ports[np.argsort(ports.guid[view.end_ports], kind="stable")]
     guids = np.fromiter((guid for group in groups for guid in group.members), np.uint64)
-    states = np.fromiter((one.join_state for group in groups for one in group.members.values()), np.int64)
+    states = np.fromiter((member.join_state for group in groups for member in group.members.values()), np.int64)
     owner = np.repeat(np.arange(len(groups)), [len(group.members) for group in groups])
     place = np.minimum(np.searchsorted(ports.guid[ends], guids), len(ends) - 1)
     slot = ends[place]
     outside = np.where(view.is_switch[ports.node[slot]], slot, ports.peer[slot])  # where the switch sees it
     row = rows[ports.node[outside]]
-    there = (ports.guid[slot] == guids) & (row >= 0)
-    there[there] = capable[row[there]]
+    is_present = (ports.guid[slot] == guids) & (row >= 0)
+    is_present[is_present] = capable[row[is_present]]
     return _Members(
-        group=owner[there],
-        switch=row[there].astype(np.int64),
-        port=ports.number[outside[there]].astype(np.int64),
-        receives=(states & RECEIVES > 0)[there],
+        group=owner[is_present],
+        switch=row[is_present].astype(np.int64),
+        port=ports.number[outside[is_present]].astype(np.int64),
+        receives=(states & RECEIVES > 0)[is_present],
     )
 
 
@@ -128,7 +128,7 @@ def _empty(view: View, columns: int) -> NDArray[np.uint16]:
 # -- into the switches ------------------------------------------------------------------------------------------------
 
 
-def reprogram(sender: Sender, view: View, known: Known, groups: Groups) -> list[str]:
+def reprogram(sender: Sender, view: View, contents: Known, groups: Groups) -> list[str]:
     """Write the trees of changed groups between sweeps; return the switches that refused."""
     if not groups.changed:
         return []
@@ -139,10 +139,10 @@ def reprogram(sender: Sender, view: View, known: Known, groups: Groups) -> list[
     columns = np.array(changed) - Lid.FIRST_MULTICAST
     tables.mft[:, columns[columns < tables.mft.shape[1]]] = 0
     fill_trees(view, [groups.by_mlid[mlid] for mlid in changed if mlid in groups.by_mlid])
-    return upload_multicast(sender, view, known, np.unique(columns // BLOCK))
+    return upload_multicast(sender, view, contents, np.unique(columns // BLOCK))
 
 
-def upload_multicast(sender: Sender, view: View, known: Known, only: NDArray[np.int64] | None = None) -> list[str]:
+def upload_multicast(sender: Sender, view: View, contents: Known, only: NDArray[np.int64] | None = None) -> list[str]:
     """Write blocks that differ, of those in `only` or of all; returns the switches that refused.
 
     Switches that we do not know are read first if the subnet is in use, so that groups go on while we take over.
@@ -150,14 +150,14 @@ def upload_multicast(sender: Sender, view: View, known: Known, only: NDArray[np.
     switches = np.flatnonzero(view.is_switch)
     if not len(switches):
         return []
-    wanted = view.fabric.tables.mft
-    far_top = int(_found_top(view)[switches][~known.groups[switches]].max(initial=_NO_GROUPS))
-    columns = max(wanted.shape[1], known.tables.mft.shape[1], -(-(far_top - _NO_GROUPS) // BLOCK) * BLOCK)
-    new_from = known.tables.mft.shape[1] // BLOCK
-    wanted = _wide(wanted, columns, wanted.shape[2])
-    known.tables.mft = _wide(known.tables.mft, columns, wanted.shape[2])
-    old, new = _blocks(known.tables.mft), _blocks(wanted)
-    sure = np.repeat(known.groups[switches][:, None], old.shape[1], axis=1)
+    expected = view.fabric.tables.mft
+    far_top = int(_found_top(view)[switches][~contents.groups[switches]].max(initial=_NO_GROUPS))
+    columns = max(expected.shape[1], contents.tables.mft.shape[1], -(-(far_top - _NO_GROUPS) // BLOCK) * BLOCK)
+    new_from = contents.tables.mft.shape[1] // BLOCK
+    expected = _wide(expected, columns, expected.shape[2])
+    contents.tables.mft = _wide(contents.tables.mft, columns, expected.shape[2])
+    old, new = _blocks(contents.tables.mft), _blocks(expected)
+    sure = np.repeat(contents.groups[switches][:, None], old.shape[1], axis=1)
     sure[:, new_from:] &= _has_top(view)[switches][:, None]  # what lies beyond its top a switch does not use
     room = _room(view, switches, old.shape[1])
     if only is not None:
@@ -171,10 +171,10 @@ def upload_multicast(sender: Sender, view: View, known: Known, only: NDArray[np.
     _write(sender, view, switches, old, fewer, (fewer != old).any(axis=-1) & room | unsure & in_use, refused)
     rest = (new != old).any(axis=-1) & room | unsure & ~np.bool_(in_use) & _may_differ(view, switches, new)
     _write(sender, view, switches, old, new, rest, refused)
-    _write_top(sender, view, known, columns, refused)
+    _write_top(sender, view, contents, columns, refused)
     if only is None:
-        known.groups[switches] = True
-    known.groups[list(refused)] = False
+        contents.groups[switches] = True
+    contents.groups[list(refused)] = False
     return [view.fabric.nodes.name[node] for node in sorted(refused)]
 
 
@@ -249,10 +249,10 @@ def _write(
     switches: NDArray[np.intp],
     old: NDArray[np.uint16],
     new: NDArray[np.uint16],
-    which: NDArray[np.bool_],
+    blocks_to_write: NDArray[np.bool_],
     refused: set[int],
 ) -> None:
-    row, block, position = np.nonzero(which)
+    row, block, position = np.nonzero(blocks_to_write)
     data = new[row, block, position].astype(">u2").view(np.uint8).reshape(len(row), 2 * BLOCK)
     nodes = switches[row]
     _, took = sender.set(
@@ -266,14 +266,14 @@ def _masks(data: Rows) -> NDArray[np.uint16]:
     return np.ascontiguousarray(data).view(">u2").astype(np.uint16)
 
 
-def _write_top(sender: Sender, view: View, known: Known, columns: int, refused: set[int]) -> None:
+def _write_top(sender: Sender, view: View, contents: Known, columns: int, refused: set[int]) -> None:
     """Write MulticastFDBTop to switches that have it."""
     cap = column(view.switch_info, SwitchInfo.multicast_fdb_cap).astype(np.int64)
     top = _NO_GROUPS + np.minimum(columns, cap)
-    found = column(view.switch_info, SwitchInfo.multicast_fdb_top).astype(np.int64)
-    nodes = np.flatnonzero(_has_top(view) & (cap > 0) & (known.top >= 0) & (found != top))
+    current = column(view.switch_info, SwitchInfo.multicast_fdb_top).astype(np.int64)
+    nodes = np.flatnonzero(_has_top(view) & (cap > 0) & (contents.top >= 0) & (current != top))
     data = view.switch_info[nodes]
-    fill(data, SwitchInfo.linear_fdb_top, known.top[nodes])
+    fill(data, SwitchInfo.linear_fdb_top, contents.top[nodes])
     fill(data, SwitchInfo.port_state_change, 0)
     fill(data, SwitchInfo.multicast_fdb_top, top[nodes])
     _, took = sender.set(view.to_nodes(nodes), SmpAttribute.SWITCH_INFO, 0, data)

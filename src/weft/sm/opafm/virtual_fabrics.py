@@ -122,14 +122,14 @@ class _Reader:
 
     def named(self, *tags: str) -> dict[str, Element]:
         """Return elements by their <Name>, from all sections."""
-        found: dict[str, Element] = {}
+        elements: dict[str, Element] = {}
         for section in self.sections:
             for element in section.below(*tags):
                 name = element.string("Name")
-                if not name or name in found:
+                if not name or name in elements:
                     raise element.refuse(f"a <Name> that no other {element.tag} has, not {name!r}")
-                found[name] = element
-        return found
+                elements[name] = element
+        return elements
 
     # -- one Virtual Fabric -----------------------------------------------------------------------------------------
 
@@ -139,16 +139,22 @@ class _Reader:
         if element.flag("Standby"):
             self.note(element, f"Virtual Fabric {name} is in standby: left out")
             return None
-        found = _Fabric(
+        fabric = _Fabric(
             name, element, element.flag("Security"), element.number("PKey", 1, 0x7FFF), self.qos_of(element, name)
         )
         for member in element.all("Member"):
-            found.full += self.devices(member, ())
+            fabric.full += self.devices(member, ())
         for member in element.all("LimitedMember"):
-            (found.limited if found.security else found.full).extend(self.devices(member, ()))
+            (fabric.limited if fabric.security else fabric.full).extend(self.devices(member, ()))
         if not element.all("Member") and not element.all("LimitedMember"):
             raise element.refuse(f"a <Member> or <LimitedMember> in Virtual Fabric {name}")
-        applications = {one.text for one in element.all("Application")} - {"All", "AllOthers", "SA", "PA", "PM"}
+        applications = {application.text for application in element.all("Application")} - {
+            "All",
+            "AllOthers",
+            "SA",
+            "PA",
+            "PM",
+        }
         if applications:
             self.note(
                 element, f"Virtual Fabric {name} is for all traffic of its members, not only {sorted(applications)}"
@@ -156,22 +162,22 @@ class _Reader:
         for tag in ("MaxMTU", "MaxRate"):
             if element.string(tag) not in ("", "Unlimited"):
                 self.note(element, f"{tag} of Virtual Fabric {name} does not limit paths: ignored")
-        return found
+        return fabric
 
-    def devices(self, reference: Element, seen: tuple[str, ...]) -> list[Who]:
+    def devices(self, reference: Element, parents: tuple[str, ...]) -> list[Who]:
         """Return the contents of a device group, given by its name."""
         name = reference.text
         if name not in self.groups:
             raise reference.refuse(f"the name of a DeviceGroup, of {', '.join(self.groups) or 'which there are none'}")
-        if name in seen:
-            raise reference.refuse(f"DeviceGroups that do not include each other: {' -> '.join((*seen, name))}")
-        found: list[Who] = []
+        if name in parents:
+            raise reference.refuse(f"DeviceGroups that do not include each other: {' -> '.join((*parents, name))}")
+        members: list[Who] = []
         for element in self.groups[name].children:
             if element.tag == "IncludeGroup":
-                found += self.devices(element, (*seen, name))
+                members += self.devices(element, (*parents, name))
             elif element.tag != "Name":
-                found += self.device(element)
-        return found
+                members += self.device(element)
+        return members
 
     def device(self, element: Element) -> list[Who]:
         if element.tag == "PortGUID":
@@ -183,10 +189,10 @@ class _Reader:
         if element.tag == "NodeDesc":
             value, ports = pattern_of(element)
             return [Devices(by="description", value=value, ports=ports)]
-        known = {"NodeType": _NODE_TYPES, "Select": _SELECTS}.get(element.tag, {})
+        names = {"NodeType": _NODE_TYPES, "Select": _SELECTS}.get(element.tag, {})
         word = element.text.lower()
-        if word in known:
-            return [known[word]]
+        if word in names:
+            return [names[word]]
         if element.tag == "Select" and word in _NO_SUCH:
             note = f"<Select>{element.text}</Select> selects nothing: InfiniBand does not tell which devices these are"
             if note not in "\n".join(self.notes):
@@ -206,8 +212,8 @@ class _Reader:
 
     def assign_keys(self, fabrics: list[_Fabric]) -> None:
         """Assign the lowest free keys from 2; 1 is used by the file that comes with the fabric manager."""
-        taken = {fabric.p_key for fabric in fabrics}
-        free = (p_key for p_key in range(2, DEFAULT_P_KEY) if p_key not in taken)
+        used_keys = {fabric.p_key for fabric in fabrics}
+        free = (p_key for p_key in range(2, DEFAULT_P_KEY) if p_key not in used_keys)
         common = None
         for fabric in fabrics:
             if fabric.p_key is None and fabric.security:
@@ -225,16 +231,19 @@ class _Reader:
     def partition(self, p_key: int, sharing: list[_Fabric], groups: list[Group]) -> Partition:
         first = sharing[0]
         for fabric in sharing[1:]:
-            what = "" if fabric.security == first.security else ", one with security and one without"
+            difference = "" if fabric.security == first.security else ", one with security and one without"
             count = "" if fabric.qos is first.qos else f"; SL {first.qos.sl} counts"
             self.note(
-                fabric.element, f"Virtual Fabrics {fabric.name} and {first.name} share P_Key {p_key:#06x}{what}{count}"
+                fabric.element,
+                f"Virtual Fabrics {fabric.name} and {first.name} share P_Key {p_key:#06x}{difference}{count}",
             )
-        limited = [(who, Membership.LIMITED) for fabric in sharing for who in fabric.limited]
-        full = [(who, Membership.FULL) for fabric in sharing for who in fabric.full]
+        limited = [(member, Membership.LIMITED) for fabric in sharing for member in fabric.limited]
+        full = [(member, Membership.FULL) for fabric in sharing for member in fabric.full]
         if p_key == DEFAULT_P_KEY:
             full.append((Everyone.SELF, Membership.FULL))
-        members = tuple(Member(who=who, membership=membership) for who, membership in dict.fromkeys(limited + full))
+        members = tuple(
+            Member(who=member, membership=membership) for member, membership in dict.fromkeys(limited + full)
+        )
         return Partition(name=first.name, p_key=p_key, members=members, sl=first.qos.sl or 0, groups=tuple(groups))
 
     # -- shares -----------------------------------------------------------------------------------------------------
@@ -265,8 +274,8 @@ class _Reader:
         self.assign_levels(used)
         self.divide(used)
         return tuple(
-            Share(name=one.name, sl=one.sl or 0, bandwidth_percent=one.percent or 0, high_priority=one.high_priority)
-            for one in used
+            Share(name=qos.name, sl=qos.sl or 0, bandwidth_percent=qos.percent or 0, high_priority=qos.high_priority)
+            for qos in used
         )
 
     def assign_levels(self, used: list[_Qos]) -> None:
@@ -285,15 +294,15 @@ class _Reader:
 
     def divide(self, used: list[_Qos]) -> None:
         """Divide the rest of 100 % equally among classes without a share; the remainder goes to traffic without QoS."""
-        given = sum(qos.percent or 0 for qos in used)
+        total = sum(qos.percent or 0 for qos in used)
         with_qos = [qos for qos in used if qos is not self.without_qos]
         open_ones = [qos for qos in with_qos if qos.percent is None and not qos.high_priority]
         without = len(with_qos) < len(used)
-        left = 100 - given
+        left = 100 - total
         if left < len(open_ones) + _LEAST_WITHOUT_QOS * without:
             raise self.root.refuse(
                 f"bandwidths of at most 100 % with 1 % for each that names none and {_LEAST_WITHOUT_QOS} % for those "
-                f"without QoS, not {given} %"
+                f"without QoS, not {total} %"
             )
         slices = len(open_ones) + without
         if without:
@@ -307,17 +316,17 @@ class _Reader:
 
     def multicast_groups(self, fabrics: list[_Fabric]) -> dict[int, list[Group]]:
         """Return P_Key -> groups that exist before any port joins."""
-        found: dict[int, list[Group]] = {}
+        groups: dict[int, list[Group]] = {}
         for section in self.sections:
             for element in section.below("Sm", "Multicast", "MulticastGroup"):
                 if element.flag("Create"):
                     for fabric in self.owners(element, fabrics):
-                        self.add_groups(found.setdefault(fabric.p_key or 0, []), element, fabric)
-        return found
+                        self.add_groups(groups.setdefault(fabric.p_key or 0, []), element, fabric)
+        return groups
 
     def owners(self, element: Element, fabrics: list[_Fabric]) -> list[_Fabric]:
         name, p_key = element.string("VirtualFabric"), element.number("PKey", 1, 0x7FFF)
-        owners = [one for one in fabrics if name in ("", one.name) and p_key in (None, one.p_key)]
+        owners = [fabric for fabric in fabrics if name in ("", fabric.name) and p_key in (None, fabric.p_key)]
         if not owners:
             self.note(
                 element, f"no enabled Virtual Fabric is meant by {name or p_key}: its multicast groups are left out"
@@ -325,7 +334,7 @@ class _Reader:
         return owners
 
     def add_groups(self, groups: list[Group], element: Element, fabric: _Fabric) -> None:
-        mgids = [mgid_of(one) for one in element.all("MGID")]
+        mgids = [mgid_of(entry) for entry in element.all("MGID")]
         ip = not mgids
         flags = {
             "mtu": self.code(element, "MTU", _MTU, DEFAULT_MTU),
@@ -335,9 +344,9 @@ class _Reader:
             "t_class": element.number("TClass", 0, 0xFF) or 0,
             "flow_label": element.number("FlowLabel", 0, 0xFFFFF) or 0,
         }
-        there = {group.mgid for group in groups}
+        existing = {group.mgid for group in groups}
         new = mgids or [with_p_key(mgid, fabric.p_key or 0) for mgid in _IPOIB]
-        groups += [Group(mgid=one, scope=int(one) >> 112 & 0xF, **flags) for one in new if one not in there]
+        groups += [Group(mgid=entry, scope=int(entry) >> 112 & 0xF, **flags) for entry in new if entry not in existing]
 
     def code(self, element: Element, tag: str, codes: dict[str, int], default: int) -> int:
         word = element.string(tag).lower()

@@ -35,8 +35,8 @@ class Element:
 
     def find(self, tag: str) -> Element | None:
         """Return the last such element: a later setting replaces an earlier one."""
-        found = self.all(tag)
-        return found[-1] if found else None
+        elements = self.all(tag)
+        return elements[-1] if elements else None
 
     def below(self, *tags: str) -> Iterator[Element]:
         """Yield elements by the path to them: `below("DeviceGroups", "DeviceGroup")`."""
@@ -47,20 +47,22 @@ class Element:
                 yield from child.below(*tags[1:])
 
     def string(self, tag: str) -> str:
-        found = self.find(tag)
-        return found.text if found else ""
+        element = self.find(tag)
+        return element.text if element else ""
 
     def number(self, tag: str, low: int, high: int, suffix: str = "") -> int | None:
         """Return a decimal number, or a hexadecimal one with 0x; None if the tag is absent or empty."""
-        found = self.find(tag)
-        if found is None or not found.text:
+        element = self.find(tag)
+        if element is None or not element.text:
             return None
         try:
-            number = int(found.text.removesuffix(suffix).strip(), 0)
+            number = int(element.text.removesuffix(suffix).strip(), 0)
         except ValueError:
             number = low - 1
         if not low <= number <= high:
-            raise found.refuse(f"<{tag}> to be from {low:#x} to {high:#x}" if low else f"<{tag}> to be at most {high}")
+            raise element.refuse(
+                f"<{tag}> to be from {low:#x} to {high:#x}" if low else f"<{tag}> to be at most {high}"
+            )
         return number
 
     def flag(self, tag: str) -> bool:

@@ -12,22 +12,22 @@ from weft.sm.discovery.view import View
 from weft.sm.pkey.partitions import DEFAULT_P_KEY, NO_FILE, Everyone, Member, Membership, Partition, Partitions
 
 
-def adopt_partitions(found: NDArray[np.uint16], view: View) -> Partitions:
+def adopt_partitions(held: NDArray[np.uint16], view: View) -> Partitions:
     """Return partitions that give ports the P_Keys that they hold now: uint16[slot, 128], 0 where empty.
 
     Ports that hold nothing at all have just started. A partition that has all others is for ALL, with the exceptions
     named, so that whoever is plugged in later belongs too; any other has its ports by GUID. Our own port is a full
     member of Default: the one that had to be was the old master's.
     """
-    slots = view.end_ports[(found[view.end_ports] & 0x7FFF).any(axis=1)]
+    slots = view.end_ports[(held[view.end_ports] & 0x7FFF).any(axis=1)]
     if not len(slots):
         return NO_FILE
-    keys = found[slots]
+    keys = held[slots]
     p_keys = np.unique(keys & 0x7FFF)
-    made = [_adopted(int(p_key), keys, view.fabric.ports.guid[slots]) for p_key in p_keys[p_keys > 0]]
-    if not any(one.p_key == DEFAULT_P_KEY for one in made):
-        made.append(_adopted(DEFAULT_P_KEY, keys, view.fabric.ports.guid[slots]))
-    return Partitions(partitions=tuple(sorted(made, key=lambda one: one.p_key != DEFAULT_P_KEY)))
+    partitions = [_adopted(int(p_key), keys, view.fabric.ports.guid[slots]) for p_key in p_keys[p_keys > 0]]
+    if not any(partition.p_key == DEFAULT_P_KEY for partition in partitions):
+        partitions.append(_adopted(DEFAULT_P_KEY, keys, view.fabric.ports.guid[slots]))
+    return Partitions(partitions=tuple(sorted(partitions, key=lambda one: one.p_key != DEFAULT_P_KEY)))
 
 
 def _adopted(p_key: int, keys: NDArray[np.uint16], guids: NDArray[np.uint64]) -> Partition:

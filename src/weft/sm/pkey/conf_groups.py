@@ -73,8 +73,8 @@ def mgid_refusal(mgid: int, there_are: Container[int]) -> str:
     signature = mgid >> 96 & 0xFFFF
     if signature in IP_SIGNATURES:
         broadcast = broadcast_of(mgid)
-        there = mgid == broadcast or broadcast in there_are
-        return "" if there else f"there is no broadcast group {Gid(broadcast)}"
+        has_broadcast = mgid == broadcast or broadcast in there_are
+        return "" if has_broadcast else f"there is no broadcast group {Gid(broadcast)}"
     if mgid >> 112 & 0xE0:
         return "three flags of a multicast GID are reserved"
     if signature == _SA_MADE and mgid >> 112 & 0xF == LINK_LOCAL:

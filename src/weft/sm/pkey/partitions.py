@@ -73,8 +73,12 @@ class Member:
     @property
     def label(self) -> str:
         """The rule as a partition file has it: `0x0002c90300001231=full`."""
-        who = self.who.value if isinstance(self.who, Everyone) else self.who
-        return f"{who:#018x}={self.membership.value}" if isinstance(who, int) else f"{who}={self.membership.value}"
+        selector = self.who.value if isinstance(self.who, Everyone) else self.who
+        return (
+            f"{selector:#018x}={self.membership.value}"
+            if isinstance(selector, int)
+            else f"{selector}={self.membership.value}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +112,9 @@ class Partition:
     @cached_property
     def rows(self) -> NDArray[Any]:
         """The members as an array with GUIDs, 0 for other rules. Cached: most partitions stay when one changes."""
-        return np.array([(_guid(one), _CODES[one.membership], one.index0, one.rank) for one in self.members], ROW)
+        return np.array(
+            [(_guid(member), _CODES[member.membership], member.index0, member.rank) for member in self.members], ROW
+        )
 
 
 _CODES = {Membership.LIMITED: LIMITED_MEMBER, Membership.FULL: FULL_MEMBER, Membership.BOTH: BOTH_MEMBER}
@@ -133,7 +139,7 @@ class Partitions:
 
     def by_p_key(self, p_key: int) -> Partition | None:
         """Return the partition of a P_Key, given with or without the full-member bit."""
-        return next((one for one in self.partitions if one.p_key == p_key & 0x7FFF), None)
+        return next((partition for partition in self.partitions if partition.p_key == p_key & 0x7FFF), None)
 
 
 def with_scope(mgid: Gid, scope: int) -> Gid:

@@ -69,8 +69,10 @@ def parse_definition(text: str, source: str, *, qos: bool, rank: int) -> Partiti
     if reader.notes:
         raise ConfigError(reader.notes[0])
     (draft,) = reader.drafts.values()
-    made = draft.finished()
-    return made if qos else replace(made, sl=0, groups=tuple(replace(group, sl=0) for group in made.groups))
+    partition = draft.finished()
+    return (
+        partition if qos else replace(partition, sl=0, groups=tuple(replace(group, sl=0) for group in partition.groups))
+    )
 
 
 @dataclass(slots=True)
@@ -112,7 +114,12 @@ class _Reader:
         self.generated = 0
         self.groups: dict[Gid, Group] = {}
         implied = ((Everyone.ALL, Membership.LIMITED), (Everyone.SELF, Membership.FULL))
-        default = _Draft("Default", DEFAULT_P_KEY, 0, [Member(who=who, membership=what) for who, what in implied])
+        default = _Draft(
+            "Default",
+            DEFAULT_P_KEY,
+            0,
+            [Member(who=selector, membership=membership) for selector, membership in implied],
+        )
         self.drafts = {DEFAULT_P_KEY: default}
         self.open: _Definition | None = None
 
@@ -139,9 +146,9 @@ class _Reader:
                 self.note(f"partition {draft.label} has no members and is left out")
         every = [draft.finished() for draft in self.drafts.values()]
         return Partitions(
-            partitions=tuple(one for one in every if one.members),
+            partitions=tuple(partition for partition in every if partition.members),
             notes=tuple(self.notes),
-            empty=tuple(one for one in every if not one.members),
+            empty=tuple(partition for partition in every if not partition.members),
         )
 
     def note(self, text: str) -> None:
@@ -244,9 +251,9 @@ class _Reader:
             if number != p_key:
                 self.note(f"of the P_Key {p_key_text} only the low 15 bits count: {p_key:#06x}")
         if p_key == 0:
-            known = self.named(name)
-            if known is not None:
-                return known
+            existing = self.named(name)
+            if existing is not None:
+                return existing
             p_key = self.free_p_key()
             if p_key_text is not None:
                 self.note(f"P_Key 0 is none: partition {name!r} gets {p_key:#06x}")
@@ -262,8 +269,8 @@ class _Reader:
 
     def named(self, name: str) -> _Draft | None:
         """Return the partition of a name; of several, OpenSM takes the first by P_Key, low byte first."""
-        found = [draft for draft in self.drafts.values() if draft.name == name]
-        return min(found, key=lambda draft: draft.p_key.to_bytes(2, "little")) if found else None
+        drafts = [draft for draft in self.drafts.values() if draft.name == name]
+        return min(drafts, key=lambda draft: draft.p_key.to_bytes(2, "little")) if drafts else None
 
     def free_p_key(self) -> int:
         while self.generated < DEFAULT_P_KEY - 1:
@@ -278,19 +285,19 @@ class _Reader:
         if "NONE".startswith(name):  # nothing between two commas, too
             return
         word = None if name[0] == "0" else abbreviated(name, _WHO)  # GUIDs are many
-        who: Everyone | int = 0
+        selector: Everyone | int = 0
         if word is not None:
-            who = Everyone(word)
+            selector = Everyone(word)
         else:
-            who, left = strtoul(name)
-            if left or not who:
+            selector, left = strtoul(name)
+            if left or not selector:
                 raise self.refuse(name, "a port GUID like 0x0002c90300001231, ALL, ALL_CAS, ALL_SWITCHES, SELF or NONE")
         membership = definition.membership if value is None else self.membership(name, value)
         self.rank += 1
-        member = Member(who=who, membership=membership, index0=definition.index0, rank=self.rank, line=self.line)
+        member = Member(who=selector, membership=membership, index0=definition.index0, rank=self.rank, line=self.line)
         self.contradictions(definition.partition, member)
         definition.partition.members.append(member)
-        definition.partition.said[who] = member
+        definition.partition.said[selector] = member
 
     def membership(self, name: str, value: str) -> Membership:
         word = abbreviated(value, tuple(_MEMBERSHIPS))
@@ -303,15 +310,15 @@ class _Reader:
 
     def contradictions(self, partition: _Draft, new: Member) -> None:
         """Note a rule that contradicts an earlier one of the same partition."""
-        said = partition.said
-        if new.who is not Everyone.ALL and new.who not in said:
+        rules = partition.said
+        if new.who is not Everyone.ALL and new.who not in rules:
             return
-        before = list(said.values()) if new.who is Everyone.ALL else [said[new.who]]
-        taken_back = [one for one in before if one.membership != new.membership]
+        before = list(rules.values()) if new.who is Everyone.ALL else [rules[new.who]]
+        taken_back = [rule for rule in before if rule.membership != new.membership]
         if taken_back:
-            what = ", ".join(f"{one.label} (line {one.line})" for one in taken_back[:3])
+            earlier = ", ".join(f"{rule.label} (line {rule.line})" for rule in taken_back[:3])
             more = f" and {len(taken_back) - 3} more" if len(taken_back) > 3 else ""
-            self.note(f"in partition {partition.label} {new.label} takes back {what}{more}: the last counts")
+            self.note(f"in partition {partition.label} {new.label} takes back {earlier}{more}: the last counts")
 
     # -- groups ---------------------------------------------------------------------------------------------------
 
@@ -351,13 +358,13 @@ class _Reader:
 
     def add_groups(self, partition: _Draft, flags: Flags, mgid: Gid) -> None:
         for group in flags.groups(mgid):
-            there = self.groups.get(group.mgid)
-            if there is None:
+            existing = self.groups.get(group.mgid)
+            if existing is None:
                 why = refusal(group, self.groups)
                 if why:
                     self.note(f"the group {group.mgid} is left out: {why}")
                 else:
                     self.groups[group.mgid] = group
                     partition.groups.append(group)
-            elif there != group:
+            elif existing != group:
                 self.note(f"the group {group.mgid} is there already, with other flags: the first count")

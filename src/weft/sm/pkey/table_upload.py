@@ -26,7 +26,7 @@ from weft.wire.smp import NodeInfo, SmpAttribute, SwitchInfo
 _BLOCK = 32  # P_Keys in a MAD
 
 
-def choose_pkeys(partitions: Partitions, options: Options, view: View, known: Known) -> PKeyTables:
+def choose_pkeys(partitions: Partitions, options: Options, view: View, contents: Known) -> PKeyTables:
     """Compute the P_Key tables of all ports, also into the view's tables."""
     # Has nobody said who may talk to whom, not even in a file without a word, switches have nothing to check.
     part_enforce = "off" if partitions == NO_FILE else options.part_enforce
@@ -35,7 +35,7 @@ def choose_pkeys(partitions: Partitions, options: Options, view: View, known: Kn
         view.fabric,
         view.own_slot,
         allow_both=options.allow_both_pkeys,
-        found=known.tables.pkey,
+        found=contents.tables.pkey,
         keep_indexes=options.keep_pkey_indexes,
         partition_cap=_capacity(view),
         enforcement_cap=column(view.switch_info, SwitchInfo.partition_enforcement_cap).astype(np.int64),
@@ -45,7 +45,7 @@ def choose_pkeys(partitions: Partitions, options: Options, view: View, known: Kn
     return chosen
 
 
-def read_pkeys(sender: Sender, view: View, known: Known, slots: NDArray[np.intp]) -> None:
+def read_pkeys(sender: Sender, view: View, contents: Known, slots: NDArray[np.intp]) -> None:
     """Read the P_Key tables of ports."""
     fresh = column(view.port_info[slots], PortInfo.lid) == 0
     of_switch = view.is_switch[view.fabric.ports.node[slots]]
@@ -56,70 +56,72 @@ def read_pkeys(sender: Sender, view: View, known: Known, slots: NDArray[np.intp]
     data, came = sender.get(
         view.to_ports(slots[owner]), SmpAttribute.P_KEY_TABLE, _modifier(view, slots[owner], number)
     )
-    keys = known.tables.pkey.reshape(len(known.tables.pkey), -1, _BLOCK)
+    keys = contents.tables.pkey.reshape(len(contents.tables.pkey), -1, _BLOCK)
     keys[slots] = 0
     keys[slots[owner[came]], number[came]] = _keys(data[came])
     silent = np.zeros(len(slots), bool)
     silent[owner[~came]] = True
-    known.keys[slots[~silent]] = True
+    contents.keys[slots[~silent]] = True
 
 
-def upload_pkeys(sender: Sender, view: View, known: Known, chosen: PKeyTables) -> list[str]:
+def upload_pkeys(sender: Sender, view: View, contents: Known, chosen: PKeyTables) -> list[str]:
     """Write the blocks that differ; returns the ports that refused."""
-    enforced = np.flatnonzero((chosen.enforcement > 0) & ~known.keys)
-    read_pkeys(sender, view, known, enforced)
-    differs = (chosen.table.view(np.uint64) != known.tables.pkey.view(np.uint64)).any(axis=1) | ~known.keys
+    enforced = np.flatnonzero((chosen.enforcement > 0) & ~contents.keys)
+    read_pkeys(sender, view, contents, enforced)
+    differs = (chosen.table.view(np.uint64) != contents.tables.pkey.view(np.uint64)).any(axis=1) | ~contents.keys
     slots = np.flatnonzero((chosen.programmed | (chosen.enforcement > 0)) & differs)
     if not len(slots):
         return []
-    wanted = chosen.table[slots]
-    there = np.where(known.keys[slots][:, None], known.tables.pkey[slots], wanted)
+    expected = chosen.table[slots]
+    current = np.where(contents.keys[slots][:, None], contents.tables.pkey[slots], expected)
     refused: set[int] = set()
-    for tables in (*_without_what_moves(there, wanted), wanted):
-        refused |= _write(sender, view, known, slots, tables)
+    for tables in (*_without_what_moves(current, expected), expected):
+        refused |= _write(sender, view, contents, slots, tables)
     return [view.name(slot) for slot in sorted(refused)]
 
 
-def _write(sender: Sender, view: View, known: Known, slots: NDArray[np.intp], tables: NDArray[np.uint16]) -> set[int]:
+def _write(
+    sender: Sender, view: View, contents: Known, slots: NDArray[np.intp], tables: NDArray[np.uint16]
+) -> set[int]:
     """Write tables; return the slots that refused."""
-    wanted = tables.reshape(len(slots), -1, _BLOCK)
-    there = known.tables.pkey[slots].reshape(len(slots), -1, _BLOCK)
-    differs = (wanted != there).any(axis=2) | ~known.keys[slots][:, None]
-    differs &= np.arange(wanted.shape[1]) < (-(-_capacity_of(view, slots) // _BLOCK))[:, None]
+    expected = tables.reshape(len(slots), -1, _BLOCK)
+    current = contents.tables.pkey[slots].reshape(len(slots), -1, _BLOCK)
+    differs = (expected != current).any(axis=2) | ~contents.keys[slots][:, None]
+    differs &= np.arange(expected.shape[1]) < (-(-_capacity_of(view, slots) // _BLOCK))[:, None]
     row, block = np.nonzero(differs)
-    data = wanted[row, block].astype(">u2").view(np.uint8).reshape(len(row), 2 * _BLOCK)
+    data = expected[row, block].astype(">u2").view(np.uint8).reshape(len(row), 2 * _BLOCK)
     at = slots[row]
-    said, took = sender.set(view.to_ports(at), SmpAttribute.P_KEY_TABLE, _modifier(view, at, block), data)
-    keys = known.tables.pkey.reshape(len(known.tables.pkey), -1, _BLOCK)
-    keys[at[took], block[took]] = _keys(said[took])
-    known.keys[slots] = True
-    known.keys[at[~took]] = False
+    answered, took = sender.set(view.to_ports(at), SmpAttribute.P_KEY_TABLE, _modifier(view, at, block), data)
+    keys = contents.tables.pkey.reshape(len(contents.tables.pkey), -1, _BLOCK)
+    keys[at[took], block[took]] = _keys(answered[took])
+    contents.keys[slots] = True
+    contents.keys[at[~took]] = False
     return set(at[~took].tolist())
 
 
-def _without_what_moves(there: NDArray[np.uint16], wanted: NDArray[np.uint16]) -> Iterator[NDArray[np.uint16]]:
+def _without_what_moves(current: NDArray[np.uint16], expected: NDArray[np.uint16]) -> Iterator[NDArray[np.uint16]]:
     """Yield tables without the keys that move from some ports to others, if there are any.
 
     Tables are written one after the other: the two would hold the same key for a moment, though they are to talk to
     each other neither before nor after.
     """
-    rows = np.flatnonzero((there != wanted).any(axis=1))
-    lost, got = _not_in(there, wanted, rows), _not_in(wanted, there, rows)
-    moves = np.isin(there[lost] & 0x7FFF, wanted[got] & 0x7FFF)
+    rows = np.flatnonzero((current != expected).any(axis=1))
+    lost, gained = _not_in(current, expected, rows), _not_in(expected, current, rows)
+    moves = np.isin(current[lost] & 0x7FFF, expected[gained] & 0x7FFF)
     if moves.any():
-        first = there.copy()
+        first = current.copy()
         first[lost[0][moves], lost[1][moves]] = 0
         yield first
 
 
 def _not_in(
-    one: NDArray[np.uint16], other: NDArray[np.uint16], rows: NDArray[np.intp]
+    table: NDArray[np.uint16], other: NDArray[np.uint16], rows: NDArray[np.intp]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return where a table has a key that the other has not; a full key includes the limited one."""
-    row, index = np.nonzero(one[rows])
-    at, there = np.nonzero(other[rows])
-    held = at << 16 | other[rows[at], there]
-    new = ~np.isin(row << 16 | one[rows[row], index], np.concatenate((held, held & ~PKey.FULL_MEMBER)))
+    row, index = np.nonzero(table[rows])
+    at, columns = np.nonzero(other[rows])
+    held = at << 16 | other[rows[at], columns]
+    new = ~np.isin(row << 16 | table[rows[row], index], np.concatenate((held, held & ~PKey.FULL_MEMBER)))
     return rows[row[new]], index[new]
 
 

@@ -107,8 +107,8 @@ def wanted_pkeys(
     if not allow_both and (last.code == BOTH_MEMBER).any():
         notes.append("members of a partition as both are full members: allow_both_pkeys is off")
     cap = np.maximum(_capacity(partition_cap, fabric)[fabric.ports.node[slots]], 1)
-    there = _found_at(keys, found[slots], allow_both) if keep_indexes and found is not None else None
-    index = _indexes(keys, cap, there)
+    current_index = _found_at(keys, found[slots], allow_both) if keep_indexes and found is not None else None
+    index = _indexes(keys, cap, current_index)
     lacking: list[str] = []
     _name_dropped(keys, index, cap, fabric, slots, lacking)
     table = fabric.tables.like().pkey if found is None else found.astype(np.uint16)
@@ -152,9 +152,9 @@ def _expand(
     partitions: tuple[Partition, ...], fabric: Fabric, slots: NDArray[np.int64], own_slot: int, notes: list[str]
 ) -> _Rules:
     """Expand every rule to the ports that it selects."""
-    members = list(chain.from_iterable(one.members for one in partitions))
-    rows = np.concatenate([np.zeros(0, ROW), *(one.rows for one in partitions)])
-    part = np.repeat(np.arange(len(partitions)), [len(one.members) for one in partitions])
+    members = list(chain.from_iterable(partition.members for partition in partitions))
+    rows = np.concatenate([np.zeros(0, ROW), *(partition.rows for partition in partitions)])
+    part = np.repeat(np.arange(len(partitions)), [len(partition.members) for partition in partitions])
     guid = rows["guid"]
     order = np.argsort(fabric.ports.guid[slots], kind="stable")
     place = order[np.minimum(np.searchsorted(fabric.ports.guid[slots], guid, sorter=order), len(slots) - 1)]
@@ -165,8 +165,8 @@ def _expand(
     rules = np.argsort(rows["rank"], kind="stable")
     rule = np.repeat(rules, count[rules])
     end = place[rule]
-    for one, ends in many.items():
-        end[rule == one] = ends
+    for number, ends in many.items():
+        end[rule == number] = ends
     return _Rules(
         part[rule],
         end,
@@ -186,18 +186,20 @@ def _name_absent(
     """Note each partition with rules that select no port."""
     absent: dict[int, list[str]] = {}
     for rule in rules.tolist():
-        who, line = members[rule].who, members[rule].line
-        if not isinstance(who, Everyone):
-            name = str(Guid(who) if isinstance(who, int) else who)
+        selector, line = members[rule].who, members[rule].line
+        if not isinstance(selector, Everyone):
+            name = str(Guid(selector) if isinstance(selector, int) else selector)
             absent.setdefault(int(part[rule]), []).append(f"{name} (line {line})" if line else name)
     for number, names in absent.items():
         notes.append(f"partition {partitions[number].label}: there is no port {_listed(names)}")
 
 
-def _many(who: Everyone | Devices | int, fabric: Fabric, slots: NDArray[np.int64], own_slot: int) -> NDArray[np.int64]:
+def _many(
+    selector: Everyone | Devices | int, fabric: Fabric, slots: NDArray[np.int64], own_slot: int
+) -> NDArray[np.int64]:
     """Return the end ports of a rule without a GUID."""
-    if isinstance(who, Devices):
-        return _devices(who, fabric, slots)
+    if isinstance(selector, Devices):
+        return _devices(selector, fabric, slots)
     kind = fabric.nodes.kind[fabric.ports.node[slots]]
     of_kind = {
         Everyone.ALL: np.ones(len(slots), bool),
@@ -206,20 +208,20 @@ def _many(who: Everyone | Devices | int, fabric: Fabric, slots: NDArray[np.int64
         Everyone.ALL_ROUTERS: kind == NodeKind.ROUTER,
         Everyone.SELF: slots == own_slot,
     }
-    return np.flatnonzero(of_kind[who]) if isinstance(who, Everyone) else np.zeros(0, np.int64)
+    return np.flatnonzero(of_kind[selector]) if isinstance(selector, Everyone) else np.zeros(0, np.int64)
 
 
-def _devices(who: Devices, fabric: Fabric, slots: NDArray[np.int64]) -> NDArray[np.int64]:
-    if isinstance(who.value, str):
-        pattern = re.compile(who.value)
+def _devices(selector: Devices, fabric: Fabric, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+    if isinstance(selector.value, str):
+        pattern = re.compile(selector.value)
         nodes = np.array([pattern.fullmatch(text) is not None for text in fabric.nodes.description], bool)
     else:
-        column = fabric.nodes.guid if who.by == "node GUID" else fabric.nodes.system_guid
-        nodes = column == np.uint64(who.value)
+        column = fabric.nodes.guid if selector.by == "node GUID" else fabric.nodes.system_guid
+        nodes = column == np.uint64(selector.value)
     meant = nodes[fabric.ports.node[slots]]
-    if who.ports is not None:
+    if selector.ports is not None:
         number = fabric.ports.number[slots]
-        meant = meant & (number >= who.ports[0]) & (number <= who.ports[1])
+        meant = meant & (number >= selector.ports[0]) & (number <= selector.ports[1])
     return np.flatnonzero(meant)
 
 
@@ -241,12 +243,12 @@ def _last_rules(rules: _Rules) -> _Rules:
 
 def _keys(rules: _Rules, partitions: tuple[Partition, ...], allow_both: bool) -> _Keys:
     p_key = np.array([partition.p_key for partition in partitions], np.uint16)[rules.part]
-    taken = np.zeros(int(rules.end.max(initial=-1)) + 1, bool)
-    taken[rules.end[rules.index0]] = True
+    is_taken = np.zeros(int(rules.end.max(initial=-1)) + 1, bool)
+    is_taken[rules.end[rules.index0]] = True
     full = rules.code != LIMITED_MEMBER
     limited = (rules.code == LIMITED_MEMBER) | ((rules.code == BOTH_MEMBER) & allow_both)
     # With both keys of a partition, OpenSM puts the limited one at index 0 by indx0, and the full one for Default.
-    is_default = (p_key == DEFAULT_P_KEY) & ~taken[rules.end]
+    is_default = (p_key == DEFAULT_P_KEY) & ~is_taken[rules.end]
     first_full = is_default | (rules.index0 & ~limited)
     first_limited = rules.index0 | (is_default & (not allow_both))
     end = np.concatenate((rules.end[limited], rules.end[full]))
@@ -278,19 +280,19 @@ def _indexes(keys: _Keys, cap: NDArray[np.int64], there: NDArray[np.int64] | Non
     return index
 
 
-def _found_at(keys: _Keys, found: NDArray[np.uint16], allow_both: bool) -> NDArray[np.int64]:
+def _found_at(keys: _Keys, tables: NDArray[np.uint16], allow_both: bool) -> NDArray[np.int64]:
     """Return [key] -> the index where the port has this key already, the first of several, or -1.
 
     A key that changes between full and limited stays in its place, unless ports may have both.
     """
     mask = 0xFFFF if allow_both else 0x7FFF
-    ends, at = np.nonzero(found[:, : used_width(found)] & mask)
-    there, first = np.unique(ends << 16 | (found[ends, at] & mask), return_index=True)
-    wanted = keys.end << 16 | (keys.key & mask)
-    if not len(there):
-        return np.full(len(wanted), -1)
-    place = np.minimum(np.searchsorted(there, wanted), len(there) - 1)
-    return np.where(there[place] == wanted, at[first[place]], -1)
+    ends, at = np.nonzero(tables[:, : used_width(tables)] & mask)
+    held, first = np.unique(ends << 16 | (tables[ends, at] & mask), return_index=True)
+    required = keys.end << 16 | (keys.key & mask)
+    if not len(held):
+        return np.full(len(required), -1)
+    place = np.minimum(np.searchsorted(held, required), len(held) - 1)
+    return np.where(held[place] == required, at[first[place]], -1)
 
 
 def _squeeze(index: NDArray[np.int64], rows: NDArray[np.int64], cap: int) -> None:
@@ -316,8 +318,8 @@ def _name_dropped(
         sets.setdefault(tuple(keys.key[rows][index[rows] < 0].tolist()), []).append(end)
     for dropped, ends in sets.items():
         ports = _listed([fabric.port(int(slots[end])).name for end in ends])
-        what = _listed([f"{key:#06x}" for key in dropped])
-        notes.append(f"{ports}: no room for {what} in a P_Key table of {int(cap[ends[0]])} entries")
+        names = _listed([f"{key:#06x}" for key in dropped])
+        notes.append(f"{ports}: no room for {names} in a P_Key table of {int(cap[ends[0]])} entries")
 
 
 # -- switches ---------------------------------------------------------------------------------------------------------

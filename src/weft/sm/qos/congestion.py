@@ -95,14 +95,14 @@ def congestion_mads(fabric: Fabric, options: Options, unavailable: NDArray[np.bo
     due = (lid > 0) & ~unavailable
     switches = np.flatnonzero(due & (kind == NodeKind.SWITCH) & (ports.number == 0))
     adapters = np.flatnonzero(due & np.isin(kind, (NodeKind.HCA, NodeKind.AGGREGATION)))
-    told = [(switches, CcAttribute.SWITCH_CONGESTION_SETTING, 0, switch_setting(options).raw)]
-    told.append((adapters, CcAttribute.CA_CONGESTION_SETTING, 0, adapter_setting(options).raw))
-    told += [
-        (adapters, CcAttribute.CONGESTION_CONTROL_TABLE, block, one.raw)
-        for block, one in enumerate(rate_table(options))
+    settings = [(switches, CcAttribute.SWITCH_CONGESTION_SETTING, 0, switch_setting(options).raw)]
+    settings.append((adapters, CcAttribute.CA_CONGESTION_SETTING, 0, adapter_setting(options).raw))
+    settings += [
+        (adapters, CcAttribute.CONGESTION_CONTROL_TABLE, block, table.raw)
+        for block, table in enumerate(rate_table(options))
     ]
-    parts = [_sets(len(slots), attribute, block, raw, options.cc_key) for slots, attribute, block, raw in told]
-    slots = np.concatenate([slots for slots, *_ in told])
+    parts = [_sets(len(slots), attribute, block, raw, options.cc_key) for slots, attribute, block, raw in settings]
+    slots = np.concatenate([slots for slots, *_ in settings])
     return Batch(
         mads=np.concatenate(parts),
         node=ports.node[slots].astype(np.int32),

@@ -141,8 +141,8 @@ class Policy:
         service_id: int | None = None,
     ) -> Level:
         """Return the level for a path query; None matches any value."""
-        asked = (source, destination, p_key, qos_class, service_id)
-        return next((rule.level for rule in self.rules if rule.matches(*asked)), self.default)
+        query = (source, destination, p_key, qos_class, service_id)
+        return next((rule.level for rule in self.rules if rule.matches(*query)), self.default)
 
 
 def _within(ranges: Ranges, number: int | None) -> bool:
@@ -207,13 +207,13 @@ class _Parser:
 
     def read_blocks(self, start: int, section: str) -> None:
         kind = section.removesuffix("s")
-        found = 0
+        count = 0
         for line, text in self.until(start, section):
             if text != kind:
                 self.refuse(line, text, f"{kind} or end-{section}")
-            found += 1
+            count += 1
             self.add(self.read_block(kind, line))
-        if section == "port-groups" and not found:
+        if section == "port-groups" and not count:
             self.refuse(start, section, "one port-group at least")
 
     def read_block(self, kind: str, start: int) -> _Block:
@@ -236,8 +236,8 @@ class _Parser:
             self.rules.append(block)  # what it refers to may stand below
             return
         name = _unquoted(block.said["name"][0][1])
-        known: dict[str, PortGroup] | dict[str, Level] = self.groups if block.kind == "port-group" else self.levels
-        if _key(name) in known:
+        existing: dict[str, PortGroup] | dict[str, Level] = self.groups if block.kind == "port-group" else self.levels
+        if _key(name) in existing:
             self.notes.append(f"{self.path}:{block.line}: {block.kind} {name} is there already: the first counts")
         elif block.kind == "port-group":
             self.groups[_key(name)] = self.group(name, block)
@@ -254,7 +254,7 @@ class _Parser:
             ports=frozenset(self.each(block, "port-name", self.port_name)),
             p_keys=self.ranges(block, "pkey", _P_KEY),
             partitions=frozenset(self.each(block, "partition", lambda line, text: text)),
-            kinds=frozenset(kind for one in types for kind in _NODE_TYPES[one]),
+            kinds=frozenset(kind for node_type in types for kind in _NODE_TYPES[node_type]),
             has_self="SELF" in types,
         )
 
@@ -274,7 +274,9 @@ class _Parser:
         ((line, name),) = block.said["qos-level-name"]
         level = self.levels.get(_key(name))
         if level is None:
-            self.refuse(line, name, f"the name of a qos-level: {', '.join(one.name for one in self.levels.values())}")
+            self.refuse(
+                line, name, f"the name of a qos-level: {', '.join(level.name for level in self.levels.values())}"
+            )
         return Rule(
             level=level,
             sources=tuple(self.each(block, "source", self.known_group)),
@@ -300,7 +302,7 @@ class _Parser:
 
     def known_group(self, line: int, text: str) -> PortGroup:
         if _key(text) not in self.groups:
-            self.refuse(line, text, f"a port-group: {', '.join(one.name for one in self.groups.values())}")
+            self.refuse(line, text, f"a port-group: {', '.join(group.name for group in self.groups.values())}")
         return self.groups[_key(text)]
 
     def number(self, block: _Block, key: str, low: int, high: int) -> int | None:
@@ -331,37 +333,37 @@ class _Parser:
     # -- qos-ulps
 
     def read_ulps(self, start: int) -> None:
-        found = 0
+        count = 0
         for line, text in self.until(start, "qos-ulps"):
             match = _ULP.fullmatch(text)
             if match is None:
                 self.refuse(line, text, "what it is about, a colon and a service level, as `sdp, port-num 30000 : 2`")
-            found += 1
+            count += 1
             sl = self.checked(line, match["sl"], 0, 15)
             if match["ulp"].lower() == "default" and match["key"] is None:
                 self.default = Level(name="SimpleQoSLevel_DEFAULT", sl=sl)
             else:
                 level = Level(name=f"SimpleQoSLevel_SL{sl}", sl=sl)
                 self.ulps.append(self.ulp(line, match["ulp"].lower(), match["key"], match["list"], level))
-        if not found:
+        if not count:
             self.refuse(start, "qos-ulps", "one rule at least")
 
-    def ulp(self, line: int, ulp: str, key: str | None, said: str | None, level: Level) -> Rule:
+    def ulp(self, line: int, ulp: str, key: str | None, value: str | None, level: Level) -> Rule:
         """Return the rule of a ULP, which is identified by service ID, partition or port."""
         if ulp in _ULP_SERVICES and key in (None, "port-num"):
             base, first, last = _ULP_SERVICES[ulp]
-            ports = ((first, last),) if said is None else self.listed(line, said, _PORT)
+            ports = ((first, last),) if value is None else self.listed(line, value, _PORT)
             return Rule(level=level, service_ids=tuple((base + low, base + high) for low, high in ports))
         if ulp == "ipoib" and key is None:
             return Rule(level=level, p_keys=((_IPOIB_P_KEY, _IPOIB_P_KEY),))
-        if said is None or key not in _ULP_KEYS.get(ulp, ()):
-            known = "; ".join(f"{name}, {one}" for name, keys in _ULP_KEYS.items() for one in keys)
-            self.refuse(line, f"{ulp}, {key}" if key else ulp, f"default; sdp; rds; iser; ipoib; {known}")
+        if value is None or key not in _ULP_KEYS.get(ulp, ()):
+            forms = "; ".join(f"{name}, {form}" for name, keys in _ULP_KEYS.items() for form in keys)
+            self.refuse(line, f"{ulp}, {key}" if key else ulp, f"default; sdp; rds; iser; ipoib; {forms}")
         if key == "pkey":
-            return Rule(level=level, p_keys=self.listed(line, said, _P_KEY))
+            return Rule(level=level, p_keys=self.listed(line, value, _P_KEY))
         if key == "service-id":
-            return Rule(level=level, service_ids=self.listed(line, said, _LONG))
-        group = (PortGroup(name=f"{ulp}, {key}", guids=self.listed(line, said, _LONG)),)
+            return Rule(level=level, service_ids=self.listed(line, value, _LONG))
+        group = (PortGroup(name=f"{ulp}, {key}", guids=self.listed(line, value, _LONG)),)
         at_source, at_target = key.startswith("source"), key.endswith("target-port-guid")
         return Rule(level=level, sources=group if at_source else (), destinations=group if at_target else ())
 

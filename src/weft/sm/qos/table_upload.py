@@ -39,34 +39,34 @@ def choose_vl_tables(qos: Qos | None, view: View, max_op_vls: int) -> tuple[str,
     )
 
 
-def upload_vl_tables(sender: Sender, view: View, known: Known) -> list[str]:
+def upload_vl_tables(sender: Sender, view: View, contents: Known) -> list[str]:
     """Write what differs; returns what refused."""
     awake = vars(view.fabric.tables)
     refused = np.zeros(len(view.fabric.ports), bool)
     if "sl2vl" in awake:
-        _upload_sl2vl(sender, view, known, refused)
+        _upload_sl2vl(sender, view, contents, refused)
     if "vl_arbitration" in awake:
-        _upload_arbitration(sender, view, known, refused)
-    known.vl_tables[:] = "sl2vl" in awake
-    known.vl_tables[view.fabric.ports.node[refused]] = False
+        _upload_arbitration(sender, view, contents, refused)
+    contents.vl_tables[:] = "sl2vl" in awake
+    contents.vl_tables[view.fabric.ports.node[refused]] = False
     return [view.name(slot) for slot in np.flatnonzero(refused).tolist()]
 
 
-def _upload_sl2vl(sender: Sender, view: View, known: Known, refused: NDArray[np.bool_]) -> None:
-    row, slot, modifier = (np.concatenate(column) for column in zip(*_sl2vl_rows(view, known), strict=True))
-    wanted, there = view.fabric.tables.sl2vl, known.tables.sl2vl
+def _upload_sl2vl(sender: Sender, view: View, contents: Known, refused: NDArray[np.bool_]) -> None:
+    row, slot, modifier = (np.concatenate(column) for column in zip(*_sl2vl_rows(view, contents), strict=True))
+    expected, current = view.fabric.tables.sl2vl, contents.tables.sl2vl
     data = np.zeros((len(row), 64), np.uint8)
-    data[:, :8] = wanted[row, 0::2] << 4 | wanted[row, 1::2]
+    data[:, :8] = expected[row, 0::2] << 4 | expected[row, 1::2]
     _, took = sender.set(view.to_ports(slot), SmpAttribute.SL_TO_VL_MAPPING_TABLE, modifier, data)
-    there[row[took]] = wanted[row[took]]
+    current[row[took]] = expected[row[took]]
     for_all = took & (modifier & ALL_INPUTS > 0)
     ports = view.fabric.nodes.n_ports[view.fabric.ports.node[slot[for_all]]].astype(np.int64) + 1
     rows = np.repeat(row[for_all], ports) + ranges(np.zeros_like(ports), ports) * np.repeat(ports, ports)
-    there[rows] = wanted[rows]
+    current[rows] = expected[rows]
     refused[slot[~took]] = True
 
 
-def _sl2vl_rows(view: View, known: Known) -> Iterator[_Rows]:
+def _sl2vl_rows(view: View, contents: Known) -> Iterator[_Rows]:
     """Yield rows that differ, with the slot by which packets leave, and the modifier of the MAD.
 
     A switch has one for each pair of ports in use, from port 0 too, and to it where that is an enhanced one; an adapter
@@ -79,7 +79,7 @@ def _sl2vl_rows(view: View, known: Known) -> Iterator[_Rows]:
     used[view.plugged] = used[view.end_ports] = True
     slot = np.flatnonzero(used & ~view.is_switch[ports.node])
     row = tables.first_pair[ports.node[slot]] + ports.number[slot]
-    due = (tables.sl2vl[row] != known.tables.sl2vl[row]).any(axis=1) | ~known.vl_tables[ports.node[slot]]
+    due = (tables.sl2vl[row] != contents.tables.sl2vl[row]).any(axis=1) | ~contents.vl_tables[ports.node[slot]]
     yield row[due], slot[due], np.zeros(int(due.sum()), np.int64)
     enhanced = _is_enhanced(view)
     for_all = column(view.switch_info, SwitchInfo.optimized_sl_to_vl_mapping_programming) & 1 > 0
@@ -90,9 +90,9 @@ def _sl2vl_rows(view: View, known: Known) -> Iterator[_Rows]:
         pairs[0, 0] = True
         pairs[:, 0] &= enhanced[node]
         at = slice(int(tables.first_pair[node]), int(tables.first_pair[node]) + size**2)
-        wanted, there = (one.sl2vl[at].reshape(size, size, -1) for one in (tables, known.tables))
-        pairs &= (wanted != there).any(axis=2) | ~known.vl_tables[node]
-        alike = (wanted == wanted[0]).all(axis=(0, 2)) & pairs.any(axis=0) & for_all[node]
+        expected, current = (source.sl2vl[at].reshape(size, size, -1) for source in (tables, contents.tables))
+        pairs &= (expected != current).any(axis=2) | ~contents.vl_tables[node]
+        alike = (expected == expected[0]).all(axis=(0, 2)) & pairs.any(axis=0) & for_all[node]
         pairs[:, alike] = False
         out = np.flatnonzero(alike)
         yield at.start + out, first + out, ALL_INPUTS | out
@@ -100,20 +100,22 @@ def _sl2vl_rows(view: View, known: Known) -> Iterator[_Rows]:
         yield at.start + into * size + out, first + out, into << 8 | out
 
 
-def _upload_arbitration(sender: Sender, view: View, known: Known, refused: NDArray[np.bool_]) -> None:
+def _upload_arbitration(sender: Sender, view: View, contents: Known, refused: NDArray[np.bool_]) -> None:
     slots = np.union1d(view.plugged, view.end_ports)
     ports = view.fabric.ports
     slots = slots[(ports.number[slots] > 0) | _is_enhanced(view)[ports.node[slots]]]
     room = _room(view, slots)
     slot, block = (grid[room] for grid in np.broadcast_arrays(slots[:, None], np.arange(4)[None, :]))
-    wanted, there = _blocks(view.fabric.tables), _blocks(known.tables)
-    due = (wanted[slot, block] != there[slot, block]).any(axis=1) | ~known.vl_tables[view.fabric.ports.node[slot]]
+    expected, current = _blocks(view.fabric.tables), _blocks(contents.tables)
+    due = (expected[slot, block] != current[slot, block]).any(axis=1) | ~contents.vl_tables[
+        view.fabric.ports.node[slot]
+    ]
     slot, block = slot[due], block[due]
     number = view.fabric.ports.number[slot].astype(np.int64)
     port = np.where(view.is_switch[view.fabric.ports.node[slot]], number, 0)
-    data = wanted[slot, block]
+    data = expected[slot, block]
     _, took = sender.set(view.to_ports(slot), SmpAttribute.VL_ARBITRATION_TABLE, (block + 1) << 16 | port, data)
-    there[slot[took], block[took]] = data[took]
+    current[slot[took], block[took]] = data[took]
     refused[slot[~took]] = True
 
 

@@ -57,8 +57,8 @@ class Administrator(Context):
         if request.class_version != _VERSION:
             return Reply(Status.BAD_VERSION)
         if handler is None:
-            known = method in _QUESTIONS
-            return Reply(Status.METHOD_ATTRIBUTE_NOT_SUPPORTED if known else Status.METHOD_NOT_SUPPORTED)
+            is_known_method = method in _QUESTIONS
+            return Reply(Status.METHOD_ATTRIBUTE_NOT_SUPPORTED if is_known_method else Status.METHOD_NOT_SUPPORTED)
         if self.state.view is None or not self.is_master:
             return Reply(Status.BUSY)
         return None

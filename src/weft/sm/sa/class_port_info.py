@@ -22,7 +22,7 @@ def answer_class_port_info(sa: Context, request: SaMad, source_slot: int) -> Rep
     state = sa.state
     capability2 = _MULTICAST_TOP | _FULL_PORT_INFO | _EXTENDED_SPEEDS | _CAPABILITY2_MATCH
     capability2 |= _SEND_ONLY_FULL_MEMBER | _WIDTH_2X | _SPEED_HDR | _SPEED_NDR
-    made = ClassPortInfo(
+    info = ClassPortInfo(
         class_version=2,
         capability_mask=_UD_MULTICAST | _MULTI_PATH | _CAPABILITY_MATCH,
         capability_mask2=capability2 | (_QOS if state.qos is not None else 0),
@@ -31,7 +31,7 @@ def answer_class_port_info(sa: Context, request: SaMad, source_slot: int) -> Rep
         redirect_q_key=QP1_Q_KEY,
         trap_q_key=QP1_Q_KEY,
     )
-    return Reply(records=made.raw)
+    return Reply(records=info.raw)
 
 
 HANDLERS: dict[tuple[int, int], Handler] = {(SaAttribute.CLASS_PORT_INFO, Method.GET): answer_class_port_info}

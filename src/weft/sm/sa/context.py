@@ -44,8 +44,8 @@ class Context:
             self._view, self._made = self.state.view, {}
         if make not in self._made:
             self._made[make] = make(self)
-        made: T = self._made[make]
-        return made
+        result: T = self._made[make]
+        return result
 
     @property
     def view(self) -> View:

@@ -57,46 +57,48 @@ class Directory:
         if not used.shape[1]:
             return np.zeros(len(table), np.intp), np.zeros((1, 1), np.uint16)
         whole = used.view(np.dtype((np.void, used.itemsize * used.shape[1]))).ravel()
-        _, example, which = np.unique(whole, return_index=True, return_inverse=True)
-        return which.ravel(), used[example]
+        _, example, inverse = np.unique(whole, return_index=True, return_inverse=True)
+        return inverse.ravel(), used[example]
 
-    def p_key(self, source: int, destination: int, wanted: int = _ANY) -> int:
+    def p_key(self, source: int, destination: int, partition: int = _ANY) -> int:
         """Return a P_Key by which two ports may talk, as the first of them holds it; 0 for none.
 
         The first that fits, in the order of the source's table; `wanted` is the only partition that will do.
         """
         classes = self._classes[0]
-        return int(self._shared(int(classes[source]), wanted)[classes[destination]])
+        return int(self._shared(int(classes[source]), partition)[classes[destination]])
 
-    def p_keys(self, source: NDArray[np.intp], destination: NDArray[np.intp], wanted: int = _ANY) -> NDArray[np.int64]:
+    def p_keys(
+        self, source: NDArray[np.intp], destination: NDArray[np.intp], partition: int = _ANY
+    ) -> NDArray[np.int64]:
         """Return the P_Keys of many pairs."""
         classes = self._classes[0]
-        found = np.zeros(len(source), np.int64)
+        result = np.zeros(len(source), np.int64)
         of = classes[source]
-        for one in np.unique(of).tolist():
-            rows = of == one
-            found[rows] = self._shared(one, wanted)[classes[destination[rows]]]
-        return found
+        for source_class in np.unique(of).tolist():
+            rows = of == source_class
+            result[rows] = self._shared(source_class, partition)[classes[destination[rows]]]
+        return result
 
-    def _shared(self, one: int, wanted: int) -> NDArray[np.int64]:
+    def _shared(self, source_class: int, partition: int) -> NDArray[np.int64]:
         """Return [class] -> the P_Key that ports of class `one` share with it."""
-        if (one, wanted) not in self._common:
+        if (source_class, partition) not in self._common:
             keys = self._classes[1]
-            self._common[one, wanted] = shared = np.zeros(len(keys), np.int64)
-            for key in keys[one].tolist():
-                if wanted == _ANY or not (key ^ wanted) & ~PKey.FULL_MEMBER:
+            self._common[source_class, partition] = shared = np.zeros(len(keys), np.int64)
+            for key in keys[source_class].tolist():
+                if partition == _ANY or not (key ^ partition) & ~PKey.FULL_MEMBER:
                     shared[p_keys_match(keys, key).any(axis=1) & (shared == 0)] = key
-        return self._common[one, wanted]
+        return self._common[source_class, partition]
 
     def visible(self, source: int) -> NDArray[np.bool_]:
         """Return [slot] -> whether this port may see it."""
         classes, keys = self._classes
-        one = int(classes[source])
-        if one not in self._seen:
-            open_to = (self._shared(one, _ANY) > 0) | ~keys.any(axis=1) | (not keys[one].any())
-            self._seen[one] = open_to[classes]
-        seen = self._seen[one]
-        if not seen[source]:  # limited members see no other, but themselves
-            seen = seen.copy()
-            seen[source] = True
-        return seen
+        source_class = int(classes[source])
+        if source_class not in self._seen:
+            open_to = (self._shared(source_class, _ANY) > 0) | ~keys.any(axis=1) | (not keys[source_class].any())
+            self._seen[source_class] = open_to[classes]
+        visible = self._seen[source_class]
+        if not visible[source]:  # limited members see no other, but themselves
+            visible = visible.copy()
+            visible[source] = True
+        return visible

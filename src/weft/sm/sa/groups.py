@@ -99,16 +99,16 @@ def _join(sa: Context, query: _Query, slot: int) -> tuple[Group, int]:
         raise _Refused("the asking port and the joining port share no partition")
     if query.has("p_key") and not record.p_key & ~PKey.FULL_MEMBER:
         raise _Refused("P_Key 0 is none")
-    found = state.groups.by_mgid.get(record.mgid)
-    if found is not None:
-        _check_same(query, found.record)
-        _check_range(query, found.record)
-        _check_join(sa, query, found.record, port)
-        _check_rights(query.guid, found, view, slot)
-        return found, port
-    wanted = _wanted(sa, query, port)
-    _check_join(sa, query, wanted, port)
-    created = state.groups.create(wanted)
+    group = state.groups.by_mgid.get(record.mgid)
+    if group is not None:
+        _check_same(query, group.record)
+        _check_range(query, group.record)
+        _check_join(sa, query, group.record, port)
+        _check_rights(query.guid, group, view, slot)
+        return group, port
+    new_record = _wanted(sa, query, port)
+    _check_join(sa, query, new_record, port)
+    created = state.groups.create(new_record)
     if created is None:
         raise _Refused("no MLID is left", SaStatus.NO_RESOURCES)
     return created, port
@@ -170,41 +170,41 @@ def _check_mgid(state: State, query: _Query) -> None:
 
 def _new_mtu(query: _Query, most: int) -> int:
     """Return the requested MTU, or the largest of the port."""
-    asked = query.record.mtu
+    requested = query.record.mtu
     match query.record.mtu_selector if query.has("mtu_selector", "mtu") else Selector.BEST:
         case Selector.GREATER_THAN:
-            if asked >= most:
+            if requested >= most:
                 raise _Refused("the port's MTU is not greater")
             return most
         case Selector.LESS_THAN:
-            if asked == 1:
+            if requested == 1:
                 raise _Refused("no MTU is less")
-            return min(most, asked - 1)
+            return min(most, requested - 1)
         case Selector.EXACTLY:
-            return asked
+            return requested
     return most
 
 
 def _new_rate(query: _Query, most: int) -> int:
     """Return the requested rate, or the largest of the port; ranks are compared."""
-    asked = int(RANK_OF_CODE[int(query.record.rate)])
+    requested = int(RANK_OF_CODE[int(query.record.rate)])
     match query.record.rate_selector if query.has("rate_selector", "rate") else Selector.BEST:
         case Selector.GREATER_THAN:
-            if asked >= most:
+            if requested >= most:
                 raise _Refused("the port's rate is not greater")
         case Selector.LESS_THAN:
-            if asked == 1:
+            if requested == 1:
                 raise _Refused("no rate is less")
-            most = min(most, asked - 1)
+            most = min(most, requested - 1)
         case Selector.EXACTLY:
-            most = asked
+            most = requested
     return int(CODE_OF_RANK[min(most, MOST)])
 
 
 def _port_mtu(view: View, slot: int) -> int:
     """Return the MTU of the port's cable, to which the port is set."""
     peer = int(view.fabric.ports.peer[slot])
-    caps = [int(PortInfo.mtu_cap.get(view.port_info[one].tobytes())) for one in (slot, peer) if one >= 0]
+    caps = [int(PortInfo.mtu_cap.get(view.port_info[end].tobytes())) for end in (slot, peer) if end >= 0]
     return min(caps)
 
 
@@ -235,14 +235,18 @@ def _check_range(query: _Query, group: MCMemberRecord) -> None:
     if query.has("mtu_selector"):
         _check_order("MTU", record.mtu_selector, group.mtu, record.mtu)
     if query.has("rate_selector"):
-        asked = int(RANK_OF_CODE[int(record.rate)])
-        _check_order("rate", record.rate_selector, int(RANK_OF_CODE[group.rate]), asked)
+        requested = int(RANK_OF_CODE[int(record.rate)])
+        _check_order("rate", record.rate_selector, int(RANK_OF_CODE[group.rate]), requested)
 
 
-def _check_order(what: str, selector: int, has: int, asked: int) -> None:
-    fits = {Selector.GREATER_THAN: has > asked, Selector.LESS_THAN: has < asked, Selector.EXACTLY: has == asked}
+def _check_order(name: str, selector: int, has: int, requested: int) -> None:
+    fits = {
+        Selector.GREATER_THAN: has > requested,
+        Selector.LESS_THAN: has < requested,
+        Selector.EXACTLY: has == requested,
+    }
     if not fits.get(Selector(selector), True):
-        raise _Refused(f"the group's {what} is not what was asked for")
+        raise _Refused(f"the group's {name} is not what was asked for")
 
 
 # -- leave ------------------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def _may_watch(view: View, slot: int, info: InformInfo) -> bool:
         if info.lid_range_begin > int(tables.lid[ends].max(initial=0)):
             return False
         watched = ends[(tables.lid[ends] >= info.lid_range_begin) & (tables.lid[ends] <= last)]
-    return all(share_partition(view, slot, int(one)) for one in watched)
+    return all(share_partition(view, slot, int(watched_slot)) for watched_slot in watched)
 
 
 def get_inform_info_record(sa: Context, request: SaMad, slot: int) -> Reply:
@@ -56,11 +56,11 @@ def get_inform_info_record(sa: Context, request: SaMad, slot: int) -> Reply:
     slots = end_ports(view)
     query, mask = InformInfoRecord.unpack(request.data), request.component_mask & _BY_RID
     rows = []
-    for one in sa.state.subscriptions.all:
-        record, theirs = one.record, slots.get(one.guid)
+    for subscription in sa.state.subscriptions.all:
+        record, theirs = subscription.record, slots.get(subscription.guid)
         if theirs is not None and matches(record, query, mask) and share_partition(view, slot, theirs):
             if not sa.is_trusted(request):
-                record = record.replace(inform_info=one.info.replace(qpn=0))
+                record = record.replace(inform_info=subscription.info.replace(qpn=0))
             rows.append(np.frombuffer(record.raw, np.uint8))
     return Reply(records=np.array(rows, np.uint8).reshape(-1, InformInfoRecord.size))
 

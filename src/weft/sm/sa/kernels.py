@@ -41,14 +41,14 @@ def trace(a, begin, end, lid, sl, mtu, rate):
 
 
 @kernel
-def fit(value, selector, wanted):
+def fit(value, selector, limit):
     """Return the value that a path may use under a selector, as OpenSM does; -1 if it does not match."""
     if selector == 0:
-        return value if value > wanted else -1
-    if selector == 1 and value >= wanted:
-        return wanted - 1 if wanted > 1 else -1
+        return value if value > limit else -1
+    if selector == 1 and value >= limit:
+        return limit - 1 if limit > 1 else -1
     if selector == 2:
-        return wanted if value >= wanted else -1
+        return limit if value >= limit else -1
     return value
 
 
@@ -64,9 +64,9 @@ def level_of(a, begin, lid, path_sl):
 
 
 @kernel
-def fill_paths(a, pairs, wanted, path_sl, mtu, rate, rate_codes, usable, gids, rows):
+def fill_paths(a, pairs, limits, path_sl, mtu, rate, rate_codes, usable, gids, rows):
     """Write records of the paths that exist to the front of `rows`, and of `pairs` their pairs; returns how many."""
-    found = 0
+    count = 0
     for i in range(len(pairs)):
         begin, end = pairs[i, SOURCE], pairs[i, DESTINATION]
         if not (usable[begin] and usable[end]):
@@ -75,23 +75,23 @@ def fill_paths(a, pairs, wanted, path_sl, mtu, rate, rate_codes, usable, gids, r
         routed = level_of(a, begin, pairs[i, DLID], path_sl)
         if routed >= 0:
             sl = routed
-        if wanted[WANT_SL] >= 0 and wanted[WANT_SL] != sl:
+        if limits[WANT_SL] >= 0 and limits[WANT_SL] != sl:
             continue
         least_mtu, least_rate, life, reversible = 0, 0, 0, False
         for back in range(2):
             if back:
-                here = trace(a, end, begin, pairs[i, SLID], sl, mtu, rate)
+                way_back = trace(a, end, begin, pairs[i, SLID], sl, mtu, rate)
             else:
-                here = trace(a, begin, end, pairs[i, DLID], sl, mtu, rate)
+                way_back = trace(a, begin, end, pairs[i, DLID], sl, mtu, rate)
             fits_mtu, fits_rate, fits_life = -1, -1, -1
-            if here[0] > 0:
-                fits_mtu = fit(min(here[0], pairs[i, MTU]), wanted[MTU_SELECTOR], wanted[WANT_MTU])
-                fits_life = fit(0 if begin == end else pairs[i, LIFE], wanted[LIFE_SELECTOR], wanted[WANT_LIFE])
-                fits_rate = min(here[1], pairs[i, RATE])
-                if wanted[RATE_SELECTOR] == 2 and fits_rate > wanted[WANT_RATE]:
+            if way_back[0] > 0:
+                fits_mtu = fit(min(way_back[0], pairs[i, MTU]), limits[MTU_SELECTOR], limits[WANT_MTU])
+                fits_life = fit(0 if begin == end else pairs[i, LIFE], limits[LIFE_SELECTOR], limits[WANT_LIFE])
+                fits_rate = min(way_back[1], pairs[i, RATE])
+                if limits[RATE_SELECTOR] == 2 and fits_rate > limits[WANT_RATE]:
                     fits_rate = -1  # OpenSM lowers MTUs and life times to what is wanted exactly, but not rates
                 else:
-                    fits_rate = fit(fits_rate, wanted[RATE_SELECTOR], wanted[WANT_RATE])
+                    fits_rate = fit(fits_rate, limits[RATE_SELECTOR], limits[WANT_RATE])
             fits = fits_mtu > 0 and fits_rate > 0 and fits_life >= 0
             if back:  # on this SL the reply has to be a path that the routing engine proved
                 reversible = fits and level_of(a, end, pairs[i, SLID], path_sl) == routed
@@ -99,9 +99,9 @@ def fill_paths(a, pairs, wanted, path_sl, mtu, rate, rate_codes, usable, gids, r
                 least_mtu, least_rate, life = fits_mtu, fits_rate, fits_life
             else:
                 break
-        if least_mtu == 0 or (wanted[REVERSIBLE] > 0 and not reversible):
+        if least_mtu == 0 or (limits[REVERSIBLE] > 0 and not reversible):
             continue
-        record = rows[found]
+        record = rows[count]
         record[:] = 0
         for byte in range(16):
             record[8 + byte] = gids[end, byte]
@@ -115,6 +115,6 @@ def fill_paths(a, pairs, wanted, path_sl, mtu, rate, rate_codes, usable, gids, r
         record[55] = _EXACTLY | rate_codes[least_rate]
         record[56] = _EXACTLY | life
         record[57] = pairs[i, PREFERENCE]
-        pairs[found] = pairs[i]
-        found += 1
-    return found
+        pairs[count] = pairs[i]
+        count += 1
+    return count

@@ -27,10 +27,10 @@ def matching(form: type[Format], rows: Rows, query: bytes, mask: int) -> NDArray
     at, bits = _covered(form, mask)
     if not len(at):
         return np.arange(len(rows))
-    wanted = np.frombuffer(query, np.uint8)[at] & bits
-    found = np.flatnonzero(rows[:, at[0]] & bits[0] == wanted[0])  # one byte alone leaves few
-    same: NDArray[np.bool_] = (rows[np.ix_(found, at)] & bits == wanted).all(axis=1)
-    return found[same]
+    expected = np.frombuffer(query, np.uint8)[at] & bits
+    matches = np.flatnonzero(rows[:, at[0]] & bits[0] == expected[0])  # one byte alone leaves few
+    same: NDArray[np.bool_] = (rows[np.ix_(matches, at)] & bits == expected).all(axis=1)
+    return matches[same]
 
 
 @cache
@@ -51,6 +51,6 @@ def has_component(form: type[Format], mask: int, name: str) -> bool:
 def bits_set(rows: Rows, field: Bits, query: bytes, base: int = 0) -> NDArray[np.bool_]:
     """Return [row] -> whether all bits set in this field of the query are set in the row."""
     at = slice(base + field.bit // 8, base + (field.bit + field.width) // 8)
-    wanted = np.frombuffer(query[at], np.uint8)
-    same: NDArray[np.bool_] = (rows[:, at] & wanted == wanted).all(axis=1)
+    required = np.frombuffer(query[at], np.uint8)
+    same: NDArray[np.bool_] = (rows[:, at] & required == required).all(axis=1)
     return same

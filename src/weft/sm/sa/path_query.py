@@ -63,18 +63,18 @@ def read_query(form: type[R], request: SaMad) -> PathQuery[R] | SaStatus:
     named = _named(form, request.component_mask)
     if ("service_id_8msb" in named) != ("service_id_56lsb" in named):
         return SaStatus.INSUFFICIENT_COMPONENTS
-    wanted = _NOTHING_WANTED
+    limits = _NOTHING_WANTED
     if not named <= _PLAIN or ("reversible" in named and record.reversible):
-        made = _wanted(record, named)
-        if made is None:
+        requested = _wanted(record, named)
+        if requested is None:
             return SaStatus.REQUEST_INVALID
-        wanted = made
+        limits = requested
     is_get = request.method == Method.GET
     at_most = 1 if is_get else record.numb_path if "numb_path" in named else None
     return PathQuery(
         record=record,
         named=named,
-        wanted=wanted,
+        wanted=limits,
         p_key=record.p_key if "p_key" in named else -1,
         at_most=at_most,
         is_get=is_get,
@@ -83,18 +83,18 @@ def read_query(form: type[R], request: SaMad) -> PathQuery[R] | SaStatus:
 
 def _wanted(record: PathRecord | MultiPathRecord, named: frozenset[str]) -> NDArray[np.int64] | None:
     """Return the selectors; None for an invalid MTU or rate. A selector needs a value, and a value a selector."""
-    wanted = _NOTHING_WANTED.copy()
+    limits = _NOTHING_WANTED.copy()
     for name, selector, value in _SELECTORS:
         if name in named and f"{name}_selector" in named:
-            wanted[selector], wanted[value] = getattr(record, f"{name}_selector"), getattr(record, name)
-    if wanted[kernels.RATE_SELECTOR] >= 0:
-        if not min(Rate) <= wanted[kernels.WANT_RATE] <= max(Rate):
+            limits[selector], limits[value] = getattr(record, f"{name}_selector"), getattr(record, name)
+    if limits[kernels.RATE_SELECTOR] >= 0:
+        if not min(Rate) <= limits[kernels.WANT_RATE] <= max(Rate):
             return None
-        wanted[kernels.WANT_RATE] = RANK_OF_CODE[wanted[kernels.WANT_RATE]]
-    if wanted[kernels.MTU_SELECTOR] >= 0 and not min(Mtu) <= wanted[kernels.WANT_MTU] <= max(Mtu):
+        limits[kernels.WANT_RATE] = RANK_OF_CODE[limits[kernels.WANT_RATE]]
+    if limits[kernels.MTU_SELECTOR] >= 0 and not min(Mtu) <= limits[kernels.WANT_MTU] <= max(Mtu):
         return None
     if "sl" in named:
-        wanted[kernels.WANT_SL] = record.sl
+        limits[kernels.WANT_SL] = record.sl
     if "reversible" in named:
-        wanted[kernels.REVERSIBLE] = record.reversible
-    return wanted
+        limits[kernels.REVERSIBLE] = record.reversible
+    return limits

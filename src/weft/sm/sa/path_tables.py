@@ -44,7 +44,7 @@ class PathTables:
         usable = (inner | (view.state == PortState.ACTIVE)) & (tables.lid > 0)
         gids = np.empty((len(ports), 2), ">u8")
         gids[:, 0], gids[:, 1] = state.options.subnet_prefix, ports.guid
-        found = (
+        selected = (
             np.ascontiguousarray(tables.path_sl) if "path_sl" in awake else np.zeros((0, 0), np.uint8),
             np.where(inner | (neighbor == 0), cap, neighbor).astype(np.uint8),
             port_ranks(fabric),
@@ -52,13 +52,13 @@ class PathTables:
             usable,
             gids.view(np.uint8),
         )
-        return cls(state, directory, arrays(fabric), found)
+        return cls(state, directory, arrays(fabric), selected)
 
-    def records(self, pairs: Pairs, wanted: NDArray[np.int64]) -> NDArray[np.uint8]:
+    def records(self, pairs: Pairs, limits: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Return the records of paths that exist; move their pairs to the front of `pairs`."""
         rows = np.empty((len(pairs), PathRecord.size), np.uint8)
-        found = kernels.fill_paths(self.plane, pairs, wanted, *self.arrays, rows)
-        return rows[:found]
+        count = kernels.fill_paths(self.plane, pairs, limits, *self.arrays, rows)
+        return rows[:count]
 
     def identity(self, slot: int) -> PortIdentity:
         """Return the identity of a port for the QoS policy."""
@@ -66,7 +66,7 @@ class PathTables:
             fabric, partitions = self.directory.view.fabric, self.state.partitions
             node = int(fabric.ports.node[slot])
             keys = [key & 0x7FFF for key in fabric.tables.pkey[slot].tolist() if key]
-            named = [one for key in keys if (one := partitions.by_p_key(key)) is not None]
+            named = [partition for key in keys if (partition := partitions.by_p_key(key)) is not None]
             self.identities[slot] = PortIdentity(
                 guid=int(fabric.ports.guid[slot]),
                 node_description=fabric.nodes.description[node],
@@ -74,7 +74,7 @@ class PathTables:
                 kind=fabric.node(node).kind,
                 is_self=slot == self.directory.view.own_slot,
                 p_keys=frozenset(keys),
-                partitions=frozenset(one.name for one in named),
+                partitions=frozenset(partition.name for partition in named),
             )
         return self.identities[slot]
 
@@ -96,7 +96,7 @@ class PathTables:
         else:
             held = self.directory.view.fabric.tables.pkey[source].tolist() if query.p_key < 0 else [query.p_key]
             keys = [key for key in held if key & ~PKey.FULL_MEMBER and level.allows(key)]
-            p_key = next((one for key in keys if (one := self.directory.p_key(source, destination, key))), 0)
+            p_key = next((shared for key in keys if (shared := self.directory.p_key(source, destination, key))), 0)
         sl = query.sl
         if level is not None:
             sl = level.sl if sl in (-1, level.sl) else -1
@@ -116,12 +116,12 @@ class PathTables:
         source, destination = pairs[:, kernels.SOURCE], pairs[:, kernels.DESTINATION]
         columns = slice(kernels.P_KEY, kernels.LIFE + 1)
         if self.state.policy is not None:
-            _, example, which = np.unique(source << 32 | destination, return_index=True, return_inverse=True)
-            found = [self.limits(query, int(source[row]), int(destination[row])) for row in example.tolist()]
-            known = np.array([one is not None for one in found], bool)
-            table = np.array([one or (0,) * 5 for one in found], np.int64).reshape(-1, 5)
-            pairs[:, columns] = table[which.ravel()]
-            possible: Pairs = pairs[known[which.ravel()]]
+            _, example, inverse = np.unique(source << 32 | destination, return_index=True, return_inverse=True)
+            limits = [self.limits(query, int(source[row]), int(destination[row])) for row in example.tolist()]
+            is_allowed = np.array([limit is not None for limit in limits], bool)
+            table = np.array([limit or (0,) * 5 for limit in limits], np.int64).reshape(-1, 5)
+            pairs[:, columns] = table[inverse.ravel()]
+            possible: Pairs = pairs[is_allowed[inverse.ravel()]]
             return possible
         p_key = self.directory.p_keys(source, destination, query.p_key)
         for key in np.unique(p_key[p_key > 0]).tolist():

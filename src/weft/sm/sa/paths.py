@@ -60,12 +60,12 @@ def answer_paths(sa: Context, request: SaMad, source_slot: int) -> Reply:
         return Reply(refused.status)
     tables = sa.path_tables
     directory = tables.directory
-    seen = directory.visible(source_slot)
+    visible = directory.visible(source_slot)
     if source is not None and destination is not None:
-        one = seen[source] and seen[destination]
-        rows = _between(tables, query, source, destination) if one else _NONE
+        is_visible = visible[source] and visible[destination]
+        rows = _between(tables, query, source, destination) if is_visible else _NONE
     else:
-        ends = directory.ends[seen[directory.ends]]
+        ends = directory.ends[visible[directory.ends]]
         sources = ends if source is None else ends[ends == source]
         destinations = ends if destination is None else ends[ends == destination]
         count = _count(directory, query, sources, destinations)
@@ -102,8 +102,8 @@ def answer_multi_path(sa: Context, request: SaMad, source_slot: int) -> Reply:
     a, b = (grid.ravel() for grid in np.indices((len(sources), len(destinations))))
     order = np.argsort((b - a) % len(destinations), kind="stable")
     source, destination = sources[a[order]], destinations[b[order]]
-    seen = sa.directory.visible(source_slot)
-    both = seen[source] & seen[destination]
+    visible = sa.directory.visible(source_slot)
+    both = visible[source] & visible[destination]
     rows = _among(sa.path_tables, query, source[both], destination[both], None)
     return Reply(records=rows[: ANY_PATHS if query.at_most is None else query.at_most])
 
@@ -133,10 +133,10 @@ def _slot_of_gid(sa: Context, gid: int) -> int:
 
 def _multicast_path(sa: Context, query: PathQuery[PathRecord], source: int | None) -> Reply:
     """Return the path to a group, for its members, with the group's MTU, rate and so on."""
-    found = sa.state.groups.by_mgid.get(query.record.dgid)
-    if found is None:
+    group_entry = sa.state.groups.by_mgid.get(query.record.dgid)
+    if group_entry is None:
         return Reply(records=_NONE)
-    group = found.record
+    group = group_entry.record
     hop_limit = group.hop_limit if group.mgid >> 112 & 0xF == _LINK_LOCAL_SCOPE else _HOP_LIMIT_MAX
     own = {
         "dlid": group.mlid,
@@ -148,9 +148,9 @@ def _multicast_path(sa: Context, query: PathQuery[PathRecord], source: int | Non
     }
     if any(query.value(name) not in (None, value) for name, value in own.items()):
         return Reply(records=_NONE)
-    if source is not None and int(sa.view.fabric.ports.guid[source]) not in found.members:
+    if source is not None and int(sa.view.fabric.ports.guid[source]) not in group_entry.members:
         return Reply(records=_NONE)
-    made = query.record.replace(
+    record = query.record.replace(
         **own,
         qos_class=0,
         reversible=0,
@@ -160,7 +160,7 @@ def _multicast_path(sa: Context, query: PathQuery[PathRecord], source: int | Non
         packet_life_time=group.packet_life_time,
         **EXACTLY,
     )
-    return Reply(records=made.raw)
+    return Reply(records=record.raw)
 
 
 # -- pairs -------------------------------------------------------------------------------------------------------------
@@ -232,11 +232,11 @@ def _lid_pairs(
         base[:, 1] = dlid
     kinds, kind = np.unique(size @ (1, _LIDS_MAX), return_inverse=True)  # at most 4: adapters have 2**lmc, switches one
     offsets = [_lid_offsets(both % _LIDS_MAX, both // _LIDS_MAX, at_most) for both in kinds.tolist()]
-    count = np.array([len(one) for one in offsets], np.int64)[kind.ravel()]
+    count = np.array([len(offset_rows) for offset_rows in offsets], np.int64)[kind.ravel()]
     begin = np.cumsum(count) - count
     pairs = np.zeros((int(count.sum()), kernels.COLUMNS), np.int64)
-    for which, offset in enumerate(offsets):
-        rows = np.flatnonzero(kind.ravel() == which)
+    for index, offset in enumerate(offsets):
+        rows = np.flatnonzero(kind.ravel() == index)
         at = (begin[rows, None] + np.arange(len(offset))).ravel()
         pairs[at, kernels.SOURCE] = np.repeat(source[rows], len(offset))
         pairs[at, kernels.DESTINATION] = np.repeat(destination[rows], len(offset))

@@ -19,8 +19,8 @@ MOST = len(_IN_ORDER)
 def link_ranks(fabric: Fabric) -> NDArray[np.uint8]:
     """Return [link] -> the rank of its signalling rate."""
     lane_gbit_s = np.array([speed.lane_signal_gbit_s for speed in speeds()])
-    signals_gbit_s, which = np.unique(lane_gbit_s[fabric.links.speed] * fabric.links.width, return_inverse=True)
-    ranks: NDArray[np.uint8] = RANK_OF_CODE[[Rate.of_signal(gbit_s) for gbit_s in signals_gbit_s.tolist()]][which]
+    signals_gbit_s, inverse = np.unique(lane_gbit_s[fabric.links.speed] * fabric.links.width, return_inverse=True)
+    ranks: NDArray[np.uint8] = RANK_OF_CODE[[Rate.of_signal(gbit_s) for gbit_s in signals_gbit_s.tolist()]][inverse]
     return ranks
 
 

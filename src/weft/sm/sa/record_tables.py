@@ -90,8 +90,8 @@ def link_records(sa: Context, nodes: Nodes = None) -> Table:
     lid, ports = sa.directory.lid, sa.view.fabric.ports
     begin = sa.view.plugged
     end = ports.peer[begin].astype(np.intp)
-    known = (lid[begin] > 0) & (lid[end] > 0)
-    begin, end = begin[known], end[known]
+    has_lids = (lid[begin] > 0) & (lid[end] > 0)
+    begin, end = begin[has_lids], end[has_lids]
     rows = pack_rows(
         LinkRecord,
         len(begin),
@@ -109,10 +109,10 @@ def switch_info_records(sa: Context, nodes: Nodes = None) -> Table:
     rows = pack_rows(SwitchInfoRecord, len(slots), lid=sa.directory.lid[slots])
     at = SwitchInfoRecord.switch_info.bit // 8
     rows[:, at : at + SwitchInfo.size] = view.switch_info[node]
-    known = sa.state.known
-    if known is not None:  # what was read is older than what the sweep wrote
+    contents = sa.state.known
+    if contents is not None:  # what was read is older than what the sweep wrote
         top = np.where(
-            known.top[node] > 0, known.top[node], column(rows, SwitchInfo.linear_fdb_top, at).astype(np.int64)
+            contents.top[node] > 0, contents.top[node], column(rows, SwitchInfo.linear_fdb_top, at).astype(np.int64)
         )
         fill(rows, SwitchInfo.linear_fdb_top, top, at)
         fill(rows, SwitchInfo.port_state_change, 0, at)
@@ -128,9 +128,11 @@ def sm_info_records(sa: Context, nodes: Nodes = None) -> Table:
         priority=state.options.sm_priority,
         sm_state=SMState.MASTER,
     )
-    known = [SMInfoRecord(lid=int(directory.lid[view.own_slot]), sm_info=own), *sa.other_managers]
-    slots = np.array([directory.slot_at(one.lid) for one in known], np.intp)
-    rows = np.frombuffer(b"".join(one.raw for one in known), np.uint8).reshape(len(known), SMInfoRecord.size)
+    managers = [SMInfoRecord(lid=int(directory.lid[view.own_slot]), sm_info=own), *sa.other_managers]
+    slots = np.array([directory.slot_at(manager.lid) for manager in managers], np.intp)
+    rows = np.frombuffer(b"".join(manager.raw for manager in managers), np.uint8).reshape(
+        len(managers), SMInfoRecord.size
+    )
     return Table(rows[slots >= 0], slots[slots >= 0, None])
 
 
@@ -172,8 +174,8 @@ def multicast_records(sa: Context, nodes: Nodes = None) -> Table:
     mlid = block[:, None] * _MFT_BLOCK + np.arange(_MFT_BLOCK)
     masks = np.zeros(mlid.shape, ">u2")
     if groups:
-        known = mft[row[:, None], np.minimum(mlid, groups - 1), position[:, None]]
-        masks[:] = np.where(mlid < groups, known, 0)
+        entries = mft[row[:, None], np.minimum(mlid, groups - 1), position[:, None]]
+        masks[:] = np.where(mlid < groups, entries, 0)
     rows = pack_rows(
         MulticastForwardingTableRecord,
         len(slots),

@@ -55,15 +55,15 @@ def find(kind: Kind, sa: Context, request: SaMad, source_slot: int, mask: int) -
     if kind.count is not None and kind.count(sa, nodes) > RECORDS_MAX:
         return SaStatus.NO_RESOURCES
     table = sa.once(kind.make) if kind.is_kept else kind.make(sa, nodes)
-    found = matching(form, table.rows, bytes(query), mask)
+    matches = matching(form, table.rows, bytes(query), mask)
     if any(has_component(form, mask, name) for name in kind.ports):
         for name in kind.ports:
             mask = without_component(form, mask, name)
         on_any_port = matching(form, table.rows, bytes(query), mask)
         of_switch = sa.view.is_switch[sa.view.fabric.ports.node[table.slots[on_any_port, 0]]]
-        found = np.union1d(found, on_any_port[~of_switch])
-    seen = directory.visible(source_slot)
-    return table.rows[found[seen[table.slots[found]].all(axis=1)]]
+        matches = np.union1d(matches, on_any_port[~of_switch])
+    visible = directory.visible(source_slot)
+    return table.rows[matches[visible[table.slots[matches]].all(axis=1)]]
 
 
 def answer(kind: Kind, sa: Context, request: SaMad, source_slot: int) -> Reply:

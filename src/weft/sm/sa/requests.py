@@ -55,10 +55,10 @@ class Requests:
         """Answer the next request; return False if none is queued, or tables must wait for output."""
         if self._is_answering:  # a table, aside
             return False
-        taken = self.next(tables=sender.carrier.unsent_bytes() < _UNSENT_BYTES)
-        if taken is None:
+        request = self.next(tables=sender.carrier.unsent_bytes() < _UNSENT_BYTES)
+        if request is None:
             return False
-        arrived, response = taken
+        arrived, response = request
         work = partial(answer, arrived.mad, arrived.source)
         self._is_answering = True
         try:

@@ -48,13 +48,13 @@ def delete_service(sa: Context, request: SaMad, slot: int) -> Reply:
     if not _may(sa.view, request, slot):
         return Reply(SaStatus.REQUEST_INVALID)
     state.services.expire(now_s)
-    found = state.services.find(record)
-    if found is None:
+    service = state.services.find(record)
+    if service is None:
         return Reply(SaStatus.NO_RECORDS)
-    if not found.yields_to(record.service_key, _guid(sa.view, slot)):
+    if not service.yields_to(record.service_key, _guid(sa.view, slot)):
         return _denied(sa, record)
-    state.services.remove(found)
-    return Reply(records=_shown(sa, found.at(now_s), request).raw)
+    state.services.remove(service)
+    return Reply(records=_shown(sa, service.at(now_s), request).raw)
 
 
 def get_services(sa: Context, request: SaMad, slot: int) -> Reply:

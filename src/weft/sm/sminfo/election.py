@@ -163,7 +163,7 @@ class Election:
         return Action.CONFIGURE
 
     def _set_silent(self, silent: tuple[OtherSm, ...]) -> None:
-        if {one.guid for one in silent} - {one.guid for one in self._silent}:
+        if {manager.guid for manager in silent} - {manager.guid for manager in self._silent}:
             self._silent_wait_s = _ASK_SILENT_S
             self._ask_silent_s = self._clock() + _ASK_SILENT_S
         self._silent = silent
@@ -267,9 +267,9 @@ class Election:
             for other in self._silent:
                 mad, to = ask_sm(other, by_path=True)
                 self._ask(mad, to, self._on_silent)
-        asked, self._waiting = self._waiting, []
-        self._questions += len(asked)
-        return asked
+        questions, self._waiting = self._waiting, []
+        self._questions += len(questions)
+        return questions
 
     def next_due_s(self) -> float:
         """Return when `due` has queries again; `math.inf` if it waits for an answer or an arrival."""
@@ -296,7 +296,7 @@ class Election:
         if info is None or self.state != SMState.MASTER or self._watch is not None or self._handing is not None:
             return Action.NOTHING
         now = described(info, path=other.path, lid=other.lid, name=other.name)
-        self.others = tuple(now if one.guid == now.guid else one for one in self.others)
+        self.others = tuple(now if manager.guid == now.guid else manager for manager in self.others)
         if not self._trusts(now):
             return Action.NOTHING
         two_masters = now.state == SMState.MASTER and not self._shuns(now)

@@ -80,8 +80,8 @@ class Replication:
 
     def take(self) -> Replica:
         """Return the replica for a takeover, and start an empty one for the next master."""
-        taken, self.replica = self.replica, Replica()
-        return taken
+        replica, self.replica = self.replica, Replica()
+        return replica
 
     def next_due_s(self, master: OtherSm | None) -> float:
         return math.inf if master is None or not master.lid else self._next_s

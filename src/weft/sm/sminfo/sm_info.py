@@ -110,7 +110,7 @@ def find_others(sender: Sender, view: View, say: Callable[[Event, str], None]) -
         if len(rows):
             answers[rows], answered[rows] = sender.exchange(smps[rows], timeout_ms=wait_ms, retries=0)
     answered &= statuses(answers) == 0
-    found: list[OtherSm] = []
+    managers: list[OtherSm] = []
     silent: list[OtherSm] = []
     for row, slot in enumerate(slots.tolist()):
         info, guid = SMInfo.unpack(answers[row].tobytes(), DATA), int(view.fabric.ports.guid[slot])
@@ -121,8 +121,8 @@ def find_others(sender: Sender, view: View, say: Callable[[Event, str], None]) -
             info = SMInfo(guid=guid, sm_state=SMState.NOT_ACTIVE)
             say(Event.OTHER_SM, f"{view.name(slot)} says that a subnet manager is there, but none answers")
         way, lid = path[row, 1 : int(hops[row]) + 1].tobytes(), PortInfo.lid.get(view.port_info[slot])
-        (found if answered[row] else silent).append(described(info, path=way, lid=lid, name=view.name(slot)))
-    return found, silent
+        (managers if answered[row] else silent).append(described(info, path=way, lid=lid, name=view.name(slot)))
+    return managers, silent
 
 
 def described(info: SMInfo, *, path: bytes | None = None, lid: int = 0, name: str = "") -> OtherSm:

@@ -101,15 +101,15 @@ class Write(NamedTuple):
     data: Rows  # [n, ...]
 
 
-def ar_writes(wanted: Groups, infos: Rows, before: Groups | None = None) -> Iterator[Write]:
+def ar_writes(expected: Groups, infos: Rows, before: Groups | None = None) -> Iterator[Write]:
     """Yield the differences from `before`, in the order of writing: groups, forwarding, on or off."""
-    takes, was_on = (column(infos, one) > 0 for one in (AdaptiveRoutingInfo.group_cap, AdaptiveRoutingInfo.enabled))
-    active = takes & (wanted.top >= 0)
+    takes, was_on = (column(infos, field) > 0 for field in (AdaptiveRoutingInfo.group_cap, AdaptiveRoutingInfo.enabled))
+    active = takes & (expected.top >= 0)
     known = before.known & was_on if before is not None else np.zeros(len(takes), np.bool_)
-    old_mask = before.mask if before is not None else wanted.mask[:, :0]
-    yield Write(SmpAttribute.ADAPTIVE_ROUTING_GROUP_TABLE, *_changed_groups(wanted.mask, old_mask, active, known))
-    yield from _forwarding(wanted, before, active, known)
-    top = np.maximum(wanted.top, 0)
+    old_mask = before.mask if before is not None else expected.mask[:, :0]
+    yield Write(SmpAttribute.ADAPTIVE_ROUTING_GROUP_TABLE, *_changed_groups(expected.mask, old_mask, active, known))
+    yield from _forwarding(expected, before, active, known)
+    top = np.maximum(expected.top, 0)
     moved = top != column(infos, AdaptiveRoutingInfo.group_top).astype(np.int64)
     due = np.flatnonzero((active != was_on) & takes | active & moved)
     data = infos[due].copy()
@@ -122,11 +122,11 @@ def _changed_groups(
     mask: NDArray[np.uint64], old: NDArray[np.uint64], active: NDArray[np.bool_], known: NDArray[np.bool_]
 ) -> tuple[NDArray[np.intp], NDArray[np.int64], Rows]:
     """Return row, block and its bytes; for an unknown switch all blocks that hold a group."""
-    there = np.zeros_like(mask)
+    current = np.zeros_like(mask)
     width = min(old.shape[1], mask.shape[1])
-    there[:, :width] = np.where(known[:, None, None], old[:, :width], np.uint64(0))
+    current[:, :width] = np.where(known[:, None, None], old[:, :width], np.uint64(0))
     shape = (len(mask), mask.shape[1] // GROUPS_PER_BLOCK, GROUPS_PER_BLOCK)
-    differs = (mask != there).any(axis=2).reshape(shape).any(axis=2)
+    differs = (mask != current).any(axis=2).reshape(shape).any(axis=2)
     rows, blocks = np.nonzero(differs & active[:, None])
     pairs = mask.reshape(*shape, WORDS)[rows, blocks]
     octets = np.ascontiguousarray(pairs.astype("<u8")).view(np.uint8).reshape(len(rows), GROUPS_PER_BLOCK, MASK_BYTES)
@@ -134,22 +134,22 @@ def _changed_groups(
 
 
 def _forwarding(
-    wanted: Groups, before: Groups | None, active: NDArray[np.bool_], known: NDArray[np.bool_]
+    expected: Groups, before: Groups | None, active: NDArray[np.bool_], known: NDArray[np.bool_]
 ) -> Iterator[Write]:
-    lids = max(wanted.group.shape[1], before.group.shape[1] if before is not None else 0)
+    lids = max(expected.group.shape[1], before.group.shape[1] if before is not None else 0)
     lids = -(-lids // LIDS_PER_BLOCK) * LIDS_PER_BLOCK
     at_once = max(1, BATCH_MADS * LIDS_PER_BLOCK // max(lids, 1))
     switches = np.flatnonzero(active)
     for begin in range(0, len(switches), at_once):
         rows = switches[begin : begin + at_once]
-        new = _entries(wanted, rows, lids).reshape(len(rows), lids // LIDS_PER_BLOCK, LIDS_PER_BLOCK * 4)
+        new = _entries(expected, rows, lids).reshape(len(rows), lids // LIDS_PER_BLOCK, LIDS_PER_BLOCK * 4)
         differs = np.ones(new.shape[:2], np.bool_)
         if before is not None:
-            there = _entries(before, rows, lids).reshape(new.shape)
-            differs = (new != there).any(axis=2) | ~known[rows, None]
-        which, blocks = np.nonzero(differs)
+            current = _entries(before, rows, lids).reshape(new.shape)
+            differs = (new != current).any(axis=2) | ~known[rows, None]
+        rows_to_write, blocks = np.nonzero(differs)
         attribute = SmpAttribute.ADAPTIVE_ROUTING_LINEAR_FORWARDING_TABLE
-        yield Write(attribute, rows[which], blocks.astype(np.int64), new[which, blocks])
+        yield Write(attribute, rows[rows_to_write], blocks.astype(np.int64), new[rows_to_write, blocks])
 
 
 def _entries(groups: Groups, rows: NDArray[np.intp], lids: int) -> Rows:

@@ -26,19 +26,19 @@ def upload_adaptive(sender: Sender, view: View, written: AdaptiveState | None) -
     """Write adaptive routing after the linear tables, which turn it off; return its state and who refused."""
     tables, switches = view.fabric.tables, np.flatnonzero(view.is_switch)
     guids = view.fabric.nodes.guid[switches]
-    said, knows = sender.get(view.to_nodes(switches), SmpAttribute.ADAPTIVE_ROUTING_INFO)
-    infos = np.where(knows[:, None], said[:, : AdaptiveRoutingInfo.size], 0).astype(np.uint8)
+    infos_read, knows = sender.get(view.to_nodes(switches), SmpAttribute.ADAPTIVE_ROUTING_INFO)
+    infos = np.where(knows[:, None], infos_read[:, : AdaptiveRoutingInfo.size], 0).astype(np.uint8)
     before = None
     if written is not None:
         old = {guid: row for row, guid in enumerate(written.guids.tolist())}
         rows = np.array([old.get(guid, -1) for guid in guids.tolist()], np.intp)
         before = written.groups.take(rows)
-    wanted = plan_groups(tables, infos, before)
+    expected = plan_groups(tables, infos, before)
     refused: set[int] = set()
-    for write in ar_writes(wanted, infos, before):
+    for write in ar_writes(expected, infos, before):
         nodes = switches[write.rows]
         _, took = sender.set(view.to_nodes(nodes), write.attribute, write.blocks, write.data)
         refused.update(nodes[~took].tolist())
     unsure = tables.switch_row[sorted(refused)].astype(np.intp)
-    now = AdaptiveState(guids=guids, groups=wanted.forget(unsure))
+    now = AdaptiveState(guids=guids, groups=expected.forget(unsure))
     return now, [view.fabric.nodes.name[node] for node in sorted(refused)]

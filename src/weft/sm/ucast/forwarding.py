@@ -29,7 +29,7 @@ class Uploaded:
     refused: tuple[str, ...]  # switches
 
 
-def compute_routes(view: View, known: Known, options: Options, before: Routing | None, anew: bool) -> Routing:
+def compute_routes(view: View, contents: Known, options: Options, before: Routing | None, anew: bool) -> Routing:
     """Compute tables for the subnet with as few entries as possible that differ from those in the switches.
 
     `before`: by the engine and the root of then, whatever the options say. `anew`: whatever is in the switches.
@@ -37,13 +37,13 @@ def compute_routes(view: View, known: Known, options: Options, before: Routing |
     if anew:
         return route(view.fabric, options)
     switches = np.flatnonzero(view.is_switch)
-    previous = np.where(known.routes[switches, None], known.tables.lft, np.uint8(NO_ROUTE))
+    previous = np.where(contents.routes[switches, None], contents.tables.lft, np.uint8(NO_ROUTE))
     return route(view.fabric, options, previous) if before is None else reroute(view.fabric, before, previous)
 
 
-def read_forwarding(sender: Sender, view: View, known: Known) -> None:
+def read_forwarding(sender: Sender, view: View, contents: Known) -> None:
     """Read tables that another manager wrote: to stay close to them, and to find differences."""
-    switches = np.flatnonzero(view.is_switch & ~known.routes)
+    switches = np.flatnonzero(view.is_switch & ~contents.routes)
     top = column(view.switch_info[switches], SwitchInfo.linear_fdb_top).astype(np.int64)
     switches, top = switches[top > 0], top[top > 0]
     if not len(switches):
@@ -52,33 +52,33 @@ def read_forwarding(sender: Sender, view: View, known: Known) -> None:
     owner = np.repeat(np.arange(len(switches)), blocks)
     number = ranges(np.zeros_like(blocks), blocks)
     data, came = sender.get(view.to_nodes(switches[owner]), SmpAttribute.LINEAR_FORWARDING_TABLE, number)
-    tables = known.tables
+    tables = contents.tables
     tables.lft = _wide(tables.lft, _columns(int(top.max()) + 1))
     rows = tables.switch_row[switches[owner]]
     blocked = tables.lft.reshape(len(tables.lft), -1, BLOCK)
     blocked[rows[came], number[came]] = data[came]
     complete = np.ones(len(switches), bool)
     complete[owner[~came]] = False
-    known.routes[switches[complete]] = True
-    known.top[switches[complete]] = top[complete]
+    contents.routes[switches[complete]] = True
+    contents.top[switches[complete]] = top[complete]
 
 
-def upload_forwarding(sender: Sender, view: View, known: Known, *, in_use: bool, life_time: int) -> Uploaded:
+def upload_forwarding(sender: Sender, view: View, contents: Known, *, in_use: bool, life_time: int) -> Uploaded:
     """Write the blocks that differ, in an order in which no packet can run in a circle.
 
     `life_time` is the code of how long a packet may stay in a switch.
     """
     tables = view.fabric.tables
-    wanted = _wide(tables.lft, _columns(tables.lft.shape[1]))
-    lids = wanted.shape[1]
-    old = _wide(known.tables.lft, lids)
-    wanted = _wide(wanted, old.shape[1])
+    expected = _wide(tables.lft, _columns(tables.lft.shape[1]))
+    lids = expected.shape[1]
+    old = _wide(contents.tables.lft, lids)
+    expected = _wide(expected, old.shape[1])
     switches = np.flatnonzero(view.is_switch)
-    plan = sender.aside(lambda: plan_upload(_far(view), old, wanted, known=known.routes[switches], in_use=in_use))
-    known.tables.lft = old
+    plan = sender.aside(lambda: plan_upload(_far(view), old, expected, known=contents.routes[switches], in_use=in_use))
+    contents.tables.lft = old
     refused: set[int] = set()
     blocks = 0
-    _write_switch_info(sender, view, known, lids - 1, life_time, refused)
+    _write_switch_info(sender, view, contents, lids - 1, life_time, refused)
     blocked = old.reshape(len(old), old.shape[1] // BLOCK, BLOCK)
     failed = np.zeros(blocked.shape[1], bool)
     for wave in plan.waves:
@@ -92,8 +92,8 @@ def upload_forwarding(sender: Sender, view: View, known: Known, *, in_use: bool,
         failed[number[~took & leads]] = True
         refused.update(nodes[~took].tolist())
         blocks += len(nodes)
-    known.routes[switches] = True
-    known.routes[list(refused)] = False
+    contents.routes[switches] = True
+    contents.routes[list(refused)] = False
     names = view.fabric.nodes.name
     return Uploaded(
         blocks=blocks,
@@ -104,21 +104,23 @@ def upload_forwarding(sender: Sender, view: View, known: Known, *, in_use: bool,
     )
 
 
-def _write_switch_info(sender: Sender, view: View, known: Known, top: int, life_time: int, refused: set[int]) -> None:
+def _write_switch_info(
+    sender: Sender, view: View, contents: Known, top: int, life_time: int, refused: set[int]
+) -> None:
     """Write LinearFDBTop and the packet lifetime, and clear PortStateChange."""
     rows = view.switch_info.copy()
-    found = column(rows, SwitchInfo.linear_fdb_top).astype(np.int64)
+    current = column(rows, SwitchInfo.linear_fdb_top).astype(np.int64)
     changed = column(rows, SwitchInfo.port_state_change) > 0
     other_life = column(rows, SwitchInfo.life_time_value) != life_time
-    nodes = np.flatnonzero(view.is_switch & ((found != top) | changed | other_life))
+    nodes = np.flatnonzero(view.is_switch & ((current != top) | changed | other_life))
     data = rows[nodes]
     fill(data, SwitchInfo.linear_fdb_top, top)
     fill(data, SwitchInfo.life_time_value, life_time)
     fill(data, SwitchInfo.port_state_change, 1)  # writing one clears it
-    said, took = sender.set(view.to_nodes(nodes), SmpAttribute.SWITCH_INFO, 0, data)
-    view.switch_info[nodes[took]] = said[took, : SwitchInfo.size]
-    known.top[np.flatnonzero(view.is_switch)] = top
-    known.top[nodes[~took]] = -1
+    answered, took = sender.set(view.to_nodes(nodes), SmpAttribute.SWITCH_INFO, 0, data)
+    view.switch_info[nodes[took]] = answered[took, : SwitchInfo.size]
+    contents.top[np.flatnonzero(view.is_switch)] = top
+    contents.top[nodes[~took]] = -1
     refused.update(nodes[~took].tolist())
 
 
