@@ -73,7 +73,7 @@ def test_a_plan_shows_changes_lanes_and_notes_and_changes_nothing(driver, file, 
 
 def test_what_is_applied_is_shown_and_destroyed(driver, file, capsys):
     assert weft("apply", file, "--yes") == 0
-    assert capsys.readouterr().out.endswith("Done: memory has it.\n")
+    assert capsys.readouterr().out.endswith("Applied to memory.\n")
     assert weft("plan", file) == 0
     assert capsys.readouterr().out.endswith("memory. No changes: the fabric matches the intent.\n")
     assert weft() == 0

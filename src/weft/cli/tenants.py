@@ -166,7 +166,7 @@ def violations(*, watch: float = 0, where: Where = LAB, form: Form = TABLES) -> 
     rows = [
         (one.port, ", ".join(one.partitions), one.p_keys, one.q_keys, one.from_port, one.to_port) for one in counted
     ]
-    console().print(table("Packets that were stopped", heads, rows, "" if rows else "None was."))
+    console().print(table("Dropped packets", heads, rows, "" if rows else "None."))
 
 
 def _heard(carrier: Carrier, fabric: Fabric, allocation: Allocation, watch_s: float) -> Iterator[Violation]:
@@ -239,7 +239,7 @@ def _apply_change(driver: Driver, change: Change, yes: bool, form: Form) -> None
         raise SystemExit("nothing was changed")
     apply_change(driver, change)
     if not (form.is_data or change.is_empty):
-        print(f"Done: {driver.title} has it.")
+        print(f"Applied to {driver.title}.")
 
 
 def _say(driver: Driver, change: Change, form: Form) -> None:
@@ -322,7 +322,7 @@ def _print_state(title: str, observed: Observed, names: Names) -> None:
         if allocation.default_is_full
         else "Ports are limited members of Default (0x7fff): there they reach the subnet manager, and not each other."
     )
-    heads = ("partition", "P_Key", "SL", "IPoIB", "full members reach all", "limited ones reach those")
+    heads = ("partition", "P_Key", "SL", "IPoIB", "full members", "limited members")
     out = console()
     out.print(table(title, heads, rows, everybody))
     missing = names.missing(dict.fromkeys(guid for one in allocation.partitions.values() for guid in one.members))
