@@ -121,7 +121,7 @@ def test_an_address_makes_it_roce_over_udp():
         (["--rocket", "ls"], "needs a command"),
         (["no-such-program"], "there is no program 'no-such-program' in the PATH"),
         (["app.py"], "weft verbs python app.py"),
-        (["--roce", "here", "ls"], "--roce here: that is no IP address"),
+        (["--roce", "here", "ls"], "--roce here is not an IP address"),
     ],
 )
 def test_what_cannot_be_run_is_told(words, says):
