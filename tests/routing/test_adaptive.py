@@ -18,7 +18,7 @@ def adaptive(spec: str, engine: str) -> Fabric:
 
 
 def groups(fabric: Fabric):
-    """(switch name, lid, ports of its group), for every entry that has one."""
+    """Yield (switch name, lid, ports of its group) for every entry with a group."""
     tables = fabric.tables
     for switch in fabric.switches:
         row = tables.switch_row[switch.index]

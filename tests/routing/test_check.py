@@ -34,7 +34,7 @@ def with_lids(fabric: Fabric) -> Fabric:
 
 
 def ring(n: int) -> Fabric:
-    """Switches sw1, sw2, ... that send everything clockwise, out of port 2, and have a host each on port 1."""
+    """Build switches sw1, sw2, ... that send everything clockwise, out of port 2, and have a host each on port 1."""
     builder = FabricBuilder(f"ring of {n}")
     switches = builder.add_nodes(NodeKind.SWITCH, [f"sw{i}" for i in range(1, n + 1)], n_ports=4)
     hosts = builder.add_nodes(NodeKind.HCA, [f"h{i}" for i in range(1, n + 1)], n_ports=1)
@@ -220,7 +220,7 @@ def test_two_hosts_without_a_switch_have_no_pairs():
 
 
 def ring_on_two_lanes() -> Fabric:
-    """Paths that pass sw1 have SL 1; the two classes each leave one turn of the ring unused."""
+    """Build a ring in which paths through sw1 have SL 1; the two classes each leave one turn of the ring unused."""
     fabric = ring(4)
     for here in range(1, 5):
         for neighbour in range(2, here):
@@ -389,7 +389,7 @@ class Oracle:
 
 @st.composite
 def damaged(draw: st.DrawFn) -> Fabric:
-    """A few switches cabled at random, tables of shortest paths with some entries overwritten, lanes at random."""
+    """Draw a few switches cabled at random, tables of shortest paths with some entries overwritten, lanes at random."""
     n = draw(st.integers(2, 5))
     builder = FabricBuilder("at random")
     switches = builder.add_nodes(NodeKind.SWITCH, [f"sw{i}" for i in range(n)], n_ports=8)

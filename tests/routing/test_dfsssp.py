@@ -31,7 +31,7 @@ def routed(fabric, **options):
 
 
 def hop_counts(fabric):
-    """Pairs of a port with a LID and a LID of another, by the length of a shortest path, by networkx."""
+    """Count pairs of a port with a LID and a LID of another by the length of a shortest path, with networkx."""
     graph = Subnet(fabric=fabric, lid=fabric.tables.lid, lmc=fabric.tables.lmc).graph
     net = nx.Graph(zip(graph.near.tolist(), graph.far.tolist(), strict=True))
     net.add_nodes_from(range(graph.n_switches))

@@ -29,7 +29,7 @@ def routed(fabric, **options):
 
 
 def fabric_of(net, *, hosts=1, cables=1, seed=0, shuffled=True):
-    """A fabric cabled like a graph, its switches in random order, with parallel cables."""
+    """Build a fabric cabled like a graph, its switches in random order, with parallel cables."""
     order = sorted(net)
     if shuffled:
         random.Random(seed).shuffle(order)
@@ -64,7 +64,7 @@ def product_of(factors):
 
 
 def hop_counts(fabric):
-    """Pairs of switches by the length of a shortest path, by networkx."""
+    """Count pairs of switches by the length of a shortest path, with networkx."""
     graph = subnet_of(fabric).graph
     net = nx.Graph(zip(graph.near.tolist(), graph.far.tolist(), strict=True))
     lengths = [hops for _, reached in nx.all_pairs_shortest_path_length(net) for hops in reached.values()]
@@ -93,7 +93,7 @@ def test_a_ring_of_four_is_two_pairs():
 
 
 def twisted_torus(size):
-    """Rows close to rings one place on: looks like a torus from every switch, and is none."""
+    """Build rows that close to rings one place further: locally a torus, globally not."""
     net = nx.grid_2d_graph(size, size)
     net.add_edges_from(((size - 1, j), (0, (j + 1) % size)) for j in range(size))
     net.add_edges_from(((i, size - 1), (i, 0)) for i in range(size))
@@ -101,7 +101,7 @@ def twisted_torus(size):
 
 
 def klein_bottle(size):
-    """Rows close to rings upside down."""
+    """Build rows that close to rings upside down."""
     net = nx.grid_2d_graph(size, size)
     net.add_edges_from(((size - 1, j), (0, size - 1 - j)) for j in range(size))
     net.add_edges_from(((i, size - 1), (i, 0)) for i in range(size))

@@ -55,14 +55,14 @@ class Paths:
         self.is_detour = np.concatenate(([False], detour))
 
     def walk(self, source, index):
-        """The switches on the way to a destination."""
+        """Return the switches on the path to a destination."""
         lid, way = int(self.graph.lid[index]), [source]
         while way[-1] != self.graph.at[index]:
             way.append(self.leads_to[way[-1], int(self.tables.lft[way[-1], lid])])
         return way
 
     def lanes(self, way, sl):
-        """Its hops between switches, each with the lane; it comes from a host."""
+        """Yield the hops between switches, each with its lane, of a path from a host."""
         fabric, graph, came = self.fabric, self.graph, int(self.host_port[way[0]])
         for here, neighbour in itertools.pairwise(way):
             out = self.port_to[here, neighbour]
@@ -72,7 +72,7 @@ class Paths:
             came = int(fabric.ports.number[fabric.ports.peer[fabric.first_port[node] + out]])
 
     def groups(self, way):
-        """The groups that it goes through, in order."""
+        """Return the groups of a path, in order."""
         return [group for group, _ in itertools.groupby(self.group[way].tolist())]
 
 
@@ -173,7 +173,7 @@ def test_detours_take_the_weight_off_the_link_between_two_groups():
 
 
 def loads(fabric):
-    """All-to-all load of local and of global links."""
+    """Return the all-to-all load of local and of global links."""
     quality = measure(fabric, bisections=2)
     ports = fabric.ports
     here, neighbour = (fabric.nodes.group[ports.node[end]] for end in (quality.links, ports.peer[quality.links]))

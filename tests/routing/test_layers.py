@@ -29,7 +29,7 @@ def layers_of(fabric, engine):
 
 
 def dependencies(graph, lft, layer):
-    """The channel dependency graph of each layer, path by path."""
+    """Return the channel dependency graph of each layer, built path by path."""
     edge_at = {(int(s), int(p)): e for e, (s, p) in enumerate(zip(graph.near, graph.port, strict=True))}
     result = {}
     for index, source in np.ndindex(len(graph.lid), graph.n_switches):

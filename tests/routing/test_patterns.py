@@ -28,7 +28,7 @@ def rail_names(fabric: Fabric) -> list[tuple[str, str]]:
 
 
 def two_servers(adapters: dict[str, list[str]]) -> Fabric:
-    """Servers with these adapters, all on one switch, cabled in the order given."""
+    """Build servers with these adapters, all on one switch, cabled in this order."""
     builder = FabricBuilder("servers")
     leaf = builder.add_nodes(NodeKind.SWITCH, ["leaf1"], n_ports=20)
     port = 0

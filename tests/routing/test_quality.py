@@ -29,7 +29,7 @@ def routed(fabric: Fabric | str, engine: str = "fat-tree", lmc: int = 0) -> Fabr
 
 
 def switches_in_a_row(hosts: list[int], trunk: str = "NDR", host_speed: str = "NDR") -> Fabric:
-    """So many hosts at each switch, NDR, and one link from each to the next."""
+    """Build a row of switches with so many hosts each, NDR, and one link from each to the next."""
     builder = FabricBuilder("row")
     rows = builder.add_nodes(NodeKind.SWITCH, [f"sw{n}" for n in range(1, len(hosts) + 1)], n_ports=40)
     for switch, count in zip(rows, hosts, strict=True):
@@ -193,7 +193,7 @@ def test_no_shift_is_drawn_twice(monkeypatch):
 
 @st.composite
 def fabrics(draw) -> Fabric:
-    """A few switches in a random connected graph with random hosts, links of two speeds."""
+    """Draw a few switches in a random connected graph with random hosts, links of two speeds."""
     hosts = draw(st.lists(st.integers(0, 3), min_size=1, max_size=6).filter(lambda counts: sum(counts) >= 2))
     builder = FabricBuilder("random")
     switches = builder.add_nodes(NodeKind.SWITCH, [f"sw{n}" for n in range(len(hosts))], n_ports=40)
@@ -218,7 +218,7 @@ def fabrics(draw) -> Fabric:
 
 
 def walk(fabric: Fabric, sender: int, receiver: int) -> list[list[str]]:
-    """The ports that send on the way to each LID of the receiver, by following names."""
+    """Return the ports that send on the path to each LID of the receiver, by following names."""
     ways = []
     destination = fabric.port(receiver)
     for offset in range(1 << destination.lmc):

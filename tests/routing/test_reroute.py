@@ -19,7 +19,7 @@ SERVED = {"dragonfly": "dragonfly+:p=2,leaves=2,spines=2,h=2,g=5", "dimension-or
 
 
 def shuffled(fabric, seed):
-    """The same fabric, its nodes in another order and by other names, as another discovery may have it."""
+    """Return the same fabric with its nodes in another order and with other names, as after another discovery."""
     order = np.random.default_rng(seed).permutation(len(fabric.nodes))
     slots = np.concatenate([np.arange(fabric.nodes.n_ports[node] + 1) + fabric.first_port[node] for node in order])
     place = np.argsort(slots).astype(np.int32)

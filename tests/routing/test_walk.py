@@ -14,7 +14,7 @@ from weft.routing.kernels.walk import find_cycle, shortest_cycle
 
 
 class Dependencies:
-    """Channels of a few switches and who waits for whom, as the kernels take it and as a graph."""
+    """The channels of a few switches and their dependencies, as the kernels take them and as a graph."""
 
     def __init__(self, edges: list[tuple[int, int]], lanes: int) -> None:
         self.lanes = lanes

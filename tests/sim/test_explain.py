@@ -23,7 +23,7 @@ from weft.sim.traffic import Traffic
 
 
 def around_the_torus(engine: str) -> tuple[weft.Fabric, Traffic]:
-    """Everybody sends two steps on along each ring: enough to fill every buffer of a ring."""
+    """Send from every host two steps further along each ring: enough to fill every buffer of a ring."""
     fabric = route(weft.load("torus:6x6"), RoutingOptions(engine=engine)).fabric
     hosts = host_ports(fabric)
     n = len(hosts)

@@ -32,7 +32,7 @@ def assert_same(each: Traffic, other: Traffic) -> None:
 
 @st.composite
 def traffics(draw: st.DrawFn) -> Traffic:
-    """Messages of a star of four; what waits for others has a delay, what does not a start."""
+    """Draw messages of a star of four; dependent ones have a delay, the others a start."""
     fabric = route(weft.load("star:hosts=4")).fabric
     n = draw(st.integers(1, 6))
 

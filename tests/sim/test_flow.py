@@ -36,7 +36,7 @@ def run(fabric, rows, *, columns=None, **options):
 
 
 def follow(wiring, src, dst):
-    """Ports from one to another by the forwarding tables, one by one."""
+    """Return the ports from one host to another by the forwarding tables, hop by hop."""
     tables = wiring.fabric.tables
     lid = tables.lid[wiring.slot[dst]]
     path, at = [src], int(wiring.ports.peer[src])
@@ -47,7 +47,7 @@ def follow(wiring, src, dst):
 
 
 def fair_rates(capacity, paths):
-    """Max-min fair rates by the textbook: all grow together, who meets a full link stops."""
+    """Compute max-min fair rates by the textbook: all grow together, and a flow on a full link stops."""
     rates = np.zeros(len(paths))
     open_flows = set(range(len(paths)))
     room = {link: capacity[link] for path in paths for link in path}

@@ -28,7 +28,7 @@ MLID = Lid.FIRST_MULTICAST
 
 
 def running(fabric: Fabric, *ports: str) -> Fabric:
-    """With a group of which every switch has these ports, by hand."""
+    """Return a routed fabric with a group that has these ports at every switch, set by hand."""
     net = ManagedSubnet(fabric, SmOptions())
     tables = net.devices.tables
     tables.mft = np.zeros((len(tables.lft), 1, 256 // 16), np.uint16)

@@ -41,7 +41,7 @@ def curve(fabric) -> Curve:
 
 
 def texts_of(path) -> str:
-    """The words of an SVG, which matplotlib keeps as comments."""
+    """Return the texts of an SVG, which matplotlib stores as comments."""
     return " ".join(re.findall(r"<!-- (.*?) -->", path.read_text()))
 
 

@@ -38,7 +38,7 @@ def send(
 
 
 def bad_star(bit_error_rate: float) -> Fabric:
-    """The cable between leaf1 and h2 errs."""
+    """Return a star whose cable between leaf1 and h2 has bit errors."""
     return faults.degrade(routed("star:hosts=2"), "leaf1/2", bit_error_rate)
 
 
@@ -48,7 +48,7 @@ def corrupted(result: Result) -> dict[str, int]:
 
 
 def find_seed(fabric: Fabric, messages: list[tuple[str, str, int]], wanted: dict[str, int], **columns: Any) -> Result:
-    """A run in which exactly these ports saw that many corrupted packets."""
+    """Find a seed for which exactly these ports count that many corrupted packets."""
     for seed in range(1, 300):
         result = send(fabric, messages, seed, **columns)
         if corrupted(result) == wanted:
@@ -89,7 +89,7 @@ def test_after_a_nak_all_is_sent_again_from_the_missing_packet_on():
 
 
 def one_way_ps(each: Result) -> int:
-    """From the first byte of a packet until the program has it: the adapter's own lead taken off."""
+    """Return the time from the first byte of a packet until the program has it, without the adapter's own lead."""
     from weft.fabric.rates import Technology
     from weft.fabric.timing import timings
 

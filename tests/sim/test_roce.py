@@ -104,7 +104,7 @@ def test_a_cycle_of_pauses_is_reported(control: str):
 
 
 def permutation(n: int, seed: int) -> list[tuple[str, str]]:
-    """Everybody sends to somebody under another leaf of four."""
+    """Send from every host to one under another leaf of four."""
     rng = np.random.default_rng(seed)
     while True:
         to = rng.permutation(n)
@@ -113,7 +113,7 @@ def permutation(n: int, seed: int) -> list[tuple[str, str]]:
 
 
 def uplinks(result: Result) -> np.ndarray:
-    """[leaf, uplink] -> bytes."""
+    """Return the bytes by [leaf, uplink]."""
     fabric = result.fabric
     names = [f"leaf{leaf}/{port}" for leaf in range(1, 9) for port in range(5, 9)]
     return result.use.xmit_bytes[[fabric.find_port(name).slot for name in names]].reshape(8, 4)

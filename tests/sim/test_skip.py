@@ -23,7 +23,7 @@ def tree() -> Fabric:
 
 
 def unequal(fabric: Fabric, **columns: object) -> Traffic:
-    """A permutation of messages that end at different times."""
+    """Return a permutation of messages that end at different times."""
     hosts = host_ports(fabric)
     rng = np.random.default_rng(3)
     order = rng.permutation(len(hosts))

@@ -37,7 +37,7 @@ def slot(fabric, name):
 
 
 def hop(fabric, src, dst):
-    """The slots by which packets leave on their way."""
+    """Return the slots by which packets leave along a path."""
     steady = settle(fabric, [job(fabric, "ring", src, dst)])
     return steady.hop[: steady.hop_first[1]].tolist()
 

@@ -34,7 +34,7 @@ def routed() -> Fabric:
 
 @cache
 def far_apart(metres: float) -> Fabric:
-    """The same with long cables: a window is much less than a round trip."""
+    """Return the same star with long cables: a window is much less than a round trip."""
     links = routed().links
     return routed().with_links(replace(links, length_m=np.full_like(links.length_m, metres)))
 
