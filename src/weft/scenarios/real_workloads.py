@@ -161,7 +161,7 @@ def _replay(trace: Trace, name: str, ranks: int, seed: int) -> Replay:
 
 
 def _row(workload: Workload, figures: dict[str, Any]) -> tuple[Cell, ...]:
-    measured, predicted = figures["measured"], figures["predicted"]
+    measured, predicted = figures["here"], figures["predicted"]
     return (
         workload.name,
         round(measured["speedup"], 2),
