@@ -21,7 +21,7 @@ def per_layer(layout: Layout) -> float:
     return layer_activations(layout, GPT3, experts=False) / (S * B * H)
 
 
-def test_a_layer_keeps_what_the_paper_counts():
+def test_activations_of_a_layer_equal_those_of_the_paper():
     """Korthikanti et al., table 2; for GPT-3 they print 5 a s / h = 80."""
     scores = 5 * A * S / H
     assert scores == 80
@@ -130,7 +130,7 @@ def test_the_last_stage_holds_the_logits():
         ("bf16", False, 1, 4 + 16 / 64),
     ],
 )
-def test_states_take_the_bytes_of_the_manual(precision, in_fp32, zero, bytes_each):
+def test_optimizer_states_equal_those_of_the_manual(precision, in_fp32, zero, bytes_each):
     """Megatron Core's manual, Distributed Optimizer: bytes of one parameter with 64 copies."""
     layout = Layout(
         gpus=64, global_batch=64, seq=S, precision=precision, grad_reduce_in_fp32=in_fp32, zero=zero, recompute="full"
@@ -159,7 +159,7 @@ def test_16_bit_optimizer_states_are_two_moments_and_no_weights_in_32_bits():
     assert (single.weights_bytes, single.gradients_bytes) == (half.weights_bytes, half.gradients_bytes)
 
 
-def test_each_stage_of_zero_shards_one_thing_more():
+def test_each_zero_stage_shards_one_more_state():
     """Rajbhandari et al., figure 1; of what is gathered again there is one layer whole, and the next on its way."""
     model, copies = find("gpt-7.5b"), 64
     needs = [footprint(Layout(gpus=copies, global_batch=64, seq=S, zero=zero), model) for zero in range(4)]
@@ -197,7 +197,7 @@ def test_chunks_of_a_stage_are_not_neighbours():
     assert held.dense_layers.tolist() == [[1, 1, 1], [1, 1, 0]]
 
 
-def test_tied_embeddings_of_one_stage_are_there_once():
+def test_tied_embeddings_of_one_stage_count_once():
     model = find("gpt-5b")
     assert shares(Layout(gpus=1, global_batch=1, seq=S), model).parameters.tolist() == [[model.parameters]]
 
@@ -225,12 +225,12 @@ SC21 = {"zero": 0, "precision": "fp16", "recompute": "full", "fused_attention": 
         ("gpt-1008b", {"gpus": 3072, "tp": 8, "pp": 64, "global_batch": 3072, **SC21}),
     ],
 )
-def test_what_was_run_on_80_gb_fits(name, options):
+def test_published_layouts_fit_into_80_gb(name, options):
     model = find(name)
     check_fits(Layout(seq=model.seq, **options), model, 80)
 
 
-def test_too_large_says_by_how_much_and_what_helps():
+def test_error_has_the_excess_and_the_changes_that_help():
     layout = Layout(gpus=64, tp=8, global_batch=64, seq=8192)
     with pytest.raises(ConfigError, match="llama3-70b does not fit into 80 GB: stage 0 needs") as refused:
         check_fits(layout, find("llama3-70b"), 80)
@@ -242,7 +242,7 @@ def test_too_large_says_by_how_much_and_what_helps():
         check_fits(replace(layout, **change), find("llama3-70b"), 80)
 
 
-def test_what_no_single_change_makes_fit_is_told_so():
+def test_error_names_the_best_change_if_no_single_one_suffices():
     with pytest.raises(ConfigError, match=r"Most helps zero = 3: \d+.\d GB. Then cut it over more GPUs"):
         check_fits(Layout(gpus=8, global_batch=8, seq=8192), find("llama3-405b"), 80)
     with pytest.raises(ConfigError, match="\n  Cut it over more GPUs"):

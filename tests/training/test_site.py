@@ -30,7 +30,7 @@ def test_a_fabric_by_name_joins_so_many_servers(server, fabric, spec, template):
     assert len(load(site.spec).servers) == 128
 
 
-def test_the_rules_are_those_of_the_fabric_unless_told():
+def test_network_rules_are_those_of_the_fabric_unless_given():
     tcp = find_site("eth-100-tcp", gpus=16).options
     assert (tcp.network, tcp.paths, tcp.memory) == (Network.TCP, Paths.ECMP, Memory.HOST)
     told = find_site("ndr", gpus=16, paths="table", seed=3).options

@@ -54,5 +54,5 @@ def test_a_stretched_network_takes_as_many_times_as_long() -> None:
     assert other.send_s(1 << 20) == pytest.approx(3 * over.send_s(1 << 20))
 
 
-def test_what_nobody_published_is_said() -> None:
+def test_properties_without_published_steps_are_named() -> None:
     assert "no steps are published for B200" in made("ndr", server="dgx-b200").band.far

@@ -33,7 +33,7 @@ def hurt(run, fault):
     return disturb_run(run, find_faults(run.site, [fault]), FlowEngine())[0]
 
 
-def test_what_breaks_where_the_job_sends_nothing_is_not_noticed(run):
+def test_faults_outside_the_job_do_not_affect_it(run):
     """The last two servers are not the job's."""
     for fault in ("dead:dgx9", "flap:dgx10/mlx5_0/1@60s", "slow:dgx9/mlx5_0/1=4xHDR"):
         quiet = hurt(run, fault)
@@ -103,7 +103,7 @@ def test_checkpoints_do_not_overtake_each_other(run):
     assert goodput_of(run, rate, slow, interval_s=60).interval_s == 60
 
 
-def test_weft_train_tells_of_faults_and_goodput(capsys):
+def test_json_has_faults_and_goodput(capsys):
     said = json_of(
         capsys, "--fault", "dead:spine1", "--fault", "flap:dgx1/mlx5_0/1@60s", "--goodput", "llama3", "--tokens", "1T"
     )
@@ -116,7 +116,8 @@ def test_weft_train_tells_of_faults_and_goodput(capsys):
     assert "faults" not in json_of(capsys)
 
 
-def test_the_tables_say_what_happens(capsys):
+def test_the_tables_say_what_happens(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     app([*JOB, "--fault", "flap:dgx1/mlx5_0/1@5s", "--goodput", "rsc-2", "--checkpoint-waits"])
     printed = capsys.readouterr().out
     for words in ("8.59", "dgx1/mlx5_0 cut off: goes on with the next try", "training (ETTR)", "rsc-2: Revisiting"):
@@ -135,7 +136,7 @@ def test_the_tables_say_what_happens(capsys):
         (("--goodput", "llama3", "--checkpoint-minutes", "-1"), "above 0"),
     ],
 )
-def test_trouble_that_cannot_be_is_refused_before_the_step_is_run(flags, why, monkeypatch):
+def test_invalid_faults_are_refused_before_the_run(flags, why, monkeypatch):
     monkeypatch.setattr("weft.training.job.run_job", lambda *_: pytest.fail("it ran"))
     with pytest.raises(ConfigError, match=why):
         app([*JOB, *flags])

@@ -21,7 +21,7 @@ from weft.collectives.run import run_program
 from weft.sim.engine import Options
 from weft.sim.result import Engine
 from weft.sim.traffic import Traffic
-from weft.training.traces.link import NONE, Linked, Meeting
+from weft.training.traces.link import NONE, CollectiveMatch, Linked
 from weft.training.traces.programs import write
 from weft.training.traces.times import Times
 from weft.training.traces.trace import Kind, Trace
@@ -39,13 +39,13 @@ class Clock:
     known: dict[object, int] = field(default_factory=dict)
     networks: dict[object, Networks] = field(default_factory=dict)
 
-    def collective_ps(self, meeting: Meeting) -> int:
+    def collective_ps(self, meeting: CollectiveMatch) -> int:
         key = (meeting.collective, meeting.size_bytes, meeting.members, meeting.root)
         if key not in self.known:
             self.known[key] = self._collective_ps(meeting) if len(meeting.members) > 1 else 0
         return self.known[key]
 
-    def _collective_ps(self, meeting: Meeting) -> int:
+    def _collective_ps(self, meeting: CollectiveMatch) -> int:
         if (self.joined.nvlink < 0).any():
             some = subset(self.joined, meeting.members)
             program, size_bytes = write(meeting, some)
@@ -59,7 +59,7 @@ class Clock:
         )
         return round(found.time_us * 1e6)
 
-    def _networks(self, meeting: Meeting) -> Networks:
+    def _networks(self, meeting: CollectiveMatch) -> Networks:
         """Return the networks of the groups of this name while all of them work; the slowest counts."""
         patterns = (Pattern.PAIRS,) if meeting.collective in PAIRWISE else (Pattern.RING, Pattern.TREE)
         key = (meeting.group, patterns)

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from weft.collectives.run import count_sends
 from weft.collectives.traffic import message_bytes, whole_schedule
-from weft.training.traces.link import NONE, Linked, Meeting
+from weft.training.traces.link import NONE, CollectiveMatch, Linked
 from weft.training.traces.programs import flat
 from weft.training.traces.trace import Kind
 
@@ -118,7 +118,7 @@ def _message(is_send: bool, size_bytes: int, peer: int, tag: int) -> str:
     return f"{'send' if is_send else 'recv'} {size_bytes}b {'to' if is_send else 'from'} {peer} tag {tag}"
 
 
-def _program(meeting: Meeting, known: dict[object, list[list[_Operation]]]) -> list[list[_Operation]]:
+def _program(meeting: CollectiveMatch, known: dict[object, list[list[_Operation]]]) -> list[list[_Operation]]:
     """Return the operations of each member of a collective, in the order of ranks."""
     n_ranks = len(meeting.members)
     if n_ranks < 2:

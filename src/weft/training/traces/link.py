@@ -22,8 +22,8 @@ _SHOWN = 6  # nodes of a cycle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
-    """A collective with all of its ranks."""
+class CollectiveMatch:
+    """A collective call, matched over all of its ranks."""
 
     collective: Collective
     size_bytes: int
@@ -44,7 +44,7 @@ class Linked:
     before: list[list[int]]  # [node] -> nodes that must have ended
     begun: list[list[int]]  # [node] -> nodes that must have begun
     partner: list[int]  # [send] -> its receive, [receive] -> its send
-    meetings: list[Meeting]
+    meetings: list[CollectiveMatch]
     meeting: list[int]  # [node] -> its place in `meetings`
     order: list[tuple[int, ...]]  # nodes after their dependencies; those of a collective together
 
@@ -164,7 +164,7 @@ def _chain(nodes: list[Node], before: list[list[int]], turns: Sequence[int]) -> 
 # -- between ranks ----------------------------------------------------------------------------------------------------
 
 
-def _meet(trace: Trace, nodes: list[Node], in_turn: dict[int, list[int]]) -> list[Meeting]:
+def _meet(trace: Trace, nodes: list[Node], in_turn: dict[int, list[int]]) -> list[CollectiveMatch]:
     calls: dict[tuple[str, tuple[int, ...]], dict[int, list[int]]] = {}
     for rank, turns in in_turn.items():
         of: dict[str, tuple[int, ...]] = {}
@@ -185,7 +185,7 @@ def _meet(trace: Trace, nodes: list[Node], in_turn: dict[int, list[int]]) -> lis
             if node.collective is None:
                 raise ConfigError(f"{trace.files[there[0]]}: node {node.id} ({node.name}) is a collective of no kind")
             meetings.append(
-                Meeting(
+                CollectiveMatch(
                     collective=node.collective,
                     size_bytes=node.size_bytes,
                     group=group,

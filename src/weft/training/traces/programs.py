@@ -7,7 +7,7 @@ from weft.collectives.live.calls import choose
 from weft.collectives.program import Program
 from weft.collectives.ranks import Ranks
 from weft.collectives.writers import program
-from weft.training.traces.link import Meeting
+from weft.training.traces.link import CollectiveMatch
 
 # As NCCL does large ones where no switch helps; MPI's for what NCCL has not.
 ALGORITHMS: dict[Collective, str] = {
@@ -23,7 +23,7 @@ ALGORITHMS: dict[Collective, str] = {
 }
 
 
-def write(meeting: Meeting, ranks: Ranks) -> tuple[Program, int]:
+def write(meeting: CollectiveMatch, ranks: Ranks) -> tuple[Program, int]:
     """Return the program of a collective on these ranks, and its size: at least a byte for each part."""
     if ranks.per_server == 1:
         return flat(meeting)
@@ -33,12 +33,12 @@ def write(meeting: Meeting, ranks: Ranks) -> tuple[Program, int]:
     return made, max(meeting.size_bytes, made.n_parts)
 
 
-def flat(meeting: Meeting) -> tuple[Program, int]:
+def flat(meeting: CollectiveMatch) -> tuple[Program, int]:
     """Return the program for ranks on servers of their own, as MPI and live groups choose it: few rounds if small."""
     made = choose(meeting.collective, len(meeting.members), meeting.size_bytes, _root(meeting), direct=False)
     return made, max(meeting.size_bytes, made.n_parts)
 
 
-def _root(meeting: Meeting) -> int:
+def _root(meeting: CollectiveMatch) -> int:
     """Return the root's number in a program, whose ranks are in the job's order."""
     return sorted(meeting.members).index(meeting.members[meeting.root])

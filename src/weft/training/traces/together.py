@@ -24,7 +24,7 @@ from weft.sim.engine import Options, Progress
 from weft.sim.result import Engine
 from weft.sim.traffic import Traffic
 from weft.training.traces.alone import ports
-from weft.training.traces.link import LONGEST_PS, NONE, Linked, Meeting
+from weft.training.traces.link import LONGEST_PS, NONE, CollectiveMatch, Linked
 from weft.training.traces.programs import write
 from weft.training.traces.times import Times
 from weft.training.traces.trace import Kind
@@ -102,7 +102,7 @@ def count_messages(linked: Linked, ranks: Ranks) -> int:
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
-def _template(meeting: Meeting, ranks: Ranks) -> _Template:
+def _template(meeting: CollectiveMatch, ranks: Ranks) -> _Template:
     some = subset(ranks, meeting.members)
     program, size_bytes = write(meeting, some)
     made = whole_schedule(program)
