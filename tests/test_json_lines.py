@@ -1,4 +1,4 @@
-"""Commands to a process that runs; what labs and managers do with them, their own tests see."""
+"""Commands to a running process. The commands of labs and subnet managers have their own tests."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from contextlib import suppress
 from tests.patience import PATIENCE_S
 
 from weft import runtime
-from weft.json_lines import Commands, ask
+from weft.json_lines import CommandServer, request
 
 
-def test_a_server_that_is_closed_leaves_no_thread(tmp_path):
-    """It would find the closed socket ready for ever, and take a processor for as long as the process lives."""
-    made = Commands(tmp_path / "door", {"add": lambda one, two: one + two})
-    assert ask(tmp_path / "door", "add", None, one=1, two=2) == {"ok": 3}
-    made.server_close()
-    made.server_close()
-    assert not [one.name for one in threading.enumerate() if one.name == "commands at door"]
+def test_a_closed_server_leaves_no_thread(tmp_path):
+    """A thread on a closed socket would spin for ever."""
+    server = CommandServer(tmp_path / "socket", {"add": lambda a, b: a + b})
+    assert request(tmp_path / "socket", "add", None, a=1, b=2) == {"ok": 3}
+    server.server_close()
+    server.server_close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "commands at socket"]
 
 
 def test_a_line_that_is_too_long_is_refused_and_ends_the_connection(tmp_path):
-    """What follows would be read as a command though it is the middle of a line."""
+    """The rest of the line must not be read as a command."""
     done = []
-    made = Commands(tmp_path / "door", {"note": lambda word: done.append(word)}, longest_bytes=100)
+    server = CommandServer(tmp_path / "socket", {"note": lambda word: done.append(word)}, longest_bytes=100)
     try:
         for word, is_refused in (("x" * 40, False), ("x" * 200, True)):
-            with runtime.dial(tmp_path / "door", PATIENCE_S) as line, line.makefile("rb") as answers:
+            with runtime.dial(tmp_path / "socket", PATIENCE_S) as line, line.makefile("rb") as answers:
                 line.sendall(json.dumps({"do": "note", "word": word}).encode() + b"\n")
                 line.sendall(b'{"do": "note", "word": "next"}\n')
                 assert ("error" in json.loads(answers.readline())) is is_refused
                 if is_refused:
-                    with suppress(ConnectionResetError):  # it hung up before it had read all
+                    with suppress(ConnectionResetError):  # closed before it had read all
                         assert answers.read() == b""
         assert "next" not in done[2:]
         assert done[0] == "x" * 40
     finally:
-        made.server_close()
+        server.server_close()

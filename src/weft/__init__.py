@@ -1,20 +1,20 @@
 """weft: a complete InfiniBand fabric in software.
 
-The house. A module imports only from layers below its own; modules that share a line, or a `|`, do not know
-each other. `tests/test_house.py` reads this diagram and enforces it.
+The layers. A module imports only from layers below its own; modules on the same line, or separated by a `|`, do not
+import each other. `tests/test_house.py` reads this diagram and enforces it.
 
     cli                            one module per command; no logic
-    scenarios                      claims of the documents, each a small program with a number
-    study                          very many runs: grids of options and seeds, here or on a Ray cluster, one table
+    scenarios                      demonstrations: each a small program that measures one claim of the documents
+    study                          parameter studies: grids of options and seeds, here or on a Ray cluster, one table
     serve | clouds                 REST, our own and UFM's, with roles and a database | OpenStack, CloudStack, Slurm
-    jobs                           LIVE JOBS: real programs as ranks on the hosts of a lab, what they tell each other
-    lab                            THE RUNNING THING: `weft up`, programs attached to it, cables broken on command
-    advise                         do I need InfiniBand: answer, reasons, the runs that show it, when it flips
+    jobs                           LIVE JOBS: real programs as ranks on the hosts of a lab, and their rendezvous
+    lab                            RUNNING FABRICS: `weft up`, attached programs, cables broken on command
+    advise                         do I need InfiniBand: answer, reasons, supporting runs, sensitivity
     compare                        which fabric for this cluster, and why: recable, job, comparison, report
-    plan | tenants | monitor       WHAT TO BUY: size, bill, growth | WHO MAY TALK: intent, drivers | IS IT WELL: poll
-    training                       a job: transformer, parallel, gpu, communication, step; traces/ of others
-    mpi                            mpi4py's words for programs that are ranks, without MPI: COMM_WORLD on live/
-    collectives                    who sends what when: program + check, writers, run; NCCL: choose, estimate, bench
+    plan | tenants | monitor       PURCHASE: size, bill, growth | PARTITIONS: intent, drivers | HEALTH: polling
+    training                       a job: transformer, parallel, gpu, communication, step; traces/ of other tools
+    mpi                            mpi4py's API for ranks, without an MPI library: COMM_WORLD on live/
+    collectives                    send schedules: program + check, writers, run; NCCL: choose, estimate, bench
     sim                            TIME: engine, traffic, result (protocol), layout/; analytic, flow/, packet/ (kernels)
     verbs                          HOST: software adapter; pyverbs/, c/ (APIs), hca/ (RC UC UD RD), shm/, carriers/, cm/
     sm                             SUBNET MANAGER: sweep; discovery/, ucast/, mcast/, pkey/, qos/, inform/, sminfo/, sa/
@@ -25,13 +25,13 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
     fabric                         CABLING: model, rates, catalog, tables, forwarding, topologies/, files/
     wire                           BYTES: headers, MADs, CRCs, packets, pcap; knows no fabric
     jit                            kernels, compiled once and cached
-    json_lines                     commands to a process that runs: one line of JSON each way
-    runtime                        what other processes can reach: folders, unix sockets, memory; their owner's alone
-    plugins                        doors: topologies, engines, formats and more that others add, by name
-    web                            the console's page, as it was built; or how to get it
-    compiler | kept                the user's C compiler | what is made on first use, and kept while somebody uses it
+    json_lines                     commands to a running process: one line of JSON each way
+    runtime                        folders, unix sockets and shared memory that only their owner can reach
+    plugins                        registries of topologies, engines, formats and more, for plugins
+    web                            the web console's built page, or how to get it
+    compiler | user_cache          the user's C compiler | compiled kernels, libraries and programs, cached
     units | ids | version
-    errors                         you, the fabric, or us
+    errors                         errors: the user's, the fabric's, weft's
 
 The same fabric from Python:
 

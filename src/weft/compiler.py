@@ -9,6 +9,6 @@ _COMPILERS = ("cc", "gcc", "clang")
 
 
 def find() -> str | None:
-    """$CC and nothing else if it is set, else what there is."""
+    """Return the path of $CC if it is set, else of the first compiler on the PATH; None if there is none."""
     named = os.environ.get("CC")
-    return next((found for name in ([named] if named else _COMPILERS) if (found := shutil.which(name))), None)
+    return next((path for name in ([named] if named else _COMPILERS) if (path := shutil.which(name))), None)

@@ -1,14 +1,14 @@
-"""What can go wrong, in three kinds that are never mixed.
+"""The errors of weft, in three kinds that are never mixed.
 
     WeftError
     ├── ConfigError          you: a value, a name, a spec or a file that cannot be used (exit status 2)
     │   ├── UnknownName      no such node, port, model, topology; suggests near ones
-    │   └── FileError        a file that cannot be read: file, line, what was read, what was expected
-    ├── SubnetError          the fabric: it does not do what was asked of it
-    │   └── Silent           who was asked does not answer
+    │   └── FileError        a file that cannot be used: file, line, the text that was read, the text expected
+    ├── SubnetError          the fabric: it refused or failed a request (exit status 1)
+    │   └── NoResponseError  a peer does not answer
     └── SimulationBug        us: weft contradicts itself; please report it
 
-Every message names the thing as the operator knows it, the value, the rule, and the way out.
+Every message names the object as the operator knows it, the value, the rule, and the way out.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-_Thing = TypeVar("_Thing")
+_Value = TypeVar("_Value")
 
 
 class WeftError(Exception):
-    """The root: `except WeftError` catches all that weft raises on purpose."""
+    """The base of all errors that weft raises on purpose."""
 
 
 class ConfigError(WeftError):
-    """Something you gave cannot be used."""
+    """An unusable value, name, spec or file from the user."""
 
 
 class UnknownName(ConfigError):
-    """A name that is not there."""
+    """An unknown name; the message suggests similar ones."""
 
     def __init__(self, what: str, name: str, known: Iterable[str], hint: str = "") -> None:
         import difflib
@@ -47,16 +47,16 @@ class UnknownName(ConfigError):
         self.name = name
 
 
-def find_named(what: str, name: str, known: Mapping[str, _Thing], hint: str = "") -> _Thing:
-    """What is known by that name, in any case."""
-    key = name if name in known else {one.lower(): one for one in known}.get(name.lower())
+def find_named(what: str, name: str, known: Mapping[str, _Value], hint: str = "") -> _Value:
+    """Return the value for a name, ignoring case; raise UnknownName if there is none."""
+    key = name if name in known else {other.lower(): other for other in known}.get(name.lower())
     if key is None:
         raise UnknownName(what, name, known, hint)
     return known[key]
 
 
 class FileError(ConfigError):
-    """A file that weft refuses, with the place and the reason."""
+    """A file that cannot be used, with the line and the reason."""
 
     def __init__(self, path: Path | str, line: int | None, read: str, expected: str) -> None:
         place = f"{path}:{line}" if line is not None else f"{path}"
@@ -65,15 +65,15 @@ class FileError(ConfigError):
 
 
 class SubnetError(WeftError):
-    """The fabric does not do what was asked of it."""
+    """A fabric that refused or failed a request."""
 
 
-class Silent(SubnetError):
-    """Who was asked does not answer: to ask again at once is of no use."""
+class NoResponseError(SubnetError):
+    """A peer that does not answer; do not retry immediately."""
 
 
 class SimulationBug(WeftError):
-    """weft contradicts itself."""
+    """A contradiction within weft: a bug."""
 
 
 def _either(names: list[str]) -> str:
@@ -81,5 +81,5 @@ def _either(names: list[str]) -> str:
 
 
 def _shorten(text: str, limit: int = 80) -> str:
-    shown = repr(text)
-    return shown if len(shown) <= limit else f"{shown[: limit - 4]}...'"
+    quoted = repr(text)
+    return quoted if len(quoted) <= limit else f"{quoted[: limit - 4]}...'"

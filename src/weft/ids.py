@@ -8,7 +8,7 @@ from weft.errors import ConfigError
 
 
 class _Id(int):
-    """An integer within the range of its kind, checked when it is made."""
+    """An integer that must be within the range of its kind."""
 
     bits: ClassVar[int]
     example: ClassVar[str]
@@ -20,7 +20,7 @@ class _Id(int):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From what an operator writes; hexadecimal with or without 0x."""
+        """Parse an operator's text: hexadecimal, with or without 0x."""
         try:
             return cls(int(text.strip().replace(":", ""), 16))
         except ValueError:
@@ -83,13 +83,16 @@ class PKey(_Id):
         return bool(self & self.FULL_MEMBER)
 
     def matches(self, other: PKey) -> bool:
-        """May a packet with this key enter a port that holds `other`?"""
+        """Return whether a packet with this key may enter a port that holds `other`."""
         return bool(p_keys_match(self, other))
 
 
-def p_keys_match(one: Any, other: Any) -> Any:
-    """Are two of the same partition, which is not 0, and not both limited? Of numbers, of arrays, and in kernels."""
-    return ((one ^ other) & 0x7FFF == 0) & (one & 0x7FFF != 0) & ((one | other) & 0x8000 != 0)
+def p_keys_match(first: Any, second: Any) -> Any:
+    """Return whether two keys have the same partition, other than 0, and at least one is a full member.
+
+    Works on integers, on arrays, and in kernels.
+    """
+    return ((first ^ second) & 0x7FFF == 0) & (first & 0x7FFF != 0) & ((first | second) & 0x8000 != 0)
 
 
 class Gid(_Id):

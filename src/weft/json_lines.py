@@ -1,12 +1,12 @@
-"""Commands to a process that runs: one line of JSON each way, over a socket that only its user can reach.
+"""Commands to a running process: one line of JSON each way, over a socket that only its user can reach.
 
     {"do": "break", "name": "leaf1/5"}   ->   {"ok": ["leaf1/5"]}
     {"do": "break", "name": "leef1/5"}   ->   {"error": "there is no port ...", "kind": "you"}
-    {"do": "traffic"}                    ->   {"progress": [4, 16]}, as often as there is any, before that
+    {"do": "traffic"}                    ->   {"progress": [4, 16]} lines, then {"ok": ...}
 
-The kind is `you`, `fabric` or `us`, as in `errors`, or a word that a command has for its clients. A connection may have
-many commands, one after the other; who says nothing for ten seconds is hung up on.
-Who goes away ends work that tells its progress; any other is done all the same.
+The kind is `you`, `fabric` or `us`, as in `errors`, or a command's own word for its clients. A connection carries any
+number of commands, one after the other; it is closed after ten seconds without one. A command that reports progress
+ends when its client disconnects; any other is completed.
 """
 
 from __future__ import annotations
@@ -28,65 +28,65 @@ from weft import runtime
 from weft.errors import ConfigError, SubnetError
 
 _LONGEST_BYTES = 1 << 16
-_SILENT_S = 10  # a client that says nothing
-_LISTEN_S = 0.1  # how often it looks whether it shall end
+_SILENT_S = 10  # closes an idle connection
+_POLL_S = 0.1  # between two checks for shutdown
 
 
-def ask(
+def request(
     path: Path,
     do: str,
-    patience_s: float | None,
-    progress: Callable[[int, int], None] = lambda done, of: None,
+    timeout_s: float | None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
     /,
-    **words: Any,
+    **parameters: Any,
 ) -> dict[str, Any]:
-    """The answer, `ok` or `error`; OSError or ValueError where nobody gives one."""
-    with runtime.dial(path, patience_s) as line:
-        line.sendall(_command(do, words))
-        with line.makefile("rb") as answer:
-            found: dict[str, Any] = msgspec.json.decode(answer.readline())
-            while "progress" in found:
-                progress(*found["progress"])
-                found = msgspec.json.decode(answer.readline())
-    return found
+    """Send a command and return the answer, `ok` or `error`. Raise OSError or ValueError if no answer comes."""
+    with runtime.dial(path, timeout_s) as connection:
+        connection.sendall(_encode(do, parameters))
+        with connection.makefile("rb") as lines:
+            answer: dict[str, Any] = msgspec.json.decode(lines.readline())
+            while "progress" in answer:
+                progress(*answer["progress"])
+                answer = msgspec.json.decode(lines.readline())
+    return answer
 
 
-def _command(do: str, words: Mapping[str, Any]) -> bytes:
-    return json.dumps({"do": do, **words}).encode() + b"\n"
+def _encode(do: str, parameters: Mapping[str, Any]) -> bytes:
+    return json.dumps({"do": do, **parameters}).encode() + b"\n"
 
 
-class Line:
-    """A connection for many commands, of one thread; a process that was forked has its own.
+class Connection:
+    """A connection of one thread for many commands; a forked process opens its own.
 
-    Where the other end has hung up it dials again: for commands that may as well be done twice.
+    It reconnects if the server has closed the connection: only for commands that may be carried out twice.
     """
 
     def __init__(self, path: Path) -> None:
         self._path, self._process = path, 0
         self._socket: socket.socket | None = None
 
-    def ask(self, do: str, patience_s: float, /, **words: Any) -> dict[str, Any]:
-        """As the function of this name; no progress."""
+    def request(self, do: str, timeout_s: float, /, **parameters: Any) -> dict[str, Any]:
+        """Send a command and return the answer, as the function of this name; without progress."""
         if self._socket is not None and self._process == os.getpid():
             with suppress(ConnectionError):
-                return self._ask(self._socket, _command(do, words), patience_s)
+                return self._exchange(self._socket, _encode(do, parameters), timeout_s)
         self.close()
-        self._socket, self._process = runtime.dial(self._path, patience_s), os.getpid()
-        return self._ask(self._socket, _command(do, words), patience_s)
+        self._socket, self._process = runtime.dial(self._path, timeout_s), os.getpid()
+        return self._exchange(self._socket, _encode(do, parameters), timeout_s)
 
-    def _ask(self, line: socket.socket, command: bytes, patience_s: float) -> dict[str, Any]:
+    def _exchange(self, connection: socket.socket, command: bytes, timeout_s: float) -> dict[str, Any]:
         try:
-            line.settimeout(patience_s)
-            line.sendall(command)
-            with line.makefile("rb") as answer:  # which reads no further: nothing follows before it is asked again
-                said = answer.readline()
-            if not said:
-                raise ConnectionResetError(errno.ECONNRESET, "it hung up")
-            found: dict[str, Any] = msgspec.json.decode(said)
-        except BaseException:  # an answer may still come: it would be taken for the next one
+            connection.settimeout(timeout_s)
+            connection.sendall(command)
+            with connection.makefile("rb") as lines:  # reads no further: the server sends one line per command
+                line = lines.readline()
+            if not line:
+                raise ConnectionResetError(errno.ECONNRESET, "connection closed by peer")
+            answer: dict[str, Any] = msgspec.json.decode(line)
+        except BaseException:  # a late answer would be taken for the answer to the next command
             self.close()
             raise
-        return found
+        return answer
 
     def close(self) -> None:
         if self._socket is not None:
@@ -97,18 +97,18 @@ class Line:
         self.close()
 
 
-class Refusal(Exception):
-    """What a command answers where it neither did it nor failed: `kind` is for the client's program."""
+class CommandRefused(Exception):
+    """An answer to a command that was neither carried out nor failed; `kind` is for the client's program."""
 
     def __init__(self, text: str, kind: str) -> None:
         super().__init__(text)
         self.kind = kind
 
 
-class Commands(socketserver.ThreadingMixIn, socketserver.BaseServer):
-    """Takes commands in threads of its own. One that returns bytes has written its JSON already.
+class CommandServer(socketserver.ThreadingMixIn, socketserver.BaseServer):
+    """A server that runs each connection's commands in a thread. A command may return its JSON as bytes.
 
-    `tells` are the names of commands that are given `progress`, to be called as often as there is any.
+    `with_progress` names the commands that take an argument `progress`, a function of (done, total).
     """
 
     daemon_threads = True
@@ -118,15 +118,15 @@ class Commands(socketserver.ThreadingMixIn, socketserver.BaseServer):
         path: Path,
         commands: Mapping[str, Callable[..., Any]],
         *,
-        tells: Collection[str] = (),
+        with_progress: Collection[str] = (),
         longest_bytes: int = _LONGEST_BYTES,
     ) -> None:
-        self.commands, self.tells, self.longest_bytes = commands, tells, longest_bytes
-        self._conversations: set[socket.socket] = set()
+        self.commands, self.with_progress, self.longest_bytes = commands, with_progress, longest_bytes
+        self._connections: set[socket.socket] = set()
         self._listener = runtime.Listener(path)
-        super().__init__(str(path), _Conversation)
+        super().__init__(str(path), _ConnectionHandler)
         self._thread = threading.Thread(
-            target=self.serve_forever, args=(_LISTEN_S,), name=f"commands at {path.name}", daemon=True
+            target=self.serve_forever, args=(_POLL_S,), name=f"commands at {path.name}", daemon=True
         )
         self._thread.start()
 
@@ -134,62 +134,65 @@ class Commands(socketserver.ThreadingMixIn, socketserver.BaseServer):
         return self._listener.fileno()
 
     def get_request(self) -> tuple[socket.socket, str]:
-        made = self._listener.accept()
-        if made is None:
-            raise OSError("nobody is let in")
-        self._conversations.add(made)
-        return made, ""
+        connection = self._listener.accept()
+        if connection is None:
+            raise OSError("no trusted connection")
+        self._connections.add(connection)
+        return connection, ""
 
     def close_request(self, request: socket.socket) -> None:  # type: ignore[override]
-        self._conversations.discard(request)
+        self._connections.discard(request)
         request.close()
 
     def server_close(self) -> None:
-        """Its thread first, which a process that was forked has not: a closed socket would be ready for ever."""
+        """Stop the thread, which a forked process does not have, then close.
+
+        The thread first: a closed socket would stay readable for ever.
+        """
         if self._thread.is_alive():
             self.shutdown()
             self._thread.join()
         super().server_close()
         self._listener.close()
-        for one in tuple(self._conversations):
-            with suppress(OSError):  # it ended meanwhile
-                one.shutdown(socket.SHUT_RD)  # an answer that is under way still goes
+        for connection in tuple(self._connections):
+            with suppress(OSError):  # already closed
+                connection.shutdown(socket.SHUT_RD)  # an answer in progress is still sent
 
 
-class _Conversation(socketserver.StreamRequestHandler):
-    server: Commands
+class _ConnectionHandler(socketserver.StreamRequestHandler):
+    server: CommandServer
     timeout = _SILENT_S
 
     def handle(self) -> None:
-        with suppress(OSError):  # it went away, or says nothing more
+        with suppress(OSError):  # the client disconnected or is idle
             while (line := self.rfile.readline(self.server.longest_bytes)).strip():
                 self.wfile.write(self._answer(line) + b"\n")
                 if not line.endswith(b"\n"):
-                    return  # too long, and what follows is no command
+                    return  # too long: the rest of the line is not a command
 
     def _answer(self, line: bytes) -> bytes:
         try:
-            asked = json.loads(line)
-            do = asked.pop("do")
+            parameters = json.loads(line)
+            do = parameters.pop("do")
             command = self.server.commands[do]
         except (ValueError, KeyError, AttributeError, TypeError):
             known = ", ".join(self.server.commands)
-            return _error(f'{line[:80]!r} is no command: send {{"do": ...}} with one of {known}', "you")
-        if do in self.server.tells:
-            asked["progress"] = self._tell_progress
+            return _error(f'{line[:80]!r} is not a command: send {{"do": ...}} with one of {known}', "you")
+        if do in self.server.with_progress:
+            parameters["progress"] = self._send_progress
         try:
-            done = command(**asked)
-        except Refusal as refusal:
+            done = command(**parameters)
+        except CommandRefused as refusal:
             return _error(str(refusal), refusal.kind)
         except (ConfigError, SubnetError) as error:
             return _error(str(error), "you" if isinstance(error, ConfigError) else "fabric")
-        except Exception as error:  # the process goes on, whatever a command did
+        except Exception as error:  # the server continues after any error of a command
             return _error(f"{type(error).__name__}: {error}".removesuffix(": "), "us")
         return b'{"ok": ' + (done if isinstance(done, bytes) else json.dumps(done).encode()) + b"}"
 
-    def _tell_progress(self, done: int, of: int) -> None:
-        """Raises, and so ends the work, when nobody is there any more."""
-        self.wfile.write(json.dumps({"progress": [done, of]}).encode() + b"\n")
+    def _send_progress(self, done: int, total: int) -> None:
+        """Send progress; the OSError after a disconnect ends the command."""
+        self.wfile.write(json.dumps({"progress": [done, total]}).encode() + b"\n")
 
 
 def _error(text: str, kind: str) -> bytes:

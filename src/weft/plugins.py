@@ -1,12 +1,13 @@
-"""Extension points: where others add a topology, a routing engine, a file format, and where weft's own stand too.
+"""Registries for extensions: topologies, routing engines, file formats and more, from weft and from plugins.
 
-    [project.entry-points."weft.topologies"]              in pyproject.toml of a package that is installed
+    [project.entry-points."weft.topologies"]              in pyproject.toml of an installed package
     ring = "acme.fabrics:ring"
 
     ENTRY_POINTS = {"weft.topologies": {"ring": ring}}    in a file: weft --plugin ring.py, or WEFT_PLUGINS=ring.py
 
-A door knows all names, and imports the thing behind one when somebody asks for it. A plugin that cannot be imported, or
-is not what it should be, is an error for a command that names it; lists leave it out and say so on standard error.
+A registry lists all names and imports an object when it is first used. A plugin that cannot be imported, or that does
+not fit the rule of its registry, is an error for a command that names it; lists omit it and report it on standard
+error.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ GROUPS = tuple(
     f"weft.{each}" for each in ("topologies", "routing", "congestion", "paths", "collectives", "scenarios", "files")
 )
 _T = TypeVar("_T")
-_Offer = tuple[str, Any]  # who, and the thing or where it is
+_Offer = tuple[str, Any]  # the provider, and the object or its module:object reference
 
 
-class Door(Mapping[str, _T]):
-    """Things of one kind by name, those of plugins behind weft's own.
+class Registry(Mapping[str, _T]):
+    """The extensions of one kind by name: weft's own first, then those of plugins.
 
-    `own` has things, or where they are, as an entry point says it: module:object. Of a class one object is made.
-    `rule` says what such a thing is, in words; `fits` whether one is, given its name.
+    `own` maps names to objects or to their module:object references. A class is instantiated once.
+    `rule` describes a valid object in error messages; `fits(name, object)` tells whether an object is valid.
     """
 
     def __init__(self, group: str, own: Mapping[str, _T | str], rule: str, fits: Callable[[str, Any], bool]) -> None:
         self._group, self._own, self._rule, self._fits = group, own, rule, fits
-        self._found: dict[int, _T] = {}  # by the id of what was offered, which is kept
+        self._loaded: dict[int, _T] = {}  # by the id of the object or reference, which stays alive
 
     def __iter__(self) -> Iterator[str]:
         return iter({**self._own, **_offers(self._group)})
@@ -54,57 +55,57 @@ class Door(Mapping[str, _T]):
         offers = own + _offers(self._group).get(name, [])
         if not offers:
             raise KeyError(name)
-        things = [self._thing(name, *offer) for offer in offers]
-        if any(thing is not things[0] for thing in things):
+        extensions = [self._load_offer(name, *offer) for offer in offers]
+        if any(extension is not extensions[0] for extension in extensions):
             raise ConfigError(
-                f"{' and '.join(who for who, _ in offers)} each have a {name!r} of {self._group}: names must differ\n"
-                f"  Rename one, or go without that plugin: uninstall it, or leave it out of --plugin and {VARIABLE}."
+                f"{' and '.join(provider for provider, _ in offers)} each define {name!r} in {self._group}\n"
+                f"  Rename one, or drop that plugin: uninstall it, or remove it from --plugin and {VARIABLE}."
             )
-        return things[0]
+        return extensions[0]
 
     def is_own(self, name: str) -> bool:
-        """Return whether it belongs to weft rather than to a plugin."""
+        """Return whether a name belongs to weft rather than to a plugin."""
         return name in self._own
 
     def working(self) -> dict[str, _T]:
-        """Return all that can be used, by name; what plugins have broken is left out, with a line on standard error."""
-        things: dict[str, _T] = {}
+        """Return all usable extensions by name; report broken plugins on standard error."""
+        extensions: dict[str, _T] = {}
         for name in self:
             try:
-                things[name] = self[name]
+                extensions[name] = self[name]
             except ConfigError as broken:
-                if self.is_own(name):  # a plugin took the name
+                if self.is_own(name):  # a plugin uses the same name
                     raise
                 _leave_out(broken)
-        return things
+        return extensions
 
-    def _thing(self, name: str, who: str, offered: Any) -> _T:
-        if id(offered) not in self._found:
-            thing = offered
+    def _load_offer(self, name: str, provider: str, offered: Any) -> _T:
+        if id(offered) not in self._loaded:
+            extension = offered
             if isinstance(offered, str):
-                thing = _load(f"{who}: {self._group} {name} = {offered}", offered)
-            if isinstance(thing, type):
-                thing = _make(f"{who}: {self._group} {name}", thing)
-            if not self._fits(name, thing):
-                raise ConfigError(f"{who}: {self._group} {name} is {thing!r}, and must be {self._rule}")
-            self._found[id(offered)] = thing
-        return self._found[id(offered)]
+                extension = _load(f"{provider}: {self._group} {name} = {offered}", offered)
+            if isinstance(extension, type):
+                extension = _make(f"{provider}: {self._group} {name}", extension)
+            if not self._fits(name, extension):
+                raise ConfigError(f"{provider}: {self._group} {name} is {extension!r}, but must be {self._rule}")
+            self._loaded[id(offered)] = extension
+        return self._loaded[id(offered)]
 
 
 def use(plugin: str) -> None:
-    """Add a plugin, a file or a module, to this process and all that it starts."""
+    """Add a plugin, a file or a module, to this process and its child processes."""
     file = Path(plugin if plugin.endswith(".py") else f"{plugin}.py")
     chosen = str(file.resolve()) if file.is_file() else plugin
-    _entry_points(chosen)  # at once: who names it wants to know
+    _entry_points(chosen)  # import at once, so that the command reports errors
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = f"{before}{os.pathsep}{chosen}" if before else chosen
 
 
 def _offers(group: str) -> dict[str, list[_Offer]]:
-    """What plugins have for a group, by name."""
-    found: dict[str, list[_Offer]] = {}
-    for who, name, offered in _installed(group):
-        found.setdefault(name, []).append((who, offered))
+    """Return the offers of all plugins for a group, by name."""
+    offers: dict[str, list[_Offer]] = {}
+    for provider, name, offered in _installed(group):
+        offers.setdefault(name, []).append((provider, offered))
     for plugin in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
         try:
             points = _entry_points(plugin).get(group, {})
@@ -112,49 +113,55 @@ def _offers(group: str) -> dict[str, list[_Offer]]:
             _leave_out(broken)
             continue
         for name, offered in points.items():
-            found.setdefault(name, []).append((Path(plugin).name, offered))
-    return found
+            offers.setdefault(name, []).append((Path(plugin).name, offered))
+    return offers
 
 
 @cache
-def _report(what: str) -> None:
-    print(f"weft: {what}; left out", file=sys.stderr)
+def _report(problem: str) -> None:
+    print(f"weft: {problem}; ignored", file=sys.stderr)
 
 
 def _leave_out(broken: ConfigError) -> None:
-    """Report a plugin that cannot be used, once."""
+    """Report a plugin that cannot be used, once per process."""
     _report(str(broken).splitlines()[0])
 
 
 @cache
 def _installed(group: str) -> list[tuple[str, str, str]]:
-    """Who, name, and where the thing is. To look at the files first takes 1 ms; to ask Python, 70."""
+    """Return provider, name and module:object of the installed entry points.
+
+    Reading the metadata files takes 1 ms; `importlib.metadata` alone takes 70 ms.
+    """
     lists = (file for folder in sys.path for file in Path(folder).glob("*-info/entry_points.txt"))
     if not any(f"[{group}]".encode() in file.read_bytes() for file in lists):
         return []
     from importlib.metadata import entry_points
 
     points = entry_points(group=group)
-    return [(f"{one.dist.name} {one.dist.version}" if one.dist else one.module, one.name, one.value) for one in points]
+    return [
+        (f"{point.dist.name} {point.dist.version}" if point.dist else point.module, point.name, point.value)
+        for point in points
+    ]
 
 
 @cache
 def _entry_points(plugin: str) -> dict[str, dict[str, Any]]:
-    """ENTRY_POINTS of a file or module."""
+    """Return the ENTRY_POINTS of a file or module."""
     module, name = _load(f"plugin {plugin}", plugin), "ENTRY_POINTS"
     points = getattr(module, name, None)
-    if not isinstance(points, dict) or not all(isinstance(one, dict) for one in points.values()):
+    if not isinstance(points, dict) or not all(isinstance(group, dict) for group in points.values()):
         raise ConfigError(
-            f'plugin {plugin} must say what it adds: {name} = {{"weft.topologies": {{"ring": ring}}}}, not {points!r}'
+            f'plugin {plugin} must define {name} = {{"weft.topologies": {{"ring": ring}}}}, not {points!r}'
         )
     for group in points:
         if group not in GROUPS:
-            raise UnknownName(f"door for {name} of plugin {plugin}:", group, GROUPS)
+            raise UnknownName(f"extension point (in {name} of plugin {plugin})", group, GROUPS)
     return points
 
 
 def _load(what: str, place: str) -> Any:
-    """The thing at module:object, a module, or a file of Python."""
+    """Return the object at module:object, a module, or the module in a Python file."""
     if place.endswith(".py") and not Path(place).is_file():
         raise ConfigError(f"{what}: no such file")
     try:
@@ -164,7 +171,7 @@ def _load(what: str, place: str) -> Any:
         return getattr(import_module(name), attribute) if attribute else import_module(name)
     except ConfigError:
         raise
-    except Exception as error:  # whatever somebody else's code does wrong
+    except Exception as error:  # a plugin may raise anything
         if isinstance(error, ModuleNotFoundError) and error.name == place:
             raise ConfigError(f"{what}: neither a file {place}.py nor a module that Python can import") from None
         raise ConfigError(
@@ -182,10 +189,10 @@ def _make(what: str, kind: type) -> Any:
 
 
 def _run_file(file: Path) -> Any:
-    """Import a file, which may import what stands beside it."""
+    """Import a file with its folder on the path, so that it can import modules beside it."""
     if str(file.parent) not in sys.path:
         sys.path.append(str(file.parent))
     module = import_module(file.stem)
     if Path(getattr(module, "__file__", None) or "").resolve() != file.resolve():
-        raise ConfigError(f"plugin {file}: there is a module {file.stem} already, and it is another: rename the file")
+        raise ConfigError(f"plugin {file}: another module is already named {file.stem}; rename the file")
     return module

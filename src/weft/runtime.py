@@ -1,19 +1,19 @@
-"""The one place that makes what other processes can reach: folders, unix sockets, shared memory.
+"""Folders, unix sockets and shared memory that other processes can reach: weft creates them only here.
 
     folder()                        $XDG_RUNTIME_DIR/weft, else /tmp/weft-UID: only its owner enters
-    state_folder()                  $XDG_STATE_HOME/weft: what outlives a reboot
+    state_folder()                  $XDG_STATE_HOME/weft: files that outlive a reboot
     Listener(path), dial(path)      the two ends of stream sockets
-    pair()                          the same two ends, of this process
-    Inbox(path), connect(path)      the two ends of datagrams
-    abstract(name)                  a datagram socket of Linux's abstract kind, for ibsim's protocol and nothing else
-    memory(name, size_bytes)        memory for who is given its file
+    pair()                          both ends within this process
+    Inbox(path), connect(path)      the two ends of datagram sockets
+    abstract(name)                  a datagram socket with a Linux abstract name, only for ibsim's protocol
+    memory(name, size_bytes)        memory for processes that receive its file descriptor
     wait_ready(readers, ...)        whether a socket can be read or written; select() fails beyond descriptor 1,023
 
-Trusted is who runs as the same user, and root. The kernel keeps others out of the folder; that whoever is at the other
-end is trusted is asked again at every door, since a name alone proves nothing: anybody may take a name of the abstract
-kind. Such a socket says of each datagram who sent it, and its reader asks `is_trusted`.
+Only processes of the same user and of root are trusted. The kernel keeps others out of the folder, and each connection
+checks the peer's credentials again: a name proves nothing, since any process may bind an abstract name. An abstract
+socket receives the sender's credentials with each datagram, and its reader calls `is_trusted`.
 
-A socket in a folder outlives its process as a name that nobody answers to; the next one that wants it takes it.
+A socket's path outlives its process; the next process that binds the path removes the stale socket.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _STRUCT = struct.Struct("=iII")
 CREDENTIALS_BYTES = socket.CMSG_SPACE(_STRUCT.size)  # for recvmsg
 _UID = slice(4, 8)
 _BACKLOG = 128
-_TURN_S = 2e-3  # between two tries to be let in
+_TURN_S = 2e-3  # between two attempts to connect
 _PR_SET_PTRACER, _ANY_PROCESS = 0x59616D61, (1 << 64) - 1
 
 
@@ -54,32 +54,32 @@ HasFileno = int | _Socket
 
 
 class Credentials(NamedTuple):
-    """By the kernel; `pid` is 0 if it lives where we cannot see it."""
+    """The credentials of a process, from the kernel; `pid` is 0 if it is in another PID namespace."""
 
     pid: int
     uid: int
     gid: int
 
 
-_NOBODY = Credentials(0, 0xFFFF_FFFF, 0xFFFF_FFFF)
+_UNKNOWN = Credentials(0, 0xFFFF_FFFF, 0xFFFF_FFFF)
 
 
-def is_trusted(who: Credentials) -> bool:
-    return who.uid in (os.geteuid(), ROOT)
+def is_trusted(process: Credentials) -> bool:
+    return process.uid in (os.geteuid(), ROOT)
 
 
 # -- folders ----------------------------------------------------------------------------------------------------------
 
 
 def folder() -> Path:
-    """Whoever may write there may command the labs."""
+    """Return weft's runtime folder. Its owner alone may write there: its sockets control the labs."""
     named = os.environ.get("XDG_RUNTIME_DIR")
     base = Path(named) if named and Path(named).is_dir() else None
     if base is not None:
         facts = base.stat()
         others_write = facts.st_mode & 0o022 and not facts.st_mode & stat.S_ISVTX
         if facts.st_uid not in (os.geteuid(), ROOT) or others_write:
-            raise ConfigError(f"XDG_RUNTIME_DIR={base} can be changed by others: unset it, or name a folder of yours")
+            raise ConfigError(f"XDG_RUNTIME_DIR={base} is writable by other users: unset it, or name a private folder")
     return private_folder(base / "weft" if base is not None else Path(f"/tmp/weft-{os.geteuid()}"))
 
 
@@ -89,7 +89,7 @@ def state_folder() -> Path:
 
 
 def private_folder(path: Path) -> Path:
-    """Made if it is not there; ConfigError if anybody but its owner may enter."""
+    """Create a folder if it does not exist; raise ConfigError if other users may enter it."""
     path.mkdir(mode=0o700, exist_ok=True)
     facts = path.lstat()
     if facts.st_uid != os.geteuid():
@@ -98,14 +98,14 @@ def private_folder(path: Path) -> Path:
             f"for example XDG_RUNTIME_DIR=$HOME, or have root remove {path}"
         )
     if not stat.S_ISDIR(facts.st_mode) or facts.st_mode & 0o077:
-        raise ConfigError(f"{path} must be a folder of yours that nobody else may use: remove it, or chmod 700")
+        raise ConfigError(f"{path} must be a folder that only its owner can enter: remove it, or chmod 700")
     return path
 
 
 def is_alive(path: Path | bytes) -> bool:
-    """Has a process the socket at this path, or of this name? It is not disturbed, and need not answer.
+    """Return whether a process has the socket at this path or with this abstract name, without disturbing it.
 
-    A datagram socket cannot be connected to a stream, and is told so without anybody being asked.
+    Connecting a datagram socket to a stream socket fails in the kernel; the owner does not notice.
     """
     with _new(socket.SOCK_DGRAM) as probe:
         try:
@@ -116,16 +116,16 @@ def is_alive(path: Path | bytes) -> bool:
 
 
 def clear(place: Path) -> None:
-    """Take away names in a folder that killed processes have left."""
-    with alone(place):
+    """Remove the sockets of processes that were killed."""
+    with lock_folder(place):
         for path in place.iterdir():
             if path.is_socket() and not is_alive(path):
                 path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def alone(place: Path) -> Iterator[None]:
-    """Of all processes only one at a time is in here: who decides that a name is nobody's, or changes files."""
+def lock_folder(place: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a folder, so that one process at a time removes stale sockets or changes files."""
     opened = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX)
@@ -147,25 +147,25 @@ def _name(path: Path) -> str:
     return str(path)
 
 
-def _bind(made: socket.socket, path: Path) -> os.stat_result:
-    """What is at the path now. OSError (EADDRINUSE) if a living process has the name."""
-    os.fchmod(made.fileno(), 0o600)  # of the name that `bind` makes
-    with alone(path.parent):
+def _bind(sock: socket.socket, path: Path) -> os.stat_result:
+    """Bind a socket and return the stat of its path. Raise OSError (EADDRINUSE) if a live process has the path."""
+    os.fchmod(sock.fileno(), 0o600)  # the mode of the file that `bind` creates
+    with lock_folder(path.parent):
         if path.is_socket() and not is_alive(path):
             path.unlink(missing_ok=True)
-        made.bind(_name(path))
+        sock.bind(_name(path))
         return os.stat(path)
 
 
-def _take_away(path: Path, bound: os.stat_result) -> None:
-    """Somebody may have taken away the folder, and another have made it again with a socket of the same name."""
+def _remove_socket(path: Path, bound: os.stat_result) -> None:
+    """Remove a socket's file, unless another process has recreated it meanwhile."""
     with contextlib.suppress(FileNotFoundError):
         if os.path.samestat(os.stat(path), bound):
             path.unlink()
 
 
 class Listener:
-    """A stream socket at a path, which it makes and takes away again."""
+    """A stream socket at a path, whose file it creates and removes."""
 
     def __init__(self, path: Path) -> None:
         self.path, self._process = path, os.getpid()
@@ -177,89 +177,91 @@ class Listener:
         except BaseException:
             self._socket.close()
             raise
-        self._save()
+        self._open_spare()
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     def accept(self) -> socket.socket | None:
-        """Who waits, without waiting; None if nobody does, or who does is not let in."""
+        """Return the next trusted connection without waiting, else None."""
         try:
-            made, _ = self._socket.accept()
+            connection, _ = self._socket.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                self._send_away()
+                self._reject_waiting()
             return None
-        if not is_trusted(peer(made)):
-            made.close()
+        if not is_trusted(peer(connection)):
+            connection.close()
             return None
-        made.setblocking(False)
-        return made
+        connection.setblocking(False)
+        return connection
 
-    def _save(self) -> None:
-        """A file that can be given up when there are no more."""
+    def _open_spare(self) -> None:
+        """Open a file descriptor to give up when no more are available."""
         with contextlib.suppress(OSError):
             self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
-    def _send_away(self) -> None:
-        """No file is free: who waits hears so now. Else it would wait, and the socket be ready, for ever."""
+    def _reject_waiting(self) -> None:
+        """Close a waiting connection when no descriptor is free; it would otherwise wait, and wake us, for ever."""
         if self._spare >= 0:
             os.close(self._spare)
             self._spare = -1
             with contextlib.suppress(OSError):
                 self._socket.accept()[0].close()
-        self._save()
+        self._open_spare()
 
     def close(self) -> None:
-        """A process that was forked closes only its own copy."""
+        """Remove the socket's file and close; a forked process closes only its own copy."""
         if self._process == os.getpid() and self.fileno() >= 0:
-            _take_away(self.path, self._bound)
+            _remove_socket(self.path, self._bound)
         self._socket.close()
         if self._spare >= 0:
             os.close(self._spare)
             self._spare = -1
 
 
-def dial(path: Path, patience_s: float | None) -> socket.socket:
-    """To a Listener; the socket waits as long as this for what it does. OSError if it is not let in."""
-    made = _new(socket.SOCK_STREAM)
+def dial(path: Path, timeout_s: float | None) -> socket.socket:
+    """Connect to a Listener; the socket's operations time out after `timeout_s`. Raise OSError if refused."""
+    connection = _new(socket.SOCK_STREAM)
     try:
-        made.settimeout(patience_s)
-        _enter(made, path, patience_s)
-        if not is_trusted(peer(made)):
-            raise PermissionError(errno.EACCES, f"{path} belongs to user {peer(made).uid}")
+        connection.settimeout(timeout_s)
+        _connect(connection, path, timeout_s)
+        if not is_trusted(peer(connection)):
+            raise PermissionError(errno.EACCES, f"{path} belongs to user {peer(connection).uid}")
     except BaseException:
-        made.close()
+        connection.close()
         raise
-    return made
+    return connection
 
 
-def _enter(made: socket.socket, path: Path, patience_s: float | None) -> None:
-    """Where as many wait as may, the kernel sends away who would wait for some time only: it comes again."""
-    until_s = time.monotonic() + (patience_s or 0.0)
+def _connect(connection: socket.socket, path: Path, timeout_s: float | None) -> None:
+    """Connect, and retry until the timeout: with a full backlog the kernel refuses a non-blocking socket at once."""
+    until_s = time.monotonic() + (timeout_s or 0.0)
     while True:
         try:
-            return made.connect(_name(path))
+            return connection.connect(_name(path))
         except BlockingIOError:
             if time.monotonic() >= until_s:
-                raise TimeoutError(errno.ETIMEDOUT, f"{_BACKLOG} wait to be let in at {path}, and none is") from None
+                raise TimeoutError(
+                    errno.ETIMEDOUT, f"connect to {path} timed out: backlog of {_BACKLOG} is full"
+                ) from None
             time.sleep(_TURN_S)
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """A stream that no path leads to."""
-    made = socket.socketpair()
-    for end in made:
+    """Return both ends of a stream socket that has no path."""
+    ends = socket.socketpair()
+    for end in ends:
         end.setblocking(False)
-    return made
+    return ends
 
 
 def wait_ready(readers: Iterable[HasFileno], writers: Iterable[HasFileno] = (), timeout_s: float = 0.0) -> bool:
-    """Wait until one of these can be read or written, or has ended; return whether one is ready."""
+    """Wait until a descriptor can be read or written, or has closed; return whether one is ready."""
     events: dict[int, int] = {}
-    for things, event in ((readers, select.POLLIN), (writers, select.POLLOUT)):
-        for thing in things:
-            number = thing if isinstance(thing, int) else thing.fileno()
+    for descriptors, event in ((readers, select.POLLIN), (writers, select.POLLOUT)):
+        for descriptor in descriptors:
+            number = descriptor if isinstance(descriptor, int) else descriptor.fileno()
             events[number] = events.get(number, 0) | event
     poller = select.poll()
     for number, event in events.items():
@@ -268,97 +270,98 @@ def wait_ready(readers: Iterable[HasFileno], writers: Iterable[HasFileno] = (), 
 
 
 class Inbox:
-    """Datagrams of anybody come in at a path, with who sent them. OSError if another process has the path."""
+    """A datagram socket at a path that receives the sender's credentials. OSError if another process has the path."""
 
     def __init__(self, path: Path) -> None:
         self.path, self._process = path, os.getpid()
         self.socket = _new(socket.SOCK_DGRAM)
         try:
-            ask_senders(self.socket)
+            receive_credentials(self.socket)
             self._bound = _bind(self.socket, path)
         except BaseException:
             self.socket.close()
             raise
 
     def close(self) -> None:
-        """A process that was forked closes only its own copy."""
+        """Remove the socket's file and close; a forked process closes only its own copy."""
         if self._process == os.getpid() and self.socket.fileno() >= 0:
-            _take_away(self.path, self._bound)
+            _remove_socket(self.path, self._bound)
         self.socket.close()
 
 
 def connect(path: Path) -> socket.socket:
-    """Datagrams go there. OSError if nobody has the path."""
-    made = _new(socket.SOCK_DGRAM)
+    """Return a datagram socket connected to a path. Raise OSError if no process has the path."""
+    sock = _new(socket.SOCK_DGRAM)
     try:
-        made.connect(_name(path))
+        sock.connect(_name(path))
     except BaseException:
-        made.close()
+        sock.close()
         raise
-    return made
+    return sock
 
 
 def abstract(name: bytes, to: bytes = b"") -> socket.socket:
-    """Datagrams of anybody come in here, with who sent them; with `to`, of the socket of that name alone.
+    """Return a datagram socket with an abstract name that receives the sender's credentials.
 
-    First connected, then bound: so there is no moment in which another could send to it.
+    With `to` it receives only from the socket of that name. It connects before it binds, so that no other process can
+    send to it in between.
     """
-    made = _new(socket.SOCK_DGRAM)
+    sock = _new(socket.SOCK_DGRAM)
     try:
         if to:
-            made.connect(to)
-        made.bind(name)
-        ask_senders(made)
+            sock.connect(to)
+        sock.bind(name)
+        receive_credentials(sock)
     except BaseException:
-        made.close()
+        sock.close()
         raise
-    return made
+    return sock
 
 
 def peer(connection: socket.socket) -> Credentials:
-    """Of who is at the other end of a stream, or was when it was made."""
+    """Return the credentials of the process at the other end of a stream when it connected."""
     return Credentials(*_STRUCT.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _STRUCT.size)))
 
 
 def sender(ancillary: Sequence[tuple[int, int, bytes]]) -> Credentials:
-    """Of a datagram, from what `recvmsg` returns with it; nobody's if it does not say."""
+    """Return the sender's credentials from the ancillary data of `recvmsg`; `_UNKNOWN` if absent."""
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
             return Credentials(*_STRUCT.unpack_from(data))
-    return _NOBODY
+    return _UNKNOWN
 
 
-def ask_senders(made: socket.socket, *, wanted: bool = True) -> None:
-    """Whether each datagram comes with who sent it."""
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, wanted)
+def receive_credentials(sock: socket.socket, *, enable: bool = True) -> None:
+    """Ask the kernel for the sender's credentials with each datagram, or stop asking."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, enable)
 
 
-def first_sender(made: socket.socket) -> Credentials:
-    """Of what waits at a socket of `abstract` that is connected: no other can ever send there, so it is asked once."""
-    _, ancillary, _, _ = made.recvmsg(1, CREDENTIALS_BYTES, socket.MSG_PEEK)
-    ask_senders(made, wanted=False)  # it costs a tenth of a MAD
+def first_sender(sock: socket.socket) -> Credentials:
+    """Return the sender of the next datagram on a connected abstract socket. Only one peer can send there: ask once."""
+    _, ancillary, _, _ = sock.recvmsg(1, CREDENTIALS_BYTES, socket.MSG_PEEK)
+    receive_credentials(sock, enable=False)  # credentials cost a tenth of a MAD
     return sender(ancillary)
 
 
 def is_from_trusted(ancillary: Sequence[tuple[int, int, bytes]]) -> bool:
-    """`is_trusted` of the sender, where there are many datagrams; only credentials come with them."""
+    """Return whether the sender is trusted; fast, for datagrams whose only ancillary data are credentials."""
     return bool(ancillary) and ancillary[0][2][_UID] in _trusted(os.geteuid())
 
 
 @functools.cache
 def _trusted(uid: int) -> frozenset[bytes]:
-    return frozenset(one.to_bytes(4, sys.byteorder) for one in (uid, ROOT))
+    return frozenset(trusted.to_bytes(4, sys.byteorder) for trusted in (uid, ROOT))
 
 
-def allow_tracing(guests: Sequence[socket.socket]) -> None:
-    """Let the processes at the other ends of streams, and none but them, read and write this one's memory.
+def allow_tracing(peers: Sequence[socket.socket]) -> None:
+    """Let the processes at the other ends of streams, and only those, read and write this process's memory.
 
-    Where Linux gives that to ancestors alone (Yama, ptrace_scope 1) a process can name one more. With two or more
-    guests it is any process of the same user, as it is where nothing is restricted.
+    Where Linux restricts that to ancestors (Yama, ptrace_scope 1) a process can name one more. With two or more peers
+    it allows any process of the same user, as on an unrestricted system.
     """
-    allowed = {peer(one).pid for one in guests}
-    who = allowed.pop() if len(allowed) == 1 else _ANY_PROCESS if allowed else 0
-    libc().prctl(_PR_SET_PTRACER, ctypes.c_ulong(who), 0, 0, 0)  # EINVAL where nothing is restricted
+    allowed = {peer(connection).pid for connection in peers}
+    tracer = allowed.pop() if len(allowed) == 1 else _ANY_PROCESS if allowed else 0
+    libc().prctl(_PR_SET_PTRACER, ctypes.c_ulong(tracer), 0, 0, 0)  # EINVAL on an unrestricted system
 
 
 @functools.cache
@@ -370,13 +373,13 @@ def libc() -> ctypes.CDLL:
 
 
 def memory(name: str, size_bytes: int) -> int:
-    """A file that no path leads to: who shall have it is sent it. Nobody can make it smaller under another's feet."""
-    made = os.memfd_create(f"weft-{name}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    """Return the descriptor of an anonymous memory file. It is sealed: no process can shrink it."""
+    file = os.memfd_create(f"weft-{name}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
-        os.fchmod(made, 0o600)
-        os.ftruncate(made, size_bytes)
-        fcntl.fcntl(made, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+        os.fchmod(file, 0o600)
+        os.ftruncate(file, size_bytes)
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
     except BaseException:
-        os.close(made)
+        os.close(file)
         raise
-    return made
+    return file

@@ -17,7 +17,7 @@ from tests.patience import wait_until
 from weft import runtime
 from weft.collectives.live import store as client
 from weft.collectives.live.store import JobStore
-from weft.errors import ConfigError, Silent
+from weft.errors import ConfigError, NoResponseError
 from weft.jobs.store import Store
 
 
@@ -97,5 +97,5 @@ def test_the_socket_is_private_and_removed_on_close():
         earlier.set("x", b"value")
     assert not place.exists()
     for client_store in (JobStore(str(place)), earlier):
-        with pytest.raises(Silent, match=r"the store of the job at .*gone.store does not answer"):
+        with pytest.raises(NoResponseError, match=r"the store of the job at .*gone.store does not answer"):
             client_store.get("x", 1)

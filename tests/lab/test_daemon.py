@@ -123,7 +123,7 @@ def test_an_error_of_a_command_keeps_its_kind(run_time, error):
         raise error("so it is")
 
     with registry.claim("kinds") as entry:
-        commands = json_lines.Commands(entry.socket, {"fail": fail})
+        commands = json_lines.CommandServer(entry.socket, {"fail": fail})
         try:
             with pytest.raises(error, match="so it is"):
                 control.ask(entry, "fail")
@@ -284,7 +284,7 @@ def test_a_lab_behind_a_prompt_ends_with_it(weft, name):
 def test_a_runtime_folder_that_others_may_use_is_refused(run_time):
     run_time.mkdir(mode=0o755)
     run_time.chmod(0o755)
-    with pytest.raises(ConfigError, match="nobody else may use"):
+    with pytest.raises(ConfigError, match="only its owner can enter"):
         registry.running()
 
 

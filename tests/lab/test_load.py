@@ -226,7 +226,7 @@ def test_impossible_link_fault_is_refused(lab, words, said):
 @pytest.mark.parametrize(
     ("spec", "kind", "said"),
     [
-        ("a=ring:h1,h2@x", ConfigError, "share 'x' is not from 0 to 1"),
+        ("a=ring:h1,h2@x", ConfigError, "share must be 0 to 1, got 'x'"),
         ("a=rings", UnknownName, "ring"),
         ("a b", ConfigError, "is no job: write NAME=PATTERN:HOSTS@SHARE"),
         ("a=ring:h1,h99", UnknownName, "h99"),

@@ -11,7 +11,7 @@ import pytest
 from tests.patience import wait_until
 from tests.serve.memory_fabric import MemoryFabric
 
-from weft.errors import ConfigError, Silent, SubnetError
+from weft.errors import ConfigError, NoResponseError, SubnetError
 from weft.serve import ledger as ledger_module
 from weft.serve.desired import DIRECT, INTENT, ConflictError, Draft
 from weft.serve.ledger import Ledger
@@ -295,7 +295,7 @@ def test_changes_waiting_for_a_silent_fabric_are_refused_together(ledger, fabric
 
     def is_silent(wanted: Allocation, *, over: object) -> None:
         tries.append(wanted)
-        raise Silent("nobody answers")
+        raise NoResponseError("nobody answers")
 
     fabric.answers.clear()
     first = ledger.submit("ci", "the first", put(ACME))
@@ -304,7 +304,7 @@ def test_changes_waiting_for_a_silent_fabric_are_refused_together(ledger, fabric
     waiting = [ledger.submit("ci", "more", put(replace(ACME, p_key=key, members={}))) for key in (0x0102, 0x0103)]
     fabric.answers.set()
     for one in (first, *waiting):
-        with pytest.raises(Silent, match="nobody answers"):
+        with pytest.raises(NoResponseError, match="nobody answers"):
             one.result()
     assert len(tries) == 2
     ledger.change("ci", "notes are written", lambda draft: None)
@@ -347,10 +347,10 @@ def test_an_order_applied_after_its_timeout_is_reverted(opened, monkeypatch):
     def is_silent(wanted: Allocation, *, over: object) -> None:
         fabric.late = wanted
         monkeypatch.undo()
-        raise Silent("nobody answers")
+        raise NoResponseError("nobody answers")
 
     monkeypatch.setattr(fabric, "write", is_silent)
-    with pytest.raises(Silent):
+    with pytest.raises(NoResponseError):
         ledger.change("ci", "make acme", put(ACME))
     settled = ("weft", "apply the ledger to the fabric again after an error", "done")
     wait_until(lambda: settled in audit(ledger))

@@ -50,7 +50,7 @@ from weft.collectives.recursive import (
 from weft.collectives.sharp import sharp
 from weft.collectives.tree import double_tree_all_reduce, tree_broadcast, tree_reduce
 from weft.errors import ConfigError, UnknownName
-from weft.plugins import Door
+from weft.plugins import Registry
 
 Writer = Callable[[int, int, int], Program]  # of nodes, GPUs in each, and the root
 
@@ -154,7 +154,7 @@ _OWN: dict[str, dict[str, Writer]] = {
     "shift": {Collective.SEND_RECV: _flat(shift_send_recv)},
     "dissemination": {Collective.BARRIER: _flat(dissemination_barrier)},
 }
-ALGORITHMS: Door[dict[str, Writer]] = Door(
+ALGORITHMS: Registry[dict[str, Writer]] = Registry(
     "weft.collectives",
     _OWN,
     'a dict of functions of (nodes, gpus, root) that return programs: {"all_reduce": write}',

@@ -1,13 +1,13 @@
-"""Where compiled kernels are kept so that they cannot go stale, and how they come back.
+"""The cache of compiled kernels: how entries are named so that they cannot go stale, and how they are loaded.
 
-Numba's own file cache looks at the file of a kernel alone: it misses edits in what that file calls, and the
-bounds-check flag. So the kernels of a module are cached in a folder named after a hash of its source, of all that it
-imports from weft, and of the flag. An edit compiles anew what can see it and nothing else; checkouts with the same
-sources share what was compiled. Of several processes that want a kernel at once, one compiles it.
+Numba's own file cache checks only the file of a kernel: it misses edits in the functions that the kernel calls, and the
+bounds-check flag. So the kernels of a module are cached in a folder named after a hash of its source, of all modules of
+weft that it imports, and of the flag. An edit recompiles only the kernels that depend on it; checkouts with the same
+sources share compiled kernels. When several processes need a kernel at once, one compiles it.
 
-What is in the cache is loaded without what only compiling needs: numba would set up its compiler first, all that it
-knows of Python and numpy, a quarter of a second, and read each kernel a second time in the form that others link. Each
-step of numba's own that is left out says why it may be; other people's kernels take them all.
+Loading skips the steps that only compiling needs: numba would first set up its compiler (a quarter of a second) and
+read each kernel a second time as bitcode. A comment at each skipped step says why it is not needed; kernels of other
+packages take all steps.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from numba.core import caching, environment
 from numba.core.runtime import nrtdynmod
 from numba.core.runtime.nrt import rtsys
 
-from weft.kept import Announcer, home, replace_old, use
+from weft.user_cache import Announcer, mark_used, remove_unused, root
 
 _ROOT = Path(__file__).parent.parent
-# What a module imports as it is loaded: not in a function, and not for type checkers, which are both indented.
+# Imports at the top level of a module; those in functions and for type checkers are indented.
 _IMPORTS = re.compile(r"^from (weft[\w.]*) import (\([^)]*\)|.*)", re.M)
 BOUNDSCHECK = os.environ.get("NUMBA_BOUNDSCHECK") == "1"
 _LONGEST_TURN_S, _LOOKS_PER_S = 300, 20
-_OF_COMPILER = (b"_numba_hashsecret_", b"numba_parallel_for")  # symbols that are there once numba's compiler is
+_COMPILER_SYMBOLS = (b"_numba_hashsecret_", b"numba_parallel_for")  # symbols that exist once numba's compiler is set up
 _compiling = Announcer("compiling kernels")
-of_plugins: list[Callable[..., Any]] = []  # functions of somebody else that are kept here as well
+plugin_functions: list[Callable[..., Any]] = []  # functions outside weft that are cached here too
 
 
 @functools.cache
 def _source(module: str) -> str | None:
-    """The text of a module of weft, or of a plugin's; None if there is none of that name, as of what was typed in."""
+    """Return the source of a module of weft or of a plugin; None if it has no file, such as a prompt's."""
     path = _ROOT.joinpath(*module.split(".")[1:])
     if not module.startswith("weft."):
         path = Path(getattr(sys.modules.get(module), "__file__", None) or "")
@@ -57,7 +57,7 @@ def _source(module: str) -> str | None:
 
 
 def has_source(function: Callable[..., Any]) -> bool:
-    """Whether it is known what it is made of; what is not cannot be kept."""
+    """Return whether the source of a function is known; without it the function cannot be cached."""
     return _source(function.__module__) is not None
 
 
@@ -68,30 +68,30 @@ def _imports(module: str) -> Iterator[str]:
 
 
 def sources(module: str) -> dict[str, str]:
-    """A module of weft and all that it imports, directly or not, by dotted name."""
-    found: dict[str, str] = {}
+    """Return the sources of a module and of all modules of weft that it imports, directly or not, by dotted name."""
+    texts: dict[str, str] = {}
     todo = [module]
     while todo:
         name = todo.pop()
-        if name not in found and (text := _source(name)) is not None:
-            found[name] = text
+        if name not in texts and (text := _source(name)) is not None:
+            texts[name] = text
             todo += _imports(name)
-    return found
+    return texts
 
 
 @functools.cache
 def cache_folder(module: str) -> Path:
-    """Where the compiled kernels of a module are kept."""
+    """Return the folder of a module's compiled kernels."""
     digest = hashlib.sha256(f"{numba.__version__} boundscheck={BOUNDSCHECK}".encode())
     for name, text in sorted(sources(module).items()):
         digest.update(f"{name}\n{text}".encode())
-    return home() / "kernels" / f"{module.removeprefix('weft.')}-{digest.hexdigest()[:16]}"
+    return root() / "kernels" / f"{module.removeprefix('weft.')}-{digest.hexdigest()[:16]}"
 
 
 class _Locator(caching._CacheLocator):
-    """Tells numba where the kernels of weft and of its plugins are cached; others stay where numba puts them.
+    """A cache locator for the kernels of weft and of plugins; numba locates all others.
 
-    Numba's own file for a kernel knows neither the package that its module is in nor what of weft it calls.
+    Numba's own locator ignores the package of a module and the functions of weft that it calls.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -100,19 +100,19 @@ class _Locator(caching._CacheLocator):
 
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _Locator | None:
-        if not Path(py_file).is_relative_to(_ROOT) and py_func not in of_plugins:
+        if not Path(py_file).is_relative_to(_ROOT) and py_func not in plugin_functions:
             return None
-        made = cls(py_func)
-        is_new = not made._folder.exists()
+        locator = cls(py_func)
+        is_new = not locator._folder.exists()
         try:
-            made.ensure_cache_path()  # type: ignore[no-untyped-call]
-        except OSError:  # a home that cannot be written: numba looks for another place
+            locator.ensure_cache_path()  # type: ignore[no-untyped-call]
+        except OSError:  # the cache folder is not writable: numba tries another place
             return None
         if is_new:
-            replace_old(made._folder)
+            remove_unused(locator._folder)
         else:
-            use(made._folder)
-        return made
+            mark_used(locator._folder)
+        return locator
 
     def get_cache_path(self) -> str:
         return str(self._folder)
@@ -125,7 +125,7 @@ class _Locator(caching._CacheLocator):
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads a kernel from the cache."""
+    """A reader of cached kernels."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("numba.core.environment", "_rebuild_env"):
@@ -134,16 +134,18 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _rebuild_environment(module: str, constants: list[Any], name: str) -> Any:
-    """As numba's own, but a module of numba whose function went into a kernel is not imported: machine code reads
-    only the constants, such as what to raise."""
+    """Rebuild an environment as numba does, but without importing the numba module of an inlined function.
+
+    Machine code reads only the constants, such as exceptions.
+    """
     if module in sys.modules or not module.startswith("numba."):
         return environment._rebuild_env(module, constants, name)  # type: ignore[no-untyped-call]
-    made = environment.lookup_environment(name)  # type: ignore[no-untyped-call]
-    if made is None:
-        made = environment.Environment({"__name__": module})
-        made.consts[:], made.env_name = constants, name
-        environment.Environment._memo[name] = made
-    return made
+    rebuilt = environment.lookup_environment(name)  # type: ignore[no-untyped-call]
+    if rebuilt is None:
+        rebuilt = environment.Environment({"__name__": module})
+        rebuilt.consts[:], rebuilt.env_name = constants, name
+        environment.Environment._memo[name] = rebuilt
+    return rebuilt
 
 
 class _CacheFile(caching.IndexDataCacheFile):
@@ -153,20 +155,20 @@ class _CacheFile(caching.IndexDataCacheFile):
 
 
 class _MachineCode(caching.CompileResultCacheImpl):
-    """A kernel as it is kept: machine code, and bitcode, which only a kernel that calls it needs to be compiled."""
+    """A cached kernel: machine code, and the bitcode that is needed only to compile a kernel that calls it."""
 
     _locator_classes = (_Locator, *caching.CacheImpl._locator_classes)  # type: ignore[assignment]
 
     def rebuild(self, target_context: Any, payload: Any) -> Any:
-        (name, kind, (machine_code, bitcode)), what, *rest = payload
-        if any(symbol in machine_code for symbol in _OF_COMPILER):
+        (name, kind, (machine_code, bitcode)), description, *rest = payload
+        if any(symbol in machine_code for symbol in _COMPILER_SYMBOLS):
             target_context.refresh()
-        names = (what.llvm_func_name, what.llvm_cpython_wrapper_name, what.llvm_cfunc_wrapper_name)
+        names = (description.llvm_func_name, description.llvm_cpython_wrapper_name, description.llvm_cfunc_wrapper_name)
         target_context.codegen()._engine._defined_symbols.update(names)  # numba reads them from the bitcode
-        payload = ((name, kind, (machine_code, _no_bitcode())), what, *rest)
-        made = super().rebuild(target_context, payload)  # type: ignore[no-untyped-call]
-        made.library._get_module_for_linking = functools.cache(lambda: llvm.parse_bitcode(bitcode))
-        return made
+        payload = ((name, kind, (machine_code, _no_bitcode())), description, *rest)
+        result = super().rebuild(target_context, payload)  # type: ignore[no-untyped-call]
+        result.library._get_module_for_linking = functools.cache(lambda: llvm.parse_bitcode(bitcode))
+        return result
 
 
 @functools.cache
@@ -175,7 +177,7 @@ def _no_bitcode() -> bytes:
 
 
 class KernelCache(caching.FunctionCache):
-    """Of one kernel; other people's are numba's own."""
+    """The cache of one kernel."""
 
     _impl_class = _MachineCode
 
@@ -187,20 +189,20 @@ class KernelCache(caching.FunctionCache):
         self._cache_file = _CacheFile(self._cache_path, self._impl.filename_base, stamp)  # type: ignore[no-untyped-call]
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Without a compiler, but with what counts references to arrays."""
+        """Load a kernel without starting the compiler; only the runtime that counts references to arrays is needed."""
         _start_runtime(target_context)
         with self._guard_against_spurious_io_errors():
-            found = self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
-            if found is None and not self._is_announced:
+            overload = self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+            if overload is None and not self._is_announced:
                 self._is_announced = True
                 _compiling.begin()
-            if found is None and self._wait_for_turn():
-                found = self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
-            return found
+            if overload is None and self._wait_for_turn():
+                overload = self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+            return overload
 
     def _wait_for_turn(self) -> bool:
-        """To compile. True if another process did meanwhile: twice at once it would take both twice as long."""
-        if self._turn is not None:  # it calls itself, or is compiled for other arguments on the way
+        """Wait for the lock to compile; return whether another process held it, and so may have compiled the kernel."""
+        if self._turn is not None:  # recursive, or compiled for other argument types on the way
             return False
         try:
             self._turn = open(Path(self._cache_path) / f"{self._impl.filename_base}.lock", "wb")  # noqa: SIM115
@@ -222,22 +224,22 @@ class KernelCache(caching.FunctionCache):
             _compiling.end()
         if self._turn is not None:
             with suppress(OSError):
-                fcntl.flock(self._turn, fcntl.LOCK_UN)  # closing would leave it to a process that was forked meanwhile
+                fcntl.flock(self._turn, fcntl.LOCK_UN)  # closing would leave the lock with a process forked meanwhile
             self._turn.close()
             self._turn = None
 
 
 class LaterCache:
-    """One that is looked for when the kernel is called: most of those that a program imports are not."""
+    """A kernel cache that is created on the kernel's first call: most imported kernels are never called."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._found, name)
+        return getattr(self._cache, name)
 
     @functools.cached_property
-    def _found(self) -> KernelCache:
+    def _cache(self) -> KernelCache:
         return KernelCache(self._function)
 
 
@@ -251,7 +253,10 @@ class _RuntimeCache(caching.Cache):
 
 
 def _runtime(target_context: Any) -> Any:
-    """What counts references to arrays: numba compiles it in every process, which takes as long as ten kernels."""
+    """Return numba's runtime, which counts references to arrays, from the cache.
+
+    Numba compiles it in every process, which takes as long as ten kernels.
+    """
     cache = _RuntimeCache(_runtime)  # type: ignore[no-untyped-call]
     library = cache._load_overload((), target_context)  # type: ignore[no-untyped-call]
     if library is None:
@@ -265,7 +270,7 @@ def _runtime(target_context: Any) -> Any:
 
 def _start_runtime(target_context: Any) -> None:
     own = nrtdynmod.compile_nrt_functions
-    nrtdynmod.compile_nrt_functions = _runtime  # for us: numba's lock is ours in here
+    nrtdynmod.compile_nrt_functions = _runtime  # safe: numba's lock is held here
     try:
         rtsys.initialize(target_context)
     finally:

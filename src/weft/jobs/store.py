@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from weft.collectives.live.store import LATE, LONGEST_BYTES
-from weft.json_lines import Commands, Refusal
+from weft.json_lines import CommandRefused, CommandServer
 
 _LINE_BYTES = 2 * LONGEST_BYTES  # a value in base64, its key, and the JSON around them
 
@@ -20,7 +20,7 @@ class Store:
         self.address = str(path)
         self._values: dict[str, str] = {}
         self._changed = threading.Condition()
-        self._commands = Commands(path, {"set": self._set, "get": self._get}, longest_bytes=_LINE_BYTES)
+        self._commands = CommandServer(path, {"set": self._set, "get": self._get}, longest_bytes=_LINE_BYTES)
 
     def __enter__(self) -> Self:
         return self
@@ -38,5 +38,5 @@ class Store:
     def _get(self, key: str, timeout_s: float) -> str:
         with self._changed:
             if not self._changed.wait_for(lambda: key in self._values, timeout_s):
-                raise Refusal(f"no rank has set {key!r} in the job's store in {timeout_s:g} s", LATE)
+                raise CommandRefused(f"no rank has set {key!r} in the job's store in {timeout_s:g} s", LATE)
             return self._values[key]

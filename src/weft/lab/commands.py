@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.json_lines import Commands
+from weft.json_lines import CommandServer
 from weft.lab.lab import Lab
 from weft.lab.registry import Entry
 
 
-def serve_commands(lab: Lab, entry: Entry) -> Commands:
-    return Commands(entry.socket, _commands(lab), tells=("traffic", "capture"))
+def serve_commands(lab: Lab, entry: Entry) -> CommandServer:
+    return CommandServer(entry.socket, _commands(lab), with_progress=("traffic", "capture"))
 
 
 def _commands(lab: Lab) -> dict[str, Callable[..., Any]]:

@@ -30,7 +30,7 @@ def ask(
     and SimulationBug if the command failed in the lab.
     """
     try:
-        found = json_lines.ask(entry.socket, do, patience_s, progress, **words)
+        found = json_lines.request(entry.socket, do, patience_s, progress, **words)
     except (OSError, ValueError) as error:
         reason = str(error) or type(error).__name__
         raise SubnetError(f"the lab {entry.name} does not answer: {reason}; its log is {entry.log}") from None

@@ -260,7 +260,7 @@ class Server(EventLoop):
             mad[8:10] = client.tag
             client.classes.add(mad[1])
             if mad[1] == MgmtClass.SUBN_DIRECTED_ROUTE and client.socket.fileno() not in self.fast_path:
-                runtime.ask_senders(client.socket)  # the kernel looks at each
+                runtime.receive_credentials(client.socket)  # the kernel looks at each
                 self.fast_path.add(client.socket.fileno(), client.line(partial(self._take_back, client)))
         self._sender = client
         try:

@@ -11,7 +11,7 @@ import subprocess
 from importlib.resources import files
 from pathlib import Path
 
-from weft import compiler, kept
+from weft import compiler, user_cache
 from weft.errors import ConfigError
 
 _SOURCES = ("preload.c", "preload_interfaces.c")
@@ -26,10 +26,10 @@ def library(cache: Path | None = None) -> Path | None:
     """Return the compiled preload, compiled now if it is not in the cache; None without a compiler."""
     text = source()
     name = f"preload-{os.uname().machine}-{hashlib.sha256(text).hexdigest()[:16]}.so"
-    folder = cache or kept.home()
+    folder = cache or user_cache.root()
     made = folder / name
     if made.is_file():
-        return kept.use(made)
+        return user_cache.mark_used(made)
     found = compiler.find()
     if found is None:
         return None
@@ -44,7 +44,7 @@ def library(cache: Path | None = None) -> Path | None:
             "  Set CC to a working C compiler, or to a name that does not exist to do without."
         )
     partial.replace(made)
-    kept.replace_old(made)
+    user_cache.remove_unused(made)
     return made
 
 

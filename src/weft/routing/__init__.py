@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.plugins import Door
+from weft.plugins import Registry
 
 if TYPE_CHECKING:
     from weft.routing.engine import RoutingEngine
 
-ENGINES: Door[RoutingEngine] = Door(
+ENGINES: Registry[RoutingEngine] = Registry(
     "weft.routing",
     {
         "dimension-order": "weft.routing.dimension_order:DimensionOrder",

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.plugins import Door
+from weft.plugins import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ _OWN = {
     "sm-failover": "The subnet manager is killed: what goes on, what stops, and for how long?",
     "tenants": "A million packets from tenant to tenant, forged keys among them: does one get across?",
 }
-SCENARIOS: Door[Scenario] = Door(
+SCENARIOS: Registry[Scenario] = Registry(
     "weft.scenarios",
     {name: Scenario(f"{__name__}.{name.replace('-', '_')}", question) for name, question in _OWN.items()},
     "a weft.scenarios.Scenario(module, question)",

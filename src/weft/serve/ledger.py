@@ -27,7 +27,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from weft.errors import ConfigError, Silent, SubnetError, WeftError
+from weft.errors import ConfigError, NoResponseError, SubnetError, WeftError
 from weft.serve.audit import DONE, AuditLine, Refusals, new_line
 from weft.serve.desired import DIRECT, Desired, Draft
 from weft.serve.drift import DriftWatch
@@ -221,7 +221,7 @@ class Ledger:
         try:
             done = self._commit(batch)
         except WeftError as error:
-            if len(batch) > 1 and not isinstance(error, Silent):
+            if len(batch) > 1 and not isinstance(error, NoResponseError):
                 for change in batch:
                     self._apply([change])
                 return

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from weft.plugins import Door
+from weft.plugins import Registry
 from weft.sim.layout.records import Selection
 
 
@@ -33,7 +33,7 @@ class Policy:
 
 
 _HERE = "weft.sim.packet.policies"
-POLICIES: Door[Policy] = Door(
+POLICIES: Registry[Policy] = Registry(
     "weft.paths",
     {
         "table": Policy(name="table", choose=None),

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError
-from weft.plugins import Door
+from weft.plugins import Registry
 
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric
@@ -73,7 +73,7 @@ class Control:
 
 
 _HERE = "weft.sim.packet.congestion"
-CONTROLS: Door[Control] = Door(
+CONTROLS: Registry[Control] = Registry(
     "weft.congestion",
     {
         # Only the transport's own mechanism; TCP's is reno.

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from weft import json_lines
-from weft.errors import ConfigError, Silent, SimulationBug, SubnetError
+from weft.errors import ConfigError, NoResponseError, SimulationBug, SubnetError
 from weft.sm.allocation import Saved, qos_fields
 from weft.sm.conf.qos_options import QosOptions
 from weft.sm.control_server import OUT_OF_DATE, Checked, ManagerStatus
@@ -79,10 +79,10 @@ class ManagerSocket:
         is_order = do in (_ORDER, _CHECK)
         patience_s = self.patience_s if is_order else min(self.patience_s, _QUESTION_S)
         try:
-            answer = json_lines.ask(self.path, do, patience_s, **words)
+            answer = json_lines.request(self.path, do, patience_s, **words)
         except TimeoutError:
             outcome = "whether it carries out what it was told is not known: read it again" if is_order else _NOTHING
-            raise Silent(
+            raise NoResponseError(
                 f"the subnet manager at {self.path} has not answered within {patience_s:g} s: {outcome}\n"
                 "  Its process is stopped, or has more to do than it can; `weft sm status` shows it."
             ) from None

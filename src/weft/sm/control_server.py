@@ -26,7 +26,7 @@ import msgspec
 
 from weft.errors import ConfigError, SubnetError
 from weft.ids import Guid
-from weft.json_lines import Commands, Refusal
+from weft.json_lines import CommandRefused, CommandServer
 from weft.sm.allocation import (
     FileConfig,
     RuntimeConfig,
@@ -92,7 +92,7 @@ class AllocationChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     def applied(self, state: State, revision: str) -> RuntimeConfig:
         """Return the configuration after the change, without applying it. `revision` is the current one."""
         if self.revision not in (None, revision):
-            raise Refusal("the allocation has changed since it was read: read it again", OUT_OF_DATE)
+            raise CommandRefused("the allocation has changed since it was read: read it again", OUT_OF_DATE)
         runtime = state.told
         return changed(
             runtime,
@@ -130,14 +130,14 @@ class ControlServer:
         self._door = threading.Lock()  # whether it is open
         self._said: tuple[FileConfig | None, RuntimeConfig | None, Saved] = (None, None, Saved())
         self._seen: tuple[Rows | None, Subnet | None, bytes] = (None, None, b"")
-        self._commands: Commands | None = None
+        self._commands: CommandServer | None = None
 
     def open(self, path: Path) -> None:
         """Open the socket; raise OSError or ConfigError if it cannot be opened."""
         questions = {"status": self._status, "subnet": self._subnet, "allocation": self._allocation}
         with self._door:
             orders = {"allocate": self._allocate, "check": self._check_ports}
-            self._commands = Commands(path, {**questions, **orders}, longest_bytes=_LONGEST_BYTES)
+            self._commands = CommandServer(path, {**questions, **orders}, longest_bytes=_LONGEST_BYTES)
             self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def carry_out(self) -> None:

@@ -26,9 +26,9 @@ _HELPERS_MAX = 3  # memory is hardly quicker with more
 
 def _kernels() -> tuple[Callable[..., bool], Callable[[int], None]]:
     from weft.collectives.live.kernels import help_out, take
-    from weft.jit import entry
+    from weft.jit import overload_for
 
-    return entry(take, *(0,) * 7), entry(help_out, 0)
+    return overload_for(take, *(0,) * 7), overload_for(help_out, 0)
 
 
 def read_word(process: int, address: int) -> int | None:

@@ -14,8 +14,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from weft.errors import ConfigError, Silent
-from weft.json_lines import Line
+from weft.errors import ConfigError, NoResponseError
+from weft.json_lines import Connection
 
 VARIABLE = "WEFT_JOB"  # of every rank: the address
 LATE = "late"  # the kind of a refusal: nobody has set it in time
@@ -43,18 +43,18 @@ class JobStore:
         return base64.b64decode(self._ask("get", timeout_s, key=key, timeout_s=timeout_s))
 
     @property
-    def _line(self) -> Line:
-        found: Line | None = getattr(self._of_thread, "line", None)
+    def _line(self) -> Connection:
+        found: Connection | None = getattr(self._of_thread, "line", None)
         if found is None:
-            found = self._of_thread.line = Line(Path(self.address))
+            found = self._of_thread.line = Connection(Path(self.address))
         return found
 
     def _ask(self, do: str, wait_s: float, **words: Any) -> Any:
         try:
-            found = self._line.ask(do, wait_s + _PATIENCE_S, **words)
+            found = self._line.request(do, wait_s + _PATIENCE_S, **words)
         except (OSError, ValueError) as error:
             reason = str(error) or type(error).__name__
-            raise Silent(
+            raise NoResponseError(
                 f"the store of the job at {self.address} does not answer: {reason}; it ends with `weft run`"
             ) from None
         if "error" not in found:

@@ -18,7 +18,7 @@ from weft.errors import ConfigError, FileError, find_named
 from weft.fabric.files.atomic import write_atomically
 from weft.fabric.files.streams import is_stream
 from weft.fabric.files.text import first_look
-from weft.plugins import Door
+from weft.plugins import Registry
 
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric
@@ -102,7 +102,7 @@ _OWN = (
         content=re.compile(r"\A\s*<system\b"),
     ),
 )
-FORMATS: Door[Format] = Door(
+FORMATS: Registry[Format] = Registry(
     "weft.files",
     {each.name: each for each in _OWN},
     "a weft.fabric.files.Format of this name",

@@ -21,12 +21,12 @@ from typing import Annotated, Any, ParamSpec, get_args, get_origin, get_type_hin
 
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
-from weft.plugins import Door
+from weft.plugins import Registry
 
 _P = ParamSpec("_P")
 
 _HERE = "weft.fabric.topologies"
-TOPOLOGIES: Door[Callable[..., Fabric]] = Door(
+TOPOLOGIES: Registry[Callable[..., Fabric]] = Registry(
     "weft.topologies",
     {
         "dragonfly": f"{_HERE}.dragonfly:dragonfly",

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from weft import runtime
 from weft.diags.ask import HERE, Target, get_smp
-from weft.errors import Silent, SubnetError
+from weft.errors import NoResponseError, SubnetError
 from weft.mad.carrier import Carrier
 from weft.sm.inventory import take_inventory
 from weft.tenants.drivers.driver import Checked, FabricChangedError, Observed
@@ -61,7 +61,7 @@ class OpenSmDriver:
         return replace(inventory, routing_sls=self._load().routing_sls)
 
     def read(self) -> Observed:
-        with runtime.alone(self._partitions.parent):
+        with runtime.lock_folder(self._partitions.parent):
             files = self._load()
             if files.partitions.is_open:
                 self._apply_files(files)
@@ -69,7 +69,7 @@ class OpenSmDriver:
 
     def write(self, desired: Allocation, *, over: Observed) -> None:
         check_index0(desired.partitions.values())
-        with runtime.alone(self._partitions.parent):
+        with runtime.lock_folder(self._partitions.parent):
             before = self._load()
             if before.revision != over.revision or before.partitions.is_open:
                 raise FabricChangedError(f"{self.title}: its files have changed since they were read; read them again")
@@ -87,7 +87,7 @@ class OpenSmDriver:
 
     def check(self, *, repair: bool) -> Checked:
         """Compare the tables of the ports with the files; to repair, make OpenSM sweep."""
-        with runtime.alone(self._partitions.parent):
+        with runtime.lock_folder(self._partitions.parent):
             files = self._load()
             differences = read_port_tables(self._carrier).differences(*files.expected())
             if differences and repair:
@@ -146,7 +146,7 @@ class OpenSmDriver:
         try:
             return get_smp(self._carrier, Target(lid), SmpAttribute.SM_INFO)
         except SubnetError as error:
-            raise Silent(f"{self.title}: the subnet manager at LID {lid} does not answer: {error}") from None
+            raise NoResponseError(f"{self.title}: the subnet manager at LID {lid} does not answer: {error}") from None
 
     def _signal(self) -> None:
         try:

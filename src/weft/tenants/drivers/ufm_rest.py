@@ -21,7 +21,7 @@ from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 import msgspec
 
-from weft.errors import ConfigError, Silent, SubnetError
+from weft.errors import ConfigError, NoResponseError, SubnetError
 from weft.tenants.drivers.ufm_shapes import UfmPKey, UfmPort, UfmQos, read_pkey, read_ports, read_qos
 from weft.tenants.partitions import Member
 
@@ -41,7 +41,7 @@ class UfmError(SubnetError):
         self.status = status  # HTTP status; None: no answer
 
 
-class UfmSilent(UfmError, Silent):
+class UfmSilent(UfmError, NoResponseError):
     """An error: UFM does not answer."""
 
 

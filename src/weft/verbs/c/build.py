@@ -16,7 +16,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
-from weft import compiler, kept
+from weft import compiler, user_cache
 from weft.errors import ConfigError
 
 NAME, CM_NAME = "libibverbs.so.1", "librdmacm.so.1"
@@ -35,7 +35,7 @@ def folder(cache: Path | None = None) -> Path | None:
     """Where the library is, compiled now if it is not; None if there is no compiler, or no Linux."""
     if sys.platform != "linux":
         return None
-    python, private, home = _python(), _private_names(), cache or kept.home()
+    python, private, home = _python(), _private_names(), cache or user_cache.root()
     digest = hashlib.sha256(repr((python, sys.platform)).encode())
     for file in _files():
         digest.update(file.read_bytes())
@@ -43,7 +43,7 @@ def folder(cache: Path | None = None) -> Path | None:
     digest.update(repr(private).encode())
     made = home / f"verbs-{os.uname().machine}-{digest.hexdigest()[:16]}"
     if (made / NAME).is_file():
-        return kept.use(made)
+        return user_cache.mark_used(made)
     found = compiler.find()
     if found is None:
         return None
@@ -63,12 +63,12 @@ def _compile(cc: str, made: Path, objects: Path, python: str, private: tuple[str
     from weft.verbs.c import kernels  # which need numba
 
     linked = b"" if objects.is_dir() else kernels.compiled()
-    compiling = kept.Announcer("compiling libibverbs for programs in C")
+    compiling = user_cache.Announcer("compiling libibverbs for programs in C")
     compiling.begin()
     try:
         if not objects.is_dir():
             _make(objects, lambda partial: _compile_in(partial, cc, python, linked))
-        _make(made, lambda partial: _link_in(partial, kept.use(objects), cc, private))
+        _make(made, lambda partial: _link_in(partial, user_cache.mark_used(objects), cc, private))
     finally:
         compiling.end()
 
@@ -86,7 +86,7 @@ def _make(made: Path, fill: Callable[[Path], None]) -> None:
             raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    kept.replace_old(made)
+    user_cache.remove_unused(made)
 
 
 def _sources() -> Path:

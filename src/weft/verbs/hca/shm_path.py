@@ -188,11 +188,11 @@ def _poster() -> tuple[Any, Callable[[Any, bytes], int]]:
     if not native.linked:
         import numpy as np
 
-        from weft.jit import entry
+        from weft.jit import overload_for
         from weft.verbs.hca import execute
 
         words = np.frombuffer(bytearray(PATH_BYTES), np.int64)
-        return words, entry(execute.post, words, b"")
+        return words, overload_for(execute.post, words, b"")
     post_at = native.linked["post"]
 
     def post(words: Any, request: bytes) -> int:

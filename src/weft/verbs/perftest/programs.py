@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from shlex import join
 
-from weft import kept
+from weft import user_cache
 from weft.verbs.perftest.kinds import Test
 
 _EXAMPLES = ["ibv_devices", "ibv_devinfo", *(f"ibv_{kind}_pingpong" for kind in ("rc", "uc", "ud"))]
@@ -26,7 +26,7 @@ def program_folder(cache: Path | None = None) -> Path:
     """Return the folder with the executables. It is written in one step, because other processes may write it too."""
     texts = {name: f'#!/bin/sh\nexec {join(command(*words))} "$@"\n' for name, words in PROGRAMS.items()}
     digest = hashlib.sha256("".join(texts.values()).encode()).hexdigest()[:16]
-    parent = cache or kept.home()
+    parent = cache or user_cache.root()
     folder = parent / f"programs-{digest}"
     if not folder.is_dir():
         parent.mkdir(parents=True, exist_ok=True)
@@ -38,5 +38,5 @@ def program_folder(cache: Path | None = None) -> Path:
         with contextlib.suppress(OSError):  # another process was faster
             partial.rename(folder)
         shutil.rmtree(partial, ignore_errors=True)
-        kept.replace_old(folder)
-    return kept.use(folder)
+        user_cache.remove_unused(folder)
+    return user_cache.mark_used(folder)

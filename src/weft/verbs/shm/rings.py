@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.jit import Kernel, entry, part, quick_kernel
+from weft.jit import Kernel, overload_for, part, quick_kernel
 from weft.verbs.shm import layout
 from weft.verbs.shm.atomic import acquire, move, numbers, release, view, where
 
@@ -129,17 +129,17 @@ def add_at(address: int, request: int, size: int) -> int:
 def adder(memory: mmap.mmap, at: int) -> tuple[Array, Kernel]:
     """The words of a receive queue, and what adds to it."""
     queue = np.frombuffer(memory, np.int64, len(layout.ReceiveQueueRecord.names), at)
-    return queue, entry(add, queue, b"")
+    return queue, overload_for(add, queue, b"")
 
 
 def taker(memory_address: int, at: int, *, frees: bool) -> tuple[Array, Kernel]:
     """What takes completions out of a queue, and its argument. `frees`: the places of their send requests as well."""
     box = np.frombuffer(bytearray(layout.Box(memory_address + at, memory_address if frees else 0)), np.int64)
-    return box, entry(take, box)
+    return box, overload_for(take, box)
 
 
 def load() -> None:
     """All of it, now: later somebody waits."""
     none = np.zeros(len(layout.ReceiveQueueRecord.names), np.int64)
-    entry(take, none)
-    entry(add, none, b"")
+    overload_for(take, none)
+    overload_for(add, none, b"")
