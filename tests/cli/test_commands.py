@@ -62,7 +62,7 @@ def test_show_counts_a_superpod():
     assert summary["servers"] == 32
     assert summary["nodes"]["GPU"] == 256
     assert [(tier["name"], tier["switches"]) for tier in summary["tiers"]] == [("leaf", 8), ("spine", 4)]
-    assert summary["oddities"] == []
+    assert summary["cabling_warnings"] == []
 
 
 def test_show_shows_one_port_with_its_other_end():

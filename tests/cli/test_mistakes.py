@@ -12,10 +12,11 @@ from tests.cli.test_commands import weft
         ("all_reduce_perf -b 8", "there is no command 'all_reduce_perf': `weft nccl all_reduce SPEC` predicts"),
         ("osu_bw star:2", "there is no command 'osu_bw': `weft osu osu_bw SPEC` predicts its output\n"),
         ("ibstat", "there is no command 'ibstat': use `weft diag ibstat`\n"),
-        ("show dgx-h100", "dgx-h100 is a server, and a fabric has some: star:hosts=2,server=dgx-h100\n"),
+        ("show dgx-h100", "dgx-h100 is a server, not a fabric; write star:hosts=2,server=dgx-h100\n"),
         (
             "catalog p5",
-            "there is no entry in the catalog 'p5'\n  `weft catalog` lists them all. Of p5 speak EFA-4x100, efa-400.\n",
+            "there is no entry in the catalog 'p5'\n  `weft catalog` lists them all. "
+            "p5 is mentioned by EFA-4x100, efa-400.\n",
         ),
     ],
 )

@@ -56,7 +56,7 @@ def test_servers_without_gpus_are_refused_with_the_way_out() -> None:
 
 
 def test_a_fabric_that_the_topology_cannot_have_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"eth-100-tcp cannot be cabled: star: hosts=8 take 64 ports, SN2700 has 32"):
+    with pytest.raises(ConfigError, match=r"eth-100-tcp cannot be cabled: star: hosts=8 need 64 ports, SN2700 has 32"):
         recable("star:hosts=8,server=dgx-h100", [catalog.interconnect("ndr"), catalog.interconnect("eth-100-tcp")])
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import weft
 from weft.fabric.counters import Counter
-from weft.fabric.forwarding import matching
+from weft.fabric.forwarding import matching_key
 from weft.fabric.model import Fabric
 from weft.fabric.paths import HostPaths
 from weft.ids import Lid
@@ -112,7 +112,7 @@ class Running:
     def p_key(self, slot: int) -> int:
         """Of the group, as the port has it."""
         keys = self.devices.keys(slot)
-        return keys[matching(keys, self.members[slot].p_key)]
+        return keys[matching_key(keys, self.members[slot].p_key)]
 
     def by_hop(self, slot: int) -> DeliveryResult:
         member = self.members[slot]

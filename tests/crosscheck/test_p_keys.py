@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.fabric.forwarding import matching
+from weft.fabric.forwarding import matching_key
 from weft.ids import PKey, p_keys_match
 from weft.jit import kernel
 from weft.mad.devices import NONE
@@ -45,7 +45,7 @@ def test_ports_paths_and_tables_let_the_same_keys_through(key):
     """Of a packet at a port, of two ports that may talk, and of what the subnet administrator lets them know."""
     for one in (*KEYS, *range(0, 1 << 16, 997), key ^ 0x8000):
         expected = by_the_standard(one, key)
-        assert (matching([key], one) != NONE) == expected
+        assert (matching_key([key], one) != NONE) == expected
         assert bool(may_talk([one], [key])) == expected
         directory = Directory.__new__(Directory)  # of two ports, each with one key
         directory._classes, directory._common = (np.arange(2), np.array([[one], [key]], np.uint16)), {}

@@ -137,7 +137,7 @@ def test_the_forwarding_table_has_a_column_for_every_lid_of_an_lmc_block():
         (0, 9, "there is no port leaf1/9: leaf1 has ports 1 to 8"),
         (0, 0, "there is no port leaf1/0"),
         (0, 1, "leaf1/1 has two cables: to h1/1 and to h2/1"),
-        (2, 1, "h2/1 is plugged into itself"),
+        (2, 1, "h2/1 is cabled to itself"),
     ],
 )
 def test_a_cable_that_cannot_be_is_refused_by_name(b_node, b_port, message):

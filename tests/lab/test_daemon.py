@@ -79,7 +79,7 @@ def test_up_ps_break_fix_down(weft, name):
     assert "leaf1/1" in weft("ps").stdout
     assert "is broken already" in weft("break", "leaf1/1", status=2).stderr
     assert weft("degrade", "leaf1/2", "--ber", "1e-9").stdout == "leaf1/2: errs with 1e-09\n"
-    assert "is not from 0 to 1" in weft("degrade", "leaf1/2", "--ber", "7", status=2).stderr
+    assert "must be in [0, 1)" in weft("degrade", "leaf1/2", "--ber", "7", status=2).stderr
     assert sorted(weft("fix").stdout.split()) == ["fixed", "fixed", "leaf1/1:", "leaf1/2:"]
     assert weft("fix").stdout == "nothing is broken\n"
     assert "there is no node, port or server 'leaf9'" in weft("break", "leaf9", status=2).stderr

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.fabric.counters import Counter
-from weft.fabric.forwarding import Reason, matching, may_use
+from weft.fabric.forwarding import Reason, matching_key, may_use
 from weft.ids import PKey
 from weft.mad import faults
 from weft.mad.carrier import Address, ask
@@ -279,7 +279,7 @@ KEYS = st.one_of(st.integers(0, 0xFFFF), st.sampled_from([0, 1, 2, 0x8000, 0x800
 
 @given(st.lists(KEYS, min_size=1, max_size=6), KEYS)
 def test_a_key_matches_as_the_standard_says(keys, p_key):
-    index = matching(keys, p_key)
+    index = matching_key(keys, p_key)
     fits = [PKey(p_key).matches(PKey(key)) for key in keys]
     assert fits[index] if index != NONE else not any(fits)
 
@@ -290,7 +290,7 @@ def test_no_port_sends_with_more_than_it_holds(keys, p_key):
     holds = any(PKey(key).partition == PKey(p_key).partition != 0 and PKey(key) >= PKey(p_key) for key in keys)
     assert may_use(keys, p_key) == holds
     if holds:
-        assert matching([p_key | 0x8000], p_key) == 0
+        assert matching_key([p_key | 0x8000], p_key) == 0
 
 
 def test_two_limited_members_do_not_hear_each_other(running):

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from weft.errors import ConfigError
 from weft.fabric import catalog
+from weft.fabric.cabling_warnings import find_cabling_warnings
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import levels
 from weft.fabric.model import Fabric
-from weft.fabric.oddities import find_oddities
 from weft.fabric.topologies.superpod import count_switches
 from weft.plan.request import Request
 from weft.plan.size import Size, size
@@ -124,7 +124,7 @@ def test_what_is_built_to_grow_is_the_first_part_of_the_later_fabric():
     assert (made.report()["later"]["leaf"], made.report()["later"]["servers"]) == (32, 128)
     assert set(map(str, made.fabric.all_links())) <= set(map(str, made.later.all_links()))
     assert made.notes[0].startswith("Built for 128 servers: 24 leaf switches and 1,592 cables are added later, and")
-    assert find_oddities(made.fabric, levels(made.fabric)) == ()
+    assert find_cabling_warnings(made.fabric, levels(made.fabric)) == ()
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_the_fabric_follows_from_the_server_or_the_switch():
         ({"gpus": 16_384, "fabric": "hdr"}, r"QM8700, 40 ports, joins 2,000 .*\n  take 16,000 GPUs, or --fabric ndr"),
         ({"gpus": 16_384, "fabric": "hdr", "topology": "fat-tree"}, r"a fat-tree of QM8700.*\n  take 16,000 GPUs"),
         ({"servers": 10**6, "server": "host"}, r"1,000,000 servers do not fit.*take 65,536 servers"),
-        ({"gpus": 4, "topology": "dragonfly+"}, r"it joins 2 to 131,200"),
+        ({"gpus": 4, "topology": "dragonfly+"}, r"give 2 to 131,200"),
         (
             {"servers": 2, "server": "gb200-nvl72", "topology": "dragonfly+"},
             r"72 rails, all on one leaf, which has 32 ports",

@@ -51,7 +51,7 @@ def test_a_filtering_switch_drops_the_packet_at_its_input(engine, devices):
     leaf = devices.cable[ports(devices)[0]]
     PortInfo.partition_enforcement_inbound.set(devices.info(leaf), 1)
     devices.tables.pkey[leaf] = 0
-    with pytest.raises(ConfigError, match=r"ends at leaf1/1: the switch does not let this P_Key in from here"):
+    with pytest.raises(ConfigError, match=r"ends at leaf1/1: the switch's inbound P_Key enforcement drops it"):
         send(engine, devices)
 
 

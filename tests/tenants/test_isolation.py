@@ -133,7 +133,7 @@ def test_a_leak_counts_even_without_a_route(net, made):
     ("spoil", "why"),
     [
         (lambda net: net.fabric.tables.pkey[slot(net, "h2")].__setitem__(slice(1, None), 0), "does not hold the key"),
-        (lambda net: net.fabric.tables.pkey[before(net, "h2")].fill(0), "does not let this P_Key"),
+        (lambda net: net.fabric.tables.pkey[before(net, "h2")].fill(0), "P_Key enforcement drops it"),
         (lambda net: net.fabric.tables.sl2vl.fill(15), "maps to no VL"),
     ],
 )

@@ -73,12 +73,12 @@ def _print_summary(out: Console, summary: Summary) -> None:
     out.print(table("Switches", heads, tiers))
     links = [(group.between, group.label, group.rate_gbit_s, group.count) for group in summary.links]
     out.print(table("Links", ("between", "speed", "Gbit/s each way", "links"), links))
-    if not summary.oddities:
-        out.print("Nothing odd in the cabling.")
+    if not summary.cabling_warnings:
+        out.print("No cabling warnings.")
         return
-    out.print("[bold]Odd in the cabling[/bold]")
-    for oddity in summary.oddities:
-        out.print(f"  - {oddity}", markup=False)
+    out.print("[bold]Cabling warnings[/bold]")
+    for warning in summary.cabling_warnings:
+        out.print(f"  - {warning}", markup=False)
 
 
 def _plural(word: str, count: int) -> str:

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.fabric import catalog
-from weft.fabric.furnish import match_servers
 from weft.fabric.joined import talks_over_pcie
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
+from weft.fabric.server_model import match_servers
 
 NONE = -1
 

@@ -14,11 +14,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.fabric.cabling_warnings import slow_links
 from weft.fabric.files.hostlist import natural
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import NO_LEVEL, levels
 from weft.fabric.model import Fabric
-from weft.fabric.oddities import slow_links
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,1 +1,1 @@
-"""Cabling: nodes, ports, links, and what a configured fabric carries."""
+"""Cabling: nodes, ports, links, and the tables and counters of a configured fabric."""

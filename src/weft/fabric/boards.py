@@ -31,12 +31,12 @@ from weft.fabric.rates import Technology, speed, speeds
 from weft.fabric.timing import GPU_PORTS, PCIE_SWITCH, PROCESSOR, timings
 
 _INSIDE = (NodeKind.GPU, NodeKind.PCIE_SWITCH, NodeKind.CPU)
-_LANE = "PCIe3"  # of which the link between processors has as many as come next to its rate
-_Links = tuple[tuple[int, int, int, int], ...]  # from, to, speed, width; nodes of a server by their places in it
+_LANE = "PCIe3"  # the link between processors is modelled with the number of these lanes nearest to its rate
+_Links = tuple[tuple[int, int, int, int], ...]  # from, to, speed, width; nodes by their index in the server
 
 
 def join_boards(fabric: Fabric) -> Fabric:
-    """The same fabric, the GPUs that are none yet hosts; without such GPUs, the fabric itself."""
+    """Return the fabric with every GPU a host, or the fabric itself if it has no GPUs to join."""
     boxes = list(_boxes(fabric))
     if not boxes:
         return fabric
@@ -50,7 +50,7 @@ def join_boards(fabric: Fabric) -> Fabric:
     slots = nodes.n_ports.astype(np.int64) + 1
     first_port = np.cumsum(slots) - slots
     ports = np.arange(int(slots[len(bare.nodes) :].sum()), dtype=np.uint64)
-    made = Fabric.assemble(
+    joined = Fabric.assemble(
         fabric.spec,
         nodes,
         bare.links.stacked(_new_links(len(bare.nodes), boxes, first_port)),
@@ -59,20 +59,20 @@ def join_boards(fabric: Fabric) -> Fabric:
         bare.servers,
         bare.groups,
     )
-    made.counters[: len(bare.counters)] = bare.counters
+    joined.counters[: len(bare.counters)] = bare.counters
     lids = np.concatenate([np.arange(1, len(box.shape.gpus) + 1) for box in boxes])
-    carry_over(made.tables, bare.tables, (first_port[gpus] + 1).astype(np.int32), lids)
+    carry_over(joined.tables, bare.tables, (first_port[gpus] + 1).astype(np.int32), lids)
     at = len(bare.nodes)
     for box in boxes:
-        rows = made.tables.switch_row[at : at + len(box.shape.switches)]
-        made.tables.lft[rows, 1 : len(box.shape.gpus) + 1] = box.shape.routes
+        rows = joined.tables.switch_row[at : at + len(box.shape.switches)]
+        joined.tables.lft[rows, 1 : len(box.shape.gpus) + 1] = box.shape.routes
         at += len(box.shape.switches)
-    return replace(made, changes=(*fabric.changes, "joined the GPUs of each server over PCIe and NVLinks between them"))
+    return replace(joined, changes=(*fabric.changes, "joined the GPUs of each server over PCIe and direct NVLinks"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Box:
-    """A server, and the nodes in the places of its shape."""
+    """A server, and its nodes in the order of its shape."""
 
     name: str
     server: int
@@ -82,12 +82,13 @@ class _Box:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Shape:
-    """The new switches of a server and what joins them. Servers that are alike have one."""
+    """The new switches of a server and the links between them. Servers of the same shape share one."""
 
-    gpus: list[int]  # places
+    gpus: list[int]  # indices in the server
     switches: list[tuple[str, str]] = field(default_factory=list)  # model, name in the server
     n_ports: list[int] = field(default_factory=list)  # of each
-    wires: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)  # switch or ~GPU, port; twice; speed
+    # switch or ~GPU, port; twice; speed, width
+    wires: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
     routes: Any = None  # uint8[switch, GPU] -> port
 
     def add(self, model: str, name: str) -> int:
@@ -95,10 +96,10 @@ class _Shape:
         self.n_ports.append(0)
         return len(self.switches) - 1
 
-    def plug(self, one: int, other: int, line: int, width: int) -> None:
-        """`~gpu` is a GPU, at its first port."""
+    def plug(self, a: int, b: int, line: int, width: int) -> None:
+        """Add a link between two switches; `~gpu` is the first port of a GPU."""
         ends = []
-        for end in (one, other):
+        for end in (a, b):
             if end >= 0:
                 self.n_ports[end] += 1
             ends += [end, self.n_ports[end] if end >= 0 else 1]
@@ -119,12 +120,12 @@ def _boxes(fabric: Fabric) -> Iterator[_Box]:
         own = links[slice(*np.searchsorted(server[a[links]], (number, number + 1)))]
         place = {node: at for at, node in enumerate(nodes)}
         wires: _Links = tuple(
-            (place[one], place[other], int(fabric.links.speed[link]), int(fabric.links.width[link]))
-            for one, other, link in zip(a[own].tolist(), b[own].tolist(), own.tolist(), strict=True)
+            (place[start], place[end], int(fabric.links.speed[link]), int(fabric.links.width[link]))
+            for start, end, link in zip(a[own].tolist(), b[own].tolist(), own.tolist(), strict=True)
         )
         parts = tuple((int(kind[node]), fabric.node(node).model) for node in nodes)
         if sum(part == NodeKind.GPU for part, _ in parts) == 1:
-            continue  # it has nobody to talk to
+            continue  # a single GPU has no peer
         names = [fabric.nodes.name[node].rpartition("/")[2] for node in nodes]
         if (parts, wires) not in shapes:
             shapes[parts, wires] = _shape(fabric.servers[number], parts, names, wires)
@@ -134,22 +135,22 @@ def _boxes(fabric: Fabric) -> Iterator[_Box]:
 def _shape(server: str, parts: tuple[tuple[int, str], ...], names: list[str], links: _Links) -> _Shape:
     gpus = [at for at, (kind, _) in enumerate(parts) if kind == NodeKind.GPU]
     shape = _Shape(gpus=gpus)
-    technology = [one.technology for one in speeds()]
+    technology = [speed.technology for speed in speeds()]
     pairs: Counter[tuple[int, int]] = Counter()
     line = 0
-    for one, other, line_of, width in links:
+    for start, end, line_of, width in links:
         if technology[line_of] is Technology.NVLINK:
-            pairs[min(one, other), max(one, other)] += width
+            pairs[min(start, end), max(start, end)] += width
             line = line_of
     tree = [link for link in links if technology[link[2]] is Technology.PCIE]
-    at: dict[int, int] = {}  # place -> switch, of GPUs too: where they have NVLinks
+    at: dict[int, int] = {}  # index -> switch; of GPUs only those with NVLinks
     for gpu in gpus:
         width = sum(count for pair, count in pairs.items() if gpu in pair)
         if width:
             at[gpu] = shape.add(GPU_PORTS, f"{names[gpu]}/nvlinks")
             shape.plug(~gpu, at[gpu], line, width)
-    for (one, other), width in pairs.items():
-        shape.plug(at[one], at[other], line, width)
+    for (start, end), width in pairs.items():
+        shape.plug(at[start], at[end], line, width)
     if any(pair not in pairs for pair in combinations(gpus, 2)):
         _add_tree(server, shape, parts, names, tree, at)
     shape.routes = _routes(server, shape, names)
@@ -164,7 +165,7 @@ def _add_tree(
     tree: list[tuple[int, int, int, int]],
     at: dict[int, int],
 ) -> None:
-    """PCIe below the processors, and these joined."""
+    """Add PCIe switches, the processors above them, and the links between processors."""
     cpus = [place for place, (kind, _) in enumerate(parts) if kind == NodeKind.CPU]
     for place, (kind, model) in enumerate(parts):
         if kind != NodeKind.GPU:
@@ -173,38 +174,38 @@ def _add_tree(
             place in ends[:2] and NodeKind.PCIE_SWITCH in (parts[ends[0]][0], parts[ends[1]][0]) for ends in tree
         ):
             raise ConfigError(
-                f"{server}/{names[place]} is a {model} below a PCIe switch: these go through host memory even to "
-                f"their neighbours, which engines cannot run. `weft nccl` without an engine can"
+                f"{server}/{names[place]} is a {model} below a PCIe switch: it reaches its neighbours through host "
+                f"memory, which engines cannot simulate; use `weft nccl` without --engine"
             )
-    for one, other, line, width in tree:
-        ends = [at.get(end, ~end) if parts[end][0] == NodeKind.GPU else at[end] for end in (one, other)]
+    for start, end, line, width in tree:
+        ends = [at.get(end, ~end) if parts[end][0] == NodeKind.GPU else at[end] for end in (start, end)]
         shape.plug(ends[0], ends[1], line, width)
     lane = speed(_LANE)
     whole = lane.rate_gbit_s(1) / 8 * (1 - timings().of_line(_LANE).overhead)
-    for one, other in combinations(cpus, 2):
-        box = catalog.server(parts[one][1]) if catalog.is_server(parts[one][1]) else None
-        shape.plug(at[one], at[other], lane.index, max(1, round(timings().socket.of(box) / whole)))
+    for start, end in combinations(cpus, 2):
+        box = catalog.server(parts[start][1]) if catalog.is_server(parts[start][1]) else None
+        shape.plug(at[start], at[end], lane.index, max(1, round(timings().socket.of(box) / whole)))
 
 
 def _routes(server: str, shape: _Shape, names: list[str]) -> Any:
-    """uint8[switch, GPU] -> port: the way with the fewest switches, and none through a third GPU."""
-    beside: dict[int, list[tuple[int, int]]] = {}  # switch or ~GPU -> who is next to it, and the port there
-    for one, port, other, other_port, _, _ in shape.wires:
-        beside.setdefault(one, []).append((other, other_port))
-        beside.setdefault(other, []).append((one, port))
+    """Return uint8[switch, GPU] -> port: the route with the fewest switches, never through a third GPU."""
+    beside: dict[int, list[tuple[int, int]]] = {}  # switch or ~GPU -> its neighbours, and the port there
+    for start, port, end, other_port, _, _ in shape.wires:
+        beside.setdefault(start, []).append((end, other_port))
+        beside.setdefault(end, []).append((start, port))
     routes = np.full((len(shape.switches), len(shape.gpus)), 255, np.uint8)
     for column, gpu in enumerate(shape.gpus):
-        waiting, seen = deque([~gpu]), {~gpu}
+        waiting, reached = deque([~gpu]), {~gpu}
         while waiting:
-            here = waiting.popleft()
-            own = here == ~gpu or (~gpu, 1) in beside[here]
-            for there, port in beside.get(here, ()) if own or shape.switches[here][0] != GPU_PORTS else ():
-                if there >= 0 and there not in seen:
-                    routes[there, column] = port
-                    seen.add(there)
-                    waiting.append(there)
-        attached = {there for other in shape.gpus if other != gpu for there, _ in beside.get(~other, ())}
-        lost = attached - seen
+            at = waiting.popleft()
+            own = at == ~gpu or (~gpu, 1) in beside[at]
+            for near, port in beside.get(at, ()) if own or shape.switches[at][0] != GPU_PORTS else ():
+                if near >= 0 and near not in reached:
+                    routes[near, column] = port
+                    reached.add(near)
+                    waiting.append(near)
+        attached = {near for other in shape.gpus if other != gpu for near, _ in beside.get(~other, ())}
+        lost = attached - reached
         if lost or ~gpu not in beside:
             raise ConfigError(f"{server}/{names[gpu]} has neither NVLink nor PCIe to the other GPUs of its server")
     return routes
@@ -235,21 +236,21 @@ def _switches(shape: _Shape) -> Iterator[tuple[tuple[str, str], int]]:
 
 
 def _new_links(first: int, boxes: Sequence[_Box], first_port: Any) -> LinkColumns:
-    """`first` is the number of the first new node."""
+    """Return the new links; `first` is the index of the first new node."""
     ends: list[tuple[int, int]] = []
     lines: list[tuple[int, int]] = []
     for box in boxes:
-        for one, port, other, other_port, line, width in box.shape.wires:
-            nodes = [first + end if end >= 0 else box.nodes[~end] for end in (one, other)]
+        for start, port, end, other_port, line, width in box.shape.wires:
+            nodes = [first + index if index >= 0 else box.nodes[~index] for index in (start, end)]
             ends.append((int(first_port[nodes[0]]) + port, int(first_port[nodes[1]]) + other_port))
             lines.append((line, width))
         first += len(box.shape.switches)
-    n, made, of = len(ends), np.array(ends, np.int32), np.array(lines, np.int8)
+    n, slots, speeds_widths = len(ends), np.array(ends, np.int32), np.array(lines, np.int8)
     return LinkColumns(
-        a=made[:, 0],
-        b=made[:, 1],
-        speed=of[:, 0],
-        width=of[:, 1],
+        a=slots[:, 0],
+        b=slots[:, 1],
+        speed=speeds_widths[:, 0],
+        width=speeds_widths[:, 1],
         medium=np.full(n, Medium.BOARD, np.int8),
         length_m=np.zeros(n, np.float32),
         bit_error_rate=np.zeros(n),

@@ -25,18 +25,18 @@ from weft.ids import Guid
 
 MAX_PORTS = 254  # 255 is "no route" in a forwarding table
 
-# Node GUIDs that weft makes up: Mellanox's old prefix, then a running number, then the port in the last byte.
+# GUIDs of nodes without one: Mellanox's old prefix, then a running number, then the port in the last byte.
 _GUID_PREFIX = 0x0002_C903_0000_0000
 _NAME = re.compile(r"[^\s/]+(/[^\s/]*[^\s/\d][^\s/]*)?")
 
 
-def made_up_guids(nodes: int) -> NDArray[np.uint64]:
-    """[node] -> the GUID that it gets where nobody gave one."""
+def default_guids(nodes: int) -> NDArray[np.uint64]:
+    """Return the GUIDs for nodes that have none."""
     return _GUID_PREFIX + (np.arange(nodes, dtype=np.uint64) + np.uint64(1) << np.uint64(8))
 
 
 class FabricBuilder:
-    """Collects nodes and links; `build` checks them and returns the fabric."""
+    """A collector of nodes and links; `build` checks them and returns the fabric."""
 
     def __init__(self, spec: str) -> None:
         self.spec = spec
@@ -54,11 +54,11 @@ class FabricBuilder:
         return len(self._names)
 
     def add_servers(self, names: Sequence[str]) -> NDArray[np.int32]:
-        """Boxes for nodes to sit in; returns their indices."""
+        """Add servers, which contain nodes; return their indices."""
         return np.array([_intern(self._servers, name) for name in names], np.int32)
 
     def add_groups(self, names: Sequence[str]) -> NDArray[np.int32]:
-        """Pods, scalable units or dragonfly groups; returns their indices."""
+        """Add pods, scalable units or dragonfly groups; return their indices."""
         return np.array([_intern(self._groups, name) for name in names], np.int32)
 
     def add_nodes(
@@ -77,7 +77,7 @@ class FabricBuilder:
         system_guid: ArrayLike = 0,
         enhanced_port_0: ArrayLike = True,
     ) -> NDArray[np.int32]:
-        """Add nodes of one kind; returns their indices. A GUID of 0 is made up, a system GUID of 0 is the node's."""
+        """Add nodes of one kind; return their indices. GUIDs of 0 are generated; a system GUID of 0 is the node's."""
         first, count = self.n_nodes, len(names)
         self._names += names
         self._descriptions += names if descriptions is None else descriptions
@@ -108,7 +108,7 @@ class FabricBuilder:
         length_m: ArrayLike = 0.0,
         bit_error_rate: ArrayLike = 0.0,
     ) -> None:
-        """Plug links between ports; the four are broadcast against each other."""
+        """Add links between ports; nodes and ports are broadcast against each other."""
         line, width = parse_label(speed) if isinstance(speed, str) else speed
         ends = np.broadcast_arrays(a_node, a_port, b_node, b_port)
         values = {
@@ -126,13 +126,13 @@ class FabricBuilder:
         self._link_parts.append(_columns(values, ends[0].size, _LINK_DTYPES))
 
     def set_port_guid(self, node: int, number: int, guid: int) -> None:
-        """A port GUID that does not follow from its node's."""
+        """Set a port GUID that does not follow from its node's."""
         self._port_guids[node, number] = guid
 
     def build(self) -> Fabric:
         self._check_names()
         columns = _stack(self._node_parts, _NODE_DTYPES)
-        columns["guid"] = np.where(columns["guid"] == 0, made_up_guids(self.n_nodes), columns["guid"])
+        columns["guid"] = np.where(columns["guid"] == 0, default_guids(self.n_nodes), columns["guid"])
         columns["system_guid"] = np.where(columns["system_guid"] == 0, columns["guid"], columns["system_guid"])
         self._check_nodes(columns)
         columns["n_ports"] = columns["n_ports"].astype(np.int16)
@@ -163,7 +163,9 @@ class FabricBuilder:
         return LinkColumns(a=slots[0], b=slots[1], **columns)
 
     def _build_port_guids(self, nodes: NodeColumns, first_port: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """A switch has one GUID for all its ports; port n of an adapter has the node's plus n, unless told."""
+        """Return the port GUIDs: a switch has one for all its ports; port n of an adapter has the node's plus n by
+        default.
+        """
         slots = nodes.n_ports.astype(np.int64) + 1
         number = np.arange(int(slots.sum())) - np.repeat(first_port, slots)
         of_switch = np.repeat(nodes.kind == NodeKind.SWITCH, slots)
@@ -174,13 +176,13 @@ class FabricBuilder:
 
     def _check_names(self) -> None:
         if len(set(self._names)) < len(self._names):
-            seen: set[str] = set()
-            twice = next(name for name in self._names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-            raise ConfigError(f"two nodes are called {twice!r}: names must be unique")
+            known_names: set[str] = set()
+            repeated = next(name for name in self._names if name in known_names or known_names.add(name))  # type: ignore[func-returns-value]
+            raise ConfigError(f"two nodes are called {repeated!r}: names must be unique")
         for name in self._names:
             if not _NAME.fullmatch(name):
                 raise ConfigError(
-                    f"node name {name!r} cannot be used: no blanks, and at most one '/', between a server and a device "
+                    f"invalid node name {name!r}: use no blanks and at most one '/', between a server and a device "
                     "that is not a bare number (leaf3/17 is a port)"
                 )
 
@@ -191,10 +193,10 @@ class FabricBuilder:
             raise ConfigError(f"{name} cannot have {ports} ports: a node has at most {MAX_PORTS}")
         guids, first = np.unique(columns["guid"], return_index=True)
         if len(guids) < self.n_nodes:
-            twice = int(np.setdiff1d(np.arange(self.n_nodes), first)[0])
-            other = int(np.flatnonzero(columns["guid"] == columns["guid"][twice])[0])
-            guid = Guid(int(columns["guid"][twice]))
-            raise ConfigError(f"{self._names[other]} and {self._names[twice]} have the same GUID {guid}")
+            repeated = int(np.setdiff1d(np.arange(self.n_nodes), first)[0])
+            other = int(np.flatnonzero(columns["guid"] == columns["guid"][repeated])[0])
+            guid = Guid(int(columns["guid"][repeated]))
+            raise ConfigError(f"{self._names[other]} and {self._names[repeated]} have the same GUID {guid}")
 
     def _check_cables(
         self, nodes: NodeColumns, first_port: NDArray[np.int64], a: NDArray[np.int32], b: NDArray[np.int32]
@@ -209,10 +211,10 @@ class FabricBuilder:
             return f"{nodes.name[node]}/{slot - first_port[node]}"
 
         slot = int(ends[np.setdiff1d(np.arange(len(ends)), first)[0]])
-        others = [int(b[i]) if a[i] == slot else int(a[i]) for i in np.flatnonzero((a == slot) | (b == slot))[:2]]
-        if others == [slot]:
-            raise ConfigError(f"{name(slot)} is plugged into itself")
-        raise ConfigError(f"{name(slot)} has two cables: to {name(others[0])} and to {name(others[1])}")
+        peers = [int(b[i]) if a[i] == slot else int(a[i]) for i in np.flatnonzero((a == slot) | (b == slot))[:2]]
+        if peers == [slot]:
+            raise ConfigError(f"{name(slot)} is cabled to itself")
+        raise ConfigError(f"{name(slot)} has two cables: to {name(peers[0])} and to {name(peers[1])}")
 
 
 _NODE_DTYPES: dict[str, type] = {
@@ -250,5 +252,5 @@ def _columns(values: dict[str, Any], count: int, dtypes: dict[str, type]) -> dic
 
 
 def _stack(parts: list[dict[str, NDArray[Any]]], dtypes: dict[str, type]) -> dict[str, NDArray[Any]]:
-    """One array per column of all parts, with the right type even where there are none."""
+    """Return one array per column of all parts, with the right type even without parts."""
     return {name: np.concatenate([np.empty(0, dtype), *(p[name] for p in parts)]) for name, dtype in dtypes.items()}

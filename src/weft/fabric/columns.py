@@ -17,12 +17,12 @@ _SHOWN = 10  # rows of columns in a notebook
 
 
 class _Columns:
-    """Arrays of one length, one row per thing."""
+    """Arrays of the same length, one row per node, port or link."""
 
     __slots__ = ()
 
     def take(self, rows: NDArray[Any]) -> Self:
-        """The same columns with only these rows (a mask or indices)."""
+        """Return the same columns with only these rows (a mask or indices)."""
         picked = {}
         for field in fields(self):  # type: ignore[arg-type]
             column = getattr(self, field.name)
@@ -34,24 +34,24 @@ class _Columns:
         return type(self)(**picked)
 
     def stacked(self, other: Self) -> Self:
-        """These rows, and those of the other behind them."""
+        """Return these rows followed by those of another."""
         columns = {}
         for field in fields(self):  # type: ignore[arg-type]
-            one, more = getattr(self, field.name), getattr(other, field.name)
-            columns[field.name] = one + more if isinstance(one, tuple) else np.concatenate((one, more))
+            own, more = getattr(self, field.name), getattr(other, field.name)
+            columns[field.name] = own + more if isinstance(own, tuple) else np.concatenate((own, more))
         return type(self)(**columns)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self)} rows of {', '.join(self._names)}>"  # type: ignore[arg-type]
 
     def _repr_html_(self) -> str:
-        """The first rows, in a notebook."""
+        """Return the first rows as a table, for notebooks."""
         columns = (getattr(self, name)[:_SHOWN] for name in self._names)
         more = len(self) - _SHOWN  # type: ignore[arg-type]
         return to_html(self._names, zip(*columns, strict=True), f"{more:,} more: to_pandas()" if more > 0 else "")
 
     def to_pandas(self) -> Any:
-        """A DataFrame with the same columns."""
+        """Return a DataFrame with the same columns."""
         import pandas as pd
 
         return pd.DataFrame({name: getattr(self, name) for name in self._names})
@@ -71,7 +71,7 @@ class _Columns:
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class NodeColumns(_Columns):
     name: tuple[str, ...]  # unique; `leaf3`, `h1`, `dgx1/mlx5_0`
-    description: tuple[str, ...]  # NodeDescription, as the hardware says it
+    description: tuple[str, ...]  # NodeDescription of the hardware
     kind: NDArray[np.int8]  # NodeKind
     guid: NDArray[np.uint64]
     system_guid: NDArray[np.uint64]
@@ -81,7 +81,7 @@ class NodeColumns(_Columns):
     server: NDArray[np.int32]  # index into Fabric.servers, -1 none
     group: NDArray[np.int32]  # index into Fabric.groups: pod, scalable unit, dragonfly group; -1 none
     n_ports: NDArray[np.int16]  # highest port number
-    enhanced_port_0: NDArray[np.bool_]  # of a switch: its port 0 is a port like others, with LMC, lanes and counters
+    enhanced_port_0: NDArray[np.bool_]  # of a switch: port 0 is a full port, with LMC, lanes and counters
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -92,8 +92,8 @@ class PortColumns(_Columns):
     node: NDArray[np.int32]
     number: NDArray[np.int16]
     guid: NDArray[np.uint64]
-    peer: NDArray[np.int32]  # port slot at the other end, -1 where nothing is plugged in
-    link: NDArray[np.int32]  # -1 where nothing is plugged in
+    peer: NDArray[np.int32]  # port slot at the other end, -1 if not cabled
+    link: NDArray[np.int32]  # -1 if not cabled
 
     def __len__(self) -> int:
         return len(self.node)
@@ -107,8 +107,8 @@ class LinkColumns(_Columns):
     width: NDArray[np.int8]
     medium: NDArray[np.int8]  # Medium
     length_m: NDArray[np.float32]
-    bit_error_rate: NDArray[np.float64]  # after error correction: what the link layer sees
-    good_end: NDArray[np.int8]  # that receives well though the cable errs: 0 neither, 1 `a`, 2 `b`
+    bit_error_rate: NDArray[np.float64]  # after error correction, as the link layer sees it
+    good_end: NDArray[np.int8]  # the end that receives without errors: 0 neither, 1 `a`, 2 `b`
 
     def __len__(self) -> int:
         return len(self.a)
@@ -116,9 +116,9 @@ class LinkColumns(_Columns):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FabricColumns:
-    """What the views of a fabric read; see `model.Fabric`."""
+    """The arrays of a fabric that its views read; see `model.Fabric`."""
 
-    spec: str  # what it was made from: a spec string or the path of a file
+    spec: str  # a spec string or the path of a file
     nodes: NodeColumns
     ports: PortColumns
     links: LinkColumns
@@ -129,19 +129,19 @@ class FabricColumns:
 
     @cached_property
     def first_port(self) -> NDArray[np.int64]:
-        """[node] -> slot of its port 0."""
+        """The slot of each node's port 0."""
         slots = self.nodes.n_ports.astype(np.int64) + 1
         return np.cumsum(slots) - slots
 
     @cached_property
     def link_rate_gbit_s(self) -> NDArray[np.float64]:
-        """[link] -> data rate of one direction."""
+        """The data rate of each link in one direction."""
         lane = np.array([s.lane_gbit_s for s in speeds()])
         return lane[self.links.speed] * self.links.width
 
     @cached_property
     def receive_error_rate(self) -> NDArray[np.float64]:
-        """[port] -> bit error rate of what it receives."""
+        """The bit error rate of the data that each port receives."""
         rates = np.zeros(len(self.ports))
         for number, ends in ((1, self.links.a), (2, self.links.b)):
             rates[ends] = np.where(self.links.good_end == number, 0.0, self.links.bit_error_rate)

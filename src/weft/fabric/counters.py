@@ -1,7 +1,7 @@
-"""Port counters, as the performance management agent of each port keeps them.
+"""Port counters of the performance management agents.
 
 One array for the whole fabric, so that the agents, the engines and the monitor count in the same place. They do not
-saturate here; the agent cuts them to the width of the attribute that asks.
+saturate here; the agent limits them to the width of the requested attribute.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Counter(enum.IntEnum):
 
 
 class FecCounter(enum.IntEnum):
-    """Columns of what forward error correction counts, behind one for each lane: symbols corrected on it."""
+    """Columns of the counters of forward error correction, after one column per lane for corrected symbols."""
 
     CORRECTED_BLOCKS = 12
     UNCORRECTED_BLOCKS = 13
@@ -47,10 +47,10 @@ class FecCounter(enum.IntEnum):
 
 
 def new_fec_counters(n_ports: int) -> NDArray[np.int64]:
-    """int64[port, lane | FecCounter], all zero."""
+    """Return int64[port, lane | FecCounter], all zero."""
     return np.zeros((n_ports, max(FecCounter) + 1), np.int64)
 
 
 def new_counters(n_ports: int) -> NDArray[np.int64]:
-    """int64[port, Counter], all zero."""
+    """Return int64[port, Counter], all zero."""
     return np.zeros((n_ports, len(Counter)), np.int64)

@@ -1,11 +1,11 @@
-"""What breaks: each fault is a function from a fabric to a new one; the old one stays as it was.
+"""Faults: each is a function from a fabric to a new one; the old one does not change.
 
     broken = faults.remove_link(fabric, "leaf3/17")
     broken = faults.kill(broken, "spine1")
-    broken = faults.kill(broken, "nvl1/tray3")     of a rack that is one NVLink domain, one of its machines
+    broken = faults.kill(broken, "nvl1/tray3")     one machine of a rack that is one NVLink domain
 
-Names, GUIDs, LIDs, tables and counters of what is left are kept: tables still point to where the fault is now, as
-they do until a subnet manager sweeps. `fabric.changes` lists what was done.
+The rest of the fabric keeps its names, GUIDs, LIDs, tables and counters: tables still point at the fault, as they do
+until a subnet manager sweeps. `fabric.changes` lists the changes.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ from weft.fabric.views import Link, Port, Server
 
 
 def remove_link(fabric: Fabric, port_name: str) -> Fabric:
-    """Pull the cable out of a port."""
+    """Remove the cable from a port."""
     keep = np.ones(len(fabric.links), bool)
     keep[_link_at(fabric, port_name).index] = False
     return fabric.subset(keep_links=keep).changed(f"removed the cable of {port_name}")
 
 
 def degrade(fabric: Fabric, port_name: str, bit_error_rate: float, *, one_way: bool = False) -> Fabric:
-    """Make the cable in a port err: after error correction, this part of its bits; `one_way`: of what it receives."""
+    """Set the bit error rate of the cable in a port, after error correction; `one_way`: only of received data."""
     changed = fabric.with_links(erring(fabric, port_name, bit_error_rate, one_way=one_way))
-    only = "what comes in at " if one_way else ""
+    only = "the receiver of " if one_way else ""
     return changed.changed(f"degraded {only}{port_name} to a bit error rate of {bit_error_rate:g}")
 
 
 def erring(fabric: Fabric, port_name: str, bit_error_rate: float, *, one_way: bool = False) -> LinkColumns:
-    """The links of a fabric, with that in a port as `degrade` makes it."""
+    """Return the links of a fabric with the cable in a port degraded."""
     if not 0 <= bit_error_rate < 1:
         raise ConfigError(
-            f"bit error rate {bit_error_rate} of {port_name} is not from 0 to 1: a good cable has 1e-15, a bad one 1e-8"
+            f"bit error rate of {port_name} must be in [0, 1), got {bit_error_rate}; "
+            "a good cable has 1e-15, a bad one 1e-8"
         )
     rates, good_end = fabric.links.bit_error_rate.copy(), fabric.links.good_end.copy()
     link = _link_at(fabric, port_name).index
@@ -55,7 +56,7 @@ def slow(fabric: Fabric, port_name: str, label: str) -> Fabric:
     link = _link_at(fabric, port_name)
     line, width = parse_label(label)
     if line.technology is not link.technology or line.rate_gbit_s(width) > link.rate_gbit_s:
-        raise ConfigError(f"{port_name} cannot fall back to {label}: it runs at {link.label}, give a slower one")
+        raise ConfigError(f"{port_name} cannot fall back to {label}: it runs at {link.label}, give a slower speed")
     speed, widths = fabric.links.speed.copy(), fabric.links.width.copy()
     speed[link.index], widths[link.index] = line.index, width
     changed = fabric.with_links(replace(fabric.links, speed=speed, width=widths))
@@ -63,7 +64,7 @@ def slow(fabric: Fabric, port_name: str, label: str) -> Fabric:
 
 
 def kill(fabric: Fabric, name: str) -> Fabric:
-    """Take away a node, a server with all that is in it, or a tray of a rack, and its cables."""
+    """Remove a node, a server with all its devices, or a tray of a rack, and its cables."""
     dead = np.zeros(len(fabric.nodes), bool)
     dead[nodes_of(fabric, name)] = True
     # An aggregation node sits inside the switch that it is linked to.
@@ -73,18 +74,18 @@ def kill(fabric: Fabric, name: str) -> Fabric:
 
 
 def nodes_of(fabric: Fabric, name: str) -> list[int]:
-    """What a name means: one node, all of a server, or those of a tray of a rack, `nvl1/tray3`."""
+    """Return the nodes that a name means: one node, those of a server, or those of a tray of a rack, `nvl1/tray3`."""
     rack, _, tray = name.rpartition("/tray")
     if rack in fabric.server_index and tray.isdecimal():
         return _tray(fabric.find_server(rack), int(tray))
-    thing = fabric[name]
-    if isinstance(thing, Port):
-        raise ConfigError(f"{name} is a port: kill takes a node or a server, remove_link pulls the cable of a port")
-    return [node.index for node in thing.nodes] if isinstance(thing, Server) else [thing.index]
+    element = fabric[name]
+    if isinstance(element, Port):
+        raise ConfigError(f"{name} is a port: kill takes a node or a server; remove_link removes a port's cable")
+    return [node.index for node in element.nodes] if isinstance(element, Server) else [element.index]
 
 
 def _tray(rack: Server, number: int) -> list[int]:
-    """All but NVSwitches, which are on trays of their own."""
+    """Return the nodes of a tray, without the NVSwitches, which have their own trays."""
     cpu = next((node for node in rack.nodes if node.kind == NodeKind.CPU), None)
     whole = catalog.server(catalog.server(cpu.model).box) if cpu else None
     if whole is None or not number < whole.trays > 1:
@@ -102,5 +103,5 @@ def _tray(rack: Server, number: int) -> list[int]:
 def _link_at(fabric: Fabric, port_name: str) -> Link:
     link = fabric.find_port(port_name).link
     if link is None:
-        raise ConfigError(f"{port_name} has nothing plugged in")
+        raise ConfigError(f"{port_name} has no cable")
     return link

@@ -1,28 +1,28 @@
-"""Where a packet goes next: the one place that knows. Management, adapters, engines and proofs ask here.
+"""Forwarding decisions, packet by packet: used by management, adapters, engines and proofs.
 
     out, vl, reason = next_hop(plane, at, dlid=dlid, sl=sl, p_key=p_key, size_bytes=size_bytes)
 
-What decides, in this order (InfiniBand Architecture volume 1, "Link Layer", "Switches", "Partitioning"):
+The checks, in this order (InfiniBand Architecture volume 1, "Link Layer", "Switches", "Partitioning"):
 
-    came into a switch  with inbound enforcement the P_Key is one of the sender's            INBOUND
+    enters a switch     with inbound enforcement the sender must hold the P_Key              INBOUND
     is at its end       the DLID is the node's, and a P_Key of the port matches              ARRIVED, else P_KEY
-    is in an adapter    which passes nothing on                                              NOT_MINE
-    is relayed          by the forwarding table, never back to where it came from            NO_ROUTE, TURNS_BACK
-    leaves a switch     with outbound enforcement the P_Key is one that the far end takes    OUTBOUND
+    is in an adapter    which forwards nothing                                               NOT_MINE
+    is relayed          by the forwarding table, never back to the input port                NO_ROUTE, TURNS_BACK
+    leaves a switch     with outbound enforcement the far end must accept the P_Key          OUTBOUND
     leaves by a port    it is up and Active                                                  INACTIVE
                         the SL maps to a VL in use: not 15, within OperationalVLs            NO_VL, in a switch NO_RELAY
                         it is no longer than NeighborMTU                                     TOO_LONG
 
-Two P_Keys match if they are of the same partition, which is not 0, and not both limited. Switches hold the keys of the
-adapter at their port, so the same rule on the way in would stop all that limited members send; there the question is
-whether the sender may use this key: a full one only if it is a full member (the egress check of Omni-Path, OPAv1
-9.11.7 as Linux's hfi1 cites it). Raw packets have no P_Key: the two bits FilterRaw stop them. SMPs go by VL 15 over
-links that are up, and have no P_Key.
+Two P_Keys match if they have the same partition, other than 0, and are not both limited. Switches hold the keys of the
+adapter at their port, so the same rule on input would stop all packets of limited members; inbound enforcement checks
+whether the sender may use this key: a full one only if it is a full member (the egress check of Omni-Path, OPAv1 9.11.7
+as Linux's hfi1 cites it). Raw packets have no P_Key: the two FilterRaw bits stop them. SMPs use VL 15 over links that
+are up, and have no P_Key.
 
-A packet for a group (`follow`) is copied by the multicast forwarding tables, never back to where it came from: each
-copy leaves a switch as above, and a port that is in the group takes it.
+A multicast packet (`follow`) is copied by the multicast forwarding tables, never back to its input port: each copy
+leaves a switch as above, and a port in the group accepts it.
 
-`kernels.forwarding` is the same for many paths at a time; `tests/fabric/test_forwarding.py` holds the two together.
+`kernels.forwarding` does the same for many paths at a time; `tests/fabric/test_forwarding.py` compares the two.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from weft.wire.port_info import PortInfo, PortState
 
 NONE = -1
 FULL = PKey.FULL_MEMBER
-RAW, ANY = -1, -2  # instead of a P_Key: a raw packet, which has none; and one that nobody asks for
+RAW, ANY = -1, -2  # instead of a P_Key: a raw packet, which has none; and a packet whose key is not checked
 MANAGEMENT_VL = 15
-HEADERS_BYTES = 124  # that a packet may have beside its MTU, without the VCRC
+HEADERS_BYTES = 124  # of a packet in addition to its MTU, without the VCRC
 PORTS_PER_MASK = 16  # of the multicast forwarding table
 DATA_VLS = (0, 1, 2, 4, 8, 15)  # by the code of OperationalVLs
 P_KEYS_IN, P_KEYS_OUT, RAW_IN, RAW_OUT = 8, 4, 2, 1  # the lower half of a byte of PortInfo
 LMC, CHECKS = PortInfo.lmc.bit // 8, PortInfo.partition_enforcement_inbound.bit // 8
 VLS, MTU, STATE = PortInfo.operational_vls.bit // 8, PortInfo.neighbor_mtu.bit // 8, PortInfo.port_state.bit // 8
-DOWN, ACTIVE = int(PortState.DOWN), int(PortState.ACTIVE)  # plain numbers: they are compared for every hop
+DOWN, ACTIVE = int(PortState.DOWN), int(PortState.ACTIVE)  # plain integers: they are compared at every hop
 
 
 class Reason(IntEnum):
-    """What becomes of a packet at a port."""
+    """The outcome for a packet at a port."""
 
     text: str
 
-    GOES_ON = 0, "it goes on"
+    GOES_ON = 0, "forwarded"
     ARRIVED = 1, "it arrived"
     INACTIVE = 2, "the port has no link, or is not Active"
     TOO_LONG = 3, "it is longer than the MTU of the link"
@@ -69,21 +69,21 @@ class Reason(IntEnum):
     NO_ROUTE = 6, "the switch has no port for its DLID"
     TURNS_BACK = 7, "the switch would send it back to where it came from"
     LOOP = 8, "it came to the same port again"
-    NOT_MINE = 9, "it came to an adapter that does not have its DLID"
-    INBOUND = 10, "the switch does not let this P_Key in from here"
-    OUTBOUND = 11, "the switch does not let this P_Key out to there"
+    NOT_MINE = 9, "it reached an adapter that does not have its DLID"
+    INBOUND = 10, "the switch's inbound P_Key enforcement drops it"
+    OUTBOUND = 11, "the switch's outbound P_Key enforcement drops it"
     P_KEY = 12, "no P_Key of the port matches"
     BIT_ERROR = 13, "a bad cable corrupted it"
-    MALFORMED = 14, "it is no packet: its length, its version or its headers are wrong"
+    MALFORMED = 14, "its length, version or headers are malformed"
     MANAGEMENT = 15, "it is for QP 0: SMPs go by Subnet.send"
 
     def __new__(cls, number: int, text: str = "") -> Self:
-        made = int.__new__(cls, number)
-        made._value_, made.text = number, text
-        return made
+        member = int.__new__(cls, number)
+        member._value_, member.text = number, text
+        return member
 
 
-COUNTED = {  # what is not here nobody counts, or who found it did
+COUNTED = {  # reasons without an entry are not counted, or are counted where they occur
     Reason.MALFORMED: Counter.PORT_XMIT_DISCARDS,
     Reason.MANAGEMENT: Counter.PORT_XMIT_DISCARDS,
     Reason.INACTIVE: Counter.PORT_XMIT_DISCARDS,
@@ -99,7 +99,7 @@ COUNTED = {  # what is not here nobody counts, or who found it did
 
 
 class Hop(NamedTuple):
-    """It leaves by `slot` on `vl`; else it ends at `slot`, for a reason."""
+    """The next hop: the packet leaves by `slot` on `vl`, or ends at `slot` for a reason."""
 
     slot: int
     vl: int
@@ -107,7 +107,7 @@ class Hop(NamedTuple):
 
 
 class Path(NamedTuple):
-    """The slots by which a packet leaves, hop by hop, and where it ends: at `end`, for a reason."""
+    """The output slots of a packet hop by hop, and its end: at `end`, for a reason."""
 
     out: tuple[int, ...]
     vls: tuple[int, ...]
@@ -116,7 +116,7 @@ class Path(NamedTuple):
 
 
 class Plane:
-    """A fabric that runs: its cables, PortInfo and SwitchInfo as MADs carry them, and its tables."""
+    """A running fabric: its cables, PortInfo and SwitchInfo as MADs carry them, and its tables."""
 
     def __init__(self, fabric: Fabric) -> None:
         usable = fabric.links_of(Technology.INFINIBAND)
@@ -131,7 +131,7 @@ class Plane:
         self.ports_with_0: list[int] = (fabric.nodes.n_ports.astype(np.int64) + 1).tolist()
         self.row: list[int] = self.tables.switch_row.tolist()  # node -> row in forwarding tables
         self.first_pair: list[int] = self.tables.first_pair.tolist()  # node -> first row in SL to VL
-        # Rows of `tables.port_info` and `tables.switch_info`; None where there is no such port.
+        # Rows of `tables.port_info` and `tables.switch_info`; None if the port does not exist.
         self.port_info: list[memoryview | None] = [None] * len(self.cable)
         self.switch_info: dict[int, memoryview] = {}
 
@@ -142,19 +142,19 @@ class Plane:
         return self.fabric.port(slot).name
 
     def info(self, slot: int) -> memoryview:
-        """PortInfo of a port that is there."""
+        """Return the PortInfo of a port; raise ConfigError if it has none."""
         info = self.port_info[slot]
         if info is None:
-            raise ConfigError(f"{self.name(slot)} is no port of a switch or an adapter on InfiniBand")
+            raise ConfigError(f"{self.name(slot)} is not an InfiniBand port of a switch or an adapter")
         return info
 
     def own_slot(self, slot: int) -> int:
-        """Where the LID of a port is: at port 0 of a switch, else at the port itself."""
+        """Return the slot that holds a port's LID: port 0 of a switch, else the port itself."""
         node = self.node_of[slot]
         return self.first[node] if self.is_switch[node] else slot
 
     def peer(self, slot: int) -> int:
-        """The slot at the far end; NONE while the link is down."""
+        """Return the slot at the far end; NONE while the link is down."""
         info = self.port_info[slot]
         return self.cable[slot] if info is not None and info[STATE] & 0x0F > DOWN else NONE
 
@@ -163,11 +163,11 @@ class Plane:
         return info is not None and info[STATE] & 0x0F == ACTIVE
 
     def lid(self, slot: int) -> int:
-        """The base LID by which a port is reached."""
+        """Return the base LID of a port."""
         return int(PortInfo.lid.get(self.info(self.own_slot(slot))))
 
     def has_lid(self, slot: int, lid: int) -> bool:
-        """Is it one of the LIDs of the port, or of the switch that it is a port of?"""
+        """Return whether a LID belongs to the port, or to the switch that it is a port of."""
         info = self.port_info[self.own_slot(slot)]
         if info is None:
             return False
@@ -175,7 +175,7 @@ class Plane:
         return 0 < base <= lid < base + (1 << (info[LMC] & 7))
 
     def keys(self, slot: int) -> list[int]:
-        """The P_Keys of a port."""
+        """Return the P_Keys of a port."""
         keys: list[int] = self.tables.pkey[slot].tolist()
         return keys
 
@@ -183,8 +183,8 @@ class Plane:
 # -- P_Keys -----------------------------------------------------------------------------------------------------------
 
 
-def matching(keys: list[int], p_key: int) -> int:
-    """The index of the entry that a packet's P_Key matches at its destination, a full one if there is; NONE."""
+def matching_key(keys: list[int], p_key: int) -> int:
+    """Return the index of the entry that matches a packet's P_Key at its destination, full members first; NONE."""
     if p_key & ~FULL:
         if p_key | FULL in keys:
             return keys.index(p_key | FULL)
@@ -194,29 +194,29 @@ def matching(keys: list[int], p_key: int) -> int:
 
 
 def may_use(keys: list[int], p_key: int) -> bool:
-    """May the port with these keys send with this one? A full member may send as a limited one, not the reverse."""
+    """Return whether a port with these keys may send with this key: a full member also as limited, not the reverse."""
     return bool(p_key & ~FULL) and (p_key in keys or p_key | FULL in keys)
 
 
-def lets_in(plane: Plane, slot: int, p_key: int) -> bool:
-    """Does the port of a switch let a packet with this P_Key in from the cable?"""
+def allows_inbound(plane: Plane, slot: int, p_key: int) -> bool:
+    """Return whether a switch port lets a packet with this P_Key in from the cable."""
     info = plane.port_info[slot]
     if p_key == ANY or info is None or not info[CHECKS] & (RAW_IN if p_key == RAW else P_KEYS_IN):
         return True
     return p_key != RAW and may_use(plane.keys(slot), p_key)
 
 
-def lets_out(plane: Plane, slot: int, p_key: int) -> bool:
-    """And out into the cable?"""
+def allows_outbound(plane: Plane, slot: int, p_key: int) -> bool:
+    """Return whether a switch port lets a packet with this P_Key out into the cable."""
     info = plane.port_info[slot]
     if p_key == ANY or info is None or not info[CHECKS] & (RAW_OUT if p_key == RAW else P_KEYS_OUT):
         return True
-    return p_key != RAW and matching(plane.keys(slot), p_key) != NONE
+    return p_key != RAW and matching_key(plane.keys(slot), p_key) != NONE
 
 
-def takes(plane: Plane, slot: int, p_key: int) -> bool:
-    """Does the port that it is for take it?"""
-    return p_key < 0 or matching(plane.keys(slot), p_key) != NONE
+def accepts(plane: Plane, slot: int, p_key: int) -> bool:
+    """Return whether the destination port accepts the P_Key."""
+    return p_key < 0 or matching_key(plane.keys(slot), p_key) != NONE
 
 
 # -- one hop ----------------------------------------------------------------------------------------------------------
@@ -225,14 +225,14 @@ def takes(plane: Plane, slot: int, p_key: int) -> bool:
 def next_hop(
     plane: Plane, at: int, *, dlid: int, sl: int, p_key: int, size_bytes: int, smp: bool = False, sends: bool = False
 ) -> Hop:
-    """From a port that a packet came in by, or, if it `sends`, begins at; see the module."""
+    """Return the next hop of a packet that entered by `at`, or, if it `sends`, starts there; see the module."""
     node = plane.node_of[at]
     is_switch = plane.is_switch[node]
-    if is_switch and not sends and not lets_in(plane, at, p_key):
+    if is_switch and not sends and not allows_inbound(plane, at, p_key):
         return Hop(at, 0, Reason.INBOUND)
     if plane.has_lid(at, dlid):
         end = plane.own_slot(at)
-        return Hop(end, 0, Reason.ARRIVED if takes(plane, end, p_key) else Reason.P_KEY)
+        return Hop(end, 0, Reason.ARRIVED if accepts(plane, end, p_key) else Reason.P_KEY)
     if not is_switch:
         if not sends:
             return Hop(at, 0, Reason.NOT_MINE)
@@ -240,13 +240,13 @@ def next_hop(
     out = look_up(plane, node, dlid)
     if out in (NONE, at):
         return Hop(at, 0, Reason.NO_ROUTE if out == NONE else Reason.TURNS_BACK)
-    if not lets_out(plane, out, p_key):
+    if not allows_outbound(plane, out, p_key):
         return Hop(out, 0, Reason.OUTBOUND)
     return leave(plane, at, out, sl=sl, size_bytes=size_bytes, smp=smp)
 
 
 def look_up(plane: Plane, node: int, dlid: int) -> int:
-    """The slot that the forwarding table of a switch has for a LID; NONE where it has none."""
+    """Return the output slot of a switch for a LID; NONE if it has no route."""
     info, lft = plane.switch_info[node], plane.tables.lft
     port = NO_ROUTE
     if 0 < dlid <= (info[6] << 8 | info[7]) and dlid < min(lft.shape[1], Lid.FIRST_MULTICAST):
@@ -255,7 +255,7 @@ def look_up(plane: Plane, node: int, dlid: int) -> int:
 
 
 def leave(plane: Plane, at: int, out: int, *, sl: int, size_bytes: int, smp: bool = False) -> Hop:
-    """By the port `out`, of what came in by `at`, or begins there."""
+    """Return the hop by output port `out` of a packet that entered by `at`, or starts there."""
     node, info = plane.node_of[out], plane.port_info[out]
     if info is None or plane.peer(out) == NONE or not (smp or info[STATE] & 0x0F == ACTIVE):
         return Hop(out, 0, Reason.INACTIVE)
@@ -274,7 +274,7 @@ def leave(plane: Plane, at: int, out: int, *, sl: int, size_bytes: int, smp: boo
 
 
 def walk(plane: Plane, slot: int, *, dlid: int, sl: int, p_key: int, size_bytes: int, smp: bool = False) -> Path:
-    """From a port to where the DLID is, or as far as a packet comes."""
+    """Follow a packet from a port to its DLID, or as far as it gets."""
     at, sends = plane.own_slot(slot), True
     out: list[int] = []
     vls: list[int] = []
@@ -304,15 +304,15 @@ def follow(
     size_bytes: int,
     crosses: Callable[[int, int, int], bool] = lambda out, far, vl: True,
 ) -> Iterator[tuple[int, int, Hop]]:
-    """A packet, of one to a group every copy: the port that it came to, the VL on which, and what becomes of it there.
+    """Follow a packet, and every copy of a multicast packet; yield input port, its VL, and the hop from there.
 
-    It enters a port once, so that it ends in tables that lead in circles. `crosses` says whether it survives a cable.
+    A packet enters a port at most once, so routing loops end. `crosses` returns whether it survives a cable.
     """
-    came = [(plane.own_slot(slot), 0, True)]  # port, VL, whether it begins there
+    pending = [(plane.own_slot(slot), 0, True)]  # port, VL, whether it starts there
     entered: set[int] = set()
     to_group = is_multicast(dlid)
-    while came:
-        at, vl, sends = came.pop()
+    while pending:
+        at, vl, sends = pending.pop()
         hops: Iterable[Hop]
         if to_group:
             hops = _hops_of_group(plane, at, dlid=dlid, sl=sl, p_key=p_key, size_bytes=size_bytes, sends=sends)
@@ -326,21 +326,21 @@ def follow(
             yield at, vl, hop
             if far != NONE and crosses(hop.slot, far, hop.vl):
                 entered.add(far)
-                came.append((far, hop.vl, False))
+                pending.append((far, hop.vl, False))
 
 
 def _hops_of_group(
     plane: Plane, at: int, *, dlid: int, sl: int, p_key: int, size_bytes: int, sends: bool
 ) -> Iterator[Hop]:
-    """To a port of an adapter, or by all ports that a switch has for the group."""
+    """Return the arrival at an adapter, or the hops by all ports that a switch has for the group."""
     node, group = plane.node_of[at], dlid - Lid.FIRST_MULTICAST
     if not plane.is_switch[node]:
         if sends:
             yield leave(plane, at, at, sl=sl, size_bytes=size_bytes)
         else:
-            yield Hop(at, 0, Reason.ARRIVED if takes(plane, at, p_key) else Reason.P_KEY)
+            yield Hop(at, 0, Reason.ARRIVED if accepts(plane, at, p_key) else Reason.P_KEY)
         return
-    if not sends and not lets_in(plane, at, p_key):
+    if not sends and not allows_inbound(plane, at, p_key):
         yield Hop(at, 0, Reason.INBOUND)
         return
     mft, first = plane.tables.mft, plane.first[node]
@@ -353,8 +353,8 @@ def _hops_of_group(
         if out == at or not masks[port // PORTS_PER_MASK] >> port % PORTS_PER_MASK & 1:
             continue
         if out == first:
-            yield Hop(out, 0, Reason.ARRIVED if takes(plane, out, p_key) else Reason.P_KEY)
-        elif lets_out(plane, out, p_key):
+            yield Hop(out, 0, Reason.ARRIVED if accepts(plane, out, p_key) else Reason.P_KEY)
+        elif allows_outbound(plane, out, p_key):
             yield leave(plane, at, out, sl=sl, size_bytes=size_bytes)
         else:
             yield Hop(out, 0, Reason.OUTBOUND)

@@ -1,4 +1,4 @@
-"""What a node is, and what a link is made of."""
+"""Kinds of nodes, and media of links."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class NodeKind(enum.IntEnum):
-    """What a node is. Aggregation nodes are the channel adapters inside switches that SHARP reduces in."""
+    """The kind of a node. Aggregation nodes are the channel adapters inside switches that SHARP reduces in."""
 
     SWITCH = 1
     HCA = 2
@@ -19,7 +19,7 @@ class NodeKind(enum.IntEnum):
 
     @property
     def label(self) -> str:
-        """As people write it: `HCA`, `NVSwitch`, `PCIe switch`."""
+        """The kind as it is usually written: `HCA`, `NVSwitch`, `PCIe switch`."""
         return _LABELS.get(self, self.name.lower())
 
 
@@ -34,10 +34,10 @@ _LABELS = {
 
 
 class Medium(enum.IntEnum):
-    """What a link is made of."""
+    """The medium of a link."""
 
     UNKNOWN = 0
-    BOARD = 1  # traces and backplanes inside a box
+    BOARD = 1  # traces and backplanes inside a server
     DAC = 2  # direct attach copper
     ACC = 3  # active copper
     AOC = 4  # active optical

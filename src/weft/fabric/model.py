@@ -1,15 +1,15 @@
-"""The fabric model: nodes, ports and links as arrays, seen as small objects.
+"""The fabric model: nodes, ports and links as arrays, with small objects as views.
 
     fabric["leaf3"]           a node         fabric.nodes.guid     uint64[node]
-    fabric["leaf3/17"]        a port         fabric.ports.peer     int32[port], -1 where nothing is plugged in
+    fabric["leaf3/17"]        a port         fabric.ports.peer     int32[port], -1 if not cabled
     fabric["leaf3/17"].peer   its other end  fabric.links.speed    int8[link], index into rates.speeds()
     fabric["dgx1"]            a server
 
-The cabling is read-only: `faults` and `subset` return a new fabric. What a subnet manager configures (`tables`) and
-what traffic counts (`counters`) are arrays that everybody writes.
+The cabling is read-only: `faults` and `subset` return a new fabric. The subnet manager's configuration (`tables`) and
+the traffic counters (`counters`) are writable arrays.
 
-Port slots are laid out node by node, with a slot 0 for every node: the management port of a switch, unused on the
-others. So the slot of port n of node i is `nodes.first_port[i] + n`, everywhere.
+Port slots are laid out node by node, with a slot 0 for every node: the management port of a switch, unused on other
+nodes. So the slot of port n of node i is `nodes.first_port[i] + n`, everywhere.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from weft.errors import UnknownName
 from weft.fabric.columns import FabricColumns, LinkColumns, NodeColumns, PortColumns
 from weft.fabric.counters import new_counters
 from weft.fabric.kinds import NodeKind
-from weft.fabric.notebook import shown_by
+from weft.fabric.notebook import render_with
 from weft.fabric.rates import Technology, speeds
 from weft.fabric.tables import Tables
 from weft.fabric.views import Link, Node, Port, Server
@@ -38,7 +38,7 @@ class Fabric(FabricColumns):
     """A cabled fabric. Build one with `weft.load(spec)` or a `FabricBuilder`."""
 
     counters: NDArray[np.int64]  # [port, Counter]
-    changes: tuple[str, ...] = ()  # what was done to it since, with the seed where chance had a part
+    changes: tuple[str, ...] = ()  # a log of changes, with the seed of random ones
 
     @classmethod
     def assemble(
@@ -73,34 +73,34 @@ class Fabric(FabricColumns):
     # -- by name ------------------------------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> Node | Port | Server:
-        """A node, a port or a server by its name: `leaf3`, `leaf3/17`, `dgx1`."""
-        found = self._find(name)
-        if found is None:
+        """Return a node, a port or a server by its name: `leaf3`, `leaf3/17`, `dgx1`."""
+        match = self._find(name)
+        if match is None:
             raise UnknownName("node, port or server", name, self._names_like(name), f"In {self.spec}.")
-        return found
+        return match
 
     def __contains__(self, name: str) -> bool:
         return self._find(name) is not None
 
     def find_node(self, name: str) -> Node:
-        """The node of that name, and nothing else."""
+        """Return the node with this name."""
         index = self.node_index.get(name)
         if index is None:
             raise UnknownName("node", name, self.node_index, f"In {self.spec}.")
         return Node(self, index)
 
     def find_server(self, name: str) -> Server:
-        """The server of that name, and nothing else."""
+        """Return the server with this name."""
         if name not in self.server_index:
             raise UnknownName("server", name, self.servers, f"In {self.spec}.")
         return Server(self, self.server_index[name])
 
     def find_port(self, name: str) -> Port:
-        """The port of that name, and nothing else."""
-        found = self._find(name)
-        if not isinstance(found, Port):
+        """Return the port with this name."""
+        match = self._find(name)
+        if not isinstance(match, Port):
             raise UnknownName("port", name, self._names_like(name), "A port is a node and a number: leaf3/17.")
-        return found
+        return match
 
     def _find(self, name: str) -> Node | Port | Server | None:
         if name in self.node_index:
@@ -144,7 +144,7 @@ class Fabric(FabricColumns):
         return (Link(self, index) for index in range(len(self.links)))
 
     def of_kind(self, *kinds: NodeKind) -> NDArray[np.int32]:
-        """Indices of the nodes of these kinds."""
+        """Return the indices of the nodes of these kinds."""
         return np.flatnonzero(np.isin(self.nodes.kind, kinds)).astype(np.int32)
 
     @property
@@ -159,35 +159,35 @@ class Fabric(FabricColumns):
 
     @cached_property
     def link_nodes(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """[link] -> node at each end."""
+        """The nodes at the two ends, int32[link] each."""
         return self.ports.node[self.links.a], self.ports.node[self.links.b]
 
     def links_of(self, *technologies: Technology) -> NDArray[np.bool_]:
-        """[link] -> does it speak one of these?"""
+        """Return a mask of the links of these technologies."""
         return np.array([s.technology in technologies for s in speeds()])[self.links.speed]
 
     @cached_property
     def network_links(self) -> NDArray[np.bool_]:
-        """[link] -> does it leave the box: InfiniBand, Ethernet or Omni-Path?"""
+        """A mask of the links that leave the server: InfiniBand, Ethernet or Omni-Path."""
         return self.links_of(Technology.INFINIBAND, Technology.ETHERNET, Technology.OMNI_PATH)
 
     @cached_property
     def network_ports(self) -> NDArray[np.int16]:
-        """[node] -> how many of its ports are for network cables: the first ones, all but those of NVLink and PCIe."""
+        """The number of network ports of each node: the first ports, before those of NVLink and PCIe."""
         inside = self.links_of(Technology.NVLINK, Technology.PCIE)
         ends = np.concatenate((self.links.a[inside], self.links.b[inside]))
-        taken = np.bincount(self.ports.node[ends], minlength=len(self.nodes))
-        off_network = np.isin(self.nodes.kind, _INSIDE)  # whatever became of their links
-        return np.where(off_network, 0, self.nodes.n_ports - taken).astype(np.int16)
+        n_inside = np.bincount(self.ports.node[ends], minlength=len(self.nodes))
+        off_network = np.isin(self.nodes.kind, _INSIDE)  # even without links
+        return np.where(off_network, 0, self.nodes.n_ports - n_inside).astype(np.int16)
 
     # -- another fabric -------------------------------------------------------------------------------------------
 
     def subset(
         self, keep_nodes: NDArray[np.bool_] | None = None, keep_links: NDArray[np.bool_] | None = None
     ) -> Fabric:
-        """A new fabric with only these nodes and links; a link goes with either of its nodes.
+        """Return a new fabric with only these nodes and links; a link is removed with either of its nodes.
 
-        Names, GUIDs, LIDs, tables and counters of what stays are kept.
+        The remaining nodes keep their names, GUIDs, LIDs, tables and counters.
         """
         nodes = np.ones(len(self.nodes), bool) if keep_nodes is None else keep_nodes
         links = np.ones(len(self.links), bool) if keep_links is None else keep_links
@@ -195,16 +195,16 @@ class Fabric(FabricColumns):
         links = links & nodes[a] & nodes[b]
         slots = nodes[self.ports.node]
         new_slot = np.cumsum(slots, dtype=np.int32) - 1
-        kept = self.links.take(links)
-        kept = replace(kept, a=new_slot[kept.a], b=new_slot[kept.b])
-        return self._with(self.nodes.take(nodes), kept, np.flatnonzero(nodes), np.flatnonzero(slots))
+        remaining = self.links.take(links)
+        remaining = replace(remaining, a=new_slot[remaining.a], b=new_slot[remaining.b])
+        return self._with(self.nodes.take(nodes), remaining, np.flatnonzero(nodes), np.flatnonzero(slots))
 
     def with_links(self, links: LinkColumns) -> Fabric:
-        """The same nodes with these links instead; tables and counters are copied."""
+        """Return the same nodes with these links instead; tables and counters are copied."""
         return self._with(self.nodes, links, np.arange(len(self.nodes)), np.arange(len(self.ports)))
 
-    def seen_with(self, links: LinkColumns) -> Fabric:
-        """The same nodes with these links instead, on the same tables and counters."""
+    def sharing_tables_with(self, links: LinkColumns) -> Fabric:
+        """Return the same nodes with these links instead, on the same tables and counters."""
         peer, link = _plugged(links, len(self.ports))
         return replace(self, links=links.freeze(), ports=replace(self.ports, peer=peer, link=link).freeze())
 
@@ -213,29 +213,29 @@ class Fabric(FabricColumns):
     ) -> Fabric:
         server, servers = _compact(nodes.server, self.servers)
         nodes = replace(nodes, server=server)
-        made = Fabric.assemble(self.spec, nodes, links, self.ports.guid[old_slots], self.models, servers, self.groups)
+        fabric = Fabric.assemble(self.spec, nodes, links, self.ports.guid[old_slots], self.models, servers, self.groups)
         tables = self.tables.subset(old_nodes, old_slots)
-        return replace(made, tables=tables, counters=self.counters[old_slots].copy(), changes=self.changes)
+        return replace(fabric, tables=tables, counters=self.counters[old_slots].copy(), changes=self.changes)
 
     def configured(self, tables: Tables) -> Fabric:
-        """The same cabling with other tables."""
+        """Return the same cabling with other tables."""
         return replace(self, tables=tables)
 
-    def changed(self, what: str) -> Fabric:
-        """The same fabric, with one more entry in the list of what was done to it."""
-        return replace(self, changes=(*self.changes, what))
+    def changed(self, description: str) -> Fabric:
+        """Return the same fabric with one more entry in its log of changes."""
+        return replace(self, changes=(*self.changes, description))
 
     def __repr__(self) -> str:
         counts = f"switches {len(self.of_kind(NodeKind.SWITCH)):,}, HCAs {len(self.of_kind(NodeKind.HCA)):,}"
         return f"<Fabric {self.spec}: {counts}, links {len(self.links):,}>"
 
     def _repr_html_(self) -> str:
-        """A picture or, of a large one, a summary: in a notebook."""
-        return shown_by("weft.draw.notebook:show_fabric", self)
+        """Return a picture, or a summary of a large fabric, for notebooks."""
+        return render_with("weft.draw.notebook:show_fabric", self)
 
 
 def _plugged(links: LinkColumns, slots: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """[port] -> slot at the other end, and link."""
+    """Return the slot at the other end and the link of each port."""
     peer, link = np.full(slots, -1, np.int32), np.full(slots, -1, np.int32)
     peer[links.a], peer[links.b] = links.b, links.a
     link[links.a] = link[links.b] = np.arange(len(links), dtype=np.int32)
@@ -243,7 +243,7 @@ def _plugged(links: LinkColumns, slots: int) -> tuple[NDArray[np.int32], NDArray
 
 
 def _compact(index: NDArray[np.int32], names: tuple[str, ...]) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Drop the names that no row uses any more."""
+    """Drop names that no row uses."""
     used = np.unique(index[index >= 0])
     new = np.full(len(names) + 1, -1, np.int32)  # the last entry serves index -1
     new[used] = np.arange(len(used), dtype=np.int32)

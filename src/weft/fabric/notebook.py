@@ -1,4 +1,4 @@
-"""Tables as notebooks show them."""
+"""HTML tables for notebooks."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from importlib import import_module
 from typing import Any
 
 
-def shown_by(place: str, thing: object) -> str:
-    """What module:function of a layer above makes of a thing. Notebooks ask the thing, which knows no pictures."""
-    module, _, function = place.partition(":")
-    shown: str = getattr(import_module(module), function)(thing)
-    return shown
+def render_with(function_path: str, value: object) -> str:
+    """Render a value with module:function of a higher layer, which the value's own module must not import."""
+    module, _, function = function_path.partition(":")
+    html: str = getattr(import_module(module), function)(value)
+    return html
 
 
 def to_html(heads: Sequence[str], rows: Iterable[Sequence[Any]], note: str = "") -> str:
-    """Looks are the notebook's own. What no file can hold, half a character, is a question mark."""
+    """Return an HTML table in the notebook's own style. Unpaired surrogates become question marks."""
     head, *body = (
         f"<tr>{''.join(f'<{tag}>{escape(str(cell))}</{tag}>' for cell in row)}</tr>"
         for tag, row in (("th", heads), *(("td", row) for row in rows))
     )
     below = f"<p>{escape(note)}</p>" if note else ""
-    made = f"<table><thead>{head}</thead><tbody>{''.join(body)}</tbody></table>{below}"
-    return made.encode("utf-8", "replace").decode("utf-8")
+    html = f"<table><thead>{head}</thead><tbody>{''.join(body)}</tbody></table>{below}"
+    return html.encode("utf-8", "replace").decode("utf-8")

@@ -26,7 +26,7 @@ from weft.fabric.rates import Technology
 
 
 def join_nvlinks(fabric: Fabric) -> Fabric:
-    """The same fabric, its GPUs hosts of a network in their server; without GPUs, the fabric itself."""
+    """Return the fabric with its GPUs as hosts of a network in their server; without GPUs, the fabric itself."""
     return join_boards(_join_over_switches(fabric))
 
 
@@ -43,8 +43,8 @@ def _join_over_switches(fabric: Fabric) -> Fabric:
     dropped = np.zeros(len(fabric.links), bool)
     dropped[nvlinks] = True
     bare = fabric.subset(keep, ~dropped)
-    now = np.cumsum(keep) - 1  # [node] -> its number from here on
-    gpus, heads = now[gpus], now[heads]
+    new_index = np.cumsum(keep) - 1  # [node] -> its new index
+    gpus, heads = new_index[gpus], new_index[heads]
     at_head = heads[np.searchsorted(servers, bare.nodes.server[gpus])]
     one_each = LinkColumns(
         a=(bare.first_port[gpus] + 1).astype(np.int32),
@@ -58,7 +58,7 @@ def _join_over_switches(fabric: Fabric) -> Fabric:
     )
     kinds = bare.nodes.kind.copy()
     kinds[gpus], kinds[heads] = NodeKind.HCA, NodeKind.SWITCH
-    made = Fabric.assemble(
+    joined = Fabric.assemble(
         fabric.spec,
         replace(bare.nodes, kind=kinds),
         bare.links.stacked(one_each),
@@ -67,23 +67,23 @@ def _join_over_switches(fabric: Fabric) -> Fabric:
         bare.servers,
         bare.groups,
     )
-    carry_over(made.tables, bare.tables, one_each.a, place)
-    made.tables.lft[made.tables.switch_row[at_head], place] = place
-    return replace(made, counters=bare.counters, changes=(*fabric.changes, "joined the NVLinks of each GPU"))
+    carry_over(joined.tables, bare.tables, one_each.a, place)
+    joined.tables.lft[joined.tables.switch_row[at_head], place] = place
+    return replace(joined, counters=bare.counters, changes=(*fabric.changes, "joined the NVLinks of each GPU"))
 
 
 def _ends(fabric: Fabric) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.intp]]:
-    """GPU, NVSwitch and number of each NVLink that joins the two."""
+    """Return GPU, NVSwitch and link index of each NVLink between the two."""
     nvlinks = np.flatnonzero(fabric.links_of(Technology.NVLINK))
     a, b = (ends[nvlinks] for ends in fabric.link_nodes)
     swapped = fabric.nodes.kind[a] != NodeKind.GPU
     gpu, switch = np.where(swapped, b, a), np.where(swapped, a, b)
-    there = (fabric.nodes.kind[gpu] == NodeKind.GPU) & (fabric.nodes.kind[switch] == NodeKind.NVSWITCH)
-    return gpu[there], switch[there], nvlinks[there]
+    is_pair = (fabric.nodes.kind[gpu] == NodeKind.GPU) & (fabric.nodes.kind[switch] == NodeKind.NVSWITCH)
+    return gpu[is_pair], switch[is_pair], nvlinks[is_pair]
 
 
 def _places(server: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Servers, and [GPU] -> its number in its server, from 1 on. GPUs come in the order of their nodes."""
+    """Return the servers, and the number of each GPU in its server, from 1 up in the order of the nodes."""
     servers, of = np.unique(server, return_inverse=True)
     order = np.argsort(of, kind="stable")
     begin = np.searchsorted(of[order], np.arange(len(servers)))

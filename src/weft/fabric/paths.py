@@ -1,4 +1,4 @@
-"""What hosts know of their paths: SL, P_Key, MTU and rate that a subnet administrator gives from a port to a LID."""
+"""Path records known to hosts: SL, P_Key, MTU and rate that the SA returned for a port and a LID."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LID_BITS = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostPaths:
-    """One row for each path that somebody was told of, in the order of `key`."""
+    """One row for each path that a host has queried, in the order of `key`."""
 
     key: NDArray[np.int64]  # port slot << 16 | DLID
     sl: NDArray[np.uint8]
@@ -41,7 +41,7 @@ class HostPaths:
         )
 
     def find(self, slot: ArrayLike, dlid: ArrayLike) -> NDArray[np.intp]:
-        """The rows of these paths; -1 where none is known."""
+        """Return the rows of these paths; -1 if unknown."""
         key = np.asarray(slot, np.int64) << _LID_BITS | np.asarray(dlid, np.int64)
         if not len(self.key):
             return np.full(key.shape, -1, np.intp)

@@ -47,15 +47,15 @@ def duplicate_guids(fabric: Fabric, own_slot: int = NO_SLOT) -> list[tuple[int, 
     slots = _end_ports(fabric)
     guids = fabric.ports.guid[slots]
     values, counts = np.unique(guids[guids > 0], return_counts=True)
-    found = []
+    duplicates = []
     for guid in values[counts > 1].tolist():
         owners = sorted(slots[guids == guid].tolist(), key=lambda slot: _rank(fabric, slot, own_slot))
         names = [_name(fabric, slot) for slot in owners]
-        found += [
+        duplicates += [
             (slot, DuplicateGuid(guid=Guid(guid), winner=names[0], loser=name))
             for slot, name in zip(owners[1:], names[1:], strict=True)
         ]
-    return found
+    return duplicates
 
 
 def _rank(fabric: Fabric, slot: int, own_slot: int) -> tuple[bool, int, int]:

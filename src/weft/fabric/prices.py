@@ -1,8 +1,8 @@
-"""What parts cost: bands in USD, each with its source and its date.
+"""Prices of parts: bands in USD, each with its source and its date.
 
-prices = read_prices()                       weft's own, catalog/prices.toml: weak all of them
-prices = read_prices(Path("quotes.toml"))    yours before weft's, name by name; the form is the same
-prices.of(catalog.switch("QM9700"))          its own price, or its ports at the default; None where none is known
+prices = read_prices()                       weft's own, catalog/prices.toml: all rough estimates
+prices = read_prices(Path("quotes.toml"))    yours before weft's, name by name; the format is the same
+prices.of(catalog.switch("QM9700"))          its own price, or its ports at the default; None if unknown
 
 QM9700 = { usd = 14_500, source = "offer 4711", date = 2026-11-02 }
 "my-server.yaml" = { usd = 310_000, source = "offer 4712", date = 2026-11-02 }
@@ -27,17 +27,18 @@ from weft.fabric.kinds import Medium
 from weft.fabric.rates import Speed, Technology, parse_label
 
 ELECTRICITY = "kWh of electricity"
-YEARS, PUE = "years of use", "PUE"  # figures that are no dollars
+YEARS, PUE = "years of use", "PUE"  # figures that are not in dollars
 _MAKERS = {Technology.INFINIBAND: "InfiniBand", Technology.ETHERNET: "Ethernet", Technology.OMNI_PATH: "Omni-Path"}
 _CABLES = {Medium.DAC: "DAC cable", Medium.ACC: "ACC cable", Medium.AOC: "AOC cable"}  # of one link
 TRANSCEIVER, FIBRE = "transceiver port", "fibre"
-_FAST, _FAST_GBIT_S = "800G", 800  # parts of this rate have default prices of their own
+_FAST, _FAST_GBIT_S = "800G", 800  # parts of this rate have separate default prices
+_HINT = "`weft catalog` lists parts."
 _FORM = 'one number or a band [low, high] of USD from 0 up: { usd = [400, 600], source = "...", date = 2026-11-02 }'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """Dollars, between two figures."""
+    """A range in US dollars."""
 
     low_usd: float
     high_usd: float
@@ -49,13 +50,13 @@ class Band:
         return Band(low_usd=factor * self.low_usd, high_usd=factor * self.high_usd)
 
     def __str__(self) -> str:
-        """`32,000 to 64,000`; `12,000`."""
+        """Format as `32,000 to 64,000` or `12,000`."""
         low, high = (f"{usd:,.0f}" if usd >= 10 else f"{usd:g}" for usd in (self.low_usd, self.high_usd))
         return low if low == high else f"{low} to {high}"
 
     @property
     def short(self) -> str:
-        """`1.3 to 2.2 million`, `9.0 to 12 thousand`."""
+        """The range in short: `1.3 to 2.2 million`, `9.0 to 12 thousand`."""
         unit, name = (1e6, "million") if self.high_usd >= 1e6 else (1e3, "thousand")
         low, high = (
             f"{usd:,.0f}" if usd >= 10 else f"{usd:.1f}" for usd in (self.low_usd / unit, self.high_usd / unit)
@@ -65,34 +66,34 @@ class Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price(Band):
-    """Of one."""
+    """The price of one part."""
 
     source: str
     date: datetime.date
-    weak: bool = False  # names no model, or nobody who sells stands behind it
+    weak: bool = False  # for no particular model, or not from a seller
 
-    def times(self, count: int, what: str = "ports") -> Price:
-        """Of so many together."""
+    def times(self, count: int, unit: str = "ports") -> Price:
+        """Return the price of so many units together."""
         if count == 1:
             return self
         low, high = count * self.low_usd, count * self.high_usd
-        return replace(self, low_usd=low, high_usd=high, source=f"{self.source}; times {count} {what}")
+        return replace(self, low_usd=low, high_usd=high, source=f"{self.source}; times {count} {unit}")
 
     def report(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the fields that `--json` prints."""
         band = (self.low_usd, self.high_usd)
         return {"usd": band, "source": self.source, "date": str(self.date), "weak": self.weak}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Who is asked first stands first: a price of yours for all ports goes before weft's for one switch."""
+    """The price lists in order of precedence: a user's price for all ports comes before weft's for one switch."""
 
     layers: tuple[Mapping[str, Price], ...]
-    path: Path | None = None  # of yours
+    path: Path | None = None  # of the user's price list
 
     def of(self, entry: catalog.Entry) -> Price | None:
-        """Of a switch, an adapter, a server, or a cable as it is ordered; None where it is not known."""
+        """Return the price of a switch, an adapter, a server or an ordered cable; None if unknown."""
         match entry:
             case catalog.Switch():
                 port = f"{_MAKERS[entry.technology]} switch port"
@@ -101,13 +102,13 @@ class Prices:
                 card = f"{_MAKERS[entry.technology]} adapter"
                 return self.named(entry.name, _defaults(card, entry.ports * entry.rate_gbit_s))
             case catalog.Server():
-                return self.named(_own_name(entry.box))  # of `dgx-h100+ConnectX-8`
+                return self.named(_template_name(entry.box))  # of `dgx-h100+ConnectX-8`
             case catalog.Cable() if entry.transceivers is None:
                 return self.cable(entry, entry.links)
         return None
 
     def cable(self, entry: catalog.Cable, links: int) -> Price | None:
-        """Of one that carries so many links: one of two legs may hang in the air."""
+        """Return the price of a cable that carries so many links; a leg of a splitter may be unused."""
         return self.named(entry.name, (_CABLES[entry.medium],), links, "links")
 
     def transceiver(self, name: str, entry: catalog.Cable, ports: int) -> Price | None:
@@ -116,15 +117,15 @@ class Prices:
         return self.named(name, _defaults(TRANSCEIVER, rate_gbit_s), ports)
 
     def link(self, cable: catalog.Cable) -> Band | None:
-        """What one link takes of it: half of a twin-port cable, or two ports of transceivers and a fibre."""
+        """Return the cost of one link: half of a twin-port cable, or two ports of transceivers and a fibre."""
         if cable.transceivers is None:
             price = self.of(cable)
             return None if price is None else price * (1 / cable.links)
         ports = max(
-            one.ports_at(speed) // one.cages
-            for one in catalog.switches()
-            for speed in set(one.speeds) & set(cable.speeds)
-            if not cable.cages or one.cage in cable.cages
+            switch.ports_at(speed) // switch.cages
+            for switch in catalog.switches()
+            for speed in set(switch.speeds) & set(cable.speeds)
+            if not cable.cages or switch.cage in cable.cages
         )
         at_switch, at_adapter = cable.transceivers
         cage = self.transceiver(at_switch, cable, ports)
@@ -132,17 +133,17 @@ class Prices:
         return cage * (1 / ports) + port + fibre if cage and port and fibre else None
 
     def figure(self, name: str) -> float:
-        """`YEARS`, `PUE`: one that weft always has."""
+        """Return a figure that weft always has: `YEARS`, `PUE`."""
         return next(quotes[name].low_usd for quotes in self.layers if name in quotes)
 
-    def named(self, name: str, defaults: Sequence[str] = (), count: int = 1, what: str = "ports") -> Price | None:
+    def named(self, name: str, defaults: Sequence[str] = (), count: int = 1, unit: str = "ports") -> Price | None:
         """Return the price under this name, or so many times the first default that a file has."""
         for quotes in self.layers:
             if name in quotes:
                 return quotes[name]
             for default in defaults:
                 if default in quotes:
-                    return quotes[default].times(count, what)
+                    return quotes[default].times(count, unit)
         return None
 
 
@@ -152,7 +153,7 @@ def _defaults(name: str, rate_gbit_s: float) -> tuple[str, ...]:
 
 
 def read_prices(path: Path | None = None) -> Prices:
-    """Weft's own, behind those of a file."""
+    """Return weft's own prices, preceded by those of a file."""
     return Prices(layers=(_own(),) if path is None else (_read(path), _own()), path=path)
 
 
@@ -182,25 +183,25 @@ def _read(path: Path) -> Mapping[str, Price]:
         document.refuse((), f"names of parts, each with {_FORM}")
     quotes: dict[str, Price] = {}
     for name in document.data:
-        known = _known(document, name)
-        if known in quotes:
-            raise FileError(path, document.line((name,)), name, f"another name: {known} has a price already")
-        quotes[known] = _price(document, name, _Figure if known in (YEARS, PUE) else _Quote)
+        part = _part_name(document, name)
+        if part in quotes:
+            raise FileError(path, document.line((name,)), name, f"another name: {part} already has a price")
+        quotes[part] = _price(document, name, _Figure if part in (YEARS, PUE) else _Quote)
     return quotes
 
 
-def _own_name(box: str) -> str:
-    """A template of one's own goes by the name of its file, in whatever folder."""
-    return Path(box).name if catalog.is_own(box) else box
+def _template_name(box: str) -> str:
+    """Return the file name of a template in a file, without its folder; any other name unchanged."""
+    return Path(box).name if catalog.is_template_file(box) else box
 
 
-def _known(document: Document, name: str) -> str:
-    if catalog.is_own(name):
-        return _own_name(name)
+def _part_name(document: Document, name: str) -> str:
+    if catalog.is_template_file(name):
+        return _template_name(name)
     try:
-        return find_named("part or default price", name, {one: one for one in _names()}, "`weft catalog` lists parts.")
+        return find_named("part or default price", name, dict(zip(_names(), _names(), strict=True)), _HINT)
     except UnknownName as error:
-        raise FileError(document.path, document.line((name,)), name, f"what can have a price: {error}") from None
+        raise FileError(document.path, document.line((name,)), name, f"a part that can have a price: {error}") from None
 
 
 def _price(document: Document, name: str, form: type[_Quote] | type[_Figure]) -> Price:
@@ -212,17 +213,18 @@ def _price(document: Document, name: str, form: type[_Quote] | type[_Figure]) ->
     if not 0 <= low <= high < math.inf:
         document.refuse((name, "value" if isinstance(quote, _Figure) else "usd"), _FORM)
     if not quote.source.strip():
-        document.refuse((name, "source"), "who says so: an offer, a page, a table")
+        document.refuse((name, "source"), "the source of the price: an offer, a page, a table")
     return Price(low_usd=low, high_usd=high, source=quote.source, date=quote.date, weak=quote.weak)
 
 
 @cache
 def _names() -> tuple[str, ...]:
-    """All that can have a price."""
-    boxes = [one.name for one in (*catalog.switches(), *catalog.adapters(), *catalog.servers())]
-    cables = [one.name for one in catalog.cables() if one.transceivers is None]
-    made = [one for one in catalog.cables() if one.transceivers]
-    optics = [name for one in made for name in (*(one.transceivers or ()), one.flat_transceiver, one.part) if name]
+    """Return the names of all parts and defaults that can have a price."""
+    boxes = [entry.name for entry in (*catalog.switches(), *catalog.adapters(), *catalog.servers())]
+    cables = [cable.name for cable in catalog.cables() if cable.transceivers is None]
+    optical = [cable for cable in catalog.cables() if cable.transceivers]
+    parts = [(*(cable.transceivers or ()), cable.flat_transceiver, cable.part) for cable in optical]
+    optics = [name for names in parts for name in names if name]
     kinds = [f"{maker} {kind}" for maker in _MAKERS.values() for kind in ("adapter", "switch port")]
     return (
         *boxes,

@@ -1,4 +1,4 @@
-"""Line speeds: what a lane signals, how it is encoded, what is left for data.
+"""Line speeds: the signalling rate of a lane, its encoding, and the data rate that remains.
 
     data rate = lanes × signalling rate × data bits / line bits
 
@@ -24,7 +24,7 @@ from weft.wire.port_info import LANES, LinkSpeed
 
 
 class Technology(enum.StrEnum):
-    """What speaks on the line."""
+    """The protocol of a link."""
 
     INFINIBAND = "infiniband"
     ETHERNET = "ethernet"
@@ -34,7 +34,7 @@ class Technology(enum.StrEnum):
 
 
 class Sourced(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Figures of a file of the catalog, and where they are from."""
+    """Figures of a catalog file with their source."""
 
     source: str
     date: datetime.date
@@ -42,14 +42,14 @@ class Sourced(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Encoding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How many bits on the line carry how many bits of data."""
+    """An encoding: line bits that carry so many data bits."""
 
     data_bits: int
     line_bits: int
 
 
 class Speed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One generation of one technology."""
+    """A generation of a technology."""
 
     name: str
     index: int
@@ -64,11 +64,11 @@ class Speed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     @property
     def default_width(self) -> int:
-        """The width that everybody means: 4x for InfiniBand, x16 for PCIe, else the widest."""
+        """The usual width: 4x for InfiniBand, x16 for PCIe, else the widest."""
         return 4 if self.technology is Technology.INFINIBAND else self.widths[-1]
 
     def rate_gbit_s(self, width: int | None = None) -> float:
-        """Data rate of one direction."""
+        """Return the data rate in one direction."""
         return self.lane_gbit_s * self.check_width(self.default_width if width is None else width)
 
     def check_width(self, width: int) -> int:
@@ -78,53 +78,53 @@ class Speed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return width
 
     def label(self, width: int) -> str:
-        """As ibnetdiscover writes it: `4xNDR`; bare where the name says all: `400GbE`, `NVLink4`."""
+        """Return the label that ibnetdiscover prints: `4xNDR`; without the width if only one exists: `400GbE`."""
         return self.name if len(self.widths) == 1 else f"{width}x{self.name}"
 
 
 def read_data(package: str, file: str) -> dict[str, Any]:
-    """A TOML file of weft's own."""
+    """Read a TOML file of a package of weft."""
     import tomllib
 
     return tomllib.loads(files(package).joinpath(file).read_text(encoding="utf-8"))
 
 
 def read_catalog(file: str) -> dict[str, Any]:
-    """One of those of the catalog."""
+    """Read a TOML file of the catalog."""
     return read_data("weft.fabric", f"catalog/{file}")
 
 
 @cache
 def speeds() -> tuple[Speed, ...]:
-    """All speeds, in the order of their index in a fabric's arrays."""
+    """Return all speeds, in the order of their index in a fabric's arrays."""
     tables = read_catalog("speeds.toml")
     encodings = msgspec.convert(tables["encoding"], dict[str, Encoding])
-    made = []
+    all_speeds = []
     for index, (name, entry) in enumerate(tables["speed"].items()):
         encoding = encodings[entry["encoding"]]
         lane_gbit_s = entry["lane_signal_gbit_s"] * encoding.data_bits / encoding.line_bits
-        made.append(msgspec.convert({**entry, "name": name, "index": index, "lane_gbit_s": lane_gbit_s}, Speed))
-    if len(made) > 127:
+        all_speeds.append(msgspec.convert({**entry, "name": name, "index": index, "lane_gbit_s": lane_gbit_s}, Speed))
+    if len(all_speeds) > 127:
         raise SimulationBug("speeds.toml has more speeds than an int8 column can index")
-    return tuple(made)
+    return tuple(all_speeds)
 
 
 @cache
 def speed(name: str) -> Speed:
-    """The speed of that name, in any case: `speed("ndr")`."""
-    return find_named("speed", name, {one.name: one for one in speeds()}, "`weft links` lists them all.")
+    """Return the speed with this name, ignoring case: `speed("ndr")`."""
+    return find_named("speed", name, {each.name: each for each in speeds()}, "`weft links` lists them all.")
 
 
 @cache
 def speed_by_bits() -> NDArray[np.int8]:
-    """[bits of LinkSpeed] -> index of the fastest; SDR for none."""
+    """Return the index of the fastest speed for each value of LinkSpeed's bits; SDR for none."""
     fastest = (LinkSpeed.highest(speeds).name or "SDR" for speeds in range(1024))
     return np.array([speed(name).index for name in fastest], np.int8)
 
 
 @cache
 def lanes_by_code() -> NDArray[np.int8]:
-    """[LinkWidthActive] -> lanes; 1 for what is no width."""
+    """Return the lanes of each LinkWidthActive; 1 for an invalid width."""
     return np.array([LANES.get(width, 1) for width in range(256)], np.int8)
 
 
@@ -132,9 +132,9 @@ _LABEL = re.compile(r"(?:(?P<width>\d{1,3})x)?(?P<speed>[A-Za-z0-9-]+)")
 
 
 def parse_label(label: str) -> tuple[Speed, int]:
-    """Speed and width of `4xNDR`, `NDR`, `400GbE`, `16xPCIe5`."""
+    """Parse the speed and width of `4xNDR`, `NDR`, `400GbE`, `16xPCIe5`."""
     match = _LABEL.fullmatch(label.strip())
     if match is None:
         raise ConfigError(f"link speed {label!r} is not a width and a generation: write 4xNDR, HDR or 400GbE")
-    found = speed(match["speed"])
-    return found, found.check_width(int(match["width"]) if match["width"] else found.default_width)
+    generation = speed(match["speed"])
+    return generation, generation.check_width(int(match["width"]) if match["width"] else generation.default_width)

@@ -7,8 +7,8 @@
 gpu0 gpu1 mlx5_0, ...                              network: port 1 of each mlx5
 
 The ports of a node are numbered: network first, NVLink next, PCIe last. So port 1 of an adapter is the one that every
-tool expects, and `Fabric.network_ports` says how many of a node's ports such a tool should see. The two sockets are not
-joined here: each adapter sits in the tree of the GPUs that it serves, and GPUs that talk over PCIe are in
+tool expects, and `Fabric.network_ports` is the number of ports that such a tool should see. The two sockets are not
+joined here: each adapter sits in the tree of the GPUs that it serves, and GPUs that communicate over PCIe are in
 `weft.fabric.boards`. A template that is a single adapter is a plain host: the node has the server's own name, and no
 PCIe side.
 """
@@ -30,7 +30,7 @@ from weft.fabric.kinds import Medium, NodeKind
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ServerNodes:
-    """The adapters of servers just added: what a topology plugs cables into, always at port 1."""
+    """The adapters of the servers that were added; topologies cable their port 1."""
 
     template: catalog.Server
     compute: NDArray[np.int32]  # [server, rail] -> HCA node
@@ -38,7 +38,7 @@ class ServerNodes:
 
 
 def add_servers(builder: FabricBuilder, template: str, names: Sequence[str], *, group: ArrayLike = -1) -> ServerNodes:
-    """Add servers of one template with all that is inside; `group` is one for all, or one for each."""
+    """Add servers of one template with all their devices; `group` is one for all, or one for each."""
     kind = catalog.server(template)
     drawing = _Drawing(kind)
     nodes = _add_nodes(builder, drawing.parts, names, np.broadcast_to(np.asarray(group, np.int32), len(names)))
@@ -51,19 +51,19 @@ def add_servers(builder: FabricBuilder, template: str, names: Sequence[str], *, 
 
 @dataclass(slots=True, kw_only=True)
 class _Part:
-    """A device of a template. What comes with the board has the server's own name as its model."""
+    """A device of a template. Parts of the board have the server's name as their model."""
 
     name: str
     kind: NodeKind
     model: str
     vendor_id: int = 0
     device_id: int = 0
-    pcie: str = ""  # what its port towards the CPU speaks
+    pcie: str = ""  # label of its port towards the CPU
     n_ports: int = 0  # so far
 
 
 def _parts(template: catalog.Server) -> Iterator[_Part]:
-    """All devices: compute adapters first, then storage."""
+    """Yield all devices: compute adapters first, then storage."""
     own, stores = template.compute_adapter, template.storage_adapter
     for model, devices in ((own, template.compute), (stores, template.storage), (own, template.spare)):
         for name in devices:
@@ -93,7 +93,7 @@ def _part(name: str, kind: NodeKind, entry: catalog.Adapter | catalog.Gpu, pcie:
 
 
 class _Drawing:
-    """One server of a template: its parts, and the wires between their ports."""
+    """A server of a template: its parts, and the wires between their ports."""
 
     def __init__(self, template: catalog.Server) -> None:
         self.parts = list(_parts(template))
@@ -103,15 +103,15 @@ class _Drawing:
             for switch, links in enumerate(template.nvlink_spread):
                 for _ in range(links):
                     self._plug(f"gpu{gpu}", f"nvswitch{switch}", catalog.gpu(template.gpu).nvlink)
-        for one, other, links in template.nvlink_pairs:
+        for a, b, links in template.nvlink_pairs:
             for _ in range(links):
-                self._plug(one, other, catalog.gpu(template.gpu).nvlink)
+                self._plug(a, b, catalog.gpu(template.gpu).nvlink)
         for above, below in template.pcie_tree.items():
             for name in below:
                 self._plug(above, name, self.parts[self._index[name]].pcie)
 
     def _plug(self, a: str, b: str, speed: str) -> None:
-        """A wire between the next free ports of two parts."""
+        """Add a wire between the next free ports of two parts."""
         ends: list[int] = []
         for index in (self._index[a], self._index[b]):
             self.parts[index].n_ports += 1
@@ -122,14 +122,14 @@ class _Drawing:
 def _add_nodes(
     builder: FabricBuilder, parts: Sequence[_Part], names: Sequence[str], group: NDArray[np.int32]
 ) -> NDArray[np.int32]:
-    """Returns int32[server, part] -> node."""
+    """Add the nodes of all servers; return int32[server, part] -> node."""
     servers = builder.add_servers(names)
     nodes = []
     for (kind, model), same in groupby(parts, key=lambda part: (part.kind, part.model)):
         run = list(same)
         added = builder.add_nodes(
             kind,
-            # A part that is the whole server, a plain host, has the server's own name.
+            # A plain host, whose only part is an adapter, has the server's own name.
             [server if len(parts) == 1 else f"{server}/{part.name}" for server in names for part in run],
             descriptions=[f"{server} {part.name}" for server in names for part in run],
             n_ports=np.tile([part.n_ports for part in run], len(names)),

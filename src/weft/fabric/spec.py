@@ -1,12 +1,12 @@
 """Spec strings: a fabric in one line, or the path of a file.
 
     star:hosts=16                            a topology and its parameters (`weft topologies` lists them)
-    fat-tree:1024,switch=QM9700              the first value may go without its name
+    fat-tree:1024,switch=QM9700              the name of the first parameter may be omitted
     torus:4x4x4
     selene.ibnetdiscover                     a file in any format that weft reads; - is standard input
-    selene.txt as luna-*=dgx-a100            its servers of that name with what is inside of one of the catalog
+    selene.txt as luna-*=dgx-a100            a file whose matching servers get the devices of a catalog server
 
-The parameters are those of the topology's function; `weft.fabric.topologies.registry` reads them off its signature.
+The parameters are those of the topology's function; `weft.fabric.topologies.registry` reads its signature.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from weft.fabric.topologies.registry import TOPOLOGIES, Parameter, parameters, u
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """What `weft topologies` tells of one."""
+    """A topology in the list of `weft topologies`."""
 
     name: str
     summary: str
@@ -37,7 +37,7 @@ class Topology:
 
 
 def load(spec: str) -> Fabric:
-    """The fabric of a spec: a topology with its parameters, or the path of a file."""
+    """Return the fabric of a spec: a topology with its parameters, or the path of a file."""
     name, _, rest = spec.strip().partition(":")
     if name in TOPOLOGIES:
         return TOPOLOGIES[name](**_parse(name, rest))
@@ -47,15 +47,16 @@ def load(spec: str) -> Fabric:
         return read(Path(spec))
     file, kinds = split_kinds(spec)
     if kinds:
-        from weft.fabric.furnish import furnish
+        from weft.fabric.server_model import attach_server_model
 
         bare = load(file)
-        return replace(furnish(bare, kinds), spec=spec, changes=bare.changes)  # the spec says it
+        # the spec itself contains the models
+        return replace(attach_server_model(bare, kinds), spec=spec, changes=bare.changes)
     hint = "`weft topologies` lists them; for a file, give its path."
     if "/" in name or "." in name:
-        raise ConfigError(f"there is no file {spec!r}, and no topology of that name either\n  {hint}")
-    if name in {one.name for one in catalog.servers()}:
-        raise ConfigError(f"{name} is a server, and a fabric has some: star:hosts=2,server={name}\n  {hint}")
+        raise ConfigError(f"there is neither a file nor a topology {spec!r}\n  {hint}")
+    if name in {server.name for server in catalog.servers()}:
+        raise ConfigError(f"{name} is a server, not a fabric; write star:hosts=2,server={name}\n  {hint}")
     raise UnknownName("topology", name, sorted(TOPOLOGIES), hint)
 
 
@@ -63,18 +64,16 @@ _AS = " as "
 
 
 def as_kinds(spec: str, kinds: str) -> str:
-    """The spec of a file whose servers are of these kinds: `luna-*=dgx-a100,gw1=host`; none: the file as it is."""
+    """Return the spec of a file with these server models: `luna-*=dgx-a100,gw1=host`; without models, the file."""
     if not kinds:
         return spec
     if is_topology(spec):
-        raise ConfigError(
-            f"{spec} as {kinds}: servers of a topology are what its server= says, those of a file have --as"
-        )
+        raise ConfigError(f"{spec} as {kinds}: --as is for files; a topology takes server=")
     return f"{spec}{_AS}{kinds}"
 
 
 def split_kinds(spec: str) -> tuple[str, dict[str, str]]:
-    """The file, and pattern -> template; none where the spec is a topology or a file and no more."""
+    """Split a spec into the file and pattern -> template; no templates if the spec is only a topology or a file."""
     file, separator, text = spec.rpartition(_AS)
     if not separator or is_topology(spec) or os.path.exists(spec):
         return spec, {}
@@ -82,32 +81,32 @@ def split_kinds(spec: str) -> tuple[str, dict[str, str]]:
     for item in text.split(","):
         pattern, equals, template = (part.strip() for part in item.partition("="))
         if not (pattern and equals and template):
-            raise ConfigError(f"{spec}: {item.strip()!r} is no pattern and template: write luna-*=dgx-a100")
+            raise ConfigError(f"{spec}: {item.strip()!r} is not PATTERN=TEMPLATE: write luna-*=dgx-a100")
         if pattern in kinds:
-            raise ConfigError(f"{spec}: {pattern} is given twice: a server is of one kind")
+            raise ConfigError(f"{spec}: {pattern} is given twice; give it once")
         kinds[pattern] = template
     return file, kinds
 
 
 def is_topology(spec: str) -> bool:
-    """A topology with parameters, and no file."""
+    """Return whether a spec is a topology with parameters, not a file."""
     return spec.strip().partition(":")[0] in TOPOLOGIES
 
 
 def parse(spec: str) -> tuple[str, dict[str, Any]]:
-    """Name and parameters of a topology's spec."""
+    """Return the name and the parameters of a topology's spec."""
     name, _, rest = spec.strip().partition(":")
     return name, _parse(name, rest)
 
 
 def rewrite(spec: str, **changes: object) -> str:
-    """The spec of the same topology with other parameters; one that becomes None goes back to its default."""
-    name, given = parse(spec)
-    return write_spec(name, {key: value for key, value in {**given, **changes}.items() if value is not None})
+    """Return the spec of the same topology with other parameters; None restores a default."""
+    name, arguments = parse(spec)
+    return write_spec(name, {key: value for key, value in {**arguments, **changes}.items() if value is not None})
 
 
 def describe() -> list[Topology]:
-    """Return all topologies that can be built, by name."""
+    """Return all usable topologies, by name."""
     return [
         Topology(
             name=name,
@@ -121,27 +120,27 @@ def describe() -> list[Topology]:
 
 
 def _parse(name: str, text: str) -> dict[str, Any]:
-    """The arguments of a topology from `key=value,key=value`."""
-    known = parameters(name)
-    given: dict[str, Any] = {}
+    """Return the arguments of a topology from `key=value,key=value`."""
+    allowed = parameters(name)
+    arguments: dict[str, Any] = {}
     for place, item in enumerate(text.split(",") if text.strip() else []):
         key, equals, value = (part.strip() for part in item.partition("="))
         if not equals:
             if place > 0 or not key:
                 raise ConfigError(f"{name}: {item.strip()!r} is not a parameter and its value\n  {usage(name)}")
-            key, value = next(iter(known)), key
-        if key not in known:
-            raise UnknownName(f"parameter of {name}", key, known, usage(name))
-        if key in given:
+            key, value = next(iter(allowed)), key
+        if key not in allowed:
+            raise UnknownName(f"parameter of {name}", key, allowed, usage(name))
+        if key in arguments:
             raise ConfigError(f"{name}: {key} is given twice\n  {usage(name)}")
-        given[key] = _convert(name, known[key], value)
-    for key, parameter in known.items():
-        if parameter.required and key not in given:
+        arguments[key] = _convert(name, allowed[key], value)
+    for key, parameter in allowed.items():
+        if parameter.required and key not in arguments:
             raise ConfigError(f"{name} needs {key}: {parameter.meaning}\n  {usage(name)}")
-    return given
+    return arguments
 
 
-# kind of parameter -> what it looks like, what to call it, how to read it
+# kind of parameter -> its pattern, its name in errors, its parser
 _KINDS: dict[str, tuple[str, str, Callable[[str], Any]]] = {
     "int": (r"-?[0-9]{1,18}", "a whole number", int),
     "float": (r"-?[0-9]{1,18}(\.[0-9]*)?", "a number", float),
@@ -151,7 +150,7 @@ _KINDS: dict[str, tuple[str, str, Callable[[str], Any]]] = {
 
 
 def _convert(name: str, parameter: Parameter, text: str) -> Any:
-    form, meant, read = _KINDS[parameter.kind]
+    form, description, read = _KINDS[parameter.kind]
     if not re.fullmatch(form, text):
-        raise ConfigError(f"{name}: {parameter.name}={text} is not {meant}\n  {usage(name)}")
+        raise ConfigError(f"{name}: {parameter.name}={text} is not {description}\n  {usage(name)}")
     return read(text)

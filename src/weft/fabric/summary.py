@@ -1,4 +1,4 @@
-"""What a fabric is, in a screenful: nodes, tiers, links per speed, and what is odd in the cabling."""
+"""A fabric's summary: nodes, tiers, links per speed, and cabling warnings."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from weft.fabric import catalog
 from weft.fabric.build import MAX_PORTS
+from weft.fabric.cabling_warnings import CablingWarning, find_cabling_warnings
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import NO_LEVEL, levels
 from weft.fabric.model import Fabric
-from weft.fabric.oddities import Oddity, find_oddities
 from weft.fabric.rates import speeds
 
 _TIER_NAMES = ("hosts", "leaf", "spine", "core")
@@ -34,7 +34,7 @@ class Tier:
 
     @property
     def oversubscription(self) -> float | None:
-        """Bandwidth to what is below over bandwidth to what is above; nothing at the top."""
+        """The bandwidth to the level below divided by that to the level above; None at the top."""
         return self.down_gbit_s / self.up_gbit_s if self.up_gbit_s else None
 
 
@@ -56,7 +56,7 @@ class Summary:
     nodes: dict[str, int]
     tiers: tuple[Tier, ...]
     links: tuple[LinkGroup, ...]
-    oddities: tuple[Oddity, ...]
+    cabling_warnings: tuple[CablingWarning, ...]
 
 
 def summarise(fabric: Fabric) -> Summary:
@@ -69,12 +69,12 @@ def summarise(fabric: Fabric) -> Summary:
         nodes={NodeKind(kind).label: count for kind, count in kinds.items()},
         tiers=_tiers(fabric, level),
         links=_link_groups(fabric, level),
-        oddities=find_oddities(fabric, level),
+        cabling_warnings=find_cabling_warnings(fabric, level),
     )
 
 
 def tier_name(level: int) -> str:
-    """`leaf`, `spine`, `core`, then `level 4`."""
+    """Return the name of a level: `leaf`, `spine`, `core`, then `level 4`."""
     if level == NO_LEVEL:
         return "cut off"
     return _TIER_NAMES[level] if level < len(_TIER_NAMES) else f"level {level}"
@@ -92,14 +92,14 @@ def _tiers(fabric: Fabric, level: NDArray[np.int16]) -> tuple[Tier, ...]:
         np.add.at(below, near[down], fabric.link_rate_gbit_s[down])
         np.add.at(above, near[level[far] > level[near]], fabric.link_rate_gbit_s[level[far] > level[near]])
         np.add.at(hca_links, near[to_hca], 1)
-    made = []
-    for here in sorted(set(level[switches].tolist())):
-        members = switches[level[switches] == here]
+    tiers = []
+    for number in sorted(set(level[switches].tolist())):
+        members = switches[level[switches] == number]
         models = Counter(fabric.node(int(i)).model or "unknown" for i in members)
-        made.append(
+        tiers.append(
             Tier(
-                level=here,
-                name=tier_name(here),
+                level=number,
+                name=tier_name(number),
                 switches=len(members),
                 models=dict(models),
                 hca_links=int(hca_links[members].sum()),
@@ -108,30 +108,31 @@ def _tiers(fabric: Fabric, level: NDArray[np.int16]) -> tuple[Tier, ...]:
                 free_ports=int(free[members].sum()),
             )
         )
-    return tuple(made)
+    return tuple(tiers)
 
 
 def _free_ports(fabric: Fabric) -> NDArray[np.int64]:
-    """[node] -> ports on the front without a cable. The one beyond them, 41 of 40, leads to the aggregation node."""
+    """Return the number of free front ports of each node. The port beyond them, 41 of 40, is the aggregation node's."""
     front = {switch.name: switch.ports for switch in catalog.switches()}
-    of_model = np.array([*(front.get(model, MAX_PORTS) for model in fabric.models), MAX_PORTS])  # the last serves -1
+    # the last entry serves -1
+    of_model = np.array([*(front.get(model, MAX_PORTS) for model in fabric.models), MAX_PORTS])
     ports = fabric.ports
     is_free = (ports.peer < 0) & (ports.number > 0) & (ports.number <= of_model[fabric.nodes.model[ports.node]])
     return np.bincount(ports.node[is_free], minlength=len(fabric.nodes))
 
 
 def _link_groups(fabric: Fabric, level: NDArray[np.int16]) -> tuple[LinkGroup, ...]:
-    """Groups from the hosts up, then what is inside the boxes."""
+    """Return the groups of links, from the hosts up, then those inside servers."""
     side = _sides(fabric, level)
     a, b = fabric.link_nodes
     low, high = np.minimum(side[a], side[b]), np.maximum(side[a], side[b])
     keys, counts = np.unique(
         np.stack((~fabric.network_links, high, low, fabric.links.speed, fabric.links.width)), axis=1, return_counts=True
     )
-    made = []
+    groups = []
     for (_, top, bottom, speed, width), count in zip(keys.T.tolist(), counts.tolist(), strict=True):
         line = speeds()[speed]
-        made.append(
+        groups.append(
             LinkGroup(
                 between=f"{_side_name(bottom)} - {_side_name(top)}",
                 label=line.label(width),
@@ -139,10 +140,10 @@ def _link_groups(fabric: Fabric, level: NDArray[np.int16]) -> tuple[LinkGroup, .
                 count=count,
             )
         )
-    return tuple(made)
+    return tuple(groups)
 
 
-# Where a link ends, for grouping: a level of the network, or (from _BOX up) a kind of node inside a box.
+# The end of a link, for grouping: a level of the network, or (from _BOX up) a kind of node inside a server.
 _BOX = 100
 
 

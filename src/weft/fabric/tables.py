@@ -1,8 +1,8 @@
-"""What a subnet manager writes into a fabric: LIDs, forwarding, multicast, SL to VL, VL arbitration, partitions.
+"""The tables that a subnet manager writes: LIDs, forwarding, multicast, SL to VL, VL arbitration, partitions.
 
-Each table is one array for the whole fabric, so that the management agents, the routing engines, the packet engine
-and the web page read and write the same bytes. The big ones come to life when they are first touched: a fabric that
-nobody configured pays nothing for them.
+Each table is one array for the whole fabric, so that the management agents, the routing engines, the packet engine and
+the web page read and write the same bytes. The big ones are allocated on first access: an unconfigured fabric pays
+nothing for them.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ from weft.ids import Lid, PKey
 from weft.wire.fields import Bits
 from weft.wire.port_info import PortInfo
 
-NO_ROUTE = 255  # the port number that a linear forwarding table holds where there is no way
+NO_ROUTE = 255  # the port number in a linear forwarding table that means no route
 SERVICE_LEVELS = 16
 VL_ARBITRATION_ENTRIES = 64
 PKEY_ENTRIES = 128
-ATTRIBUTE_BYTES = 64  # of what an SMP carries
+ATTRIBUTE_BYTES = 64  # of an SMP's attribute
 
 
 class Tables:
     """The tables of a fabric with `n_ports[node]` ports per node and `switches` among them."""
 
-    paths: HostPaths | None = None  # what its hosts were told of theirs; None: nobody asked
+    paths: HostPaths | None = None  # as path records told the hosts; None: no host has queried
 
     def __init__(self, n_ports: NDArray[np.int16], switches: NDArray[np.int32]) -> None:
         self._n_ports = n_ports
         self._switches = switches
         total = int(n_ports.sum(dtype=np.int64)) + len(n_ports)
-        # uint8[port, byte]: PortInfo as MADs carry it; of a fabric that nobody runs, only what is named below.
+        # uint8[port, byte]: PortInfo as MADs carry it; of a fabric that is not running, only the fields below.
         self.port_info = np.zeros((total, ATTRIBUTE_BYTES), np.uint8)
 
     @property
     def runs(self) -> bool:
-        """Does somebody run it? Then its ports have states."""
+        """Whether the fabric is running, so that its ports have states."""
         return bool(self.of_ports(PortInfo.port_state).any())
 
     @property
     def lid(self) -> NDArray[np.uint16]:
-        """[port] -> base LID, as PortInfo has it: big-endian; a switch's is at its port 0."""
+        """The base LID of each port, big-endian as in PortInfo; a switch's is at its port 0."""
         first = PortInfo.lid.bit // 8
         return self.port_info[:, first : first + 2].view(">u2")[:, 0]
 
     @property
     def lmc(self) -> NDArray[np.uint8]:
-        """[port] -> log2 of how many LIDs it answers to; `set_lmc` writes it."""
-        found = self.of_ports(PortInfo.lmc)
-        found.setflags(write=False)  # three bits of a byte: this is a copy
-        return found
+        """The LMC of each port, log2 of its number of LIDs; `set_lmc` writes it."""
+        lmc = self.of_ports(PortInfo.lmc)
+        lmc.setflags(write=False)  # three bits of a byte: this is a copy
+        return lmc
 
     def set_lmc(self, slots: Any, lmc: ArrayLike) -> None:
         column = self.port_info[:, PortInfo.lmc.bit // 8]
@@ -61,31 +61,33 @@ class Tables:
 
     @property
     def vl_high_limit(self) -> NDArray[np.uint8]:
-        """[port] -> LimitOfHighPriority, in units of 4 KiB; 255 is no limit."""
+        """LimitOfHighPriority of each port, in units of 4 KiB; 255 is no limit."""
         return self.port_info[:, PortInfo.vl_high_limit.bit // 8]
 
     @cached_property
     def switch_row(self) -> NDArray[np.int32]:
-        """[node] -> row in `lft` and `mft`, -1 for what is not a switch."""
+        """The row of each node in `lft` and `mft`, -1 if it is not a switch."""
         rows = np.full(len(self._n_ports), -1, np.int32)
         rows[self._switches] = np.arange(len(self._switches), dtype=np.int32)
         return rows
 
     @cached_property
     def lft(self) -> NDArray[np.uint8]:
-        """uint8[switch, lid] -> out port number, or NO_ROUTE. As many columns as the highest LID needs."""
+        """The linear forwarding tables, uint8[switch, lid] -> out port or NO_ROUTE, up to the highest LID."""
         top_lid = int((self.lid + (1 << self.lmc.astype(np.int64)) - 1).max(initial=0))
         return np.full((len(self._switches), top_lid + 1), NO_ROUTE, np.uint8)
 
     @cached_property
     def mft(self) -> NDArray[np.uint16]:
-        """uint16[switch, mlid - 0xC000, port // 16] -> mask of out ports. No groups until somebody adds columns."""
+        """The multicast forwarding tables, uint16[switch, mlid - 0xC000, port // 16] -> mask of out ports; at first
+        empty.
+        """
         widest = int(self._n_ports[self._switches].max(initial=0))
         return np.zeros((len(self._switches), 0, widest // 16 + 1), np.uint16)
 
     @cached_property
     def first_pair(self) -> NDArray[np.int64]:
-        """[node] -> its first row in `sl2vl`."""
+        """The first row of each node in `sl2vl`."""
         ports = self._n_ports.astype(np.int64) + 1
         pairs = ports.copy()
         pairs[self._switches] = ports[self._switches] ** 2
@@ -93,7 +95,7 @@ class Tables:
 
     @cached_property
     def sl2vl(self) -> NDArray[np.uint8]:
-        """uint8[row, sl] -> VL.
+        """The SL to VL tables, uint8[row, sl] -> VL.
 
         A switch has a row for each (in port, out port): `first_pair + in_port * (n_ports + 1) + out_port`;
         an adapter one for each port: `first_pair + port`.
@@ -107,98 +109,98 @@ class Tables:
 
     @cached_property
     def vl_arbitration(self) -> NDArray[np.uint8]:
-        """uint8[port, 0 low | 1 high, entry, 0 VL | 1 weight]."""
+        """The VL arbitration tables, uint8[port, 0 low | 1 high, entry, 0 VL | 1 weight]."""
         return np.zeros((len(self.port_info), 2, VL_ARBITRATION_ENTRIES, 2), np.uint8)
 
     @cached_property
     def pkey(self) -> NDArray[np.uint16]:
-        """uint16[port, index] -> P_Key; the default partition stands at index 0 of every port, as after power-up."""
+        """The P_Key tables, uint16[port, index]; index 0 is the default partition, as after power-up."""
         keys = np.zeros((len(self.port_info), PKEY_ENTRIES), np.uint16)
         keys[:, 0] = PKey.DEFAULT
         return keys
 
     @cached_property
     def congestion(self) -> dict[tuple[int, int], bytearray]:
-        """(port, attribute << 16 | block) -> an attribute of congestion control as a MAD set it."""
+        """The congestion control attributes as MADs set them, by (port, attribute << 16 | block)."""
         return {}
 
     @cached_property
     def switch_info(self) -> NDArray[np.uint8]:
-        """uint8[node, byte]: SwitchInfo as MADs carry it, of a fabric that runs."""
+        """SwitchInfo as MADs carry it, uint8[node, byte], of a running fabric."""
         return np.zeros((len(self._n_ports), ATTRIBUTE_BYTES), np.uint8)
 
     @cached_property
     def fdr10(self) -> NDArray[np.uint8]:
-        """uint8[port, 0 can | 1 may | 2 does] run at FDR10: Mellanox's addition to PortInfo, which cannot say it."""
+        """The FDR10 state, uint8[port, 0 supported | 1 enabled | 2 active]: Mellanox's extension of PortInfo."""
         return np.zeros((len(self.port_info), 3), np.uint8)
 
     @cached_property
     def path_sl(self) -> NDArray[np.uint8]:
-        """uint8[switch, lid] -> the SL that a path record gives for traffic from a port of this switch to that LID."""
+        """The SL of path records, uint8[switch, lid]: from a port of this switch to that LID."""
         return np.zeros_like(self.lft)
 
     @cached_property
     def ar_group(self) -> NDArray[np.int32]:
-        """int32[switch, lid] -> row of `ar_ports`, -1 where the forwarding table alone decides."""
+        """The adaptive-routing groups, int32[switch, lid] -> row of `ar_ports`, -1 for deterministic routing."""
         return np.full(self.lft.shape, -1, np.int32)
 
     @cached_property
     def ar_ports(self) -> NDArray[np.bool_]:
-        """bool[group, port] -> may a switch that routes adaptively take it? No groups until an engine adds them."""
+        """The ports of adaptive-routing groups, bool[group, port]; no groups until a routing engine adds them."""
         return np.zeros((0, NO_ROUTE + 1), np.bool_)
 
     def of_ports(self, field: Bits) -> NDArray[np.uint8]:
-        """[port] -> a field of PortInfo that lies within a byte."""
+        """Return a field of PortInfo that lies within a byte, for each port."""
         shift, ones = np.uint8(8 - field.bit % 8 - field.width), np.uint8((1 << field.width) - 1)
         return self.port_info[:, field.bit // 8] >> shift & ones
 
     def like(self) -> Tables:
-        """Empty tables for the same nodes."""
+        """Return empty tables for the same nodes."""
         return Tables(self._n_ports, self._switches)
 
     def subset(self, nodes: NDArray[np.intp], ports: NDArray[np.intp]) -> Tables:
-        """The tables of what is left when only `nodes`, with their `ports`, stay. Tables never touched stay asleep."""
+        """Return the tables of these nodes and ports only; tables that were never accessed stay unallocated."""
         rows = self.switch_row[nodes]
-        kept = Tables(self._n_ports[nodes], np.flatnonzero(rows >= 0).astype(np.int32))
-        awake: dict[str, Any] = vars(self)
+        remaining = Tables(self._n_ports[nodes], np.flatnonzero(rows >= 0).astype(np.int32))
+        existing: dict[str, Any] = vars(self)
         for name in ("lft", "mft", "path_sl", "ar_group"):
-            if name in awake:
-                setattr(kept, name, awake[name][rows[rows >= 0]])
+            if name in existing:
+                setattr(remaining, name, existing[name][rows[rows >= 0]])
         for name in ("vl_arbitration", "pkey", "port_info", "fdr10"):
-            if name in awake:
-                setattr(kept, name, awake[name][ports])
-        if "congestion" in awake:
+            if name in existing:
+                setattr(remaining, name, existing[name][ports])
+        if "congestion" in existing:
             place = dict(zip(ports.tolist(), range(len(ports)), strict=True))
-            found = awake["congestion"].items()
-            kept.congestion = {(place[port], what): raw for (port, what), raw in found if port in place}
-        if "switch_info" in awake:
-            kept.switch_info = awake["switch_info"][nodes]
-        if "ar_ports" in awake:
-            kept.ar_ports = awake["ar_ports"].copy()
-        if "sl2vl" in awake:
+            attributes = existing["congestion"].items()
+            remaining.congestion = {(place[port], key): raw for (port, key), raw in attributes if port in place}
+        if "switch_info" in existing:
+            remaining.switch_info = existing["switch_info"][nodes]
+        if "ar_ports" in existing:
+            remaining.ar_ports = existing["ar_ports"].copy()
+        if "sl2vl" in existing:
             ends = np.append(self.first_pair[1:], len(self.sl2vl))
             spans = [np.arange(self.first_pair[n], ends[n]) for n in nodes]
-            kept.sl2vl = self.sl2vl[np.concatenate(spans)] if spans else self.sl2vl[:0]
-        return kept
+            remaining.sl2vl = self.sl2vl[np.concatenate(spans)] if spans else self.sl2vl[:0]
+        return remaining
 
     def grown(self, n_ports: NDArray[np.int16], slots: NDArray[np.int64]) -> Tables:
-        """The same tables for nodes that have so many ports, and more nodes behind them, none of those a switch.
+        """Return the same tables for nodes with more ports, followed by new nodes that are not switches.
 
-        `slots` says where each port is now. Tables never touched stay asleep.
+        `slots` gives the new slot of each port. Tables that were never accessed stay unallocated.
         """
         more = Tables(n_ports, self._switches)
-        awake: dict[str, Any] = vars(self)
+        existing: dict[str, Any] = vars(self)
         for name in ("lft", "mft", "path_sl", "ar_group", "ar_ports"):
-            if name in awake:
-                setattr(more, name, awake[name].copy())
+            if name in existing:
+                setattr(more, name, existing[name].copy())
         for name in ("vl_arbitration", "pkey", "port_info", "fdr10"):
-            if name in awake:
-                getattr(more, name)[slots] = awake[name]
-        if "congestion" in awake:
-            more.congestion = {(int(slots[port]), what): raw for (port, what), raw in awake["congestion"].items()}
-        if "switch_info" in awake:
+            if name in existing:
+                getattr(more, name)[slots] = existing[name]
+        if "congestion" in existing:
+            more.congestion = {(int(slots[port]), key): raw for (port, key), raw in existing["congestion"].items()}
+        if "switch_info" in existing:
             more.switch_info[: len(self.switch_info)] = self.switch_info
-        if "sl2vl" in awake:
+        if "sl2vl" in existing:
             count = np.diff(np.append(self.first_pair, len(self.sl2vl)))
             shift = more.first_pair[: len(count)] - self.first_pair
             more.sl2vl[np.arange(len(self.sl2vl)) + np.repeat(shift, count)] = self.sl2vl
@@ -206,5 +208,5 @@ class Tables:
 
 
 def lid_block(first_lid: int, lmc: int) -> range:
-    """The LIDs that a port with this base LID and LMC answers to."""
+    """Return the LIDs of a port with this base LID and LMC."""
     return range(first_lid, min(first_lid + (1 << lmc), Lid.FIRST_MULTICAST))

@@ -1,4 +1,4 @@
-"""What adapters, PCIe, lines, switches and memory cost in time: `catalog/timing.toml`, read and looked up."""
+"""Latencies of adapters, PCIe, lines, switches and memory, from `catalog/timing.toml`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import msgspec
 from weft.fabric import catalog
 from weft.fabric.rates import Sourced, Technology, parse_label, read_catalog
 
-# What stands inside a server where GPUs talk over PCIe or from GPU to GPU, as `weft.fabric.boards` calls it.
+# Nodes inside a server whose GPUs communicate over PCIe or directly, as `weft.fabric.boards` names them.
 GPU_PORTS, PCIE_SWITCH, PROCESSOR = "GPU's NVLinks", "PCIe switch", "processor"
 INNER = {GPU_PORTS: "gpu_ns", PCIE_SWITCH: "pcie_ns", PROCESSOR: "processor_ns"}
 _INTEL_FAMILY = 6
-_FIRST_INTEL = {"PCIe3": 0x00, "PCIe4": 0x55, "PCIe5": 0x8F}  # model numbers; of Ice Lake NCCL thinks as of Skylake
+_FIRST_INTEL = {"PCIe3": 0x00, "PCIe4": 0x55, "PCIe5": 0x8F}  # model numbers; NCCL treats Ice Lake as Skylake
 
 
 class AdapterTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One queue pair of an adapter. The fields are explained in timing.toml."""
+    """The timing of one queue pair of an adapter. timing.toml explains the fields."""
 
     post_ns: float
     read_ns: float
@@ -31,14 +31,14 @@ class AdapterTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class PcieTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Parts of PCIe's data rate."""
+    """Shares of PCIe's data rate that packets achieve."""
 
-    stream: float  # for packet after packet
-    lone: float  # for one at a time
+    stream: float  # back-to-back packets
+    lone: float  # one packet at a time
 
 
 class TcpTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One connection through the kernel."""
+    """The timing of one connection through the kernel."""
 
     send_ns: float
     receive_ns: float
@@ -49,14 +49,14 @@ class TcpTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class MemoryTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where the payload lies."""
+    """The memory that holds the payload."""
 
     latency_ns: float
     gbit_s: float | None = None  # None: as fast as PCIe
 
 
 class SwitchTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Port to port, where the catalog has no figure for the model."""
+    """Port-to-port latencies of switches whose model has no figure in the catalog."""
 
     infiniband_ns: float
     ethernet_ns: float
@@ -68,15 +68,15 @@ class SwitchTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class SocketTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Between two processors of a server, for GPUs; Intel's by the least model number that has it."""
+    """Rates between two processors of a server, for GPUs; Intel's by the lowest model number that has it."""
 
     intel_gbyte_s: dict[str, float]
     amd_gbyte_s: float
     arm_gbyte_s: float
-    intel_peer: float  # times as much of a PCIe lane, for what a GPU sends through an Intel processor to another
+    intel_peer: float  # GPU traffic through an Intel processor takes so many times its share of a PCIe lane
 
     def of(self, template: catalog.Server | None) -> float:
-        """Return the rate for a server; where it does not say its processor, that of Intel's first with such slots."""
+        """Return the rate for a server; without a known processor, that of Intel's first with such slots."""
         cpu = template.cpu if template is not None else None
         if cpu is None or cpu.vendor == "GenuineIntel":
             if cpu is None:
@@ -93,7 +93,7 @@ def _first_intel(pcie: str) -> int:
 
 
 class LineTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A speed's error correction, and the part of its rate that carries no packets."""
+    """The latency of a speed's error correction, and the share of its rate that carries no packets."""
 
     fec_ns: float
     overhead: float
@@ -109,18 +109,18 @@ class Timings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     line: dict[str, LineTiming]
 
     def of_adapter(self, model: str, technology: Technology, server: str = "") -> AdapterTiming:
-        """Of a model in a server of this template, of the model anywhere, or of any that speaks the technology."""
+        """Return the timing of a model in this server template, else of the model, else of the technology."""
         return self.adapter.get(f"{server}/{model}") or self.adapter.get(model) or self.adapter[technology]
 
     def of_line(self, speed: str) -> LineTiming:
         return self.line.get(speed) or self.line["default"]
 
     def switch_ns(self, model: str, technology: Technology) -> float:
-        """Port to port: the vendor's figure, or the usual one."""
-        known = next((one.latency_ns for one in catalog.switches() if one.name == model), None)
-        if known is not None:
-            return known
-        if catalog.is_server(model):  # an NVSwitch comes with the board
+        """Return the port-to-port latency: the vendor's figure, or the default."""
+        claimed_ns = next((switch.latency_ns for switch in catalog.switches() if switch.name == model), None)
+        if claimed_ns is not None:
+            return claimed_ns
+        if catalog.is_server(model):  # an NVSwitch is part of the board
             return self.switch.nvlink_ns
         if model in INNER:
             return float(getattr(self.switch, INNER[model]))

@@ -1,6 +1,6 @@
 """Nodes, ports, links and servers as small objects over a fabric's arrays.
 
-A view holds its fabric and an index, nothing else: it is made when asked for and costs nothing to keep.
+A view holds its fabric and an index, nothing else: it is created on access.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Node:
 
     @property
     def lid(self) -> Lid:
-        """Of a switch its own, at port 0; of an adapter that of its first port."""
+        """The LID of a switch, at port 0, or of an adapter's first port."""
         return self.port(0 if self.kind == NodeKind.SWITCH else 1).lid
 
     @property
     def model(self) -> str:
-        """Name in the catalog, empty if unknown."""
+        """The name in the catalog, empty if unknown."""
         index = int(self.fabric.nodes.model[self.index])
         return self.fabric.models[index] if index >= 0 else ""
 
@@ -53,20 +53,20 @@ class Node:
 
     @property
     def group(self) -> str:
-        """Pod, scalable unit or dragonfly group, empty if none."""
+        """The pod, scalable unit or dragonfly group; empty if none."""
         index = int(self.fabric.nodes.group[self.index])
         return self.fabric.groups[index] if index >= 0 else ""
 
     def port(self, number: int) -> Port:
         last = int(self.fabric.nodes.n_ports[self.index])
         if not 0 <= number <= last:
-            known = [f"{self.name}/{n}" for n in sorted({1, last})]
-            raise UnknownName("port", f"{self.name}/{number}", known, "A port is a node and a number: leaf3/17.")
+            nearest = [f"{self.name}/{n}" for n in sorted({1, last})]
+            raise UnknownName("port", f"{self.name}/{number}", nearest, "A port is a node and a number: leaf3/17.")
         return Port(self.fabric, int(self.fabric.first_port[self.index]) + number)
 
     @property
     def ports(self) -> list[Port]:
-        """All but port 0, plugged in or not."""
+        """All ports but port 0, cabled or not."""
         first = int(self.fabric.first_port[self.index])
         return [Port(self.fabric, first + n) for n in range(1, int(self.fabric.nodes.n_ports[self.index]) + 1)]
 
@@ -159,7 +159,7 @@ class Link:
 
     @property
     def label(self) -> str:
-        """`4xNDR`, `400GbE`."""
+        """The label of the link: `4xNDR`, `400GbE`."""
         return self.speed.label(self.width)
 
     @property
@@ -183,7 +183,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A box with adapters, GPUs and what joins them."""
+    """A server: adapters, GPUs and the links between them."""
 
     fabric: FabricColumns
     index: int

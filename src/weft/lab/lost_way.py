@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.fabric.forwarding import ACTIVE, HEADERS_BYTES, NONE, STATE, Path, Reason, matching, walk
+from weft.fabric.forwarding import ACTIVE, HEADERS_BYTES, NONE, STATE, Path, Reason, matching_key, walk
 from weft.mad.devices import Devices
 from weft.wire.port_info import PortState
 
@@ -31,7 +31,7 @@ def why_lost(devices: Devices, slot: int, *, lid: int, sl: int, p_key: int, mtu_
     there = walk(devices, slot, dlid=lid, sl=sl, p_key=p_key, size_bytes=mtu_bytes + HEADERS_BYTES)
     if there.reason is not Reason.ARRIVED:
         return _stopped(devices, there, p_key)
-    answer_key = devices.keys(end)[matching(devices.keys(end), p_key)]
+    answer_key = devices.keys(end)[matching_key(devices.keys(end), p_key)]
     back = walk(devices, end, dlid=devices.lid(slot), sl=sl, p_key=answer_key, size_bytes=HEADERS_BYTES)
     if back.reason is not Reason.ARRIVED:
         return _stopped(devices, back, p_key)

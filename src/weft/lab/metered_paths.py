@@ -20,7 +20,7 @@ from operator import attrgetter
 from weft import runtime
 from weft.errors import ConfigError
 from weft.fabric.counters import Counter
-from weft.fabric.forwarding import HEADERS_BYTES, Path, Reason, matching, walk
+from weft.fabric.forwarding import HEADERS_BYTES, Path, Reason, matching_key, walk
 from weft.mad import faults
 from weft.mad.carrier import SMP_CLASSES
 from weft.mad.devices import Devices
@@ -97,7 +97,7 @@ class MeteredPaths:
         if there is None or self.elsewhere & {slot, there.end}:
             return None
         keys = devices.keys(there.end)
-        answer_key = keys[matching(keys, p_key)]
+        answer_key = keys[matching_key(keys, p_key)]
         back = clean_path(devices, there.end, devices.lid(slot) + path_bits, sl, answer_key, mtu_bytes)
         if back is None:
             return None

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from weft.errors import ConfigError, SubnetError
-from weft.fabric.forwarding import ANY, Plane, Reason, follow, matching
+from weft.fabric.forwarding import ANY, Plane, Reason, follow, matching_key
 from weft.fabric.model import Fabric
 from weft.fabric.paths import HostPaths
 from weft.ids import PKey
@@ -169,7 +169,7 @@ class LabTraffic:
                 raise SubnetError(f"no tables lead to all members of the group {mlid:#06x} within {_PLANTED_S:g} s")
             time.sleep(_LOOK_S)
         keys: list[list[int]] = [fabric.tables.pkey[slot].tolist() for slot in members]
-        p_key = [own[matching(own, one.p_key)] for own, one in zip(keys, told, strict=True)]
+        p_key = [own[matching_key(own, one.p_key)] for own, one in zip(keys, told, strict=True)]
         mtu_bytes, rates = [128 << one.mtu for one in told], data_gbit_s()[[one.rate for one in told]]
         fabric.tables.paths = HostPaths.of(list(members), mlid, [sl] * len(told), p_key, mtu_bytes, rates)
         return fabric

@@ -42,7 +42,7 @@ def degrade(devices: Devices, slot: int, bit_error_rate: float, *, one_way: bool
     """Let a cable err from now on, in both directions or in what comes in at this slot; 0 makes it good again."""
     _far_end(devices, slot)
     worse = erring(devices.fabric, devices.name(slot), bit_error_rate, one_way=one_way)
-    devices.run_on(devices.fabric.seen_with(worse))
+    devices.run_on(devices.fabric.sharing_tables_with(worse))
 
 
 def slow(devices: Devices, slot: int, label: str) -> None:
@@ -126,7 +126,7 @@ def fabric_now(devices: Devices) -> Fabric:
     pace = np.where(managed & (runs != as_cabled), runs, links.speed)
     if up.all() and np.array_equal(width, links.width) and np.array_equal(pace, links.speed):
         return fabric
-    return fabric.seen_with(replace(links, width=width, speed=pace).take(up))
+    return fabric.sharing_tables_with(replace(links, width=width, speed=pace).take(up))
 
 
 def _far_end(devices: Devices, slot: int) -> int:

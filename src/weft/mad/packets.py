@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from weft.fabric.counters import Counter
-from weft.fabric.forwarding import Reason, follow, is_multicast, lets_in, lets_out, matching
+from weft.fabric.forwarding import Reason, allows_inbound, allows_outbound, follow, is_multicast, matching_key
 from weft.mad import transit
 from weft.mad.devices import MAD_WORDS, NONE, Devices, MadPath
 from weft.wire.crc import ICRC_BYTES, VCRC_BYTES, vcrc_bytes
@@ -87,10 +87,10 @@ def as_received(packet: bytes, vl: int) -> bytes:
 def index_at_end(devices: Devices, path: MadPath, p_key: int) -> int:
     """Return the P_Key index that matches at the end of a path; NONE if none does, or a switch drops the packet."""
     for out in path.out:
-        for end, lets in ((out, lets_out), (devices.cable[out], lets_in)):
+        for end, lets in ((out, allows_outbound), (devices.cable[out], allows_inbound)):
             if devices.is_switch[devices.node_of[end]] and not lets(devices, end, p_key):
                 return NONE
-    return matching(devices.keys(devices.own_slot(path.end)), p_key)
+    return matching_key(devices.keys(devices.own_slot(path.end)), p_key)
 
 
 def refuse_gmp(devices: Devices, slot: int, mad: bytes | bytearray, dlid: int, p_key: int) -> None:

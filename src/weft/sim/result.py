@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from weft.fabric.counters import Counter
 from weft.fabric.model import Fabric
-from weft.fabric.notebook import shown_by
+from weft.fabric.notebook import render_with
 from weft.sim.engine import Network, Options, Progress
 from weft.sim.traffic import Traffic
 from weft.version import __version__
@@ -86,7 +86,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         """Show the result in a notebook, with the fabric if it fits."""
-        return shown_by("weft.sim.plots:show_result", self)
+        return render_with("weft.sim.plots:show_result", self)
 
     def to_pandas(self) -> Any:
         """Return a DataFrame with a row for each message."""

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError, UnknownName
-from weft.fabric.forwarding import ANY, Reason, matching
+from weft.fabric.forwarding import ANY, Reason, matching_key
 from weft.fabric.kernels.forwarding import arrays, walk_all
 from weft.fabric.model import Fabric
 from weft.fabric.timing import timings
@@ -316,7 +316,7 @@ def _common_keys(fabric: Fabric, ends: NDArray[np.int64]) -> NDArray[np.int64]:
     tables, table = np.unique(fabric.tables.pkey[hosts], axis=0, return_inverse=True)
     keys = tables.tolist()
     both, pair = np.unique(table.ravel()[index.reshape(-1, 2)], axis=0, return_inverse=True)
-    common = [next((k for k in keys[a] if matching(keys[b], k) != NONE), 0) for a, b in both.tolist()]
+    common = [next((k for k in keys[a] if matching_key(keys[b], k) != NONE), 0) for a, b in both.tolist()]
     return np.array(common, np.int64)[pair.ravel()]
 
 

@@ -242,7 +242,7 @@ def test_a_lid_may_be_given_for_each_port(read):
         ("nodes:\n  s1..2: {model: QM9700}\nlinks:\n  - {ends: [s1, s2], medium: wet}", 4, "there is no medium"),
         ("nodes:\n  s1..2: {model: QM9700}\nlinks:\n  - {ends: [s1, s2], length_m: -1}", 4, "expected a number >= 0"),
         ("topology: star:4\nfaults:\n  - {slow: leaf9/1, to: SDR}", 3, "there is no port 'leaf9/1'"),
-        ("topology: star:4\nfaults:\n  - {slow: leaf1/1, to: XDR}", 3, "give a slower one"),
+        ("topology: star:4\nfaults:\n  - {slow: leaf1/1, to: XDR}", 3, "give a slower speed"),
         ("topology: star:4\nfaults:\n  - {slow: leaf1/1}", 3, "a mapping with to"),
         ("topology: star:4\nfaults:\n  - {burn: leaf1/1}", 3, "slow, degrade, remove_link, kill"),
         ("topology: star:4\nfault: []", 2, "expected faults"),

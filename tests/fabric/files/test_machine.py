@@ -294,7 +294,7 @@ def test_a_cube_mesh_is_refused_with_what_is_odd(tmp_path: Path) -> None:
     tree = boxes([[(2, 1), (2, 1)]])
     lines = matrix(tree, 2, 1).replace("NV2", "SYS", 1).splitlines()
     lines[2] = lines[2].replace("NV2", "SYS", 1)
-    with pytest.raises(FileError, match=r"each joined with each.*gpu0 is joined with gpu2, gpu3.*cube meshes"):
+    with pytest.raises(FileError, match=r"full meshes.*gpu0 is joined with gpu2, gpu3.*cube meshes"):
         to_yaml(_file(tmp_path, "\n".join(lines)), H100)
 
 

@@ -161,7 +161,7 @@ def test_a_tree_that_cannot_exist_is_refused_with_the_largest_one_and_the_way_ou
     assert "hosts=11665" in str(refusal.value)
     with pytest.raises(ConfigError, match=r"levels=2 of 36-port switches hold at most 648\n  Leave out levels"):
         fat_tree(649, radix=36, levels=2)
-    with pytest.raises(ConfigError, match="Take fewer hosts"):
+    with pytest.raises(ConfigError, match="Use fewer hosts"):
         fat_tree(10**9, radix=36)
     with pytest.raises(ConfigError, match="at most 8,192"):
         fat_tree(8_193, server="dgx-h100", switch="QM9700")
@@ -170,7 +170,7 @@ def test_a_tree_that_cannot_exist_is_refused_with_the_largest_one_and_the_way_ou
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"levels": 4}, "levels=4 cannot be built: levels are 1, 2 or 3"),
+        ({"levels": 4}, "levels=4 is not possible: give 1, 2 or 3"),
         ({"levels": 2, "pods": 3}, "leave out levels=2"),
         ({"pods": 1, "radix": 8}, "fill 25 leaves, and with 8-port switches that is 7 to 8 pods"),
         ({"pods": 9, "radix": 8}, "7 to 8 pods"),

@@ -74,7 +74,7 @@ def test_rails_share_leaves_in_adjacent_ports():
     assert len(fabric.servers) == 16
     plugged = [str(hca.port(1).peer) for hca in fabric["dgx3"].hcas if hca.port(1).peer]
     assert plugged == [f"leaf{leaf}/{port}" for leaf in (1, 2, 3, 4) for port in (5, 6)]
-    with pytest.raises(ConfigError, match=r"leaves=3 do not share 8 rails evenly: give one of 1, 2, 4, 8"):
+    with pytest.raises(ConfigError, match=r"leaves=3 do not divide 8 rails evenly: give one of 1, 2, 4, 8"):
         superpod(1, leaves=3)
 
 

@@ -132,7 +132,7 @@ def test_cages_of_a_switch_split_to_the_speed_of_the_adapters():
 
 
 def test_a_card_that_does_not_speak_what_the_switch_speaks_is_refused():
-    with pytest.raises(ConfigError, match="ConnectX-7 speaks infiniband, not omni-path at 4xOPA-100"):
+    with pytest.raises(ConfigError, match="ConnectX-7 supports infiniband, not omni-path at 4xOPA-100"):
         star(4, switch="100SWE48")
 
 

@@ -1,10 +1,10 @@
-"""What can be bought: switches, adapters, GPUs, servers, cables. The figures are data: the TOML files beside this one.
+"""The catalog of switches, adapters, GPUs, servers and cables. The figures are data: the TOML files beside this one.
 
     catalog.switch("QM9700").ports        catalog.find("h100")               any kind, any case
     catalog.server("dgx-h100").rails      catalog.cable_for("NDR", 30)       the cheapest medium that reaches
     catalog.interconnect("roce-400")      catalog.server("dgx-h100+ConnectX-8+4rails")   other cards, half cabled
 
-Every entry names its source and the day it was read. Prices are in `weft.fabric.prices`.
+Every entry names its source and its date. Prices are in `weft.fabric.prices`.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from weft.fabric.rates import Speed, parse_label, read_catalog
 
 
 class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A template of a box: what is in it, and what hangs below what."""
+    """A server template: its devices and their PCIe tree."""
 
     kind: ClassVar[str] = "server"
 
     compute_adapter: str
     compute: tuple[str, ...]  # device names, one for each rail
-    spare: tuple[str, ...] = ()  # more of the compute adapters, which have no cable
+    spare: tuple[str, ...] = ()  # further compute adapters, not cabled
     ports_per_cage: int = 1  # of compute adapters, in their order: two of a DGX H100 share a connector
-    height_u: int  # of a rack
+    height_u: int  # in rack units
     storage_adapter: str = ""
     storage: tuple[str, ...] = ()
     gpu: str = ""
@@ -52,16 +52,16 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     cpus: int = 0
     cpu: Cpu | None = None
     pcie_switches: int = 0
-    pcie: str = ""  # what PCIe switches speak to the CPU
-    pcie_tree: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)  # device -> those below; roots are CPUs
+    pcie: str = ""  # link of the PCIe switches to the CPU
+    pcie_tree: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)  # parent -> children; roots are CPUs
     bus_id: dict[str, str] = msgspec.field(default_factory=dict)  # PCI addresses on the real machine
     power_w: float | None = None
-    trays: int = 1  # machines of a rack that is one NVLink domain, and so one server here; else the box is one
-    c2c_links: int = 0  # NVLink-C2C from a GPU to its processor: an adapter below that is next to the GPU
+    trays: int = 1  # machines of a rack that is one NVLink domain, and so one server here; 1 for a single machine
+    c2c_links: int = 0  # NVLink-C2C links of a GPU to its processor: adapters below that processor are next to the GPU
 
     @property
     def rails(self) -> int:
-        """Networks that the server stands on: one compute adapter for each."""
+        """The number of networks of the server: one compute adapter for each."""
         return len(self.compute)
 
     @property
@@ -70,7 +70,7 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return adapter(self.compute_adapter)
 
     def slot(self, card: Adapter) -> str:
-        """What a port of this card speaks to the server: the slower of the two."""
+        """Return the PCIe label of a port of this card: the slower of the card's and the server's."""
         labels = filter(None, (card.pcie_per_port, self.pcie))
         return min(labels, key=lambda label: Speed.rate_gbit_s(*parse_label(label)))
 
@@ -81,7 +81,7 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def sold_with(self) -> dict[str, int]:
-        """Cards by name: a box with GPUs is one product, and has these in its price. A plain one is configured."""
+        """The adapters included in the price, by name: of a server with GPUs. Plain servers are configured."""
         if not self.gpus:
             return {}
         own = server(self.box)
@@ -101,18 +101,21 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
             raise ConfigError(f"{own.name} has {most} compute adapters: rails are 1 to {most}{even}, not {rails}")
         return self._variant(self.compute_adapter, rails // split)
 
-    def card_for(self, wire: Interconnect) -> Adapter:
-        """Return the adapter that joins it to a fabric: its own card where that speaks the fabric's speed.
+    def card_for(self, interconnect: Interconnect) -> Adapter:
+        """Return the adapter for a fabric: the server's own card if it has the fabric's speed.
 
         A cloud's transport runs on the cloud's own adapter.
         """
-        if wire.transport:
-            return adapter(wire.adapter)
+        if interconnect.transport:
+            return adapter(interconnect.adapter)
         own = server(self.box).adapter.card
-        return next((one for one in adapters() if one.card == own and one.speed == wire.speed), adapter(wire.adapter))
+        return next(
+            (card for card in adapters() if card.card == own and card.speed == interconnect.speed),
+            adapter(interconnect.adapter),
+        )
 
     def _split(self, card: str) -> int:
-        """Return the ports that the box's own card has in the mode `card`, for each of the template's."""
+        """Return the number of ports of the box's own card in the mode `card`, for each port in the template."""
         own, other = server(self.box).adapter, adapter(card)
         return other.ports // own.ports if own.card == other.card else 1
 
@@ -121,9 +124,9 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
         if (card, cards) == (own.compute_adapter, own.rails):
             return own
         chosen = [own.compute[rail * own.rails // cards] for rail in range(cards)]
-        even = cards % own.trays == 0  # else no tray is like another, and the rack has one place
+        even = cards % own.trays == 0  # else the trays differ, and the rack is modelled as one server
         other_card = f"+{card}" if card != own.compute_adapter else ""
-        same_ports = adapter(card).rate_gbit_s == own.adapter.rate_gbit_s  # as InfiniBand or as Ethernet
+        same_ports = adapter(card).rate_gbit_s == own.adapter.rate_gbit_s  # InfiniBand or Ethernet
         fewer = f"+{cards * split}rails" if cards != own.rails else ""
         return msgspec.structs.replace(
             own,
@@ -134,21 +137,23 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
             trays=own.trays if even else 1,
             spare=_split_ports([device for device in own.compute if device not in chosen], split),
             pcie_tree={
-                above: tuple(port for one in below for port in _split_ports([one], split if one in own.compute else 1))
+                above: tuple(
+                    port for device in below for port in _split_ports([device], split if device in own.compute else 1)
+                )
                 for above, below in own.pcie_tree.items()
             },
         )
 
     @property
     def cages(self) -> dict[str, str]:
-        """Return compute device -> the first device in its cage, of all that the box has, cabled or not."""
+        """The first device in the cage of each compute device, cabled or not."""
         own, split = server(self.box), self._split(self.compute_adapter)
         devices = _split_ports(own.compute, split)
-        return {one: devices[i - i % self.ports_per_cage] for i, one in enumerate(devices)}
+        return {device: devices[i - i % self.ports_per_cage] for i, device in enumerate(devices)}
 
     @property
     def is_rack(self) -> bool:
-        """Does it come as a rack of its own?"""
+        """Whether it is sold as a whole rack."""
         return server(self.box).trays > 1
 
     @property
@@ -162,12 +167,12 @@ _Kind = TypeVar("_Kind", bound=Entry)
 
 def _split_ports(devices: Sequence[str], split: int) -> tuple[str, ...]:
     """Return a device for each port: `mlx5_4`, and `mlx5_4_p2` for the second port of the same card."""
-    return tuple(f"{one}_p{port}" if port > 1 else one for one in devices for port in range(1, split + 1))
+    return tuple(f"{device}_p{port}" if port > 1 else device for device in devices for port in range(1, split + 1))
 
 
 @cache
 def _read(file: str, kind: type[Entry]) -> Any:
-    """All entries of a kind, media by name. What one that is `like` another does not say is as there."""
+    """Return all entries of a kind. An entry with `like` takes its missing keys from that one."""
     whole: dict[str, dict[str, Any]] = {}
     for name, table in read_catalog(file).items():
         whole[name] = {**whole.get(table.pop("like", ""), {}), **table, "name": name}
@@ -181,19 +186,19 @@ def _read(file: str, kind: type[Entry]) -> Any:
 
 
 def _whole_rack(tray: dict[str, Any]) -> dict[str, Any]:
-    """A template of `trays` that are alike: their devices numbered through, tray after tray."""
+    """Expand a template of identical `trays`: number their devices through, tray after tray."""
     n = tray.get("trays", 1)
     if n == 1:
         return tray
     counts = {"gpu": tray["gpus"], "cpu": tray["cpus"], "pcie": tray.get("pcie_switches", 0)}
     adapters = len(tray["compute"]) + len(tray.get("storage", ()))
 
-    def through(name: str, number: int) -> str:
+    def renumber(name: str, number: int) -> str:
         stem, own = re.fullmatch(r"(.*?)([0-9]+)", name).groups()  # type: ignore[union-attr]
         return f"{stem}{int(own) + number * counts.get(stem, adapters)}"
 
     def all_of(names: Sequence[str]) -> list[str]:
-        return [through(name, number) for number in range(n) for name in names]
+        return [renumber(name, number) for number in range(n) for name in names]
 
     below = tray["pcie_tree"]
     return {
@@ -201,7 +206,7 @@ def _whole_rack(tray: dict[str, Any]) -> dict[str, Any]:
         **{key: n * tray.get(key, 0) for key in ("gpus", "cpus", "pcie_switches")},
         **{key: all_of(tray.get(key, ())) for key in ("compute", "storage")},
         "pcie_tree": {
-            through(above, number): [through(name, number) for name in names]
+            renumber(above, number): [renumber(name, number) for name in names]
             for number in range(n)
             for above, names in below.items()
         },
@@ -217,110 +222,110 @@ interconnects: Callable[[], tuple[Interconnect, ...]] = partial(_read, "fabrics.
 
 
 def entries() -> list[Entry]:
-    """Everything, kind by kind."""
+    """Return all entries, kind by kind."""
     return [*switches(), *adapters(), *gpus(), *servers(), *cables(), *interconnects()]
 
 
 def switch(name: str) -> Switch:
-    """The switch of that name, in any case."""
+    """Return the switch with this name, ignoring case."""
     return _pick(switches(), "switch", name)
 
 
 def adapter(name: str) -> Adapter:
-    """The adapter of that name, in any case."""
+    """Return the adapter with this name, ignoring case."""
     return _pick(adapters(), "adapter", name)
 
 
 def gpu(name: str) -> Gpu:
-    """The GPU of that name, in any case."""
+    """Return the GPU with this name, ignoring case."""
     return _pick(gpus(), "GPU", name)
 
 
 def server(name: str) -> Server:
-    """The server template of that name, in any case.
+    """Return the server template with this name, ignoring case.
 
-    What follows a + is another card in every rail, or how many rails are cabled: `dgx-h100+ConnectX-8+4rails`.
-    A name that ends as .yaml or .toml is the path of a template of one's own: `weft.fabric.own_server`.
+    A suffix after + is another card in every rail, or the number of cabled rails: `dgx-h100+ConnectX-8+4rails`.
+    A name that ends in .yaml or .toml is the path of a user's template: `weft.fabric.server_file`.
     """
     box, *parts = name.split("+")
-    template = _own(box) if is_own(box) else _pick(servers(), "server template", box)
+    template = _read_template(box) if is_template_file(box) else _pick(servers(), "server template", box)
     for part in parts:
         rails = re.fullmatch(r"([0-9]{1,3})rails", part)
         template = template.cabled(int(rails[1])) if rails else template.equipped(adapter(part))
     return template
 
 
-def is_own(model: str) -> bool:
-    """Is it a server template in a file of one's own?"""
+def is_template_file(model: str) -> bool:
+    """Return whether a model names a server template in a user's file."""
     return model.partition("+")[0].endswith((".yaml", ".yml", ".toml"))
 
 
 def is_server(model: str) -> bool:
-    """Is it a server template, of the catalog or one's own, with whatever cards and rails?"""
+    """Return whether a model names a server template, of the catalog or a user's, with any cards and rails."""
     box = model.partition("+")[0]
-    return is_own(box) or any(one.name == box for one in servers())
+    return is_template_file(box) or any(template.name == box for template in servers())
 
 
-def _own(path: str) -> Server:
-    """Read by who stands on the catalog, as all that reads files does."""
-    read: Callable[[str], Server] = import_module("weft.fabric.own_server").read
+def _read_template(path: str) -> Server:
+    """Read a user's template; imported late, since reading files depends on the catalog."""
+    read: Callable[[str], Server] = import_module("weft.fabric.server_file").read
     return read(path)
 
 
 def interconnect(name: str) -> Interconnect:
-    """The fabric of that name, in any case."""
+    """Return the fabric with this name, ignoring case."""
     return _pick(interconnects(), "fabric", name)
 
 
 def find(name: str) -> Entry:
-    """The entry of that name, of any kind, in any case; or a server template by its path."""
-    if is_own(name):
-        return _own(name)
-    is_there = name.lower() in {one.name.lower() for one in entries()}
-    return _pick(entries(), "entry", name, "" if is_there else _speaking_of(name))
+    """Return the entry with this name, of any kind, ignoring case; or a server template by its path."""
+    if is_template_file(name):
+        return _read_template(name)
+    is_entry = name.lower() in {entry.name.lower() for entry in entries()}
+    return _pick(entries(), "entry", name, "" if is_entry else _mentions(name))
 
 
-def _speaking_of(name: str) -> str:
-    """Entries that say something of it, as those for a cloud's machine, which is none."""
+def _mentions(name: str) -> str:
+    """Return a hint with the entries that mention a name, such as those for a cloud's machine type."""
     if not re.search(r"\w", name):
         return ""
     words = re.compile(rf"\b{re.escape(name.replace('-', ' '))}\b", re.IGNORECASE)
-    found = [one.name for one in entries() if words.search(repr(one))][:8]
-    return f" Of {name} speak {', '.join(found)}." if found else ""
+    matches = [entry.name for entry in entries() if words.search(repr(entry))][:8]
+    return f" {name} is mentioned by {', '.join(matches)}." if matches else ""
 
 
-def _pick(among: Sequence[_Kind], what: str, name: str, more: str = "") -> _Kind:
-    known = {entry.name: entry for entry in among}
-    return find_named(f"{what} in the catalog", name, known, f"`weft catalog` lists them all.{more}")
+def _pick(choices: Sequence[_Kind], kind: str, name: str, more: str = "") -> _Kind:
+    by_name = {entry.name: entry for entry in choices}
+    return find_named(f"{kind} in the catalog", name, by_name, f"`weft catalog` lists them all.{more}")
 
 
 def by_device_id(vendor_id: int, device_id: int, system: str = "") -> Switch | Adapter | None:
-    """The model of a node whose NodeInfo says so. None if none is known.
+    """Return the model for the vendor and device of a NodeInfo; None if unknown.
 
-    Of several on one chip, the one that the type of its system (`MCS8500`) names, or the first.
+    Among several models on one chip, the one that the system type (`MCS8500`) names, or the first.
     """
-    made: list[Switch | Adapter] = [*switches(), *adapters()]
-    on_chip = [entry for entry in made if device_id and (entry.vendor_id, entry.device_id) == (vendor_id, device_id)]
+    models: list[Switch | Adapter] = [*switches(), *adapters()]
+    on_chip = [entry for entry in models if device_id and (entry.vendor_id, entry.device_id) == (vendor_id, device_id)]
     return next((entry for entry in on_chip if entry.name in system), on_chip[0] if on_chip else None)
 
 
 def cables_for(speed: str, ends: Ends = "any", cages: Collection[str] = ()) -> list[Cable]:
-    """Return all that carry this speed between such ends, the cheapest medium first, of one medium the shortest reach.
+    """Return all cables for this speed between such ends: the cheapest medium first, then the shortest reach.
 
     `cages` are the connectors of the switches at its ends.
     """
     name = parse_label(speed)[0].name
-    made = [cable for cable in cables() if name in cable.speeds and cable.fits(ends, cages)]
-    if not made and any(name in cable.speeds for cable in cables()):
+    fitting = [cable for cable in cables() if name in cable.speeds and cable.fits(ends, cages)]
+    if not fitting and any(name in cable.speeds for cable in cables()):
         raise ConfigError(f"the catalog has no {name} cable with plugs for {' and '.join(sorted(set(cages)))} cages")
-    if not made:
-        known = dict.fromkeys(speed for cable in cables() for speed in cable.speeds)
-        raise ConfigError(f"the catalog has no cable for {name}, only for {', '.join(known)}")
-    return sorted(made, key=lambda cable: (cable.medium, cable.reach_m))
+    if not fitting:
+        speeds = dict.fromkeys(speed for cable in cables() for speed in cable.speeds)
+        raise ConfigError(f"the catalog has no cable for {name}, only for {', '.join(speeds)}")
+    return sorted(fitting, key=lambda cable: (cable.medium, cable.reach_m))
 
 
 def plug_power_w(speed: str, cages: Collection[str] = ()) -> float | None:
-    """Return the most that optics of this speed draw in a switch for each port, None where it is not known."""
+    """Return the highest power that optics of this speed draw in a switch per port; None if unknown."""
     name = parse_label(speed)[0].name
     optics = [cable for cable in cables() if name in cable.speeds and cable.optical and cable.fits("any", cages)]
     return max((cable.power_w for cable in optics if cable.power_w is not None), default=None)
@@ -330,12 +335,12 @@ def cable_for(speed: str, length_m: float, ends: Ends = "any", cages: Collection
     """Return the cheapest medium that reaches: passive copper, active copper, active optical, transceivers."""
     name = parse_label(speed)[0].name
     if not (math.isfinite(length_m) and length_m >= 0):
-        raise ConfigError(f"{name} cables cannot be {length_m} m long: a length is a number of metres from 0 up")
-    made = cables_for(speed, ends, cages)
-    for cable in made:
+        raise ConfigError(f"cable length must be 0 m or more, got {length_m}")
+    candidates = cables_for(speed, ends, cages)
+    for cable in candidates:
         if length_m <= cable.reach_m:
             return cable
-    longest = max(made, key=lambda cable: cable.reach_m)
+    longest = max(candidates, key=lambda cable: cable.reach_m)
     raise ConfigError(
         f"no {name} cable is {length_m:g} m long: the longest, {longest.name}, reaches {longest.reach_m:g} m"
     )

@@ -1,4 +1,4 @@
-"""Kinds of what can be bought, by itself: switches, adapters, GPUs, processors, cables, fabrics by name."""
+"""Catalog entries: switches, adapters, GPUs, processors, cables and named fabrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.fabric.rates import Speed, Technology, parse_label
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What every entry says of itself. `note` tells where the source is weak."""
+    """The fields of every entry. `note` says where the source is weak."""
 
     kind: ClassVar[str] = "entry"
 
@@ -24,22 +24,22 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     @property
     def summary(self) -> str:
-        """What it is, in a few words."""
+        """A short description."""
         return self.name
 
 
 class _Line(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An entry whose ports all speak at one speed."""
+    """An entry whose ports all have one speed."""
 
     speed: str
     ports: int
     power_w: float | None = None
-    vendor_id: int = 0  # as NodeInfo says it; 0 where unknown
+    vendor_id: int = 0  # from NodeInfo; 0 if unknown
     device_id: int = 0
 
     @property
     def line(self) -> tuple[Speed, int]:
-        """Speed and width of a port, as `FabricBuilder.add_links` takes them."""
+        """The speed and width of a port, as `FabricBuilder.add_links` takes them."""
         return parse_label(self.speed)
 
     @property
@@ -48,12 +48,12 @@ class _Line(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def rate_gbit_s(self) -> float:
-        """Data rate of a port in one direction."""
+        """The data rate of a port in one direction."""
         return Speed.rate_gbit_s(*self.line)
 
     @property
     def label(self) -> str:
-        """`4xNDR`, `400GbE`."""
+        """The label of a port: `4xNDR`, `400GbE`."""
         return Speed.label(*self.line)
 
 
@@ -65,10 +65,10 @@ class Switch(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
     vendor: str
     cages: int
     cage: str  # the connector: QSFP56, OSFP
-    height_u: int  # of a rack
+    height_u: int  # in rack units
     latency_ns: float | None = None  # port to port, as the vendor claims
     sharp: bool = False  # reduces in the network
-    chip_of: str = ""  # the director that it is one chip of, and is sold as; empty: a box of its own
+    chip_of: str = ""  # the director whose chip this is, sold only in it; empty: sold by itself
     breakout: dict[str, int] = msgspec.field(default_factory=dict)  # slower speed -> ports that the cages split into
 
     @property
@@ -83,8 +83,8 @@ class Switch(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def ports_per_cage(self, ports: int) -> int:
         """Return how many ports share a cage when the switch is used with this many ports.
 
-        A port beyond the model's is the one that a switch shows for SHARP. Other numbers are a radix that the user
-        chose, and such a switch has the cages of its model.
+        A port beyond the model's is the switch's own SHARP port. Other numbers are a radix that the user chose; such a
+        switch has the cages of its model.
         """
         split = next((n for n in self.breakout.values() if ports in (n, n + 1)), self.ports)
         return split // self.cages
@@ -96,7 +96,7 @@ class Switch(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Adapter(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A card. Each of its ports shows as a node of its own, `mlx5_0`, `mlx5_1`, with one network port."""
+    """A card. Each of its ports is a node of its own, `mlx5_0`, `mlx5_1`, with one network port."""
 
     kind: ClassVar[str] = "adapter"
 
@@ -106,8 +106,8 @@ class Adapter(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
     @property
     def pcie_per_port(self) -> str:
         """A port's share of the card's lanes: `8xPCIe5` of a card with two ports."""
-        found, width = parse_label(self.pcie)
-        return found.label(width // self.ports)
+        speed, width = parse_label(self.pcie)
+        return speed.label(width // self.ports)
 
     @property
     def card(self) -> tuple[int | str, float]:
@@ -126,17 +126,17 @@ class Gpu(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     memory_gbyte: float
     memory_gbyte_s: float
-    nvlink: str = ""  # `NVLink4`; empty where it has none
+    nvlink: str = ""  # `NVLink4`; empty if it has none
     nvlinks: int = 0
     pcie: str
-    p2p: bool = True  # reads and writes other GPUs over PCIe; GeForce may not, and goes through host memory
+    p2p: bool = True  # peer access to other GPUs over PCIe; GeForce lacks it and goes through host memory
     sm: int  # compute capability: 90 is 9.0
     sms: int  # streaming multiprocessors
     power_w: float
     vendor_id: int  # of PCI
     device_id: int
     peak_tflop_s: dict[str, float]  # by number format: bf16, fp16, fp8
-    sustained: float  # share of the peak that a long job has
+    sustained: float  # share of the peak in a long job
     sustained_source: str
 
     @property
@@ -146,7 +146,7 @@ class Gpu(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Cpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A socket, as NCCL wants to know it."""
+    """A processor, with the fields that NCCL uses."""
 
     model: str
     arch: str
@@ -156,33 +156,33 @@ class Cpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 Joins = Literal["any", "switches", "adapters"]
-Ends = Literal["any", "switches", "adapters", "twin adapters"]  # the last share a cage of a server
+Ends = Literal["any", "switches", "adapters", "twin adapters"]  # the last share one cage of a server
 _ENDS = {"switches": "switches", "adapters": "switch and adapters"}
 
 
 class Cable(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A cable, or two transceivers and a fibre: what one link takes."""
+    """A cable, or two transceivers and a fibre: the parts of one link."""
 
     kind: ClassVar[str] = "cable"
 
     speeds: tuple[str, ...]
     medium: Medium
-    part: str  # what to order: the cable or, of transceivers, the fibre
+    part: str  # to order: the cable or, with transceivers, the fibre
     lengths_m: tuple[float, ...]  # those sold, the shortest first
     delay_ns_per_m: float
     power_w: float | None = None  # at each end
-    joins: Joins = "any"  # a switch and adapters, two switches, or whatever
-    links: int = 1  # that one of it carries, where cages have as many ports
-    transceivers: tuple[str, str] | None = None  # what to order for a cage of a switch, and for an adapter
-    flat_transceiver: str = ""  # and for a cage of a server that holds two ports
-    cages: tuple[str, ...] = ()  # of switches that its plugs fit; empty: all that have its speed
+    joins: Joins = "any"  # a switch and adapters, two switches, or any
+    links: int = 1  # per cable, between cages with as many ports
+    transceivers: tuple[str, str] | None = None  # to order for a cage of a switch, and for an adapter
+    flat_transceiver: str = ""  # for a cage of a server that holds two ports
+    cages: tuple[str, ...] = ()  # of switches that its plugs fit; empty: all of its speed
 
     @property
     def reach_m(self) -> float:
         return self.lengths_m[-1]
 
     def fits(self, ends: Ends, cages: Collection[str] = ()) -> bool:
-        """Return whether it joins such ends, where `cages` are the connectors of the switches among them.
+        """Return whether it fits such ends, where `cages` are the connectors of the switches among them.
 
         A server's cage of two ports takes transceivers for adapters, and plugs of switches that carry two links.
         """
@@ -195,7 +195,7 @@ class Cable(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def shared(self) -> bool:
-        """Have the links of a cage one plug?"""
+        """Whether the links of a cage share one plug."""
         return self.links > 1 or self.transceivers is not None
 
     @property
@@ -209,7 +209,7 @@ class Cable(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Interconnect(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A fabric by name: which links, switches and adapters, run by whose rules."""
+    """A named fabric: its links, switches and adapters, and its network protocol."""
 
     kind: ClassVar[str] = "fabric"
 
@@ -217,9 +217,9 @@ class Interconnect(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True)
     speed: str
     switch: str
     adapter: str
-    network: str  # as `weft.sim` calls the rules: infiniband, roce, tcp, omni-path
-    paths: str  # as `weft.sim` calls them: table, adaptive, ecmp, spray
-    transport: str = ""  # what carries NCCL's messages, where it is neither the card's RDMA nor the kernel's sockets
+    network: str  # in `weft.sim`: infiniband, roce, tcp, omni-path
+    paths: str  # in `weft.sim`: table, adaptive, ecmp, spray
+    transport: str = ""  # of NCCL's messages, if neither the card's RDMA nor the kernel's sockets
 
     @property
     def summary(self) -> str:

@@ -24,8 +24,8 @@ from weft.fabric.files.hostlist import natural
 from weft.fabric.files.lab.document import Document
 from weft.fabric.files.parts import Machine
 from weft.fabric.files.text import first_look, read_text
-from weft.fabric.own_server import template_of
 from weft.fabric.rates import parse_label
+from weft.fabric.server_file import template_of
 
 _EFA_GBIT_S = 100  # of one device, or more
 

@@ -1,7 +1,7 @@
-"""`weft.fabric.forwarding` for many packets at a time, of a fabric that runs or of one that has tables alone.
+"""`weft.fabric.forwarding` for many packets at a time, on a running fabric or on one that has only tables.
 
-A table that nobody filled has no rows: without PortInfo every port with a cable is Active and takes the longest packet,
-without SL to VL all take VL 0, without P_Keys all are in the default partition.
+Unset tables have no rows: without PortInfo every cabled port is Active and accepts the longest packet, without SL to VL
+all packets use VL 0, without P_Keys all ports are in the default partition.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ _match = part(p_keys_match)
 
 
 class Arrays(NamedTuple):
-    """What kernels see of a fabric."""
+    """A fabric as arrays for kernels."""
 
     node: NDArray[np.int32]  # [slot]
-    peer: NDArray[np.int32]  # [slot], NONE where nothing is plugged in
+    peer: NDArray[np.int32]  # [slot], NONE if not cabled
     lid: NDArray[np.int32]  # [slot]
     lmc: NDArray[np.uint8]  # [slot]
     first: NDArray[np.int64]  # [node] -> slot
     last_port: NDArray[np.int64]  # [node]
     ports_with_0: NDArray[np.int64]  # [node]
-    row: NDArray[np.int32]  # [node] -> row of the forwarding table, NONE of an adapter
+    row: NDArray[np.int32]  # [node] -> row of the forwarding table, NONE for an adapter
     first_pair: NDArray[np.int64]  # [node]
     lft: NDArray[np.uint8]
     sl2vl: NDArray[np.uint8]
@@ -62,13 +62,13 @@ class Arrays(NamedTuple):
 
 
 def arrays(fabric: Fabric) -> Arrays:
-    """Of a fabric with the tables that it has now."""
-    tables, awake, runs = fabric.tables, vars(fabric.tables), fabric.tables.runs
+    """Return the arrays of a fabric with its current tables."""
+    tables, existing, runs = fabric.tables, vars(fabric.tables), fabric.tables.runs
 
     def table(name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-        return np.ascontiguousarray(awake[name]) if name in awake else np.zeros(shape, dtype)
+        return np.ascontiguousarray(existing[name]) if name in existing else np.zeros(shape, dtype)
 
-    return Arrays(  # copies: those of a fabric cannot be written, for which numba would compile again
+    return Arrays(  # copies: a fabric's own are read-only, and numba would compile again for them
         node=fabric.ports.node.copy(),
         peer=fabric.ports.peer.copy(),
         lid=tables.lid.astype(np.int32),
@@ -88,24 +88,24 @@ def arrays(fabric: Fabric) -> Arrays:
 
 @part
 def _matches(a, slot, p_key):
-    """A P_Key of the port: of the same partition, and not both limited."""
+    """Return whether a P_Key of the port has the same partition and not both are limited."""
     if len(a.pkey) == 0:
         return _match(_DEFAULT, p_key)
-    found = False
+    matched = False
     for i in range(a.pkey.shape[1]):
-        found |= _match(np.int64(a.pkey[slot, i]), p_key)
-    return found
+        matched |= _match(np.int64(a.pkey[slot, i]), p_key)
+    return matched
 
 
 @part
 def _may_use(a, slot, p_key):
-    """The P_Key or the full one of its partition is one of the port's."""
+    """Return whether the port holds the P_Key, or the full one of its partition."""
     if p_key & _PARTITION == 0:
         return False
-    found = False
+    allowed = False
     for i in range(a.pkey.shape[1]):
-        found |= a.pkey[slot, i] == p_key or a.pkey[slot, i] == p_key | _FULL
-    return found
+        allowed |= a.pkey[slot, i] == p_key or a.pkey[slot, i] == p_key | _FULL
+    return allowed
 
 
 @part
@@ -134,7 +134,7 @@ def _leave(a, at, out, sl, size_bytes):
 
 @part
 def next_hop(a, at, sends, dlid, sl, p_key, size_bytes):
-    """Slot, VL and reason, as `forwarding.next_hop` has them; of packets that are no SMPs and not raw."""
+    """Return slot, VL and reason as `forwarding.next_hop` does, for packets that are neither SMPs nor raw."""
     node = a.node[at]
     row = np.int64(a.row[node])
     if row >= 0 and not sends and p_key != ANY and _checks(a, at, P_KEYS_IN) and not _may_use(a, at, p_key):
@@ -162,7 +162,7 @@ def next_hop(a, at, sends, dlid, sl, p_key, size_bytes):
 
 @part
 def walk(a, slot, dlid, sl, p_key, size_bytes, out, vls):
-    """Slots and VLs of one path into `out` and `vls`; how many, where it ends, and the reason."""
+    """Write slots and VLs of one path to `out` and `vls`; return the number of hops, the end, and the reason."""
     at, sends, hops = np.int64(slot), True, 0
     while True:
         leaves, vl, reason = next_hop(a, at, sends, dlid, sl, p_key, size_bytes)
@@ -180,9 +180,9 @@ def walk(a, slot, dlid, sl, p_key, size_bytes, out, vls):
 
 @lean_kernel
 def walk_many(a, packets, ends, out, vls):
-    """Walk for each row of `packets`: slot, DLID, SL, P_Key, bytes. `ends`: hops, slot and reason of each.
+    """Follow each row of `packets`: slot, DLID, SL, P_Key, bytes. `ends`: hops, slot and reason of each.
 
-    Paths stay in `out` and `vls` as far as these have rows.
+    `out` and `vls` keep the paths of the last rows that they have room for.
     """
     for i in range(len(packets)):
         slot, dlid, sl, p_key, size_bytes = packets[i]
@@ -192,7 +192,7 @@ def walk_many(a, packets, ends, out, vls):
 
 
 class Walks(NamedTuple):
-    """Of many packets: how many hops, where each ended and the `Reason`; the slots that it left by, and its VLs."""
+    """The paths of many packets: number of hops, end and `Reason` of each; its output slots, and its VLs."""
 
     hops: NDArray[np.int64]
     end: NDArray[np.int64]
@@ -202,7 +202,7 @@ class Walks(NamedTuple):
 
 
 def walk_all(a: Arrays, packets: NDArray[np.int64], *, paths: bool = True) -> Walks:
-    """int64[packet, slot | DLID | SL | P_Key | bytes] -> their paths, or only how they end."""
+    """Follow int64[packet, slot | DLID | SL | P_Key | bytes]; return their paths, or only how they end."""
     ends = np.zeros((len(packets), 3), np.int64)
     rows = len(packets) if paths else 1
     out, vls = np.full((rows, MOST_HOPS), NONE, np.int32), np.zeros((rows, MOST_HOPS), np.int8)

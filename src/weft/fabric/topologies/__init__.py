@@ -1,10 +1,10 @@
-"""Topologies: plain functions that cable up a fabric, and the register that specs look them up in.
+"""Topologies: functions that build a fabric, and the registry that specs look them up in.
 
     from weft.fabric.topologies import fat_tree
     fabric = fat_tree(1024, switch="QM9700")          # the same as weft.load("fat-tree:hosts=1024,switch=QM9700")
 
-In all of them names and ports are numbered as an engineer would cable: hosts `h1`, `h2`, ... (`dgx1`, ... for other
-templates) in the order of their switches; in a switch the hosts from port 1 up, then what leads to other switches (a
+In all topologies names and ports are numbered as an engineer would cable: hosts `h1`, `h2`, ... (`dgx1`, ... for other
+templates) in the order of their switches; in a switch the hosts from port 1 up, then the ports to other switches (a
 torus has its own order). `hosts` counts servers; a server takes one switch port for each of its rails.
 """
 

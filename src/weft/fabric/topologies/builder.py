@@ -1,10 +1,10 @@
-"""A builder of fabrics that knows their hardware. One switch model, one line speed, one server template.
+"""A fabric builder for chosen hardware: one switch model, one line speed, one server template.
 
-What is not asked for follows from what is: the switch is the first in the catalog that speaks at `speed`, or else at
-the speed of the server's adapter; switches talk at the switch's speed, or at the adapter's where the cages of the
-switch split into more ports of that (an SN5600 has 64 ports of 800GbE or 128 of 400GbE); a server's link runs at the
-slower of its two ends. A `speed` that is asked for is the speed of every link, or an error. Cables have the lengths
-below, which are typical of rows of racks, and the cheapest medium that reaches.
+Defaults follow from the given parameters: the switch is the first in the catalog with the given `speed`, or else with
+the speed of the server's adapter; switch links run at the switch's speed, or at the adapter's if the cages of the
+switch split into more ports of that speed (an SN5600 has 64 ports of 800GbE or 128 of 400GbE); a server's link runs at
+the slower of its two ends. A given `speed` applies to every link, or is an error. Cables have the lengths below, which
+are typical of rows of racks, and the cheapest medium that reaches.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HOST_M = 3.0  # server to the switch in its rack
 ROW_M = 10.0  # leaf to spine; between the switches of a group
 HALL_M = 30.0  # spine to core; between the groups of a dragonfly
 
-MAX_PORTS_IN_ALL = 10_000_000  # half a gigabyte, before anybody writes tables or counters
+MAX_PORTS_IN_ALL = 10_000_000  # half a gigabyte, without tables and counters
 
 ServerName = Annotated[str, "server template in the catalog"]
 HostsPerSwitch = Annotated[int, "servers on each switch"]
@@ -34,15 +34,15 @@ Dims = Annotated[tuple[int, ...], "size of each dimension"]
 
 
 class Switching(TypedDict, total=False):
-    """What every topology may be told of its switches."""
+    """The options of every topology for its switches."""
 
-    switch: Annotated[str | None, "switch model in the catalog; else the first that speaks at the speed"]
+    switch: Annotated[str | None, "switch model in the catalog; else the first with that speed"]
     radix: Annotated[int | None, "ports of a switch, in place of the catalog's"]
     speed: Annotated[str | None, "line speed such as EDR or 2xHDR; else the switch's"]
 
 
 class Builder(FabricBuilder):
-    """Collects switches, servers and cables of chosen hardware; `build` checks them and returns the fabric."""
+    """A collector of switches, servers and cables of chosen hardware; `build` checks them and returns the fabric."""
 
     def __init__(self, name: str, *, server: str, **switching: Unpack[Switching]) -> None:
         super().__init__(name)
@@ -57,10 +57,10 @@ class Builder(FabricBuilder):
         self.radix = radix or self.switch.ports_at(Speed.label(*self.line))
         self.host_line = _host_line(self.line, adapter)
         if line and self.host_line != line:
-            able = " or ".join(one.name for one in catalog.servers() if _can(one.adapter, line)) or "of another kind"
+            fitting = [template.name for template in catalog.servers() if _can(template.adapter, line)]
             raise ConfigError(
                 f"{name}: {adapter.name} in {server} runs at {adapter.label}, not at {line[0].label(line[1])}: "
-                f"give server={able}, or a slower speed"
+                f"give server={' or '.join(fitting) or 'NAME'}, or a slower speed"
             )
         if not _runs(self.switch.line, self.line):
             raise ConfigError(
@@ -69,11 +69,11 @@ class Builder(FabricBuilder):
 
     @property
     def rails(self) -> int:
-        """Switch ports that a server takes: one for each of its compute adapters."""
+        """The switch ports of a server: one for each of its compute adapters."""
         return self.template.rails
 
     def check_size(self, switches: int, hosts: int) -> None:
-        """Refuse what no memory holds, before anything is made of it."""
+        """Raise ConfigError for a fabric that is too large for memory, before building it."""
         ports = switches * self.radix + hosts * self.rails
         if ports > MAX_PORTS_IN_ALL:
             raise ConfigError(
@@ -81,11 +81,11 @@ class Builder(FabricBuilder):
                 f"weft builds up to {MAX_PORTS_IN_ALL:,}"
             )
 
-    def check_ports(self, needed: int, what: str) -> None:
-        """Has a switch as many ports as its place in the topology needs?"""
+    def check_ports(self, needed: int, purpose: str) -> None:
+        """Raise ConfigError if a switch has fewer ports than its place in the topology needs."""
         if needed > self.radix:
             raise ConfigError(
-                f"{self.spec}: a switch needs {needed:,} ports ({what}), {self.switch.name} has {self.radix}: "
+                f"{self.spec}: a switch needs {needed:,} ports ({purpose}), {self.switch.name} has {self.radix}: "
                 "give smaller numbers, a larger switch, or radix=N"
             )
 
@@ -101,16 +101,16 @@ class Builder(FabricBuilder):
         )
 
     def add_hosts(self, count: int, *, group: ArrayLike = -1) -> NDArray[np.int32]:
-        """Servers of the template; returns their compute adapters [server, rail]. Storage adapters stay unplugged."""
+        """Add servers of the template; return their compute adapters [server, rail]. Storage adapters have no cable."""
         name = self.template.name
-        plain = "h" if name == "host" else "server" if catalog.is_own(name) else name.partition("-")[0]
+        plain = "h" if name == "host" else "server" if catalog.is_template_file(name) else name.partition("-")[0]
         prefix = "nvl" if self.template.is_rack else plain
         return add_servers(self, self.template.name, number(prefix, count), group=group).compute
 
     def add_leaves(
         self, names: Sequence[str], hosts: int, *, first_port: int = 1, group: ArrayLike = -1
     ) -> NDArray[np.int32]:
-        """Switches with `hosts` servers on each, plugged in from port `first_port` up; returns the switches."""
+        """Add switches with `hosts` servers on each, cabled from port `first_port` up; return the switches."""
         ports = hosts * self.rails
         adapters = self.add_hosts(hosts * len(names), group=np.repeat(np.broadcast_to(group, len(names)), hosts))
         switches = self.add_switches(names, group=group)
@@ -118,15 +118,15 @@ class Builder(FabricBuilder):
         return switches
 
     def plug_hosts(self, adapters: ArrayLike, switches: ArrayLike, ports: ArrayLike) -> None:
-        """Cables from port 1 of each adapter to a port of a switch."""
+        """Add cables from port 1 of each adapter to a port of a switch."""
         self._cable(adapters, 1, switches, ports, self.host_line, HOST_M, "adapters")
 
     def connect(self, a: ArrayLike, a_port: ArrayLike, b: ArrayLike, b_port: ArrayLike, length_m: float) -> None:
-        """Cables between switches; the four are broadcast against each other."""
+        """Add cables between switches; switches and ports are broadcast against each other."""
         self._cable(a, a_port, b, b_port, self.line, length_m, "switches")
 
     def connect_all(self, cliques: NDArray[np.int32], first_port: int, length_m: float) -> None:
-        """Each row of switches all-to-all: the i-th has ports to the others, in their order, from `first_port` up."""
+        """Connect each row of switches all-to-all: ports to the others are in their order, from `first_port` up."""
         low, high = np.triu_indices(cliques.shape[1], 1)
         self.connect(cliques[:, low], first_port + high - 1, cliques[:, high], first_port + low, length_m)
 
@@ -157,7 +157,7 @@ def ports_for(switch: catalog.Switch, adapter: catalog.Adapter) -> int:
 
 
 def number(prefix: str, count: int) -> list[str]:
-    """`leaf1`, `leaf2`, ..."""
+    """Return `leaf1`, `leaf2`, ..."""
     return [f"{prefix}{i}" for i in range(1, count + 1)]
 
 
@@ -167,39 +167,39 @@ def _find_switch(name: str) -> catalog.Switch:
     if switch.chip_of:
         boxes = ", ".join(o.name for o in catalog.switches() if o.device_id == switch.device_id and not o.chip_of)
         raise ConfigError(
-            f"{switch.name} is {switch.chip_of}, and weft knows only its chips, as dumps show them: "
-            f"it cannot lay out or bill one\n  Take a box with the same chip: {boxes}."
+            f"{switch.name} is {switch.chip_of}: the catalog has only its chips, as in dumps, so weft cannot lay "
+            f"out or bill one\n  Use a switch with the same chip: {boxes}."
         )
     return switch
 
 
 def _choose_switch(line: tuple[Speed, int], adapter: catalog.Adapter) -> catalog.Switch:
-    """The first in the catalog that speaks at this speed; for one that none is made for, the adapter's, slowed down."""
-    for wanted in (line, adapter.line):
+    """Return the first switch in the catalog with this speed; if there is none, with the adapter's speed."""
+    for candidate in (line, adapter.line):
         for switch in catalog.switches():
-            if switch.line == wanted:
+            if switch.line == candidate:
                 return switch
     raise ConfigError(f"the catalog has no switch for {adapter.name} ({adapter.label}): give switch=NAME")
 
 
 def _runs(fastest: tuple[Speed, int], line: tuple[Speed, int]) -> bool:
-    """Can a port made for `fastest` run at `line`?"""
+    """Return whether a port made for `fastest` can run at `line`."""
     if line[0].technology is not fastest[0].technology:
         return False
-    if len(line[0].widths) == 1:  # Ethernet, which goes by the total
+    if len(line[0].widths) == 1:  # Ethernet, named by the total rate
         return Speed.rate_gbit_s(*line) <= Speed.rate_gbit_s(*fastest)
     return line[0].lane_gbit_s <= fastest[0].lane_gbit_s and line[1] <= fastest[1]
 
 
 def _can(adapter: catalog.Adapter, line: tuple[Speed, int]) -> bool:
-    """Can it run at that? InfiniBand cards can be switched to Ethernet."""
+    """Return whether an adapter can run at a speed. InfiniBand cards can be switched to Ethernet."""
     if (adapter.technology, line[0].technology) == _BOTH_ON_ONE_CARD:
         return Speed.rate_gbit_s(*line) <= adapter.rate_gbit_s
     return _runs(adapter.line, line)
 
 
 def _host_line(line: tuple[Speed, int], adapter: catalog.Adapter) -> tuple[Speed, int]:
-    """What a switch port of `line` and the adapter settle on."""
+    """Return the common speed of a switch port of `line` and the adapter."""
     technology = line[0].technology
     if _can(adapter, line):
         return line
@@ -207,7 +207,7 @@ def _host_line(line: tuple[Speed, int], adapter: catalog.Adapter) -> tuple[Speed
         return adapter.line
     if (adapter.technology, technology) != _BOTH_ON_ONE_CARD:
         raise ConfigError(
-            f"{adapter.name} speaks {adapter.technology}, not {technology} at {line[0].label(line[1])}: "
+            f"{adapter.name} supports {adapter.technology}, not {technology} at {line[0].label(line[1])}: "
             "give another server, switch or speed"
         )
     slower = [s for s in speeds() if s.technology is technology and s.rate_gbit_s() <= adapter.rate_gbit_s]

@@ -89,29 +89,29 @@ def dragonfly_plus(
 
 
 def fit_dragonfly_plus(servers: int, *, rails: int, radix: int) -> dict[str, int | None]:
-    """The balanced dragonfly+ of the fewest switches: a group has as many global links as host ports.
+    """Return the balanced dragonfly+ with the fewest switches: a group has as many global links as host ports.
 
     No leaf is oversubscribed, and a spine has as many ports to leaves as to other groups.
     """
     half = radix // 2
-    found = []
+    candidates = []
     for p in range(1, half // rails + 1):
         g = max(2, -(-servers // (p * half)))
         leaves, spines = -(-servers // (g * p)), p * rails
         if g - 1 <= spines * leaves:
-            bare = g * leaves > servers  # a leaf without servers is no place for a dragonfly's routing
-            found.append((bare, g * (leaves + spines), g, p, leaves, spines))
+            bare = g * leaves > servers  # a dragonfly's routing needs servers on every leaf
+            candidates.append((bare, g * (leaves + spines), g, p, leaves, spines))
     if rails > half:
         raise ConfigError(
-            f"dragonfly+: a server has {rails} rails, all on one leaf, which has {half} ports for hosts: take a "
-            f"superpod or a fat tree, or {half} rails at most"
+            f"dragonfly+: a server has {rails} rails, all on one leaf, which has {half} ports for hosts: use a "
+            f"superpod or a fat tree, or at most {half} rails"
         )
-    if not found or servers < 2:
+    if not candidates or servers < 2:
         most = half // rails * half * (half // rails * rails * half + 1)
         raise ConfigError(
-            f"dragonfly+: {servers:,} servers with {rails} rails on switches of {radix} ports: it joins 2 to {most:,}"
+            f"dragonfly+: {servers:,} servers with {rails} rails on switches of {radix} ports: give 2 to {most:,}"
         )
-    _, _, g, p, leaves, spines = min(found)
+    _, _, g, p, leaves, spines = min(candidates)
     full = servers == g * leaves * p
     return {"p": p, "leaves": leaves, "spines": spines, "h": leaves, "g": g, "servers": None if full else servers}
 
@@ -123,7 +123,7 @@ def _check_servers(most: int, servers: int | None) -> int:
 
 
 def _add_spread(builder: Builder, servers: int, names: list[str], group: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Leaves with as many servers on each, or one fewer, plugged in from port 1 up; returns the leaves."""
+    """Add leaves with equal numbers of servers, or one fewer, cabled from port 1 up; return the leaves."""
     leaf = np.arange(servers) * len(names) // servers
     place = np.arange(servers) - np.searchsorted(leaf, leaf)
     adapters = builder.add_hosts(servers, group=group[leaf])
@@ -137,16 +137,16 @@ def _choose_groups(name: str, g: int | None, global_ports: int) -> int:
     if g is None:
         return most
     if g > most:
-        raise ConfigError(f"{name}: g={g} groups cannot all meet: {global_ports} global links of each reach {most}")
+        raise ConfigError(f"{name}: g={g} groups are too many: with {global_ports} global links each, at most {most}")
     return g
 
 
-def _names(what: str, groups: int, each: int) -> list[str]:
-    return [f"g{group}{name}" for group in range(1, groups + 1) for name in number(what, each)]
+def _names(prefix: str, groups: int, each: int) -> list[str]:
+    return [f"g{group}{name}" for group in range(1, groups + 1) for name in number(prefix, each)]
 
 
 def _connect_groups(builder: Builder, switches: NDArray[np.int32], first_port: int, h: int) -> None:
-    """Global cables of switches [group, switch], in ports `first_port` and up of each."""
+    """Add the global cables of switches [group, switch], in ports `first_port` and up of each."""
     n_groups, per_group = switches.shape
     ahead, back = global_ports(n_groups, per_group * h)
     group = np.arange(n_groups)[:, None]
@@ -159,17 +159,17 @@ def _connect_groups(builder: Builder, switches: NDArray[np.int32], first_port: i
 
 
 def global_ports(n_groups: int, n_ports: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """[global port of a group] -> how many groups ahead it leads; -> the global port at that group.
+    """Return, for each global port of a group, the number of groups ahead that it leads to, and the port there.
 
-    What leads n groups ahead comes back by a port that leads `n_groups - n` ahead, so a round is its own mirror.
+    A port that leads n groups ahead is met by a port that leads `n_groups - n` ahead, so a round is its own mirror.
     """
-    others = n_groups - 1
-    if not others:
+    n_others = n_groups - 1
+    if not n_others:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    rounds, left = divmod(n_ports, others)
-    port = np.arange(rounds * others)
-    step = port % others + 1
-    back = port - port % others + others - step
+    rounds, left = divmod(n_ports, n_others)
+    port = np.arange(rounds * n_others)
+    step = port % n_others + 1
+    back = port - port % n_others + n_others - step
     near = np.arange(1, left // 2 + 1)
     halfway = np.full(left % 2 if n_groups % 2 == 0 else 0, n_groups // 2)
     last = np.concatenate((near, halfway, n_groups - near[::-1]))

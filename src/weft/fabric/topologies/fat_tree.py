@@ -38,12 +38,12 @@ def fat_tree(
     hosts: Annotated[int, "servers"],
     *,
     server: ServerName = "host",
-    levels: Annotated[int | None, "1 (a star), 2 or 3; else as few as it takes"] = None,
-    pods: Annotated[int | None, "pods of a tree of three levels; else as few as it takes"] = None,
+    levels: Annotated[int | None, "1 (a star), 2 or 3; else as few as possible"] = None,
+    pods: Annotated[int | None, "pods of a tree of three levels; else as few as possible"] = None,
     oversubscription: Annotated[float, "down ports of a leaf for each uplink"] = 1.0,
     **switching: Unpack[Switching],
 ) -> Fabric:
-    """Leaves, spines and, beyond what spines reach, pods and cores; any number of hosts."""
+    """Leaves, spines and, for larger fabrics, pods and cores; any number of hosts."""
     builder = Builder("fat-tree", server=server, **switching)
     down, up = split_ports(builder.radix, oversubscription)
     levels = _choose_levels(builder, hosts, levels, pods, oversubscription)
@@ -81,11 +81,11 @@ def add_spines_and_cores(
     group: ArrayLike = -1,
     mixed: bool = False,
 ) -> None:
-    """Join the leaves of each pod by spines, half of whose ports look down; join spine j of all pods by core group j.
+    """Join the leaves of each pod by spines, half of whose ports lead down; join spine j of all pods by core group j.
 
-    A spine has at least as many uplinks as downlinks, and of those numbers the one that needs the fewest cores. Where
-    groups may be mixed, one has several spines of each pod if that needs fewer still: 28 cores in two groups for seven
-    units of 20 DGX A100, not 30 in ten.
+    A spine has at least as many uplinks as downlinks, and of those numbers the one that needs the fewest cores. If
+    groups may be mixed, a group has several spines of each pod if that needs fewer still: 28 cores in two groups for
+    seven units of 20 DGX A100, not 30 in ten.
     """
     half = builder.radix // 2
     most = max(len(leaves) for leaves in pods)
@@ -108,23 +108,23 @@ def choose_above(n_pods: int, leaves: int, up: int, radix: int, *, mixed: bool) 
 
 
 def _choose_cores(n_pods: int, n_spines: int, groups: Sequence[int], down: int, radix: int) -> tuple[int, int, int]:
-    """Groups of spines, cores of each group, uplinks of a spine: the fewest cores, then cables, then spines a group."""
-    found = []
+    """Return groups of spines, cores per group, uplinks per spine: fewest cores, then cables, then spines per group."""
+    candidates = []
     for n_groups in groups:
-        alike = n_pods * (n_spines // n_groups)
-        for spine_up in range(down, radix // 2 + 1) if alike <= radix else ():
-            n_cores = fewest_above(alike, spine_up, radix)
-            found.append((n_groups * n_cores, spine_up, -n_groups, n_cores))
-    _, spine_up, n_groups, n_cores = min(found)
+        n_below = n_pods * (n_spines // n_groups)
+        for spine_up in range(down, radix // 2 + 1) if n_below <= radix else ():
+            n_cores = fewest_above(n_below, spine_up, radix)
+            candidates.append((n_groups * n_cores, spine_up, -n_groups, n_cores))
+    _, spine_up, n_groups, n_cores = min(candidates)
     return -n_groups, n_cores, spine_up
 
 
 def join(
     builder: Builder, below: NDArray[np.int32], first_up: int, up: int, above: NDArray[np.int32], length_m: float
 ) -> None:
-    """Every switch below to every switch above, the `up` uplinks shared out evenly.
+    """Connect every switch below to every switch above, with the `up` uplinks spread evenly.
 
-    Uplinks stand in the order of `above` from port `first_up`, downlinks in the order of `below` from port 1.
+    Uplinks are in the order of `above` from port `first_up`, downlinks in the order of `below` from port 1.
     """
     parallel = up // len(above)
     low, high, cable = np.ogrid[: len(below), : len(above), :parallel]
@@ -133,12 +133,12 @@ def join(
 
 
 def fewest_above(below: int, up: int, reach: int) -> int:
-    """The fewest switches, with `reach` ports each, over which `below` switches spread `up` uplinks evenly."""
+    """Return the fewest switches, with `reach` ports each, over which `below` switches spread `up` uplinks evenly."""
     return next(n for n in range(1, up + 1) if up % n == 0 and below * up // n <= reach)
 
 
 def split_ports(radix: int, oversubscription: float) -> tuple[int, int]:
-    """Down ports and uplinks of a leaf: at most `oversubscription` of the first for each of the second."""
+    """Return the down ports and uplinks of a leaf: at most `oversubscription` down ports per uplink."""
     ratio = Fraction(oversubscription).limit_denominator(1000)  # 1.4 is 7/5: no port is lost to rounding
     up = int(radix / (ratio + 1))
     if up == 0:
@@ -150,24 +150,24 @@ def split_ports(radix: int, oversubscription: float) -> tuple[int, int]:
 
 
 def _most_ports(radix: int, oversubscription: float) -> dict[int, int]:
-    """Host ports that one, two and three levels can have at most."""
+    """Return the maximum of host ports with one, two and three levels."""
     down, _ = split_ports(radix, oversubscription)
     return {1: radix, 2: radix * down, 3: radix * (radix // 2) * down}
 
 
 def most_in_fat_tree(*, rails: int, radix: int, oversubscription: float = 1.0) -> int:
-    """As many as three levels hold."""
+    """Return the maximum of servers in three levels."""
     return _most_ports(radix, oversubscription)[3] // rails
 
 
 def _choose_levels(builder: Builder, hosts: int, levels: int | None, pods: int | None, oversubscription: float) -> int:
     if pods is not None:
         if levels not in (None, 3):
-            raise ConfigError(f"fat-tree: pods={pods} are of a tree of three levels: leave out levels={levels}")
+            raise ConfigError(f"fat-tree: pods={pods} needs three levels: leave out levels={levels}")
         levels = 3
     most = _most_ports(builder.radix, oversubscription)
     if levels is not None and levels not in most:
-        raise ConfigError(f"fat-tree: levels={levels} cannot be built: levels are 1, 2 or 3")
+        raise ConfigError(f"fat-tree: levels={levels} is not possible: give 1, 2 or 3")
     for level in most if levels is None else [levels]:
         if hosts * builder.rails <= most[level]:
             return level
@@ -181,15 +181,15 @@ def _choose_levels(builder: Builder, hosts: int, levels: int | None, pods: int |
 def _way_out(builder: Builder, hosts: int, levels: int | None, oversubscription: float) -> str:
     needed = hosts * builder.rails
     if levels in (1, 2) and needed <= _most_ports(builder.radix, oversubscription)[3]:
-        return "Leave out levels."
+        return "Leave out levels=."
     for radix in range(builder.radix + 1, MAX_PORTS + 1):
         if needed <= _most_ports(radix, oversubscription)[levels or 3]:
-            return f"Take a switch with {radix} ports or more (switch=NAME or radix={radix}), or fewer hosts."
-    return "Take fewer hosts."
+            return f"Use a switch with {radix} ports or more (switch=NAME or radix={radix}), or fewer hosts."
+    return "Use fewer hosts."
 
 
 def _choose_pods(builder: Builder, n_leaves: int, pods: int | None) -> int:
-    """As few pods as can hold the leaves, or as many as asked for."""
+    """Return the fewest pods that hold the leaves, or the requested number."""
     fewest = -(-n_leaves // (builder.radix // 2))
     if pods is None:
         return fewest

@@ -5,7 +5,7 @@
 
     weft.load("torus:4x4x4,hosts=2")  =  torus((4, 4, 4), hosts=2)
 
-Whichever way it is called, its numbers are checked, and the fabric's `spec` is the one way to write what was asked for.
+Either way the numbers are checked, and the fabric's `spec` is the canonical spec of its parameters.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TOPOLOGIES: Registry[Callable[..., Fabric]] = Registry(
         "torus": f"{_HERE}.torus:torus",
     },
     "a function below @topology(name, example=...), with the same name there",
-    lambda name, thing: getattr(thing, "topology", "") == name,
+    lambda name, generate: getattr(generate, "topology", "") == name,
 )
 
 
@@ -51,11 +51,11 @@ class Parameter:
     kind: str  # int, float, str, or sizes: 4x4x4
     meaning: str
     required: bool
-    default: Any  # None where the meaning tells it
+    default: Any  # None if the meaning explains it
 
     @property
     def form(self) -> str:
-        """As the usage line shows it: `hosts=N`, `[,server=host]`; sizes stand bare."""
+        """The form in the usage line: `hosts=N`, `[,server=host]`; sizes without a name."""
         if self.kind == "sizes":
             return "4x4x4"
         placeholder = "NAME" if self.kind == "str" else "N"
@@ -63,82 +63,82 @@ class Parameter:
 
 
 def topology(name: str, *, example: str) -> Callable[[Callable[_P, Fabric]], Callable[_P, Fabric]]:
-    """Make a generator what a door takes under this name."""
+    """Mark a function as the generator of a topology with this name."""
 
-    def made(generate: Callable[_P, Fabric]) -> Callable[_P, Fabric]:
+    def decorate(generate: Callable[_P, Fabric]) -> Callable[_P, Fabric]:
         signature = _signature(generate)
-        for given in signature.parameters.values():
-            _check_annotation(name, given)
+        for parameter in signature.parameters.values():
+            _check_annotation(name, parameter)
 
         @functools.wraps(generate)
         def checked(*args: _P.args, **kwargs: _P.kwargs) -> Fabric:
-            given = signature.bind(*args, **kwargs).arguments
-            _check_numbers(name, given)
-            return replace(generate(*args, **kwargs), spec=write_spec(name, given))
+            arguments = signature.bind(*args, **kwargs).arguments
+            _check_numbers(name, arguments)
+            return replace(generate(*args, **kwargs), spec=write_spec(name, arguments))
 
         vars(checked).update(topology=name, example=example, __signature__=signature)
         return checked
 
-    return made
+    return decorate
 
 
 @functools.cache
 def parameters(name: str) -> dict[str, Parameter]:
-    """The parameters of a topology by name, in the order of its signature."""
-    return {key: _parameter(given) for key, given in inspect.signature(TOPOLOGIES[name]).parameters.items()}
+    """Return the parameters of a topology by name, in the order of its signature."""
+    return {key: _parameter(parameter) for key, parameter in inspect.signature(TOPOLOGIES[name]).parameters.items()}
 
 
 def _signature(generate: Callable[_P, Fabric]) -> inspect.Signature:
-    """That of a generator, the keys of `**options: Unpack[...]` as parameters of their own, which may be left out."""
+    """Return the signature of a generator, with the keys of `**options: Unpack[...]` as optional parameters."""
     hints = get_type_hints(generate, include_extras=True)
     own: list[inspect.Parameter] = []
-    for given in inspect.signature(generate).parameters.values():
-        if given.kind is given.VAR_KEYWORD:
-            (options,) = get_args(hints[given.name])
+    for parameter in inspect.signature(generate).parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            (options,) = get_args(hints[parameter.name])
             for key, hint in get_type_hints(options, include_extras=True).items():
-                own.append(inspect.Parameter(key, given.KEYWORD_ONLY, default=None, annotation=hint))
+                own.append(inspect.Parameter(key, parameter.KEYWORD_ONLY, default=None, annotation=hint))
         else:
-            own.append(given.replace(annotation=hints.get(given.name, given.empty)))
+            own.append(parameter.replace(annotation=hints.get(parameter.name, parameter.empty)))
     return inspect.Signature(own)
 
 
-def _check_annotation(name: str, given: inspect.Parameter) -> None:
-    if get_origin(given.annotation) is not Annotated:
-        said = "none" if given.annotation is given.empty else repr(given.annotation)
+def _check_annotation(name: str, parameter: inspect.Parameter) -> None:
+    if get_origin(parameter.annotation) is not Annotated:
+        annotation = "none" if parameter.annotation is parameter.empty else repr(parameter.annotation)
         raise ConfigError(
-            f"topology {name}: parameter {given.name} needs a type and what it means: "
-            f'Annotated[int, "hosts"], not {said}'
+            f"topology {name}: parameter {parameter.name} needs a type and a meaning: "
+            f'Annotated[int, "hosts"], not {annotation}'
         )
 
 
-def _parameter(given: inspect.Parameter) -> Parameter:
-    """Its annotation is Annotated[type, meaning]; `T | None` stands for an optional T."""
-    kind, meaning = get_args(given.annotation)
+def _parameter(parameter: inspect.Parameter) -> Parameter:
+    """Read an annotation Annotated[type, meaning]; `T | None` is an optional T."""
+    kind, meaning = get_args(parameter.annotation)
     if get_origin(kind) is UnionType:
         (kind,) = (option for option in get_args(kind) if option is not NoneType)
-    required = given.default is inspect.Parameter.empty
+    required = parameter.default is inspect.Parameter.empty
     return Parameter(
-        name=given.name,
+        name=parameter.name,
         kind="sizes" if get_origin(kind) is tuple else kind.__name__,
         meaning=meaning,
         required=required,
-        default=None if required else given.default,
+        default=None if required else parameter.default,
     )
 
 
 def usage(name: str) -> str:
-    """`fat-tree:hosts=N[,levels=N][,...]`: what may be written, with the defaults."""
+    """Return the usage line with the defaults: `fat-tree:hosts=N[,levels=N][,...]`."""
     forms = [p.form if p.required else f"[,{p.form}]" for p in parameters(name).values()]
     required = ",".join(form for form in forms if not form.startswith("["))
     return f"{name}:{required}" + "".join(form for form in forms if form.startswith("["))
 
 
-def write_spec(name: str, given: Mapping[str, Any]) -> str:
-    """The one way to write it: in the order of the signature, without what is default anyway."""
+def write_spec(name: str, arguments: Mapping[str, Any]) -> str:
+    """Return the canonical spec: parameters in the order of the signature, without defaults."""
     parts = []
     for key, parameter in parameters(name).items():
-        if key in given and (parameter.required or given[key] != parameter.default):
-            value = write_value(given[key])
+        if key in arguments and (parameter.required or arguments[key] != parameter.default):
+            value = write_value(arguments[key])
             parts.append(value if parameter.kind == "sizes" else f"{key}={value}")
     return f"{name}:{','.join(parts)}"
 
@@ -149,9 +149,9 @@ def write_value(value: object) -> str:
     return str(value).removesuffix(".0")
 
 
-def _check_numbers(name: str, given: Mapping[str, Any]) -> None:
-    """All numbers in specs count things, or are ratios of which 1 is the least."""
-    for key, value in given.items():
+def _check_numbers(name: str, arguments: Mapping[str, Any]) -> None:
+    """Raise ConfigError for numbers below 1: all numbers in specs are counts, or ratios of at least 1."""
+    for key, value in arguments.items():
         numbers = value if isinstance(value, tuple) else (value,)
         for number in numbers:
             if isinstance(number, Real) and not 1 <= float(number) < math.inf:

@@ -31,7 +31,7 @@ def star(
     needed = hosts * builder.rails
     if needed > builder.radix:
         raise ConfigError(
-            f"star: hosts={hosts} take {needed:,} ports, {builder.switch.name} has {builder.radix}: "
+            f"star: hosts={hosts} need {needed:,} ports, {builder.switch.name} has {builder.radix}: "
             f"use fat-tree:hosts={hosts}, or fewer hosts"
         )
     adapters = builder.add_hosts(hosts)

@@ -46,7 +46,7 @@ def superpod(
     *,
     server: ServerName = "dgx-h100",
     servers: Annotated[int | None, "servers in all, if the last unit is not full"] = None,
-    leaves: Annotated[int | None, "leaves of a unit; else one for each rail, fewer share them"] = None,
+    leaves: Annotated[int | None, "leaves of a unit; else one for each rail; with fewer, rails share leaves"] = None,
     ufm: Annotated[int | None, "hosts of UFM, two cables each, in the place of a server"] = None,
     oversubscription: Annotated[float, "servers of a unit for each uplink of a leaf"] = 1.0,
     **switching: Unpack[Switching],
@@ -55,21 +55,21 @@ def superpod(
     builder = Builder("superpod", server=server, **switching)
     trays, rails, each = builder.template.trays, _rails_of_place(builder), _leaves_of_unit(builder, leaves)
     down = builder.radix if su * each == 1 else builder.radix // 2
-    shared = rails // each  # rails on a leaf
+    shared = rails // each  # per leaf
     per_unit = down // shared
     _check_units(builder, su, each, per_unit)
-    taken = places_of_ufm(ufm or 0, rails)
-    servers = _check_servers(su, per_unit, taken, servers, trays)
+    n_ufm_places = places_of_ufm(ufm or 0, rails)
+    servers = _check_servers(su, per_unit, n_ufm_places, servers, trays)
 
     groups = builder.add_groups(number("su", su))
     spot = np.arange(servers * trays)
-    spot[spot >= per_unit - taken] += taken  # the last places of the first unit are UFM's
+    spot[spot >= per_unit - n_ufm_places] += n_ufm_places  # the last places of the first unit are UFM's
     unit, place = np.divmod(spot, per_unit)
     leaf, turn = np.divmod(np.arange(rails), shared)
     adapters = builder.add_hosts(servers, group=groups[unit[::trays]]).reshape(-1, rails)
     switches = builder.add_switches(number("leaf", su * each), group=np.repeat(groups, each)).reshape(su, each)
     builder.plug_hosts(adapters, switches[unit][:, leaf], place[:, None] * shared + turn + 1)
-    _plug_ufm(builder, switches[0], ufm or 0, (per_unit - taken) * shared + 1, int(groups[0]))
+    _plug_ufm(builder, switches[0], ufm or 0, (per_unit - n_ufm_places) * shared + 1, int(groups[0]))
     if switches.size > 1:
         _join(builder, switches, oversubscription)
     return builder.build()
@@ -84,33 +84,33 @@ def fit_superpod(
     leaves: int | None = None,
     ufm: int | None = None,
 ) -> dict[str, int | None]:
-    """Units for so many servers, and for what fits one the leaves that need the fewest switches, if not given.
+    """Return the units for so many servers, and for a single unit the leaves that need the fewest switches.
 
     `rails` are those of a whole server, which has so many trays.
     """
     down, rails = radix // 2, rails // trays
-    taken = places_of_ufm(ufm or 0, rails)
-    places = servers * trays + taken
+    n_ufm_places = places_of_ufm(ufm or 0, rails)
+    places = servers * trays + n_ufm_places
     if leaves is None and rails > 1:
         few = [each for each in range(1, rails) if rails % each == 0]
         leaves = next((each for each in few if places <= (down if each > 1 else radix) // (rails // each)), None)
     each = leaves or rails
     per_unit = (radix if each == 1 and places * rails <= radix else down) // (rails // each)
     units = -(-places // per_unit)
-    full = (units * per_unit - taken) // trays == servers
+    full = (units * per_unit - n_ufm_places) // trays == servers
     return {"su": units, "servers": None if full else servers, "leaves": leaves if leaves != rails else None}
 
 
 def most_in_superpod(*, rails: int, radix: int, trays: int = 1, ufm: int | None = None) -> int:
-    """As many as the largest of these has."""
+    """Return the maximum of servers."""
     rails //= trays
     return (_most_units(radix, rails) * (radix // 2) - places_of_ufm(ufm or 0, rails)) // trays
 
 
 def _join(builder: Builder, leaves: NDArray[np.int32], oversubscription: float) -> None:
-    """Spines over leaves [unit, leaf], or spines and cores.
+    """Add spines over leaves [unit, leaf], or spines and cores.
 
-    Uplinks are as many as the ratio needs, or of the numbers above the one that needs the fewest spines.
+    The uplinks are as many as the ratio needs, or the larger number that needs the fewest spines.
     """
     units, each = leaves.shape
     half, up = builder.radix // 2, _uplinks(units, each, builder.radix, oversubscription)
@@ -125,8 +125,8 @@ def _uplinks(units: int, each: int, radix: int, oversubscription: float) -> int:
     """Return the uplinks of a leaf, where `units` have `each` leaves."""
     half = radix // 2
     least = math.ceil(half / Fraction(oversubscription).limit_denominator(1000))
-    alike, reach = (units * each, radix) if units * each <= radix else (-(-units // -(-units // half)), half)
-    return min((fewest_above(alike, n, reach), n) for n in range(least, half + 1))[1]
+    n_leaves, reach = (units * each, radix) if units * each <= radix else (-(-units // -(-units // half)), half)
+    return min((fewest_above(n_leaves, n, reach), n) for n in range(least, half + 1))[1]
 
 
 def count_switches(
@@ -161,7 +161,7 @@ def _leaves_of_unit(builder: Builder, leaves: int | None) -> int:
         return rails
     if rails % leaves:
         able = ", ".join(str(each) for each in range(1, rails + 1) if rails % each == 0)
-        raise ConfigError(f"superpod: leaves={leaves} do not share {rails} rails evenly: give one of {able}")
+        raise ConfigError(f"superpod: leaves={leaves} do not divide {rails} rails evenly: give one of {able}")
     return leaves
 
 
@@ -169,40 +169,40 @@ def _check_units(builder: Builder, su: int, each: int, per_unit: int) -> None:
     rails = _rails_of_place(builder)
     if per_unit < 1:
         raise ConfigError(
-            f"superpod: a leaf of {builder.radix} ports has no room for {rails // each} rails of a server: "
+            f"superpod: a leaf of {builder.radix} ports has too few ports for {rails // each} rails of a server: "
             "give more leaves, or a larger switch"
         )
     most = _most_units(builder.radix, each)
     if su > most:
         raise ConfigError(
-            f"superpod: su={su} cannot be joined: with {rails} rails, cores of {builder.radix} ports join {most} units"
+            f"superpod: su={su} is too many: {rails} rails and cores of {builder.radix} ports allow {most} units"
         )
     builder.check_size(su * each, su * per_unit)
 
 
 def _most_units(radix: int, leaves: int) -> int:
-    """As many as cores can join: each pod is a leaf's likes of up to half a spine's ports of units."""
+    """Return the most units that cores can join: a pod has a leaf of each of up to half a spine's ports of units."""
     return radix // 2 * (radix // leaves)
 
 
 def places_of_ufm(ufm: int, rails: int) -> int:
-    """Places for servers, of so many rails each, that UFM's hosts take."""
+    """Return the server places, of so many rails each, that UFM's hosts take."""
     return -(-ufm * len(catalog.server("ufm").compute) // rails)
 
 
-def _check_servers(su: int, per_unit: int, taken: int, servers: int | None, trays: int) -> int:
-    fewest, most = max(((su - 1) * per_unit - taken) // trays + 1, 1), (su * per_unit - taken) // trays
-    if taken >= per_unit:
-        raise ConfigError(f"superpod: UFM's hosts take {taken} places of a unit of {per_unit}: give a larger switch")
+def _check_servers(su: int, per_unit: int, n_ufm_places: int, servers: int | None, trays: int) -> int:
+    fewest, most = max(((su - 1) * per_unit - n_ufm_places) // trays + 1, 1), (su * per_unit - n_ufm_places) // trays
+    if n_ufm_places >= per_unit:
+        raise ConfigError(f"superpod: UFM's hosts need {n_ufm_places} of {per_unit} places: give a larger switch")
     if most < 1:
         raise ConfigError(
-            f"superpod: su={su} has {su * per_unit - taken} places, and a rack of {trays} trays needs {trays}: "
+            f"superpod: su={su} has {su * per_unit - n_ufm_places} places, and a rack of {trays} trays needs {trays}: "
             "give more units, or a larger switch"
         )
     if servers is None:
         return most
     if not fewest <= servers <= most:
-        ufm = f" with {taken} for UFM" if taken else ""
+        ufm = f" with {n_ufm_places} for UFM" if n_ufm_places else ""
         each = f" trays each, {trays} for a server" if trays > 1 else " each"
         raise ConfigError(
             f"superpod: servers={servers} do not fill su={su}: units hold {per_unit}{each}{ufm}, and only the last may "
@@ -212,7 +212,7 @@ def _check_servers(su: int, per_unit: int, taken: int, servers: int | None, tray
 
 
 def _plug_ufm(builder: Builder, leaves: NDArray[np.int32], hosts: int, first_port: int, group: int) -> None:
-    """Cable after cable to the next leaf of the unit; after the last leaf its next port."""
+    """Cable UFM's hosts: each cable to the next leaf of the unit, then to the next port of each leaf."""
     if not hosts:
         return
     kind = catalog.server("ufm").equipped(builder.template.adapter)

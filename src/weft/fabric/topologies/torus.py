@@ -55,7 +55,7 @@ def _build(builder: Builder, dims: tuple[int, ...], hosts: int, *, wrap: bool) -
         stride = math.prod(dims[axis + 1 :])
         place = index // stride % size
         closes = wrap and size > 2
-        here = index if closes else index[place < size - 1]
-        ahead = np.where(place < size - 1, index + stride, index - (size - 1) * stride)[here]
-        builder.connect(switches[here], 2 * axis + 1, switches[ahead], 2 * axis + 2, ROW_M)
+        near = index if closes else index[place < size - 1]
+        ahead = np.wnear(place < size - 1, index + stride, index - (size - 1) * stride)[near]
+        builder.connect(switches[near], 2 * axis + 1, switches[ahead], 2 * axis + 2, ROW_M)
     return builder.build()

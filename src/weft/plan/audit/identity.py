@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError
-from weft.fabric.build import made_up_guids
+from weft.fabric.build import default_guids
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.views import Port
@@ -99,7 +99,7 @@ def _adapters(fabric: Fabric) -> dict[str, int]:
 
 
 def _by_guid(found: Fabric, plan: Fabric) -> dict[int, int]:
-    real = np.flatnonzero(plan.nodes.guid != made_up_guids(len(plan.nodes)))
+    real = np.flatnonzero(plan.nodes.guid != default_guids(len(plan.nodes)))
     theirs = dict(zip(plan.nodes.guid[real].tolist(), real.tolist(), strict=True))
     return {i: theirs[guid] for i, guid in enumerate(found.nodes.guid.tolist()) if guid in theirs}
 

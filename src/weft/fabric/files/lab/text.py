@@ -193,7 +193,7 @@ def _templates() -> dict[Shape, str]:
 
 def _is_other(name: str) -> bool:
     """Not the catalog's own: with other cards, or a template in a file."""
-    return "+" in name or catalog.is_own(name)
+    return "+" in name or catalog.is_template_file(name)
 
 
 def _variant(name: str) -> list[Shape]:

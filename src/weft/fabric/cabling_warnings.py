@@ -1,7 +1,7 @@
-"""What is odd in the cabling: the things an engineer who walks the racks would stop at.
+"""Cabling warnings: what an engineer who walks the racks would notice.
 
-Each check compares a thing with its likes (the other leaves, the other servers of that name, the other links of that
-tier) and speaks only where most of them agree: a torus is not odd for having no spines.
+Each check compares an element with others of its kind (the other leaves, the other servers of that name, the other
+links of that tier) and reports it only if most of them agree: a torus gets no warning for having no spines.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from weft.fabric.levels import islands
 from weft.fabric.model import Fabric
 from weft.fabric.port_guids import duplicate_guids
 
-MAJORITY = 0.8  # so many of its likes must agree before a thing that differs is called odd
-FEW = 4  # fewer likes than this prove nothing
+MAJORITY = 0.8  # share of the elements of a kind that must agree before a different one is reported
+FEW = 4  # with fewer elements of a kind nothing is reported
 
 Levels = NDArray[np.int16]
-_Found = tuple[str, tuple[str, ...]]  # what is odd, and the names of all that are; none: nothing is
+_Warning = tuple[str, tuple[str, ...]]  # the problem and the names it concerns; without names there is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Oddity:
-    """One finding, with the names of all that it concerns."""
+class CablingWarning:
+    """A cabling problem with the names of all elements that it concerns."""
 
-    what: str
+    problem: str
     names: tuple[str, ...]
 
     def __str__(self) -> str:
-        shown = ", ".join(self.names[:4])
-        return f"{self.what}: {shown}" + (f" and {len(self.names) - 4:,} more" if len(self.names) > 4 else "")
+        first = ", ".join(self.names[:4])
+        return f"{self.problem}: {first}" + (f" and {len(self.names) - 4:,} more" if len(self.names) > 4 else "")
 
 
-def find_oddities(fabric: Fabric, level: Levels) -> tuple[Oddity, ...]:
-    checks: tuple[Callable[[Fabric, Levels], Iterator[_Found]], ...] = (
+def find_cabling_warnings(fabric: Fabric, level: Levels) -> tuple[CablingWarning, ...]:
+    checks: tuple[Callable[[Fabric, Levels], Iterator[_Warning]], ...] = (
         _cut_off,
         _unplugged_switches,
         _dead_ends,
@@ -55,11 +55,11 @@ def find_oddities(fabric: Fabric, level: Levels) -> tuple[Oddity, ...]:
         _lids,
         _port_guids,
     )
-    found = (pair for check in checks for pair in check(fabric, level))
-    return tuple(Oddity(what=what, names=names) for what, names in found if names)
+    warnings = (pair for check in checks for pair in check(fabric, level))
+    return tuple(CablingWarning(problem=problem, names=names) for problem, names in warnings if names)
 
 
-def _cut_off(fabric: Fabric, level: Levels) -> Iterator[_Found]:
+def _cut_off(fabric: Fabric, level: Levels) -> Iterator[_Warning]:
     parts = islands(fabric)
     if len(parts) > 1:
         sizes = " and ".join(f"{len(part):,}" for part in parts[:4]) + (" ..." if len(parts) > 4 else "")
@@ -67,14 +67,14 @@ def _cut_off(fabric: Fabric, level: Levels) -> Iterator[_Found]:
         yield f"{len(parts)} islands, of {sizes} nodes; not in the largest", cut
 
 
-def _unplugged_switches(fabric: Fabric, level: Levels) -> Iterator[_Found]:
+def _unplugged_switches(fabric: Fabric, level: Levels) -> Iterator[_Warning]:
     plugged = np.union1d(*fabric.link_nodes)
     alone = np.setdiff1d(fabric.of_kind(NodeKind.SWITCH), plugged)
     yield "switches with no cable", _names(fabric, alone)
 
 
-def _dead_ends(fabric: Fabric, level: Levels) -> Iterator[_Found]:
-    """Switches through which no host can be reached: peel off, again and again, those with one neighbour left."""
+def _dead_ends(fabric: Fabric, level: Levels) -> Iterator[_Warning]:
+    """Yield switches through which no host can be reached: remove, repeatedly, those with one neighbour left."""
     is_switch = fabric.nodes.kind == NodeKind.SWITCH
     a, b = fabric.link_nodes
     between = is_switch[a] & is_switch[b] & (a != b)
@@ -91,13 +91,13 @@ def _dead_ends(fabric: Fabric, level: Levels) -> Iterator[_Found]:
     yield "dead ends, switches that lead to no host", _names(fabric, np.flatnonzero(dead))
 
 
-def _bare_leaves(fabric: Fabric, level: Levels) -> Iterator[_Found]:
+def _bare_leaves(fabric: Fabric, level: Levels) -> Iterator[_Warning]:
     bare = np.flatnonzero((fabric.nodes.kind == NodeKind.SWITCH) & (level == 1) & ~_holds_hosts(fabric, level))
     yield "leaves without hosts", _names(fabric, bare)
 
 
 def _holds_hosts(fabric: Fabric, level: Levels) -> NDArray[np.bool_]:
-    """[node] -> is a host plugged into it?"""
+    """Return a mask of the nodes with a host plugged in."""
     holds = np.zeros(len(level), bool)
     a, b = (end[fabric.network_links] for end in fabric.link_nodes)
     for near, far in ((a, b), (b, a)):
@@ -106,7 +106,7 @@ def _holds_hosts(fabric: Fabric, level: Levels) -> NDArray[np.bool_]:
 
 
 def slow_links(fabric: Fabric, level: Levels) -> NDArray[np.bool_]:
-    """[link] -> is it slower than nearly all between the same two levels, inside a group or between groups?"""
+    """Return a mask of links that are slower than most between the same levels, inside a group or between groups."""
     net = np.flatnonzero(fabric.network_links)
     a, b = (end[net] for end in fabric.link_nodes)
     low, high = np.minimum(level[a], level[b]), np.maximum(level[a], level[b])
@@ -114,25 +114,25 @@ def slow_links(fabric: Fabric, level: Levels) -> NDArray[np.bool_]:
     _, tier = np.unique(np.stack((low, high, same_group)), axis=1, return_inverse=True)
     rate = fabric.link_rate_gbit_s[net]
     slow = np.zeros(len(fabric.links), bool)
-    for one in range(int(tier.max(initial=-1)) + 1):
-        usual = _usual(rate[tier == one].tolist())
+    for number in range(int(tier.max(initial=-1)) + 1):
+        usual = _usual(rate[tier == number].tolist())
         if usual is not None:
-            slow[net[(tier == one) & (rate < usual)]] = True
+            slow[net[(tier == number) & (rate < usual)]] = True
     return slow
 
 
-def _slow_links(fabric: Fabric, level: Levels) -> Iterator[_Found]:
+def _slow_links(fabric: Fabric, level: Levels) -> Iterator[_Warning]:
     slow = [fabric.link(int(i)) for i in np.flatnonzero(slow_links(fabric, level))]
     yield "slower than the other links of their tier", tuple(f"{s} {s.label}" for s in slow)
 
 
-def _bad_links(fabric: Fabric, level: Levels) -> Iterator[_Found]:
+def _bad_links(fabric: Fabric, level: Levels) -> Iterator[_Warning]:
     bad = np.flatnonzero(fabric.links.bit_error_rate > 0)
     yield "links with bit errors", tuple(f"{fabric.link(int(i))} at {fabric.links.bit_error_rate[i]:.0e}" for i in bad)
 
 
-def _uneven_uplinks(fabric: Fabric, level: Levels) -> Iterator[_Found]:
-    """Leaves with fewer or more uplinks than nearly all leaves."""
+def _uneven_uplinks(fabric: Fabric, level: Levels) -> Iterator[_Warning]:
+    """Yield leaves with fewer or more uplinks than most leaves."""
     up = np.zeros(len(level), np.int64)
     ends = fabric.link_nodes
     for near, far in (ends, ends[::-1]):
@@ -144,8 +144,8 @@ def _uneven_uplinks(fabric: Fabric, level: Levels) -> Iterator[_Found]:
     yield f"leaves whose number of uplinks is not {usual}", names
 
 
-def _shortcuts(fabric: Fabric, level: Levels) -> Iterator[_Found]:
-    """Links inside a tier or over a tier, where nearly all go one level up. No tree, no oddity."""
+def _shortcuts(fabric: Fabric, level: Levels) -> Iterator[_Warning]:
+    """Yield links within a tier or across one, if most links go one level up."""
     is_switch = fabric.nodes.kind == NodeKind.SWITCH
     a, b = fabric.link_nodes
     between = np.flatnonzero(is_switch[a] & is_switch[b])
@@ -154,44 +154,44 @@ def _shortcuts(fabric: Fabric, level: Levels) -> Iterator[_Found]:
         yield "links that do not go from one tier to the next", tuple(str(fabric.link(int(i))) for i in odd)
 
 
-def _missing_hcas(fabric: Fabric, level: Levels) -> Iterator[_Found]:
-    """Servers with fewer plugged HCAs than nearly all servers whose names look the same."""
+def _missing_hcas(fabric: Fabric, level: Levels) -> Iterator[_Warning]:
+    """Yield servers with fewer cabled HCAs than most servers with similar names."""
     plugged = np.flatnonzero((level == 0) & (fabric.nodes.server >= 0))
     count = np.bincount(fabric.nodes.server[plugged], minlength=len(fabric.servers))
-    likes = defaultdict(list)
+    by_stem = defaultdict(list)
     for server, name in enumerate(fabric.servers):
-        likes[_likeness(name)].append(server)
-    for servers in likes.values():
+        by_stem[_stem(name)].append(server)
+    for servers in by_stem.values():
         usual = _usual([int(count[s]) for s in servers])
         odd = [s for s in servers if usual is not None and count[s] < usual]
         names = tuple(f"{fabric.servers[s]} ({count[s]})" for s in odd)
-        yield f"servers with fewer than {usual} HCAs plugged in", names
+        yield f"servers with fewer than {usual} cabled HCAs", names
 
 
-def _likeness(server: str) -> str:
-    """What servers of one kind have in common: their names but for the numbers."""
+def _stem(server: str) -> str:
+    """Return the name without its numbers, which servers of one kind share."""
     return re.sub(r"\d+", "#", server)
 
 
-def _swapped_rails(fabric: Fabric, level: Levels) -> Iterator[_Found]:
-    """HCAs on a leaf where nearly all others, of servers named alike, are other devices (`mlx5_0`): a swapped cable?"""
+def _swapped_rails(fabric: Fabric, level: Levels) -> Iterator[_Warning]:
+    """Yield HCAs on a leaf whose other HCAs are of another device (`mlx5_0`), as after swapped cables."""
     on_leaf: dict[tuple[int, str], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for near, far in (fabric.link_nodes, fabric.link_nodes[::-1]):
-        here = (fabric.nodes.kind[near] == NodeKind.HCA) & (fabric.nodes.kind[far] == NodeKind.SWITCH)
-        for hca, leaf in zip(near[here].tolist(), far[here].tolist(), strict=True):
+        at_leaf = (fabric.nodes.kind[near] == NodeKind.HCA) & (fabric.nodes.kind[far] == NodeKind.SWITCH)
+        for hca, leaf in zip(near[at_leaf].tolist(), far[at_leaf].tolist(), strict=True):
             server, _, device = fabric.nodes.name[hca].partition("/")
             if device:
-                on_leaf[leaf, _likeness(server)][device].append(hca)
+                on_leaf[leaf, _stem(server)][device].append(hca)
     odd = []
     for (leaf, _), devices in on_leaf.items():
         usual = _usual_devices({device: len(hcas) for device, hcas in devices.items()})
-        others = [hca for device, hcas in devices.items() if usual and device not in usual for hca in hcas]
-        odd += [f"{fabric.nodes.name[hca]} on {fabric.nodes.name[leaf]} ({', '.join(usual)})" for hca in others]
+        unusual = [hca for device, hcas in devices.items() if usual and device not in usual for hca in hcas]
+        odd += [f"{fabric.nodes.name[hca]} on {fabric.nodes.name[leaf]} ({', '.join(usual)})" for hca in unusual]
     yield "HCAs on a leaf of another rail", tuple(odd)
 
 
 def _usual_devices(count: dict[str, int]) -> list[str]:
-    """The rails of a leaf, which may share it: nearly all of its HCAs, of each far more than of any other device."""
+    """Return the devices of a leaf's rails: together most of its HCAs, and each far more than any other device."""
     total, first = sum(count.values()), sorted(count, key=lambda device: -count[device])
     for n in range(1, len(first) + 1) if total >= FEW else ():
         least, other = count[first[n - 1]], count[first[n]] if n < len(first) else 0
@@ -201,15 +201,15 @@ def _usual_devices(count: dict[str, int]) -> list[str]:
     return []
 
 
-def _nameless(fabric: Fabric, level: Levels) -> Iterator[_Found]:
+def _nameless(fabric: Fabric, level: Levels) -> Iterator[_Warning]:
     nodes = [i for i in fabric.of_kind(NodeKind.HCA, NodeKind.SWITCH).tolist() if fabric.nodes.name[i][1:2] == "-"]
     by_guid = [i for i in nodes if re.fullmatch(r"[HS]-[0-9a-f]{16}", fabric.nodes.name[i])]
     names = tuple(f"{fabric.nodes.name[i]} ({fabric.nodes.description[i].strip()})" for i in by_guid)
     yield "nodes whose description does not name them", names
 
 
-def _lids(fabric: Fabric, level: Levels) -> Iterator[_Found]:
-    """Of the ports that should have one: a LID twice, or none where others have one."""
+def _lids(fabric: Fabric, level: Levels) -> Iterator[_Warning]:
+    """Yield ports that share a LID, and ports without one if others have one."""
     is_switch = fabric.nodes.kind[fabric.ports.node] == NodeKind.SWITCH
     wants = np.where(is_switch, fabric.ports.number == 0, fabric.ports.peer >= 0)
     wants &= level[fabric.ports.node] >= 0
@@ -218,12 +218,12 @@ def _lids(fabric: Fabric, level: Levels) -> Iterator[_Found]:
     if not lid.any():
         return
     values, counts = np.unique(lid[lid > 0], return_counts=True)
-    twice = slots[np.isin(lid, values[counts > 1])]
-    yield "LIDs that several ports claim", tuple(f"{fabric.port(int(s))} ({fabric.tables.lid[s]})" for s in twice)
+    shared = slots[np.isin(lid, values[counts > 1])]
+    yield "LIDs of more than one port", tuple(f"{fabric.port(int(s))} ({fabric.tables.lid[s]})" for s in shared)
     yield "ports without a LID", tuple(str(fabric.port(int(s))) for s in slots[lid == 0])
 
 
-def _port_guids(fabric: Fabric, level: Levels) -> Iterator[_Found]:
+def _port_guids(fabric: Fabric, level: Levels) -> Iterator[_Warning]:
     """Yield ports whose GUID another port has too: a subnet manager serves only one of them."""
     yield "duplicate port GUIDs", tuple(str(duplicate) for _, duplicate in duplicate_guids(fabric))
 
@@ -232,7 +232,7 @@ _T = TypeVar("_T")
 
 
 def _usual(values: list[_T]) -> _T | None:
-    """What nearly all of them are, if they are enough to tell and agree."""
+    """Return the value that most elements have, if there are enough and they agree; else None."""
     if len(values) < FEW:
         return None
     best, count = Counter(values).most_common(1)[0]

@@ -1,24 +1,24 @@
-"""Server templates in files of one's own: the keys are those of the catalog's `servers.toml`.
+"""Server templates in the user's own files: the keys are those of the catalog's `servers.toml`.
 
-    like: dgx-h100                    whatever is not said here is as there; else all is said
+    like: dgx-h100                    defaults for all keys that are missing here; without it every key is required
     gpu: H100                         gpu0 to gpu7
     gpus: 8
-    nvlink_spread: [4, 5, 5, 4]       links from each GPU to each NVSwitch; none: [], GPUs talk over PCIe
-    nvlink_pairs: [[gpu0, gpu1, 4]]   or links that join GPUs directly: how many between which two
+    nvlink_spread: [4, 5, 5, 4]       links from each GPU to each NVSwitch; none: [], GPUs use PCIe
+    nvlink_pairs: [[gpu0, gpu1, 4]]   or links between GPUs directly: two GPUs and the number of links
     cpus: 2                           cpu0, cpu1
-    pcie_switches: 4                  pcie0 to pcie3; pcie: 16xPCIe5 is what they speak to the processors
+    pcie_switches: 4                  pcie0 to pcie3; pcie: 16xPCIe5 is their link to the processors
     compute_adapter: ConnectX-7
     compute: [mlx5_0, mlx5_3, ...]    one for each rail, in the order of the GPUs that they serve
-    storage_adapter, storage          those of other networks
-    pcie_tree:                        who hangs below whom; the roots are processors
+    storage_adapter, storage          adapters of other networks
+    pcie_tree:                        parent: children; the roots are processors
       cpu0: [pcie0, pcie1]
       pcie0: [gpu0, gpu1, mlx5_0, mlx5_3]
     bus_id: {gpu0: "0000:1b:00.0"}    PCI addresses, if known
-    height_u: 8                       of a rack
-    trays: 18                         machines of a rack that is one NVLink domain; all of their devices are written
+    height_u: 8                       in rack units
+    trays: 18                         machines of a rack that is one NVLink domain; list the devices of all trays
 
-A template goes by its path, in specs, lab files and `--as`: server=my-server.yaml. `weft server import` writes one from
-what a machine says of itself. What it says of its devices is checked here once, so that nobody else need doubt it.
+A template is named by its path, in specs, lab files and `--as`: server=my-server.yaml. `weft server import` writes one
+from a machine's own tools. Templates are fully checked here; other modules rely on that.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ _PARTS = ("gpu", "cpu", "pcie", "nvswitch")
 
 
 def read(path: str) -> catalog.Server:
-    """The template of a file; it is read anew when the file changes."""
+    """Return the template in a file; it is read again when the file changes."""
     if "+" in path:
-        raise ConfigError(f"the template {path} has a + in its name, where variants begin: call the file otherwise")
+        raise ConfigError(f"template {path}: a + begins a variant; rename the file without +")
     try:
-        found = os.stat(path)
-        return _read(path, found.st_mtime_ns, found.st_size)
+        status = os.stat(path)
+        return _read(path, status.st_mtime_ns, status.st_size)
     except OSError:
-        return _read(path, 0, 0)  # whose error says what is wrong with it
+        return _read(path, 0, 0)  # raises the right error
 
 
 @lru_cache(maxsize=32)
@@ -73,30 +73,30 @@ def _read(path: str, changed_ns: int, size_bytes: int) -> catalog.Server:
 
 
 def template_of(doc: Document, name: str, day: datetime.date) -> catalog.Server:
-    """What a document says, checked."""
+    """Return the checked template of a document."""
     if not isinstance(doc.data, dict):
         doc.refuse((), "a mapping: gpu, gpus, compute_adapter, compute, pcie_tree, height_u and others")
-    told = dict(doc.data)
-    known = [key for key in ("like", *catalog.Server.__struct_fields__) if key != "name"]  # which is its path
-    strange = next((key for key in told if key not in known), None)
-    if strange is not None:
-        doc.refuse_key((strange,), known)
-    like = _like(doc, told.pop("like", None))
-    whole = {"source": f"{name}, a file of one's own", "date": day, **like, **told, "name": name}
+    keys = dict(doc.data)
+    allowed = [key for key in ("like", *catalog.Server.__struct_fields__) if key != "name"]  # which is its path
+    unknown = next((key for key in keys if key not in allowed), None)
+    if unknown is not None:
+        doc.refuse_key((unknown,), allowed)
+    like = _like(doc, keys.pop("like", None))
+    whole = {"source": f"{name}, a user's file", "date": day, **like, **keys, "name": name}
     fields = msgspec.structs.fields(catalog.Server)
-    missing = [one.name for one in fields if one.required and one.name not in whole]
+    missing = [field.name for field in fields if field.required and field.name not in whole]
     if missing:
-        doc.refuse((), f"{' and '.join(missing)} beside it; or like: dgx-h100, and only what differs")
+        doc.refuse((), f"{' and '.join(missing)} as well; or like: dgx-h100, and only the differences")
     template = replace(doc, data=whole).convert((), catalog.Server)
-    if "bus_id" not in told:  # of devices that there are: those of `like` may be fewer here
-        there = {key: address for key, address in template.bus_id.items() if key in _devices(template)}
-        template = msgspec.structs.replace(template, bus_id=there)
+    if "bus_id" not in keys:  # the template of `like` may have more devices
+        present = {key: address for key, address in template.bus_id.items() if key in _devices(template)}
+        template = msgspec.structs.replace(template, bus_id=present)
     _Check(doc, template).everything()
     return template
 
 
 def _devices(template: catalog.Server) -> list[str]:
-    """All that have a PCI address."""
+    """Return the names of all devices that have a PCI address."""
     gpus = [f"gpu{number}" for number in range(min(template.gpus, _MOST["gpus"]))]
     switches = [f"nvswitch{number}" for number in range(len(template.nvlink_spread))]
     return [*gpus, *template.compute, *template.storage, *template.spare, *switches]
@@ -106,16 +106,16 @@ def _like(doc: Document, name: Any) -> dict[str, Any]:
     if name is None:
         return {}
     try:
-        found = catalog.server(str(name)) if not catalog.is_own(str(name)) else None
+        template = catalog.server(str(name)) if not catalog.is_template_file(str(name)) else None
     except ConfigError as error:
         doc.refuse_because(("like",), error)
-    if found is None:
-        doc.refuse(("like",), "a template of the catalog: one of your own may not be like another of your own")
-    return {key: value for key, value in msgspec.to_builtins(found).items() if key not in ("source", "date", "note")}
+    if template is None:
+        doc.refuse(("like",), "a template of the catalog, not another file")
+    return {key: value for key, value in msgspec.to_builtins(template).items() if key not in ("source", "date", "note")}
 
 
 class _Check:
-    """What the catalog's own tests hold its templates to."""
+    """A check of a template by the rules that the catalog's own templates meet."""
 
     def __init__(self, doc: Document, template: catalog.Server) -> None:
         self.doc, self.template = doc, template
@@ -130,7 +130,7 @@ class _Check:
         if self.template.cpus:
             self._tree()
         elif self.template.gpus or len(self.adapters) > 1 or self.template.pcie_tree:
-            self.doc.refuse(("cpus",), "cpus, 1 or more: GPUs and adapters hang below processors (pcie_tree)")
+            self.doc.refuse(("cpus",), "cpus, 1 or more: GPUs and adapters are below processors (pcie_tree)")
         self._bus_ids()
 
     def _numbers(self) -> None:
@@ -139,17 +139,17 @@ class _Check:
             if not least <= getattr(self.template, key) <= most:
                 self.doc.refuse((key,), f"a number from {least} to {most}")
         if self.template.gpus % self.template.trays or len(self.template.compute) % self.template.trays:
-            self.doc.refuse(("trays",), "as many GPUs and rails in each tray: all of the rack is written, not one tray")
+            self.doc.refuse(("trays",), "the same number of GPUs and rails in each tray: list the devices of all trays")
         for place, links in enumerate(self.template.nvlink_spread):
             if not 1 <= links <= 64:
                 self.doc.refuse(("nvlink_spread", place), "links of a GPU to an NVSwitch, from 1 to 64")
         if len(self.template.nvlink_spread) > 64 or (self.template.nvlink_spread and not self.template.gpus):
-            self.doc.refuse(("nvlink_spread",), "as many numbers as there are NVSwitches, beside gpus")
+            self.doc.refuse(("nvlink_spread",), "one number for each NVSwitch, and gpus")
 
     def _products(self) -> None:
         template = self.template
         if bool(template.gpu) != bool(template.gpus):
-            self.doc.refuse(("gpu" if template.gpu else "gpus",), "gpu and gpus, both: which, and how many")
+            self.doc.refuse(("gpu" if template.gpu else "gpus",), "both gpu and gpus: the model and the number")
         if bool(template.storage) != bool(template.storage_adapter):
             self.doc.refuse(("storage",), "storage and storage_adapter, both or neither")
         for key, name, find in (
@@ -158,40 +158,40 @@ class _Check:
             ("storage_adapter", template.storage_adapter, catalog.adapter),
         ):
             if name:
-                self._known((key,), name, find)
+                self._find((key,), name, find)
         if template.pcie or template.pcie_switches:
-            line = self._known(("pcie",), template.pcie, parse_label)
+            line = self._find(("pcie",), template.pcie, parse_label)
             if line[0].technology is not Technology.PCIE:
-                self.doc.refuse(("pcie",), "lanes and generation of PCIe, such as 16xPCIe5")
+                self.doc.refuse(("pcie",), "PCIe lanes and generation, such as 16xPCIe5")
         if template.nvlink_spread and sum(template.nvlink_spread) > catalog.gpu(template.gpu).nvlinks:
-            has = catalog.gpu(template.gpu).nvlinks
-            self.doc.refuse(("nvlink_spread",), f"{has} links at most: as many has a {template.gpu}")
+            most = catalog.gpu(template.gpu).nvlinks
+            self.doc.refuse(("nvlink_spread",), f"at most {most} links, as a {template.gpu} has")
 
     def _pairs_of_gpus(self) -> None:
-        """GPUs that NVLinks join directly: each with each, as many links, in groups that have none to others."""
+        """Check GPUs that NVLinks join directly: full meshes with equal numbers of links, not joined to each other."""
         template, key = self.template, "nvlink_pairs"
         if not template.nvlink_pairs:
             return
         if template.nvlink_spread or template.trays > 1:
-            self.doc.refuse((key,), "nvlink_spread or nvlink_pairs: over NVSwitches, as in racks, or directly")
+            self.doc.refuse((key,), "nvlink_spread (over NVSwitches, as in racks) or nvlink_pairs (direct), not both")
         peers: dict[str, dict[str, int]] = {gpu: {} for gpu in self.gpus}
-        for place, (one, other, links) in enumerate(template.nvlink_pairs):
-            if one not in peers or other not in peers or one == other or other in peers[one] or not 1 <= links <= 64:
+        for place, (a, b, links) in enumerate(template.nvlink_pairs):
+            if a not in peers or b not in peers or a == b or b in peers[a] or not 1 <= links <= 64:
                 self.doc.refuse((key, place), "two GPUs of this server, once, and from 1 to 64 links: [gpu0, gpu1, 4]")
-            peers[one][other] = peers[other][one] = links
-        has = catalog.gpu(template.gpu).nvlinks
+            peers[a][b] = peers[b][a] = links
+        most = catalog.gpu(template.gpu).nvlinks
         for gpu, links_to in peers.items():
-            if sum(links_to.values()) > has:
-                self.doc.refuse((key,), f"{has} links at most of {gpu}: as many has a {template.gpu}")
+            if sum(links_to.values()) > most:
+                self.doc.refuse((key,), f"at most {most} links of {gpu}, as a {template.gpu} has")
             mesh = {gpu, *links_to}
-            if len(set(links_to.values())) > 1 or any({one, *peers[one]} != mesh for one in links_to):
+            if len(set(links_to.values())) > 1 or any({peer, *peers[peer]} != mesh for peer in links_to):
                 self.doc.refuse(
                     (key,),
-                    f"each joined with each, by as many links: {gpu} is joined with {', '.join(links_to)}. "
-                    f"Pairs and all-to-all boards can be run; rings of pairs and cube meshes (DGX-1) cannot",
+                    f"full meshes with equal numbers of links: {gpu} is joined with {', '.join(links_to)}. Pairs and "
+                    f"all-to-all boards are supported; rings of pairs and cube meshes (DGX-1) are not",
                 )
 
-    def _known(self, place: Place, name: str, find: Any) -> Any:
+    def _find(self, place: Place, name: str, find: Any) -> Any:
         try:
             return find(name)
         except ConfigError as error:
@@ -205,9 +205,9 @@ class _Check:
                 own = re.fullmatch(rf"({'|'.join(_PARTS)})\d+", name)
                 if own or not _DEVICE.fullmatch(name):
                     self.doc.refuse((key, place), "the name of an adapter as its driver has it, such as mlx5_0")
-        twice = [name for name, count in Counter(self.adapters).items() if count > 1]
-        if twice:
-            self.doc.refuse(("compute",), f"each adapter once: {twice[0]} stands twice in compute, storage and spare")
+        repeated = [name for name, count in Counter(self.adapters).items() if count > 1]
+        if repeated:
+            self.doc.refuse(("compute",), f"each adapter once: {repeated[0]} is in compute, storage and spare twice")
 
     def _tree(self) -> None:
         cpus = [f"cpu{number}" for number in range(self.template.cpus)]
@@ -221,7 +221,7 @@ class _Check:
             if child not in below:
                 self.doc.refuse((*at, place), "a PCIe switch, a GPU or an adapter of this server")
             if child in above:
-                self.doc.refuse((*at, place), f"{child} once: it hangs below {above[child]} already")
+                self.doc.refuse((*at, place), f"{child} once: it is already below {above[child]}")
             above[child] = parent
         for name in (*switches, *self.gpus, *self.adapters):
             self._rooted(name, above, cpus)
@@ -232,23 +232,21 @@ class _Check:
                 yield parent, place, child
 
     def _rooted(self, name: str, above: dict[str, str], cpus: list[str]) -> None:
-        """It hangs, over however many switches, below a processor."""
-        at, seen = name, {name}
+        """Check that a device is below a processor, directly or through switches."""
+        at, visited = name, {name}
         while at in above:
             at = above[at]
-            if at in seen:
-                self.doc.refuse(("pcie_tree", at), f"a tree: {at} hangs below itself")
-            seen.add(at)
+            if at in visited:
+                self.doc.refuse(("pcie_tree", at), f"a tree: {at} is below itself")
+            visited.add(at)
         if at not in cpus:
-            where = "nothing" if at == name else f"{at}, which hangs below nothing"
-            self.doc.refuse(
-                ("pcie_tree",), f"{name} in it: it hangs below {where}; write it below a cpu or a PCIe switch"
-            )
+            where = "it" if at == name else f"its root {at}"
+            self.doc.refuse(("pcie_tree",), f"{name} below a cpu or a PCIe switch: {where} has no parent")
 
     def _bus_ids(self) -> None:
-        known = _devices(self.template)
+        devices = _devices(self.template)
         for name, address in self.template.bus_id.items():
-            if name not in known:
-                self.doc.refuse_key(("bus_id", name), known)
+            if name not in devices:
+                self.doc.refuse_key(("bus_id", name), devices)
             if not _BUS_ID.fullmatch(address):
                 self.doc.refuse(("bus_id", name), "a PCI address such as 0000:1b:00.0")

@@ -11,10 +11,10 @@ from weft.collectives.cluster import from_fabric
 from weft.collectives.ranks import compute_servers, pick_servers, place
 from weft.errors import ConfigError, UnknownName
 from weft.fabric import files
-from weft.fabric.furnish import furnish
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology
+from weft.fabric.server_model import attach_server_model
 from weft.fabric.spec import as_kinds, load
 from weft.routing.route import route
 
@@ -52,7 +52,7 @@ def test_what_a_dump_says_stays(dump: Path) -> None:
     bare = route(load(str(dump))).fabric
     bare.tables.sl2vl[:] = np.arange(len(bare.tables.sl2vl))[:, None] % 15
     bare.counters[:] = np.arange(len(bare.counters))[:, None]
-    whole = furnish(bare, {"dgx1": "dgx-a100", "dgx2..3": "dgx-a100+ConnectX-6"})
+    whole = attach_server_model(bare, {"dgx1": "dgx-a100", "dgx2..3": "dgx-a100+ConnectX-6"})
     for name, node in bare.node_index.items():
         now = whole.node_index[name]
         assert whole.nodes.guid[now] == bare.nodes.guid[node]
@@ -105,14 +105,14 @@ def test_servers_are_picked_by_range_or_number_among_those_with_gpus(dump: Path)
 @pytest.mark.parametrize(
     ("kinds", "error", "says"),
     [
-        ("luna-*=dgx-a100", UnknownName, r"no server of 'luna-\*'; did you mean dgx1, dgx2 or dgx3"),
+        ("luna-*=dgx-a100", UnknownName, r"no server matching 'luna-\*'; did you mean dgx1, dgx2 or dgx3"),
         ("dgx1..4=dgx-a100", UnknownName, r"no server 'dgx4'; .*\n  1 of dgx1..4 are not in .*takes those"),
         ("dgx*=dgx-a10", UnknownName, "did you mean dgx-a100"),
         ("dgx*=dgx-b200+ConnectX-6", ConfigError, "dgx1 has an adapter 'mlx5_0' .* dgx-b200.* has mlx5_4"),
         ("dgx*=dgx-h100", ConfigError, "dgx1/mlx5_0 is a ConnectX-6 .* it is a ConnectX-7: .*dgx-h100.ConnectX-6"),
         ("dgx*=host-hdr", ConfigError, "dgx1 has 8 adapters .* host-hdr has 1: name other"),
         ("dgx*=dgx-a100,dgx1=host", ConfigError, r"dgx1 is dgx-a100 by dgx\* and host by dgx1"),
-        ("dgx*", ConfigError, r"'dgx\*' is no pattern and template: write luna-\*=dgx-a100"),
+        ("dgx*", ConfigError, r"'dgx\*' is not PATTERN=TEMPLATE: write luna-\*=dgx-a100"),
         ("dgx1=host,dgx1=host", ConfigError, "dgx1 is given twice"),
     ],
 )
@@ -121,15 +121,15 @@ def test_servers_that_are_not_so_are_refused(dump: Path, kinds: str, error: type
         load(as_kinds(str(dump), kinds))
 
 
-def test_only_bare_servers_of_files_are_furnished(built: Fabric) -> None:
+def test_only_bare_servers_of_files_get_a_model(built: Fabric) -> None:
     with pytest.raises(ConfigError, match=r"dgx1 of .* has dgx1/gpu0 inside already"):
-        furnish(built, {"dgx1": "dgx-a100"})
-    with pytest.raises(ConfigError, match="servers of a topology are what its server= says"):
+        attach_server_model(built, {"dgx1": "dgx-a100"})
+    with pytest.raises(ConfigError, match="--as is for files; a topology takes server="):
         as_kinds("star:hosts=3", "h*=dgx-a100")
 
 
 def test_selene_is_458_dgx_a100(selene: Fabric) -> None:
-    whole = furnish(selene, {"luna-*": "dgx-a100"})
+    whole = attach_server_model(selene, {"luna-*": "dgx-a100"})
     assert len(whole.of_kind(NodeKind.GPU)) == 458 * 8
     assert whole.network_links.sum() == selene.network_links.sum()
     assert len(compute_servers(whole)) == 458

@@ -12,8 +12,8 @@ from weft.collectives.cluster import from_fabric, from_server
 from weft.errors import ConfigError, FileError
 from weft.fabric import catalog
 from weft.fabric.files.nccl_topology import to_text
-from weft.fabric.own_server import read
 from weft.fabric.rates import Technology
+from weft.fabric.server_file import read
 from weft.fabric.spec import load
 from weft.fabric.timing import timings
 
@@ -88,29 +88,29 @@ def test_fewer_devices_than_those_of_like_take_their_addresses_with_them(own: Pa
     [
         ("gpus: 2", "gpu_count: 2", ":2: read 'gpu_count', expected the keys like, .*gpus"),
         ("gpus: 2", "gpus: two", ":2: read 'two', expected a whole number"),
-        ("gpus: 2", "gpus: 3", ":1[23]: .* expected gpu2 in it: it hangs below nothing"),
+        ("gpus: 2", "gpus: 3", ":1[23]: .* expected gpu2 below a cpu or a PCIe switch: it has no parent"),
         ("gpus: 2", "gpus: 999", "read '999', expected a number from 0 to 576"),
         ("height_u: 4", "height_u: 4\ntrays: 4", "read '4', expected as many GPUs and rails in each tray"),
         ("gpu: H100", "gpu: H10", ":1: read 'H10', .*did you mean H100"),
         ("gpu: H100\n", "", "gpu and gpus, both"),
-        ("[9, 9]", "[9, 10]", "18 links at most: as many has a H100"),
+        ("[9, 9]", "[9, 10]", "at most 18 links, as a H100 has"),
         ("[9, 9]", "[0]", "from 1 to 64"),
         ("ConnectX-7", "ConnectX-77", "did you mean ConnectX-7"),
         ("16xPCIe5", "4xHDR", "lanes and generation of PCIe"),
         ("[mlx5_0, mlx5_1]\n", "[]\n", "one for each rail"),
-        ("[mlx5_0, mlx5_1]\n", "[mlx5_0, mlx5_0]\n", "mlx5_0 stands twice"),
+        ("[mlx5_0, mlx5_1]\n", "[mlx5_0, mlx5_0]\n", "mlx5_0 is in compute, storage and spare twice"),
         ("[mlx5_0, mlx5_1]\n", "[gpu0, mlx5_1]\n", "as its driver has it"),
         ("storage_adapter: ConnectX-6\n", "", "both or neither"),
         ("cpus: 1", "cpus: 0", "GPUs and adapters hang below processors"),
         ("pcie0: [", "pcie1: [", "pcie1 to be one of cpu0, pcie0"),
-        ("gpu1, mlx5_0, mlx5_1]", "gpu1, mlx5_0]", "mlx5_1 in it: it hangs below nothing"),
-        ("cpu0: [pcie0, mlx5_2]", "cpu0: [mlx5_2]", "pcie0 in it: it hangs below nothing"),
-        ("cpu0: [pcie0, mlx5_2]", "cpu0: [mlx5_2, gpu0, pcie0]", "gpu0 once: it hangs below cpu0 already"),
+        ("gpu1, mlx5_0, mlx5_1]", "gpu1, mlx5_0]", "mlx5_1 below a cpu or a PCIe switch: it has no parent"),
+        ("cpu0: [pcie0, mlx5_2]", "cpu0: [mlx5_2]", "pcie0 below a cpu or a PCIe switch: it has no parent"),
+        ("cpu0: [pcie0, mlx5_2]", "cpu0: [mlx5_2, gpu0, pcie0]", "gpu0 once: it is already below cpu0"),
         ("cpu0: [pcie0, mlx5_2]", "cpu0: [mlx5_2, mlx5_9, pcie0]", "read 'mlx5_9', expected a PCIe switch, a GPU"),
         ("pcie0: [gpu0", "pcie0: [pcie0, gpu0", "pcie0 once"),
         ('gpu0: "0000', 'gpu7: "0000', "read 'gpu7', expected .*gpu0"),
         ("0000:1b:00.0", "1b", "a PCI address such as"),
-        ("height_u: 4\n", "", "expected height_u beside it; or like: dgx-h100"),
+        ("height_u: 4\n", "", "expected height_u as well; or like: dgx-h100"),
         ("height_u: 4", "height_u: 4\nname: mine", "read 'name', expected the keys like"),
         (SMALL, "like: dgx-h10", "did you mean dgx-h100"),
         (SMALL, "like: other.yaml", "may not be like another of your own"),
@@ -128,7 +128,7 @@ def test_what_is_wrong_is_named_with_its_line(own: Path, old: str, new: str, say
 def test_a_circle_of_switches_and_a_file_that_is_not_there(own: Path) -> None:
     text = SMALL.replace("pcie_switches: 1", "pcie_switches: 3")
     own.write_text(text.replace("  pcie0: [", "  pcie1: [pcie2]\n  pcie2: [pcie1]\n  pcie0: ["))
-    with pytest.raises(FileError, match="hangs below itself"):
+    with pytest.raises(FileError, match="is below itself"):
         catalog.server(str(own))
     with pytest.raises(FileError, match="no such file"):
         load("star:hosts=2,server=nowhere.yaml")
