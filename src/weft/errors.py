@@ -56,11 +56,12 @@ def find_named(what: str, name: str, known: Mapping[str, _Value], hint: str = ""
 
 
 class FileError(ConfigError):
-    """A file that cannot be used, with the line and the reason."""
+    """A file that cannot be used, with the line and the reason: the text read and the text expected, or a problem."""
 
-    def __init__(self, path: Path | str, line: int | None, read: str, expected: str) -> None:
+    def __init__(self, path: Path | str, line: int | None, read: str, expected: str = "") -> None:
         place = f"{path}:{line}" if line is not None else f"{path}"
-        super().__init__(f"{place}: read {_shorten(read)}, expected {expected}")
+        problem = f"read {_shorten(read)}, expected {expected}" if expected else read
+        super().__init__(f"{place}: {problem}")
         self.path, self.line, self.read, self.expected = path, line, read, expected
 
 

@@ -102,7 +102,7 @@ def test_the_dumps_of_opensm_on_a_lab_of_ndr_are_checked(managed, tmp_path, caps
     assert not (dumps / "guid2lid").exists()
     command(str(dumps / spec) if spec.endswith("lst") else spec, tables=dumps, hosts_only=True)
     said = capsys.readouterr().out
-    assert ("cable ends with SPD=?? (OpenSM has no word above HDR) taken as NDR" in said) == spec.endswith("lst")
+    assert ("cable ends with SPD=?? (OpenSM cannot write rates above HDR) read as NDR" in said) == spec.endswith("lst")
     assert "no credit loop" in said
 
 

@@ -32,7 +32,7 @@ def test_an_empty_file_leaves_all_defaults(tmp_path):
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(FileError, match=r"none\.conf: read 'no such file'"):
+    with pytest.raises(FileError, match=r"none\.conf: no such file"):
         read_options(tmp_path / "none.conf")
 
 

@@ -19,7 +19,7 @@ from weft.fabric.model import Fabric
 
 CABLES = Format(
     name="cables",
-    what="on each line a cable: two ends and the speed",
+    description="on each line a cable: two ends and the speed",
     suffixes=(".cables",),
     reads=True,
     module=__name__,  # with `read` and `to_text`

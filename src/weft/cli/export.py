@@ -52,7 +52,7 @@ def _list_formats(form: Form) -> None:
     from weft.fabric.files import FORMATS
 
     rows = [
-        (entry.name, ", ".join(entry.suffixes), "yes" if entry.reads else "", "yes", entry.what)
+        (entry.name, ", ".join(entry.suffixes), "yes" if entry.reads else "", "yes", entry.description)
         for entry in FORMATS.working().values()
     ]
     heads = ("format", "suffixes", "reads", "writes", "what it is")

@@ -48,13 +48,13 @@ def server(
     """
     from weft.errors import ConfigError
     from weft.fabric.files.atomic import write_atomically
-    from weft.fabric.files.machine import Known, to_yaml
+    from weft.fabric.files.machine import MachineHints, to_yaml
 
     if output is None:
         raise ConfigError("weft server import needs -o FILE: where to write, my-server.yaml")
     if output.suffix not in (".yaml", ".yml") and str(output) != "-":
         raise ConfigError(f"-o {output}: a template goes by its path, which ends as .yaml")
     rails = [name.strip() for name in compute.split(",") if name.strip()]
-    known = Known(gpu=gpu, adapter=adapter, storage_adapter=storage_adapter, compute=rails, height_u=height_u)
-    write_atomically(output, to_yaml(path, known))
+    hints = MachineHints(gpu=gpu, adapter=adapter, storage_adapter=storage_adapter, compute=rails, height_u=height_u)
+    write_atomically(output, to_yaml(path, hints))
     report_written(output)

@@ -17,7 +17,7 @@ _SHOWN = 10  # rows of columns in a notebook
 
 
 class _Columns:
-    """Arrays of the same length, one row per node, port or link."""
+    """A set of arrays of the same length, one row per node, port or link."""
 
     __slots__ = ()
 
@@ -81,7 +81,7 @@ class NodeColumns(_Columns):
     server: NDArray[np.int32]  # index into Fabric.servers, -1 none
     group: NDArray[np.int32]  # index into Fabric.groups: pod, scalable unit, dragonfly group; -1 none
     n_ports: NDArray[np.int16]  # highest port number
-    enhanced_port_0: NDArray[np.bool_]  # of a switch: port 0 is a full port, with LMC, lanes and counters
+    enhanced_port_0: NDArray[np.bool_]  # switches only: port 0 is a full port, with LMC, lanes and counters
 
     def __len__(self) -> int:
         return len(self.kind)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 
 class Counter(enum.IntEnum):
-    """Columns of a fabric's counter array. Names from PortCounters and PortCountersExtended."""
+    """The columns of a fabric's counter array. Names from PortCounters and PortCountersExtended."""
 
     SYMBOL_ERROR = 0
     LINK_ERROR_RECOVERY = 1
@@ -39,7 +39,7 @@ class Counter(enum.IntEnum):
 
 
 class FecCounter(enum.IntEnum):
-    """Columns of the counters of forward error correction, after one column per lane for corrected symbols."""
+    """The columns of the counters of forward error correction, after one column per lane for corrected symbols."""
 
     CORRECTED_BLOCKS = 12
     UNCORRECTED_BLOCKS = 13

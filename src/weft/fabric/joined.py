@@ -48,8 +48,8 @@ def carry_over(tables: Tables, old: Tables, slots: NDArray[np.int32], lids: NDAr
     if "sl2vl" in existing:
         unchanged = np.flatnonzero((tables.switch_row[: len(old.switch_row)] >= 0) == (old.switch_row >= 0))
         n_rows = np.diff(np.append(old.first_pair, len(old.sl2vl)))[unchanged]
-        rows, old_rows = (_spans(each.first_pair[unchanged], n_rows) for each in (tables, old))
-        tables.sl2vl[rows] = old.sl2vl[old_rows]
+        new_rows, old_rows = (_spans(each.first_pair[unchanged], n_rows) for each in (tables, old))
+        tables.sl2vl[new_rows] = old.sl2vl[old_rows]
 
 
 def _spans(first: NDArray[np.int64], count: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -84,7 +84,7 @@ def _lower_bare(level: NDArray[np.int16], a: NDArray[np.int32], b: NDArray[np.in
 
 
 def islands(fabric: Fabric) -> list[NDArray[np.int32]]:
-    """Return the nodes of each connected part of the network, largest first; nodes without network links are omitted."""
+    """Return the nodes of each connected part of the network, largest first; other nodes are omitted."""
     a, b = (end[fabric.network_links] for end in fabric.link_nodes)
     label = components(len(fabric.nodes), a, b)
     plugged = np.union1d(a, b)

@@ -12,13 +12,13 @@ _LID_BITS = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostPaths:
-    """One row for each path that a host has queried, in the order of `key`."""
+    """A row for each path that a host has queried, in the order of `key`."""
 
     key: NDArray[np.int64]  # port slot << 16 | DLID
     sl: NDArray[np.uint8]
     p_key: NDArray[np.uint16]
     mtu_bytes: NDArray[np.int32]
-    rate_gbit_s: NDArray[np.float64]  # of data
+    rate_gbit_s: NDArray[np.float64]  # data rate
 
     @classmethod
     def of(

@@ -29,7 +29,7 @@ from weft.fabric.rates import Speed, Technology, parse_label
 ELECTRICITY = "kWh of electricity"
 YEARS, PUE = "years of use", "PUE"  # figures that are not in dollars
 _MAKERS = {Technology.INFINIBAND: "InfiniBand", Technology.ETHERNET: "Ethernet", Technology.OMNI_PATH: "Omni-Path"}
-_CABLES = {Medium.DAC: "DAC cable", Medium.ACC: "ACC cable", Medium.AOC: "AOC cable"}  # of one link
+_CABLES = {Medium.DAC: "DAC cable", Medium.ACC: "ACC cable", Medium.AOC: "AOC cable"}  # per link
 TRANSCEIVER, FIBRE = "transceiver port", "fibre"
 _FAST, _FAST_GBIT_S = "800G", 800  # parts of this rate have separate default prices
 _HINT = "`weft catalog` lists parts."
@@ -90,7 +90,7 @@ class Prices:
     """The price lists in order of precedence: a user's price for all ports comes before weft's for one switch."""
 
     layers: tuple[Mapping[str, Price], ...]
-    path: Path | None = None  # of the user's price list
+    path: Path | None = None  # the user's price list
 
     def of(self, entry: catalog.Entry) -> Price | None:
         """Return the price of a switch, an adapter, a server or an ordered cable; None if unknown."""
@@ -102,7 +102,7 @@ class Prices:
                 card = f"{_MAKERS[entry.technology]} adapter"
                 return self.named(entry.name, _defaults(card, entry.ports * entry.rate_gbit_s))
             case catalog.Server():
-                return self.named(_template_name(entry.box))  # of `dgx-h100+ConnectX-8`
+                return self.named(_template_name(entry.box))  # such as `dgx-h100+ConnectX-8`
             case catalog.Cable() if entry.transceivers is None:
                 return self.cable(entry, entry.links)
         return None

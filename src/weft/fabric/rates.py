@@ -34,7 +34,7 @@ class Technology(enum.StrEnum):
 
 
 class Sourced(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Figures of a catalog file with their source."""
+    """The figures of a catalog file with their source."""
 
     source: str
     date: datetime.date

@@ -40,7 +40,7 @@ class Tier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkGroup:
-    """Links of one speed between two tiers."""
+    """The links of one speed between two tiers."""
 
     between: str
     label: str

@@ -22,7 +22,7 @@ NO_ROUTE = 255  # the port number in a linear forwarding table that means no rou
 SERVICE_LEVELS = 16
 VL_ARBITRATION_ENTRIES = 64
 PKEY_ENTRIES = 128
-ATTRIBUTE_BYTES = 64  # of an SMP's attribute
+ATTRIBUTE_BYTES = 64  # the size of an SMP's attribute
 
 
 class Tables:
@@ -39,7 +39,7 @@ class Tables:
 
     @property
     def runs(self) -> bool:
-        """Whether the fabric is running, so that its ports have states."""
+        """Return whether the fabric is running, so that its ports have states."""
         return bool(self.of_ports(PortInfo.port_state).any())
 
     @property
@@ -61,7 +61,7 @@ class Tables:
 
     @property
     def vl_high_limit(self) -> NDArray[np.uint8]:
-        """LimitOfHighPriority of each port, in units of 4 KiB; 255 is no limit."""
+        """The LimitOfHighPriority of each port, in units of 4 KiB; 255 is no limit."""
         return self.port_info[:, PortInfo.vl_high_limit.bit // 8]
 
     @cached_property
@@ -126,7 +126,7 @@ class Tables:
 
     @cached_property
     def switch_info(self) -> NDArray[np.uint8]:
-        """SwitchInfo as MADs carry it, uint8[node, byte], of a running fabric."""
+        """The SwitchInfo as MADs carry it, uint8[node, byte], of a running fabric."""
         return np.zeros((len(self._n_ports), ATTRIBUTE_BYTES), np.uint8)
 
     @cached_property
@@ -151,8 +151,8 @@ class Tables:
 
     def of_ports(self, field: Bits) -> NDArray[np.uint8]:
         """Return a field of PortInfo that lies within a byte, for each port."""
-        shift, ones = np.uint8(8 - field.bit % 8 - field.width), np.uint8((1 << field.width) - 1)
-        return self.port_info[:, field.bit // 8] >> shift & ones
+        shift, mask = np.uint8(8 - field.bit % 8 - field.width), np.uint8((1 << field.width) - 1)
+        return self.port_info[:, field.bit // 8] >> shift & mask
 
     def like(self) -> Tables:
         """Return empty tables for the same nodes."""

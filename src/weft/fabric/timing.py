@@ -31,7 +31,7 @@ class AdapterTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class PcieTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Shares of PCIe's data rate that packets achieve."""
+    """The shares of PCIe's data rate that packets achieve."""
 
     stream: float  # back-to-back packets
     lone: float  # one packet at a time
@@ -56,7 +56,7 @@ class MemoryTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class SwitchTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Port-to-port latencies of switches whose model has no figure in the catalog."""
+    """The port-to-port latencies of switches whose model has no figure in the catalog."""
 
     infiniband_ns: float
     ethernet_ns: float
@@ -68,7 +68,7 @@ class SwitchTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class SocketTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Rates between two processors of a server, for GPUs; Intel's by the lowest model number that has it."""
+    """The rates between two processors of a server, for GPUs; Intel's by the lowest model number that has it."""
 
     intel_gbyte_s: dict[str, float]
     amd_gbyte_s: float

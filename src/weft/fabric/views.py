@@ -66,7 +66,7 @@ class Node:
 
     @property
     def ports(self) -> list[Port]:
-        """All ports but port 0, cabled or not."""
+        """The ports but port 0, cabled or not."""
         first = int(self.fabric.first_port[self.index])
         return [Port(self.fabric, first + n) for n in range(1, int(self.fabric.nodes.n_ports[self.index]) + 1)]
 

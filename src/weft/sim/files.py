@@ -35,7 +35,7 @@ import numpy as np
 from weft.errors import ConfigError, FileError
 from weft.fabric.files.atomic import write_atomically
 from weft.fabric.files.streams import is_stream, suffix_of
-from weft.fabric.files.text import first_look, read_text
+from weft.fabric.files.text import peek, read_text
 from weft.fabric.model import Fabric
 from weft.sim.traffic import PATH_SL, Operation, Traffic, Transport, find_host_port
 from weft.units import parse_size_bytes
@@ -90,7 +90,7 @@ def read_traffic(path: Path | str, fabric: Fabric) -> Traffic:
     """Read a traffic file whose names refer to a fabric."""
     path = Path(path)
     suffix = check_suffix(path)
-    with first_look(path, 1) as begin:
+    with peek(path, 1) as begin:
         if suffix == ".json" and (begin == b"{" or not is_stream(path)):
             document = _Json(path)
             return _traffic(path, fabric, document.messages(), document.head.description, document.head.outstanding)

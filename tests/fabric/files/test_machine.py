@@ -1,4 +1,4 @@
-"""Templates from what a machine says of itself: nvidia-smi's matrix and NCCL's XML, there and back."""
+"""Server templates from nvidia-smi's matrix and NCCL's XML, and back."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from weft.errors import ConfigError, FileError
 from weft.fabric import catalog
 from weft.fabric.build import FabricBuilder
 from weft.fabric.files import nccl_topology
-from weft.fabric.files.machine import Known, to_yaml
+from weft.fabric.files.machine import MachineHints, to_yaml
 from weft.fabric.kinds import NodeKind
 from weft.fabric.servers import add_servers
 
-H100 = Known(gpu="H100", adapter="ConnectX-7")
+H100 = MachineHints(gpu="H100", adapter="ConnectX-7")
 MATRIX = """\
 \x1b[4m\tGPU0\tGPU1\tNIC0\tNIC1\tNIC2\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m
 GPU0\t X \tNV18\tNODE\tPIX\tSYS\t0-55,112-167\t0\t\tN/A
@@ -75,7 +75,7 @@ XML = """\
 """
 
 
-def template(path: Path, text: str, known: Known | None = None) -> catalog.Server:
+def template(path: Path, text: str, known: MachineHints | None = None) -> catalog.Server:
     """What a text becomes, as a user has it: a file, read by its path."""
     given, made = path / "given", path / "made.yaml"
     given.write_text(text)
@@ -127,14 +127,14 @@ def test_a_dump_of_nccl(tmp_path: Path) -> None:
     assert (found.bus_id["mlx5_5"], found.bus_id["nvswitch1"]) == ("0000:61:00.1", "0000:c5:00.0")
     assert found.cpu is not None
     assert (found.cpu.vendor, found.cpu.model_id) == ("AuthenticAMD", 49)
-    assert template(tmp_path, XML, Known(compute=["mlx5_5", "mlx5_4"])).compute == ("mlx5_5", "mlx5_4")
+    assert template(tmp_path, XML, MachineHints(compute=["mlx5_5", "mlx5_4"])).compute == ("mlx5_5", "mlx5_4")
 
 
 def test_switches_below_switches_are_one_however_many(tmp_path: Path) -> None:
     n = 5000  # deeper than Python calls itself
     inside = '<gpu dev="0" sm="80"/><nic><net name="mlx5_0"/></nic>'
     deep = f'<system version="1"><cpu>{"<pci>" * n}{inside}{"</pci>" * n}</cpu></system>'
-    found = template(tmp_path, deep, Known(gpu="A100", adapter="ConnectX-6"))
+    found = template(tmp_path, deep, MachineHints(gpu="A100", adapter="ConnectX-6"))
     assert found.pcie_tree == {"cpu0": ("pcie0",), "pcie0": ("gpu0", "mlx5_0")}
 
 
@@ -231,31 +231,31 @@ def _file(folder: Path, text: str) -> Path:
 @pytest.mark.parametrize(
     ("text", "known", "says"),
     [
-        (MATRIX, Known(adapter="ConnectX-7"), "does not say which GPUs .* --gpu with one of A100"),
-        (MATRIX, Known(gpu="H100"), "of which the file does not say the model: say one, --adapter"),
-        (MATRIX, Known(gpu="H100", adapter="ConnectX-7", compute=["mlx5_9"]), "--compute mlx5_9: .* has mlx5_0"),
+        (MATRIX, MachineHints(adapter="ConnectX-7"), "does not name its GPUs.* --gpu with one of A100"),
+        (MATRIX, MachineHints(gpu="H100"), "and the file does not name their model: give --adapter"),
+        (MATRIX, MachineHints(gpu="H100", adapter="ConnectX-7", compute=["mlx5_9"]), "--compute mlx5_9: .* has mlx5_0"),
         (MATRIX.replace("PXB\tNODE", "PXB\tFAR"), H100, ":3: .* expected a row of `nvidia-smi topo -m`"),
-        (MATRIX.replace("PXB\tNODE", "SYS\tNODE"), H100, "what NIC0 says of GPU1: PXB"),
+        (MATRIX.replace("PXB\tNODE", "SYS\tNODE"), H100, "PXB as in row NIC0, column GPU1"),
         (MATRIX.replace("  NIC0: mlx5_0\n", ""), H100, "a column NIC0.*its name in the NIC legend"),
-        (MATRIX.replace("NIC2\tSYS\tSYS", "nothing"), H100, "a column NIC2 without its row"),
-        ("hello", H100, "the heads of `nvidia-smi topo -m`"),
+        (MATRIX.replace("NIC2\tSYS\tSYS", "nothing"), H100, "a column NIC2 without a row"),
+        ("hello", H100, "the heading of `nvidia-smi topo -m`"),
         ("\tGPU0\tGPU1\nGPU0\tX\tNV4\nGPU1\tNV4\tX\n", H100, "no adapter"),
         ("<system>", None, "NCCL's XML, whole"),
         ("<!DOCTYPE x [<!ENTITY a 'b'>]><system/>", None, "no declarations"),
         ("<host/>", None, "read '<host>', expected <system>"),
         ("<system><cpu numaid='0'><disk/></cpu></system>", None, "read '<disk>', expected elements"),
         ("<system><cpu numaid='0'><pci/></cpu></system>", None, "no <gpu>.*NCCL_TOPO_DUMP_FILE"),
-        (XML.replace('dev="3"', 'dev="0"'), None, "GPUs, each with a dev of its own"),
+        (XML.replace('dev="3"', 'dev="0"'), None, "each with a different dev"),
         (XML.replace('dev="3"', 'dev="x"'), None, "expected dev, a number"),
         ("<system><cpu host_hash='0x1'/><cpu host_hash='0x2'/></system>", None, "processors of 2 machines .*one tray"),
-        (XML.replace('count="6"', 'count="5"', 1), None, "as many as the others"),
+        (XML.replace('count="6"', 'count="5"', 1), None, "the same as other GPUs"),
         (XML.replace("0x068000", "0x030200"), None, "another GPU of the file, with its NVLinks"),
         (XML.replace("0x068000", "0x060400"), None, "NVSwitches, tclass 0x068000, or GPUs"),
         (XML.replace("mlx5_5", "mlx5_0"), None, "two devices mlx5_0"),
         (XML.replace("0x20b2", "0x9999"), None, "does not say which GPUs"),
     ],
 )
-def test_a_file_that_cannot_be_used_says_why(text: str, known: Known | None, says: str, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_used_says_why(text: str, known: MachineHints | None, says: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=says):
         to_yaml(_file(tmp_path, text), known)
 
@@ -272,7 +272,7 @@ def test_gpus_that_nvlinks_join_directly(tmp_path: Path) -> None:
             cells = lines[row + 1].split("\t")
             cells[column + 1] = " NV12 "
             lines[row + 1] = "\t".join(cells)
-    bridged = template(tmp_path, "\n".join(lines), Known(gpu="H100-NVL", adapter="ConnectX-7"))
+    bridged = template(tmp_path, "\n".join(lines), MachineHints(gpu="H100-NVL", adapter="ConnectX-7"))
     assert bridged.nvlink_pairs == (("gpu0", "gpu1", 12), ("gpu2", "gpu3", 12))
     assert {key: set(names) for key, names in bridged.pcie_tree.items()} == {key: set(n) for key, n in tree.items()}
 
@@ -282,7 +282,7 @@ def test_a_board_comes_back_from_the_file_that_weft_writes_for_nccl(tmp_path: Pa
     nodes = add_servers(builder, "quad-gh200", ["x"])
     leaf = builder.add_nodes(NodeKind.SWITCH, ["leaf1"], n_ports=64)
     builder.add_links(nodes.compute[0], 1, leaf[0], range(1, 5), "200GbE")
-    known = Known(gpu="GH200", adapter="Cassini")
+    known = MachineHints(gpu="GH200", adapter="Cassini")
     again, first = template(tmp_path, nccl_topology.to_text(builder.build(), "x"), known), catalog.server("quad-gh200")
     assert (again.nvlink_pairs, again.c2c_links, again.pcie_tree) == (
         first.nvlink_pairs, first.c2c_links, first.pcie_tree,
@@ -316,22 +316,22 @@ def rails_of(gpus: int, nics: int, near: Callable[[int, int], bool], device: str
 def test_efa_devices_of_a_gpu_are_one_rail(tmp_path: Path) -> None:
     """A P5 shows 32 of 100 Gb/s, four for each GPU; a P4d one for two."""
     p5 = rails_of(8, 32, lambda gpu, nic: nic // 4 == gpu, "rdmap{}s0")
-    found = template(tmp_path, p5, Known(gpu="H100", adapter="EFA-4x100"))
+    found = template(tmp_path, p5, MachineHints(gpu="H100", adapter="EFA-4x100"))
     assert found.compute == tuple(f"rdmap{4 * n}s0" for n in range(8))
     assert found.pcie_tree["pcie7"] == ("gpu7", "rdmap28s0")
     flat = rails_of(8, 32, lambda gpu, nic: False, "rdmap{}s0")  # as where a hypervisor hides PCIe switches
-    assert template(tmp_path, flat, Known(gpu="H100", adapter="EFA-4x100")).compute == found.compute
+    assert template(tmp_path, flat, MachineHints(gpu="H100", adapter="EFA-4x100")).compute == found.compute
     with pytest.raises(ConfigError, match=r"4 EFA devices for each GPU.*--adapter EFA-4x100"):
-        template(tmp_path, p5, Known(gpu="H100", adapter="EFA-1x100"))
+        template(tmp_path, p5, MachineHints(gpu="H100", adapter="EFA-1x100"))
     p4d = rails_of(8, 4, lambda gpu, nic: nic == gpu // 2, "rdmap{}s0").replace("NV18", "NV12")
-    assert len(template(tmp_path, p4d, Known(gpu="A100", adapter="EFA-1x100")).compute) == 4
+    assert len(template(tmp_path, p4d, MachineHints(gpu="A100", adapter="EFA-1x100")).compute) == 4
 
 
 def test_a_tray_is_no_server(tmp_path: Path) -> None:
     tray = rails_of(4, 4, lambda gpu, nic: False)
     with pytest.raises(ConfigError, match=r"a tray: .*server=gb200-nvl72"):
-        template(tmp_path, tray, Known(gpu="GB200", adapter="ConnectX-7"))
-    assert template(tmp_path, tray, Known(gpu="B200", adapter="ConnectX-7")).gpus == 4
+        template(tmp_path, tray, MachineHints(gpu="GB200", adapter="ConnectX-7"))
+    assert template(tmp_path, tray, MachineHints(gpu="B200", adapter="ConnectX-7")).gpus == 4
 
 
 def test_what_cannot_be_a_server_says_why(tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_what_cannot_be_a_server_says_why(tmp_path: Path) -> None:
     whole = MATRIX.expandtabs(8)
     for width in (24, 28):
         broken = "\n".join(line[:width] + "\n" + line[width:] if line[width:] else line for line in whole.splitlines())
-        with pytest.raises(FileError, match="lines that no terminal broke"):
+        with pytest.raises(FileError, match="unwrapped lines"):
             template(tmp_path, broken, H100)
     with pytest.raises(FileError, match="none of AMD"):
         template(tmp_path, "  GPU0  GPU1\nGPU0  0  XGMI\nGPU1  XGMI  0\n", H100)

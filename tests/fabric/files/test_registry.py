@@ -28,7 +28,7 @@ def tree():
 def test_every_format_is_complete():
     for name, entry in FORMATS.items():
         assert entry.name == name
-        assert entry.what
+        assert entry.description
         assert entry.suffixes
     suffixes = [suffix for entry in FORMATS.values() for suffix in entry.suffixes]
     assert len(suffixes) == len(set(suffixes))
@@ -130,9 +130,9 @@ def test_what_cannot_be_written_is_refused(tree, tmp_path):
         files.write(tree, tmp_path / "fabric.xyz")
     with pytest.raises(UnknownName, match="did you mean graphml"):
         files.write(tree, tmp_path / "fabric.xyz", format="grapml")
-    with pytest.raises(ConfigError, match=r"cannot write .*fabric.yaml: there is no folder .*nowhere, make it first"):
+    with pytest.raises(ConfigError, match=r"cannot write .*fabric.yaml: no folder .*nowhere; create it first"):
         files.write(tree, tmp_path / "nowhere" / "fabric.yaml")
-    with pytest.raises(ConfigError, match="writes them in YAML"):
+    with pytest.raises(ConfigError, match="written only in YAML"):
         files.write(tree, tmp_path / "fabric.toml")
     (tmp_path / "taken").write_text("")
     with pytest.raises(ConfigError, match="cannot write into"):

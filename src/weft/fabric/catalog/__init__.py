@@ -41,7 +41,7 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     compute_adapter: str
     compute: tuple[str, ...]  # device names, one for each rail
     spare: tuple[str, ...] = ()  # further compute adapters, not cabled
-    ports_per_cage: int = 1  # of compute adapters, in their order: two of a DGX H100 share a connector
+    ports_per_cage: int = 1  # compute adapters, in their order: two of a DGX H100 share a connector
     height_u: int  # in rack units
     storage_adapter: str = ""
     storage: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return self._variant(card.name, self.rails // self._split(self.compute_adapter))
 
     def cabled(self, rails: int) -> Server:
-        """Return the same box with so many of its compute adapters cabled, spread evenly over its GPUs."""
+        """Return the same box with this number of compute adapters cabled, spread evenly over its GPUs."""
         own, split = server(self.box), self._split(self.compute_adapter)
         most = own.rails * split
         if not 1 <= rails <= most or rails % split:
@@ -153,7 +153,7 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def is_rack(self) -> bool:
-        """Whether it is sold as a whole rack."""
+        """Return whether it is sold as a whole rack."""
         return server(self.box).trays > 1
 
     @property

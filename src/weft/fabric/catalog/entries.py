@@ -101,7 +101,7 @@ class Adapter(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
     kind: ClassVar[str] = "adapter"
 
     vendor: str
-    pcie: str  # of the whole card: `16xPCIe5`
+    pcie: str  # the whole card: `16xPCIe5`
 
     @property
     def pcie_per_port(self) -> str:
@@ -133,7 +133,7 @@ class Gpu(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     sm: int  # compute capability: 90 is 9.0
     sms: int  # streaming multiprocessors
     power_w: float
-    vendor_id: int  # of PCI
+    vendor_id: int  # in PCI
     device_id: int
     peak_tflop_s: dict[str, float]  # by number format: bf16, fp16, fp8
     sustained: float  # share of the peak in a long job
@@ -175,7 +175,7 @@ class Cable(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     links: int = 1  # per cable, between cages with as many ports
     transceivers: tuple[str, str] | None = None  # to order for a cage of a switch, and for an adapter
     flat_transceiver: str = ""  # for a cage of a server that holds two ports
-    cages: tuple[str, ...] = ()  # of switches that its plugs fit; empty: all of its speed
+    cages: tuple[str, ...] = ()  # cages of switches that its plugs fit; empty: all of its speed
 
     @property
     def reach_m(self) -> float:
@@ -195,7 +195,7 @@ class Cable(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def shared(self) -> bool:
-        """Whether the links of a cage share one plug."""
+        """Return whether the links of a cage share one plug."""
         return self.links > 1 or self.transceivers is not None
 
     @property
@@ -219,7 +219,7 @@ class Interconnect(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True)
     adapter: str
     network: str  # in `weft.sim`: infiniband, roce, tcp, omni-path
     paths: str  # in `weft.sim`: table, adaptive, ecmp, spray
-    transport: str = ""  # of NCCL's messages, if neither the card's RDMA nor the kernel's sockets
+    transport: str = ""  # transport of NCCL's messages, if neither the card's RDMA nor the kernel's sockets
 
     @property
     def summary(self) -> str:

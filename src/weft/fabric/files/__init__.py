@@ -1,7 +1,7 @@
-"""Files of the real world: read, written, or both.
+"""File formats of fabrics: read, written, or both.
 
-fabric = files.read("selene.txt")                   the format shows in the name or in the content
-files.write(fabric, "topology.conf")                the format shows in the name, or is given
+fabric = files.read("selene.txt")                   the format follows from the name or the content
+files.write(fabric, "topology.conf")                the format follows from the name, or is given
 files.write(fabric, "dumps", format="opensm")
 files.write(fabric, "-", format="ibnetdiscover")    standard output; read("-") is standard input
 """
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from weft.errors import ConfigError, FileError, find_named
 from weft.fabric.files.atomic import write_atomically
 from weft.fabric.files.streams import is_stream
-from weft.fabric.files.text import first_look
+from weft.fabric.files.text import peek
 from weft.plugins import Registry
 
 if TYPE_CHECKING:
@@ -28,28 +28,28 @@ _SNIFFED_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """A kind of file."""
+    """A file format."""
 
     name: str
-    what: str
-    suffixes: tuple[str, ...]  # how the names of such files end, the usual one first
-    module: str  # whose `read` makes a fabric of a path, and whose `to_text` a text of a fabric, if not this function
+    description: str
+    suffixes: tuple[str, ...]  # file names end with these, the usual one first
+    module: str  # its `read(path)` returns a fabric, and its `function(fabric)` returns a text
     function: str = "to_text"
-    reads: bool = False  # and not only writes
-    content: re.Pattern[str] | None = None  # what such a file has near its beginning
+    reads: bool = False  # False: only written
+    content: re.Pattern[str] | None = None  # a pattern near the beginning of such a file
 
 
 _OWN = (
     Format(
         name="lab",
-        what="lab file: nodes, links and faults written by hand",
+        description="lab file: nodes, links and faults written by hand",
         suffixes=(".yaml", ".yml", ".toml"),
         reads=True,
         module=f"{__name__}.lab",
     ),
     Format(
         name="ibnetdiscover",
-        what="output of ibnetdiscover, input of ibsim",
+        description="output of ibnetdiscover, input of ibsim",
         suffixes=(".ibnetdiscover", ".net", ".txt"),
         reads=True,
         module=f"{__name__}.ibnetdiscover",
@@ -57,7 +57,7 @@ _OWN = (
     ),
     Format(
         name="opensm",
-        what="dumps of OpenSM: reads opensm-subnet.lst, writes a directory of all",
+        description="dumps of OpenSM: reads opensm-subnet.lst, writes a directory of all",
         suffixes=(".lst",),
         reads=True,
         module=f"{__name__}.opensm",
@@ -65,7 +65,7 @@ _OWN = (
     ),
     Format(
         name="ndt",
-        what="cable plan of UFM: CSV with StartDevice, StartPort, EndDevice, EndPort",
+        description="cable plan of UFM: CSV with StartDevice, StartPort, EndDevice, EndPort",
         suffixes=(".ndt", ".csv"),
         reads=True,
         module=f"{__name__}.ndt",
@@ -73,14 +73,14 @@ _OWN = (
     ),
     Format(
         name="slurm",
-        what="topology.conf of Slurm, for topology/tree",
+        description="topology.conf of Slurm, for topology/tree",
         suffixes=("topology.conf",),
         module=f"{__name__}.slurm",
         content=re.compile("^SwitchName=", re.MULTILINE),
     ),
     Format(
         name="graphml",
-        what="GraphML, for networkx, Gephi and yEd",
+        description="GraphML, for networkx, Gephi and yEd",
         suffixes=(".graphml",),
         module=f"{__name__}.graphs",
         function="to_graphml",
@@ -88,7 +88,7 @@ _OWN = (
     ),
     Format(
         name="json",
-        what="nodes and links in JSON, for d3 and networkx",
+        description="nodes and links in JSON, for d3 and networkx",
         suffixes=(".json",),
         module=f"{__name__}.graphs",
         function="to_json",
@@ -96,7 +96,7 @@ _OWN = (
     ),
     Format(
         name="nccl",
-        what="NCCL_TOPO_FILE: the inside of the first server with GPUs",
+        description="NCCL_TOPO_FILE: the inside of the first server with GPUs",
         suffixes=(".xml",),
         module=f"{__name__}.nccl_topology",
         content=re.compile(r"\A\s*<system\b"),
@@ -106,36 +106,36 @@ FORMATS: Registry[Format] = Registry(
     "weft.files",
     {each.name: each for each in _OWN},
     "a weft.fabric.files.Format of this name",
-    lambda name, thing: isinstance(thing, Format) and thing.name == name,
+    lambda name, extension: isinstance(extension, Format) and extension.name == name,
 )
 
 
 def read(path: Path | str) -> Fabric:
-    """The fabric in a file; its name or its content says which format it has."""
+    """Return the fabric in a file; its name or its content determines the format."""
     path = Path(path)
-    with first_look(path, _SNIFFED_BYTES) as data:
+    with peek(path, _SNIFFED_BYTES) as data:
         head = data.decode("latin-1").removeprefix("\xef\xbb\xbf")
         fabric: Fabric = import_module(_recognise(path, head).module).read(path)
     return fabric
 
 
 def write(fabric: Fabric, path: Path | str, format: str | None = None) -> None:  # noqa: A002
-    """Write a fabric, whole or not at all, in this format or in that of the file's name."""
+    """Write a fabric atomically, in this format or in that of the file's name."""
     path = Path(path)
     chosen = find_named("format", format, FORMATS) if format is not None else _format_of(path)
     if chosen.name == "opensm" and path.suffix != ".lst" and not is_stream(path):
         _write_dumps(fabric, path)
     elif chosen.name == "lab" and path.suffix == ".toml":
-        raise ConfigError(f"{path}: weft reads lab files in TOML, but writes them in YAML: end the name with .yaml")
+        raise ConfigError(f"{path}: lab files are written only in YAML; end the name with .yaml")
     else:
         write_atomically(path, to_text(fabric, chosen.name))
 
 
 def to_text(fabric: Fabric, format: str) -> str:  # noqa: A002
-    """What `write` would put into a file of this format."""
+    """Return the text that `write` would write to a file of this format."""
     chosen = find_named("format", format, FORMATS)
-    spell = getattr(import_module(chosen.module), chosen.function)
-    text: str = spell(fabric, _first_server(fabric)) if chosen.name == "nccl" else spell(fabric)
+    writer = getattr(import_module(chosen.module), chosen.function)
+    text: str = writer(fabric, _first_server(fabric)) if chosen.name == "nccl" else writer(fabric)
     return text
 
 
@@ -154,7 +154,7 @@ def _first_server(fabric: Fabric) -> str:
 
     inside = fabric.nodes.server[fabric.of_kind(NodeKind.GPU)]
     if not len(inside):
-        raise ConfigError(f"{fabric.spec} has no GPUs: NCCL's topology file is that of a server such as dgx-h100")
+        raise ConfigError(f"{fabric.spec} has no GPUs: NCCL's topology file needs a server with GPUs, such as dgx-h100")
     return fabric.servers[int(inside[0])]
 
 
@@ -162,25 +162,25 @@ def _format_of(path: Path) -> Format:
     for each in FORMATS.working().values():
         if path.name.lower().endswith(each.suffixes):
             return each
-    known = ", ".join(f"{each.suffixes[0]} ({each.name})" for each in FORMATS.working().values())
+    endings = ", ".join(f"{each.suffixes[0]} ({each.name})" for each in FORMATS.working().values())
     if is_stream(path):
-        raise ConfigError(f"{path}: the name does not tell the format: give one, -f {' | '.join(FORMATS)}")
-    raise ConfigError(f"{path}: the name does not tell the format: end it with {known}, or give --format")
+        raise ConfigError(f"{path}: unknown format; give -f {' | '.join(FORMATS)}")
+    raise ConfigError(f"{path}: unknown format; end the name with {endings}, or give --format")
 
 
 def _recognise(path: Path, head: str) -> Format:
-    """The format of a file that is there: by its name where that is sure, else by what is in it."""
+    """Return the format of an existing file: by its name if that is certain, else by its content."""
     by_name = next((each for each in FORMATS.working().values() if path.name.lower().endswith(each.suffixes)), None)
     if by_name is FORMATS["lab"]:
         return by_name
     by_content = next((each for each in FORMATS.working().values() if each.content and each.content.search(head)), None)
     if by_content is None and head.strip() and is_stream(path):
-        return FORMATS["lab"]  # the only one that its content does not tell
-    found = by_content or by_name
-    if found is not None and found.reads and (by_content or path.suffix != ".txt"):
-        return found
-    first_line = head.strip().partition("\n")[0].strip() or "nothing"
-    readable = "; ".join(f"{each.name} ({each.what})" for each in FORMATS.working().values() if each.reads)
-    if found is not None and not found.reads:
-        raise FileError(path, None, first_line, f"what weft reads; {found.name} it only writes: {readable}")
+        return FORMATS["lab"]  # the only format without a content pattern
+    chosen = by_content or by_name
+    if chosen is not None and chosen.reads and (by_content or path.suffix != ".txt"):
+        return chosen
+    first_line = head.strip().partition("\n")[0].strip() or "an empty file"
+    readable = "; ".join(f"{each.name} ({each.description})" for each in FORMATS.working().values() if each.reads)
+    if chosen is not None and not chosen.reads:
+        raise FileError(path, None, first_line, f"a format that weft reads: {readable}; {chosen.name} is only written")
     raise FileError(path, 1, first_line, f"one of: {readable}")

@@ -1,4 +1,4 @@
-"""Write a file whole or not at all, and leave what a name is as it is: a link, a pipe, a device."""
+"""Write a file atomically, without replacing links, pipes and devices."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from weft.fabric.files.streams import descriptor
 def write_atomically(path: Path | str, content: str | bytes) -> None:
     """Write to a temporary name beside the file, then rename: a reader sees the old file or the new one.
 
-    A link stays, and what it leads to is replaced. Pipes and character devices get the bytes as they come, and `-` is
-    standard output.
+    A link stays, and its target is replaced. Pipes and character devices get the bytes directly, and `-` is standard
+    output.
     """
     data = content.encode() if isinstance(content, str) else content
     to = descriptor(path, 1)
@@ -27,33 +27,33 @@ def write_atomically(path: Path | str, content: str | bytes) -> None:
         else:
             _write_named(Path(path), data)
     except BrokenPipeError:
-        if to is not None:  # its reader has seen enough, as with all that is printed
+        if to is not None:  # the reader has closed standard output, as after `| head`
             raise
-        raise ConfigError(f"cannot write {path}: its reader went away") from None
+        raise ConfigError(f"cannot write {path}: the reader closed it") from None
     except FileNotFoundError:
-        raise ConfigError(f"cannot write {path}: there is no folder {Path(path).parent}, make it first") from None
+        raise ConfigError(f"cannot write {path}: no folder {Path(path).parent}; create it first") from None
     except OSError as error:
-        shown = "standard output" if to == 1 else path
-        raise ConfigError(f"cannot write {shown}: {error.strerror or error}") from error
+        target = "standard output" if to == 1 else path
+        raise ConfigError(f"cannot write {target}: {error.strerror or error}") from error
 
 
 def _write_descriptor(number: int, data: bytes) -> None:
     if number == 1:
-        sys.stdout.flush()  # what was printed before comes before
+        sys.stdout.flush()  # keep the order of earlier output
     _write_all(number, data)
 
 
 def _write_named(path: Path, data: bytes) -> None:
     try:
-        there = path.stat()
-    except FileNotFoundError:  # or a link to what is not there yet
+        status = path.stat()
+    except FileNotFoundError:  # or a dangling link
         _replace(Path(os.path.realpath(path)), data, None)
         return
-    if stat.S_ISREG(there.st_mode):
-        _replace(Path(os.path.realpath(path)), data, there)
-    elif stat.S_ISBLK(there.st_mode):
-        raise ConfigError(f"cannot write {path}: it is a disk; give a file on it")
-    else:  # a directory is refused here by the system
+    if stat.S_ISREG(status.st_mode):
+        _replace(Path(os.path.realpath(path)), data, status)
+    elif stat.S_ISBLK(status.st_mode):
+        raise ConfigError(f"cannot write {path}: it is a block device; give a file")
+    else:  # the system refuses a directory here
         number = os.open(path, os.O_WRONLY | os.O_NOCTTY)
         try:
             _write_all(number, data)
@@ -68,7 +68,7 @@ def _write_all(number: int, data: bytes) -> None:
 
 
 def _replace(target: Path, data: bytes, old: os.stat_result | None) -> None:
-    """With the rights and the owner of the old file, as far as it may be given away."""
+    """Replace a file, keeping its permissions and, if permitted, its owner."""
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -1,7 +1,7 @@
-"""A fabric from what a discovery tool wrote: a record for each node, and for each port the cable that it claims.
+"""Build a fabric from a discovery tool's output: a record for each node, and for each port the peer that it reports.
 
-Tools name a cable from both ends, hand-written files often from one. Claims are joined into links; two that contradict
-each other are refused with the lines of both.
+Tools report a cable from both ends, hand-written files often from one. Claims are joined into links; contradicting
+claims are refused with both line numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from weft.fabric.model import Fabric
 from weft.fabric.rates import Speed, Technology, parse_label
 from weft.ids import Lid
 
-DEFAULT_RATE = "4xSDR"  # of a cable whose rate nobody mentions; ibsim's default too
+DEFAULT_RATE = "4xSDR"  # for a cable without a rate; ibsim's default too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,23 +41,23 @@ class NodeRecord:
 
 
 class PortRecord(NamedTuple):
-    """What a file says of a port that has a LID of its own: any port of an adapter, port 0 of a switch."""
+    """A port with its own LID in a file: any port of an adapter, port 0 of a switch."""
 
     node: int
     port: int
-    guid: int  # 0 where it is not said
+    guid: int  # 0 if missing
     lid: int
     lmc: int
     line: int
 
 
-# A port says where its cable ends: node, port, peer, peer's port, rate (`4xHDR`, or nothing), line.
+# The peer that a port reports: node, port, peer, peer's port, rate (`4xHDR`, or empty), line.
 Claim = tuple[int, int, int, int, str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discovery:
-    """All that a file says; `build` checks it and makes the fabric."""
+    """The contents of a file; `build` checks them and builds the fabric."""
 
     path: Path
     lines: Sequence[str]
@@ -88,7 +88,7 @@ class Discovery:
         return fabric
 
     def _set_guid(self, builder: FabricBuilder, port: PortRecord) -> None:
-        """A switch has one port GUID for all its ports."""
+        """Set a port GUID; a switch has one for all its ports."""
         node = self.nodes[port.node]
         is_switch = node.kind == NodeKind.SWITCH
         if port.guid != (node.guid if is_switch else node.guid + port.port):
@@ -98,17 +98,17 @@ class Discovery:
     # -- nodes --------------------------------------------------------------------------------------------------
 
     def _check_nodes(self) -> None:
-        seen: dict[int, int] = {}
+        line_of: dict[int, int] = {}
         for node in self.nodes:
             if node.n_ports > MAX_PORTS:
                 self.refuse(node.line, f"a node of at most {MAX_PORTS} ports")
-            if node.guid in seen:
-                self.refuse(node.line, f"another GUID than the node of line {seen[node.guid]} has")
-            seen[node.guid] = node.line
+            if node.guid in line_of:
+                self.refuse(node.line, f"another GUID: the node of line {line_of[node.guid]} has this one")
+            line_of[node.guid] = node.line
 
     def _check_lids(self) -> None:
         for port in self.ports:
-            # 65535, the permissive LID, is what a port holds that no subnet manager has reached
+            # 65535, the permissive LID: no subnet manager has reached the port
             if port.lid >= Lid.FIRST_MULTICAST and port.lid != Lid.PERMISSIVE:
                 self.refuse(port.line, f"a unicast LID, below {int(Lid.FIRST_MULTICAST)}")
             if port.lmc > 7:
@@ -119,16 +119,16 @@ class Discovery:
         ids = [node_id(node.kind, node.guid) for node in self.nodes]
         descriptions = [node.description for node in self.nodes]
         names, servers = name_nodes(kinds, descriptions, ids, self._homes(links))
-        said = [(node.vendor_id, node.device_id, system_type(node.description)) for node in self.nodes]
-        models = {one: entry.name if (entry := catalog.by_device_id(*one)) else "" for one in set(said)}
+        hardware = [(node.vendor_id, node.device_id, system_type(node.description)) for node in self.nodes]
+        models = {ids: entry.name if (entry := catalog.by_device_id(*ids)) else "" for ids in set(hardware)}
         server = np.full(len(names), -1, np.int32)
         inside = [i for i, name in enumerate(servers) if name]
         server[inside] = builder.add_servers([servers[i] for i in inside])
 
-        def alike(i: int) -> tuple[NodeKind, str]:
-            return kinds[i], models[said[i]]
+        def kind_and_model(i: int) -> tuple[NodeKind, str]:
+            return kinds[i], models[hardware[i]]
 
-        for (kind, model), group in groupby(range(len(names)), key=alike):  # the order of the file is kept
+        for (kind, model), group in groupby(range(len(names)), key=kind_and_model):  # in the order of the file
             rows = list(group)
             some = [self.nodes[i] for i in rows]
             builder.add_nodes(
@@ -146,7 +146,7 @@ class Discovery:
             )
 
     def _homes(self, links: _Links) -> list[int]:
-        """[node] -> the switch that an aggregation node sits in, -1 for none."""
+        """Return the switch that contains each aggregation node, -1 for none."""
         homes = [-1] * len(self.nodes)
         for a, _, b, _ in links.ends.tolist():
             for inner, outer in ((a, b), (b, a)):
@@ -173,7 +173,7 @@ class Discovery:
         return _Links(ends=claimed[example], rate=rate, rates=rates)
 
     def _check_contradictions(self, claimed: NDArray[np.int64], cables: NDArray[np.int64]) -> None:
-        """No port may have two cables."""
+        """Refuse a port with two cables."""
         slots, uses = np.unique(cables, return_counts=True)
         for slot in slots[uses > 1][:1].tolist():
             about = np.flatnonzero((claimed == slot).any(axis=1))
@@ -183,15 +183,15 @@ class Discovery:
     def _agree_on_rates(
         self, link: NDArray[np.intp], n_links: int
     ) -> tuple[NDArray[np.int64], list[tuple[Speed, int]]]:
-        """[link] -> index into a list of rates. A side that says nothing agrees with the other."""
+        """Return the index of each link's rate, and the rates. A claim without a rate agrees with any other."""
         index = {"": 0}
-        said = np.array([index.setdefault(rate, len(index)) for *_, rate, _ in self.claims], np.int64)
+        claimed = np.array([index.setdefault(rate, len(index)) for *_, rate, _ in self.claims], np.int64)
         line_of = {rate: line for *_, rate, line in reversed(self.claims)}
         rates = [parse_label(DEFAULT_RATE)] + [self._parse_rate(label, line_of[label]) for label in list(index)[1:]]
         rate = np.zeros(n_links, np.int64)
-        np.maximum.at(rate, link, said)
-        for wrong in np.flatnonzero((said > 0) & (said != rate[link]))[:1].tolist():
-            differs = (link == link[wrong]) & (said > 0) & (said != said[wrong])
+        np.maximum.at(rate, link, claimed)
+        for wrong in np.flatnonzero((claimed > 0) & (claimed != rate[link]))[:1].tolist():
+            differs = (link == link[wrong]) & (claimed > 0) & (claimed != claimed[wrong])
             self._contradict(wrong, int(np.flatnonzero(differs)[0]))
         return rate, rates
 
@@ -201,12 +201,12 @@ class Discovery:
         except ConfigError:
             speed = None
         if speed is None or speed.technology is not Technology.INFINIBAND:
-            self.refuse(line, f"a rate of InfiniBand, such as 4xHDR, in place of {label}")
+            self.refuse(line, f"an InfiniBand rate, such as 4xHDR, in place of {label}")
         return speed, width
 
-    def _contradict(self, one: int, other: int) -> NoReturn:
-        first, second = sorted((self.claims[one][-1], self.claims[other][-1]))
-        self.refuse(second, f"what line {first} says of this cable: {self.lines[first - 1].strip()!r}")
+    def _contradict(self, a: int, b: int) -> NoReturn:
+        first, second = sorted((self.claims[a][-1], self.claims[b][-1]))
+        self.refuse(second, f"the same cable as on line {first}: {self.lines[first - 1].strip()!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,9 @@ JSON is the node-link form that d3-force takes as it is and networkx reads with 
      "links": [{"source": "h1", "target": "leaf1", "key": 0, "source_port": "h1/1", "target_port": "leaf1/1",
                 "label": "4xNDR", "rate_gbit_s": 400.0, ...}, ...]}
 
-`key` numbers the links of the file, so that parallel links stay apart; ports have full names, because an undirected
-graph forgets which end was the source. GraphML has the same attributes; networkx, Gephi, yEd and igraph read it. What
-is not known (a model, a length, a LID that nobody assigned) is left out.
+`key` numbers the links of the file, so that parallel links stay distinct; ports have full names, because an undirected
+graph does not keep which end was the source. GraphML has the same attributes; networkx, Gephi, yEd and igraph read it.
+Unknown values (a model, a length, a LID) are omitted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from weft.fabric.rates import speeds
 from weft.ids import Guid
 from weft.version import __version__
 
-# What XML 1.0 cannot hold, not even escaped.
+# Characters that XML 1.0 cannot hold, not even escaped.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _GRAPHML_TYPES = {str: "string", int: "long", float: "double"}
 
@@ -45,8 +45,8 @@ def to_graphml(fabric: Fabric) -> str:
     def data(owner: str, row: dict[str, Any]) -> str:
         cells = []
         for name, value in row.items():
-            known = keys.setdefault((owner, name), (f"d{len(keys)}", _GRAPHML_TYPES[type(value)]))
-            cells.append(f'<data key="{known[0]}">{_text(value) if isinstance(value, str) else value}</data>')
+            key = keys.setdefault((owner, name), (f"d{len(keys)}", _GRAPHML_TYPES[type(value)]))
+            cells.append(f'<data key="{key[0]}">{_text(value) if isinstance(value, str) else value}</data>')
         return "".join(cells)
 
     body = []
@@ -75,7 +75,7 @@ def to_graphml(fabric: Fabric) -> str:
 
 
 def node_rows(fabric: Fabric) -> Iterator[dict[str, Any]]:
-    """The attributes of each node."""
+    """Yield the attributes of each node."""
     nodes = fabric.nodes
     own_port = (nodes.kind != NodeKind.SWITCH).astype(int).clip(max=nodes.n_ports)  # a switch's LID is at port 0
     columns = zip(
@@ -104,11 +104,11 @@ def node_rows(fabric: Fabric) -> Iterator[dict[str, Any]]:
             "group": fabric.groups[group] if group >= 0 else None,
             "level": level if level >= 0 else None,
         }
-        yield _known(row)
+        yield _without_none(row)
 
 
 def link_rows(fabric: Fabric) -> Iterator[dict[str, Any]]:
-    """The attributes of each link."""
+    """Yield the attributes of each link."""
     links, number = fabric.links, fabric.ports.number
     a_node, b_node = fabric.link_nodes
     columns = zip(
@@ -139,10 +139,10 @@ def link_rows(fabric: Fabric) -> Iterator[dict[str, Any]]:
             "length_m": round(length_m, 3) if length_m else None,
             "bit_error_rate": bit_error_rate or None,
         }
-        yield _known(row)
+        yield _without_none(row)
 
 
-def _known(row: dict[str, Any]) -> dict[str, Any]:
+def _without_none(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None}
 
 

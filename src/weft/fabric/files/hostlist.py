@@ -18,7 +18,7 @@ _NUMBERED = re.compile(r"(.*?[^0-9])([0-9]{1,18})")
 
 
 def compress(names: Iterable[str]) -> str:
-    """The shortest usual spelling, in natural order."""
+    """Return the shortest usual spelling, in natural order."""
     literal: list[str] = []
     numbers: dict[str, list[str]] = {}
     for name in names:
@@ -31,17 +31,17 @@ def compress(names: Iterable[str]) -> str:
 
 
 def expand(text: str) -> list[str]:
-    """The names that a list stands for, each once, in its order: `h[1-2,9],gw` is h1, h2, h9, gw."""
+    """Return the names of a hostlist, each once, in its order: `h[1-2,9],gw` is h1, h2, h9, gw."""
     names: dict[str, None] = {}
-    room = _MAX_NAMES
+    n_left = _MAX_NAMES
     for word in _COMMA.split(text):
         plain, *rest = _BRACKETS.split(word.strip())
         if not word.strip() or set("".join([plain, *rest[1::2]])) & set("[], "):
-            raise ConfigError(f"the list {text[:80]!r} is refused at {word[:80]!r}: write names as h[1-8,12],gw")
+            raise ConfigError(f"invalid {word[:80]!r} in hostlist {text[:80]!r}: write names as h[1-8,12],gw")
         runs = [_runs(text, inside) for inside in rest[::2]]
-        room -= math.prod(sum(last - first + 1 for first, last, _ in run) for run in runs)
-        if room < 0:
-            raise ConfigError(f"the list {text[:80]!r} has more than {_MAX_NAMES:,} names")
+        n_left -= math.prod(sum(last - first + 1 for first, last, _ in run) for run in runs)
+        if n_left < 0:
+            raise ConfigError(f"hostlist {text[:80]!r} has more than {_MAX_NAMES:,} names")
         numbers = ([f"{n:0{width}d}" for first, last, width in run for n in range(first, last + 1)] for run in runs)
         for chosen in itertools.product(*numbers):
             tail = itertools.chain.from_iterable(zip(chosen, rest[1::2], strict=True))
@@ -50,18 +50,18 @@ def expand(text: str) -> list[str]:
 
 
 def _runs(text: str, inside: str) -> list[tuple[int, int, int]]:
-    """First, last and digits of each range within brackets."""
-    found = []
+    """Return first, last and digits of each range within brackets."""
+    runs = []
     for part in inside.split(","):
         match = _RANGE.fullmatch(part)
         if match is None or int(match[2] or match[1]) < int(match[1]):
-            raise ConfigError(f"the list {text[:80]!r} is refused at [{part}]: write numbers that go up, as [1-8,12]")
-        found.append((int(match[1]), int(match[2] or match[1]), len(match[1])))
-    return found
+            raise ConfigError(f"invalid [{part}] in hostlist {text[:80]!r}: write increasing numbers as [1-8,12]")
+        runs.append((int(match[1]), int(match[2] or match[1]), len(match[1])))
+    return runs
 
 
 def natural(name: str) -> tuple[tuple[str, int], ...]:
-    """A key to sort by: h2 before h10."""
+    """Return a key for natural sorting: h2 before h10."""
     return tuple((text, int(digits or -1)) for text, digits in re.findall(r"([^0-9]*)([0-9]*)", name))
 
 
@@ -77,5 +77,5 @@ def _brackets(numbers: list[str]) -> str:
 
 
 def successor(digits: str, width: int) -> str:
-    """The next number, with zeros up to `width`."""
+    """Return the next number, with zeros up to `width`."""
     return str(int(digits) + 1).zfill(width)

@@ -1,4 +1,4 @@
-"""What `ibnetdiscover` prints, and `ibsim` loads: a record for each node, with a line for each cable.
+"""Output of `ibnetdiscover`, input of `ibsim`: a record for each node, with a line for each cable.
 
     vendid=0x2c9
     devid=0xd2f0
@@ -11,13 +11,12 @@
     Ca      1 "H-0c42a10300303dbe"          # "h1 mlx5_0"
     [1](c42a10300303dbe)    "S-1c34da0300728866"[1]         # lid 5 lmc 0 "MF0;leaf1:MQM8700/U1" lid 12 4xHDR
 
-Read: the same with any options of the tool, from logs of terminals that lost the tabs and added a prompt, and net files
-for ibsim written by hand: other ids, no comments, cables named from one end. Nodes without a GUID get those that ibsim
-would give them. A cable without a rate is 4xSDR, as in ibsim; a LID of 65535 is none yet.
+Reading accepts the output of any options of the tool, terminal logs that lost the tabs and gained a prompt, and
+hand-written net files for ibsim: other ids, no comments, cables named from one end. Nodes without a GUID get those that
+ibsim would assign. A cable without a rate is 4xSDR, as in ibsim; a LID of 65535 means none.
 
-Written: what the tool would print if it swept the fabric, in the order of the fabric's nodes; nodes without a cable,
-which it could not reach, are written too, so that nothing is lost. A switch has an enhanced port 0
-unless the file that it came from says base.
+Writing produces what the tool would print after sweeping the fabric, in the order of the fabric's nodes, plus nodes
+without a cable, which the tool could not reach. A switch has an enhanced port 0 unless the source file says base.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ _EXPECTED_PORT = 'a port and its peer: [1] "S-0002c90300000100"[2] # "name" lid 
 
 
 def read(path: Path) -> Fabric:
-    """The fabric that an ibnetdiscover dump or an ibsim net file describes."""
+    """Return the fabric of an ibnetdiscover dump or an ibsim net file."""
     reader = _Reader(path)
     node = -1
     for number, line in reader.records():
@@ -83,7 +82,7 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lines = read_text(path).split("\n")
-        self.keys: dict[str, int] = {}  # of the node that comes next
+        self.keys: dict[str, int] = {}  # keys of the next node
         self.port_guid = 0
         self.next_guid = dict(_FIRST_GUIDS)
         self.nodes: list[NodeRecord] = []
@@ -95,7 +94,7 @@ class _Reader:
         raise FileError(self.path, line, self.lines[line - 1].strip(), expected)
 
     def records(self) -> list[tuple[int, str]]:
-        """Lines that are not blank, with their numbers, without what a terminal's log adds before and after."""
+        """Return the numbered lines that are not blank, without those that a terminal log adds before and after."""
         numbered = [(number, line) for number, text in enumerate(self.lines, 1) if (line := text.strip())]
         if numbered and _PROMPT.fullmatch(numbered[-1][1]):
             numbered.pop()
@@ -136,7 +135,7 @@ class _Reader:
         if node == len(self.nodes):
             self.nodes.append(record)
         elif replace(record, line=self.nodes[node].line) != self.nodes[node]:  # ibnetdiscover -g repeats records
-            self.refuse(number, f"another id than the node of line {self.nodes[node].line} has")
+            self.refuse(number, f"another id: line {self.nodes[node].line} has a node with this one")
         if kind == NodeKind.SWITCH:
             lid, lmc = int(match["lid"] or 0), int(match["lmc"] or 0)
             self.ports[node, 0] = PortRecord(node, 0, self.port_guid, lid, lmc, number)
@@ -144,7 +143,7 @@ class _Reader:
         return node
 
     def take_guid(self, number: int, kind: NodeKind, n_ports: int, name: str) -> int:
-        """The GUID that the record says, or that the id says, or the next one, as ibsim counts them."""
+        """Return the GUID of the record, of the id, or the next one, as ibsim counts them."""
         key = _GUID_KEYS[kind]
         for other in _GUID_KEYS.values():
             if other != key and other in self.keys:
@@ -170,23 +169,23 @@ class _Reader:
         return Discovery(path=self.path, lines=self.lines, nodes=self.nodes, ports=ports, claims=claims)
 
     def claim(self, cable: tuple[int, int, tuple[str | None, ...]]) -> Claim:
-        """A cable; on the way, GUID and LID of adapter ports: their own word counts before that of the other end."""
+        """Return a cable as a claim; record GUID and LID of adapter ports, whose own line takes precedence."""
         node, line, (port_text, guid, peer_id, peer_port_text, peer_guid, lid, lmc, peer_lid, rate) = cable
         peer = self.index.get(str(peer_id), -1)
         if peer < 0:
-            self.refuse(line, f'a node that has a record in this file; "{peer_id}" has none')
+            self.refuse(line, f'a node that has a record in this file; "{peer_id}" has no record')
         port, peer_port = int(port_text or 0), int(peer_port_text or 1)
         if (guid or lid) and self.nodes[node].kind != NodeKind.SWITCH:
-            said = PortRecord(node, port, int(guid or "0", 16), int(lid or 0), int(lmc or 0), line)
-            self.ports[node, port] = said
+            record = PortRecord(node, port, int(guid or "0", 16), int(lid or 0), int(lmc or 0), line)
+            self.ports[node, port] = record
         if peer_guid and self.nodes[peer].kind != NodeKind.SWITCH:
-            told = PortRecord(peer, peer_port, int(peer_guid, 16), int(peer_lid or 0), 0, line)
-            self.ports.setdefault((peer, peer_port), told)
+            record = PortRecord(peer, peer_port, int(peer_guid, 16), int(peer_lid or 0), 0, line)
+            self.ports.setdefault((peer, peer_port), record)
         return node, port, peer, peer_port, rate or "", line
 
 
 def to_text(fabric: Fabric) -> str:
-    """What ibnetdiscover would print of the InfiniBand part of a fabric."""
+    """Return the text that ibnetdiscover would print for the InfiniBand part of a fabric."""
     subnet = Subnet.of(fabric)
     parts = [f"#\n# Topology file: generated by weft from {printable(fabric.spec)}\n#\n"]
     if subnet.nodes:
@@ -214,7 +213,7 @@ def _node_text(subnet: Subnet, node: int) -> str:
 
 def _port_lines(subnet: Subnet, node: int) -> Iterator[str]:
     is_switch = subnet.kind[node] == NodeKind.SWITCH
-    gap = "" if is_switch else " "  # the tool's own: a blank before the GUID where two adapters meet
+    gap = "" if is_switch else " "  # as the tool prints it: a blank before the GUID of an adapter's peer adapter
     for slot, peer_slot in subnet.cables(node):
         peer = subnet.node[peer_slot]
         end = f'"{node_id(subnet.kind[peer], subnet.guid[peer])}"[{subnet.number[peer_slot]}]'

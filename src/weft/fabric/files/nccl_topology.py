@@ -10,11 +10,11 @@
             <nic>
               <net name="mlx5_0" dev="0" speed="400000" port="1" ... gdr="1" rail="0"/>
 
-It says what the fabric says: GPUs and links that are gone are not in it, nor are adapters with no cable, which NCCL
-would find down. Of a rack it is the first tray, for NCCL reads a file on each machine and puts the trays together
-itself: their NVSwitches, which no machine has, are one with an address that NCCL makes up. PCI addresses are those of
-the real machine where the catalog knows them, else `ffff:ff:NN.0`, as cloud providers write them. NCCL
-(src/graph/xml.cc) reads only a part of XML: no declaration, no blank before `/>`.
+It describes the fabric: removed GPUs and links are absent, and so are adapters without a cable, which NCCL would find
+down. For a rack it is the first tray, since NCCL reads a file on each machine and joins the trays itself: their
+NVSwitches, which no machine has, are one with an address that NCCL makes up. PCI addresses are those of the real
+machine if the catalog has them, else `ffff:ff:NN.0`, as cloud providers write them. NCCL (src/graph/xml.cc) reads only
+a part of XML: no declaration, no blank before `/>`.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology
 from weft.fabric.views import Link, Node, Server
 
-# PCI classes as NCCL knows them.
+# PCI classes in NCCL
 _CLASS = {NodeKind.PCIE_SWITCH: "0x060400", NodeKind.GPU: "0x030200", NodeKind.NVSWITCH: "0x068000"}
 _NIC_CLASS = {
     Technology.INFINIBAND: "0x020700",
     Technology.ETHERNET: "0x020000",
     Technology.OMNI_PATH: "0x020800",
 }
-_MAX_CONNECTIONS = 131_072  # what NCCL reports for mlx5
-_C2C_MBYTE_S = 44_712  # and for a link of NVLink-C2C
+_MAX_CONNECTIONS = 131_072  # as NCCL reports for mlx5
+_C2C_MBYTE_S = 44_712  # as NCCL reports for a link of NVLink-C2C
 _RACK_SWITCH = "fffffff:ff:ff.0"
 
 
 def to_text(fabric: Fabric, server: str) -> str:
-    """The topology of that server: its CPUs, PCIe, GPUs, NVLink and plugged adapters."""
+    """Return the topology of a server: its CPUs, PCIe, GPUs, NVLink and cabled adapters."""
     return "\n".join(_Box(fabric.find_server(server)).system().lines()) + "\n"
 
 
@@ -66,7 +66,7 @@ class _Element:
 
 
 class _Box:
-    """One server, and the numbers that NCCL knows its devices by."""
+    """A server, and the numbers by which NCCL identifies its devices."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -74,8 +74,8 @@ class _Box:
         if not self.cpus:
             inside = [template.name for template in catalog.servers() if template.cpus]
             raise ConfigError(
-                f"{server} is a plain host: NCCL's topology file describes GPUs and adapters below CPUs. "
-                f"Build the fabric with server={' or '.join(inside)}"
+                f"{server} is a plain host: NCCL's topology file describes GPUs and adapters below CPUs; "
+                f"build the fabric with server={' or '.join(inside)}"
             )
         self.template = catalog.server(self.cpus[0].model)
         trays = catalog.server(self.template.box).trays
@@ -107,7 +107,7 @@ class _Box:
         return _Element("cpu", attributes, self._below(node, above=-1))
 
     def _below(self, node: Node, above: int) -> list[_Element]:
-        """What hangs below a CPU or a PCIe switch; the ports of one card, which share a slot, are one device."""
+        """Return the elements below a CPU or a PCIe switch; the ports of one card, which share a slot, are one."""
         elements: list[_Element] = []
         cards: dict[str, list[tuple[Node, Link]]] = {}
         for child, link in _links(node, Technology.PCIE):
@@ -121,7 +121,7 @@ class _Box:
         return elements + [card for ports in cards.values() for card in self._card(ports)]
 
     def _card(self, ports: list[tuple[Node, Link]]) -> Iterator[_Element]:
-        """An adapter, unless nothing is plugged into any of its ports."""
+        """Yield an adapter, unless none of its ports is cabled."""
         plugged = [adapter for adapter, _ in ports if adapter.index in self.cable]
         if plugged:
             (first, link), lanes = ports[0], sum(link.width for _, link in ports)
@@ -168,7 +168,7 @@ class _Box:
 
 
 def _links(node: Node, *technologies: Technology) -> list[tuple[Node, Link]]:
-    """The nodes at the other ends of the links that speak one of these, with the links."""
+    """Return the nodes at the other ends of the links of these technologies, with the links."""
     return [
         (port.peer.node, port.link)
         for port in node.ports
@@ -181,10 +181,10 @@ def _cable(adapter: Node) -> Link | None:
 
 
 def _device(node: Node) -> str:
-    """`mlx5_0` of `dgx1/mlx5_0`."""
+    """Return the device of a node: `mlx5_0` of `dgx1/mlx5_0`."""
     return node.name.rpartition("/")[2]
 
 
 def _natural(node: Node) -> tuple[int, str]:
-    """mlx5_9 before mlx5_10."""
+    """Return a sort key: mlx5_9 before mlx5_10."""
     return len(node.name), node.name

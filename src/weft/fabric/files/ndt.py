@@ -4,11 +4,10 @@
     dgx1,dgx1 mlx5_0,leaf1,Port 1,Data
     leaf1,Port 33,spine1,Blade 16_Port 2/20,Data
 
-The long form has more columns; of these weft reads `Speed` (Mbit/s, or a label like 4xHDR, which may also stand in the
-column after it, nameless or `_2`: `200G HDR cable`) and `Cable Length` (metres). Racks and heights say nothing to a
-fabric, and UFM ignores the link type too. A cable without a speed is 4xSDR, as from any tool that says none. `#` and
-`#Fields:` before the first name are UFM's own. A cable may be listed from both ends; a line without an end device is a
-port that stays empty.
+The long form has more columns; weft reads `Speed` (Mbit/s, or a label like 4xHDR, which may also be in the next column,
+unnamed or `_2`: `200G HDR cable`) and `Cable Length` (metres). Racks and heights are ignored, and so is the link type,
+as in UFM. A cable without a speed is 4xSDR, as for other tools. `#` and `#Fields:` before the first name are UFM's. A
+cable may be listed from both ends; a line without an end device is an empty port.
 
 Ports of a switch                           Ports of a host
   Port 21, 21         port 21                 dgx1 ibp11s0f0    the device, and its adapter
@@ -16,10 +15,9 @@ Ports of a switch                           Ports of a host
   Port 1/11/2         cage 11, port 2: 22     mlx5_0/2          with a port, else 1
   Blade 16_Port 2/20  chip 2 of line card 16  Port 1 of a device called `dgx1 mlx5_0`
 
-A plan does not say what is a switch. If any line names an adapter, whatever has a bare number is a switch. If none
-does, a device with a single cable, in port 1, is a host. Line cards of a director are switches of their own
-(`dir1-L16-U2`); the boards that join them inside are not cables and not in the plan. A switch has as many ports as the
-plan needs.
+A plan does not mark switches. If any line names an adapter, every device with bare port numbers is a switch. Otherwise
+a device with a single cable, in port 1, is a host. Line cards of a director are separate switches (`dir1-L16-U2`); the
+boards that join them inside are not cables and not in the plan. A switch has as many ports as the plan needs.
 """
 
 from __future__ import annotations
@@ -56,13 +54,13 @@ _CAGE = re.compile(r"(?:Port )?(?:IB)?1/(\d{1,3})/([12])", re.IGNORECASE)
 _BLADE = re.compile(r"Blade (\d{1,2})_Port (\d)/(\d{1,3})", re.IGNORECASE)
 _ADAPTER = re.compile(r"((?:mlx\d_|ib|HCA-?|IB Port |ibp|mlx|roce|rdma)\d\w*)(?:/P?(\d{1,3}))?", re.IGNORECASE)
 _LINE_CARD = re.compile(r"(.+)-L(\d+)-U(\d+)")
-_LANES = 4  # of a cable that a plan describes by its rate alone
+_LANES = 4  # assumed for a cable with only a rate
 _TOLERANCE = 0.03  # plans round: 56000 for FDR's 54545 of data, or 56250 signalled
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A device of the plan and the part of it that is a node: an adapter, a line card, or the device itself."""
+    """A device of the plan and its part that is a node: an adapter, a line card, or the device itself."""
 
     device: str
     adapter: str = ""
@@ -71,19 +69,19 @@ class _Place:
 
 @dataclass(slots=True)
 class _Plan:
-    """What the lines say, before anybody decides what is a switch."""
+    """The lines of a plan, before switches and hosts are distinguished."""
 
     last_port: dict[_Place, int] = field(default_factory=dict)
     cables: dict[_Place, int] = field(default_factory=dict)
     taken: dict[tuple[_Place, int], tuple[int, tuple[_Place, int]]] = field(default_factory=dict)  # -> line, peer
     links: list[tuple[_Place, int, _Place, int, tuple[Speed, int], float]] = field(default_factory=list)
 
-    def see(self, place: _Place, port: int) -> None:
+    def add_port(self, place: _Place, port: int) -> None:
         self.last_port[place] = max(port, self.last_port.get(place, 0))
         self.cables.setdefault(place, 0)
 
     def kinds(self) -> list[NodeKind]:
-        """Of every place: a plan that names no adapter leaves its hosts to be guessed."""
+        """Return the kind of every place; without adapters in the plan the hosts are guessed."""
         guess = not any(place.adapter for place in self.last_port)
         return [
             NodeKind.HCA
@@ -94,7 +92,7 @@ class _Plan:
 
 
 def read(path: Path) -> Fabric:
-    """The fabric that a plan describes; names are made as for ibnetdiscover's output."""
+    """Return the fabric of a plan; nodes are named as for ibnetdiscover's output."""
     plan = _Plan()
     for line, row in rows(path):
         _add_line(plan, path, line, row)
@@ -104,7 +102,7 @@ def read(path: Path) -> Fabric:
 
 
 def to_text(fabric: Fabric) -> str:
-    """The cables between boxes, with their speed, and their length where it is known."""
+    """Return the cables between devices, with their speed, and their length if known."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["#StartDevice", "StartPort", "EndDevice", "EndPort", "LinkType", "Speed", "", "Cable Length"])
@@ -120,21 +118,21 @@ def to_text(fabric: Fabric) -> str:
 
 
 def spell_ports(fabric: Fabric, slots: Sequence[int]) -> list[tuple[str, str]]:
-    """Device and port of each as a plan writes them."""
+    """Return device and port of each slot as a plan writes them."""
     ports = fabric.ports
     node, number = ports.node[list(slots)].tolist(), ports.number[list(slots)].tolist()
-    known = {one: _spell_node(fabric.node(one)) for one in dict.fromkeys(node)}
-    of_adapter = {one for one in known if fabric.nodes.kind[one] != NodeKind.SWITCH}
+    spelled = {index: _spell_node(fabric.node(index)) for index in dict.fromkeys(node)}
+    of_adapter = {index for index in spelled if fabric.nodes.kind[index] != NodeKind.SWITCH}
     return [
-        # Port 1 of an adapter goes without saying.
-        (device, port if one in of_adapter and n == 1 else f"{port}/{n}" if one in of_adapter else f"{port}{n}")
-        for one, n in zip(node, number, strict=True)
-        for device, port in (known[one],)
+        # Port 1 of an adapter is omitted.
+        (device, port if index in of_adapter and n == 1 else f"{port}/{n}" if index in of_adapter else f"{port}{n}")
+        for index, n in zip(node, number, strict=True)
+        for device, port in (spelled[index],)
     ]
 
 
 def _spell_node(node: Node) -> tuple[str, str]:
-    """Device, and what stands before the number of its ports."""
+    """Return the device, and the text before its port numbers."""
     if node.kind == NodeKind.SWITCH:
         card = _LINE_CARD.fullmatch(node.name)
         return (card[1], f"Blade {card[2]}_Port {card[3]}/") if card else (node.name, "Port ")
@@ -149,7 +147,7 @@ def _spell_node(node: Node) -> tuple[str, str]:
 
 
 def rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Line number and cells by column name; the nameless column after Speed is called Cable."""
+    """Yield line number and cells by column name; the unnamed column after Speed is called Cable."""
     reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
     try:
         header = [cell.strip().removeprefix("#").removeprefix("Fields:").strip() for cell in next(reader, [])]
@@ -169,31 +167,31 @@ def rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
 
 def _add_line(plan: _Plan, path: Path, line: int, row: dict[str, str]) -> None:
     start = _parse_end(path, line, row.get("StartDevice", ""), row.get("StartPort", ""))
-    plan.see(*start)
+    plan.add_port(*start)
     if not row.get("EndDevice"):
         return
     end = _parse_end(path, line, row["EndDevice"], row.get("EndPort", ""))
-    plan.see(*end)
+    plan.add_port(*end)
     if start == end:
         raise FileError(path, line, f"{row['StartDevice']}, {row['StartPort']}", "a cable between two ports")
     if plan.taken.get(start, (0, None))[1] == end:
         return
-    for one, other, what in ((start, end, "Start"), (end, start, "End")):
-        if one in plan.taken:
-            text = f"{row[f'{what}Device']}, {row[f'{what}Port']}"
-            raise FileError(path, line, text, f"a port that is free: line {plan.taken[one][0]} has a cable in it")
-        plan.taken[one] = line, other
-        plan.cables[one[0]] += 1
+    for port, peer, end_name in ((start, end, "Start"), (end, start, "End")):
+        if port in plan.taken:
+            text = f"{row[f'{end_name}Device']}, {row[f'{end_name}Port']}"
+            raise FileError(path, line, text, f"a free port: line {plan.taken[port][0]} has a cable in it")
+        plan.taken[port] = line, peer
+        plan.cables[port[0]] += 1
     plan.links.append((*start, *end, _parse_speed(path, line, row), _parse_length_m(path, line, row)))
 
 
 def _parse_end(path: Path, line: int, device: str, port: str) -> tuple[_Place, int]:
     if not device:
         raise FileError(path, line, "an empty device", "the name of a device")
-    found = _parse_port(" ".join(device.split()), " ".join(port.split()))
-    if found is None:
+    parsed = _parse_port(" ".join(device.split()), " ".join(port.split()))
+    if parsed is None:
         raise FileError(path, line, port, f"a port: {_FORMS}")
-    place, number = found
+    place, number = parsed
     if not 1 <= number <= MAX_PORTS:
         raise FileError(path, line, port, f"a port from 1 to {MAX_PORTS}")
     return place, number
@@ -219,24 +217,24 @@ def _parse_port(device: str, port: str) -> tuple[_Place, int] | None:
 
 
 def _parse_speed(path: Path, line: int, row: dict[str, str]) -> tuple[Speed, int]:
-    told, cable = row.get("Speed", ""), row.get("Cable", "")
-    for word in [*told.split(), *cable.split()]:
+    speed_text, cable = row.get("Speed", ""), row.get("Cable", "")
+    for word in [*speed_text.split(), *cable.split()]:
         if (label := _parse_word(word)) is not None:
             return label
-    if not told:
+    if not speed_text:
         return parse_label(DEFAULT_RATE)
-    known = [s for s in speeds() if s.technology == Technology.INFINIBAND]
-    if told.isascii() and told.isdecimal() and len(told) < 12:
-        gbit_s = int(told) / 1000
-        for speed in known:
+    infiniband = [s for s in speeds() if s.technology == Technology.INFINIBAND]
+    if speed_text.isascii() and speed_text.isdecimal() and len(speed_text) < 12:
+        gbit_s = int(speed_text) / 1000
+        for speed in infiniband:
             rates = speed.lane_gbit_s, speed.lane_signal_gbit_s
             if any(abs(gbit_s - _LANES * rate) <= _TOLERANCE * gbit_s for rate in rates):
                 return speed, _LANES
-    rates_mbit_s = ", ".join(f"{round(s.rate_gbit_s() * 1000)} ({s.name})" for s in known)
-    raise FileError(path, line, told, f"a speed in Mbit/s: {rates_mbit_s}")
+    rates_mbit_s = ", ".join(f"{round(s.rate_gbit_s() * 1000)} ({s.name})" for s in infiniband)
+    raise FileError(path, line, speed_text, f"a speed in Mbit/s: {rates_mbit_s}")
 
 
-@lru_cache  # a plan says the same few words on every line
+@lru_cache  # plans repeat the same few words
 def _parse_word(word: str) -> tuple[Speed, int] | None:
     try:
         return parse_label(word)
@@ -260,7 +258,7 @@ def _build(spec: str, plan: _Plan) -> Fabric:
     builder = FabricBuilder(spec)
     node: dict[_Place, int] = {}
     for kind in (NodeKind.SWITCH, NodeKind.HCA):
-        rows = [i for i, found in enumerate(kinds) if found == kind]
+        rows = [i for i, each in enumerate(kinds) if each == kind]
         boxes = [int(builder.add_servers([servers[i]])[0]) if servers[i] else -1 for i in rows]
         added = builder.add_nodes(
             kind,
@@ -278,7 +276,7 @@ def _build(spec: str, plan: _Plan) -> Fabric:
 
 
 def _describe(place: _Place, kind: NodeKind) -> str:
-    """The NodeDescription that such a device would have."""
+    """Return the NodeDescription that such a device would have."""
     device = place.device.replace(" ", "-")
     if place.line_card:
         return f"MF0;{device}:director/{place.line_card}"

@@ -1,14 +1,14 @@
-"""The files that OpenSM keeps: its dumps of the subnet and of the unicast routes, and the LIDs that it remembers.
+"""OpenSM's files: its dumps of the subnet and of the unicast routes, and its cache of LIDs.
 
     opensm-subnet.lst   every cable, from both ends: `{ CA Ports:01 ... {h1 mlx5_0} LID:0001 PN:01 } { SW ... } PHY=4x`
     opensm.fdbs         routes with their hops: `0x0001 : 025  : 04   : yes`, by switch
     opensm-lfts.dump    routes with their ends: `0x0001 025 # Channel Adapter portguid 0x...: 'h1 mlx5_0'`, by switch
     guid2lid            first and last LID of each port GUID: `0x0002c90300000101 0x0001 0x0001`
 
-All four are read and written; `opensm_routes` has the middle two, and `opensm_vls` two more, of lanes. The subnet list
-does not say how many LIDs a port has: a guid2lid beside it does. Nor does it know rates above HDR (OpenSM writes `??`):
-what is above HDR is at least NDR, so it is taken as that, and the fabric says so. Weft writes and reads SPD=100 for
-NDR, 200 for XDR. It does not keep revisions: it writes 0.
+All four are read and written; `opensm_routes` has the middle two, and `opensm_vls` two more, for virtual lanes. The
+subnet list has no LMC: a guid2lid beside it does. Nor does it have rates above HDR (OpenSM writes `??`): these are at
+least NDR, so they are read as NDR, and `fabric.changes` notes it. Weft writes and reads SPD=100 for NDR, 200 for XDR.
+It does not keep revisions: it writes 0.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from weft.fabric.model import Fabric
 from weft.ids import Guid, Lid
 from weft.wire.port_info import LinkSpeed
 
-_LANES = {str(one.name): f"{one.lane_tenths / 10:g}" for one in LinkSpeed} | {"FDR10": "FDR10", "GDR": "400"}
+_LANES = {str(speed.name): f"{speed.lane_tenths / 10:g}" for speed in LinkSpeed} | {"FDR10": "FDR10", "GDR": "400"}
 _SPEED_OF_LANE = {lane: speed for speed, lane in _LANES.items()}
 _KINDS = {"SW": NodeKind.SWITCH, "CA": NodeKind.HCA, "Rt": NodeKind.ROUTER}
 _WORDS = {NodeKind.SWITCH: "SW", NodeKind.HCA: "CA", NodeKind.AGGREGATION: "CA", NodeKind.ROUTER: "Rt"}
@@ -48,7 +48,7 @@ _CABLE = re.compile(rf"{_END} {_END} PHY=(\S+) LOG=(?:ACT|ARM|INI|DWN) SPD=(\S+)
 _EXPECTED_CABLE = (
     "{ SW|CA|Rt Ports: SystemGUID: NodeGUID: ... } { the other end } PHY=4x LOG=ACT SPD=50, as OpenSM writes"
 )
-_UNKNOWN_LANE, _TAKEN_AS = "??", "NDR"  # above HDR, the fastest that OpenSM 3.3.23 has a word for
+_UNKNOWN_LANE, _TAKEN_AS = "??", "NDR"  # above HDR, the fastest rate that OpenSM 3.3.23 can write
 _EXPECTED_LANE = f"SPD= one of {', '.join(_SPEED_OF_LANE)}, or {_UNKNOWN_LANE}, which OpenSM writes above HDR"
 _REMEMBERED = re.compile(r"0x([0-9a-fA-F]{1,16})\s+0x([0-9a-fA-F]{1,4})\s+0x([0-9a-fA-F]{1,4})")
 
@@ -57,7 +57,7 @@ _REMEMBERED = re.compile(r"0x([0-9a-fA-F]{1,16})\s+0x([0-9a-fA-F]{1,4})\s+0x([0-
 
 
 def read(path: Path) -> Fabric:
-    """The fabric that an opensm-subnet.lst describes, with the LMC that a guid2lid in the same folder says."""
+    """Return the fabric of an opensm-subnet.lst, with the LMC of a guid2lid in the same folder."""
     reader = _SubnetList(path)
     fabric = reader.discovery().build()
     remembered = path.parent / "guid2lid"
@@ -66,12 +66,12 @@ def read(path: Path) -> Fabric:
     if not reader.unknown_rates:
         return fabric
     return fabric.changed(
-        f"{reader.unknown_rates:,} cable ends with SPD=?? (OpenSM has no word above HDR) taken as {_TAKEN_AS}"
+        f"{reader.unknown_rates:,} cable ends with SPD=?? (OpenSM cannot write rates above HDR) read as {_TAKEN_AS}"
     )
 
 
 def _set_lmc(fabric: Fabric, mapping: Mapping[Guid, tuple[Lid, Lid]]) -> None:
-    """Give ports that have the first LID of their entry its LMC; OpenSM may have given others another LID since."""
+    """Set the LMC of ports that have the first LID of their entry; OpenSM may have changed the LIDs of others since."""
     for guid, slot in _slots_with_lids(Subnet.of(fabric)).items():
         first, last = mapping.get(Guid(guid), (0, 0))
         if first and fabric.tables.lid[slot] == first:
@@ -79,7 +79,7 @@ def _set_lmc(fabric: Fabric, mapping: Mapping[Guid, tuple[Lid, Lid]]) -> None:
 
 
 def read_subnet_lids(path: Path) -> dict[Guid, tuple[Lid, Lid]]:
-    """[port GUID] -> its LID, first and last: what guid2lid has, but for LMC, which a subnet list does not know."""
+    """Return the LID of each port GUID as first and last, like guid2lid; the subnet list has no LMC."""
     reader = _SubnetList(path)
     reader.discovery()
     return {Guid(port.guid): (Lid(port.lid), Lid(port.lid)) for port in reader.ports.values() if port.lid}
@@ -90,7 +90,7 @@ class _SubnetList:
         self.path = path
         self.lines = read_text(path).split("\n")
         self.nodes: list[NodeRecord] = []
-        self.known: dict[str, tuple[int, tuple[str, ...]]] = {}  # NodeGUID -> node, what was said of it
+        self.known: dict[str, tuple[int, tuple[str, ...]]] = {}  # NodeGUID -> node, its fields
         self.ports: dict[tuple[int, int], PortRecord] = {}
         self.unknown_rates = 0
 
@@ -113,14 +113,15 @@ class _SubnetList:
         return *node, *peer, f"{width}{_SPEED_OF_LANE.get(lane, _TAKEN_AS)}", number
 
     def read_end(self, number: int, end: list[str]) -> tuple[int, int]:
-        """The node and the number of the port."""
+        """Return the node and the number of the port."""
         word, n_ports, system_guid, guid, port_guid, vendor_id, device_id, description, lid, port_text = end
-        # the right-hand end has its DevID two bytes further left
+        # the DevID of the right-hand end is shifted by two bytes
         device_id = device_id if len(device_id) == 4 else f"{int(device_id, 16) >> 16:04X}"
-        said = (word, n_ports, system_guid, vendor_id[-6:], device_id, description)
-        node, before = self.known.setdefault(guid, (len(self.nodes), said))
-        if before != said:
-            raise FileError(self.path, number, " ".join(said), f"what line {self.nodes[node].line} says: {before}")
+        fields = (word, n_ports, system_guid, vendor_id[-6:], device_id, description)
+        node, before = self.known.setdefault(guid, (len(self.nodes), fields))
+        if before != fields:
+            expected = f"the same as on line {self.nodes[node].line}: {' '.join(before)}"
+            raise FileError(self.path, number, " ".join(fields), expected)
         kind = _KINDS[word]
         if node == len(self.nodes):
             record = NodeRecord(
@@ -142,7 +143,7 @@ class _SubnetList:
 
 
 def subnet_lst_text(fabric: Fabric, *, sm_lid: int = 0) -> str:
-    """The opensm-subnet.lst of a fabric; the node with LID `sm_lid` is marked as the subnet manager's."""
+    """Return the opensm-subnet.lst of a fabric; the node with LID `sm_lid` is marked as the subnet manager's."""
     subnet = Subnet.of(fabric)
     return "".join(line for node in subnet.nodes for line in _cable_lines(subnet, node, sm_lid))
 
@@ -178,8 +179,8 @@ def _end_text(subnet: Subnet, slot: int, sm_lid: int, ids: str, shift: int) -> s
 
 
 def read_guid2lid(path: Path) -> dict[Guid, tuple[Lid, Lid]]:
-    """[port GUID] -> the first and the last LID that OpenSM keeps for it."""
-    found: dict[Guid, tuple[Lid, Lid]] = {}
+    """Return the first and the last LID of each port GUID in a guid2lid."""
+    lids: dict[Guid, tuple[Lid, Lid]] = {}
     line_of_lid: dict[int, int] = {}
     for number, text in enumerate(read_text(path).split("\n"), 1):
         line = text.strip()
@@ -193,26 +194,26 @@ def read_guid2lid(path: Path) -> dict[Guid, tuple[Lid, Lid]]:
         guid, first, last = (int(group, 16) for group in match.groups())
         size = last - first + 1
         if not 0 < first <= last < Lid.FIRST_MULTICAST or size not in (1, 2, 4, 8, 16, 32, 64, 128) or first % size:
-            raise FileError(path, number, line, "1, 2, 4, ... or 128 unicast LIDs, the first a multiple of how many")
+            raise FileError(path, number, line, "1, 2, 4, ... or 128 unicast LIDs, the first a multiple of the count")
         for lid in range(first, last + 1):
             if line_of_lid.setdefault(lid, number) != number:
                 raise FileError(
                     path, number, line, f"LIDs that no other line has; line {line_of_lid[lid]} has {lid:#06x}"
                 )
-        if Guid(guid) in found:
+        if Guid(guid) in lids:
             raise FileError(path, number, line, "each port GUID once")
-        found[Guid(guid)] = Lid(first), Lid(last)
-    return found
+        lids[Guid(guid)] = Lid(first), Lid(last)
+    return lids
 
 
 def apply_guid2lid(fabric: Fabric, mapping: Mapping[Guid, tuple[Lid, Lid]]) -> None:
-    """Give the ports of a fabric these LIDs; a port that is not among them has none. Routes by older LIDs are dropped.
+    """Set the LIDs of a fabric's ports; ports that are not in the mapping get none. Routes by older LIDs are dropped.
 
-    OpenSM never forgets a port: GUIDs that the fabric does not have are passed over, but not all of them.
+    OpenSM never removes a port from guid2lid: GUIDs that the fabric does not have are ignored, unless none matches.
     """
     slots = _slots_with_lids(Subnet.of(fabric))
     if mapping and not mapping.keys() & slots.keys():
-        raise ConfigError(f"none of the {len(mapping):,} port GUIDs is in {fabric.spec}: these are the LIDs of another")
+        raise ConfigError(f"none of the {len(mapping):,} port GUIDs is in {fabric.spec}: they belong to another fabric")
     tables = fabric.tables
     tables.lid[:] = 0
     tables.set_lmc(slice(None), 0)
@@ -224,7 +225,7 @@ def apply_guid2lid(fabric: Fabric, mapping: Mapping[Guid, tuple[Lid, Lid]]) -> N
 
 
 def guid2lid_text(fabric: Fabric) -> str:
-    """The guid2lid that OpenSM would keep of a fabric's LIDs."""
+    """Return the guid2lid that OpenSM would write for a fabric's LIDs."""
     subnet = Subnet.of(fabric)
     lines = []
     for guid, slot in _slots_with_lids(subnet).items():
@@ -235,7 +236,7 @@ def guid2lid_text(fabric: Fabric) -> str:
 
 
 def _slots_with_lids(subnet: Subnet) -> dict[int, int]:
-    """[port GUID] -> slot, of port 0 of switches and of all ports of adapters."""
+    """Return the slot of each port GUID: port 0 of switches, and all ports of adapters."""
     slots: dict[int, int] = {}
     for node in subnet.nodes:
         first = subnet.first_port[node]
@@ -245,7 +246,7 @@ def _slots_with_lids(subnet: Subnet) -> dict[int, int]:
 
 
 def write_dumps(fabric: Fabric, directory: Path) -> None:
-    """Write all files into a directory that exists, each whole or not at all; of lanes where there are several."""
+    """Write all files atomically into an existing directory; those of virtual lanes only if SL to VL is set."""
     write_atomically(directory / "opensm-subnet.lst", subnet_lst_text(fabric))
     write_atomically(directory / "opensm.fdbs", fdbs_text(fabric))
     write_atomically(directory / "opensm-lfts.dump", lfts_text(fabric))

@@ -5,8 +5,8 @@
     0x0001 : 001  : 01   : yes                          0x0003 007 # Channel Adapter portguid 0x...: 'h3 mlx5_0'
     0x0002 : UNREACHABLE                                5 lids dumped
 
-The second is also what `dump_fts` of infiniband-diags prints, but for the comments. A big subnet has millions of such
-lines: their LID and port stand in fixed columns, and are read from there by whole arrays.
+The second is also the output of `dump_fts` of infiniband-diags, but for the comments. A big subnet has millions of such
+lines: LID and port are in fixed columns, and are read from there by whole arrays.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.tables import NO_ROUTE
 
-_NO_PATH = 255  # hops where there is no way
+_NO_PATH = 255  # hops if there is no path
 _TYPES = {
     NodeKind.SWITCH: "Switch",
     NodeKind.HCA: "Channel Adapter",
@@ -40,9 +40,9 @@ _HEX_DIGIT[np.frombuffer(b"ABCDEF", np.uint8)] = np.arange(10, 16)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Form:
-    """How a file of routes is written: `0x` and 4 digits of the LID, a gap, 3 digits of the port, a blank."""
+    """The format of a routes file: `0x` and 4 digits of the LID, a gap, 3 digits of the port, a blank."""
 
-    switch: re.Pattern[str]  # the line that opens the table of a switch; its GUID
+    switch: re.Pattern[str]  # the line that begins the table of a switch, with its GUID
     between: re.Pattern[str]  # other lines that are not routes
     gap: bytes
     expected: str
@@ -70,7 +70,7 @@ def read_fdbs(path: Path, fabric: Fabric) -> None:
 
 
 def read_lfts(path: Path, fabric: Fabric) -> None:
-    """Fill a fabric's forwarding tables from an opensm-lfts.dump, or from what dump_fts prints."""
+    """Fill a fabric's forwarding tables from an opensm-lfts.dump, or from the output of dump_fts."""
     _Routes(path, _LFTS).fill(fabric)
 
 
@@ -78,14 +78,14 @@ class _Routes:
     def __init__(self, path: Path, form: _Form) -> None:
         self.path, self.form = path, form
         self.data = read_bytes(path)
-        # past its end the file reads as line feeds, so that every line has all columns
+        # pad the end of the file with line feeds, so that every line has all columns
         self.text = np.frombuffer(self.data + b"\n" * 32, np.uint8)
         self.ends = np.append(np.flatnonzero(self.text[: len(self.data)] == ord("\n")), len(self.data))
         self.starts = np.append(0, self.ends[:-1] + 1)
 
     def fill(self, fabric: Fabric) -> None:
-        """All or nothing: the tables of the fabric are replaced when all of the file has been read."""
-        is_route = self.says(slice(None), 0, b"0x")
+        """Replace the tables of the fabric once the whole file has been read."""
+        is_route = self.has_text(slice(None), 0, b"0x")
         lines = np.flatnonzero(is_route)
         lid, port = self.parse(lines)
         opens, rows = self.read_switches(fabric, np.flatnonzero(~is_route))
@@ -93,8 +93,8 @@ class _Routes:
             raise FileError(self.path, None, "no route", self.form.expected)
         table = np.searchsorted(opens, lines) - 1
         if table[0] < 0:
-            self.refuse(lines[0], "the line of its switch before a route")
-        self.check_all_there(fabric, rows)
+            self.refuse(lines[0], "a line with the switch before its routes")
+        self.check_complete(fabric, rows)
         row = rows[table]
         last_port = fabric.nodes.n_ports[fabric.of_kind(NodeKind.SWITCH)][row]
         for wrong in np.flatnonzero((port != NO_ROUTE) & (port > last_port))[:1]:
@@ -104,39 +104,39 @@ class _Routes:
         lft = np.full((len(fabric.of_kind(NodeKind.SWITCH)), columns), NO_ROUTE, np.uint8)
         lft[row, lid] = port
         for wrong in np.flatnonzero(lft[row, lid] != port)[:1]:
-            self.refuse(lines[wrong], "one route for each LID of a switch; another line has another")
+            self.refuse(lines[wrong], "one route for each LID of a switch; another line has a different one")
         fabric.tables.lft = lft
 
     def parse(self, lines: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """LID and port of each route."""
+        """Return the LID and port of each route."""
         gap = self.form.gap
         port_at = 6 + len(gap)
         lid, port = self.digits(lines, 2, 4, base=16), self.digits(lines, port_at, 3, base=10)
-        unreachable = self.says(lines, port_at, _NO_ROUTE_TEXT)
-        has_port = (port >= 0) & self.says(lines, port_at + 3, b" ")
-        right = (lid >= 0) & self.says(lines, 6, gap) & (has_port | unreachable)
+        unreachable = self.has_text(lines, port_at, _NO_ROUTE_TEXT)
+        has_port = (port >= 0) & self.has_text(lines, port_at + 3, b" ")
+        right = (lid >= 0) & self.has_text(lines, 6, gap) & (has_port | unreachable)
         for wrong in np.flatnonzero(~right)[:1]:
             self.refuse(lines[wrong], self.form.expected)
         return lid, np.where(unreachable, NO_ROUTE, port)
 
     def digits(self, lines: NDArray[np.intp], first: int, count: int, *, base: int) -> NDArray[np.int64]:
-        """The number that stands in these columns of each line, -1 where there is none."""
+        """Return the number in these columns of each line, -1 if there is none."""
         value = np.zeros(len(lines), np.int64)
         for column in range(first, first + count):
             digit = _HEX_DIGIT[self.text[self.starts[lines] + column]]
             value = np.where((digit < base) & (value >= 0), value * base + digit, -1)
         return value
 
-    def says(self, lines: NDArray[np.intp] | slice, first: int, words: bytes) -> NDArray[np.bool_]:
-        """Do these words stand from that column of each line on?"""
+    def has_text(self, lines: NDArray[np.intp] | slice, first: int, text: bytes) -> NDArray[np.bool_]:
+        """Return a mask of the lines that have this text at a column."""
         starts = self.starts[lines] + first
-        said = np.ones(len(starts), bool)
-        for i, sign in enumerate(words):
-            said &= self.text[starts + i] == sign
-        return said
+        matches = np.ones(len(starts), bool)
+        for i, character in enumerate(text):
+            matches &= self.text[starts + i] == character
+        return matches
 
     def read_switches(self, fabric: Fabric, lines: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The lines that open the table of a switch, and the row of that switch."""
+        """Return the lines that begin the table of a switch, and the row of that switch."""
         switches = fabric.of_kind(NodeKind.SWITCH)
         row_of_guid = {guid: row for row, guid in enumerate(fabric.nodes.guid[switches].tolist())}
         opens, rows = [], []
@@ -153,7 +153,7 @@ class _Routes:
                 self.refuse(index, self.form.expected)
         return np.array(opens, np.int64), np.array(rows, np.int64)
 
-    def check_all_there(self, fabric: Fabric, rows: NDArray[np.int64]) -> None:
+    def check_complete(self, fabric: Fabric, rows: NDArray[np.int64]) -> None:
         switches = fabric.of_kind(NodeKind.SWITCH)
         has_lid = fabric.tables.lid[fabric.first_port[switches]] > 0
         for row in np.setdiff1d(np.flatnonzero(has_lid), rows)[:1]:
@@ -162,14 +162,14 @@ class _Routes:
 
     def check_lids(self, fabric: Fabric, lines: NDArray[np.intp], lid: NDArray[np.int64]) -> None:
         owner = _lid_owners(fabric)
-        known = np.zeros(1 << 16, bool)
-        known[: len(owner)] = owner >= 0
-        for index in lines[~known[lid]].tolist():
+        has_owner = np.zeros(1 << 16, bool)
+        has_owner[: len(owner)] = owner >= 0
+        for index in lines[~has_owner[lid]].tolist():
             if _NO_OWNER_TEXT not in self.line(index):
                 self.refuse(
                     index,
-                    f"a LID that a port of {fabric.spec} has; take those of its guid2lid first, "
-                    "or the opensm-subnet.lst of the same run as the fabric",
+                    f"a LID of a port of {fabric.spec}; apply its guid2lid first, or use the opensm-subnet.lst of "
+                    "the same run as the fabric",
                 )
 
     def line(self, index: int) -> str:
@@ -180,7 +180,7 @@ class _Routes:
 
 
 def _lid_owners(fabric: Fabric) -> NDArray[np.int64]:
-    """[lid] -> slot of the port that answers to it, -1 for none."""
+    """Return the slot of the port that owns each LID, -1 for none."""
     lid, lmc = fabric.tables.lid, fabric.tables.lmc
     ports = np.flatnonzero(lid)
     top = int((lid[ports] + (1 << lmc[ports].astype(np.int64))).max(initial=1))
@@ -192,13 +192,13 @@ def _lid_owners(fabric: Fabric) -> NDArray[np.int64]:
 
 
 def _switches(fabric: Fabric, subnet: Subnet) -> list[tuple[int, int]]:
-    """Row in the forwarding tables, and node, of each switch of the subnet."""
-    seen = set(subnet.nodes)
-    return [(row, node) for row, node in enumerate(fabric.of_kind(NodeKind.SWITCH).tolist()) if node in seen]
+    """Return the row in the forwarding tables and the node of each switch of the subnet."""
+    visible = set(subnet.nodes)
+    return [(row, node) for row, node in enumerate(fabric.of_kind(NodeKind.SWITCH).tolist()) if node in visible]
 
 
 def lfts_text(fabric: Fabric) -> str:
-    """The opensm-lfts.dump of a fabric's forwarding tables."""
+    """Return the opensm-lfts.dump of a fabric's forwarding tables."""
     subnet = Subnet.of(fabric)
     lft = fabric.tables.lft
     top_lid = lft.shape[1] - 1
@@ -208,12 +208,12 @@ def lfts_text(fabric: Fabric) -> str:
     for lid, slot in enumerate(_lid_owners(fabric)[: top_lid + 1].tolist()):
         if slot >= 0:
             node = subnet.node[slot]
-            who = f"{_TYPES[subnet.kind[node]]} portguid 0x{subnet.port_guid[slot]:016x}"
-            owner_text[lid] = f"{who}: '{subnet.description[node]}'\n"
+            port_owner = f"{_TYPES[subnet.kind[node]]} portguid 0x{subnet.port_guid[slot]:016x}"
+            owner_text[lid] = f"{port_owner}: '{subnet.description[node]}'\n"
     parts = []
     for row, node in _switches(fabric, subnet):
-        who = f"switch Lid {subnet.lid[subnet.first_port[node]]} guid 0x{subnet.guid[node]:016x}"
-        parts.append(f"Unicast lids [0-{top_lid}] of {who} ('{subnet.description[node]}'):\n")
+        switch = f"switch Lid {subnet.lid[subnet.first_port[node]]} guid 0x{subnet.guid[node]:016x}"
+        parts.append(f"Unicast lids [0-{top_lid}] of {switch} ('{subnet.description[node]}'):\n")
         lids = np.flatnonzero(lft[row] <= subnet.n_ports[node])
         for lid, port in zip(lids.tolist(), lft[row, lids].tolist(), strict=True):
             parts += (lid_text[lid], port_text[port], owner_text[lid])
@@ -222,29 +222,29 @@ def lfts_text(fabric: Fabric) -> str:
 
 
 def fdbs_text(fabric: Fabric) -> str:
-    """The opensm.fdbs of a fabric's forwarding tables.
+    """Return the opensm.fdbs of a fabric's forwarding tables.
 
-    Hops count the switches that follow, and the adapter. A route is optimal if no port of its switch leads there in
-    fewer hops; if one does, the first such port is named.
+    Hops count the following switches and the adapter. A route is optimal if no port of its switch leads there in fewer
+    hops; otherwise the first such port is named.
     """
     subnet = Subnet.of(fabric)
     network = _Hops(fabric, subnet)
     lft = fabric.tables.lft
     owner = np.full(lft.shape[1], -1, np.int64)
-    known = _lid_owners(fabric)[: lft.shape[1]]
-    owner[: len(known)] = known
+    owners = _lid_owners(fabric)[: lft.shape[1]]
+    owner[: len(owners)] = owners
     lid_text = [f"0x{lid:04X} : " for lid in range(lft.shape[1])]
     parts = []
     for row, node in _switches(fabric, subnet):
         parts.append(f"dump_ucast_routes: Switch 0x{subnet.guid[node]:016x}\nLID    : Port : Hops : Optimal\n")
-        routes, which = np.unique(network.routes(row, lft[row, 1:], owner[1:]), return_inverse=True)
+        routes, index = np.unique(network.routes(row, lft[row, 1:], owner[1:]), return_inverse=True)
         tails = [_route_text(route) for route in routes.tolist()]
-        parts += [lid + tails[i] for lid, i in zip(lid_text[1:], which.tolist(), strict=True)]
+        parts += [lid + tails[i] for lid, i in zip(lid_text[1:], index.tolist(), strict=True)]
     return "".join(parts)
 
 
 def _route_text(route: int) -> str:
-    """All of a line but its LID."""
+    """Return a line without its LID."""
     port, hops, best, best_port = route.to_bytes(4, "big")
     if port == NO_ROUTE:
         return "UNREACHABLE\n"
@@ -255,11 +255,11 @@ def _route_text(route: int) -> str:
 
 
 class _Hops:
-    """How far it is from each port of each switch to each LID."""
+    """The distances from each port of each switch to each LID."""
 
     def __init__(self, fabric: Fabric, subnet: Subnet) -> None:
         switches = fabric.of_kind(NodeKind.SWITCH)
-        row = fabric.tables.switch_row.astype(np.int64)[fabric.ports.node]  # [slot] -> row of its switch, -1 of others
+        row = fabric.tables.switch_row.astype(np.int64)[fabric.ports.node]  # [slot] -> row of its switch, -1 for others
         peer = np.array(subnet.peer, np.int64)
         self.beyond = np.where(peer >= 0, row[peer], -1)  # [slot] -> row of the switch at the other end, -1 for none
         self.is_adapter = row < 0  # [slot]
@@ -269,7 +269,7 @@ class _Hops:
         self.between = _switch_hops(len(switches), row[cable], self.beyond[cable])
 
     def routes(self, row: int, port: NDArray[np.uint8], owner: NDArray[np.int64]) -> NDArray[np.int64]:
-        """[lid] -> port, its hops, the fewest hops and the first port that has them, as one number."""
+        """Return port, hops, fewest hops and the first port with those for each LID, packed into one number."""
         first = self.first_port[row]
         beyond = self.beyond[first : first + self.n_ports[row] + 1]
         through = np.full((256, len(self.between)), _NO_PATH, np.int64)  # [port, switch] -> hops
@@ -286,9 +286,9 @@ class _Hops:
 
 
 def _switch_hops(n: int, a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
-    """int64[switch, switch] -> hops over links a-b, given in both directions; _NO_PATH where there is no way.
+    """Return int64[switch, switch] -> hops over links a-b, given in both directions; _NO_PATH if not connected.
 
-    Breadth first from all switches at once: a row of bits for what each one reaches, joined over its links.
+    Breadth first from all switches at once: a row of bits for the nodes that each one reaches, joined over its links.
     """
     hops = np.full((n, n), _NO_PATH, np.int64)
     np.fill_diagonal(hops, 0)

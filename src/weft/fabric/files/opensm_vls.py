@@ -1,9 +1,9 @@
-"""Which virtual lanes paths take, in the two forms that ibdmchk reads beside OpenSM's dumps. OpenSM dumps neither.
+"""Virtual lanes of paths, in the two formats that ibdmchk reads beside OpenSM's dumps. OpenSM writes neither.
 
     opensm.psl     0x0002c90300000100 17 1                   from a node to a LID, the service level   (ibdmchk -c)
     opensm.slvl    0x0002c90300001100 5 1 0x01 0x23 ... 0xef   in port, out port, VLs of SL 0 to 15    (ibdmchk -d)
 
-ibdmchk knows one service level for each node and LID: an adapter with ports on several switches gets its first one's.
+ibdmchk has one service level for each node and LID: an adapter with ports on several switches gets that of the first.
 The SL to VL tables of adapters have in port 0.
 """
 
@@ -31,7 +31,7 @@ _SL2VL_LINE = re.compile(r"0x([0-9a-fA-F]{1,16})\s+(\d{1,3})\s+(\d{1,3})\s+((?:0
 
 
 def path_sl_text(fabric: Fabric) -> str:
-    """Of every path from a node to a LID of another."""
+    """Return a line for every path from a node to a LID of another."""
     subnet, tables = Subnet.of(fabric), fabric.tables
     owned = [(node, lid) for node in subnet.nodes for lid in _lids_of(subnet, node)]
     lids = [lid for _, lid in owned]
@@ -40,7 +40,7 @@ def path_sl_text(fabric: Fabric) -> str:
     for node in subnet.nodes:
         row = tables.switch_row[_switch_of(subnet, node)]
         if row < 0:
-            continue  # an adapter that is plugged into another adapter, or into nothing
+            continue  # an adapter that is cabled to another adapter, or not at all
         name = f"0x{subnet.guid[node]:016x}"
         levels = tables.path_sl[row, lids].tolist()
         parts += [
@@ -55,7 +55,7 @@ def _lids_of(subnet: Subnet, node: int) -> list[int]:
 
 
 def _switch_of(subnet: Subnet, node: int) -> int:
-    """Where its packets are first looked up in a table."""
+    """Return the switch that first looks up a node's packets."""
     if subnet.kind[node] == NodeKind.SWITCH:
         return node
     return next((subnet.node[peer] for _, peer in subnet.cables(node)), node)
@@ -83,7 +83,7 @@ def _pair_row(fabric: Fabric, node: int, in_port: int) -> int:
 
 
 def write_vls(fabric: Fabric, directory: Path) -> None:
-    """Write both files into a directory that exists, or remove older ones where the tables say nothing of lanes."""
+    """Write both files into an existing directory, or remove older ones if the fabric has no SL to VL tables."""
     if "sl2vl" in vars(fabric.tables):
         write_atomically(directory / PATH_SL, path_sl_text(fabric))
         write_atomically(directory / SL2VL, sl2vl_text(fabric))
@@ -96,16 +96,16 @@ def write_vls(fabric: Fabric, directory: Path) -> None:
 
 
 def read_vls(directory: Path, fabric: Fabric) -> bool:
-    """Fill service levels and SL to VL from both files; False if the directory has neither.
+    """Fill service levels and SL to VL from both files; return False if the directory has neither.
 
-    Service levels are kept by switch: hosts of one switch must agree. Without SL to VL tables nobody knows the lanes.
+    Service levels are stored by switch: hosts of one switch must agree. Without SL to VL tables the lanes are unknown.
     """
     paths, tables = directory / PATH_SL, directory / SL2VL
-    there = [path.is_file() for path in (paths, tables)]
-    if any(there) and not all(there):
-        lone, missing = (paths, tables) if there[0] else (tables, paths)
-        raise FileError(lone, None, f"no {missing.name} beside it", "both files: together they say the lane of a path")
-    if not any(there):
+    present = [path.is_file() for path in (paths, tables)]
+    if any(present) and not all(present):
+        lone, missing = (paths, tables) if present[0] else (tables, paths)
+        raise FileError(lone, None, f"no {missing.name} beside it", "both files: together they give the lane of a path")
+    if not any(present):
         return False
     path_sl, sl2vl = _read_path_sl(paths, fabric), _read_sl2vl(tables, fabric)
     fabric.tables.path_sl, fabric.tables.sl2vl = path_sl, sl2vl
@@ -134,7 +134,7 @@ def _read_path_sl(path: Path, fabric: Fabric) -> NDArray[np.uint8]:
 def _read_sl2vl(path: Path, fabric: Fabric) -> NDArray[np.uint8]:
     subnet = Subnet.of(fabric)
     node_of = {subnet.guid[node]: node for node in subnet.nodes}
-    found = np.zeros_like(fabric.tables.sl2vl)
+    sl2vl = np.zeros_like(fabric.tables.sl2vl)
     expected = "a node GUID, in port, out port and the VLs of SL 0 to 15 in 8 bytes"
     for number, line, (guid, in_port, out_port, vls) in _fields(path, _SL2VL_LINE, expected):
         node = _row(path, number, line, node_of, guid)
@@ -142,8 +142,8 @@ def _read_sl2vl(path: Path, fabric: Fabric) -> NDArray[np.uint8]:
         if int(in_port) > (last if subnet.kind[node] == NodeKind.SWITCH else 0) or int(out_port) > last:
             raise FileError(path, number, line, f"ports of the node, from 0 to {last}; in port 0 of an adapter")
         row = _pair_row(fabric, node, int(in_port)) + int(out_port)
-        found[row] = [int(digit, 16) for digit in vls.replace("0x", "").replace(" ", "")]
-    return found
+        sl2vl[row] = [int(digit, 16) for digit in vls.replace("0x", "").replace(" ", "")]
+    return sl2vl
 
 
 def _fields(path: Path, form: re.Pattern[str], expected: str) -> Iterator[tuple[int, str, tuple[str, ...]]]:
@@ -159,5 +159,5 @@ def _fields(path: Path, form: re.Pattern[str], expected: str) -> Iterator[tuple[
 def _row(path: Path, number: int, line: str, row_of: dict[int, int], guid: str) -> int:
     row = row_of.get(int(guid, 16), -1)
     if row < 0:
-        raise FileError(path, number, line, "the GUID of a node that is plugged into a switch of the fabric")
+        raise FileError(path, number, line, "the GUID of a node that is cabled to a switch of the fabric")
     return row

@@ -1,4 +1,4 @@
-"""What a server says of its own parts, before it is a template."""
+"""The parts of a server as its own tools report them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Devices are gpu0, gpu1 and so on, and adapters by the names of their driver."""
+    """A machine: GPUs are gpu0, gpu1, ...; adapters have the names of their driver."""
 
     gpus: Sequence[str]
     adapters: Sequence[str]
     sockets: Sequence[Sequence[Sequence[str]]]  # processor -> groups of devices, each below one PCIe switch
     nvlink_spread: Sequence[int] = ()
-    nvlink_pairs: Sequence[tuple[str, str, int]] = ()  # that join two GPUs directly
-    only_pairs: bool = False  # the spread is what a pair of GPUs has, over NVSwitches or directly
-    c2c_links: int = 0  # of a GPU to its processor
-    gpu_models: Sequence[str] = ()  # those of the catalog that it can be
-    cards: Mapping[str, str] = field(default_factory=dict)  # adapter -> model, where it is known
-    pcie: str = ""  # of a switch, towards the processor
+    nvlink_pairs: Sequence[tuple[str, str, int]] = ()  # direct links between two GPUs
+    only_pairs: bool = False  # the spread is that of a pair of GPUs, over NVSwitches or direct
+    c2c_links: int = 0  # from a GPU to its processor
+    gpu_models: Sequence[str] = ()  # matching models of the catalog
+    cards: Mapping[str, str] = field(default_factory=dict)  # adapter -> model, if known
+    pcie: str = ""  # from a switch to the processor
     cpu: dict[str, Any] | None = None
     bus_id: Mapping[str, str] = field(default_factory=dict)
 

@@ -1,13 +1,13 @@
-"""Slurm's `topology.conf` for `topology/tree`: who is close to whom, so that jobs land close together. Written only.
+"""Slurm's `topology.conf` for `topology/tree`, which lets Slurm place jobs close together. Written only.
 
     SwitchName=su1 Nodes=dgx[1-32]         leaves that share most of their servers are one switch: the 8 rails of a
     SwitchName=su2 Nodes=dgx[33-64]        scalable unit
-    SwitchName=spine1-spine4 Switches=su[1-2]   spines that share a leaf are one switch: Slurm wants a tree
+    SwitchName=spine1-spine4 Switches=su[1-2]   spines that share a leaf are one switch: Slurm needs a tree
 
-A node is a server, not an adapter; it appears once, below the switch that most of its adapters plug into (so a storage
-network beside the compute network does not count twice). Above the leaves, each tier of the cabling is one level of the
-tree; a switch that would have a single child is left out. Where tiers end and several tops remain that cables join (a
-torus, a dragonfly), dragonfly groups are a level, and one top is made up for each connected part.
+A node is a server, not an adapter; it appears once, below the switch that most of its adapters are cabled to (so a
+storage network beside the compute network is not counted twice). Above the leaves, each tier of the cabling is one
+level of the tree; a switch with a single child is omitted. If several connected tops remain (a torus, a dragonfly),
+dragonfly groups form a level, and each connected part gets one artificial top.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 @dataclass(slots=True, eq=False)
 class _Unit:
-    """A switch of the tree. It stands for one or more switches of the fabric, or for none where it is made up."""
+    """A switch of the tree. It stands for one or more switches of the fabric, or for none if it is artificial."""
 
     switches: list[int]
     servers: list[str] = field(default_factory=list)
@@ -59,16 +59,16 @@ class _Unit:
 
 
 def to_text(fabric: Fabric) -> str:
-    """The file. Servers on no switch, and adapters in no server, are named in comments: Slurm would not know them."""
-    hanging = _hanging(fabric)
-    if not hanging:
+    """Return the file. Servers on no switch and adapters in no server are in comments: Slurm would not accept them."""
+    cables = _server_cables(fabric)
+    if not cables:
         raise ConfigError(f"{fabric.spec} has no server on a switch: its topology.conf would be empty")
-    units = _bottom_up(_crown(fabric, _climb(fabric, _leaves(fabric, hanging))))
+    units = _bottom_up(_crown(fabric, _climb(fabric, _leaves(fabric, cables))))
     _give_names(fabric, units)
     units.sort(key=lambda unit: (unit.height, natural(unit.name)))
-    lines = [f"# Slurm topology/tree of {' '.join(fabric.spec.split())}: {len(hanging):,} nodes; weft {__version__}"]
+    lines = [f"# Slurm topology/tree of {' '.join(fabric.spec.split())}: {len(cables):,} nodes; weft {__version__}"]
     hcas = fabric.of_kind(NodeKind.HCA)
-    if lost := {fabric.servers[i] for i in fabric.nodes.server[hcas].tolist() if i >= 0} - hanging.keys():
+    if lost := {fabric.servers[i] for i in fabric.nodes.server[hcas].tolist() if i >= 0} - cables.keys():
         lines.append(f"# On no switch: {compress(lost)}")
     if stray := [fabric.nodes.name[i] for i in hcas[fabric.nodes.server[hcas] < 0].tolist()]:
         lines.append(f"# Adapters in no known server: {compress(stray)}")
@@ -80,44 +80,44 @@ def to_text(fabric: Fabric) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _hanging(fabric: Fabric) -> dict[str, Counter[int]]:
-    """Server -> how many of its cables go to each leaf."""
+def _server_cables(fabric: Fabric) -> dict[str, Counter[int]]:
+    """Return the number of cables from each server to each leaf."""
     nodes = fabric.nodes
-    hanging: dict[str, Counter[int]] = defaultdict(Counter)
+    cables: dict[str, Counter[int]] = defaultdict(Counter)
     a, b = (end[fabric.network_links] for end in fabric.link_nodes)
     for hca, switch in ((a, b), (b, a)):
         rows = (nodes.kind[hca] == NodeKind.HCA) & (nodes.server[hca] >= 0) & (nodes.kind[switch] == NodeKind.SWITCH)
         for server, leaf in zip(nodes.server[hca[rows]].tolist(), switch[rows].tolist(), strict=True):
-            hanging[fabric.servers[server]][leaf] += 1
-    for name in hanging:
+            cables[fabric.servers[server]][leaf] += 1
+    for name in cables:
         if not _NODE_NAME.fullmatch(name):
             raise ConfigError(f"server {name!r} cannot be a Slurm NodeName: use letters, digits and any of - _ .")
-    return dict(hanging)
+    return dict(cables)
 
 
-def _leaves(fabric: Fabric, hanging: dict[str, Counter[int]]) -> dict[int, _Unit]:
-    """Leaf -> its unit. Two leaves are one if they share more than two thirds of the servers that are on either.
+def _leaves(fabric: Fabric, server_cables: dict[str, Counter[int]]) -> dict[int, _Unit]:
+    """Return the unit of each leaf. Two leaves are one if they share more than two thirds of the servers on either.
 
-    So a server may lack a rail, and a storage leaf with servers of its own stays apart. Two real fabrics, Selene and an
-    NDR cluster with many adapters down, come out the same with any share from a half to three quarters.
+    So a server may lack a rail, and a storage leaf with other servers stays separate. Two real fabrics, Selene and an
+    NDR cluster with many adapters down, give the same result with any share from a half to three quarters.
     """
     size: Counter[int] = Counter()
     shared: Counter[tuple[int, int]] = Counter()
-    for on in hanging.values():
+    for on in server_cables.values():
         size.update(on.keys())
         shared.update(combinations(sorted(on), 2))
     same = _joined(fabric, [(a, b) for (a, b), both in shared.items() if 3 * both > 2 * (size[a] + size[b] - both)])
     units = {first: _Unit(members) for first, members in _parts(same, size).items()}
-    for name in sorted(hanging, key=natural):
+    for name in sorted(server_cables, key=natural):
         cables: Counter[int] = Counter()
-        for leaf, count in hanging[name].items():
+        for leaf, count in server_cables[name].items():
             cables[same[leaf]] += count
         units[min(cables, key=lambda first: (-cables[first], first))].servers.append(name)
     return {leaf: units[same[leaf]] for leaf in size if units[same[leaf]].servers}
 
 
 def _climb(fabric: Fabric, unit_of: dict[int, _Unit]) -> list[_Unit]:
-    """Put the tiers of switches above the leaves, merged until every unit has one parent; returns the tops."""
+    """Add the tiers of switches above the leaves, merged until every unit has one parent; return the tops."""
     leaves = list(dict.fromkeys(unit_of.values()))
     level = levels(fabric).tolist()
     under: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))  # tier -> switch -> lower ones
@@ -137,12 +137,12 @@ def _climb(fabric: Fabric, unit_of: dict[int, _Unit]) -> list[_Unit]:
 
 
 def _units(switches: list[int], unit_of: dict[int, _Unit]) -> list[_Unit]:
-    """The tops that these switches are below, each once."""
+    """Return the tops above these switches, each once."""
     return list(dict.fromkeys(unit_of[switch].top for switch in switches if switch in unit_of))
 
 
 def _cables_between_switches(fabric: Fabric) -> list[list[int]]:
-    """Pairs of switches, each once."""
+    """Return the pairs of switches that cables join, each once."""
     is_switch = fabric.nodes.kind == NodeKind.SWITCH
     a, b = (end[fabric.network_links] for end in fabric.link_nodes)
     both = is_switch[a] & is_switch[b]
@@ -151,7 +151,7 @@ def _cables_between_switches(fabric: Fabric) -> list[list[int]]:
 
 
 def _crown(fabric: Fabric, tops: list[_Unit]) -> list[_Unit]:
-    """One top for each connected part."""
+    """Return one top for each connected part."""
     together = [(switch, unit.switches[0]) for unit in _bottom_up(tops) for switch in unit.switches]
     joined = _joined(fabric, [*_cables_between_switches(fabric), *together])
     parts: dict[int, list[_Unit]] = defaultdict(list)
@@ -172,7 +172,7 @@ def _top_of_part(fabric: Fabric, tops: list[_Unit]) -> _Unit:
 
 
 def _bottom_up(tops: list[_Unit]) -> list[_Unit]:
-    """All units, every one after those below it."""
+    """Return all units, each after those below it."""
     tiers = [tops]
     while below := [child for unit in tiers[-1] for child in unit.below]:
         tiers.append(below)
@@ -180,28 +180,28 @@ def _bottom_up(tops: list[_Unit]) -> list[_Unit]:
 
 
 def _give_names(fabric: Fabric, units: list[_Unit]) -> None:
-    """A unit has the name of its switch; of several, that of their group, or `spine1-spine4`. No name twice."""
-    taken: set[str] = set()
+    """Name each unit after its switch, the group of its switches, or `spine1-spine4`; names are unique."""
+    used: set[str] = set()
     for unit in units:
         names = sorted((_NOT_IN_A_NAME.sub("-", fabric.nodes.name[i]) for i in unit.switches), key=natural)
         groups = {int(fabric.nodes.group[i]) for i in unit.switches}
-        wanted = names if len(names) == 1 else ["top" if not names else f"{names[0]}-{names[-1]}"]
+        choices = names if len(names) == 1 else ["top" if not names else f"{names[0]}-{names[-1]}"]
         if len(names) > 1 and len(groups) == 1 and -1 not in groups:
-            wanted.insert(0, fabric.groups[groups.pop()])
-        wanted += [f"{wanted[-1]}.{n}" for n in range(2, len(units) + 2)]
-        unit.name = next(name for name in wanted if name not in taken)
-        taken.add(unit.name)
+            choices.insert(0, fabric.groups[groups.pop()])
+        choices += [f"{choices[-1]}.{n}" for n in range(2, len(units) + 2)]
+        unit.name = next(name for name in choices if name not in used)
+        used.add(unit.name)
 
 
 def _joined(fabric: Fabric, pairs: Iterable[Sequence[int]]) -> list[int]:
-    """[node] -> the least of those that pairs join it with."""
+    """Return the lowest node that pairs join each node with."""
     a, b = np.array([*pairs], np.int64).reshape(-1, 2).T
     least: list[int] = components(len(fabric.nodes), a, b).tolist()
     return least
 
 
 def _parts(joined: list[int], members: Iterable[int]) -> dict[int, list[int]]:
-    """Least member -> all members, in order."""
+    """Return all members of each part, in order, by its lowest member."""
     parts: dict[int, list[int]] = defaultdict(list)
     for member in sorted(members):
         parts[joined[member]].append(member)

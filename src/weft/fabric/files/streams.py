@@ -1,7 +1,7 @@
-"""Files that are no files: `-`, `/dev/stdin`, `/dev/fd/63`, pipes and devices. Their bytes come and go in order, once.
+"""Streams instead of files: `-`, `/dev/stdin`, `/dev/fd/63`, pipes and devices. Their bytes are read or written once.
 
-A name that leads to a descriptor of this process means that descriptor, not what it was opened on: so
-`weft export ... -o /dev/stdout >> log` goes on where the log ends, and replaces nothing.
+A name that leads to a descriptor of this process means that descriptor, not the file it was opened on: so `weft export
+... -o /dev/stdout >> log` appends to the log and replaces nothing.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import stat
 from pathlib import Path
 
 STANDARD = "-"
-_LINKS = 40  # as many as Linux follows
+_LINKS = 40  # the limit of Linux
 
 
 def descriptor(path: Path | str, standard: int) -> int | None:
-    """Which descriptor of this process a name means; `-` means `standard`. None if it names a file."""
+    """Return the descriptor of this process that a name means; `-` means `standard`. None if it names a file."""
     name = str(path)
     if name == STANDARD:
         return standard
@@ -24,18 +24,18 @@ def descriptor(path: Path | str, standard: int) -> int | None:
     for _ in range(_LINKS):
         folder, last = os.path.split(os.path.abspath(name))
         name = os.path.join(os.path.realpath(folder), last)
-        found = own.fullmatch(name)
-        if found:
-            return int(found[1])
+        match = own.fullmatch(name)
+        if match:
+            return int(match[1])
         try:
             name = os.path.join(os.path.dirname(name), os.readlink(name))
-        except (OSError, ValueError):  # no link; a null character in it
+        except (OSError, ValueError):  # not a link, or a null character in the name
             return None
     return None
 
 
 def is_stream(path: Path | str) -> bool:
-    """Not a file by name: a suffix tells nothing about it, and it has no size."""
+    """Return whether a path is a stream: its suffix has no meaning, and it has no size."""
     if descriptor(path, 0) is not None:
         return True
     try:
@@ -46,5 +46,5 @@ def is_stream(path: Path | str) -> bool:
 
 
 def suffix_of(path: Path | str, otherwise: str) -> str:
-    """What a name's end says of the format, in small letters; `otherwise` for a stream."""
+    """Return the suffix of a name in lower case; `otherwise` for a stream."""
     return otherwise if is_stream(path) else Path(path).suffix.lower()

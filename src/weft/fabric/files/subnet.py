@@ -1,7 +1,7 @@
-"""What a subnet manager would see of a fabric: the InfiniBand nodes, their ports, and the cables between them.
+"""The subnet that a subnet manager would see of a fabric: InfiniBand nodes, their ports, and the cables between them.
 
-A server shows its HCAs alone, each with the ports that can hold a network cable; GPUs, NVLink and PCIe are out of
-sight. Columns are plain lists, as the writers of text take them one by one.
+A server shows only its HCAs, each with its network ports; GPUs, NVLink and PCIe are invisible. Columns are plain lists,
+since writers of text access elements one by one.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def printable(text: str) -> str:
-    """Each control character gives way to a blank, as in the tools of infiniband-diags."""
+    """Replace each control character by a blank, as the tools of infiniband-diags do."""
     return _CONTROL.sub(" ", text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Subnet:
-    nodes: list[int]  # those in sight: switches, then adapters, then routers
+    nodes: list[int]  # visible nodes: switches, then adapters, then routers
     # [node]
     kind: list[NodeKind]
     guid: list[int]
@@ -47,12 +47,12 @@ class Subnet:
     port_guid: list[int]
     lid: list[int]
     lmc: list[int]
-    peer: list[int]  # -1 where no InfiniBand cable is plugged in
-    rate: list[str]  # `4xHDR`, empty where no InfiniBand cable is plugged in
+    peer: list[int]  # -1 without an InfiniBand cable
+    rate: list[str]  # `4xHDR`, empty without an InfiniBand cable
 
     @classmethod
     def of(cls, fabric: Fabric) -> Self:
-        """What a cable leads to. A node without one is out of sight, unless no node has one."""
+        """Return the cabled part of a fabric. Nodes without a cable are invisible, unless no node has one."""
         nodes, ports, links = fabric.nodes, fabric.ports, fabric.links
         is_visible = np.isin(nodes.kind, _VISIBLE)
         a, b = fabric.link_nodes
@@ -60,14 +60,14 @@ class Subnet:
         has_cable = np.zeros(len(nodes), bool)
         has_cable[a[in_subnet]] = has_cable[b[in_subnet]] = True
         if fabric.network_links.any() and not in_subnet.any():
-            raise ConfigError(f"{fabric.spec} has no InfiniBand link: a subnet manager would see nothing of it")
-        seen = np.flatnonzero(has_cable if in_subnet.any() else is_visible).tolist()
+            raise ConfigError(f"{fabric.spec} has no InfiniBand link: a subnet manager would see nothing")
+        visible = np.flatnonzero(has_cable if in_subnet.any() else is_visible).tolist()
         kind = [NodeKind(k) for k in nodes.kind.tolist()]
         plugged = np.append(in_subnet, False)[ports.link]  # the last entry serves link -1
         lines = list(zip(links.speed.tolist(), links.width.tolist(), strict=True))
         label = {(speed, width): speeds()[speed].label(width) for speed, width in set(lines)}
         return cls(
-            nodes=sorted(seen, key=lambda node: _ORDER[kind[node]]),
+            nodes=sorted(visible, key=lambda node: _ORDER[kind[node]]),
             kind=kind,
             guid=nodes.guid.tolist(),
             system_guid=nodes.system_guid.tolist(),
@@ -87,18 +87,18 @@ class Subnet:
         )
 
     def cables(self, node: int) -> Iterator[tuple[int, int]]:
-        """The slots of a node's ports that have a cable, and of the ports at the other ends."""
+        """Yield the slots of a node's cabled ports, and of the ports at the other ends."""
         first = self.first_port[node]
         for slot in range(first + 1, first + self.n_ports[node] + 1):
             if self.peer[slot] >= 0:
                 yield slot, self.peer[slot]
 
     def lid_slot(self, slot: int) -> int:
-        """Where the LID of a port is kept: a switch has one, at its port 0."""
+        """Return the slot that holds the LID of a port: port 0 for a switch."""
         node = self.node[slot]
         return self.first_port[node] if self.kind[node] == NodeKind.SWITCH else slot
 
     def own_port_guid(self, node: int) -> int:
-        """PortGUID of NodeInfo, asked through the first port."""
+        """Return PortGUID of NodeInfo, as queried through the first port."""
         has_ports_of_its_own = self.kind[node] != NodeKind.SWITCH and self.n_ports[node] > 0
         return self.port_guid[self.first_port[node] + has_ports_of_its_own]

@@ -44,7 +44,7 @@ def dragonfly(
     server: ServerName = "host",
     **switching: Unpack[Switching],
 ) -> Fabric:
-    """Groups of switches (`g2s3`), all-to-all inside, with a few links between every two groups."""
+    """Connect groups of switches (`g2s3`), all-to-all inside, with a few links between every two groups."""
     builder = Builder("dragonfly", server=server, **switching)
     ports = p * builder.rails
     builder.check_ports(ports + a - 1 + h, f"{ports} for hosts, {a - 1} local, {h} global")
@@ -70,7 +70,7 @@ def dragonfly_plus(
     server: ServerName = "host",
     **switching: Unpack[Switching],
 ) -> Fabric:
-    """Groups of leaves (`g2leaf3`) and spines (`g2spine3`), with the global links on the spines."""
+    """Connect groups of leaves (`g2leaf3`) and spines (`g2spine3`), with the global links on the spines."""
     builder = Builder("dragonfly+", server=server, **switching)
     ports = p * builder.rails
     builder.check_ports(ports + spines, f"a leaf: {ports} for hosts, {spines} to spines")

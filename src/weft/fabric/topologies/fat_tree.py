@@ -43,7 +43,7 @@ def fat_tree(
     oversubscription: Annotated[float, "down ports of a leaf for each uplink"] = 1.0,
     **switching: Unpack[Switching],
 ) -> Fabric:
-    """Leaves, spines and, for larger fabrics, pods and cores; any number of hosts."""
+    """Connect any number of hosts by leaves, spines and, for larger fabrics, pods and cores."""
     builder = Builder("fat-tree", server=server, **switching)
     down, up = split_ports(builder.radix, oversubscription)
     levels = _choose_levels(builder, hosts, levels, pods, oversubscription)

@@ -30,7 +30,7 @@ def hyperx(
     server: ServerName = "host",
     **switching: Unpack[Switching],
 ) -> Fabric:
-    """A grid of switches, all-to-all along every dimension."""
+    """Connect a grid of switches, all-to-all along every dimension."""
     builder = Builder("hyperx", server=server, **switching)
     host_ports, grid_ports = hosts * builder.rails, sum(dims) - len(dims)
     builder.check_ports(host_ports + grid_ports, f"{host_ports} for hosts, {grid_ports} to switches")

@@ -45,7 +45,7 @@ TOPOLOGIES: Registry[Callable[..., Fabric]] = Registry(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One parameter of a topology, as a spec writes it."""
+    """A parameter of a topology, as a spec writes it."""
 
     name: str
     kind: str  # int, float, str, or sizes: 4x4x4

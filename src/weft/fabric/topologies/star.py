@@ -26,7 +26,7 @@ def star(
     server: ServerName = "host",
     **switching: Unpack[Switching],
 ) -> Fabric:
-    """All servers on one switch."""
+    """Connect all servers to one switch."""
     builder = Builder("star", server=server, **switching)
     needed = hosts * builder.rails
     if needed > builder.radix:

@@ -51,7 +51,7 @@ def superpod(
     oversubscription: Annotated[float, "servers of a unit for each uplink of a leaf"] = 1.0,
     **switching: Unpack[Switching],
 ) -> Fabric:
-    """Scalable units of servers with one leaf per rail, joined without oversubscription."""
+    """Connect scalable units of servers, with one leaf per rail, without oversubscription."""
     builder = Builder("superpod", server=server, **switching)
     trays, rails, each = builder.template.trays, _rails_of_place(builder), _leaves_of_unit(builder, leaves)
     down = builder.radix if su * each == 1 else builder.radix // 2

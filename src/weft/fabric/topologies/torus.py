@@ -29,7 +29,7 @@ def torus(
     server: ServerName = "host",
     **switching: Unpack[Switching],
 ) -> Fabric:
-    """A grid of switches whose rows close to rings."""
+    """Connect a grid of switches whose rows close to rings."""
     return _build(Builder("torus", server=server, **switching), dims, hosts, wrap=True)
 
 
@@ -41,7 +41,7 @@ def mesh(
     server: ServerName = "host",
     **switching: Unpack[Switching],
 ) -> Fabric:
-    """A grid of switches."""
+    """Connect a grid of switches."""
     return _build(Builder("mesh", server=server, **switching), dims, hosts, wrap=False)
 
 

@@ -6,7 +6,7 @@
       sw9: {kind: switch, ports: 36}                  # or a bare node
       h1..8: {server: host}                           # h1, h2, ... h8: servers of a template
       dgx1: {server: dgx-h100}
-      dgx1/mlx5_0: {guid: 0x0002c90300001230, lid: 7} # more about a node that is there already
+      dgx1/mlx5_0: {guid: 0x0002c90300001230, lid: 7} # more keys for an existing node
     links:
       - [h1..8, leaf1/1..8]                           # h1 is its first free network port
       - {ends: [dgx1/mlx5_0, leaf1/9], speed: HDR, length_m: 3, medium: dac}
@@ -17,15 +17,14 @@
       - {remove_link: leaf1/4}
       - {kill: h5}
 
-`topology: fat-tree:hosts=16`, a spec or a dump beside the file, is something to start from and add to.
-A link without a speed runs at that of the slower of its two devices. An adapter sits in the server that its name begins
-with, unless `box` names another, or none: `box: ""`. A model that the catalog does not know needs `kind` and `ports`.
-A node may also have `group`, `description`, `vendor_id`, `device_id`, `system_guid`; `lid`, `lmc` and `port_guid` are
-one value, or one for each port: `lid: {1: 7, 2: 8}`. An old switch whose port 0 is no port like others has
-`base_port_0: true`.
+`topology: fat-tree:hosts=16`, a spec or a dump beside the file, is a fabric to start from and add to. A link without a
+speed runs at that of the slower of its two devices. An adapter belongs to the server that its name begins with, unless
+`box` names another, or none: `box: ""`. A model that the catalog does not have needs `kind` and `ports`. A node may
+also have `group`, `description`, `vendor_id`, `device_id`, `system_guid`; `lid`, `lmc` and `port_guid` are one value,
+or one for each port: `lid: {1: 7, 2: 8}`. An old switch with a base port 0 has `base_port_0: true`.
 
-    document   the file as plain data, with the line of everything in it        ranges   h1..8
-    nodes      what `nodes` means       links   what `links` means              text     a fabric as a lab file
+    document   the file as plain data, with line numbers                        ranges   h1..8
+    nodes      the key `nodes`          links   the key `links`                 text     a fabric as a lab file
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ SUFFIXES = (".yaml", ".yml", ".toml")
 
 
 class LabEntry(Struct):
-    """The file."""
+    """The contents of a lab file."""
 
     name: str = ""
     topology: str | None = None
@@ -94,7 +93,7 @@ FAULTS: dict[str, type[Slow | Degrade | RemoveLink | Kill]] = {
 
 
 def read(path: Path) -> Fabric:
-    """The fabric of a lab file."""
+    """Return the fabric of a lab file."""
     doc = Document.load(path)
     lab = doc.convert((), LabEntry)
     fabric = add_nodes(doc, list(lab.nodes or ()), _start(doc, lab.topology))
@@ -105,18 +104,18 @@ def read(path: Path) -> Fabric:
 
 
 def to_text(fabric: Fabric) -> str:
-    """The fabric as a lab file in YAML."""
+    """Return a fabric as a lab file in YAML."""
     from weft.fabric.files.lab.text import spell
 
     return spell(fabric)
 
 
 def _start(doc: Document, topology: str | None) -> Fabric:
-    """What the file starts from: a spec, a dump beside it, or nothing."""
+    """Return the fabric to start from: a spec, a dump beside the file, or an empty fabric."""
     if topology is None:
         return FabricBuilder(str(doc.path)).build()
     if topology.endswith(SUFFIXES):
-        doc.refuse(("topology",), "a spec or a dump: a lab file does not start from another")
+        doc.refuse(("topology",), "a spec or a dump, not another lab file")
     from weft.fabric import files, spec
 
     try:

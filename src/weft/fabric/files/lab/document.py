@@ -1,7 +1,7 @@
-"""A YAML or TOML file as plain data, with the line of everything in it, so that every complaint has a place.
+"""A YAML or TOML file as plain data with line numbers, so that errors name the line.
 
-YAML is read as text: `no`, `1e-9` and `12:30` are what was written, not what YAML 1.1 makes of them; the schema decides
-what is a number. Aliases and tags are refused, and so is a key that stands twice.
+YAML scalars are read as text: `no`, `1e-9` and `12:30` are not converted as YAML 1.1 would; the schema decides which
+values are numbers. Aliases, tags and duplicate keys are refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Struct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What a mapping in the file must look like."""
+    """The schema of a mapping in the file."""
 
 
 _MAX_DEPTH = 10
@@ -41,31 +41,36 @@ class Document:
 
     @classmethod
     def load(cls, path: Path, otherwise: str = ".yaml") -> Document:
-        """In TOML or YAML, as its name ends; what is named otherwise, or is a stream, is in the form given."""
+        """Load TOML or YAML by the suffix of the name; other names and streams are in the format `otherwise`."""
         text = read_text(path)
-        known = path.suffix if path.suffix in (".toml", ".yaml", ".yml") else otherwise
-        if known == ".toml":
+        suffix = path.suffix if path.suffix in (".toml", ".yaml", ".yml") else otherwise
+        if suffix == ".toml":
             return cls(path=path, data=_parse_toml(path, text), text=text, is_toml=True)
         lines: dict[Place, int] = {}
-        return cls(path=path, data=_parse_yaml(path, text, lines), text=text, lines=lines)
+        data = _parse_yaml(path, text, lines)
+        if data is None:
+            raise FileError(path, None, "the file is empty")
+        return cls(path=path, data=data, text=text, lines=lines)
 
     def refuse(self, place: Place, expected: str) -> NoReturn:
-        """Say what stands there and what should."""
+        """Raise FileError with the value at a place and the expected value."""
         raise FileError(self.path, self.line(place), self.spell(place), expected)
 
     def refuse_because(self, place: Place, error: ConfigError) -> NoReturn:
-        """Give an error that knows no file its place."""
-        raise FileError(self.path, self.line(place), self.spell(place), f"something else: {error}") from error
+        """Raise FileError for an error that has no file or line."""
+        raise FileError(self.path, self.line(place), self.spell(place), f"another value: {error}") from error
 
-    def refuse_key(self, place: Place, known: Iterable[str]) -> NoReturn:
-        """Say that this key should be another."""
-        key, known = str(place[-1]), list(known)
-        near = difflib.get_close_matches(key, known, n=1)
+    def refuse_key(self, place: Place, allowed: Iterable[str]) -> NoReturn:
+        """Raise FileError for an unknown key, with the nearest known one."""
+        key, allowed = str(place[-1]), list(allowed)
+        near = difflib.get_close_matches(key, allowed, n=1)
         hint = f"{near[0]}, or another " if near else ""
-        raise FileError(self.path, self.line(place), key, f"{hint}of the keys {', '.join(known)}".removeprefix("of "))
+        raise FileError(self.path, self.line(place), key, f"{hint}of the keys {', '.join(allowed)}".removeprefix("of "))
 
     def convert(self, place: Place, type_: type[T], *, strict: bool = False) -> T:
-        """What stands there as a struct, or a complaint about the part that does not fit. Strict: "1" is no number."""
+        """Convert the value at a place to a type, or raise FileError for the part that does not fit. Strict: "1" is no
+        number.
+        """
         value = self.at(place)
         try:
             return msgspec.convert(value, type_, strict=strict, str_keys=True)
@@ -79,7 +84,7 @@ class Document:
         if missing := re.search(r"missing required field `(.*)`", message):
             self.refuse(outer, f"a mapping with {missing[1]}")
         if message.startswith("Invalid RFC3339 encoded date"):
-            self.refuse(place, "a day: 2026-11-02")
+            self.refuse(place, "a date: 2026-11-02")
         message = message.removeprefix("Expected ").partition(", got ")[0]
         self.refuse(place, re.sub(r"`([^`]*)`", lambda match: _in_words(match[1]), message))
 
@@ -90,7 +95,7 @@ class Document:
         return value
 
     def spell(self, place: Place) -> str:
-        """What was written there, on one line."""
+        """Return the value at a place as text, on one line."""
         try:
             value = self.at(place)
         except (KeyError, IndexError, TypeError):
@@ -98,7 +103,7 @@ class Document:
         return _spell(value)
 
     def line(self, place: Place) -> int | None:
-        """The line of what stands there, or of the nearest thing around it."""
+        """Return the line of a place, or of the nearest place around it."""
         if self.is_toml:
             return _find_in_toml(self.text.splitlines(), place)
         while place and place not in self.lines:
@@ -111,11 +116,11 @@ def _spell(value: Any) -> str:
         return "{" + ", ".join(f"{key}: {_spell(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list):
         return f"[{', '.join(map(_spell, value))}]"
-    return "nothing" if value is None else str(value)
+    return "an empty value" if value is None else str(value)
 
 
 def _inner_place(where: str) -> Place:
-    """Keys and indices of msgspec's `$.ends[0]`; `[...]` is a key that it does not tell."""
+    """Return the keys and indices of msgspec's `$.ends[0]`; `[...]` is a key that it does not name."""
     inner: list[str | int] = []
     for key, index in re.findall(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]", where):
         if index == "...":
@@ -154,20 +159,20 @@ def _line_of(text: str, line: int | None) -> str:
 
 
 class _YamlReader:
-    """Makes plain data of YAML's events. No recursion: a file cannot be too deep for it, only for its reader."""
+    """A builder of plain data from YAML events, without recursion."""
 
     def __init__(self, path: Path, lines: dict[Place, int]) -> None:
         self.path, self.lines = path, lines
         self.data: Any = None
         self.documents = 0
-        self.open: list[tuple[Any, Place]] = []  # the collections around what comes next
-        self.key: list[str | None] = []  # of each: the key that waits for its value
+        self.open: list[tuple[Any, Place]] = []  # the open collections around the next event
+        self.key: list[str | None] = []  # for each: the key that has no value yet
 
     def take(self, event: Any) -> None:
         line = event.start_mark.line + 1
         match type(event).__name__:
             case "AliasEvent":
-                self._refuse(line, f"*{event.anchor}", "the thing itself: aliases are not taken")
+                self._refuse(line, f"*{event.anchor}", "the value itself: aliases are not supported")
             case "DocumentStartEvent":
                 self.documents += 1
                 if self.documents > 1:
@@ -187,7 +192,7 @@ class _YamlReader:
     def _open(self, event: Any, collection: dict[str, Any] | list[Any], line: int) -> None:
         self._check_tag(event, line)
         if len(self.open) == _MAX_DEPTH:
-            self._refuse(line, "a collection in another, and so on", f"at most {_MAX_DEPTH} levels")
+            self._refuse(line, "deeply nested collections", f"at most {_MAX_DEPTH} levels")
         place = self._put(collection, line)
         self.open.append((collection, place))
         self.key.append(None)
@@ -202,7 +207,7 @@ class _YamlReader:
             around.append(value)
         elif self.key[-1] is None:
             if not isinstance(value, str):
-                self._refuse(line, "nothing" if value is None else "a collection", "a key")
+                self._refuse(line, "an empty key" if value is None else "a collection", "a key")
             if value in around:
                 self._refuse(line, value, f"another key: line {self.lines[*place, value]} has this one")
             self.key[-1], around[value] = value, None
@@ -216,7 +221,7 @@ class _YamlReader:
 
     def _check_tag(self, event: Any, line: int) -> None:
         if event.tag not in (None, "!"):
-            self._refuse(line, str(event.tag), "plain data: tags are not taken")
+            self._refuse(line, str(event.tag), "plain data: tags are not supported")
 
     def _refuse(self, line: int, read: str, expected: str) -> NoReturn:
         raise FileError(self.path, line, read, expected)
@@ -231,16 +236,16 @@ def _parse_toml(path: Path, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise FileError(path, None, "a list in a list, and so on", f"at most {_MAX_DEPTH} levels") from None
-    except ValueError as error:  # its own kind, or a number of too many digits
+        raise FileError(path, None, "deeply nested lists", f"at most {_MAX_DEPTH} levels") from None
+    except ValueError as error:  # TOMLDecodeError, or a number with too many digits
         match = re.search(r"\(at line (\d+)", str(error))
         line = int(match[1]) if match else len(text.splitlines())
         raise FileError(path, line, _line_of(text, line), f"TOML: {str(error).partition(' (at')[0]}") from None
 
 
 def _find_in_toml(lines: list[str], place: Place) -> int | None:
-    """The line where the last key of a place stands, as far as a search from key to key can tell."""
-    here, found = 0, None
+    """Return the line of the last key of a place, as far as a search from key to key finds it."""
+    at, line = 0, None
     for depth, step in enumerate(place):
         if isinstance(step, int):
             table = re.escape(str(place[depth - 1])) if depth else ""
@@ -248,9 +253,9 @@ def _find_in_toml(lines: list[str], place: Place) -> int | None:
         else:
             name = re.escape(step)
             pattern, skip = rf"""(^|.*[\s.\[{{,])["']?{name}["']?\s*([=.\]]|$)""", 0
-        matching = [i for i in range(here, len(lines)) if re.match(pattern, lines[i])]
+        matching = [i for i in range(at, len(lines)) if re.match(pattern, lines[i])]
         if len(matching) <= skip:
             break
-        here = matching[skip]
-        found = here + 1
-    return found
+        at = matching[skip]
+        line = at + 1
+    return line

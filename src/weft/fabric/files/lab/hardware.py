@@ -1,4 +1,4 @@
-"""What the catalog says of a model, if it knows it."""
+"""Catalog entries for the models of a lab file."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Model = catalog.Switch | catalog.Adapter
 
 @cache
 def find_model(name: str | None) -> Model | None:
-    """The switch or adapter of that name, if the catalog has one."""
+    """Return the switch or adapter with this name, None if the catalog has none."""
     try:
-        found = catalog.find(name or "")
+        entry = catalog.find(name or "")
     except UnknownName:
         return None
-    return found if isinstance(found, catalog.Switch | catalog.Adapter) else None
+    return entry if isinstance(entry, catalog.Switch | catalog.Adapter) else None
 
 
 def kind_of(model: Model) -> NodeKind:
@@ -26,5 +26,5 @@ def kind_of(model: Model) -> NodeKind:
 
 
 def ports_of(model: Model) -> int:
-    """Each port of an adapter is a node of its own."""
+    """Return the number of ports of a node; each port of an adapter is a separate node."""
     return model.ports if isinstance(model, catalog.Switch) else 1

@@ -1,4 +1,4 @@
-"""What stands under `links`: cables between ports, or between devices that have a free one."""
+"""The key `links`: cables between ports, or between devices that have a free one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MEDIA = {medium.name.lower(): medium for medium in Medium}
 
 Line = tuple[Speed, int]
 Device = tuple[int, str]  # kind and model
-_End = int | tuple[int, ...]  # a port slot, or the nodes any of whose free ports will do
+_End = int | tuple[int, ...]  # a port slot, or nodes of which any free port will do
 
 
 class LinkEntry(Struct):
@@ -31,17 +31,19 @@ class LinkEntry(Struct):
     length_m: Annotated[float, msgspec.Meta(ge=0, le=100_000)] = 0.0
     medium: str = "unknown"
     bit_error_rate: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
-    good_end: Annotated[int, msgspec.Meta(ge=0, le=2)] = 0  # first or second of `ends`: it receives well all the same
+    good_end: Annotated[int, msgspec.Meta(ge=0, le=2)] = 0  # first or second of `ends`: it receives without errors
 
 
 def plug(doc: Document, count: int, fabric: Fabric) -> Fabric:
-    """The fabric with the cables of the file. Who names a port gets it; then nodes, then servers, take what is free."""
+    """Return the fabric with the cables of the file. Named ports are assigned first; then nodes and servers get free
+    ones.
+    """
     panel = _Panel(doc, fabric)
     cables: list[tuple[Place, LinkEntry]] = []
     ends: list[_End] = []  # two of each cable
     for i in range(count):
         place: Place = ("links", i)
-        entry = _understand(doc, place)
+        entry = _parse(doc, place)
         pairs = panel.pair(place)
         cables += [(place, entry)] * len(pairs)
         ends += [end for pair in pairs for end in pair]
@@ -61,16 +63,16 @@ def plug(doc: Document, count: int, fabric: Fabric) -> Fabric:
 
 
 def _choice(end: _End) -> int:
-    """How much there is to choose from: 0 a port, 1 a node, 2 a server of several."""
+    """Return how many ports an end can use: 0 a port, 1 a node, 2 a server of several."""
     return 0 if isinstance(end, int) else min(len(end), 2)
 
 
 def join(*some: LinkColumns) -> LinkColumns:
-    """All these links, one after the other."""
+    """Concatenate link columns."""
     return LinkColumns(**{f.name: np.concatenate([getattr(s, f.name) for s in some]) for f in fields(LinkColumns)})
 
 
-def _understand(doc: Document, place: Place) -> LinkEntry:
+def _parse(doc: Document, place: Place) -> LinkEntry:
     if isinstance(doc.at(place), list):
         return LinkEntry(ends=doc.convert(place, tuple[str, str]))
     entry = doc.convert(place, LinkEntry)
@@ -81,13 +83,13 @@ def _understand(doc: Document, place: Place) -> LinkEntry:
 
 @cache
 def default_line(a: Device, b: Device) -> Line | None:
-    """What two devices agree on, by the catalog: the speed of the slower. None if nobody can tell."""
+    """Return the common line of two devices of the catalog: the slower one. None if it is undetermined."""
     lines = {device: model.line for device in (a, b) if (model := find_model(device[1]))}
     if not (a in lines and b in lines):
         return next(iter(lines.values()), None)
     if lines[a][0].technology is lines[b][0].technology:
         return min(lines[a], lines[b], key=lambda line: Speed.rate_gbit_s(*line))
-    # Adapters speak InfiniBand and Ethernet: the switch decides, if the adapter is fast enough.
+    # Adapters support InfiniBand and Ethernet: the switch decides, if the adapter is fast enough.
     for switch, adapter in ((a, b), (b, a)):
         if switch[0] == NodeKind.SWITCH and adapter[0] == NodeKind.HCA:
             fits = Speed.rate_gbit_s(*lines[switch]) <= Speed.rate_gbit_s(*lines[adapter])
@@ -96,14 +98,14 @@ def default_line(a: Device, b: Device) -> Line | None:
 
 
 def devices(fabric: Fabric) -> list[Device]:
-    """[node] -> kind and model."""
-    models = (*fabric.models, "")  # the last serves index -1
+    """Return kind and model of each node."""
+    models = (*fabric.models, "")  # the last entry serves index -1
     columns = zip(fabric.nodes.kind.tolist(), fabric.nodes.model.tolist(), strict=True)
     return [(kind, models[model]) for kind, model in columns]
 
 
 class _Panel:
-    """The ports of a fabric while cables are plugged in."""
+    """The ports of a fabric while cables are added."""
 
     def __init__(self, doc: Document, fabric: Fabric) -> None:
         self.doc, self.fabric = doc, fabric
@@ -113,14 +115,14 @@ class _Panel:
         self._claimed: dict[int, Place] = {}
 
     def pair(self, place: Place) -> list[tuple[_End, _End]]:
-        """The two ends, or those of each cable of a range."""
+        """Return the two ends, or those of each cable of a range."""
         where = place if isinstance(self.doc.at(place), list) else (*place, "ends")
         a, b = (self._find((*where, i)) for i in (0, 1))
         if len(a) != len(b):
-            # A device without a port has room for many.
+            # A device without a port number can take many cables.
             a, b = (end * len(other) if isinstance(end[0], tuple) else end for end, other in ((a, b), (b, a)))
         if len(a) != len(b):
-            self.doc.refuse(where, f"as many ports at one end as at the other, not {len(a)} and {len(b)}")
+            self.doc.refuse(where, f"the same number of ports at both ends, not {len(a)} and {len(b)}")
         return list(zip(a, b, strict=True))
 
     def _find(self, place: Place) -> list[_End]:
@@ -129,15 +131,15 @@ class _Panel:
         if exact is not None:
             return [exact]
         try:
-            return [self._one_of_a_range(name) for name in expand(text)]
+            return [self._member_of_range(name) for name in expand(text)]
         except ConfigError as error:
             self.doc.refuse_because(place, error)
 
-    def _one_of_a_range(self, name: str) -> _End:
+    def _member_of_range(self, name: str) -> _End:
         end = self._exactly(name)
         if end is None:
-            there = self.fabric[name]  # an UnknownName with suggestions, but for one case
-            raise ConfigError(f"{there} is the management port of a switch: cables go into port 1 and up")
+            port = self.fabric[name]  # raises UnknownName with suggestions, except for port 0
+            raise ConfigError(f"{port} is the management port of a switch: use port 1 and up")
         return end
 
     def _exactly(self, name: str) -> _End | None:
@@ -155,7 +157,7 @@ class _Panel:
 
     @cached_property
     def _adapters(self) -> dict[str, tuple[int, ...]]:
-        """Server -> its HCAs."""
+        """Return the HCAs of each server."""
         adapters: dict[str, tuple[int, ...]] = dict.fromkeys(self.fabric.servers, ())
         for node in self.fabric.of_kind(NodeKind.HCA).tolist():
             server = int(self.fabric.nodes.server[node])
@@ -164,12 +166,12 @@ class _Panel:
         return adapters
 
     def claim(self, place: Place, end: _End) -> int:
-        """The port slot of an end: its own, or the first free one of its nodes."""
+        """Return the port slot of an end: its own, or the first free one of its nodes."""
         slot = end if isinstance(end, int) else self._first_free(place, end)
         if not self._free[slot]:
             port, other = self.fabric.port(slot), self._claimed.get(slot)
-            plugged = f"by line {self.doc.line(other)}" if other else f"into {port.peer}"
-            self.doc.refuse(place, f"a free port: {port} is plugged {plugged}")
+            user = f"cabled on line {self.doc.line(other)}" if other else f"cabled to {port.peer}"
+            self.doc.refuse(place, f"a free port: {port} is {user}")
         self._free[slot] = False
         self._claimed[slot] = place
         return slot
@@ -180,7 +182,7 @@ class _Panel:
             free = np.flatnonzero(self._free[first : first + int(self._network_ports[node])])
             if len(free):
                 return first + int(free[0])
-        return self.doc.refuse(place, "a device with a free network port: all are taken")
+        return self.doc.refuse(place, "a device with a free network port: all are in use")
 
     def line(self, place: Place, entry: LinkEntry, a: int, b: int) -> Line:
         if entry.speed is not None:
@@ -190,5 +192,5 @@ class _Panel:
                 self.doc.refuse_because((*place, "speed"), error)
         line = default_line(*(self._devices[self.fabric.ports.node[slot]] for slot in (a, b)))
         if line is None:
-            self.doc.refuse(place, "a speed: the models of its ends do not settle it; {ends: [...], speed: NDR}")
+            self.doc.refuse(place, "a speed, which the models of its ends do not determine: {ends: [...], speed: NDR}")
         return line

@@ -1,4 +1,4 @@
-"""What stands under `nodes`: new nodes, servers of a template, or more about nodes that are there already."""
+"""The key `nodes`: new nodes, servers of a template, or more keys for existing nodes."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ _IDENTITY = ("description", "vendor_id", "device_id", "guid", "system_guid", "po
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Thing:
-    """An entry, and what it means. One that is neither server nor kind is about nodes that are there already."""
+class ParsedEntry:
+    """A parsed entry. Without template and kind it is about existing nodes."""
 
     names: list[str]
     place: Place
-    told: NodeEntry
+    entry: NodeEntry
     template: str = ""
     kind: NodeKind | None = None
     model: str = ""
@@ -72,63 +72,63 @@ class Thing:
 
 
 def add_nodes(doc: Document, keys: list[str], start: Fabric) -> Fabric:
-    """The fabric `start` and the nodes of these entries; inside servers, the cables too."""
-    things = [_understand(doc, ("nodes", key)) for key in keys]
-    _check_names(doc, things, start)
-    bare = _build(doc, things, start)
-    fabric = _identify(doc, things, start, bare)
+    """Return the fabric `start` with the nodes of these entries, and the links inside servers."""
+    items = [_parse(doc, ("nodes", key)) for key in keys]
+    _check_names(doc, items, start)
+    bare = _build(doc, items, start)
+    fabric = _identify(doc, items, start, bare)
     fabric.tables.port_info[: len(start.ports)] = start.tables.port_info
-    _set_lids(doc, things, fabric)
+    _set_lids(doc, items, fabric)
     return fabric
 
 
 def default_box(name: str, kind: NodeKind) -> str:
-    """The server that a node sits in if nobody says: the one that its name begins with."""
+    """Return the default server of a node: the one that its name begins with."""
     if kind in (NodeKind.SWITCH, NodeKind.AGGREGATION, NodeKind.ROUTER):
         return ""
     server, slash, _ = name.partition("/")
     return server if slash or kind == NodeKind.HCA else ""
 
 
-# -- what it means -------------------------------------------------------------------------------------------------
+# -- parsing -------------------------------------------------------------------------------------------------------
 
 
-def _understand(doc: Document, place: Place) -> Thing:
-    told = doc.convert(place, NodeEntry)
+def _parse(doc: Document, place: Place) -> ParsedEntry:
+    entry = doc.convert(place, NodeEntry)
     try:
         names = expand(str(place[-1]))
     except ConfigError as error:
         doc.refuse_because(place, error)
     for key in ("guid", "port_guid", "lid") if len(names) > 1 else ():
-        _forbid(doc, place, told, key, "on a range: it is that of one node")
-    if told.server is not None:
+        _forbid(doc, place, entry, key, "for a range: it belongs to one node")
+    if entry.server is not None:
         for key in ("kind", "model", "ports", "box"):
-            _forbid(doc, place, told, key, "beside a server: the template says what is in it")
+            _forbid(doc, place, entry, key, "with a server: the template defines it")
         template = _look_up(doc, (*place, "server"), catalog.server).name
-        return Thing(names=names, place=place, told=told, template=template)
-    if told.kind is None and told.model is None:
+        return ParsedEntry(names=names, place=place, entry=entry, template=template)
+    if entry.kind is None and entry.model is None:
         for key in ("ports", "box", "group"):
-            _forbid(doc, place, told, key, "without kind, model or server: only those make a node")
-        return Thing(names=names, place=place, told=told)
-    kind, model, n_ports = _kind(doc, place, told), find_model(told.model), told.ports
+            _forbid(doc, place, entry, key, "without kind, model or server")
+        return ParsedEntry(names=names, place=place, entry=entry)
+    kind, model, n_ports = _kind(doc, place, entry), find_model(entry.model), entry.ports
     if n_ports is None and model is not None:
         n_ports = ports_of(model)
     if n_ports is None:
         doc.refuse(place, "the number of ports, or a model of the catalog: {kind: switch, ports: 36}")
-    name = model.name if model else told.model or ""
-    return Thing(names=names, place=place, told=told, kind=kind, model=name, n_ports=n_ports)
+    name = model.name if model else entry.model or ""
+    return ParsedEntry(names=names, place=place, entry=entry, kind=kind, model=name, n_ports=n_ports)
 
 
-def _forbid(doc: Document, place: Place, told: NodeEntry, key: str, why: str) -> None:
-    if getattr(told, key) is not None:
+def _forbid(doc: Document, place: Place, entry: NodeEntry, key: str, why: str) -> None:
+    if getattr(entry, key) is not None:
         doc.refuse((*place, key), f"no {key} {why}")
 
 
-def _kind(doc: Document, place: Place, told: NodeEntry) -> NodeKind:
-    if told.kind is not None:
-        if told.kind not in KINDS:
-            doc.refuse_because((*place, "kind"), UnknownName("kind of node", told.kind, KINDS))
-        return KINDS[told.kind]
+def _kind(doc: Document, place: Place, entry: NodeEntry) -> NodeKind:
+    if entry.kind is not None:
+        if entry.kind not in KINDS:
+            doc.refuse_because((*place, "kind"), UnknownName("kind of node", entry.kind, KINDS))
+        return KINDS[entry.kind]
     model = _look_up(doc, (*place, "model"), catalog.find)
     if not isinstance(model, catalog.Switch | catalog.Adapter):
         doc.refuse((*place, "model"), f"a switch or an adapter: this is a {model.kind}")
@@ -142,38 +142,38 @@ def _look_up(doc: Document, place: Place, search: Callable[[str], T]) -> T:
         doc.refuse_because(place, error)
 
 
-def _check_names(doc: Document, things: list[Thing], start: Fabric) -> None:
-    """No name twice; a node that is told more about must be there."""
-    seen = dict.fromkeys([*start.node_index, *start.server_index], "what the file starts from")
-    for thing in things:
-        for name in thing.names if thing.is_new else ():
-            if name in seen:
-                doc.refuse(thing.place, f"a new name: {name} is in {seen[name]}")
-            seen[name] = f"line {doc.line(thing.place)}"
+def _check_names(doc: Document, items: list[ParsedEntry], start: Fabric) -> None:
+    """Refuse duplicate names of new nodes."""
+    defined = dict.fromkeys([*start.node_index, *start.server_index], "the topology that the file starts from")
+    for item in items:
+        for name in item.names if item.is_new else ():
+            if name in defined:
+                doc.refuse(item.place, f"a new name: {name} is in {defined[name]}")
+            defined[name] = f"line {doc.line(item.place)}"
 
 
 # -- the nodes themselves ------------------------------------------------------------------------------------------
 
 
-def _build(doc: Document, things: list[Thing], start: Fabric) -> Fabric:
-    """Nodes and the insides of servers; identity comes later, cables after that."""
+def _build(doc: Document, items: list[ParsedEntry], start: Fabric) -> Fabric:
+    """Build nodes and the insides of servers; identity and cables are added later."""
     builder = FabricBuilder(str(doc.path))
     _replay(builder, start)
-    alike = groupby((t for t in things if t.is_new), key=lambda t: (t.template, t.kind, t.model))
-    for (template, kind, model), group in alike:
+    batches = groupby((t for t in items if t.is_new), key=lambda t: (t.template, t.kind, t.model))
+    for (template, kind, model), group in batches:
         batch = list(group)
-        names = [name for thing in batch for name in thing.names]
-        told = [thing.told for thing in batch for _ in thing.names]
-        groups = [int(builder.add_groups([t.group])[0]) if t.group else -1 for t in told]
+        names = [name for item in batch for name in item.names]
+        entry = [item.entry for item in batch for _ in item.names]
+        groups = [int(builder.add_groups([t.group])[0]) if t.group else -1 for t in entry]
         if template:
             add_servers(builder, template, names, group=groups)
             continue
         hardware = find_model(model)
-        boxes = [_box(name, kind, t) for name, t in zip(names, told, strict=True)]
+        boxes = [_box(name, kind, t) for name, t in zip(names, entry, strict=True)]
         builder.add_nodes(
             kind,
             names,
-            n_ports=[thing.n_ports for thing in batch for _ in thing.names],
+            n_ports=[item.n_ports for item in batch for _ in item.names],
             model=model,
             vendor_id=hardware.vendor_id if hardware else 0,
             device_id=hardware.device_id if hardware else 0,
@@ -183,15 +183,15 @@ def _build(doc: Document, things: list[Thing], start: Fabric) -> Fabric:
     try:
         return builder.build()
     except ConfigError as error:
-        _blame(doc, things, error)
+        _blame(doc, items, error)
 
 
-def _box(name: str, kind: NodeKind, told: NodeEntry) -> str:
-    return told.box if told.box is not None else default_box(name, kind)
+def _box(name: str, kind: NodeKind, entry: NodeEntry) -> str:
+    return entry.box if entry.box is not None else default_box(name, kind)
 
 
 def _replay(builder: FabricBuilder, start: Fabric) -> None:
-    """Add the nodes of a fabric, in order: so its port slots come first, and keep their numbers."""
+    """Add the nodes of a fabric in order, so that its port slots come first and keep their numbers."""
     builder.add_servers(start.servers)
     builder.add_groups(start.groups)
     nodes = start.nodes
@@ -211,24 +211,24 @@ def _replay(builder: FabricBuilder, start: Fabric) -> None:
         )
 
 
-def _blame(doc: Document, things: list[Thing], error: ConfigError) -> NoReturn:
-    """Find the entry that cannot be built on its own; if each can, the whole is at fault."""
-    for thing in things:
+def _blame(doc: Document, items: list[ParsedEntry], error: ConfigError) -> NoReturn:
+    """Refuse the entry that cannot be built on its own; if each can, refuse all of them."""
+    for item in items:
         builder = FabricBuilder("")
-        builder.add_nodes(NodeKind.HCA, thing.names, n_ports=1)
+        builder.add_nodes(NodeKind.HCA, item.names, n_ports=1)
         try:
             builder.build()
         except ConfigError as own:
-            doc.refuse_because(thing.place, own)
+            doc.refuse_because(item.place, own)
     doc.refuse_because(("nodes",), error)
 
 
-# -- what it is called ---------------------------------------------------------------------------------------------
+# -- identity ------------------------------------------------------------------------------------------------------
 
 
-def _identify(doc: Document, things: list[Thing], start: Fabric, bare: Fabric) -> Fabric:
-    """The same nodes with the descriptions, ids and GUIDs that they have from the start or that the file gives them."""
-    named = list(_named(doc, things, bare))
+def _identify(doc: Document, items: list[ParsedEntry], start: Fabric, bare: Fabric) -> Fabric:
+    """Return the same nodes with the descriptions, ids and GUIDs of the start fabric or of the file."""
+    named = list(_named(doc, items, bare))
     guid = _choose_guids(doc, named, start, bare)
     before = np.concatenate((start.nodes.guid, bare.nodes.guid[len(start.nodes) :]))
     system_guid = np.concatenate((start.nodes.system_guid, bare.nodes.system_guid[len(start.nodes) :]))
@@ -237,18 +237,18 @@ def _identify(doc: Document, things: list[Thing], start: Fabric, bare: Fabric) -
     description = list(bare.nodes.description)
     vendor_id, device_id = bare.nodes.vendor_id.copy(), bare.nodes.device_id.copy()
     enhanced_port_0 = bare.nodes.enhanced_port_0.copy()
-    for thing, node in named:
-        told = thing.told
-        if told.description is not None:
-            description[node] = told.description
-        if told.system_guid is not None:
-            system_guid[node] = _guid(doc, (*thing.place, "system_guid"), told.system_guid)
-        if told.vendor_id is not None:
-            vendor_id[node] = _id(doc, (*thing.place, "vendor_id"), told.vendor_id)
-        if told.device_id is not None:
-            device_id[node] = _id(doc, (*thing.place, "device_id"), told.device_id)
-        if told.base_port_0 is not None:
-            enhanced_port_0[node] = not told.base_port_0
+    for item, node in named:
+        entry = item.entry
+        if entry.description is not None:
+            description[node] = entry.description
+        if entry.system_guid is not None:
+            system_guid[node] = _guid(doc, (*item.place, "system_guid"), entry.system_guid)
+        if entry.vendor_id is not None:
+            vendor_id[node] = _id(doc, (*item.place, "vendor_id"), entry.vendor_id)
+        if entry.device_id is not None:
+            device_id[node] = _id(doc, (*item.place, "device_id"), entry.device_id)
+        if entry.base_port_0 is not None:
+            enhanced_port_0[node] = not entry.base_port_0
     nodes = replace(
         bare.nodes,
         description=tuple(description),
@@ -262,70 +262,72 @@ def _identify(doc: Document, things: list[Thing], start: Fabric, bare: Fabric) -
     return Fabric.assemble(bare.spec, nodes, links, port_guid, bare.models, bare.servers, bare.groups)
 
 
-def _choose_guids(doc: Document, named: list[tuple[Thing, int]], start: Fabric, bare: Fabric) -> NDArray[np.uint64]:
-    """Those of the start, then those that are told; what was made up gives way to them."""
+def _choose_guids(
+    doc: Document, named: list[tuple[ParsedEntry, int]], start: Fabric, bare: Fabric
+) -> NDArray[np.uint64]:
+    """Return the GUIDs of the start fabric and of the file; generated GUIDs avoid them."""
     guid = bare.nodes.guid.copy()
     guid[: len(start.nodes)] = start.nodes.guid
-    told = {node: (thing.place, thing.told.guid) for thing, node in named if thing.told.guid is not None}
-    given = {int(guid[node]): start.nodes.name[node] for node in range(len(start.nodes)) if node not in told}
-    for node, (place, text) in told.items():
+    requested = {node: (item.place, item.entry.guid) for item, node in named if item.entry.guid is not None}
+    owners = {int(guid[node]): start.nodes.name[node] for node in range(len(start.nodes)) if node not in requested}
+    for node, (place, text) in requested.items():
         guid[node] = value = _guid(doc, (*place, "guid"), text)
-        if value in given:
-            doc.refuse((*place, "guid"), f"another GUID: {given[value]} has this one")
-        given[value] = bare.nodes.name[node]
-    beyond = len(guid) << 8  # as far as made-up GUIDs reach, so that those that move stay apart
+        if value in owners:
+            doc.refuse((*place, "guid"), f"another GUID: {owners[value]} has this one")
+        owners[value] = bare.nodes.name[node]
+    beyond = len(guid) << 8  # beyond all generated GUIDs, so that moved ones stay distinct
     for node in range(len(start.nodes), len(guid)):
-        while given.get(int(guid[node]), bare.nodes.name[node]) != bare.nodes.name[node]:
+        while owners.get(int(guid[node]), bare.nodes.name[node]) != bare.nodes.name[node]:
             guid[node] += np.uint64(beyond)
     return guid
 
 
 def _choose_port_guids(
-    doc: Document, named: list[tuple[Thing, int]], start: Fabric, bare: Fabric, guid: NDArray[np.uint64]
+    doc: Document, named: list[tuple[ParsedEntry, int]], start: Fabric, bare: Fabric, guid: NDArray[np.uint64]
 ) -> NDArray[np.uint64]:
-    """They follow from the node's, unless the start has others or they are told."""
+    """Return the port GUIDs: derived from the node's, unless the start fabric or the file has others."""
     node, is_switch = bare.ports.node, bare.nodes.kind == NodeKind.SWITCH
     port_guid = guid[node] + np.where(is_switch[node], 0, bare.ports.number).astype(np.uint64)
-    kept = guid[start.ports.node] == start.nodes.guid[start.ports.node]
-    port_guid[: len(start.ports)][kept] = start.ports.guid[kept]
-    for thing, i in named:
-        last, place = int(bare.nodes.n_ports[i]), (*thing.place, "port_guid")
+    unchanged = guid[start.ports.node] == start.nodes.guid[start.ports.node]
+    port_guid[: len(start.ports)][unchanged] = start.ports.guid[unchanged]
+    for item, i in named:
+        last, place = int(bare.nodes.n_ports[i]), (*item.place, "port_guid")
         own = range(last + 1) if is_switch[i] else [min(1, last)]
-        for port, value in _by_port(doc, place, thing.told.port_guid, own, last).items():
+        for port, value in _by_port(doc, place, item.entry.port_guid, own, last).items():
             port_guid[bare.first_port[i] + port] = _guid(doc, place, value)
     return port_guid
 
 
-def _set_lids(doc: Document, things: list[Thing], fabric: Fabric) -> None:
-    """A switch has its LID at port 0, an adapter one at each port."""
-    for thing, node in _named(doc, things, fabric):
+def _set_lids(doc: Document, items: list[ParsedEntry], fabric: Fabric) -> None:
+    """Set LIDs and LMCs: a switch has one at port 0, an adapter one at each port."""
+    for item, node in _named(doc, items, fabric):
         last = int(fabric.nodes.n_ports[node])
         own = [0] if fabric.nodes.kind[node] == NodeKind.SWITCH else [min(1, last)]
         for key, put in (("lid", fabric.tables.lid.__setitem__), ("lmc", fabric.tables.set_lmc)):
-            values = _by_port(doc, (*thing.place, key), getattr(thing.told, key), own, last)
+            values = _by_port(doc, (*item.place, key), getattr(item.entry, key), own, last)
             for port, value in values.items():
                 put(fabric.first_port[node] + port, value)
 
 
-def _named(doc: Document, things: list[Thing], fabric: Fabric) -> Iterator[tuple[Thing, int]]:
-    """The nodes that entries say more about."""
-    for thing in things:
-        if thing.is_new and all(getattr(thing.told, key) is None for key in _IDENTITY):
+def _named(doc: Document, items: list[ParsedEntry], fabric: Fabric) -> Iterator[tuple[ParsedEntry, int]]:
+    """Yield the nodes whose entries have identity keys."""
+    for item in items:
+        if item.is_new and all(getattr(item.entry, key) is None for key in _IDENTITY):
             continue
-        for name in thing.names:
+        for name in item.names:
             node = fabric.node_index.get(name)
-            if node is None and thing.template:
-                doc.refuse(thing.place, f"nothing more about a server of many nodes: say it of {name}/mlx5_0")
+            if node is None and item.template:
+                doc.refuse(item.place, f"no identity for a server of several nodes: use a key {name}/mlx5_0")
             if node is None:
                 unknown = UnknownName("node", name, fabric.node_index, "A new one needs kind, model or server.")
-                doc.refuse_because(thing.place, unknown)
-            yield thing, node
+                doc.refuse_because(item.place, unknown)
+            yield item, node
 
 
 def _by_port(
     doc: Document, place: Place, value: V | dict[int, V] | None, own: Iterable[int], last: int
 ) -> dict[int, V]:
-    """Port -> value, of one value for the node's own ports, or of one for each."""
+    """Return port -> value: one value for the node's own ports, or one for each."""
     if value is None:
         return {}
     if not isinstance(value, dict):

@@ -13,49 +13,46 @@ _DIGITS = re.compile(r"(\d+)", re.ASCII)
 
 
 def expand(text: str) -> list[str]:
-    """The names that a text with at most one range stands for."""
+    """Return the names of a text with at most one range."""
     before, *rest = RANGE.split(text, maxsplit=1)
     if not rest:
         return [text]
     first, last, after = rest
     if after.startswith("..") or RANGE.search(after):
-        raise ConfigError(f"{text} has two ranges: one is enough, over the node or over the port")
+        raise ConfigError(f"{text} has two ranges: use one, over the node or over the port")
     count = int(last) - int(first) + 1
     if not 0 < count <= _MAX_NAMES:
-        raise ConfigError(f"the range {text} has {count:,} names: it must go up, to at most {_MAX_NAMES:,} names")
+        raise ConfigError(f"range {text} has {count:,} names: it must increase and have at most {_MAX_NAMES:,}")
     return [f"{before}{number:0{len(first)}d}{after}" for number in range(int(first), int(last) + 1)]
 
 
 def compress(first: str, last: str) -> str:
-    """The range from one name to another that differs in one number, or the name itself if they are the same."""
-    parts = [
-        one if one == other else f"{one}..{other}"
-        for one, other in zip(_DIGITS.split(first), _DIGITS.split(last), strict=True)
-    ]
+    """Return the range between two names that differ in one number, or the name if they are the same."""
+    parts = [a if a == b else f"{a}..{b}" for a, b in zip(_DIGITS.split(first), _DIGITS.split(last), strict=True)]
     return "".join(parts)
 
 
 def runs(rows: Sequence[tuple[str, ...]]) -> list[tuple[int, int]]:
-    """Cut rows of names into (first, last) such that every column of a run counts up in one number."""
+    """Split rows of names into runs (first, last) in which every column counts up in one number."""
     cut: list[tuple[int, int]] = []
     counting: list[int] = []  # which number of each column
     before: list[list[str]] = []
-    for here, row in enumerate(rows):
+    for index, row in enumerate(rows):
         parts = [_DIGITS.split(name) for name in row]
         steps = list(map(_step, before, parts)) or [-1]
-        if min(steps) >= 0 and (steps == counting or cut[-1][0] == here - 1):
-            cut[-1], counting = (cut[-1][0], here), steps
+        if min(steps) >= 0 and (steps == counting or cut[-1][0] == index - 1):
+            cut[-1], counting = (cut[-1][0], index), steps
         else:
-            cut.append((here, here))
+            cut.append((index, index))
         before = parts
     return cut
 
 
 def _step(parts: list[str], following: list[str]) -> int:
-    """Which part counts up by one, if the names are otherwise the same; else -1."""
+    """Return the index of the part that counts up by one if the names are otherwise the same; else -1."""
     if len(parts) != len(following):
         return -1
-    different = [i for i, (one, other) in enumerate(zip(parts, following, strict=True)) if one != other]
+    different = [i for i, (a, b) in enumerate(zip(parts, following, strict=True)) if a != b]
     if len(different) != 1 or different[0] % 2 == 0:
         return -1
     digits = parts[different[0]]

@@ -1,7 +1,7 @@
-"""A fabric as a lab file: servers as templates where they are whole, neighbours as ranges, and nothing that follows.
+"""Write a fabric as a lab file: complete servers as templates, neighbours as ranges, and no derivable values.
 
-What follows is found by reading: the shortest entries are understood as a reader would, and whatever then differs (a
-GUID, a LID, a description) is written down.
+Derivable values are found by reading back: the shortest entries are parsed, and all values that then differ (a GUID, a
+LID, a description) are written.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _WORDS_OF_YAML = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 
 
 def spell(fabric: Fabric) -> str:
-    """The file."""
+    """Return the text of the lab file."""
     for name in (*fabric.nodes.name, *fabric.servers):
         if RANGE.search(name):
-            raise ConfigError(f"{name!r} cannot stand in a lab file: there, two dots between digits are a range")
+            raise ConfigError(f"{name!r} cannot be written to a lab file: two dots between digits are a range there")
     whole = _whole_servers(fabric)
     entries = _entries(fabric, whole)
     _add_identity(fabric, entries)
@@ -59,7 +59,7 @@ def spell(fabric: Fabric) -> str:
 
 
 def _entries(fabric: Fabric, whole: dict[int, str]) -> dict[str, Entry]:
-    """What makes the nodes, in their order; a whole server stands where its first node is."""
+    """Return the entries that define the nodes, in their order; a complete server is at its first node."""
     entries: dict[str, Entry] = {}
     for node in map(fabric.node, range(len(fabric.nodes))):
         server = int(fabric.nodes.server[node.index])
@@ -71,7 +71,7 @@ def _entries(fabric: Fabric, whole: dict[int, str]) -> dict[str, Entry]:
 
 
 def _entry(node: Node) -> Entry:
-    """A node by itself. A model of the catalog says what kind it is, and mostly how many ports it has."""
+    """Return the entry of a single node. A model of the catalog implies the kind, and usually the number of ports."""
     entry: Entry = {}
     model, n_ports = find_model(node.model), int(node.fabric.nodes.n_ports[node.index])
     if model is None or kind_of(model) != node.kind:
@@ -91,28 +91,28 @@ def _group(node: Node) -> Entry:
 
 
 def _add_identity(fabric: Fabric, entries: dict[str, Entry]) -> None:
-    """Read the entries back, and add what a reader would not know."""
-    told = Document(path=Path("lab"), data={"nodes": entries}, text="")
-    rebuilt = add_nodes(told, list(entries), FabricBuilder("").build())
+    """Read the entries back, and add all values that differ."""
+    document = Document(path=Path("lab"), data={"nodes": entries}, text="")
+    rebuilt = add_nodes(document, list(entries), FabricBuilder("").build())
     lids: dict[str, NDArray[Any]] = {"lid": fabric.tables.lid, "lmc": fabric.tables.lmc}
-    for index in _odd_nodes(fabric, rebuilt).tolist():
+    for index in _different_nodes(fabric, rebuilt).tolist():
         node = fabric.node(index)
         more = _identity(node, rebuilt.find_node(node.name)) | _port_guid(node) | _lids(node, lids)
         entries.setdefault(node.name, {}).update(more)
 
 
-def _odd_nodes(fabric: Fabric, rebuilt: Fabric) -> NDArray[np.intp]:
-    """Nodes of which there is something to say that a reader would not know."""
+def _different_nodes(fabric: Fabric, rebuilt: Fabric) -> NDArray[np.intp]:
+    """Return the nodes that reading back does not reproduce."""
     ours, ports, tables = fabric.nodes, fabric.ports, fabric.tables
     theirs = rebuilt.nodes.take(np.array([rebuilt.node_index[name] for name in ours.name], np.intp))
-    odd = np.fromiter(map(str.__ne__, ours.description, theirs.description), bool, len(ours))
+    differs = np.fromiter(map(str.__ne__, ours.description, theirs.description), bool, len(ours))
     for key in ("vendor_id", "device_id", "guid", "system_guid"):
-        odd |= getattr(ours, key) != getattr(theirs, key)
-    odd |= (ours.kind == NodeKind.SWITCH) & (ours.enhanced_port_0 != theirs.enhanced_port_0)
+        differs |= getattr(ours, key) != getattr(theirs, key)
+    differs |= (ours.kind == NodeKind.SWITCH) & (ours.enhanced_port_0 != theirs.enhanced_port_0)
     counts = (ours.kind != NodeKind.SWITCH)[ports.node]
     follow = ours.guid[ports.node] + np.where(counts, ports.number, 0).astype(np.uint64)
-    odd[ports.node[(ports.guid != follow) | (tables.lid != 0) | (tables.lmc != 0)]] = True
-    return np.flatnonzero(odd)
+    differs[ports.node[(ports.guid != follow) | (tables.lid != 0) | (tables.lmc != 0)]] = True
+    return np.flatnonzero(differs)
 
 
 def _identity(node: Node, rebuilt: Node) -> Entry:
@@ -134,14 +134,14 @@ def _identity(node: Node, rebuilt: Node) -> Entry:
 
 
 def _port_guid(node: Node) -> Entry:
-    """GUIDs of ports that do not follow from the node's: one if it is that of all, or of the first port alone."""
+    """Return port GUIDs that do not follow from the node's: one value if all are equal, or only the first differs."""
     first, n_slots = int(node.fabric.first_port[node.index]), len(node.ports) + 1
     guids = node.fabric.ports.guid[first : first + n_slots]
     is_switch = node.kind == NodeKind.SWITCH
     follow = np.uint64(node.guid) + np.arange(n_slots, dtype=np.uint64) * np.uint64(not is_switch)
-    odd = {port: str(Guid(int(guids[port]))) for port in np.flatnonzero(guids != follow).tolist()}
-    one = len(odd) == n_slots and len(set(odd.values())) == 1 if is_switch else list(odd) == [1]
-    return {"port_guid": next(iter(odd.values())) if one else odd} if odd else {}
+    own = {port: str(Guid(int(guids[port]))) for port in np.flatnonzero(guids != follow).tolist()}
+    single = len(own) == n_slots and len(set(own.values())) == 1 if is_switch else list(own) == [1]
+    return {"port_guid": next(iter(own.values())) if single else own} if own else {}
 
 
 def _lids(node: Node, lids: dict[str, NDArray[Any]]) -> Entry:
@@ -150,16 +150,16 @@ def _lids(node: Node, lids: dict[str, NDArray[Any]]) -> Entry:
     entry: Entry = {}
     for key, column in lids.items():
         values = column[first : first + n_slots]
-        told = {port: int(values[port]) for port in np.flatnonzero(values).tolist()}
-        if told:
-            entry[key] = told[own] if list(told) == [own] else told
+        set_values = {port: int(values[port]) for port in np.flatnonzero(values).tolist()}
+        if set_values:
+            entry[key] = set_values[own] if list(set_values) == [own] else set_values
     return entry
 
 
 def _nodes_in_ranges(entries: dict[str, Entry]) -> Iterator[tuple[str, Entry]]:
     for _, group in groupby(entries.items(), key=lambda item: repr(item[1])):
-        alike = list(group)
-        names, entry = [(name,) for name, _ in alike], alike[0][1]
+        same = list(group)
+        names, entry = [(name,) for name, _ in same], same[0][1]
         alone = not entry.keys().isdisjoint({"guid", "port_guid", "lid"})
         for first, last in [(i, i) for i in range(len(names))] if alone else runs(names):
             yield compress(names[first][0], names[last][0]), entry
@@ -169,12 +169,13 @@ def _nodes_in_ranges(entries: dict[str, Entry]) -> Iterator[tuple[str, Entry]]:
 
 
 def _whole_servers(fabric: Fabric) -> dict[int, str]:
-    """Server -> template, of those that have exactly what their template has."""
-    known = _templates() | {shape: name for name in fabric.models if _is_other(name) for shape in _variant(name)}
+    """Return the template of each server that has exactly the devices of a template."""
+    templates = _templates() | {shape: name for name in fabric.models if _is_variant(name) for shape in _variant(name)}
     shapes = _shapes(fabric)
-    template_of = {id(shape): known.get(shape) for shape in {id(one): one for one in shapes.values()}.values()}  # few
+    distinct = {id(shape): shape for shape in shapes.values()}
+    template_of = {key: templates.get(shape) for key, shape in distinct.items()}
     whole = {server: name for server, shape in shapes.items() if (name := template_of[id(shape)]) is not None}
-    # A node elsewhere with the server's name would be taken for it.
+    # A node elsewhere with the server's name would be mistaken for it.
     return {
         server: template
         for server, template in whole.items()
@@ -184,20 +185,20 @@ def _whole_servers(fabric: Fabric) -> dict[int, str]:
 
 @cache
 def _templates() -> dict[Shape, str]:
-    """What a server of each template looks like; of templates that look the same, the first."""
+    """Return the template of each shape; of templates with the same shape, the first."""
     shapes: dict[Shape, str] = {}
     for template in catalog.servers():
         shapes.setdefault(_shape_of(template.name), template.name)
     return shapes
 
 
-def _is_other(name: str) -> bool:
-    """Not the catalog's own: with other cards, or a template in a file."""
+def _is_variant(name: str) -> bool:
+    """Return whether a name is not in the catalog: a variant with other cards, or a template file."""
     return "+" in name or catalog.is_template_file(name)
 
 
 def _variant(name: str) -> list[Shape]:
-    """What a server with other cards or fewer rails looks like: `dgx-h100+ConnectX-8`; none if there is no such."""
+    """Return the shape of a server with other cards or fewer rails, `dgx-h100+ConnectX-8`; empty if invalid."""
     try:
         return [_shape_of(name)]
     except ConfigError:
@@ -211,22 +212,22 @@ def _shape_of(template: str) -> Shape:
 
 
 def _shapes(fabric: Fabric) -> dict[int, Shape]:
-    """Server -> what is in it and how it is wired, without what differs from server to server."""
+    """Return the shape of each server: its devices and links, without values that differ between servers."""
     inside = _Inside(fabric)
     shapes: dict[bytes, Shape] = {}
-    found: dict[int, Shape] = {}
+    result: dict[int, Shape] = {}
     for server in range(len(fabric.servers)):
         key = inside.key(server)
-        found[server] = shapes.get(key) or shapes.setdefault(key, inside.shape(server))
-    return found
+        result[server] = shapes.get(key) or shapes.setdefault(key, inside.shape(server))
+    return result
 
 
 class _Inside:
-    """Servers by number, so that those that are alike to the last number are spelled out once for all."""
+    """The devices of servers as numbers, so that servers with equal numbers share one shape."""
 
     def __init__(self, fabric: Fabric) -> None:
         nodes, ports, links, (a, b) = fabric.nodes, fabric.ports, fabric.links, fabric.link_nodes
-        self.models = (*fabric.models, "")  # the last serves index -1
+        self.models = (*fabric.models, "")  # the last entry serves index -1
         count = len(fabric.servers)
         node = np.argsort(nodes.server, kind="stable")
         node = node[np.searchsorted(nodes.server[node], 0) :]
@@ -269,28 +270,28 @@ class _Inside:
 
 
 def _cables(fabric: Fabric, whole: dict[int, str]) -> list[tuple[str, str, str]]:
-    """Two ends, and what else there is to say, of every cable that is not inside a whole server."""
-    inside = np.zeros(len(fabric.servers) + 1, bool)  # the last serves index -1
+    """Return two ends and the other keys of every cable that is not inside a complete server."""
+    inside = np.zeros(len(fabric.servers) + 1, bool)  # the last entry serves index -1
     inside[list(whole)] = True
     nodes, links = fabric.nodes, fabric.links
     a, b = fabric.link_nodes
-    told = np.flatnonzero((nodes.server[a] != nodes.server[b]) | ~inside[nodes.server[a]])
+    written = np.flatnonzero((nodes.server[a] != nodes.server[b]) | ~inside[nodes.server[a]])
     # Sorted along the switches, cables of one switch are neighbours: dgx1..32/mlx5_0, leaf1/1..32.
     is_switch = nodes.kind == NodeKind.SWITCH
     along = np.where(is_switch[a], links.a, links.b)
-    told = told[np.lexsort((along[told], is_switch[a[told]] & is_switch[b[told]]))]
-    # An adapter goes without its port where a reader finds no other to take.
+    written = written[np.lexsort((along[written], is_switch[a[written]] & is_switch[b[written]]))]
+    # The port of an adapter is omitted if a reader would choose the same.
     only = (nodes.n_ports == 1) | (inside[nodes.server] & (fabric.network_ports == 1))
     bare = (only & (nodes.kind == NodeKind.HCA)).tolist()
-    some, device = links.take(told), devices(fabric)
+    some, device = links.take(written), devices(fabric)
     quality = {key: getattr(some, key).tolist() for key in _QUALITY if key != "length_m"}
     ends = [
         [nodes.name[n] if bare[n] else f"{nodes.name[n]}/{p}" for n, p in zip(node, number, strict=True)]
         for node, number in (
-            (end[told].tolist(), fabric.ports.number[slot].tolist()) for end, slot in ((a, some.a), (b, some.b))
+            (end[written].tolist(), fabric.ports.number[slot].tolist()) for end, slot in ((a, some.a), (b, some.b))
         )
     ]
-    kinds = zip([device[n] for n in a[told].tolist()], [device[n] for n in b[told].tolist()], strict=True)
+    kinds = zip([device[n] for n in a[written].tolist()], [device[n] for n in b[written].tolist()], strict=True)
     rows = zip(*ends, kinds, some.length_m, *quality.values(), strict=True)
     return [
         (first, second, _quality(*kind, length_m, **dict(zip(quality, values, strict=True))))
@@ -310,26 +311,26 @@ def _quality(
     bit_error_rate: float,
     good_end: int,
 ) -> str:
-    """Speed, length, medium and errors, where they are not what a reader takes them to be."""
-    told, line = [], speeds()[speed]
+    """Return speed, length, medium and errors, if they are not the defaults."""
+    keys, line = [], speeds()[speed]
     if default_line(a, b) != (line, width):
-        told.append(f"speed: {line.label(width)}")
+        keys.append(f"speed: {line.label(width)}")
     if length_m:
-        told.append(f"length_m: {_number(length_m)}")
+        keys.append(f"length_m: {_number(length_m)}")
     if medium != Medium.UNKNOWN:
-        told.append(f"medium: {Medium(medium).name.lower()}")
+        keys.append(f"medium: {Medium(medium).name.lower()}")
     if bit_error_rate:
-        told.append(f"bit_error_rate: {_number(bit_error_rate)}")
+        keys.append(f"bit_error_rate: {_number(bit_error_rate)}")
     if good_end:
-        told.append(f"good_end: {good_end}")
-    return ", ".join(told)
+        keys.append(f"good_end: {good_end}")
+    return ", ".join(keys)
 
 
 def _cables_in_ranges(cables: list[tuple[str, str, str]]) -> Iterator[str]:
     for quality, group in groupby(cables, key=lambda cable: cable[2]):
-        alike = [cable[:2] for cable in group]
-        for first, last in runs(alike):
-            a, b = (_scalar(compress(*ends)) for ends in zip(alike[first], alike[last], strict=True))
+        same = [cable[:2] for cable in group]
+        for first, last in runs(same):
+            a, b = (_scalar(compress(*ends)) for ends in zip(same[first], same[last], strict=True))
             yield f"{{ends: [{a}, {b}], {quality}}}" if quality else f"[{a}, {b}]"
 
 
@@ -343,7 +344,7 @@ def _flow(value: Any) -> str:
 
 
 def _scalar(text: str) -> str:
-    """Plain where every reader of YAML takes it for the same text, else in double quotes."""
+    """Return a plain scalar if every YAML reader takes it for the same text, else a quoted one."""
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS_OF_YAML:
         return text
     return '"' + "".join(map(_quoted, text)) + '"'
@@ -359,7 +360,7 @@ def _quoted(character: str) -> str:
 
 
 def _number(value: float | np.float32) -> str:
-    """As short as it is true; YAML 1.1 wants a point before an exponent."""
+    """Format a number exactly and as short as possible; YAML 1.1 needs a point before an exponent."""
     mantissa, e, exponent = str(value).partition("e")
     if not e:
         return mantissa.removesuffix(".0")
