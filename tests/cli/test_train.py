@@ -228,8 +228,8 @@ def test_a_timeline_and_a_trace(capsys, tmp_path):
         (("llama3-8b", "--gpus", "8", "--search", "--compare", "ndr"), "leave out one of them"),
         (("llama3-8b", "--gpus", "8", "--picture", "x.png"), "add one of them"),
         (("llama3-8b", "--gpus", "8", "--strong"), "add --scale"),
-        (("llama3-8b", "--gpus", "8", "--timeline", "x.gif"), "the suffix says what to write"),
-        (("llama3-8b", "--gpus", "8", "--trace", "x.png"), "the suffix says what to write: .json"),
+        (("llama3-8b", "--gpus", "8", "--timeline", "x.gif"), "use a suffix of"),
+        (("llama3-8b", "--gpus", "8", "--trace", "x.png"), "use a suffix of .json"),
         (
             ("llama3-8b", "--scale", "8,16384", "--tp", "2", "--compare", "ndr,eth-100-tcp"),
             "eth-100-tcp cannot be cabled",

@@ -107,7 +107,7 @@ def test_letters_come_from_a_font_that_has_them_and_else_one_line_says_so(
     monkeypatch.setattr(font_manager.fontManager, "ttflist", ours)
     draw(weird, tmp_path / "without.png")
     told = capsys.readouterr().err
-    assert told.startswith("weft: no installed font has 中: boxes stand in their place; install one")
+    assert told.startswith("weft: no installed font has 中: boxes are shown instead; install a font")
     assert told.count("\n") == 1
     font_manager.fontManager.addfont(han)
     draw(weird, tmp_path / "with.png")

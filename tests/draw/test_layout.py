@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import weft
 from weft.draw import lay_out
-from weft.draw.scene import Box, Role, Scene, Voice, box_extent
+from weft.draw.scene import Box, Role, Scene, TextStyle, box_extent
 from weft.fabric import faults
 from weft.fabric.build import FabricBuilder
 from weft.fabric.kinds import NodeKind
@@ -274,11 +274,11 @@ def test_a_huge_tree_is_drawn_with_trunks_and_counted_blocks() -> None:
 def test_up_to_eight_hosts_have_the_number_of_each_port_at_its_end_of_the_link() -> None:
     """h1, h2 and h3 each at port 1, close above the hosts; leaf1 at 1 to 3 from left to right, close below it."""
     _, scene = drawn("star:hosts=3")
-    numbers = [text for text in scene.texts if text.voice == "port"]
+    numbers = [text for text in scene.texts if text.style == "port"]
     middle = np.mean([text.y for text in numbers])
     numbers.sort(key=lambda text: (text.y > middle, text.x))
     assert [text.text for text in numbers] == ["1", "2", "3", "1", "1", "1"]
-    assert not [text for text in lay_out(weft.load("star:hosts=9")).texts if text.voice == "port"]
+    assert not [text for text in lay_out(weft.load("star:hosts=9")).texts if text.style == "port"]
 
 
 def test_selene_is_drawn_whole_with_its_dead_ends_apart(selene: Fabric) -> None:
@@ -337,6 +337,6 @@ def test_any_fabric_is_drawn_whole(spec: str, nodes: list, links: list, by_metri
 def test_a_title_in_bold_letters_has_room_on_a_small_sheet() -> None:
     title = "superpod:su=1,leaves=1,switch=QM9700"
     scene = lay_out(weft.load("fat-tree:hosts=2,radix=4"), title=title)
-    (text,) = [text for text in scene.texts if text.voice is Voice.TITLE]
+    (text,) = [text for text in scene.texts if text.style is TextStyle.TITLE]
     assert text.text == title
     assert text.x + 0.69 * text.size * len(title) <= scene.left + scene.width  # DejaVu Sans Bold, on average

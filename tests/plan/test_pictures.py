@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.draw.scene import Box, Role, Scene, Voice, text_extent
+from weft.draw.scene import Box, Role, Scene, TextStyle, text_extent
 from weft.plan.floor.cables import Cabling, cable
 from weft.plan.floor.racks import place
 from weft.plan.floor.room import Room
@@ -110,7 +110,7 @@ def test_a_rack_over_its_power_is_outlined_and_counted(hall: Cabling, scene: Sce
     seen = lay_out_floor(replace(hall, racks=replace(hall.racks, power_w=hot)))
     outline, legend = [box for box in seen.boxes if box.role is Role.OUTLINE]
     assert outline.x == racks_in(seen)[hall.racks.names[3]][0].x
-    alarms = [text.text for text in seen.texts if text.voice is Voice.ALARM]
+    alarms = [text.text for text in seen.texts if text.style is TextStyle.ALARM]
     assert alarms == ["80.0", f"1 rack over {hall.racks.room.filled_w / 1000:.1f} kW"]
     assert legend.y > outline.y
 

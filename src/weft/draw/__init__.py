@@ -1,8 +1,8 @@
-"""Pictures of a fabric, as an engineer would draw it: SVG, PNG, PDF, or an HTML page to walk around in.
+"""Pictures of a fabric, as an engineer would draw it: SVG, PNG, PDF, or an interactive HTML page.
 
     fabric -> parts, inks -> layout -> Scene -> svg, png, pdf or html
 
-A layout knows no file format and a renderer no fabric.
+Layouts are independent of file formats, and renderers of fabrics.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def draw(
 ) -> None:
     """Write a picture of the fabric, in the format of the file's suffix; a stream gets SVG.
 
-    Links are coloured by their speed or, where a metric is given, by that: one number for each link, NaN where unknown.
+    Links are coloured by their speed or by a given metric: one number for each link, NaN if unknown.
     """
     check_suffix(path, RENDERERS)
     save(lay_out(fabric, metric=metric, metric_label=metric_label, title=title), path)
 
 
 def save(scene: Scene, path: Path | str) -> None:
-    """Write any scene, in the format of the file's suffix; a stream gets SVG."""
+    """Write a scene, in the format of the file's suffix; a stream gets SVG."""
     write_atomically(path, RENDERERS[check_suffix(path, RENDERERS)](scene))
 
 
@@ -62,10 +62,10 @@ def lay_out(
     metric_label: str = "",
     title: str | None = None,
 ) -> Scene:
-    """The picture before it becomes a file."""
+    """Return the scene of a fabric, before it is written to a file."""
     parts = find_parts(fabric)
-    inking = ink_by_speed(parts) if metric is None else ink_by_metric(check_metric(parts, metric), metric_label)
-    wires = Wires(parts=parts, inking=inking)
+    colors = ink_by_speed(parts) if metric is None else ink_by_metric(check_metric(parts, metric), metric_label)
+    wires = Wires(parts=parts, colors=colors)
     canvas = Canvas()
     draw_layout(canvas, wires)
     return lay_out_sheet(canvas, wires, Path(fabric.spec).name if title is None else title)

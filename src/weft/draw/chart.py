@@ -1,10 +1,10 @@
-"""Charts: the look that all of weft's have in common, and the way into a file.
+"""Charts: the common style, and writing to a file.
 
     with chart("load.png", width_in=9, height_in=5) as figure:
         axes = figure.subplots()
         ...
 
-The file is written when the block ends well, and not at all otherwise. A picture of a fabric is `draw`, not a chart.
+The file is written only if the block ends without an exception. Pictures of fabrics are in `draw`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COLOURS = ("#0b6fb8", "#d55e00", "#009e73", "#aa4499", "#e69f00", "#3ea2dc", "#6
 INK, FAINT, GRID = "#1f2933", "#7b8794", "#e4e7eb"
 _STYLE: dict[Any, Any] = {
     "font.family": FONT,
-    "svg.hashsalt": "weft",  # else the ids in the file change from run to run
+    "svg.hashsalt": "weft",  # otherwise ids differ from run to run
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": FAINT,
@@ -52,18 +52,18 @@ _STYLE: dict[Any, Any] = {
 
 
 def check_suffix(path: Path | str, formats: Collection[str] = FORMATS) -> str:
-    """The suffix, if it names one of these formats and the file a folder that is there; a stream gets SVG."""
+    """Return the suffix if it names one of these formats and the folder exists; a stream gets SVG."""
     suffix = suffix_of(path, ".svg")
     if suffix not in formats:
-        raise ConfigError(f"cannot draw {path}: the suffix says what to write: {', '.join(formats)}")
+        raise ConfigError(f"cannot draw {path}: use a suffix of {', '.join(formats)}")
     if not Path(path).parent.is_dir():
-        raise ConfigError(f"cannot write {path}: there is no folder {Path(path).parent}, make it first")
+        raise ConfigError(f"cannot write {path}: no folder {Path(path).parent}; create it first")
     return suffix
 
 
 @contextmanager
 def chart(path: Path | str, *, width_in: float, height_in: float) -> Iterator[Figure]:
-    """An empty figure to draw on."""
+    """Yield an empty figure to draw on, and write it to a file."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -79,11 +79,11 @@ def chart(path: Path | str, *, width_in: float, height_in: float) -> Iterator[Fi
 
 @contextmanager
 def titled_chart(path: Path | str, title: str, note: str, *, panels: int = 1) -> Iterator[list[Axes]]:
-    """A row of diagrams under a title and a note that says what it takes to have them again."""
+    """Yield a row of diagrams under a title and a note on how to reproduce them."""
     with chart(path, width_in=10, height_in=5) as figure:
         yield list(figure.subplots(1, panels, squeeze=False)[0])
         lines = textwrap.wrap(note, 140, max_lines=3, placeholder=" …")
         figure.set_layout_engine("tight", rect=(0, 0, 1, 0.925 - 0.035 * len(lines)))
-        look: dict[str, Any] = {"va": "top", "parse_math": False}  # a dollar in a name is a dollar
+        look: dict[str, Any] = {"va": "top", "parse_math": False}  # a dollar sign is plain text
         figure.text(0.02, 0.975, fit(title, 13 * BOLD, 0.96 * 10 * 72), fontsize=13, fontweight="bold", **look)
         figure.text(0.02, 0.92, "\n".join(lines), fontsize=9, color=FAINT, **look)

@@ -1,4 +1,4 @@
-"""A figure of matplotlib as PNG, SVG or PDF: the same bytes from the same figure, in fonts that have its letters."""
+"""A matplotlib figure as PNG, SVG or PDF: deterministic bytes, in fonts that have all its characters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STAMPS: dict[str, Any] = {
 
 
 def to_bytes(figure: Figure, suffix: str) -> bytes:
-    """What says when or by which version it was made is left out."""
+    """Return the file's bytes, without dates and versions."""
     from matplotlib.text import Text
 
     output = io.BytesIO()
@@ -29,28 +29,28 @@ def to_bytes(figure: Figure, suffix: str) -> bytes:
     families = _families("".join({text.get_text() for text in texts}))
     for text in texts:
         text.set_fontfamily(families)
-    told = logging.getLogger("matplotlib.font_manager")  # which would tell of every font that has no bold
+    font_log = logging.getLogger("matplotlib.font_manager")  # which would warn of every font without a bold face
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)  # said below, in one line
-        told.disabled = True
+        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)  # reported below, in one line
+        font_log.disabled = True
         figure.savefig(output, format=suffix[1:], dpi=figure.dpi, metadata=_STAMPS[suffix])
-        told.disabled = False
+        font_log.disabled = False
     return output.getvalue()
 
 
 def _families(text: str) -> list[str]:
-    """The house's font, and after it any installed ones that it takes for letters which that one lacks."""
+    """Return the default font, and installed fonts for characters that it lacks."""
     from matplotlib.font_manager import findfont, fontManager
 
     left, families = {c for c in text if c.isprintable()} - _letters(findfont(FONT)), [FONT]
     for font in sorted(fontManager.ttflist, key=lambda font: ("Sans" not in font.name, font.name)) if left else ():
-        if has := left & _letters(font.fname):
+        if covered := left & _letters(font.fname):
             families.append(font.name)
-            left -= has
+            left -= covered
     if left:
         some = "".join(sorted(left)[:8])
-        way_out = "boxes stand in their place; install one that does, such as Noto Sans CJK"
-        print(f"weft: no installed font has {some}: {way_out}", file=sys.stderr)
+        hint = "boxes are shown instead; install a font that has them, such as Noto Sans CJK"
+        print(f"weft: no installed font has {some}: {hint}", file=sys.stderr)
     return families
 
 

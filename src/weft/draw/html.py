@@ -1,4 +1,4 @@
-"""A scene as one HTML page to walk around in: pan, zoom, hover, click, search. It needs no network."""
+"""A scene as one interactive HTML page: pan, zoom, hover, click, search. It needs no network."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _WALK = """<svg {view_box}>
 
 
 def to_html(scene: Scene) -> str:
-    here = files("weft.draw")
+    package = files("weft.draw")
     content = _WALK.format(
-        view_box=view_box(scene), body=body(scene), script=here.joinpath("viewer.js").read_text("utf-8")
+        view_box=view_box(scene), body=body(scene), script=package.joinpath("viewer.js").read_text("utf-8")
     )
-    style = f"{both_styles(scene)}\n{here.joinpath('viewer.css').read_text('utf-8')}"
+    style = f"{both_styles(scene)}\n{package.joinpath('viewer.css').read_text('utf-8')}"
     return make_page(scene.title, content, style=style)

@@ -1,7 +1,7 @@
-"""Colours: of links by generation or by a metric, and of everything else by what it is.
+"""Colours: of links by generation or by a metric, and of other elements by their role.
 
-The palette builds on those of Okabe and Ito and of Paul Tol, which people with any colour vision can tell apart. Red is
-kept for what is bad, and what is bad is dashed and ringed too.
+The palette builds on those of Okabe and Ito and of Paul Tol, which are distinguishable with any colour vision. Red is
+reserved for bad links, which are also dashed and circled.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.draw.parts import Parts
-from weft.draw.scene import Ink, Role, Voice
+from weft.draw.scene import Ink, Role, TextStyle
 from weft.errors import ConfigError
 from weft.fabric.rates import speeds
 
@@ -22,7 +22,7 @@ NEUTRAL = 1
 
 ALWAYS = (Ink(light="#d7191c", dark="#ff5a4f"), Ink(light="#9aa5b1", dark="#6b7683"))
 
-# By speed; those of one technology go from pale and warm to strong and cold as they get faster.
+# By speed; within a technology from pale and warm to strong and cold as they get faster.
 _SPEED_INKS = {
     "SDR": "#9a9a9a",
     "DDR": "#b8a765",
@@ -54,77 +54,77 @@ _SPEED_INKS = {
 }
 _OTHER_SPEED = "#777777"
 
-# Low to high, even steps of lightness: towards dark on white paper, towards light on black.
+# Low to high, in even steps of lightness: towards dark on white paper, towards light on black.
 _RAMP_LIGHT = ("#d3dde6", "#9ecae1", "#5aa7d1", "#3276b8", "#54449a", "#5b1a78", "#3c0753")
 _RAMP_DARK = ("#2d3845", "#33527a", "#4a6fc0", "#8a76d6", "#c987c9", "#f0a99c", "#fde3a0")
 RAMP_STEPS = 21
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """Fill and outline of a box, on white and on black paper."""
+class BoxStyle:
+    """The fill and outline of a box, on white and on black paper."""
 
     fill: Ink
     stroke: Ink
     corner: float = 2.0
 
 
-def _look(fill: str, stroke: str, dark_fill: str, dark_stroke: str, corner: float = 2.0) -> Look:
-    return Look(fill=Ink(light=fill, dark=dark_fill), stroke=Ink(light=stroke, dark=dark_stroke), corner=corner)
+def _style(fill: str, stroke: str, dark_fill: str, dark_stroke: str, corner: float = 2.0) -> BoxStyle:
+    return BoxStyle(fill=Ink(light=fill, dark=dark_fill), stroke=Ink(light=stroke, dark=dark_stroke), corner=corner)
 
 
 PAPER = Ink(light="#ffffff", dark="#14181d")
-LOOKS = {
-    Role.FRAME: _look("#f4f6f9", "#d5dce4", "#1b2128", "#323c47", 6.0),
-    Role.BLOCK: _look("#e9edf2", "#cdd5de", "#242c35", "#3b4652"),
-    Role.CORE: _look("#1d2b3a", "#1d2b3a", "#c3cfdb", "#c3cfdb", 3.0),
-    Role.SPINE: _look("#33475b", "#33475b", "#9db0c2", "#9db0c2", 3.0),
-    Role.LEAF: _look("#55708b", "#55708b", "#7690a9", "#7690a9", 3.0),
-    Role.HOST: _look("#ffffff", "#8593a1", "#222a33", "#7b8896"),
-    Role.CELL: _look("#9aa5b1", "none", "#6b7683", "none", 0.0),
-    Role.HCA: _look("#dcebf7", "#7ba7cc", "#1f3a52", "#4d7ea8"),
-    Role.GPU: _look("#e6f2d3", "#86ad2e", "#33421a", "#86ad2e"),
-    Role.NVSWITCH: _look("#cfe3a4", "#6a9114", "#43571e", "#a8c860"),
-    Role.PCIE: _look("#efece8", "#b0a89f", "#35322e", "#9c938a"),
-    Role.CPU: _look("#ebe6f4", "#9d8ec4", "#322c44", "#9d8ec4"),
-    Role.MARK: _look("none", "#d7191c", "none", "#ff5a4f"),
-    Role.OUTLINE: _look("none", "#d7191c", "none", "#ff5a4f"),
+BOX_STYLES = {
+    Role.FRAME: _style("#f4f6f9", "#d5dce4", "#1b2128", "#323c47", 6.0),
+    Role.BLOCK: _style("#e9edf2", "#cdd5de", "#242c35", "#3b4652"),
+    Role.CORE: _style("#1d2b3a", "#1d2b3a", "#c3cfdb", "#c3cfdb", 3.0),
+    Role.SPINE: _style("#33475b", "#33475b", "#9db0c2", "#9db0c2", 3.0),
+    Role.LEAF: _style("#55708b", "#55708b", "#7690a9", "#7690a9", 3.0),
+    Role.HOST: _style("#ffffff", "#8593a1", "#222a33", "#7b8896"),
+    Role.CELL: _style("#9aa5b1", "none", "#6b7683", "none", 0.0),
+    Role.HCA: _style("#dcebf7", "#7ba7cc", "#1f3a52", "#4d7ea8"),
+    Role.GPU: _style("#e6f2d3", "#86ad2e", "#33421a", "#86ad2e"),
+    Role.NVSWITCH: _style("#cfe3a4", "#6a9114", "#43571e", "#a8c860"),
+    Role.PCIE: _style("#efece8", "#b0a89f", "#35322e", "#9c938a"),
+    Role.CPU: _style("#ebe6f4", "#9d8ec4", "#322c44", "#9d8ec4"),
+    Role.MARK: _style("none", "#d7191c", "none", "#ff5a4f"),
+    Role.OUTLINE: _style("none", "#d7191c", "none", "#ff5a4f"),
 }
-VOICES = {
-    Voice.TITLE: Ink(light="#18222d", dark="#e8edf2"),
-    Voice.LABEL: Ink(light="#2b3947", dark="#cfd8e1"),
-    Voice.FAINT: Ink(light="#6c7885", dark="#8d99a6"),
-    Voice.INVERSE: Ink(light="#ffffff", dark="#10151a"),
-    Voice.ALARM: Ink(light="#c01518", dark="#ff7a70"),
-    Voice.PORT: Ink(light="#4d5a67", dark="#a9b5c1"),
+TEXT_STYLES = {
+    TextStyle.TITLE: Ink(light="#18222d", dark="#e8edf2"),
+    TextStyle.LABEL: Ink(light="#2b3947", dark="#cfd8e1"),
+    TextStyle.FAINT: Ink(light="#6c7885", dark="#8d99a6"),
+    TextStyle.INVERSE: Ink(light="#ffffff", dark="#10151a"),
+    TextStyle.ALARM: Ink(light="#c01518", dark="#ff7a70"),
+    TextStyle.PORT: Ink(light="#4d5a67", dark="#a9b5c1"),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Inking:
-    """Which ink each link gets, and what the legend says of it."""
+class ColorScheme:
+    """The ink of each link, and the labels of the legend."""
 
     inks: tuple[Ink, ...]
-    of_link: NDArray[np.int16]  # [link] -> ink of a good one; BAD is used for the bad
+    of_link: NDArray[np.int16]  # [link] -> ink of a good link; bad ones have BAD
     speeds: dict[int, str] = field(default_factory=dict)  # ink -> label
-    metric: NDArray[np.float64] | None = None  # [link], NaN where unknown
+    metric: NDArray[np.float64] | None = None  # [link], NaN if unknown
     metric_label: str = ""
     low: float = 0.0
     high: float = 0.0
 
     def strength(self, value: float) -> float:
-        """Where a value of the metric stands between the lowest and the highest: 0 to 1."""
+        """Return the position of a value between the lowest and the highest: 0 to 1."""
         return (value - self.low) / (self.high - self.low) if self.high > self.low else 0.5
 
     def ramp_ink(self, value: float) -> int:
-        """Of one value; minus infinity for one that is not known."""
+        """Return the ink of a value; minus infinity is unknown."""
         if value == -math.inf:
             return NEUTRAL
         return len(ALWAYS) + round(self.strength(value) * (RAMP_STEPS - 1))
 
 
-def ink_by_speed(parts: Parts) -> Inking:
-    """A fixed ink for each generation; a narrower link of it is paler."""
+def ink_by_speed(parts: Parts) -> ColorScheme:
+    """Return a fixed ink for each generation; narrower links are paler."""
     fabric = parts.fabric
     kind = fabric.links.speed.astype(np.int32) << 16 | fabric.links.width  # whole columns are slow to sort
     used, of_link = np.unique(kind, return_inverse=True)
@@ -136,34 +136,34 @@ def ink_by_speed(parts: Parts) -> Inking:
             colour = _mix(colour, "#ffffff", 0.45)
         labels[len(inks)] = line.label(width)
         inks.append(Ink(light=colour, dark=_mix(colour, "#ffffff", 0.15)))
-    return Inking(inks=tuple(inks), of_link=(len(ALWAYS) + of_link).astype(np.int16), speeds=labels)
+    return ColorScheme(inks=tuple(inks), of_link=(len(ALWAYS) + of_link).astype(np.int16), speeds=labels)
 
 
-def ink_by_metric(metric: NDArray[np.float64], label: str) -> Inking:
-    """A sequential scale; it begins at 0 unless something is below, so that half the colour is half the value."""
-    known = metric[np.isfinite(metric)]
-    low, high = min(0.0, float(known.min(initial=0.0))), float(known.max(initial=0.0))
+def ink_by_metric(metric: NDArray[np.float64], label: str) -> ColorScheme:
+    """Return a sequential scale from 0, or from the lowest value if that is negative."""
+    finite = metric[np.isfinite(metric)]
+    low, high = min(0.0, float(finite.min(initial=0.0))), float(finite.max(initial=0.0))
     ramp = [Ink(light=_along(_RAMP_LIGHT, i), dark=_along(_RAMP_DARK, i)) for i in range(RAMP_STEPS)]
     step = np.zeros(len(metric)) if high == low else (metric - low) / (high - low)
     of_link = np.where(np.isfinite(metric), len(ALWAYS) + np.rint(np.nan_to_num(step) * (RAMP_STEPS - 1)), NEUTRAL)
-    return Inking(
+    return ColorScheme(
         inks=(*ALWAYS, *ramp), of_link=of_link.astype(np.int16), metric=metric, metric_label=label, low=low, high=high
     )
 
 
 def check_metric(parts: Parts, metric: NDArray[np.float64]) -> NDArray[np.float64]:
-    """One number per link, NaN where there is none."""
+    """Return one number per link, NaN if unknown; raise ConfigError for another shape or infinite values."""
     try:
         values = np.asarray(metric, np.float64)
     except (TypeError, ValueError):
-        raise ConfigError("the metric is not an array of numbers: give one for each link, NaN where unknown") from None
+        raise ConfigError("the metric is not an array of numbers: give one for each link, NaN if unknown") from None
     count = len(parts.fabric.links)
     if values.shape != (count,):
         shape = " x ".join(f"{n:,}" for n in values.shape) or "one"
         raise ConfigError(f"the metric has {shape} values, the fabric has {count:,} links: give one for each link")
     if np.isinf(values).any():
         link = parts.fabric.link(int(np.isinf(values).argmax()))
-        raise ConfigError(f"the metric of {link} is infinite: no colour scale reaches there; give NaN where unknown")
+        raise ConfigError(f"the metric of {link} is infinite; give NaN if unknown")
     return values
 
 
@@ -174,7 +174,7 @@ def _along(ramp: tuple[str, ...], step: int) -> str:
 
 
 def _mix(colour: str, other: str, share: float) -> str:
-    """`colour` with a share of `other`."""
+    """Mix `colour` with a share of `other`."""
     mixed = (
         round(int(colour[i : i + 2], 16) * (1 - share) + int(other[i : i + 2], 16) * share) for i in range(1, 7, 2)
     )

@@ -1,6 +1,6 @@
-"""What a notebook shows of a fabric: a picture or, of one too large for a cell, a summary.
+"""A fabric in a notebook: a picture or, if it is too large for a cell, a summary.
 
-A picture is an image inside HTML: SVG in the midst of a page would share its style sheet with all others there.
+A picture is an image inside HTML: inline SVG would share its style sheet with all others on the page.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ def show_fabric(fabric: Fabric) -> str:
         return show(lay_out(fabric))
     summary = summarise(fabric)
     nodes = [(kind, f"{count:,}", "") for kind, count in summary.nodes.items()]
-    links = [(one.between, f"{one.count:,}", f"{one.label}, {one.rate_gbit_s:g} Gbit/s") for one in summary.links]
+    links = [
+        (group.between, f"{group.count:,}", f"{group.label}, {group.rate_gbit_s:g} Gbit/s") for group in summary.links
+    ]
     note = f"{fabric.spec} is too large for a cell: from weft.draw import draw; draw(fabric, 'fabric.html')"
     return to_html(("", "number", "each"), [*nodes, *links], note)

@@ -27,23 +27,23 @@ _PAGE = """<!doctype html>
 
 
 def make_page(title: str, content: str, *, style: str) -> str:
-    """All that is around what a page says."""
+    """Return an HTML page with this content."""
     return _PAGE.format(title=clean(title), style=style, content=content)
 
 
 def make_report(title: str, content: str, *, style: str) -> str:
-    """Its own style comes after that of all reports."""
+    """Return a report page; `style` is added to the common style of reports."""
     shared = files("weft.draw").joinpath("page.css").read_text("utf-8")
     return make_page(title, content, style=shared + style)
 
 
 def prose(text: str) -> str:
-    """A number and its unit stay on one line."""
+    """Escape a text and keep each number on one line with its unit."""
     return re.sub(r"(?<=\d) (?=%|µs|ms|s\b|k?W\b|MW\b|m\b|GB/s|million|thousand|GPUs)", "&nbsp;", clean(text))
 
 
 def table(heads: Mapping[str, str], rows: Sequence[Sequence[str]]) -> str:
-    """Of columns, each with its class; each cell says what it is of, for screens that have no room for columns."""
+    """Return a table of columns, each with its class; cells name their column, for narrow screens."""
     head = "".join(f'<th class="{kind}">{name}</th>' for name, kind in heads.items())
     body = "".join(
         "<tr>"
@@ -57,19 +57,19 @@ def table(heads: Mapping[str, str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead>{body}</table>"
 
 
-def picture(scene: Scene, told: str, note: str = "", *, natural: bool = False) -> str:
-    """A scene under its caption, in a frame of its own: the style sheets of two pictures would meet in one page.
+def picture(scene: Scene, caption: str, note: str = "", *, natural: bool = False) -> str:
+    """Return a scene under its caption, in an iframe, since the style sheets of two pictures would conflict.
 
-    It is as wide as the page or, where it is natural, as it is drawn, to be scrolled through.
+    It is as wide as the page or, if `natural`, as it is drawn, with a scroll bar.
     """
     wide = f";width:{scene.width:.0f}px;min-width:0" if natural else ""
     frame = f'style="aspect-ratio:{scene.width:.0f}/{scene.height:.0f}{wide}"'
     fit = f"html{{overflow:hidden;background:{PAPER.light}}}body{{margin:0}}svg{{width:100%;height:auto;display:block}}"
-    # A frame may be a hair too high.
+    # A frame may be slightly too high.
     fit += f"@media (prefers-color-scheme: dark) {{html{{background:{PAPER.dark}}}}}"
     page = f"<style>{fit}{both_styles(scene)}</style><svg {view_box(scene)}>{body(scene)}</svg>"
     below = f'<p class="note">{clean(note)}</p>' if note else ""
     return (
-        f"<figure><figcaption>{clean(told)}</figcaption>"
-        f'<iframe {frame} title="{clean(told)}" srcdoc="{clean(page)}"></iframe>{below}</figure>'
+        f"<figure><figcaption>{clean(caption)}</figcaption>"
+        f'<iframe {frame} title="{clean(caption)}" srcdoc="{clean(page)}"></iframe>{below}</figure>'
     )

@@ -1,7 +1,7 @@
-"""What a picture is made of: switches, each with the aggregation node inside it, and hosts.
+"""The parts of a picture: switches, each with the aggregation node inside it, and hosts.
 
 A host is a server with all its devices, or an adapter that belongs to no server. Parts are in the natural order of
-their names (leaf2 before leaf10), so an order by index is the order in which an engineer reads them.
+their names (leaf2 before leaf10), so an order by index is the reading order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Parts:
     fabric: Fabric
     names: tuple[str, ...]
     is_switch: NDArray[np.bool_]
-    level: NDArray[np.int16]  # [part]: 0 hosts, 1 leaves, ...; NO_LEVEL where no cable leads to a host
+    level: NDArray[np.int16]  # [part]: 0 hosts, 1 leaves, ...; NO_LEVEL without a path to a host
     group: NDArray[np.int32]  # [part] -> index into fabric.groups, or -1
     of_node: NDArray[np.int32]  # [node] -> part
 
@@ -35,36 +35,36 @@ class Parts:
 
     @cached_property
     def ends(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """[link] -> the part at each end; the same twice for what is inside one."""
+        """The part at each end of each link; the same twice for links inside a part."""
         a, b = self.fabric.link_nodes
         return self.of_node[a], self.of_node[b]
 
     @cached_property
     def between(self) -> NDArray[np.int64]:
-        """The links that go from one part to another."""
+        """The links between two parts."""
         return np.flatnonzero(self.ends[0] != self.ends[1])
 
     @cached_property
     def switch_links(self) -> NDArray[np.int64]:
-        """Those between switches."""
+        """The links between switches."""
         a, b = (end[self.between] for end in self.ends)
         return self.between[self.is_switch[a] & self.is_switch[b]]
 
     @cached_property
     def nodes(self) -> list[tuple[int, ...]]:
-        """[part] -> its nodes."""
+        """The nodes of each part."""
         return members(self.of_node, np.arange(len(self.of_node)), len(self))
 
     @cached_property
     def inner_links(self) -> list[tuple[int, ...]]:
-        """[part] -> the links inside it."""
+        """The links inside each part."""
         a, b = self.ends
         inside = np.flatnonzero(a == b)
         return members(a[inside], inside, len(self))
 
     @cached_property
     def bad(self) -> NDArray[np.bool_]:
-        """[link] -> does it have bit errors, or is it slower than nearly all of its likes?"""
+        """A mask of the links with bit errors, or slower than most links of their tier."""
         return (self.fabric.links.bit_error_rate > 0) | slow_links(self.fabric, levels(self.fabric))
 
     def at(self, level: int) -> NDArray[np.int64]:
@@ -101,7 +101,7 @@ def find_parts(fabric: Fabric) -> Parts:
 
 
 def span(names: Sequence[str]) -> str:
-    """Many names in one: `leaf1..128` for a run, `leaf1 … leaf9` where some are missing."""
+    """Return many names as one: `leaf1..128` for a run, `leaf1 … leaf9` if some are missing."""
     if len(names) < 2:
         return "".join(names)
     first, last = names[0], names[-1]
@@ -117,7 +117,7 @@ def host_noun(parts: Parts) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """`1 link`, `2,048 links`"""
+    """Return a count with its noun: `1 link`, `2,048 links`."""
     plural = "" if number == 1 else "es" if noun.endswith(("ch", "x")) else "s"
     return f"{number:,} {noun}{plural}"
 
@@ -125,5 +125,5 @@ def count(number: int, noun: str) -> str:
 def members(owner: NDArray[np.integer], members: NDArray[np.integer], owners: int) -> list[tuple[int, ...]]:
     order = np.argsort(owner, kind="stable")
     edges = np.searchsorted(owner[order], np.arange(owners + 1))
-    found = members[order].tolist()
-    return [tuple(found[edges[i] : edges[i + 1]]) for i in range(owners)]
+    ordered = members[order].tolist()
+    return [tuple(ordered[edges[i] : edges[i + 1]]) for i in range(owners)]

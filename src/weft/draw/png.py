@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from weft.draw.figure import to_bytes
-from weft.draw.inks import LOOKS, PAPER, VOICES
-from weft.draw.scene import Box, Role, Scene, Voice, printable, rotate
+from weft.draw.inks import BOX_STYLES, PAPER, TEXT_STYLES
+from weft.draw.scene import Box, Role, Scene, TextStyle, printable, rotate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +22,7 @@ _LAYERS = {Role.FRAME: _BEHIND, Role.BLOCK: _BEHIND, Role.OUTLINE: _MARKS}
 
 
 def to_png(scene: Scene) -> bytes:
-    """Two pixels for each unit, fewer where the picture is wide."""
+    """Render two pixels per unit, fewer if the picture is wide."""
     return to_bytes(_figure(scene), ".png")
 
 
@@ -54,7 +54,7 @@ def _paint_boxes(axes: Axes, scene: Scene) -> None:
     by_role = {role: [box for box in scene.boxes if box.role is role] for role in Role}
     marks = by_role.pop(Role.MARK)
     for role, boxes in by_role.items():
-        look, layer = LOOKS[role], _LAYERS.get(role, _FRONT)
+        look, layer = BOX_STYLES[role], _LAYERS.get(role, _FRONT)
         thick = 1.6 if role is Role.OUTLINE else 1.0
         fills = [scene.inks[box.ink].light if box.ink >= 0 else look.fill.light for box in boxes]
         paths = [_outline(box, look.corner) for box in boxes]
@@ -75,7 +75,7 @@ def _paint_boxes(axes: Axes, scene: Scene) -> None:
             offsets=[(box.x, box.y) for box in marks],
             offset_transform=axes.transData,
             facecolors="none",
-            edgecolors=LOOKS[Role.MARK].stroke.light,
+            edgecolors=BOX_STYLES[Role.MARK].stroke.light,
             linewidths=1.6 * _POINTS_PER_UNIT,
             zorder=_MARKS,
         )
@@ -114,20 +114,20 @@ def _paint_texts(axes: Axes, scene: Scene) -> None:
             text.y,
             printable(text.text),
             fontsize=text.size * _POINTS_PER_UNIT,
-            color=VOICES[text.voice].light,
-            fontweight="bold" if text.voice is Voice.TITLE else "normal",
+            color=TEXT_STYLES[text.style].light,
+            fontweight="bold" if text.style is TextStyle.TITLE else "normal",
             ha={"start": "left", "middle": "center", "end": "right"}[text.anchor],
             va="center_baseline",
             rotation=-text.angle_deg,
             rotation_mode="anchor",
             parse_math=False,
-            path_effects=rim if text.voice is Voice.PORT else None,
+            path_effects=rim if text.style is TextStyle.PORT else None,
             zorder=_TEXTS,
         )
 
 
 def _outline(box: Box, corner: float) -> Path:
-    """A rectangle, turned, with round corners where there is room for them."""
+    """Return a rotated rectangle, with round corners if it is large enough."""
     from matplotlib.path import Path
 
     w, h = box.width / 2, box.height / 2

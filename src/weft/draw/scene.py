@@ -1,7 +1,7 @@
-"""A picture before any renderer sees it: boxes, lines and texts in abstract units, y downwards.
+"""A picture before rendering: boxes, lines and texts in abstract units, y downwards.
 
-Painted in this order: frames, lines, boxes, marks, texts. A box says which nodes it stands for and a line which links,
-so that nothing can get lost between the fabric and the picture without a test noticing.
+Painted in this order: frames, lines, boxes, marks, texts. A box lists its nodes and a line its links, so that tests can
+check that no node and no link is missing from the picture.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Points = tuple[tuple[float, float], ...]  # two: a straight line; three: a quadr
 
 
 class Role(enum.StrEnum):
-    """What a box is; a renderer gives each its looks."""
+    """The role of a box; a renderer gives each a style."""
 
-    FRAME = "frame"  # a pod, a rack, a group of a dragonfly: behind everything
+    FRAME = "frame"  # a pod, a rack, a group of a dragonfly: behind all others
     BLOCK = "block"  # the hosts of a leaf, behind their cells
     CORE = "core"
     SPINE = "spine"
@@ -32,19 +32,19 @@ class Role(enum.StrEnum):
     NVSWITCH = "nvswitch"
     PCIE = "pcie"
     CPU = "cpu"
-    MARK = "mark"  # a circle around something bad
+    MARK = "mark"  # a circle around a bad link
     OUTLINE = "outline"  # the same, square: around a rack
 
 
-class Voice(enum.StrEnum):
-    """How a text is written."""
+class TextStyle(enum.StrEnum):
+    """The style of a text."""
 
     TITLE = "title"
     LABEL = "label"
     FAINT = "faint"
     INVERSE = "inverse"  # on the dark box of a switch
     ALARM = "alarm"
-    PORT = "port"  # on a line, with a rim of paper around it
+    PORT = "port"  # on a line, with a border in the colour of the paper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,18 +57,18 @@ class Ink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    x: float  # of the centre
+    x: float  # centre
     y: float
     width: float
     height: float
     role: Role
     angle_deg: float = 0.0  # clockwise
     ink: int = -1  # index into Scene.inks; -1: the colour of its role
-    title: str = ""  # what the pointer tells; its first line is a name
-    names: tuple[str, ...] = ()  # others that a search finds here
+    title: str = ""  # the tooltip; its first line is a name
+    names: tuple[str, ...] = ()  # further names that a search finds here
     nodes: tuple[int, ...] = ()  # indices into the fabric
     links: tuple[int, ...] = ()
-    hangs_on: int = -1  # index of the box at the other end of its link, where no line says so
+    hangs_on: int = -1  # index of the box at the other end of its link, if no line shows it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Line:
     width: float
     opacity: float = 1.0
     bad: bool = False
-    band: bool = False  # between whole rows: as wide as there is room, whatever it carries
+    band: bool = False  # between whole rows: as wide as possible, whatever it carries
     title: str = ""
     links: tuple[int, ...] = ()
     a: int = -1  # index of the box at each end
@@ -88,16 +88,16 @@ class Line:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
     x: float
-    y: float  # of the middle of its height
+    y: float  # middle of its height
     text: str
     size: float
-    voice: Voice = Voice.LABEL
+    style: TextStyle = TextStyle.LABEL
     anchor: str = "middle"  # or start, end
     angle_deg: float = 0.0
 
     @property
     def width(self) -> float:
-        return text_width(self.text, BOLD * self.size if self.voice is Voice.TITLE else self.size)
+        return text_width(self.text, BOLD * self.size if self.style is TextStyle.TITLE else self.size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,18 +115,18 @@ class Scene:
 
 @dataclass(slots=True, kw_only=True)
 class Canvas:
-    """Where a layout puts things, in any coordinates; `sheet` makes a scene of it."""
+    """The elements of a layout, in any coordinates; `sheet` makes a scene of them."""
 
     boxes: list[Box] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
     texts: list[Text] = field(default_factory=list)
     turn_deg: float = 0.0
-    _within: tuple[float, float, float, float] | None = None  # what the first `_counted` things of each kind cover
+    _within: tuple[float, float, float, float] | None = None  # the extent of the first `_counted` elements of each kind
     _counted: tuple[int, int, int] = (0, 0, 0)
 
     @contextmanager
     def turned(self, angle_deg: float) -> Iterator[None]:
-        """Turn what is put here meanwhile about the origin, clockwise."""
+        """Rotate the elements added within the block about the origin, clockwise."""
         before, self.turn_deg = self.turn_deg, angle_deg
         try:
             yield
@@ -134,11 +134,11 @@ class Canvas:
             self.turn_deg = before
 
     def place(self, x: float, y: float) -> tuple[float, float]:
-        """Where a point comes to lie."""
+        """Return the position of a point after rotation."""
         return rotate(x, y, self.turn_deg) if self.turn_deg else (x, y)
 
     def box(self, box: Box) -> int:
-        """Returns its index, for lines to end at."""
+        """Add a box and return its index, for lines to end at."""
         if self.turn_deg:
             x, y = self.place(box.x, box.y)
             box = replace(box, x=x, y=y, angle_deg=box.angle_deg + self.turn_deg)
@@ -152,24 +152,24 @@ class Canvas:
         text: str,
         size: float,
         *,
-        voice: Voice = Voice.LABEL,
+        style: TextStyle = TextStyle.LABEL,
         anchor: str = "middle",
         angle_deg: float = 0.0,
     ) -> None:
-        """A text, the right way up however it is turned (which takes an anchor in the middle)."""
+        """Add a text, upright however it is rotated (which needs an anchor in the middle)."""
         x, y = self.place(x, y)
         angle = (angle_deg + self.turn_deg + 90) % 360 - 90 if self.turn_deg else angle_deg
         angle = angle - 180 if angle >= 90 else angle
-        self.texts.append(Text(x=x, y=y, text=text, size=size, voice=voice, anchor=anchor, angle_deg=angle))
+        self.texts.append(Text(x=x, y=y, text=text, size=size, style=style, anchor=anchor, angle_deg=angle))
 
     def extent(self) -> tuple[float, float, float, float]:
-        """Return left, top, right, bottom of all that was put here; as nothing is taken away, each is counted once."""
+        """Return left, top, right, bottom of all elements; elements are never removed, so each is measured once."""
         boxes, lines, texts = self._counted
         corners = [] if self._within is None else [self._within]
         corners += [box_extent(box) for box in self.boxes[boxes:]]
         for line in self.lines[lines:]:
             xs, ys = [p[0] for p in line.points], [p[1] for p in line.points]
-            if len(xs) == 3:  # the curve stays within the middle of its control point and its ends
+            if len(xs) == 3:  # the curve stays within its ends and the middle of its control polygon
                 xs[1], ys[1] = (xs[0] + 2 * xs[1] + xs[2]) / 4, (ys[0] + 2 * ys[1] + ys[2]) / 4
             corners.append((min(xs), min(ys), max(xs), max(ys)))
         corners += [text_extent(text) for text in self.texts[texts:]]
@@ -181,33 +181,33 @@ class Canvas:
         return self._within
 
 
-BOLD = 1.17  # letters of a title are so much wider
+BOLD = 1.17  # relative width of bold letters
 _NOT_PRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def printable(text: str) -> str:
-    """Without the characters that no file can hold: control characters and halves of surrogate pairs."""
+    """Replace characters that no file can hold: control characters and unpaired surrogates."""
     return _NOT_PRINTABLE.sub("\ufffd", text)
 
 
 def text_width(text: str, size: float) -> float:
-    """About as wide as a plain sans serif gets; Chinese, Japanese and Korean letters are square."""
+    """Estimate the width in a plain sans serif; Chinese, Japanese and Korean characters are square."""
     square = 0 if text.isascii() else sum(east_asian_width(letter) in "WF" for letter in text)
     return 0.6 * size * (len(text) + 0.7 * square)
 
 
 def fit(text: str, size: float, width: float) -> str:
-    """The text if it fits, else its beginning and its end around an ellipsis, else nothing."""
+    """Return the text if it fits, else its beginning and end around an ellipsis, else an empty text."""
     if text_width(text, size) <= width:
         return text
-    room = int(width / text_width(text, size) * len(text))
-    if room < 5:
+    n_letters = int(width / text_width(text, size) * len(text))
+    if n_letters < 5:
         return ""
-    return f"{text[: (room - 1) // 2]}…{text[len(text) - (room - 1 - (room - 1) // 2) :]}"
+    return f"{text[: (n_letters - 1) // 2]}…{text[len(text) - (n_letters - 1 - (n_letters - 1) // 2) :]}"
 
 
 def rotate(x: float, y: float, angle_deg: float) -> tuple[float, float]:
-    """A point turned clockwise about the origin (y goes down)."""
+    """Rotate a point clockwise about the origin (y goes down)."""
     sine, cosine = math.sin(math.radians(angle_deg)), math.cos(math.radians(angle_deg))
     return x * cosine - y * sine, x * sine + y * cosine
 
@@ -216,7 +216,7 @@ def box_extent(box: Box) -> tuple[float, float, float, float]:
     return _turned(box.x, box.y, (-box.width / 2, box.width / 2), (-box.height / 2, box.height / 2), box.angle_deg)
 
 
-_ANCHORS = {"start": 0.0, "middle": -0.5, "end": -1.0}  # where a text begins, in its own width
+_ANCHORS = {"start": 0.0, "middle": -0.5, "end": -1.0}  # start of a text, in units of its width
 
 
 def text_extent(text: Text) -> tuple[float, float, float, float]:
@@ -229,7 +229,7 @@ def text_extent(text: Text) -> tuple[float, float, float, float]:
 def _turned(
     x: float, y: float, sides: Sequence[float], ends: Sequence[float], angle_deg: float
 ) -> tuple[float, float, float, float]:
-    if not angle_deg:  # nearly all
+    if not angle_deg:  # nearly all elements
         return x + sides[0], y + ends[0], x + sides[1], y + ends[1]
     corners = [rotate(side, end, angle_deg) for side in sides for end in ends]
     xs, ys = [x + c[0] for c in corners], [y + c[1] for c in corners]

@@ -1,4 +1,4 @@
-"""The picture of a benchmark: a figure over sizes with its band, each point in the colour of what was chosen there."""
+"""A chart of a benchmark: a figure over sizes with its band, each point in the colour of its choice."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def draw_sizes(
     choices: str,
     logarithmic: bool = False,
 ) -> None:
-    """Write it as PNG, SVG or PDF by the suffix."""
+    """Write the chart as PNG, SVG or PDF by the suffix."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, StrMethodFormatter
 
     with titled_chart(path, title, note) as (axes,):
@@ -41,11 +41,11 @@ def draw_sizes(
         pale: dict[str, Any] = {"color": FAINT, "alpha": 0.25, "zorder": 0, "label": "band"}
         if len(points) > 1:
             axes.fill_between(sizes, low, high, linewidth=0, **pale)
-        else:  # which has no area
+        else:  # a single point has no area
             axes.vlines(sizes, low, high, linewidth=12, **pale)
         for choice, colour in zip(dict.fromkeys(point.choice for point in points), cycle(COLOURS), strict=False):
-            there = [point for point in points if point.choice == choice]
-            x, y = [point.size_bytes for point in there], [point.value for point in there]
+            chosen = [point for point in points if point.choice == choice]
+            x, y = [point.size_bytes for point in chosen], [point.value for point in chosen]
             axes.scatter(x, y, s=26, color=colour, label=choice, zorder=2)
         axes.set_xscale("log", base=2)
         if logarithmic:

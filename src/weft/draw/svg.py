@@ -1,4 +1,4 @@
-"""A scene as SVG: crisp at any size, with a tooltip on everything."""
+"""A scene as SVG, with tooltips."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from html import escape
 from itertools import groupby
 
-from weft.draw.inks import LOOKS, PAPER, VOICES
+from weft.draw.inks import BOX_STYLES, PAPER, TEXT_STYLES
 from weft.draw.scene import Box, Ink, Line, Role, Scene, Text, printable
 
 _FONT = "Inter, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, sans-serif"
 
 
 def to_svg(scene: Scene) -> str:
-    """A file of its own, on white paper."""
+    """Return an SVG file on white paper."""
     size = f'width="{_n(scene.width)}" height="{_n(scene.height)}"'
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -27,30 +27,30 @@ def view_box(scene: Scene) -> str:
 
 
 def both_styles(scene: Scene) -> str:
-    """For a page that is as dark as its reader wants."""
+    """Return the style sheets for a page that follows the reader's colour scheme."""
     return (
         f"{_style_sheet(scene, dark=False)}\n@media (prefers-color-scheme: dark) {{{_style_sheet(scene, dark=True)}}}"
     )
 
 
 def _style_sheet(scene: Scene, *, dark: bool) -> str:
-    """Colours by class: of inks, roles and voices."""
+    """Return colours by class: of inks, roles and text styles."""
 
     def shade(ink: Ink) -> str:
         return ink.dark if dark else ink.light
 
     rules = [f".paper{{fill:{shade(PAPER)}}}", f"text{{font-family:{_FONT}}}", "path{fill:none}"]
-    for role, look in LOOKS.items():
+    for role, look in BOX_STYLES.items():
         thick = ";stroke-width:1.6" if role in (Role.MARK, Role.OUTLINE) else ""
         rules.append(f".{role}{{fill:{shade(look.fill)};stroke:{shade(look.stroke)}{thick}}}")
     rules += [f".i{i}{{stroke:{shade(ink)}}}.f{i}{{fill:{shade(ink)}}}" for i, ink in enumerate(scene.inks)]
-    rules += [f".{voice}{{fill:{shade(ink)}}}" for voice, ink in VOICES.items()]
+    rules += [f".{style}{{fill:{shade(ink)}}}" for style, ink in TEXT_STYLES.items()]
     rules.append(f".port{{stroke:{shade(PAPER)};stroke-width:3;stroke-linejoin:round;paint-order:stroke}}")
     return "".join([*rules, ".title{font-weight:600}", ".bad{stroke-dasharray:6 4}"])
 
 
 def body(scene: Scene) -> str:
-    """All elements, in painting order; boxes have ids b0, b1, ... and lines say which two they join."""
+    """Return all elements in painting order; boxes have ids b0, b1, ... and lines name the two that they join."""
     behind: list[str] = []
     front: list[str] = []
     marks: list[str] = []
@@ -64,7 +64,7 @@ def body(scene: Scene) -> str:
 
 
 def _lines(lines: tuple[Line, ...]) -> Iterator[str]:
-    """Neighbours with the same stroke share a group, which keeps big files small."""
+    """Yield the lines; neighbours with the same stroke share a group, which keeps big files small."""
 
     def stroke(line: Line) -> str:
         kind = f"i{line.ink} bad" if line.bad else f"i{line.ink}"
@@ -90,7 +90,7 @@ def _box(box: Box, index: int) -> str:
         attributes += f' data-names="{clean(" ".join(box.names))}"'
     if box.role is Role.MARK:
         return f'<circle {attributes} cx="{_n(box.x)}" cy="{_n(box.y)}" r="{_n(box.width / 2)}">{title}</circle>'
-    corner = min(LOOKS[box.role].corner, box.width / 4, box.height / 4)
+    corner = min(BOX_STYLES[box.role].corner, box.width / 4, box.height / 4)
     attributes += f' x="{_n(box.x - box.width / 2)}" y="{_n(box.y - box.height / 2)}"'
     attributes += f' width="{_n(box.width)}" height="{_n(box.height)}"'
     if corner >= 0.5:
@@ -102,9 +102,9 @@ def _box(box: Box, index: int) -> str:
 
 def _text(text: Text) -> str:
     turn = f' transform="rotate({_n(text.angle_deg)} {_n(text.x)} {_n(text.y)})"' if text.angle_deg else ""
-    # Baselines, not dominant-baseline, which not every viewer knows: letters are about 0.7 of their size high.
+    # Explicit baselines: not every viewer supports dominant-baseline. Letters are about 0.7 of their size high.
     return (
-        f'<text class="{text.voice}" x="{_n(text.x)}" y="{_n(text.y + 0.36 * text.size)}" '
+        f'<text class="{text.style}" x="{_n(text.x)}" y="{_n(text.y + 0.36 * text.size)}" '
         f'font-size="{_n(text.size)}" text-anchor="{text.anchor}"{turn}>{clean(text.text)}</text>'
     )
 
@@ -118,5 +118,5 @@ def clean(text: str) -> str:
 
 
 def _n(number: float) -> str:
-    """A coordinate, as short as a tenth of a unit needs."""
+    """Format a coordinate with at most one decimal."""
     return f"{number:.1f}".removesuffix(".0")

@@ -1,4 +1,4 @@
-"""Links on their way to become lines: which go together, how strong their stroke is, and what the pointer tells."""
+"""Links on their way to become lines: bundling, stroke and tooltip."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.draw.inks import BAD, Inking
+from weft.draw.inks import BAD, ColorScheme
 from weft.draw.parts import Parts
 from weft.draw.scene import Line, Points
 from weft.fabric.kinds import Medium
@@ -18,14 +18,14 @@ from weft.fabric.rates import speeds
 from weft.units import format_gbit_s
 
 THICKEST = 9  # links of a bundle; more make no thicker stroke
-_LISTED = 8  # links of a bundle that the pointer lists
+_LISTED = 8  # links of a bundle in the tooltip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """Links between the same two ends that look the same."""
+    """A set of links between the same two ends that look the same."""
 
-    a: int  # what the layout calls its ends
+    a: int  # ends, by the layout's numbering
     b: int
     links: tuple[int, ...]
     bad: bool
@@ -36,15 +36,15 @@ class Wires:
     """The links of a fabric with their inks."""
 
     parts: Parts
-    inking: Inking
+    colors: ColorScheme
 
     def bundles(
         self, links: NDArray[np.integer], a: NDArray[np.integer], b: NDArray[np.integer], *, apart: bool = False
     ) -> list[Bundle]:
-        """Links from a to b, as one bundle for each two ends and ink, or each `apart`. Bad ones are always apart."""
+        """Return a bundle for each two ends and ink, or for each link if `apart`. Bad links are always separate."""
         bad = self.parts.bad[links]
         low, high = np.minimum(a, b), np.maximum(a, b)
-        ink = np.zeros(len(links), np.int64) if self.inking.metric is not None else self.inking.of_link[links]
+        ink = np.zeros(len(links), np.int64) if self.colors.metric is not None else self.colors.of_link[links]
         single = np.where(bad | apart, 1 + np.arange(len(links)), 0)
         order = np.lexsort((links, single, ink, high, low))
         keys = np.stack((low, high, ink, single))[:, order]
@@ -55,7 +55,7 @@ class Wires:
         ]
 
     def line(self, bundle: Bundle, points: Points, crowd: int, boxes: tuple[int, int], names: tuple[str, str]) -> Line:
-        """A bundle as a line among `crowd` others: the more there are, the finer they get."""
+        """Return a bundle as a line among `crowd` others: the more lines, the finer."""
         width, opacity = self._stroke(bundle, crowd)
         return Line(
             points=points,
@@ -70,41 +70,41 @@ class Wires:
         )
 
     def ink(self, links: Sequence[int]) -> int:
-        """The ink of one link, or of the one with the highest metric among several."""
-        if self.inking.metric is None or len(links) == 1:
-            return int(self.inking.of_link[links[0]])
-        return self.inking.ramp_ink(self.peak(links))
+        """Return the ink of a link, or of the link with the highest metric among several."""
+        if self.colors.metric is None or len(links) == 1:
+            return int(self.colors.of_link[links[0]])
+        return self.colors.ramp_ink(self.peak(links))
 
     def _stroke(self, bundle: Bundle, crowd: int) -> tuple[float, float]:
-        """Width and opacity."""
+        """Return width and opacity."""
         if bundle.bad:
             return 2.2, 1.0
         fine = min(max(20 / math.sqrt(crowd + 1), 0.5), 1.6)
         clear = min(max(10 / math.sqrt(crowd + 1), 0.18), 0.9)
-        if self.inking.metric is None:
+        if self.colors.metric is None:
             return fine * math.sqrt(min(len(bundle.links), THICKEST)), clear
         peak = self.peak(bundle.links)
-        strength = max(self.inking.strength(peak), 0.0) * (1 - self._share(peak)) ** 2
+        strength = max(self.colors.strength(peak), 0.0) * (1 - self._share(peak)) ** 2
         return fine * (0.6 + 3.0 * strength), clear + (1 - clear) * strength
 
     def _share(self, value: float) -> float:
-        """Of all links, those with as much or more: what all have stands out nowhere."""
-        known = self._known
-        return 1 - np.searchsorted(known, value) / len(known) if len(known) else 0.0
+        """Return the share of links with this value or more; a value that all links have is not highlighted."""
+        values = self._finite_values
+        return 1 - np.searchsorted(values, value) / len(values) if len(values) else 0.0
 
     @cached_property
-    def _known(self) -> NDArray[np.float64]:
-        """The metric where it is known, sorted."""
-        metric = np.zeros(0) if self.inking.metric is None else self.inking.metric
+    def _finite_values(self) -> NDArray[np.float64]:
+        """The known values of the metric, sorted."""
+        metric = np.zeros(0) if self.colors.metric is None else self.colors.metric
         return np.sort(metric[np.isfinite(metric)])
 
     def peak(self, links: Sequence[int]) -> float:
-        """The highest metric of these; minus infinity where none is known, so that a sort puts them first."""
-        if self.inking.metric is None:
+        """Return the highest metric of these links; minus infinity if none is known, so that they sort first."""
+        if self.colors.metric is None:
             return -math.inf
-        return float(np.nan_to_num(self.inking.metric[list(links)], nan=-math.inf).max())
+        return float(np.nan_to_num(self.colors.metric[list(links)], nan=-math.inf).max())
 
-    # -- what the pointer tells ------------------------------------------------------------------------------------
+    # -- tooltips -----------------------------------------------------------------------------------------------------
 
     def speed_label(self, link: int) -> str:
         links = self.parts.fabric.links
@@ -118,7 +118,7 @@ class Wires:
         return " - ".join(f"{names[ports.node[slot]]}/{ports.number[slot]}" for slot in ends)
 
     def title(self, links: Sequence[int], names: tuple[str, str] | None = None) -> str:
-        """One link in full, or a bundle with its first few."""
+        """Return a description of one link, or of a bundle with its first few links."""
         if len(links) == 1:
             return "\n".join([self.name(links[0]), *self.facts(links[0])])
         lines_of, some = self.parts.fabric.links, list(links)
@@ -127,22 +127,22 @@ class Wires:
         lines = [f"{len(links):,} links {', '.join(kinds)}"]
         if names:
             lines[0] = f"{names[0]} - {names[1]}: {lines[0]}"
-        if self.inking.metric is not None:
+        if self.colors.metric is not None:
             peak = self.peak(links)
             lines.append(f"{self._metric_name} {'unknown' if peak == -math.inf else f'up to {peak:.4g}'}")
         lines += [self.name(link) for link in links[:_LISTED]]
         return "\n".join([*lines, f"… and {len(links) - _LISTED:,} more"] if len(links) > _LISTED else lines)
 
     def facts(self, link: int) -> list[str]:
-        """Speed, cable, metric, and what is wrong with it."""
+        """Return speed, cable and metric of a link, and its problems."""
         fabric = self.parts.fabric
         facts = [f"{self.speed_label(link)}, {format_gbit_s(fabric.link_rate_gbit_s[link])} Gbit/s"]
         medium, length_m = Medium(fabric.links.medium[link]), float(fabric.links.length_m[link])
         if medium not in (Medium.UNKNOWN, Medium.BOARD):
             cable = "transceivers" if medium is Medium.TRANSCEIVER else medium.name
             facts[0] += f", {cable} {length_m:g} m" if length_m else f", {cable}"
-        if self.inking.metric is not None:
-            value = self.inking.metric[link]
+        if self.colors.metric is not None:
+            value = self.colors.metric[link]
             facts.append(f"{self._metric_name} {'unknown' if math.isnan(value) else f'{value:.4g}'}")
         if self.parts.bad[link]:
             rate = float(fabric.links.bit_error_rate[link])
@@ -151,4 +151,4 @@ class Wires:
 
     @property
     def _metric_name(self) -> str:
-        return self.inking.metric_label or "metric"
+        return self.colors.metric_label or "metric"

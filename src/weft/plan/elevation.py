@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from weft.draw import save
 from weft.draw.inks import ALWAYS, NEUTRAL
 from weft.draw.parts import count, members
-from weft.draw.scene import Box, Canvas, Line, Role, Scene, Voice, fit, text_width
+from weft.draw.scene import Box, Canvas, Line, Role, Scene, TextStyle, fit, text_width
 from weft.draw.sheet import add_title, cut
 from weft.errors import ConfigError
 from weft.plan.floor.racks import Racks, row_name
@@ -74,17 +74,17 @@ def _draw_racks(canvas: Canvas, racks: Racks, rack_indices: list[int]) -> None:
     for rack, left in zip(rack_indices, edges, strict=True):
         middle = left + width / 2
         canvas.box(Box(x=middle, y=-height / 2, width=width, height=height, role=Role.FRAME))
-        canvas.text(middle, -height - 12, racks.names[rack], 12, voice=Voice.TITLE)
+        canvas.text(middle, -height - 12, racks.names[rack], 12, style=TextStyle.TITLE)
         over = powers[rack].watts > racks.limit_w[rack]
         own = np.isinf(racks.limit_w[rack])
         label = f"{powers[rack].figure} kW, its own" if own else f"{powers[rack].figure} kW of {limit}"
-        canvas.text(middle, 14, label, _SIZE, voice=Voice.ALARM if over else Voice.LABEL)
+        canvas.text(middle, 14, label, _SIZE, style=TextStyle.ALARM if over else TextStyle.LABEL)
         if unknown := powers[rack].unknown:
-            canvas.text(middle, 28, f"{count(unknown, 'box')} of unknown power", _SIZE, voice=Voice.FAINT)
+            canvas.text(middle, 28, f"{count(unknown, 'box')} of unknown power", _SIZE, style=TextStyle.FAINT)
         if over:
             canvas.box(Box(x=middle, y=-height / 2, width=width + 6, height=height + 6, role=Role.OUTLINE))
         for unit in range(1, racks.room.rack_u + 1):
-            canvas.text(left - 4, _UNIT * (0.5 - unit), f"{unit}", _NUMBER, voice=Voice.FAINT, anchor="end")
+            canvas.text(left - 4, _UNIT * (0.5 - unit), f"{unit}", _NUMBER, style=TextStyle.FAINT, anchor="end")
 
 
 def _draw_box(canvas: Canvas, racks: Racks, box: int, ink: int, nodes: tuple[int, ...]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.draw.parts import count
-from weft.draw.scene import Ink, Role, Voice
+from weft.draw.scene import Ink, Role, TextStyle
 from weft.draw.sheet import Legend
 from weft.plan.floor.racks import Racks
 
@@ -89,4 +89,4 @@ def add_over_power(legend: Legend, racks: Racks, selected: NDArray[np.bool_]) ->
     """Add the number of selected racks over their power limit to the legend."""
     if over := int(np.count_nonzero(racks.rack_power_w[selected] > racks.limit_w[selected])):
         limit = Power(watts=racks.room.filled_w)
-        legend.swatch(f"{count(over, 'rack')} over {limit}", Role.OUTLINE, voice=Voice.ALARM)
+        legend.swatch(f"{count(over, 'rack')} over {limit}", Role.OUTLINE, style=TextStyle.ALARM)

@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from weft.draw import save
-from weft.draw.inks import NEUTRAL, Inking, ink_by_metric
+from weft.draw.inks import NEUTRAL, ColorScheme, ink_by_metric
 from weft.draw.parts import count, members
-from weft.draw.scene import Box, Canvas, Ink, Line, Points, Role, Scene, Voice, fit
+from weft.draw.scene import Box, Canvas, Ink, Line, Points, Role, Scene, TextStyle, fit
 from weft.draw.sheet import Legend, add_colour_bar, add_title, cut
 from weft.plan.floor.cables import Cabling
 from weft.plan.floor.racks import Racks, row_name
@@ -49,11 +49,11 @@ def lay_out_floor(cabling: Cabling) -> Scene:
     """Lay out the picture of the floor."""
     racks, trays = cabling.racks, cabling.trays
     cables = np.concatenate((trays.row_cables.ravel(), trays.cross_cables.ravel())).astype(np.float64)
-    inking = ink_by_metric(cables, "cables in a tray")
-    floor = _Floor(canvas=Canvas(), racks=racks, first=len(inking.inks))
+    colors = ink_by_metric(cables, "cables in a tray")
+    floor = _Floor(canvas=Canvas(), racks=racks, first=len(colors.inks))
     floor.draw_aisles()
     floor.draw_racks()
-    floor.draw_trays(trays, inking)
+    floor.draw_trays(trays, colors)
     title = f"Floor of {Path(racks.fabric.spec).name}"
     everywhere = np.ones(len(racks.names), bool)
     legend = add_title(floor.canvas, title, f"{contents(racks, everywhere)}, {count(len(cabling), 'cable')}")
@@ -61,11 +61,11 @@ def lay_out_floor(cabling: Cabling) -> Scene:
     add_tiers(legend, looks_of(racks), floor.first)
     legend.note(f"in each rack: its maximum power, of {Power(watts=racks.room.filled_w)}")
     add_over_power(legend, racks, everywhere)
-    if inking.high:
+    if colors.high:
         legend.new_row()
-        add_colour_bar(legend, inking, cables)
+        add_colour_bar(legend, colors, cables)
         legend.swatch(f"the fullest: {trays.fullest[0]}", Role.MARK)
-    return cut(floor.canvas, title, (*inking.inks, *TIER_INKS, *_AISLES.values()))
+    return cut(floor.canvas, title, (*colors.inks, *TIER_INKS, *_AISLES.values()))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -104,7 +104,7 @@ class _Floor:
             y = (aisle * room.row_pitch_m - room.aisle_m / 2) * scale
             ink = self.first + len(TIER_INKS) + hot
             self.canvas.box(Box(x=width / 2, y=y, width=width, height=height, role=Role.FRAME, ink=ink))
-            self.canvas.text(-8, y, list(_AISLES)[hot], 10, voice=Voice.FAINT, anchor="end")
+            self.canvas.text(-8, y, list(_AISLES)[hot], 10, style=TextStyle.FAINT, anchor="end")
 
     def draw_racks(self) -> None:
         racks, looks = self.racks, looks_of(self.racks)
@@ -136,21 +136,21 @@ class _Floor:
         if not stacks:
             self.canvas.box(whole)
         size, over = 0.28 * width, power.watts > racks.limit_w[rack]
-        voice = Voice.ALARM if over else Voice.LABEL
+        style = TextStyle.ALARM if over else TextStyle.LABEL
         self.canvas.text(x, middle + facing * depth * 0.25, fit(name, size, width), size)
-        self.canvas.text(x, middle - facing * depth * 0.25, power.figure, size, voice=voice)
+        self.canvas.text(x, middle - facing * depth * 0.25, power.figure, size, style=style)
         if over:
             self.canvas.box(replace(whole, width=width - 3, height=depth - 3, role=Role.OUTLINE))
 
-    def draw_trays(self, trays: Trays, inking: Inking) -> None:
+    def draw_trays(self, trays: Trays, colors: ColorScheme) -> None:
         """Draw the trays, darker and thicker with more cables; mark the fullest with a ring."""
         ring = _RING_M * self.scale
         full = [segment for segment in self._segments(trays) if segment[0]]
         for cables, name, ends in full:
             (x, y), (_, end) = ends
-            width = _THIN + (_THICK - _THIN) * inking.strength(cables)
+            width = _THIN + (_THICK - _THIN) * colors.strength(cables)
             tooltip = f"{name}\n{count(cables, 'cable')}"
-            self.canvas.lines.append(Line(points=ends, ink=inking.ramp_ink(cables), width=width, title=tooltip))
+            self.canvas.lines.append(Line(points=ends, ink=colors.ramp_ink(cables), width=width, title=tooltip))
             if end > y:
                 self.canvas.text(x + ring / 2 + 4, (y + end) / 2, f"{cables:,}", 10, anchor="start")
         if full:

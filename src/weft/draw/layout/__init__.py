@@ -1,7 +1,7 @@
-"""Where things stand: the kind of picture follows from the fabric.
+"""Layouts: the kind of picture follows from the fabric.
 
-A grid where the spec gives its sizes; a ring where links join groups directly, or where all switches have hosts and
-there is nothing above them; else tiers.
+A grid if the spec gives its sizes; a ring if links join groups directly, or if all switches have hosts and no tier is
+above them; else tiers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def draw_layout(canvas: Canvas, wires: Wires) -> None:
 
 
 def _is_ring(parts: Parts) -> bool:
-    """Do most links between switches of one level join groups or, without groups, is one level all there is?"""
+    """Return whether links join groups or, without groups, all switches are in one level."""
     a, b = (end[parts.switch_links] for end in parts.ends)
     grouped = (parts.group[a] >= 0) & (parts.group[b] >= 0)
     if grouped.any():

@@ -1,13 +1,13 @@
-"""Who stands next to whom in a picture by tiers.
+"""The grouping of switches and hosts in a picture by tiers.
 
-    core        o o o o o o              a band is one or more tiers; its clusters stand side by side
+    core        o o o o o o              a band is one or more tiers; its clusters are side by side
     -------------------------
-    spine    | o o | | o o |             clusters are the groups of the fabric where it has some; else what falls
-    leaf     | o o | | o o |             apart when the tier above is taken away: pods, scalable units, racks
+    spine    | o o | | o o |             clusters are the groups of the fabric if it has some; else the parts that
+    leaf     | o o | | o o |             remain without the tier above: pods, scalable units, racks
     hosts    | ::::| | ::::|
 
-In a rail-optimised fabric, spines join the same rail of many units while servers join the rails of one. Nothing falls
-apart then below the cores, so units and spines get bands of their own.
+In a rail-optimised fabric, spines join the same rail of many units while servers join the rails of one. Below the cores
+no parts separate then, so units and spines get separate bands.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from weft.draw.parts import Parts
 from weft.fabric.levels import NO_LEVEL, components
 
-_NEARLY_ALL = 0.8  # a cluster with so many of the switches is no cluster
+_NEARLY_ALL = 0.8  # a cluster with this share of the switches is not a cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rack:
-    """Hosts and the leaves that they share: one leaf and its hosts, or the servers and all rails of a scalable unit."""
+    """The hosts and their shared leaves: one leaf and its hosts, or the servers and all rails of a scalable unit."""
 
     leaves: tuple[int, ...]
     hosts: tuple[int, ...]
@@ -33,7 +33,7 @@ class Rack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    name: str  # empty where nobody named it
+    name: str  # empty if it has none
     rows: dict[int, tuple[int, ...]]  # level -> switches; level 1 is in the racks
     racks: tuple[Rack, ...] = ()
 
@@ -55,7 +55,7 @@ class Stack:
     bands: tuple[Band, ...]  # from the hosts up
     top: int
     apart: dict[int, tuple[int, ...]]  # dead ends above the top tier, at the row that they mirror
-    cut_off: tuple[int, ...]  # no cable leads from here to a host
+    cut_off: tuple[int, ...]  # without a path to a host
 
 
 def stack(parts: Parts) -> Stack:
@@ -75,7 +75,7 @@ def stack(parts: Parts) -> Stack:
 
 
 def _top_tier(parts: Parts) -> int:
-    """The highest level that joins at least half of the switches below it; what is above hangs there as an appendix."""
+    """Return the highest level that joins at least half of the switches below it; higher levels are an appendix."""
     a, b = (end[parts.between] for end in parts.ends)
     level = parts.level
     top = 1
@@ -88,15 +88,15 @@ def _top_tier(parts: Parts) -> int:
 
 
 def _joined(parts: Parts, lowest: int, highest: int) -> NDArray[np.int64]:
-    """[part] -> what it hangs together with when only these levels are there."""
+    """Return the connected component of each part within these levels."""
     a, b = (end[parts.between] for end in parts.ends)
     inside = [(lowest <= parts.level[end]) & (parts.level[end] <= highest) for end in (a, b)]
-    kept = inside[0] & inside[1]
-    return components(len(parts), a[kept], b[kept])
+    both = inside[0] & inside[1]
+    return components(len(parts), a[both], b[both])
 
 
 def _lowest_split(parts: Parts, top: int) -> int:
-    """The highest level below which, the top taken away, the leaves fall apart; 1 if none."""
+    """Return the highest level at which the leaves separate without the top; 1 if none."""
     for level in range(top - 1, 1, -1):
         _, counts = np.unique(_joined(parts, 0, level)[parts.level == 1], return_counts=True)
         if counts.max(initial=0) < _NEARLY_ALL * counts.sum():
@@ -105,7 +105,7 @@ def _lowest_split(parts: Parts, top: int) -> int:
 
 
 def _bottom(parts: Parts, highest: int) -> Band:
-    """Hosts, leaves and what belongs to the same pods."""
+    """Return the band of hosts, leaves and the switches of their pods."""
     inside = np.flatnonzero((parts.level >= 0) & (parts.level <= highest))
     pod_of = _pods(parts, inside, highest)
     rack_of = _joined(parts, 0, 1) * (pod_of.max(initial=0) + 1) + pod_of
@@ -122,7 +122,7 @@ def _bottom(parts: Parts, highest: int) -> Band:
 
 
 def _pods(parts: Parts, inside: NDArray[np.int64], highest: int) -> NDArray[np.int64]:
-    """[part] -> its group, or that of what it hangs together with, or (beyond the groups) a number of its own."""
+    """Return the group of each part, or of its component, or (beyond the groups) a separate number."""
     n_groups = len(parts.fabric.groups)
     joined = _joined(parts, 0, highest)
     grouped = inside[parts.group[inside] >= 0]
@@ -133,7 +133,7 @@ def _pods(parts: Parts, inside: NDArray[np.int64], highest: int) -> NDArray[np.i
 
 
 def _middle(parts: Parts, lowest: int, highest: int) -> Band:
-    """Switches between the leaves and the top, by what they join below."""
+    """Return the band of switches between the leaves and the top, by the switches that they join below."""
     plane_of = _joined(parts, 1, highest)
     inside = np.flatnonzero((parts.level >= lowest) & (parts.level <= highest))
     clusters = []
@@ -154,14 +154,14 @@ def _first_of_rack(rack: Rack) -> int:
 
 
 def _first(cluster: Cluster) -> int:
-    """Clusters stand in the order of their first leaf."""
+    """Return the sort key of a cluster: its first leaf."""
     return min([_first_of_rack(rack) for rack in cluster.racks] or [min(row) for row in cluster.rows.values() if row])
 
 
 def _in_order(labels: NDArray[np.int64]) -> list[int]:
-    """The different labels, in the order of their first appearance."""
-    found, first = np.unique(labels, return_index=True)
-    return [int(label) for label in found[np.argsort(first)]]
+    """Return the distinct labels, in the order of their first appearance."""
+    distinct, first = np.unique(labels, return_index=True)
+    return [int(label) for label in distinct[np.argsort(first)]]
 
 
 def _tuple(indices: NDArray[np.integer]) -> tuple[int, ...]:

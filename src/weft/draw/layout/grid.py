@@ -1,4 +1,4 @@
-"""A grid: torus, mesh and HyperX, by the sizes that their spec gives.
+"""A grid: torus, mesh and HyperX, by the sizes in their spec.
 
     one or two dimensions          three: layers            more: a grid of grids
     o-o-o                            o---o
@@ -8,8 +8,7 @@
     o-o-o                          |/  |/                   o-o  o-o
                                    o---o                    o-o  o-o
 
-Neighbours are joined by straight lines; what is further apart (the wrap-around of a torus, the long links of a HyperX)
-by arcs.
+Neighbours are joined by straight lines; longer links (the wrap-around of a torus, the long links of a HyperX) by arcs.
 """
 
 from __future__ import annotations
@@ -31,7 +30,9 @@ _WIDEST, _LEAST_PITCH, _MOST_PITCH = 1500.0, 22.0, 118.0
 
 
 def shape_of(parts: Parts) -> tuple[int, ...] | None:
-    """The sizes in the fabric's spec, if its switches are numbered by them and each link runs along one dimension."""
+    """Return the sizes in the fabric's spec, if its switches are numbered by them and each link runs along one
+    dimension.
+    """
     match = _SPEC.match(parts.fabric.spec)
     if match is None:
         return None
@@ -47,12 +48,12 @@ def shape_of(parts: Parts) -> tuple[int, ...] | None:
 
 
 def coordinates(parts: Parts, shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """[part, dimension]: where a switch stands; the last dimension counts fastest."""
-    found = np.zeros((len(parts), len(shape)), np.int64)
+    """Return the coordinates of each switch, [part, dimension]; the last dimension counts fastest."""
+    result = np.zeros((len(parts), len(shape)), np.int64)
     switches = np.flatnonzero(parts.is_switch)
     numbers = np.array([int(parts.names[switch].removeprefix("sw")) - 1 for switch in switches], np.int64)
-    found[switches] = np.stack(np.unravel_index(numbers, shape), axis=1)
-    return found
+    result[switches] = np.stack(np.unravel_index(numbers, shape), axis=1)
+    return result
 
 
 class Grid:
@@ -64,16 +65,16 @@ class Grid:
         widest = max(math.prod(shape[-1::-2]), math.prod(shape[-2::-2])) if self.layers == 1 else max(shape[1:])
         least = _LEAST_PITCH if self.layers == 1 else 0.4 * _LEAST_PITCH * self.layers
         self.pitch = min(max(_WIDEST / widest, least), _MOST_PITCH * min(self.layers, 3))
-        self.room = self.pitch / self.layers * (1.0 if self.layers == 1 else 1.4)  # for a switch and its hosts
-        self.racks = Racks(self.painter, 0.42 * self.room)
+        self.cell_size = self.pitch / self.layers * (1.0 if self.layers == 1 else 1.4)  # for a switch and its hosts
+        self.racks = Racks(self.painter, 0.42 * self.cell_size)
         longest = max((text_width(self.parts.names[s], 9) for s in np.flatnonzero(self.parts.is_switch)), default=0.0)
-        self.switch_width = max(0.42 * self.room, longest + 4 if longest + 4 <= 0.78 * self.room else 0.0)
+        self.switch_width = max(0.42 * self.cell_size, longest + 4 if longest + 4 <= 0.78 * self.cell_size else 0.0)
         self.x, self.y = (self.where @ self._steps()).T
 
     def _steps(self) -> NDArray[np.float64]:
-        """[dimension] -> how far a step along it leads, in x and y."""
+        """Return the offset of a step along each dimension, in x and y."""
         pitch, shape = self.pitch, self.shape
-        if self.layers > 1:  # each behind the one before, to the upper right
+        if self.layers > 1:  # each layer behind the previous one, to the upper right
             return np.array([[0.9 * pitch / self.layers, -0.8 * pitch / self.layers], [0.0, pitch], [pitch, 0.0]])
         steps = np.zeros((len(shape), 2))
         for first, axis in ((len(shape) - 1, 0), (len(shape) - 2, 1)):
@@ -87,14 +88,14 @@ class Grid:
         for switch in np.flatnonzero(self.parts.is_switch).tolist():
             self._draw_switch(switch, float(self.x[switch]), float(self.y[switch]))
         left, _, right, bottom = self.canvas.extent()
-        self.painter.cut_off(self.racks.homeless, left, bottom + 50, right - left)
+        self.painter.cut_off(self.racks.unattached, left, bottom + 50, right - left)
         self._draw_lines()
 
     def _draw_switch(self, switch: int, x: float, y: float) -> None:
-        """A switch where the lines of the grid meet, its hosts below to the right, where none is."""
-        width, height = self.switch_width, min(max(0.24 * self.room, 12.0), 22.0, 0.5 * self.room)
+        """Draw a switch at a grid point, with its hosts to the lower right, between the lines."""
+        width, height = self.switch_width, min(max(0.24 * self.cell_size, 12.0), 22.0, 0.5 * self.cell_size)
         self.painter.switch(switch, x, y, width, height, role=Role.LEAF)
-        beside = self.racks.used_width / 2 + 0.05 * self.room
+        beside = self.racks.used_width / 2 + 0.05 * self.cell_size
         self.racks.draw(switch, x + beside, y + height / 2, (x + min(beside, width / 2 - 3), y + height / 2))
 
     def _draw_lines(self) -> None:
@@ -106,7 +107,7 @@ class Grid:
         self.painter.remaining_lines()
 
     def _points(self, bundle: Bundle) -> Points:
-        """Straight to a neighbour, in an arc further on, the higher the further."""
+        """Return a straight line to a neighbour, or an arc that rises with the distance."""
         a, b = (bundle.a, bundle.b) if bundle.a < bundle.b else (bundle.b, bundle.a)
         start, end = (float(self.x[a]), float(self.y[a])), (float(self.x[b]), float(self.y[b]))
         distance = int(np.abs(self.where[a] - self.where[b]).sum())

@@ -1,4 +1,4 @@
-"""A server with the lid off: adapters on top, where the cables arrive, then PCIe and CPUs, GPUs, NVSwitches."""
+"""An open server: adapters on top, where the cables arrive, then PCIe and CPUs, GPUs, NVSwitches."""
 
 from __future__ import annotations
 
@@ -27,24 +27,28 @@ _PITCH, _HEIGHT, _GAP = 50.0, 22.0, 44.0
 
 
 def size(parts: Parts, hosts: list[int]) -> tuple[float, float] | None:
-    """Width and height that fit all of these servers; nothing where they are many or have nothing inside."""
+    """Return width and height that fit all of these servers; None if they are many or contain no devices."""
     layouts = [_rows(parts, host) for host in hosts] if len(hosts) <= _MOST_SERVERS else []
     if not any(len(rows) > 1 for rows in layouts):
         return None
     widest = max(len(row) for rows in layouts for row in rows)
     tallest = max(len(rows) for rows in layouts)
-    below = 0.6 * _GAP if any(_hangs(parts, host, rows) for host, rows in zip(hosts, layouts, strict=True)) else 0.0
+    below = (
+        0.6 * _GAP
+        if any(_has_bottom_wires(parts, host, rows) for host, rows in zip(hosts, layouts, strict=True))
+        else 0.0
+    )
     return widest * _PITCH + 16, tallest * _HEIGHT + (tallest - 1) * _GAP + 40 + below
 
 
-def _hangs(parts: Parts, host: int, rows: list[list[int]]) -> bool:
-    """Do wires join devices of the lowest row, as NVLinks from GPU to GPU do? They hang below it."""
+def _has_bottom_wires(parts: Parts, host: int, rows: list[list[int]]) -> bool:
+    """Return whether wires join devices of the lowest row, as direct NVLinks do; they are drawn below it."""
     a, b = (end[list(parts.inner_links[host])] for end in parts.fabric.link_nodes)
     return bool((np.isin(a, rows[-1]) & np.isin(b, rows[-1])).any()) if rows else False
 
 
 def draw_server(painter: Painter, host: int, x: float, y: float, width: float, height: float) -> None:
-    """A box with its top at y."""
+    """Draw an open server with its top at y."""
     parts, canvas = painter.parts, painter.canvas
     rows = _rows(parts, host)
     frame = Box(x=x, y=y + height / 2, width=width, height=height, role=Role.FRAME, title=parts.names[host])
@@ -66,7 +70,7 @@ def draw_server(painter: Painter, host: int, x: float, y: float, width: float, h
 
 
 def _rows(parts: Parts, host: int) -> list[list[int]]:
-    """Nodes by row; adapters by name, what is below them in the order of the adapters that it serves."""
+    """Return the nodes by row: adapters by name, other devices in the order of the adapters that they serve."""
     nodes = parts.fabric.nodes
     rows = [[node for node in parts.nodes[host] if nodes.kind[node] in kinds] for kinds in _ROWS]
     rows[0].sort(key=lambda node: natural(nodes.name[node]))
@@ -79,7 +83,7 @@ def _rows(parts: Parts, host: int) -> list[list[int]]:
                 served[near].append(adapters[far])
             elif near in served and far in served:
                 beside[near].append(far)
-    for node in [one for one in rows[1] if not served[one]]:  # stands among those that hang on it
+    for node in [other for other in rows[1] if not served[other]]:  # place it among the devices connected to it
         served[node] = [adapter for other in beside[node] for adapter in served[other]]
     rows[1].sort(key=lambda node: sum(served[node]) / len(served[node]) if served[node] else 0.0)
     return [row for row in rows if row]
@@ -113,9 +117,9 @@ def _wires(painter: Painter, host: int, box: dict[int, int], place: dict[int, tu
     for bundle in bundles:
         low, high = sorted((bundle.a, bundle.b), key=lambda node: -place[node][1])
         (x0, y0), (x1, y1) = place[low], place[high]
-        side = 1 if y0 == y1 == lowest else -1  # of its box that a wire leaves: below, or above
+        side = 1 if y0 == y1 == lowest else -1  # side of its box that a wire leaves: below, or above
         start, depth = (x0, y0 + side * _HEIGHT / 2), _GAP * 0.7
-        if side > 0:  # the farther, the deeper
+        if side > 0:  # the longer, the deeper
             depth = _GAP * (0.3 + 1.2 * abs(x1 - x0) / width)
         bow = (x0 + x1) / 2, start[1] + side * depth
         points = (start, (x1, y1 + _HEIGHT / 2)) if y0 != y1 else (start, bow, (x1, start[1]))

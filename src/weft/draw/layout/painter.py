@@ -1,4 +1,4 @@
-"""Boxes of switches and hosts: what every layout puts on the canvas, wherever it wants them."""
+"""Boxes of switches and hosts, for all layouts."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ import numpy as np
 
 from weft.draw.inks import BAD
 from weft.draw.parts import Parts, count, host_noun, span
-from weft.draw.scene import Box, Canvas, Points, Role, Voice, fit, text_width
+from weft.draw.scene import Box, Canvas, Points, Role, TextStyle, fit, text_width
 from weft.draw.wires import Bundle, Wires
 from weft.fabric.kinds import NodeKind
 
 _TICK = 4.0
 _MARK = 14.0
 _NAMED_CUT_OFF = 60
-_LEVEL_SIZE, _UPRIGHT_SIZE = 10.0, 9.0  # of names on switches
+_LEVEL_SIZE, _UPRIGHT_SIZE = 10.0, 9.0  # font sizes of names on switches
 _LEAST_UPRIGHT = 10.0  # width of a box that an upright name fits into
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Painter:
-    """Paints parts and remembers where they are, for lines to find them."""
+    """A painter that records the position of each part, for its lines."""
 
     canvas: Canvas
     wires: Wires
     box: dict[int, int] = field(default_factory=dict)  # part -> its box
     top: dict[int, tuple[float, float]] = field(default_factory=dict)  # switch -> middle of its upper edge
     bottom: dict[int, tuple[float, float]] = field(default_factory=dict)
-    feet: dict[int, tuple[float, float]] = field(default_factory=dict)  # link -> where it arrives at its host
-    foot_box: dict[int, int] = field(default_factory=dict)  # link -> box of its adapter, where that has one
+    feet: dict[int, tuple[float, float]] = field(default_factory=dict)  # link -> its end at the host
+    foot_box: dict[int, int] = field(default_factory=dict)  # link -> box of its adapter, if that has one
     _marked: set[int] = field(default_factory=set)  # links
 
     @property
@@ -42,19 +42,19 @@ class Painter:
 
     @cached_property
     def cables(self) -> dict[int, list[int]]:
-        """[host] -> its links to the network, in the order of its adapters and their ports."""
+        """The network links of each host, in the order of its adapters and their ports."""
         parts, fabric = self.parts, self.parts.fabric
-        found: dict[int, list[tuple[int, int]]] = {}
+        cables: dict[int, list[tuple[int, int]]] = {}
         between = parts.between[fabric.network_links[parts.between]]
         for end, slot in zip(parts.ends, (fabric.links.a, fabric.links.b), strict=True):
-            here = between[~parts.is_switch[end[between]]]
-            for host, port, link in zip(end[here].tolist(), slot[here].tolist(), here.tolist(), strict=True):
-                found.setdefault(host, []).append((port, link))
-        return {host: [link for _, link in sorted(ports)] for host, ports in found.items()}
+            links = between[~parts.is_switch[end[between]]]
+            for host, port, link in zip(end[links].tolist(), slot[links].tolist(), links.tolist(), strict=True):
+                cables.setdefault(host, []).append((port, link))
+        return {host: [link for _, link in sorted(ports)] for host, ports in cables.items()}
 
     @cached_property
     def rails(self) -> int:
-        """The most cables that a host has."""
+        """The largest number of cables of a host."""
         return max((len(links) for links in self.cables.values()), default=1)
 
     def other_end(self, part: int, link: int) -> int:
@@ -64,31 +64,33 @@ class Painter:
     # -- switches --------------------------------------------------------------------------------------------------
 
     def switch(self, switch: int, x: float, y: float, width: float, height: float, *, role: Role | None = None) -> None:
-        """A box around (x, y), with its name where that fits, level or upright; its role follows from its level."""
+        """Draw a box around (x, y), with its name if it fits, level or upright; its role follows from its level."""
         level = int(self.parts.level[switch])
         role = role or (Role.LEAF if level <= 1 else Role.SPINE if level == 2 else Role.CORE)
         self._part(switch, Box(x=x, y=y, width=width, height=height, role=role))
         self.top[switch], self.bottom[switch] = (self.canvas.place(x, y + end * height / 2) for end in (-1, 1))
         name = self.parts.names[switch]
         if text_width(name, _LEVEL_SIZE) <= width - 4 and height >= 12:
-            self.canvas.text(x, y, name, _LEVEL_SIZE, voice=Voice.INVERSE)
+            self.canvas.text(x, y, name, _LEVEL_SIZE, style=TextStyle.INVERSE)
         elif text_width(name, _UPRIGHT_SIZE) <= width - 2 and height >= 12:
-            self.canvas.text(x, y, name, _UPRIGHT_SIZE, voice=Voice.INVERSE)
+            self.canvas.text(x, y, name, _UPRIGHT_SIZE, style=TextStyle.INVERSE)
         elif width >= _LEAST_UPRIGHT and height > 30:
             short = self._short_name(switch, height - 6)
-            self.canvas.text(x, y, short, _UPRIGHT_SIZE, voice=Voice.INVERSE, angle_deg=-90)
+            self.canvas.text(x, y, short, _UPRIGHT_SIZE, style=TextStyle.INVERSE, angle_deg=-90)
 
-    def _short_name(self, switch: int, room: float) -> str:
-        """Its name or, without room, what is left without the words that all of its level begin with: those of chips
-        of two directors differ in the middle, which an ellipsis would hide."""
+    def _short_name(self, switch: int, width: float) -> str:
+        """Return the name or, if it does not fit, the name without the words that all names of its level begin with.
+
+        Names of chips of two directors differ in the middle, which an ellipsis would hide.
+        """
         name = self.parts.names[switch]
-        if fit(name, _UPRIGHT_SIZE, room) != name:
+        if fit(name, _UPRIGHT_SIZE, width) != name:
             name = name[self._common_words[int(self.parts.level[switch])] :]
-        return fit(name, _UPRIGHT_SIZE, room)
+        return fit(name, _UPRIGHT_SIZE, width)
 
     @cached_property
     def _common_words(self) -> dict[int, int]:
-        """[level] -> how long the whole words are that the names of all its switches begin with."""
+        """The length of the words that the names of all switches of a level begin with."""
         names: dict[int, list[str]] = {}
         for switch in np.flatnonzero(self.parts.is_switch).tolist():
             names.setdefault(int(self.parts.level[switch]), []).append(self.parts.names[switch])
@@ -97,7 +99,7 @@ class Painter:
     # -- hosts -----------------------------------------------------------------------------------------------------
 
     def named(self, host: int, x: float, y: float, width: float, height: float, *, upright: bool = False) -> None:
-        """A box with its top at y, a tick for each cable on its upper edge."""
+        """Draw a box with its top at y and a tick for each cable on its upper edge."""
         self._part(host, Box(x=x, y=y + height / 2, width=width, height=height, role=Role.HOST))
         name = self.parts.names[host]
         if upright:
@@ -112,7 +114,7 @@ class Painter:
             self.feet[link] = self.canvas.place(at, y)
 
     def cells(self, host: int, x: float, y: float, width: float, height: float) -> None:
-        """A cell, or a column of one for each rail, with its top at y."""
+        """Draw a cell, or a column of one for each rail, with its top at y."""
         cables = self.cables.get(host, [])
         if self.rails == 1 and len(cables) == 1:
             self._cell(host, cables[0], x, y + height / 2, width * 0.84, height * 0.84, whole=True)
@@ -129,7 +131,9 @@ class Painter:
                 self.mark(link, *self.canvas.place(x, at))
 
     def block(self, hosts: tuple[int, ...], x: float, y: float, width: float, height: float, *, whole: bool) -> int:
-        """A block with its top at y: behind the cells of these hosts or, `whole`, in their place with their number."""
+        """Draw a block with its top at y: behind the cells of these hosts or, `whole`, instead of them with their
+        number.
+        """
         parts = self.parts
         number = count(len(hosts), host_noun(parts))
         block = Box(
@@ -155,10 +159,10 @@ class Painter:
         return index
 
     def cut_off(self, parts: tuple[int, ...], left: float, top: float, width: float) -> None:
-        """What no cable joins to a host: boxes with names, or cells where there are many."""
+        """Draw parts without a path to a host: boxes with names, or cells if there are many."""
         if not parts:
             return
-        self.canvas.text(left, top - 16, f"cut off: {len(parts):,}", 11, voice=Voice.ALARM, anchor="start")
+        self.canvas.text(left, top - 16, f"cut off: {len(parts):,}", 11, style=TextStyle.ALARM, anchor="start")
         named = len(parts) <= _NAMED_CUT_OFF
         pitch, height = (74.0, 30.0) if named else (9.0, 9.0)
         columns = max(int(width // pitch), 1)
@@ -173,30 +177,30 @@ class Painter:
                 self.cells(part, x, y, pitch, height)
 
     def mark(self, link: int, x: float, y: float) -> None:
-        """A circle around a bad link, once, at a place as the canvas shows it."""
+        """Draw a circle around a bad link, once, at canvas coordinates."""
         if link not in self._marked:
             self._marked.add(link)
             self.canvas.boxes.append(Box(x=x, y=y, width=_MARK, height=_MARK, role=Role.MARK))
 
     def lines(self, bundles: list[Bundle], route: Callable[[Bundle], Points], crowd: int) -> None:
-        """Lines between parts along a route, the strong and the bad last, on top."""
+        """Draw lines between parts along a route, the strong and the bad last, on top."""
         names = self.parts.names
         for bundle in sorted(bundles, key=lambda bundle: (bundle.bad, self.wires.peak(bundle.links))):
             ends = (self.box[bundle.a], self.box[bundle.b])
             self.line(bundle, route(bundle), crowd, ends, (names[bundle.a], names[bundle.b]))
 
     def line(self, bundle: Bundle, points: Points, crowd: int, boxes: tuple[int, int], names: tuple[str, str]) -> None:
-        """A bundle between two boxes as a line among `crowd` others, with a circle around a bad one."""
+        """Draw a bundle between two boxes as a line among `crowd` others, with a circle around a bad one."""
         self.canvas.lines.append(self.wires.line(bundle, points, crowd, boxes, names))
         if bundle.bad:
             self.mark(bundle.links[0], *middle_of(points))
 
     def remaining_lines(self) -> None:
-        """Straight lines for links that no layout had in mind, such as those between hosts."""
-        shown = np.zeros(len(self.parts.fabric.links), bool)
+        """Draw straight lines for links that the layout did not draw, such as those between hosts."""
+        drawn = np.zeros(len(self.parts.fabric.links), bool)
         for links in itertools.chain((x.links for x in self.canvas.lines), (x.links for x in self.canvas.boxes)):
-            shown[list(links)] = True
-        left = self.parts.between[~shown[self.parts.between]]
+            drawn[list(links)] = True
+        left = self.parts.between[~drawn[self.parts.between]]
         bundles = self.wires.bundles(left, *(end[left] for end in self.parts.ends))
         self.lines(bundles, lambda bundle: (self._middle(bundle.a), self._middle(bundle.b)), len(bundles))
 
@@ -205,7 +209,7 @@ class Painter:
         return box.x, box.y
 
     def _part(self, part: int, box: Box) -> None:
-        """A box that stands for all of a part."""
+        """Draw a box that represents all of a part."""
         parts = self.parts
         self.box[part] = self.canvas.box(
             replace(box, title=describe(parts, part), nodes=parts.nodes[part], links=parts.inner_links[part])
@@ -213,14 +217,14 @@ class Painter:
         self._mark_inside(parts.inner_links[part], box.x, box.y)
 
     def _mark_inside(self, links: tuple[int, ...], x: float, y: float) -> None:
-        """A circle around a closed box with a bad link inside."""
+        """Draw a circle around a closed box with a bad link inside."""
         for link in np.array(links, np.int64)[self.parts.bad[list(links)]].tolist() if links else []:
             self.mark(link, *self.canvas.place(x, y))
 
     def _cell(
         self, host: int, link: int, x: float, y: float, width: float, height: float, *, whole: bool = False
     ) -> None:
-        """In the ink of a link; `whole` where it is all there is of its host."""
+        """Draw a cell in the ink of a link; `whole` if it represents its host."""
         title = self.wires.title([link])
         box = Box(
             x=x,
@@ -241,7 +245,7 @@ class Painter:
 
 
 def middle_of(points: Points) -> tuple[float, float]:
-    """Of a straight line or a curve."""
+    """Return the middle of a straight line or a curve."""
     if len(points) == 2:
         return (points[0][0] + points[1][0]) / 2, (points[0][1] + points[1][1]) / 2
     (x0, y0), (x1, y1), (x2, y2) = points
@@ -249,7 +253,7 @@ def middle_of(points: Points) -> tuple[float, float]:
 
 
 def describe(parts: Parts, part: int) -> str:
-    """The name, then what it is."""
+    """Return the name, then a description."""
     nodes = parts.nodes[part]
     if parts.is_switch[part]:
         return _describe_switch(parts, parts.fabric.node_index[parts.names[part]])
@@ -259,28 +263,28 @@ def describe(parts: Parts, part: int) -> str:
     kinds = list(zip(columns.kind[at].tolist(), columns.model[at].tolist(), strict=True))
     one_of = dict(zip(kinds, nodes, strict=True))
     for kind, number in Counter(kinds).items():
-        devices[_what(parts, one_of[kind])] += number
-    return f"{parts.names[part]}\n{', '.join(f'{number} × {what}' for what, number in devices.items())}"
+        devices[_product(parts, one_of[kind])] += number
+    return f"{parts.names[part]}\n{', '.join(f'{number} × {product}' for product, number in devices.items())}"
 
 
 def _describe_switch(parts: Parts, switch: int) -> str:
     fabric = parts.fabric
     first, n_ports = int(fabric.first_port[switch]), int(fabric.nodes.n_ports[switch])
     used = int(np.count_nonzero(fabric.ports.peer[first + 1 : first + 1 + n_ports] >= 0))
-    lines = [fabric.nodes.name[switch], f"{_what(parts, switch)}, {used} of {n_ports} ports in use"]
+    lines = [fabric.nodes.name[switch], f"{_product(parts, switch)}, {used} of {n_ports} ports in use"]
     if fabric.nodes.description[switch] != fabric.nodes.name[switch]:
         lines.append(fabric.nodes.description[switch])
     return "\n".join(lines)
 
 
-def _what(parts: Parts, node: int) -> str:
-    """The model of what one buys, the kind of what comes with a board."""
+def _product(parts: Parts, node: int) -> str:
+    """Return the model of a product, or the kind of a part of a board."""
     view = parts.fabric.node(node)
     bought = view.kind in (NodeKind.SWITCH, NodeKind.HCA, NodeKind.GPU)
     return view.model if bought and view.model else view.kind.name.lower().replace("_", " ")
 
 
 def _common_words(first: str, last: str) -> int:
-    """How long the whole words are that both names, and so all between them, begin with; 0 for one and the same."""
+    """Return the length of the words that both names, and so all between them, begin with; 0 for equal names."""
     same = list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False)))
     return first.rfind("-", 0, len(same)) + 1 if first != last else 0

@@ -1,4 +1,4 @@
-"""Hosts below their switch, for layouts in which every switch has its own: names side by side, or cells."""
+"""Hosts below their switch: names side by side, or cells."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CELLS = (11.0, 9.0, 7.0, 5.5, 4.0, 3.0)
 
 
 class Racks:
-    """The hosts of each switch, all drawn in the same way within `width`, in reading order or against it."""
+    """The hosts of each switch, all drawn in the same way within `width`, in reading order or reversed."""
 
     def __init__(self, painter: Painter, width: float, *, backwards: bool = False) -> None:
         self.painter, self.width, self.backwards = painter, width, backwards
@@ -25,12 +25,12 @@ class Racks:
         self.name_width = max(text_width(max(names, key=len, default=""), 9) + 8, 5.0 * painter.rails + 4, 24.0)
         self.named = self.most * self.name_width <= width
         self.cell, self.columns, self.cell_height = self._grid()
-        self._start: dict[int, tuple[float, float]] = {}  # [switch] -> where lines to its hosts begin
+        self._start: dict[int, tuple[float, float]] = {}  # [switch] -> the start of the lines to its hosts
         self._block: dict[int, int] = {}  # [switch] -> box of the block behind its hosts
         self._block_top: dict[int, tuple[float, float]] = {}
 
     def _grid(self) -> tuple[float, int, float]:
-        """Size of a cell, cells in a row and height of one: the largest that fit."""
+        """Return size of a cell, cells in a row and height of one: the largest that fit."""
         rails = self.painter.rails
         for cell in _CELLS:
             columns = min(max(int(self.width // cell), 1), max(self.most, 1))
@@ -41,7 +41,7 @@ class Racks:
 
     @property
     def height(self) -> float:
-        """What hosts take below their switch."""
+        """The height of the hosts below their switch."""
         if not self.most:
             return 0.0
         if self.named:
@@ -50,11 +50,11 @@ class Racks:
 
     @property
     def used_width(self) -> float:
-        """What the hosts of the fullest switch take of the width."""
+        """The width of the hosts of the fullest switch."""
         return self.most * self.name_width if self.named else self.columns * self.cell + 3
 
     def draw(self, switch: int, x: float, y: float, start: tuple[float, float]) -> None:
-        """The hosts of a switch, from y on; lines to them begin at `start`."""
+        """Draw the hosts of a switch, from y down; lines to them begin at `start`."""
         hosts = self.hosts.get(switch, ())
         if not hosts:
             return
@@ -78,13 +78,15 @@ class Racks:
                 self.painter.cells(host, first + column * step, top, pitch, self.cell_height)
 
     @property
-    def homeless(self) -> tuple[int, ...]:
-        """Hosts that are on no switch."""
-        housed = {host for hosts in self.hosts.values() for host in hosts}
-        return tuple(host for host in np.flatnonzero(~self.painter.parts.is_switch).tolist() if host not in housed)
+    def unattached(self) -> tuple[int, ...]:
+        """The hosts that are on no switch."""
+        attached = {host for hosts in self.hosts.values() for host in hosts}
+        return tuple(host for host in np.flatnonzero(~self.painter.parts.is_switch).tolist() if host not in attached)
 
     def draw_lines(self, crowd: int) -> None:
-        """Cables of the hosts: one by one, or to cells one stem, besides those that are bad or go elsewhere."""
+        """Draw the cables of the hosts: one by one, or one stem to the cells besides those that are bad or go
+        elsewhere.
+        """
         painter, parts = self.painter, self.painter.parts
         cables = [
             (link, host if self.named or switch != home else len(parts), switch)
@@ -101,7 +103,7 @@ class Racks:
             painter.line(bundle, (start, foot), crowd, (painter.box[bundle.b], box), names)
 
     def _foot(self, end: int, switch: int, link: int, *, bad: bool) -> tuple[tuple[float, float], int, str]:
-        """Where a line ends, the box there, and its name."""
+        """Return the end of a line, the box there, and its name."""
         painter, parts = self.painter, self.painter.parts
         if end < len(parts):
             return painter.feet[link], painter.box[end], parts.names[end]
@@ -109,11 +111,11 @@ class Racks:
 
 
 def _hosts(painter: Painter) -> dict[int, tuple[int, ...]]:
-    """[switch] -> the hosts whose first cable to a switch ends there; switches that lead to no host have none."""
-    found: dict[int, list[int]] = {}
+    """Return the hosts whose first cable to a switch ends at each switch, without switches that lead to no host."""
+    hosts_of: dict[int, list[int]] = {}
     for host, cables in painter.cables.items():
         ends = [painter.other_end(host, link) for link in cables]
         switches = [end for end in ends if painter.parts.is_switch[end] and painter.parts.level[end] >= 0]
         if switches:
-            found.setdefault(switches[0], []).append(host)
-    return {switch: tuple(sorted(hosts)) for switch, hosts in found.items()}
+            hosts_of.setdefault(switches[0], []).append(host)
+    return {switch: tuple(sorted(hosts)) for switch, hosts in hosts_of.items()}

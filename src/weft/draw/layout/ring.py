@@ -1,7 +1,7 @@
 """A ring of groups: a dragonfly, whose global links cross the middle; or, without groups, a ring of switches.
 
          group1                 every group is a small picture by tiers, turned about the centre:
-      .-'  |   '-.              switches with global links look inwards, hosts outwards
+      .-'  |   '-.              switches with global links on the inside, hosts on the outside
 group4 ----+---- group2         local links between switches of one row bow outwards
       '-.  |   .-'
          group3
@@ -17,15 +17,15 @@ import numpy as np
 from weft.draw.layout.painter import Painter
 from weft.draw.layout.racks import Racks
 from weft.draw.parts import Parts, count
-from weft.draw.scene import Box, Canvas, Points, Role, Voice, text_width
+from weft.draw.scene import Box, Canvas, Points, Role, TextStyle, text_width
 from weft.draw.wires import Bundle, Wires
 from weft.fabric.levels import NO_LEVEL
 
 _LEAST_RADIUS = 130.0
-_ROOM = 10.0  # between a frame and what is in it
+_ROOM = 10.0  # between a frame and its contents
 _ROW_GAP = 44.0
 _BOW_GAP = 26.0
-_MOST_LOCAL = 6000  # links inside groups; beyond, the frame of a group stands for them
+_MOST_LOCAL = 6000  # links inside groups; with more, the frame of a group represents them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Ring:
         self.width = widest * self.pitch + 2 * _ROOM
         n = len(self.groups)
         needed = (self.width + 6) / (2 * math.tan(math.pi / n)) if n > 2 else 0.0
-        self.radius = max(needed, _LEAST_RADIUS)  # of the inner edge of the frames, which must not overlap
+        self.radius = max(needed, _LEAST_RADIUS)  # inner edge of the frames, which must not overlap
 
     # -- groups ----------------------------------------------------------------------------------------------------
 
@@ -66,7 +66,7 @@ class Ring:
                 self._draw_group(group)
         edge = self.radius + self.depth + 30
         alone = np.flatnonzero(self.parts.is_switch & (self.parts.level == NO_LEVEL)).tolist()
-        self.painter.cut_off((*alone, *self.racks.homeless), -edge, edge + 40, 2 * edge)
+        self.painter.cut_off((*alone, *self.racks.unattached), -edge, edge + 40, 2 * edge)
         self._draw_lines()
 
     def _draw_group(self, group: _Group) -> None:
@@ -78,11 +78,11 @@ class Ring:
                 Box(x=0, y=middle, width=self.width, height=self.depth, role=Role.FRAME, title=title, links=links)
             )
         if group.name:
-            self.canvas.text(0, self.radius + self.depth + 12, group.name, 10, voice=Voice.FAINT)
+            self.canvas.text(0, self.radius + self.depth + 12, group.name, 10, style=TextStyle.FAINT)
         y = self.radius + _ROOM + self.height / 2
         for row in group.rows:
             for i, switch in enumerate(row):
-                x = ((len(row) - 1) / 2 - i) * self.pitch  # clockwise, as the groups go
+                x = ((len(row) - 1) / 2 - i) * self.pitch  # clockwise, as the groups
                 self.painter.switch(switch, x, y, self.pitch * 0.84, self.height)
                 edge = y + self.height / 2
                 self.racks.draw(switch, x, edge + self.bow_gap, (x, edge))
@@ -101,7 +101,7 @@ class Ring:
             a, b = (self.parts.group[end[links]] for end in self.parts.ends)
             links = links[(a != b) | (a < 0) | self.parts.bad[links]]
         bundles = self.wires.bundles(links, *(end[links] for end in self.parts.ends))
-        crowd = len(bundles) // 3  # the ring has more room than tiers have
+        crowd = len(bundles) // 3  # a ring has more space than tiers
         self.painter.lines(bundles, self._points, crowd)
         self.racks.draw_lines(crowd)
         self.painter.remaining_lines()
@@ -121,21 +121,21 @@ class Ring:
 
 
 def _groups(parts: Parts) -> list[_Group]:
-    """The groups of the fabric; a switch in none is a group of its own."""
+    """Return the groups of the fabric; a switch in none is a separate group."""
     switches = np.flatnonzero(parts.is_switch & (parts.level >= 0))
     key = np.where(parts.group[switches] >= 0, parts.group[switches], len(parts.fabric.groups) + switches)
-    found = []
+    groups = []
     for group in np.unique(key).tolist():
         members = switches[key == group]
         levels = np.unique(parts.level[members])[::-1]
         rows = tuple(tuple(members[parts.level[members] == level].tolist()) for level in levels)
         name = parts.fabric.groups[group] if group < len(parts.fabric.groups) else ""
-        found.append(_Group(name=name, rows=rows))
-    return found
+        groups.append(_Group(name=name, rows=rows))
+    return groups
 
 
 def _chord(a: tuple[float, float], b: tuple[float, float]) -> Points:
-    """Through the inside of the ring: the closer two are, the less deep."""
+    """Return a curve through the inside of the ring: the closer its ends, the flatter."""
     x, y = (a[0] + b[0]) / 2, (a[1] + b[1]) / 2
     pull = 0.8 - 0.5 * math.dist(a, b) / max(math.hypot(*a) + math.hypot(*b), 1.0)
     return a, (pull * x, pull * y), b

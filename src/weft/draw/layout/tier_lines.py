@@ -1,8 +1,8 @@
-"""Lines between tiers: where they leave and arrive, and what goes together when there are too many.
+"""Lines between tiers: their ends, and their bundling when there are too many.
 
-Lines leave a box spread over its edge, in the order of where they go, so that those of one switch do not cross. Links
-become one line each in a small fabric, one for each two boxes in a larger one, and trunks between whole rows in a huge
-one; what is bad always has a line of its own.
+Lines leave a box spread over its edge, in the order of their far ends, so that those of one switch do not cross. A
+small fabric has one line for each link, a larger one for each two boxes, and a huge one trunks between whole rows; bad
+links always have separate lines.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 
 from weft.draw.layout.painter import Painter, middle_of
 from weft.draw.parts import Parts, span
-from weft.draw.scene import Canvas, Points, Voice
+from weft.draw.scene import Canvas, Points, TextStyle
 from weft.draw.wires import Bundle, Wires
 
 _SINGLE, _PARALLEL = 600, 4  # up to so many links are drawn one by one, if up to so many run between two switches
-_MOST_LINES = 6000  # between two levels; beyond, trunks
-_TRUNK_NAME = 26.0  # width of a trunk that has room for the number of its links
-_PORT_HOSTS, _PORT_LINES = 8, 40  # up to so many have room for port numbers
+_MOST_LINES = 6000  # between two levels; with more, trunks
+_TRUNK_NAME = 26.0  # width of a trunk that fits the number of its links
+_PORT_HOSTS, _PORT_LINES = 8, 40  # limits for showing port numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchor:
-    """What lines end at: a box, the block of a rack, or a row of switches."""
+    """The end of lines: a box, the block of a rack, or a row of switches."""
 
     x: float
     y: float
@@ -38,7 +38,7 @@ class Anchor:
 
 
 class Anchors:
-    """[part] -> its anchor, and that of its row."""
+    """The anchors of each part and of its row."""
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
@@ -47,7 +47,7 @@ class Anchors:
         self.of_row = np.full(len(parts), -1)
 
     def put(self, members: Sequence[int], x: float, y: float, width: float, height: float, box: int) -> None:
-        """One anchor for these: a switch, a host, or all hosts of a rack."""
+        """Add an anchor for a switch, a host, or all hosts of a rack."""
         self.of_part[list(members)] = self._add(members, x, y, 0.9 * width, height, box)
 
     def put_row(self, members: Sequence[int], x: float, y: float, width: float, height: float, box: int) -> None:
@@ -60,7 +60,7 @@ class Anchors:
 
 
 def draw_lines(painter: Painter, anchors: Anchors, *, single_lines: bool) -> None:
-    """All links between parts. `single_lines`: those of a host arrive at its own adapters, not at a block."""
+    """Draw all links between parts. `single_lines`: those of a host end at its adapters, not at a block."""
     canvas, parts = painter.canvas, painter.parts
     bundles = _bundles(painter.wires, anchors, single_lines=single_lines)
     low, high = _sides(anchors, bundles)
@@ -90,18 +90,18 @@ def draw_lines(painter: Painter, anchors: Anchors, *, single_lines: bool) -> Non
 
 
 def _bundles(wires: Wires, anchors: Anchors, *, single_lines: bool) -> list[Bundle]:
-    """The strong and the bad last, on top."""
+    """Return the bundles, the strong and the bad last, on top."""
     parts, links = wires.parts, wires.parts.between
     a, b = (parts.level[end[links]] for end in parts.ends)
     tier = np.minimum(a, b) * 1000 + np.maximum(a, b)
-    found: list[Bundle] = []
-    for one in np.unique(tier):
-        found += _tier_bundles(wires, anchors, links[tier == one], single_lines=single_lines)
-    return sorted(found, key=lambda bundle: (bundle.bad, wires.peak(bundle.links)))
+    bundles: list[Bundle] = []
+    for number in np.unique(tier):
+        bundles += _tier_bundles(wires, anchors, links[tier == number], single_lines=single_lines)
+    return sorted(bundles, key=lambda bundle: (bundle.bad, wires.peak(bundle.links)))
 
 
 def _tier_bundles(wires: Wires, anchors: Anchors, links: NDArray[np.int64], *, single_lines: bool) -> list[Bundle]:
-    """The links between two levels: one by one where there is room for that, else together."""
+    """Return the bundles between two levels: one link each if there is space, else joined."""
     a, b = (end[links] for end in wires.parts.ends)
     together = wires.bundles(links, anchors.of_part[a], anchors.of_part[b])
     between_switches = wires.parts.is_switch[a].all() and wires.parts.is_switch[b].all()
@@ -116,7 +116,7 @@ def _tier_bundles(wires: Wires, anchors: Anchors, links: NDArray[np.int64], *, s
 
 
 def _sides(anchors: Anchors, bundles: list[Bundle]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The anchor at the lower and at the upper end of each."""
+    """Return the anchor at the lower and at the upper end of each bundle."""
     y = np.array([anchor.y for anchor in anchors.every])
     a = np.array([bundle.a for bundle in bundles], np.int64)
     b = np.array([bundle.b for bundle in bundles], np.int64)
@@ -125,7 +125,7 @@ def _sides(anchors: Anchors, bundles: list[Bundle]) -> tuple[NDArray[np.int64], 
 
 
 def _spread(anchors: Anchors, own: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.float64]:
-    """x of each line at its `own` end: evenly over that edge, in the order of x at the other end."""
+    """Return x of each line at its `own` end: spread evenly over that edge, in the order of x at the other end."""
     x = np.array([anchor.x for anchor in anchors.every])
     width = np.array([anchor.width for anchor in anchors.every])
     order = np.lexsort((np.arange(len(own)), x[other], own))
@@ -139,18 +139,18 @@ def _spread(anchors: Anchors, own: NDArray[np.int64], other: NDArray[np.int64]) 
 
 
 def _arc(a: Anchor, b: Anchor) -> Points:
-    """Between two boxes of one row, over what stands between them."""
+    """Return an arc between two boxes of one row, over the boxes between them."""
     top = a.y - a.height / 2
     rise = min(0.35 * abs(b.x - a.x), 90.0) + 10
     return (a.x, top), ((a.x + b.x) / 2, top - rise), (b.x, top)
 
 
 def _port_numbers(canvas: Canvas, parts: Parts, link: int, points: Points, *, first: bool) -> None:
-    """The number of each port on the line, close to its end; `first`: the line begins at the link's first end."""
+    """Draw the number of each port on the line, close to its end; `first`: the line begins at the link's first end."""
     fabric = parts.fabric
     slots = [int(fabric.links.a[link]), int(fabric.links.b[link])]
     (x0, y0), (x1, y1) = points[0], points[-1]
     share = min(15 / max(math.dist(points[0], points[-1]), 1.0), 0.4)
     for slot, at in zip(slots, (share, 1 - share) if first else (1 - share, share), strict=True):
         number = str(int(fabric.ports.number[slot]))
-        canvas.text(x0 + (x1 - x0) * at, y0 + (y1 - y0) * at, number, 8, voice=Voice.PORT)
+        canvas.text(x0 + (x1 - x0) * at, y0 + (y1 - y0) * at, number, 8, style=TextStyle.PORT)

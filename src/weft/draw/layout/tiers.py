@@ -1,6 +1,6 @@
 """Tiers: cores and spines on top, leaves below, hosts at the bottom in their racks.
 
-What hangs above the top tier as an appendix stands apart on the right, what no cable joins to the hosts at the bottom.
+Switches of an appendix above the top tier are on the right, nodes without a path to the hosts at the bottom.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 
 from weft.draw.layout import inside
 from weft.draw.layout.bands import Band, Cluster, Rack, stack
-from weft.draw.layout.grain import (
+from weft.draw.layout.detail import (
     Detail,
-    choose_grain,
+    choose_detail,
     cluster_gap,
     cluster_pad,
     cluster_width,
@@ -27,19 +27,19 @@ from weft.draw.layout.grain import (
 from weft.draw.layout.painter import Painter
 from weft.draw.layout.tier_lines import Anchors, draw_lines
 from weft.draw.parts import Parts, count, host_noun, span
-from weft.draw.scene import Box, Canvas, Role, Voice, fit, text_width
+from weft.draw.scene import Box, Canvas, Role, TextStyle, fit, text_width
 from weft.draw.wires import Wires
 
 _LEAST_WIDTH = 520.0
 _LABEL_GAP = 14.0  # between the row labels and the picture
-_LEVEL_HEIGHT, _BARE_HEIGHT, _UPRIGHT_HEIGHT, _UPRIGHT_WIDTH = 26.0, 14.0, 120.0, 24.0  # of switches
-_LEVEL_WIDTH, _LINK_WIDTH = 140.0, 12.0  # a switch is at most so wide, or so wide for each of its links
-_FRAME_ROOM = 9.0
+_LEVEL_HEIGHT, _BARE_HEIGHT, _UPRIGHT_HEIGHT, _UPRIGHT_WIDTH = 26.0, 14.0, 120.0, 24.0  # heights and width of switches
+_LEVEL_WIDTH, _LINK_WIDTH = 140.0, 12.0  # the largest width of a switch, or for each of its links
+_FRAME_PAD = 9.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Span:
-    """A stretch of the horizontal axis."""
+    """A range of the horizontal axis."""
 
     left: float
     right: float
@@ -56,7 +56,7 @@ class _Span:
         return _Span(left=self.left + by, right=self.right - by)
 
     def split(self, weights: list[float], gap: float) -> list[_Span]:
-        """Shares in proportion to the weights, with gaps between."""
+        """Split in proportion to the weights, with gaps between."""
         scale = (self.width - gap * (len(weights) - 1)) / sum(weights) if weights else 0.0
         lefts = itertools.accumulate((weight * scale + gap for weight in weights), initial=self.left)
         return [_Span(left=left, right=left + w * scale) for left, w in zip(lefts, weights, strict=False)]
@@ -64,7 +64,7 @@ class _Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """Switches side by side."""
+    """A row of switches."""
 
     level: int
     switches: tuple[int, ...]
@@ -84,8 +84,8 @@ class Tiers:
         self.degree = np.bincount(np.concatenate(self.parts.ends), minlength=len(self.parts))
         hosts = self._every_host()
         names = [self.parts.names[host] for host in hosts]
-        self.grain = choose_grain(self.stack, names, self.painter.rails, inside.size(self.parts, hosts))
-        self.width = max(self.grain.width, _LEAST_WIDTH)
+        self.level = choose_detail(self.stack, names, self.painter.rails, inside.size(self.parts, hosts))
+        self.width = max(self.level.width, _LEAST_WIDTH)
         self.pitch = pitches(self.stack)
         self.clusters = [(band, self._cluster_spans(band)) for band in self.stack.bands]
         self.racks = self._rack_spans()
@@ -112,23 +112,23 @@ class Tiers:
         self._row_labels()
         draw_lines(self.painter, self.anchors, single_lines=self.single_lines)
 
-    # -- where things stand ----------------------------------------------------------------------------------------
+    # -- positions ----------------------------------------------------------------------------------------------------
 
     def _every_host(self) -> list[int]:
         return sorted(host for cluster in self.stack.bands[0].clusters for rack in cluster.racks for host in rack.hosts)
 
     def _cluster_spans(self, band: Band) -> list[_Span]:
-        weights = [cluster_width(c, self.pitch, self.grain.host_width, self.grain.rows) for c in band.clusters]
+        weights = [cluster_width(c, self.pitch, self.level.host_width, self.level.rows) for c in band.clusters]
         return _Span(left=0.0, right=self.width).split(weights, cluster_gap(band, self.pitch))
 
     def _rack_spans(self) -> list[tuple[Rack, _Span]]:
         band, spans = self.clusters[0]
-        found: list[tuple[Rack, _Span]] = []
+        spans_of_racks: list[tuple[Rack, _Span]] = []
         for cluster, where in zip(band.clusters, spans, strict=True):
-            weights = [rack_width(r, self.pitch[1], self.grain.host_width, self.grain.rows) for r in cluster.racks]
+            weights = [rack_width(r, self.pitch[1], self.level.host_width, self.level.rows) for r in cluster.racks]
             inner = where.shrunk(cluster_pad(cluster)).split(weights, rack_gap(self.pitch))
-            found += zip(cluster.racks, inner, strict=True)
-        return found
+            spans_of_racks += zip(cluster.racks, inner, strict=True)
+        return spans_of_racks
 
     def _rows(self) -> list[_Row]:
         rows = [_Row(level=1, switches=rack.leaves, where=where) for rack, where in self.racks]
@@ -139,7 +139,9 @@ class Tiers:
         return [row for row in rows if row.switches]
 
     def _heights(self) -> tuple[dict[int, float], dict[int, float]]:
-        """[level] -> middle and height of its boxes: level names, upright names, or none, as all of them have room."""
+        """Return middle and height of the boxes of each level, for level names, upright names, or none, as they all
+        fit.
+        """
         gap = min(max(0.16 * self.width, 110.0), 360.0)
         y, middles, heights = 0.0, {}, {}
         for level in range(self.stack.top, 0, -1):
@@ -154,9 +156,9 @@ class Tiers:
 
     @cached_property
     def single_lines(self) -> bool:
-        """Has each host lines of its own, or each leaf one stem to all its hosts?"""
+        """Return whether each host has separate lines, rather than each leaf one stem to all its hosts."""
         shared = any(len(rack.leaves) > 1 for rack, _ in self.racks)
-        return self.grain.is_named or (shared and self.grain.rows == 1 and self.grain.detail is Detail.CELLS)
+        return self.level.is_named or (shared and self.level.rows == 1 and self.level.detail is Detail.CELLS)
 
     @cached_property
     def host_top(self) -> float:
@@ -165,20 +167,22 @@ class Tiers:
 
     @property
     def host_bottom(self) -> float:
-        return self.host_top + self.grain.rows * self.grain.host_height
+        return self.host_top + self.level.rows * self.level.host_height
 
     # -- drawing ---------------------------------------------------------------------------------------------------
 
     def _frame(self, band: Band, cluster: Cluster, where: _Span) -> int:
-        """A frame around a cluster that is named or holds more than one thing, unless it is the only one; or -1."""
+        """Draw a frame around a cluster with a name or several elements, unless it is the only one; return its box or
+        -1.
+        """
         levels = [level for level in band.levels if cluster.count(level)]
         has_hosts = any(rack.hosts for rack in cluster.racks)
-        several = len(levels) > 1 or any(cluster.count(level) > 1 for level in levels) or self.grain.is_named
+        several = len(levels) > 1 or any(cluster.count(level) > 1 for level in levels) or self.level.is_named
         if not (cluster.name or (len(band.clusters) > 1 and several)):
             return -1
         edges = [self.row_y[level] + side * self.row_height[level] / 2 for level in levels for side in (-1, 1)]
-        top = min([*edges, self.host_top] if has_hosts else edges) - _FRAME_ROOM
-        bottom = self.host_bottom + 8 if has_hosts else max(edges) + _FRAME_ROOM
+        top = min([*edges, self.host_top] if has_hosts else edges) - _FRAME_PAD
+        bottom = self.host_bottom + 8 if has_hosts else max(edges) + _FRAME_PAD
         title = cluster.name or span([self.parts.names[s] for s in cluster.switches(levels[0])] if levels else [])
         return self._frame_box(where, top, bottom, title)
 
@@ -199,40 +203,40 @@ class Tiers:
         self.anchors.put([switch], x, y, width, height, self.painter.box[switch])
 
     def _draw_hosts(self, rack: Rack, where: _Span) -> None:
-        grain, y = self.grain, self.host_top
-        if grain.detail is Detail.BLOCK:
+        level_of_detail, y = self.level, self.host_top
+        if level_of_detail.detail is Detail.BLOCK:
             width = min(where.width, 60.0)
-            block = self.painter.block(rack.hosts, where.middle, y, width, grain.host_height, whole=True)
+            block = self.painter.block(rack.hosts, where.middle, y, width, level_of_detail.host_height, whole=True)
             self.anchors.put(rack.hosts, where.middle, y, width, 0.0, block)
             return
-        columns = math.ceil(len(rack.hosts) / grain.rows)
-        widest = {Detail.INSIDE: grain.host_width, Detail.NAMED: 84.0, Detail.TALL: 24.0, Detail.CELLS: 14.0}
-        pitch = min(where.width / columns, widest[grain.detail])
-        if grain.detail is Detail.CELLS:
-            size = (columns * pitch + 3, grain.rows * grain.host_height + 4)
+        columns = math.ceil(len(rack.hosts) / level_of_detail.rows)
+        widest = {Detail.INSIDE: level_of_detail.host_width, Detail.NAMED: 84.0, Detail.TALL: 24.0, Detail.CELLS: 14.0}
+        pitch = min(where.width / columns, widest[level_of_detail.detail])
+        if level_of_detail.detail is Detail.CELLS:
+            size = (columns * pitch + 3, level_of_detail.rows * level_of_detail.host_height + 4)
             block = self.painter.block(rack.hosts, where.middle, y - 2, *size, whole=False)
             if not self.single_lines:
                 self.anchors.put(rack.hosts, where.middle, y - 2, columns * pitch, 0.0, block)
         left = where.middle - (columns - 1) * pitch / 2
         for i, host in enumerate(rack.hosts):
             row, column = divmod(i, columns)
-            self._draw_host(host, left + column * pitch, y + row * grain.host_height, pitch)
+            self._draw_host(host, left + column * pitch, y + row * level_of_detail.host_height, pitch)
 
     def _draw_host(self, host: int, x: float, y: float, pitch: float) -> None:
-        height = self.grain.host_height
-        if self.grain.detail is Detail.INSIDE:
+        height = self.level.host_height
+        if self.level.detail is Detail.INSIDE:
             inside.draw_server(self.painter, host, x, y, pitch - 16, height)
-        elif self.grain.detail is Detail.CELLS:
+        elif self.level.detail is Detail.CELLS:
             self.painter.cells(host, x, y, pitch, height)
         else:
-            self.painter.named(host, x, y, pitch - 3, height, upright=self.grain.detail is Detail.TALL)
+            self.painter.named(host, x, y, pitch - 3, height, upright=self.level.detail is Detail.TALL)
         if self.single_lines:
             self.anchors.put([host], x, y, pitch - 3, 0.0, self.painter.box[host])
 
-    # -- what stands apart -----------------------------------------------------------------------------------------
+    # -- appendix -----------------------------------------------------------------------------------------------------
 
     def _draw_apart(self) -> None:
-        """Switches beyond the top tier, on the right, in the rows that they mirror."""
+        """Draw switches above the top tier, on the right, in the rows that they mirror."""
         rows = self.stack.apart
         if not rows:
             return
@@ -242,7 +246,7 @@ class Tiers:
         edges = [self.row_y[level] + side * self.row_height[level] / 2 for level in rows for side in (-1, 1)]
         top, bottom = min(edges) - 12, max(edges) + 12
         self._frame_box(where.shrunk(-8), top, bottom, "switches that lead to no host")
-        self.canvas.text(where.middle, top - 10, "lead to no host", 10, voice=Voice.FAINT)
+        self.canvas.text(where.middle, top - 10, "lead to no host", 10, style=TextStyle.FAINT)
         for level, switches in rows.items():
             self._draw_row(_Row(level=level, switches=switches, where=where))
 
@@ -256,18 +260,19 @@ class Tiers:
     # -- names -----------------------------------------------------------------------------------------------------
 
     def _captions(self) -> None:
-        """Names of the clusters at the bottom, and of their hosts where these have none; all of them or, where one has
-        no room, none."""
+        """Draw the names of the clusters at the bottom, and of unnamed hosts: all of them or, if one does not fit,
+        none.
+        """
         band, spans = self.clusters[0]
         hosts = [
             span([self.parts.names[host] for rack in cluster.racks for host in rack.hosts]) for cluster in band.clusters
         ]
         y = self.host_bottom + 20
-        for texts, voice in (([c.name for c in band.clusters], Voice.LABEL), (hosts, Voice.FAINT)):
-            unneeded = not any(texts) or (texts is hosts and (self.grain.is_named or len(hosts) == 1))
+        for texts, style in (([c.name for c in band.clusters], TextStyle.LABEL), (hosts, TextStyle.FAINT)):
+            unneeded = not any(texts) or (texts is hosts and (self.level.is_named or len(hosts) == 1))
             if not unneeded and all(text_width(t, 10) <= s.width for t, s in zip(texts, spans, strict=True)):
                 for text, where in zip(texts, spans, strict=True):
-                    self.canvas.text(where.middle, y, text, 10, voice=voice)
+                    self.canvas.text(where.middle, y, text, 10, style=style)
                 y += 14
 
     def _row_labels(self) -> None:
@@ -281,11 +286,11 @@ class Tiers:
         if row:
             names = fit(span([self.parts.names[part] for part in row]), 11, 200)
             self.canvas.text(-_LABEL_GAP, y - 7, names, 11, anchor="end")
-            self.canvas.text(-_LABEL_GAP, y + 7, _what(self.parts, row), 10, voice=Voice.FAINT, anchor="end")
+            self.canvas.text(-_LABEL_GAP, y + 7, _contents_of(self.parts, row), 10, style=TextStyle.FAINT, anchor="end")
 
 
-def _what(parts: Parts, row: list[int]) -> str:
-    """`32 × QM9700`, or how many of different models."""
+def _contents_of(parts: Parts, row: list[int]) -> str:
+    """Return `32 × QM9700`, or the number of switches of different models."""
     if not parts.is_switch[row[0]]:
         return count(len(row), host_noun(parts))
     models = {parts.fabric.find_node(parts.names[switch]).model for switch in row}

@@ -1,4 +1,4 @@
-"""How much of each host there is room for.
+"""The level of detail for hosts.
 
 INSIDE   up to 4 servers: their GPUs, switches and adapters      NAMED, TALL   a box with a name, level or upright
 CELLS    a cell for each rail, in the ink of its link            BLOCK         only a number for the hosts of a rack
@@ -33,26 +33,26 @@ class Detail(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grain:
-    """As it is or, before one is chosen, with the most rows and the greatest width that it may have."""
+class DetailLevel:
+    """A level of detail; as a candidate, with the most rows and the greatest width that it may have."""
 
     detail: Detail
     host_width: float
     host_height: float
-    rows: int = 1  # of hosts in a rack
-    width: float  # of the whole picture at this grain
+    rows: int = 1  # rows of hosts in a rack
+    width: float  # width of the whole picture
 
     @property
     def is_named(self) -> bool:
         return self.detail in (Detail.INSIDE, Detail.NAMED, Detail.TALL)
 
 
-def choose_grain(stack: Stack, names: Sequence[str], rails: int, inside: tuple[float, float] | None) -> Grain:
-    """The finest that fits. `names` are those of the hosts, `inside` the size of an open server."""
+def choose_detail(stack: Stack, names: Sequence[str], rails: int, inside: tuple[float, float] | None) -> DetailLevel:
+    """Return the finest level that fits. `names` are those of the hosts, `inside` the size of an open server."""
     racks = [len(rack.hosts) for band in stack.bands for cluster in band.clusters for rack in cluster.racks]
     usual = Counter(racks).most_common(1)[0][0] if racks else 0
     sizes = list(_sizes(names, rails, inside))
-    least = _width(stack, sizes[-1], 1)  # what the switches take, however small the hosts
+    least = _width(stack, sizes[-1], 1)  # the width of the switches alone
     is_divisible = any(usual % columns == 0 for columns in range(2, usual))
     for evenly, size in [(True, size) for size in sizes[:-1] if is_divisible] + [(False, size) for size in sizes]:
         for rows in range(1, size.rows + 1):
@@ -61,26 +61,26 @@ def choose_grain(stack: Stack, names: Sequence[str], rails: int, inside: tuple[f
             width = _width(stack, size, rows)
             if width <= max(size.width, least):
                 return replace(size, rows=rows, width=width)
-    raise SimulationBug("no grain fits, not even blocks")
+    raise SimulationBug("no level of detail fits, not even blocks")
 
 
-def _sizes(names: Sequence[str], rails: int, inside: tuple[float, float] | None) -> Iterator[Grain]:
+def _sizes(names: Sequence[str], rails: int, inside: tuple[float, float] | None) -> Iterator[DetailLevel]:
     longest = max((text_width(name, _NAME_SIZE) for name in names), default=0.0)
     if inside:
-        yield Grain(detail=Detail.INSIDE, host_width=inside[0] + 16, host_height=inside[1], width=2400)
+        yield DetailLevel(detail=Detail.INSIDE, host_width=inside[0] + 16, host_height=inside[1], width=2400)
     level = max(28.0, longest + 8, 5.0 * rails + 6)
-    yield Grain(detail=Detail.NAMED, host_width=level, host_height=30.0, width=1500)
+    yield DetailLevel(detail=Detail.NAMED, host_width=level, host_height=30.0, width=1500)
     upright = max(15.0, 3.2 * rails + 4)
-    yield Grain(detail=Detail.TALL, host_width=upright, host_height=min(longest + 12, 130), width=1900)
+    yield DetailLevel(detail=Detail.TALL, host_width=upright, host_height=min(longest + 12, 130), width=1900)
     for cell in (12.0, 10.0, 8.0, 6.5, 5.0, 4.0):
         height = cell if rails == 1 else rails * max(cell * 0.5, 2.5) + 3
         rows, width = max(int(_TALLEST_BLOCK / height), 1), 1700 if cell > 6 else 2300
-        yield Grain(detail=Detail.CELLS, host_width=cell, host_height=height, rows=rows, width=width)
-    yield Grain(detail=Detail.BLOCK, host_width=0.0, host_height=26.0, width=2300)
+        yield DetailLevel(detail=Detail.CELLS, host_width=cell, host_height=height, rows=rows, width=width)
+    yield DetailLevel(detail=Detail.BLOCK, host_width=0.0, host_height=26.0, width=2300)
 
 
 def switch_pitch(count: int) -> float:
-    """The least room for each of so many switches in a row."""
+    """Return the least width of each of so many switches in a row."""
     return 52.0 if count <= 24 else 15.0 if count <= 110 else max(min(6.0, 2000 / count), 1.5)
 
 
@@ -96,12 +96,12 @@ def cluster_width(cluster: Cluster, pitch: dict[int, float], host_width: float, 
 
 
 def cluster_pad(cluster: Cluster) -> float:
-    """Room between a frame and what is in it."""
+    """Return the padding between a frame and its contents."""
     return _CLUSTER_PAD if len(cluster.racks) > 1 or cluster.name else _RACK_PAD
 
 
 def pitches(stack: Stack) -> dict[int, float]:
-    """[level] -> the least room for a switch."""
+    """Return the least width of a switch at each level."""
     return {
         level: switch_pitch(sum(cluster.count(level) for cluster in band.clusters))
         for band in stack.bands
@@ -110,16 +110,16 @@ def pitches(stack: Stack) -> dict[int, float]:
 
 
 def rack_gap(pitch: dict[int, float]) -> float:
-    """None where leaves are no wider than a gap would be."""
+    """Return the gap between racks; 0 if leaves are no wider than a gap."""
     return min(5.0, pitch[1] / 2) if pitch[1] >= 4 else 0.0
 
 
 def cluster_gap(band: Band, pitch: dict[int, float]) -> float:
-    """Many clusters are racks, and stand as close as racks do."""
+    """Return the gap between clusters; many clusters are as close as racks."""
     return _CLUSTER_GAP if len(band.clusters) <= 40 else rack_gap(pitch)
 
 
-def _width(stack: Stack, size: Grain, rows: int) -> float:
+def _width(stack: Stack, size: DetailLevel, rows: int) -> float:
     pitch = pitches(stack)
     return max(
         sum(cluster_width(cluster, pitch, size.host_width, rows) for cluster in band.clusters)
