@@ -66,7 +66,7 @@ def test_what_is_no_column_is_refused():
         pack_rows(BTH, 3, psn=np.array([1, 2]))
     with pytest.raises(ConfigError, match=r"BTH\.psn takes one whole number or 3, not 1 of float64"):
         pack_rows(BTH, 3, psn=1.5)
-    with pytest.raises(ConfigError, match=r"LinearForwardingTable\.port is no number of up to 64 bits"):
+    with pytest.raises(ConfigError, match=r"LinearForwardingTable\.port is not a number of up to 64 bits"):
         pack_rows(LinearForwardingTable, 1, port=1)
     with pytest.raises(UnknownName, match="no field of BTH 'dqpn'"):
         pack_rows(BTH, 1, dqpn=1)

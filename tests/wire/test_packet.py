@@ -126,12 +126,12 @@ def test_a_link_packet_has_six_bytes():
 @pytest.mark.parametrize(
     ("headers", "message"),
     [
-        ((LRH(), BTH(opcode=0x1E)), "opcode 0x1e, which the standard has not"),
+        ((LRH(), BTH(opcode=0x1E)), "opcode 0x1e, which is not in the standard"),
         ((LRH(), BTH(opcode=Opcode.RC_ACKNOWLEDGE)), "RC_ACKNOWLEDGE is followed by AETH, not nothing"),
         ((LRH(), BTH(opcode=Opcode.RC_SEND_ONLY), RETH()), "RC_SEND_ONLY is followed by nothing, not RETH"),
-        ((GRH(), BTH()), "GRH, BTH is no way to a BTH"),
-        ((Ethernet(), LRH(), BTH()), "Ethernet, LRH, BTH is no way to a BTH"),
-        ((Ethernet(), IPv4(), BTH()), "Ethernet, IPv4, BTH is no way to a BTH"),
+        ((GRH(), BTH()), "GRH, BTH cannot precede a BTH"),
+        ((Ethernet(), LRH(), BTH()), "Ethernet, LRH, BTH cannot precede a BTH"),
+        ((Ethernet(), IPv4(), BTH()), "Ethernet, IPv4, BTH cannot precede a BTH"),
     ],
 )
 def test_headers_that_do_not_go_together_are_refused(headers, message):
@@ -143,12 +143,12 @@ def test_headers_that_do_not_go_together_are_refused(headers, message):
     ("change", "message"),
     [
         (lambda frame: frame[:38], "UDP at byte 34 needs 8 bytes"),
-        (lambda frame: frame[:-1], "UDP says that the packet ends at 66, of 65 bytes"),
+        (lambda frame: frame[:-1], "UDP has the packet end at 66, beyond the 65 bytes of the frame"),
         (lambda frame: frame[:12] + b"\x88\xcc" + frame[14:], "Ethertype 0x88cc carries no RoCE"),
         (lambda frame: frame[:23] + b"\x06" + frame[24:], "other than one whole UDP datagram"),
         (lambda frame: frame[:14] + b"\x46" + frame[15:], "without options"),
         (lambda frame: frame[:36] + b"\x00\x35" + frame[38:], "UDP port 53 is not RoCE's 4791"),
-        (lambda frame: frame[:42] + b"\x1e" + frame[43:], "opcode 0x1e is none of the standard's"),
+        (lambda frame: frame[:42] + b"\x1e" + frame[43:], "opcode 0x1e is not in the standard"),
         (lambda frame: frame[:38] + b"\x00\x17" + frame[40:], "padding and ICRC start at"),
     ],
 )

@@ -68,5 +68,5 @@ def _one_interface(file, link_type) -> PcapngWriter:
 
 
 def test_an_interface_that_was_not_added_is_refused():
-    with pytest.raises(ConfigError, match="interface 0 of 0: use what add_interface returned"):
+    with pytest.raises(ConfigError, match="interface 0 of 0: use a number from add_interface"):
         PcapngWriter(io.BytesIO()).write(FRAME, 0)

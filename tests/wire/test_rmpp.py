@@ -49,7 +49,7 @@ def test_every_segment_repeats_the_header():
 
 def test_a_gap_is_malformed():
     segments = rmpp.split(HEADER, bytes(500))
-    with pytest.raises(Malformed, match=r"\[1, 3\] do not run from 1 without a gap"):
+    with pytest.raises(Malformed, match=r"\[1, 3\] have a gap"):
         rmpp.join([segments[0], segments[2]], SA_HEADER_BYTES)
     with pytest.raises(Malformed, match="segment 2 is not marked as the last"):
         rmpp.join(segments[:2], SA_HEADER_BYTES)
@@ -71,7 +71,7 @@ def test_a_length_that_cannot_be_is_forgiven_as_linux_does():
 @pytest.mark.parametrize("size_bytes", [MAD_BYTES - 1, MAD_BYTES + 1])
 def test_a_segment_of_another_size_than_a_mad_is_malformed(size_bytes):
     segment = rmpp.split(HEADER, b"x")[0].ljust(size_bytes, b"\0")[:size_bytes]
-    with pytest.raises(Malformed, match=f"segment of {size_bytes} bytes is no DATA segment"):
+    with pytest.raises(Malformed, match=f"segment of {size_bytes} bytes is not a DATA segment"):
         rmpp.join([segment], SA_HEADER_BYTES)
 
 

@@ -7,12 +7,12 @@
     packet              whole packets, built and parsed
     mad, rmpp           the common MAD header; transfers of more than one MAD
     smp, port_info, notice, adaptive, sa, perf, cm, cc      the management classes and their attributes
-    attributes          from a MAD to the format of what is in it
+    attributes          from a MAD to the format of its attribute
     sa_query            component masks, tables of records
     bulk, kernels       the same bytes for arrays of records
     pcap                files for Wireshark
 
-It knows no fabric. `formats()` lists all that is declared.
+The package is independent of fabrics. `formats()` lists all declared formats.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DECLARE = ("headers", "roce", "mad", "port_info", "adaptive", "smp", "notice", 
 
 
 def formats() -> dict[str, type[Format]]:
-    """Every format of the package, by name."""
+    """Return every format of the package, by name."""
     for module in _DECLARE:
         importlib.import_module(f"weft.wire.{module}")
     from weft.wire.format import Format

@@ -1,19 +1,19 @@
 """Adaptive routing of NVIDIA's switches: vendor attributes of subnet management, SwitchX and later.
 
-    AdaptiveRoutingInfo 0xFF20                        is it on, and how many groups of ports does the switch hold?
+    AdaptiveRoutingInfo 0xFF20                        whether it is enabled, and the number of port groups
     AdaptiveRoutingGroupTable 0xFF21                  the ports of a group; the modifier is a block of two groups
     AdaptiveRoutingLinearForwardingTable 0xFF23       the group of each LID; the modifier is a block of 16 LIDs
 
-How sure is this? None of it is in the standard, and no switch was at hand. The layouts are those of
+Certainty: none of this is in the standard, and it was not tested against a real switch. The layouts are those of
 NVIDIA's OpenSM (`ib_ar_info_t`, `ib_ar_group_table_t` and `ib_ar_lft_t` of its `ib_types.h`). The modifiers are less
-sure, they stand in one public header of NVIDIA's, `nvsdm.h`: of the
-group table bits 0 to 11 the block, 16 to 19 the table, 24 to 31 the private forwarding table; of the forwarding table
-bits 0 to 23 the block, 24 to 31 the private one. That two groups make a block as long as each has one sub-group is from
-OpenSM's `osm_armgr_types.hpp`; with more sub-groups a block is two of those, and bits 12 and 13 are not clear: weft
-uses one sub-group, table 0 and private table 0. The older 0xFF22, with 32 LIDs to a block, is InfiniScale IV's.
+certain; they come from one public header of NVIDIA's, `nvsdm.h`: in the group table bits 0 to 11 are the block, 16 to
+19 the table, 24 to 31 the private forwarding table; in the forwarding table bits 0 to 23 are the block, 24 to 31 the
+private table. That two groups form a block if each has one sub-group is from OpenSM's `osm_armgr_types.hpp`; with more
+sub-groups a block is two of those, and bits 12 and 13 are unclear: weft uses one sub-group, table 0 and private table
+0. The older 0xFF22, with 32 LIDs to a block, is InfiniScale IV's.
 """
 
-# ruff: noqa: PIE794 - all that is reserved is called `_`
+# ruff: noqa: PIE794 - reserved fields are named `_`
 from __future__ import annotations
 
 from enum import IntEnum
@@ -27,16 +27,16 @@ MASK_BYTES = 32  # a group: port p is bit p % 8 of byte 31 - p // 8
 
 
 class LidState(IntEnum):
-    """How a switch sends what goes to a LID."""
+    """The forwarding mode of a switch for a LID."""
 
-    BOUNDED = 0  # adaptively, but what follows closely takes the same port: packets stay in order
-    FREE = 1  # adaptively, packet by packet
+    BOUNDED = 0  # adaptive, but packets in quick succession take the same port and stay in order
+    FREE = 1  # adaptive, packet by packet
     STATIC = 2  # by the port in the entry
     HASH = 3  # by a hash of the headers over the group
 
 
 class AdaptiveRoutingInfo(Format, size=28):
-    """Attribute 0xFF20. What can be set: `enabled`, `group_top`, the masks, and what is called `..._enabled`."""
+    """The attribute 0xFF20. Settable: `enabled`, `group_top`, the masks, and fields named `..._enabled`."""
 
     _ = reserved(1)
     dynamic_cap_calculation = bits(1)
@@ -45,7 +45,7 @@ class AdaptiveRoutingInfo(Format, size=28):
     by_sl_cap = bits(1)
     global_groups = bits(1)
     is4_mode = bits(1)
-    no_fallback = bits(1)  # a Set of the plain forwarding table: 0 turns adaptive routing off, 1 is refused
+    no_fallback = bits(1)  # a Set of the plain forwarding table: 0 disables adaptive routing, 1 is refused
     directions = bits(8)
     group_table_copy = bits(4)
     sub_groups_active = bits(4)
@@ -59,8 +59,8 @@ class AdaptiveRoutingInfo(Format, size=28):
     enabled = bits(1)
     string_width_cap = bits(4)
     group_table_cap = bits(4)
-    group_top = bits(12)  # the last group that is used
-    group_cap = bits(12)  # how many it holds; 0: no adaptive routing
+    group_top = bits(12)  # the last group in use
+    group_cap = bits(12)  # number of groups; 0: no adaptive routing
     enable_by_sl_mask = bits(16)
     sub_groups_supported = bits(8)
     rn_version_cap = bits(4)
@@ -87,14 +87,14 @@ class AdaptiveRoutingInfo(Format, size=28):
 
 
 class AdaptiveRoutingGroupTable(Format, size=64):
-    """Attribute 0xFF21: masks of ports."""
+    """The attribute 0xFF21: port masks."""
 
     group_0 = octets(MASK_BYTES)
     group_1 = octets(MASK_BYTES)
 
 
 class AdaptiveRoutingEntry(Format, size=4):
-    """One LID. `port` is that of the plain forwarding table: for what is not routed adaptively.
+    """The entry of a LID. `port` is that of the plain forwarding table, for packets that are not routed adaptively.
 
     Some readers take the group of a STATIC entry for its port, OpenSM reads `port` there: write both.
     """
@@ -108,6 +108,6 @@ class AdaptiveRoutingEntry(Format, size=4):
 
 
 class AdaptiveRoutingLinearForwardingTable(Format, size=64):
-    """Attribute 0xFF23."""
+    """The attribute 0xFF23."""
 
     entry = parts(LIDS_PER_BLOCK, AdaptiveRoutingEntry)

@@ -1,4 +1,4 @@
-"""From the bytes of a MAD to the format of its class, and to that of the attribute that it carries."""
+"""From the bytes of a MAD to the format of its class, and to that of its attribute."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLASSES: dict[int, tuple[type[Format], dict[int, type[Format]]]] = {
 
 
 def parse_mad(buffer: Buffer) -> tuple[Format, Format | None]:
-    """A MAD in the format of its class, and its attribute, or None if weft has no format for that.
+    """Parse a MAD in the format of its class, and its attribute; None if weft has no format for it.
 
     A table of the SA carries many records: this is the first; `weft.wire.sa_query` reads them all.
     """

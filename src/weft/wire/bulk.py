@@ -26,7 +26,7 @@ Rows = NDArray[np.uint8]
 
 
 def pack_rows(form: type[Format], count: int, **columns: ArrayLike) -> Rows:
-    """`count` records, each field one value for all or an array of one for each."""
+    """Return `count` records; each field is one value for all or an array with one for each."""
     rows = np.empty((count, form.size), np.uint8)
     rows[:] = np.frombuffer(form.blank, np.uint8)
     for name, values in columns.items():
@@ -39,17 +39,17 @@ def pack_rows(form: type[Format], count: int, **columns: ArrayLike) -> Rows:
 def fill(rows: Rows, field: Field[Any], values: ArrayLike, base: int = 0) -> None:
     """Write a field of every row."""
     _check_is_number(field)
-    wanted = np.atleast_1d(np.asarray(values))
-    if wanted.dtype.kind not in "iub" or wanted.size not in (1, len(rows)):
-        raise ConfigError(f"{field} takes one whole number or {len(rows)}, not {wanted.size} of {wanted.dtype}")
-    for value in (int(wanted.min()), int(wanted.max())) if wanted.size else ():
+    numbers = np.atleast_1d(np.asarray(values))
+    if numbers.dtype.kind not in "iub" or numbers.size not in (1, len(rows)):
+        raise ConfigError(f"{field} takes one whole number or {len(rows)}, not {numbers.size} of {numbers.dtype}")
+    for value in (int(numbers.min()), int(numbers.max())) if numbers.size else ():
         if value >> field.width:
             raise unfit(field, value)
-    write_column(rows, 8 * base + field.bit, field.width, wanted.astype(np.uint64).view(np.int64))
+    write_column(rows, 8 * base + field.bit, field.width, numbers.astype(np.uint64).view(np.int64))
 
 
 def column(rows: Rows, field: Field[Any], base: int = 0) -> NDArray[np.uint64]:
-    """A field of every row."""
+    """Return a field of every row."""
     _check_is_number(field)
     out = np.empty(len(rows), np.int64)
     read_column(rows, 8 * base + field.bit, field.width, out)
@@ -57,8 +57,8 @@ def column(rows: Rows, field: Field[Any], base: int = 0) -> NDArray[np.uint64]:
 
 
 def icrc(route: Route, rows: Rows, ends: ArrayLike, first: int = 0) -> NDArray[np.uint32]:
-    """The ICRC of every row, from byte `first` (14 behind Ethernet) to its end, where the padding ends."""
-    from weft.wire.crc import MASKS, SEEDS  # MADs, the most of what is packed here, have none
+    """Return the ICRC of every row, from byte `first` (14 behind Ethernet) to the end of its padding."""
+    from weft.wire.crc import MASKS, SEEDS  # imported late: MADs, the most frequent use, have no ICRC
 
     ends, mask = _ends(rows, ends, first + len(MASKS[route])), np.frombuffer(MASKS[route], np.uint8)
     out = np.empty(len(rows), np.int64)
@@ -67,7 +67,7 @@ def icrc(route: Route, rows: Rows, ends: ArrayLike, first: int = 0) -> NDArray[n
 
 
 def vcrc(rows: Rows, ends: ArrayLike, first: int = 0) -> NDArray[np.uint16]:
-    """The VCRC of every row, from byte `first` to the end of its ICRC."""
+    """Return the VCRC of every row, from byte `first` to the end of its ICRC."""
     out = np.empty(len(rows), np.int64)
     vcrc_rows(rows, first, _ends(rows, ends, first), out)
     return out.astype(np.uint16)
@@ -82,4 +82,4 @@ def _ends(rows: Rows, ends: ArrayLike, least: int) -> NDArray[np.int64]:
 
 def _check_is_number(field: Field[Any]) -> None:
     if not isinstance(field, Bits) or isinstance(field, Wide):
-        raise ConfigError(f"{field} is no number of up to 64 bits: fill its bytes of the rows instead")
+        raise ConfigError(f"{field} is not a number of up to 64 bits: write its bytes in the rows instead")

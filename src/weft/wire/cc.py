@@ -1,10 +1,10 @@
-"""Congestion control: the class by which thresholds at switches and rate tables at adapters are set (annex A10).
+"""Congestion control: the management class for thresholds at switches and rate tables at adapters (annex A10).
 
-The two sources that we read disagree here and there. Where they do, these are rdma-core's layouts, since its ibccquery
-and ibccconfig print and set them; OpenSM's are said beside.
+The two sources, rdma-core and OpenSM, disagree in places. There the layouts are rdma-core's, since its ibccquery and
+ibccconfig print and set them; OpenSM's are noted.
 """
 
-# ruff: noqa: PIE794 - all that is reserved is called `_`
+# ruff: noqa: PIE794 - reserved fields are named `_`
 from __future__ import annotations
 
 from weft.wire.fields import bits, octets, parts, reserved
@@ -14,7 +14,7 @@ from weft.wire.notice import GmpNotice
 
 
 class CcMad(MadHeader, size=MAD_BYTES, mgmt_class=MgmtClass.CONG_CTRL, class_version=2):
-    """A congestion log starts in `log_data` and goes on in `data`; all else is in `data`."""
+    """A congestion control MAD: a congestion log starts in `log_data` and continues in `data`; all else is in `data`."""
 
     cc_key = bits(64)
     log_data = octets(32)
@@ -45,7 +45,7 @@ class CongestionLogEventSwitch(Format, size=12):
 
 
 class CongestionLogSwitch(Format, size=220):
-    """`log_type` 1."""
+    """The congestion log of a switch: `log_type` 1."""
 
     log_type = bits(8, default=1)
     congestion_flags = bits(8)
@@ -56,7 +56,7 @@ class CongestionLogSwitch(Format, size=220):
 
 
 class CongestionLogEventCA(Format, size=16):
-    """OpenSM has SL and service type behind the remote QP, and no local LID."""
+    """An event in an adapter's log. In OpenSM SL and service type follow the remote QP, and there is no local LID."""
 
     local_qp_cn_entry = bits(24)
     sl_cn_entry = bits(4)
@@ -69,7 +69,7 @@ class CongestionLogEventCA(Format, size=16):
 
 
 class CongestionLogCA(Format, size=220):
-    """`log_type` 2."""
+    """The congestion log of an adapter: `log_type` 2."""
 
     log_type = bits(8, default=2)
     congestion_flags = bits(8)
@@ -128,7 +128,7 @@ class CongestionControlTableEntry(Format, size=2):
 
 
 class CongestionControlTable(Format, size=132):
-    """The modifier is the block of 64 entries."""
+    """A congestion control table; the modifier is the block of 64 entries."""
 
     ccti_limit = bits(16)
     _ = reserved(16)
@@ -144,7 +144,7 @@ class CcAttribute(Numbered):
     NOTICE = 0x0002, GmpNotice
     CONGESTION_INFO = 0x0011, CongestionInfo
     CONGESTION_KEY_INFO = 0x0012, CongestionKeyInfo
-    CONGESTION_LOG = 0x0013  # it has two formats, see `congestion_log`
+    CONGESTION_LOG = 0x0013  # has two formats, see `congestion_log`
     SWITCH_CONGESTION_SETTING = 0x0014, SwitchCongestionSetting
     SWITCH_PORT_CONGESTION_SETTING = 0x0015, SwitchPortCongestionSetting
     CA_CONGESTION_SETTING = 0x0016, CACongestionSetting
@@ -156,6 +156,6 @@ ATTRIBUTES = CcAttribute.forms()
 
 
 def congestion_log(mad: CcMad) -> CongestionLogSwitch | CongestionLogCA:
-    """The log in an answer; its first byte says whether a switch or an adapter wrote it."""
+    """Return the log in an answer; its first byte says whether a switch or an adapter wrote it."""
     form = CongestionLogCA if CcMad.log_data.get(mad.raw)[:1] == b"\x02" else CongestionLogSwitch
     return form.unpack(mad.log_data + mad.data)

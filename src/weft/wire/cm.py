@@ -4,7 +4,7 @@ Each is the whole `data` of a `CmMad`, 232 bytes, most of it private data of the
 (InfiniBand Architecture volume 1, "Communication Management"; the same layouts as Linux include/rdma/ibta_vol1_c12.h.)
 """
 
-# ruff: noqa: PIE794 - all that is reserved is called `_`
+# ruff: noqa: PIE794 - reserved fields are named `_`
 from __future__ import annotations
 
 from enum import IntEnum
@@ -62,7 +62,7 @@ class RejReason(IntEnum):
 
 
 class ReqPath(Format, size=44):
-    """A path as a REQ names it: the primary, or the alternate one that automatic migration goes to."""
+    """A path in a REQ: the primary, or the alternate one for automatic migration."""
 
     local_port_lid = bits(16)
     remote_port_lid = bits(16)
@@ -82,7 +82,7 @@ class ReqPath(Format, size=44):
 
 
 class Req(Format, size=232):
-    """Request for communication."""
+    """A request for communication."""
 
     local_comm_id = bits(32)
     _ = reserved(8)
@@ -115,14 +115,14 @@ class Req(Format, size=232):
 
 
 class CommIds(Format, size=8):
-    """How messages between two that know each other begin."""
+    """The beginning of messages between peers that have exchanged ids."""
 
     local_comm_id = bits(32)
     remote_comm_id = bits(32)
 
 
 class Mra(CommIds, size=232):
-    """Message receipt acknowledgment: it will take longer."""
+    """A message receipt acknowledgment: the answer will take longer."""
 
     message_mraed = bits(2)
     _ = reserved(6)
@@ -132,7 +132,7 @@ class Mra(CommIds, size=232):
 
 
 class Rej(CommIds, size=232):
-    """Reject."""
+    """A rejection."""
 
     message_rejected = bits(2)
     _ = reserved(6)
@@ -144,7 +144,7 @@ class Rej(CommIds, size=232):
 
 
 class Rep(CommIds, size=232):
-    """Reply to a REQ. The vendor's id is spread over three bytes that had been reserved."""
+    """A reply to a REQ. The vendor's id is spread over three bytes that had been reserved."""
 
     local_q_key = bits(32)
     local_qpn = bits(24)
@@ -166,13 +166,13 @@ class Rep(CommIds, size=232):
 
 
 class Rtu(CommIds, size=232):
-    """Ready to use."""
+    """A ready-to-use message."""
 
     private_data = octets(224)
 
 
 class Dreq(CommIds, size=232):
-    """Request to disconnect."""
+    """A request to disconnect."""
 
     remote_qpn_eecn = bits(24)
     _ = reserved(8)
@@ -180,11 +180,11 @@ class Dreq(CommIds, size=232):
 
 
 class Drep(Rtu, size=232):
-    """Reply to a DREQ."""
+    """A reply to a DREQ."""
 
 
 class SidrReq(Format, size=232):
-    """Which QP serves this service id?"""
+    """A query for the QP of a service id."""
 
     request_id = bits(32)
     partition_key = bits(16)
@@ -194,7 +194,7 @@ class SidrReq(Format, size=232):
 
 
 class SidrRep(Format, size=232):
-    """This one."""
+    """A reply to a SIDR_REQ with the QP."""
 
     request_id = bits(32)
     status = bits(8)
@@ -209,7 +209,7 @@ class SidrRep(Format, size=232):
 
 
 class Lap(CommIds, size=232):
-    """Load an alternate path. Traffic class and rate stand elsewhere than in a REQ."""
+    """A request to load an alternate path. Traffic class and rate are in other places than in a REQ."""
 
     _ = reserved(32)
     remote_qpn_eecn = bits(24)
@@ -235,7 +235,7 @@ class Lap(CommIds, size=232):
 
 
 class Apr(CommIds, size=232):
-    """Alternate path response."""
+    """An alternate path response."""
 
     additional_information_length = bits(8)
     ar_status = bits(8)

@@ -1,8 +1,8 @@
-"""The two checks at the end of a packet (InfiniBand Architecture volume 1, "Data Integrity").
+"""The two checksums at the end of a packet (InfiniBand Architecture volume 1, "Data Integrity").
 
-ICRC, 32 bits, holds from end to end: Ethernet's CRC over all that no switch or router may change. What they may change
-counts as ones; a RoCE packet has 8 bytes of ones in place of the LRH (annexes A16 and A17). VCRC, 16 bits, holds for
-one link and covers all. Both go out with the least significant byte first.
+ICRC, 32 bits, is end to end: Ethernet's CRC over all fields that no switch or router may change. Changeable fields
+count as ones; a RoCE packet has 8 bytes of ones in place of the LRH (annexes A16 and A17). VCRC, 16 bits, is per link
+and covers the whole packet. Both are sent least significant byte first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ICRC_BYTES, VCRC_BYTES = 4, 2
 
 
 class Route(Enum):
-    """How a packet travels, which says what may change on the way. What the CRC sees starts with the first header."""
+    """The headers of a packet, which determine the fields that may change on the way. The ICRC starts with the first."""
 
     LOCAL = "LRH, BTH"
     GLOBAL = "LRH, GRH, BTH"
@@ -35,7 +35,7 @@ _GRH = GRH.pack(ip_ver=0, nxt_hdr=0, t_class=0xFF, flow_label=0xFFFFF, hop_lmt=0
 _IPV4 = IPv4.pack(version=0, ihl=0, dont_fragment=0, protocol=0, dscp=0x3F, ecn=3, ttl=0xFF, header_checksum=0xFFFF)
 _IPV6 = IPv6.pack(version=0, next_header=0, dscp=0x3F, ecn=3, flow_label=0xFFFFF, hop_limit=0xFF)
 _UDP = UDP.pack(source_port=0, destination_port=0, checksum=0xFFFF)
-MASKS: dict[Route, bytes] = {  # ones where the ICRC sees ones, over the headers up to the BTH
+MASKS: dict[Route, bytes] = {  # ones for the bits that the ICRC replaces by ones, in the headers up to the BTH
     Route.LOCAL: LRH.pack(lnh=0, vl=0xF) + _BTH,
     Route.GLOBAL: b"\xff" * LRH.size + _GRH + _BTH,
     Route.ROCE_V1: _GRH + _BTH,
@@ -48,19 +48,19 @@ SEEDS: dict[Route, int] = {route: 0 if route in (Route.LOCAL, Route.GLOBAL) else
 
 
 def icrc(route: Route, packet: Buffer) -> int:
-    """The ICRC of a packet from its first header (after Ethernet's) to the end of its padding."""
+    """Return the ICRC of a packet from its first header (after Ethernet's) to the end of its padding."""
     covered = len(MASKS[route])
     head = int.from_bytes(packet[:covered], "big") | _NUMBERS[route]
     return zlib.crc32(packet[covered:], zlib.crc32(head.to_bytes(covered, "big"), SEEDS[route]))
 
 
 def icrc_bytes(route: Route, packet: Buffer) -> bytes:
-    """As it stands behind the packet."""
+    """Return the ICRC as it follows the packet."""
     return icrc(route, packet).to_bytes(ICRC_BYTES, "little")
 
 
 def _crc16_table() -> list[int]:
-    """x^16 + x^12 + x^3 + x + 1, 0x100B, with the least significant bit first."""
+    """Return the table for x^16 + x^12 + x^3 + x + 1, 0x100B, with the least significant bit first."""
     table = []
     for value in range(256):
         for _ in range(8):
@@ -73,7 +73,7 @@ CRC16_TABLE = _crc16_table()
 
 
 def vcrc(packet: Buffer) -> int:
-    """The VCRC of a packet from its LRH to the end of its ICRC; of a link packet's first 4 bytes, its LPCRC."""
+    """Return the VCRC of a packet from its LRH to the end of its ICRC; of a link packet's first 4 bytes, its LPCRC."""
     crc = 0xFFFF
     for byte in packet:
         crc = crc >> 8 ^ CRC16_TABLE[(crc ^ byte) & 0xFF]
@@ -85,6 +85,6 @@ def vcrc_bytes(packet: Buffer) -> bytes:
 
 
 def route_of(kinds: tuple[type[Format], ...]) -> Route | None:
-    """The route of headers up to the BTH; Ethernet's may be in front."""
+    """Return the route of headers up to the BTH; Ethernet's may precede them."""
     names = ", ".join(kind.__name__ for kind in kinds if kind.__name__ not in ("Ethernet", "Vlan"))
     return next((route for route in Route if route.value == names), None)

@@ -1,13 +1,13 @@
 """The kinds of fields that a wire format is made of.
 
-Every field knows where it lies once its format is declared, and reads or writes itself in any buffer:
+Every field has its position once its format is declared, and reads or writes itself in any buffer:
 
-    BTH.psn.get(packet, 8)          one field of the BTH that starts at byte 8; nothing else is looked at
+    BTH.psn.get(packet, 8)          one field of the BTH that starts at byte 8; only its bytes are read
     BTH.psn.set(packet, 7, 8)       write it, in a bytearray; the value is checked
     BTH.unpack(packet, 8).psn       the same through a record
 
-All is big-endian, as the standard is. A field of up to 64 bits is cut out of one machine word that holds it. `get` and
-`set` are made when a field is placed, with all that they need at hand: half the time of methods that look it up.
+All fields are big-endian, as in the standard. A field of up to 64 bits is extracted from one machine word. `get` and
+`set` are closures made when a field is placed: they take half the time of methods.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ V = TypeVar("V")
 
 
 class Record(Protocol):
-    """What fields read, and parts are made of: a `Format`."""
+    """A record that fields read: a `Format`."""
 
     size: ClassVar[int]
     raw: bytes
@@ -42,25 +42,25 @@ _LETTERS = {8: "B", 16: "H", 32: "I", 64: "Q"}
 
 
 class Field(Generic[V]):
-    """A named run of bits of a format."""
+    """A named range of bits of a format."""
 
     __slots__ = ("bit", "component", "default", "get", "name", "of", "owner", "set", "width")
     get: Callable[..., V]  # (buffer, base=0): the value in a buffer whose format starts at byte `base`
-    set: Callable[..., None]  # (buffer, value, base=0): write it where it belongs; refuse one that does not fit
+    set: Callable[..., None]  # (buffer, value, base=0): write it; refuse a value that does not fit
 
     def __init__(self, width: int, default: V, of: type[IntEnum] | None = None, component: bool = True) -> None:
         self.width, self.default, self.of, self.component = width, default, of, component
         self.owner, self.name, self.bit = "", "", 0
 
     def place(self, owner: str, name: str, bit: int, format_bytes: int) -> Self:
-        """This field, settled in a format. It is a copy: a format that extends another places the other's again."""
+        """Return a copy of this field at a position in a format. A derived format places inherited fields again."""
         placed = copy(self)
         placed.owner, placed.name, placed.bit = owner, name, bit
         placed.get, placed.set = placed._functions(format_bytes)
         return placed
 
     def _functions(self, format_bytes: int) -> tuple[Callable[..., V], Callable[..., None]]:
-        """`get` and `set` of a field of whole bytes."""
+        """Return `get` and `set` of a field of whole bytes."""
         if self.bit % 8 or self.width % 8:
             raise SimulationBug(f"{self} has {self.width} bits and starts at bit {self.bit}: it must be whole bytes")
         at, size, encode = self.bit // 8, self.width // 8, self.encode
@@ -72,11 +72,11 @@ class Field(Generic[V]):
         return self._reader(at, end), set_
 
     def _reader(self, at: int, end: int) -> Callable[..., V]:
-        """A function (buffer, base=0) for a field in bytes `at` to `end`."""
+        """Return a function (buffer, base=0) for a field in bytes `at` to `end`."""
         raise NotImplementedError
 
     def encode(self, value: V) -> int:
-        """Its bits as a number; ConfigError if the value does not fit."""
+        """Return the bits as a number; raise ConfigError if the value does not fit."""
         raise NotImplementedError
 
     @overload
@@ -87,7 +87,7 @@ class Field(Generic[V]):
         return self if record is None else self.get(record.raw)
 
     def show(self, value: V) -> str:
-        """As a record prints it."""
+        """Return the value as a record prints it."""
         return repr(value)
 
     def __str__(self) -> str:
@@ -122,7 +122,7 @@ class Bits(Field[int]):
 
 
 def _cutters(field: Field[int], word: struct.Struct, start: int, shift: int) -> tuple[Any, Any]:
-    """Read and write a part of the word at byte `start`."""
+    """Return functions that read and write a part of the word at byte `start`."""
     load, store, width, mask = word.unpack_from, word.pack_into, field.width, (1 << field.width) - 1
     keep = ~(mask << shift) & (1 << 8 * word.size) - 1
 
@@ -156,7 +156,7 @@ class Wide(Bits):
 
 
 class Octets(Field[bytes]):
-    """Bytes as they are: a payload, a name. Shorter ones are filled up with zeros."""
+    """A byte string: a payload, a name. Shorter values are padded with zeros."""
 
     __slots__ = ()
 
@@ -173,7 +173,7 @@ class Octets(Field[bytes]):
 
 
 class Numbers(Field[tuple[int, ...]]):
-    """A table of equally wide numbers. Shorter ones are filled up with zeros."""
+    """A table of numbers of the same width. Shorter tables are padded with zeros."""
 
     __slots__ = ("count", "each")
 
@@ -199,11 +199,11 @@ class Numbers(Field[tuple[int, ...]]):
             if number >> self.each:
                 raise unfit(self, number, self.each)
             whole = whole << self.each | int(number)
-        return _filled_up(self, whole, len(value), self.count)
+        return _padded(self, whole, len(value), self.count)
 
 
 class Part(Field[F]):
-    """Another format inside this one."""
+    """A nested format."""
 
     __slots__ = ("form",)
 
@@ -220,7 +220,7 @@ class Part(Field[F]):
 
 
 class Parts(Field[tuple[F, ...]]):
-    """A table of entries that are formats themselves. Fewer are filled up with zeros."""
+    """A table of nested formats. Shorter tables are padded with zeros."""
 
     __slots__ = ("count", "form")
 
@@ -233,12 +233,12 @@ class Parts(Field[tuple[F, ...]]):
         return lambda buffer, base=0: tuple(form.unpack(buffer, base + start) for start in starts)
 
     def encode(self, value: Sequence[F]) -> int:
-        whole = int.from_bytes(b"".join(_bytes_of(self, self.form, one) for one in value), "big")
-        return _filled_up(self, whole, len(value), self.count)
+        whole = int.from_bytes(b"".join(_bytes_of(self, self.form, record) for record in value), "big")
+        return _padded(self, whole, len(value), self.count)
 
 
 class Reserved(Field[int]):
-    """Bits that the standard reserves: sent as zero, kept as they came, and not shown."""
+    """A range of reserved bits: sent as zero, kept when received, and not printed."""
 
     __slots__ = ()
 
@@ -247,7 +247,7 @@ class Reserved(Field[int]):
 
 
 def unfit(field: Field[Any], value: int, width: int = 0) -> ConfigError:
-    """What to say of a number that is negative or too large."""
+    """Return the error for a number that is negative or too large."""
     return ConfigError(f"{field} = {int(value):#x} does not fit in {width or field.width} bits")
 
 
@@ -257,22 +257,22 @@ def _bytes_of(field: Field[Any], form: type[F], value: F) -> bytes:
     return value.raw
 
 
-def _filled_up(table: Field[Any], whole: int, entries: int, count: int) -> int:
+def _padded(table: Field[Any], whole: int, entries: int, count: int) -> int:
     if entries > count:
         raise ConfigError(f"{table} has {count} entries, {entries} do not fit")
     return whole << (count - entries) * (table.width // count)
 
 
 def bits(width: int, *, default: int = 0, of: type[IntEnum] | None = None, component: bool = True) -> Bits:
-    """A number of `width` bits; `of` names its values where it is printed.
+    """Declare a number of `width` bits; `of` names its values for printing.
 
-    `component=False`: the SA's component masks do not count it, because the standard split it off later.
+    `component=False`: the SA's component masks do not count it, because the standard added it later.
     """
     return (Bits if width <= 64 else Wide)(width, default, of, component)
 
 
 def octets(size: int) -> Octets:
-    """`size` bytes as they are."""
+    """Declare a string of `size` bytes."""
     return Octets(8 * size, b"")
 
 
@@ -280,5 +280,5 @@ numbers, part, parts = Numbers, Part, Parts
 
 
 def reserved(width: int) -> Reserved:
-    """`width` bits that mean nothing: written `_ = reserved(3)`."""
+    """Declare `width` reserved bits: written `_ = reserved(3)`."""
     return Reserved(width, 0)

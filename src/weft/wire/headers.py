@@ -7,7 +7,7 @@
 Names are the standard's (InfiniBand Architecture volume 1, "Packet Format"), without capitals.
 """
 
-# ruff: noqa: PIE794 - all that is reserved is called `_`
+# ruff: noqa: PIE794 - reserved fields are named `_`
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ GRH_NEXT_HEADER = 0x1B  # a BTH follows
 
 
 class LNH(IntEnum):
-    """Link next header: what follows the LRH."""
+    """The link next header: the header after the LRH."""
 
     RAW = 0  # a raw header with an Ethertype
-    IPV6 = 1  # an IPv6 header, no transport of InfiniBand's
+    IPV6 = 1  # an IPv6 header, no InfiniBand transport
     BTH = 2  # local
     GRH = 3  # global
 
 
 class LRH(Format, size=8):
-    """Local Route Header. `pkt_len` is in words of 4 bytes, from the LRH to before the VCRC."""
+    """The Local Route Header. `pkt_len` is in words of 4 bytes, from the LRH to before the VCRC."""
 
     vl = bits(4)
     lver = bits(4)
@@ -43,7 +43,7 @@ class LRH(Format, size=8):
 
 
 class GRH(Format, size=40):
-    """Global Route Header: an IPv6 header."""
+    """The Global Route Header: an IPv6 header."""
 
     ip_ver = bits(4, default=6)
     t_class = bits(8)
@@ -56,7 +56,7 @@ class GRH(Format, size=40):
 
 
 class RWH(Format, size=4):
-    """Raw Header."""
+    """The Raw Header."""
 
     _ = reserved(16)
     ether_type = bits(16)
@@ -73,7 +73,7 @@ class FlowControl(Format, size=6):
 
 
 class Opcode(IntEnum):
-    """Transport in the upper three bits, operation in the lower five."""
+    """The opcode: transport in the upper three bits, operation in the lower five."""
 
     RC_SEND_FIRST = 0x00
     RC_SEND_MIDDLE = 0x01
@@ -168,7 +168,7 @@ class Opcode(IntEnum):
 
 
 class BTH(Format, size=12):
-    """Base Transport Header. FECN and BECN are the first two bits of resv8a, as of annex A10 (congestion control)."""
+    """The Base Transport Header. FECN and BECN are the first two bits of resv8a, as of annex A10 (congestion control)."""
 
     opcode = bits(8, of=Opcode)
     se = bits(1)  # solicited event
@@ -186,14 +186,14 @@ class BTH(Format, size=12):
 
 
 class RDETH(Format, size=4):
-    """Reliable Datagram Extended Transport Header."""
+    """The Reliable Datagram Extended Transport Header."""
 
     _ = reserved(8)
     ee_context = bits(24)
 
 
 class DETH(Format, size=8):
-    """Datagram Extended Transport Header."""
+    """The Datagram Extended Transport Header."""
 
     q_key = bits(32)
     _ = reserved(8)
@@ -201,14 +201,14 @@ class DETH(Format, size=8):
 
 
 class XRCETH(Format, size=4):
-    """XRC Extended Transport Header."""
+    """The XRC Extended Transport Header."""
 
     _ = reserved(8)
     xrc_srq = bits(24)
 
 
 class RETH(Format, size=16):
-    """RDMA Extended Transport Header."""
+    """The RDMA Extended Transport Header."""
 
     va = bits(64)
     r_key = bits(32)
@@ -216,16 +216,16 @@ class RETH(Format, size=16):
 
 
 class AtomicETH(Format, size=28):
-    """Atomic Extended Transport Header."""
+    """The Atomic Extended Transport Header."""
 
     va = bits(64)
     r_key = bits(32)
-    swap_dt = bits(64)  # or what to add
+    swap_dt = bits(64)  # or the number to add
     cmp_dt = bits(64)
 
 
 class Syndrome(IntEnum):
-    """What an AETH says; an ACK carries a credit count in the lower five bits, an RNR NAK a timer."""
+    """The syndrome of an AETH; an ACK carries a credit count in the lower five bits, an RNR NAK a timer."""
 
     ACK = 0x00
     ACK_WITHOUT_CREDITS = 0x1F  # the sender need not count
@@ -238,32 +238,32 @@ class Syndrome(IntEnum):
 
 
 class AETH(Format, size=4):
-    """ACK Extended Transport Header."""
+    """The ACK Extended Transport Header."""
 
     syndrome = bits(8, of=Syndrome)
     msn = bits(24)
 
 
 class AtomicAckETH(Format, size=8):
-    """Atomic ACK Extended Transport Header."""
+    """The Atomic ACK Extended Transport Header."""
 
     orig_rem_dt = bits(64)
 
 
 class ImmDt(Format, size=4):
-    """Immediate data."""
+    """The immediate data."""
 
     imm_dt = bits(32)
 
 
 class IETH(Format, size=4):
-    """Invalidate Extended Transport Header."""
+    """The Invalidate Extended Transport Header."""
 
     r_key = bits(32)
 
 
 class FETH(Format, size=4):
-    """FLUSH Extended Transport Header, of the standard's memory placement extensions."""
+    """The FLUSH Extended Transport Header, of the standard's memory placement extensions."""
 
     _ = reserved(26)
     sel = bits(2)  # selectivity level: a range, or all of the memory region
@@ -271,6 +271,6 @@ class FETH(Format, size=4):
 
 
 class CNPPadding(Format, size=16):
-    """What a congestion notification packet of RoCE v2 carries behind its BTH: nothing."""
+    """The 16 zero bytes after the BTH of a RoCE v2 congestion notification packet."""
 
     zeros = numbers(2, 64)

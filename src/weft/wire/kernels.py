@@ -1,6 +1,6 @@
-"""The same bytes in kernels: fields and checks of many packets at once.
+"""The same bytes in kernels: fields and checksums of many packets at once.
 
-`put` and `take` are for other layers' kernels too. A field's place is a constant there:
+`put` and `take` are for other layers' kernels too. A field's position is a constant there:
 
     PSN = BTH.psn.bit                    # at the top of the module
     put(row, 8 * 42 + PSN, 24, psn)      # in a kernel: the BTH starts at byte 42 of this row
@@ -15,7 +15,7 @@ from weft.jit import lean_kernel, part
 
 
 def _crc_table(polynomial):
-    """What each byte does to a CRC whose least significant bit goes first."""
+    """Return the effect of each byte on a CRC whose least significant bit goes first."""
     crc = np.arange(256, dtype=np.int64)
     for _ in range(8):
         crc = crc >> 1 ^ np.where(crc & 1, polynomial, 0)
@@ -23,7 +23,7 @@ def _crc_table(polynomial):
 
 
 def _sliced(table):
-    """Slicing by 8: table k moves a byte k places further on (Kounavis and Berry 2005)."""
+    """Return the tables for slicing by 8: table k moves a byte k places further (Kounavis and Berry 2005)."""
     tables = [table]
     for _ in range(7):
         tables.append(tables[-1] >> 8 ^ table[tables[-1] & 0xFF])
@@ -36,7 +36,7 @@ _CRC16 = _crc_table(0xD008)
 
 @part
 def take(row, bit, width):
-    """A number of up to 64 bits; one of 64 is signed, as all in kernels is."""
+    """Read a number of up to 64 bits; one of 64 is signed, as all numbers in kernels."""
     value, at, shift = np.int64(0), bit + width, 0
     while shift < width:
         low = -at & 7
@@ -48,7 +48,7 @@ def take(row, bit, width):
 
 @part
 def put(row, bit, width, value):
-    """Write a number of up to 64 bits; what is around it stays."""
+    """Write a number of up to 64 bits; the bits around it do not change."""
     at, left = bit + width, width
     while left > 0:
         low = -at & 7
@@ -60,14 +60,14 @@ def put(row, bit, width, value):
 
 @lean_kernel
 def read_column(rows, bit, width, out):
-    """A field of every row."""
+    """Read a field of every row."""
     for i in range(rows.shape[0]):
         out[i] = take(rows[i], bit, width)
 
 
 @lean_kernel
 def write_column(rows, bit, width, values):
-    """A field of every row; one value for all if there is only one."""
+    """Write a field of every row; a single value is for all rows."""
     step = 0 if values.size == 1 else 1
     for i in range(rows.shape[0]):
         put(rows[i], bit, width, values[i * step])
@@ -80,7 +80,7 @@ def crc32_byte(crc, byte):
 
 @lean_kernel
 def icrc_rows(rows, first, ends, mask, seed, out):
-    """The ICRC of each row from byte `first` to its end, ones where the mask has them; see `weft.wire.crc.icrc`."""
+    """Compute the ICRC of each row from byte `first` to its end, with the mask's ones; see `weft.wire.crc.icrc`."""
     for i in range(rows.shape[0]):
         row, at, end, crc = rows[i], first, ends[i], np.int64(seed ^ 0xFFFFFFFF)
         for k in range(mask.size):
@@ -108,7 +108,7 @@ def icrc_rows(rows, first, ends, mask, seed, out):
 
 @lean_kernel
 def vcrc_rows(rows, first, ends, out):
-    """The VCRC of each row; see `weft.wire.crc.vcrc`."""
+    """Compute the VCRC of each row; see `weft.wire.crc.vcrc`."""
     for i in range(rows.shape[0]):
         row, crc = rows[i], np.int64(0xFFFF)
         for at in range(first, ends[i]):

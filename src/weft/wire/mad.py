@@ -1,7 +1,7 @@
-"""Management datagrams: what all classes share.
+"""Management datagrams: the parts that all classes share.
 
-Every MAD has 256 bytes and starts with the same 24; what follows is the class's. Formats of a whole MAD extend
-`MadHeader`, formats of an attribute are what such a MAD carries in its `data`.
+Every MAD has 256 bytes and starts with the same 24; the rest belongs to its class. Formats of a whole MAD extend
+`MadHeader`; formats of an attribute describe the `data` of such a MAD.
 (InfiniBand Architecture volume 1, "Management Model".)
 """
 
@@ -17,7 +17,7 @@ QP1_Q_KEY = 0x8001_0000  # the well-known key of QP1
 
 
 class MgmtClass(IntEnum):
-    """Management classes."""
+    """The management classes."""
 
     SUBN_LID_ROUTED = 0x01
     SUBN_ADM = 0x03
@@ -36,7 +36,7 @@ class MgmtClass(IntEnum):
 
 
 class Method(IntEnum):
-    """Methods; a response has the upper bit set."""
+    """The methods; a response has the upper bit set."""
 
     GET = 0x01
     SET = 0x02
@@ -59,7 +59,7 @@ RESPONSE = 0x80
 
 
 class Status(IntEnum):
-    """The common part of a MAD's status; the upper byte is the class's."""
+    """The common part of a MAD's status; the upper byte belongs to the class."""
 
     OK = 0x0000
     BUSY = 0x0001
@@ -92,7 +92,7 @@ class Mad(MadHeader, size=MAD_BYTES):
 
 
 class PlainMad(MadHeader, size=MAD_BYTES):
-    """Performance, device and baseboard management: 192 bytes of data after 40 that are reserved."""
+    """A MAD of performance, device or baseboard management: 192 bytes of data after 40 reserved ones."""
 
     _ = reserved(320)
     data = octets(192)
@@ -113,7 +113,7 @@ class RmppFlag(IntEnum):
 
 
 class RmppStatus(IntEnum):
-    """Why an RMPP transfer was stopped or aborted."""
+    """The reason why an RMPP transfer was stopped or aborted."""
 
     NORMAL = 0
     RESOURCES_EXHAUSTED = 1
@@ -145,7 +145,7 @@ class RmppMad(MadHeader, size=36):
 
 
 class VendorMad(RmppMad, size=MAD_BYTES):
-    """Vendor classes 0x30 to 0x4F, which name the vendor."""
+    """A MAD of vendor classes 0x30 to 0x4F, which name the vendor."""
 
     _ = reserved(8)
     oui = bits(24)
@@ -153,7 +153,7 @@ class VendorMad(RmppMad, size=MAD_BYTES):
 
 
 class ClassPortInfo(Format, size=72):
-    """What a class manager or agent can do, where it sends its clients, and where it sends its traps."""
+    """The capabilities of a class manager or agent, its redirection, and the destination of its traps."""
 
     base_version = bits(8, default=1)
     class_version = bits(8, default=1)

@@ -1,10 +1,10 @@
-"""Notices: what a trap or a report tells (InfiniBand Architecture volume 1, "Notice", and the tables of traps).
+"""Notices of traps and reports (InfiniBand Architecture volume 1, "Notice", and the tables of traps).
 
-`Trap` says which format the 54 bytes of `data_details` have in generic notices of subnet management. Names of LIDs and
+`Trap` gives the format of the 54 bytes of `data_details` in generic notices of subnet management. Names of LIDs and
 GIDs are the standard's: LIDADDR1 is the source, LIDADDR2 the destination.
 """
 
-# ruff: noqa: PIE794 - all that is reserved is called `_`
+# ruff: noqa: PIE794 - reserved fields are named `_`
 from __future__ import annotations
 
 from enum import IntEnum
@@ -30,7 +30,7 @@ class ProducerType(IntEnum):
 
 
 class GidDetails(Format, size=54):
-    """Traps 64 to 67: a GID came or went."""
+    """The details of traps 64 to 67: a GID appeared or disappeared."""
 
     _ = reserved(48)
     gid_addr = bits(128)
@@ -38,7 +38,7 @@ class GidDetails(Format, size=54):
 
 
 class PathDetails(Format, size=54):
-    """Traps 68 and 69: which components of a path changed."""
+    """The details of traps 68 and 69: components of a path changed."""
 
     comp_mask = bits(64)
     wait_for_repath = bits(1)
@@ -46,14 +46,14 @@ class PathDetails(Format, size=54):
 
 
 class LinkStateDetails(Format, size=54):
-    """Trap 128: some port of this switch changed its state."""
+    """The details of trap 128: a port of this switch changed its state."""
 
     lid_addr = bits(16)
     _ = reserved(416)
 
 
 class PortDetails(Format, size=54):
-    """Traps 129 to 131: a threshold of this port was reached, or its watchdog expired."""
+    """The details of traps 129 to 131: a threshold of this port was reached, or its watchdog expired."""
 
     _ = reserved(16)
     lid_addr = bits(16)
@@ -62,7 +62,7 @@ class PortDetails(Format, size=54):
 
 
 class LocalChangesDetails(Format, size=54):
-    """Trap 144: the capability mask, or something else if `other_local_changes`."""
+    """The details of trap 144: the capability mask changed, or another field if `other_local_changes`."""
 
     _ = reserved(16)
     lid_addr = bits(16)
@@ -82,7 +82,7 @@ class LocalChangesDetails(Format, size=54):
 
 
 class SystemImageGuidDetails(Format, size=54):
-    """Trap 145."""
+    """The details of trap 145."""
 
     _ = reserved(16)
     lid_addr = bits(16)
@@ -92,7 +92,7 @@ class SystemImageGuidDetails(Format, size=54):
 
 
 class BadMKeyDetails(Format, size=54):
-    """Trap 256: an SMP with a wrong M_Key."""
+    """The details of trap 256: an SMP with a wrong M_Key."""
 
     _ = reserved(16)
     lid_addr = bits(16)
@@ -110,7 +110,7 @@ class BadMKeyDetails(Format, size=54):
 
 
 class BadKeyDetails(Format, size=54):
-    """Traps 257 and 258: a wrong P_Key or Q_Key at a channel adapter."""
+    """The details of traps 257 and 258: a wrong P_Key or Q_Key at a channel adapter."""
 
     _ = reserved(16)
     lid_addr1 = bits(16)
@@ -127,7 +127,7 @@ class BadKeyDetails(Format, size=54):
 
 
 class BadSwitchPKeyDetails(Format, size=54):
-    """Trap 259: a wrong P_Key at a switch's port."""
+    """The details of trap 259: a wrong P_Key at a switch's port."""
 
     data_valid = bits(16)
     lid_addr1 = bits(16)
@@ -146,7 +146,7 @@ class BadSwitchPKeyDetails(Format, size=54):
 
 
 class Trap(Numbered):
-    """Trap numbers of subnet management."""
+    """The trap numbers of subnet management."""
 
     GID_IN_SERVICE = 64, GidDetails
     GID_OUT_OF_SERVICE = 65, GidDetails
@@ -170,7 +170,7 @@ DETAILS = Trap.forms()
 
 
 class Notice(Format, size=64):
-    """Attribute 0x0002 in an SMP. If not generic, the producer type is a vendor and the trap number a device."""
+    """The attribute 0x0002 in an SMP. If not generic, the producer type is a vendor and the trap number a device."""
 
     is_generic = bits(1, default=1)
     type = bits(7, of=NoticeType)
@@ -183,12 +183,12 @@ class Notice(Format, size=64):
 
 
 class GmpNotice(Notice, size=80):
-    """Attribute 0x0002 in all other classes: with the GID of who issued it."""
+    """The attribute 0x0002 in all other classes: with the GID of the issuer."""
 
     issuer_gid = bits(128)
 
 
 def details(notice: Notice) -> Format | None:
-    """What a generic notice of subnet management tells, or None if its trap is not known."""
+    """Return the details of a generic notice of subnet management, or None if its trap is unknown."""
     form = DETAILS.get(notice.trap_number) if notice.is_generic else None
     return form.unpack(notice.data_details) if form else None

@@ -1,4 +1,4 @@
-"""Which extended headers follow a BTH, by opcode (InfiniBand Architecture volume 1, "OpCode")."""
+"""Extended headers after a BTH, by opcode (InfiniBand Architecture volume 1, "OpCode")."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _RESPONSES: dict[str, Headers] = {
     "ACKNOWLEDGE": (AETH,),
     "ATOMIC_ACKNOWLEDGE": (AETH, AtomicAckETH),
 }
-# What each transport puts in front of a request, and of a response.
+# Headers of each transport before those of a request, and of a response.
 _TRANSPORTS: dict[str, tuple[Headers, Headers]] = {
     "RC": ((), ()),
     "UC": ((), ()),

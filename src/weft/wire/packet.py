@@ -1,12 +1,11 @@
-"""Whole packets: headers in order, payload, padding and checks.
+"""Whole packets: headers in order, payload, padding and checksums.
 
     Packet((LRH(dlid=4, slid=1), BTH(opcode=Opcode.RC_RDMA_WRITE_ONLY, dest_qp=7, psn=1), RETH(...)), b"payload")
     Packet((Ethernet(...), IPv4(...), UDP(), BTH(...), AETH(...)))          RoCE v2
     Packet((Ethernet(...), GRH(...), BTH(...)), b"payload")                RoCE v1
 
-`pack` fills in what follows from the rest: lengths, next headers, padding, checksums, ICRC and VCRC. `parse` reads what
-came and says Malformed of what is no packet; whether the ICRC is right is asked for separately, since captures exist
-that never had one.
+`pack` fills in the derived fields: lengths, next headers, padding, checksums, ICRC and VCRC. `parse` reads a frame and
+raises Malformed if it is not a packet; the ICRC is checked separately, since some captures have none.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ F = TypeVar("F", bound=Format)
 
 
 class Link(Enum):
-    """What a packet starts with."""
+    """The first header of a packet."""
 
     INFINIBAND = "LRH"
     ETHERNET = "Ethernet"
@@ -35,13 +34,13 @@ class Link(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """Headers from the link to the transport, and what they carry."""
+    """The headers from the link to the transport, and the payload."""
 
     headers: tuple[Format, ...]
     payload: bytes = b""
 
     def __getitem__(self, kind: type[F]) -> F:
-        """The header of a kind."""
+        """Return the header of a kind."""
         for header in self.headers:
             if isinstance(header, kind):
                 return header
@@ -55,16 +54,16 @@ class Packet:
         return tuple(type(header) for header in self.headers)
 
     def pack(self) -> bytes:
-        """As it goes over the wire."""
+        """Return the bytes on the wire."""
         route, first = _check(self.kinds, self.headers)
         pad = -len(self.payload) % 4
         body_bytes = len(self.payload) + pad + ICRC_BYTES
-        made: list[bytes] = []
+        parts: list[bytes] = []
         for header, following in zip(reversed(self.headers), (None, *reversed(self.headers)), strict=False):
-            filled = _filled_in(header, following, body_bytes, pad)
-            made.append(filled.raw)
+            filled = _complete(header, following, body_bytes, pad)
+            parts.append(filled.raw)
             body_bytes += filled.size
-        packet = b"".join(reversed(made)) + self.payload + bytes(pad)
+        packet = b"".join(reversed(parts)) + self.payload + bytes(pad)
         packet += icrc_bytes(route, packet[first:])
         if LRH in self.kinds:
             return packet + vcrc_bytes(packet)
@@ -72,12 +71,12 @@ class Packet:
 
     @classmethod
     def parse(cls, frame: Buffer, link: Link) -> Packet:
-        """From a frame, which may have padding behind it as short Ethernet frames do."""
+        """Parse a frame, which may end with padding as short Ethernet frames do."""
         return parse(bytes(frame), link)[0]
 
 
 def icrc_is_right(frame: Buffer, link: Link) -> bool:
-    """Whether a frame that has a BTH ends with the ICRC that it should have."""
+    """Return whether a frame with a BTH ends with the right ICRC."""
     frame = bytes(frame)
     packet, end = parse(frame, link)
     bth_at = packet.kinds.index(BTH) if BTH in packet.kinds else 0
@@ -89,7 +88,7 @@ def icrc_is_right(frame: Buffer, link: Link) -> bool:
 
 
 def parse(frame: bytes, link: Link) -> tuple[Packet, int]:
-    """The packet, and where its ICRC ends."""
+    """Return the packet, and the end of its ICRC."""
     headers, at, end = _parse_ethernet(frame) if link is Link.ETHERNET else _parse_local(frame)
     if not headers or isinstance(headers[-1], RWH) or (isinstance(headers[-1], GRH) and not _to_bth(headers)):
         return Packet(tuple(headers), frame[at:end]), end
@@ -103,10 +102,10 @@ def parse(frame: bytes, link: Link) -> tuple[Packet, int]:
 
 
 def read_transport(frame: Buffer, at: int) -> tuple[list[Format], int]:
-    """The BTH at a place with the extended headers of its opcode, and where they end."""
+    """Return the BTH at a position with the extended headers of its opcode, and their end."""
     bth = BTH.unpack(frame, at)
     if bth.opcode not in EXTENDED_HEADERS:
-        raise Malformed(f"opcode {bth.opcode:#04x} is none of the standard's")
+        raise Malformed(f"opcode {bth.opcode:#04x} is not in the standard")
     headers: list[Format] = [bth]
     at += BTH.size
     for kind in EXTENDED_HEADERS[bth.opcode]:
@@ -116,7 +115,7 @@ def read_transport(frame: Buffer, at: int) -> tuple[list[Format], int]:
 
 
 def bth_at(packet: bytes) -> int:
-    """Where the BTH of an InfiniBand packet starts, 0 in a raw one; -1 if this is no whole packet."""
+    """Return the position of the BTH in an InfiniBand packet, 0 in a raw one; -1 if the packet is incomplete."""
     if len(packet) < LRH.size or LRH.lver.get(packet) or 4 * LRH.pkt_len.get(packet) + VCRC_BYTES != len(packet):
         return -1
     following = LRH.lnh.get(packet)
@@ -136,7 +135,7 @@ def _parse_local(frame: bytes) -> tuple[list[Format], int, int]:
     lrh = LRH.unpack(frame)
     end = 4 * lrh.pkt_len
     if end + VCRC_BYTES > len(frame):
-        raise Malformed(f"LRH.pkt_len says {end} bytes before the VCRC, the frame has {len(frame)} with it")
+        raise Malformed(f"LRH.pkt_len is {end} bytes before the VCRC, the frame has {len(frame)} with it")
     if lrh.lnh == LNH.BTH:
         return [lrh], LRH.size, end
     following: type[Format] = RWH if lrh.lnh == LNH.RAW else GRH
@@ -166,7 +165,9 @@ def _parse_ethernet(frame: bytes) -> tuple[list[Format], int, int]:
     else:
         raise Malformed(f"Ethertype {ether_type:#06x} carries no RoCE")
     if end > len(frame):
-        raise Malformed(f"{type(headers[-1]).__name__} says that the packet ends at {end}, of {len(frame)} bytes")
+        raise Malformed(
+            f"{type(headers[-1]).__name__} has the packet end at {end}, beyond the {len(frame)} bytes of the frame"
+        )
     return headers, sum(header.size for header in headers), end
 
 
@@ -183,24 +184,26 @@ def _parse_ip(frame: bytes, at: int, ether_type: int) -> IPv4 | IPv6:
 
 
 def _check(kinds: Headers, headers: tuple[Format, ...]) -> tuple[Route, int]:
-    """The route, and where what the ICRC covers starts; ConfigError if the headers do not go together."""
+    """Return the route, and the start of the ICRC's coverage; raise ConfigError if the headers do not fit together."""
     if BTH not in kinds:
-        raise ConfigError(f"a packet of {_names(kinds)} has no BTH: weft writes packets of InfiniBand's transports")
+        raise ConfigError(
+            f"a packet of {_names(kinds)} has no BTH; weft writes only packets of InfiniBand's transports"
+        )
     at = kinds.index(BTH)
     route, opcode = route_of(kinds[: at + 1]), headers[at].raw[0]
     ethernet = kinds[0] is Ethernet
     if route is None or ethernet == (LRH in kinds):
-        known = "; ".join(route.value for route in Route)
-        raise ConfigError(f"{_names(kinds[: at + 1])} is no way to a BTH: write {known}, RoCE's after Ethernet")
+        routes = "; ".join(route.value for route in Route)
+        raise ConfigError(f"{_names(kinds[: at + 1])} cannot precede a BTH: write {routes}, RoCE's after Ethernet")
     expected = EXTENDED_HEADERS.get(opcode)
     if kinds[at + 1 :] != expected:
-        name = Opcode(opcode).name if expected is not None else f"opcode {opcode:#04x}, which the standard has not,"
+        name = Opcode(opcode).name if expected is not None else f"opcode {opcode:#04x}, which is not in the standard,"
         raise ConfigError(f"{name} is followed by {_names(expected or ())}, not {_names(kinds[at + 1 :])}")
     return route, sum(kind.size for kind in kinds if kind in (Ethernet, Vlan))
 
 
-def _filled_in(header: Format, following: Format | None, body_bytes: int, pad: int) -> Format:
-    """A header with what follows from the rest; `body_bytes` come behind it, the ICRC included."""
+def _complete(header: Format, following: Format | None, body_bytes: int, pad: int) -> Format:
+    """Return a header with its derived fields; `body_bytes` follow it, including the ICRC."""
     match header:
         case BTH():
             return header.replace(pad_cnt=pad)
@@ -221,7 +224,7 @@ def _filled_in(header: Format, following: Format | None, body_bytes: int, pad: i
 
 
 def _with_udp_checksum(packet: bytes, ip: IPv6, udp_at: int) -> bytes:
-    """The checksum covers the ICRC, which in turn takes it for ones."""
+    """Set the UDP checksum, which covers the ICRC; the ICRC in turn counts it as ones."""
     whole = bytearray(packet)
     UDP.checksum.set(whole, udp_checksum(ip, packet[udp_at:]), udp_at)
     return bytes(whole)

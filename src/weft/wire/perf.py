@@ -1,10 +1,10 @@
 """Performance management: counters of a port (InfiniBand Architecture volume 1, "Performance Management").
 
-Data counters count words of 4 bytes, all counters stick at their largest value, and `counter_select` says which of them
-a Set changes. A MAD of this class is a `PlainMad` whose `data` starts with one of these.
+Data counters count words of 4 bytes, all counters saturate at their largest value, and `counter_select` selects those
+that a Set changes. A MAD of this class is a `PlainMad` whose `data` starts with one of these.
 """
 
-# ruff: noqa: PIE794 - all that is reserved is called `_`
+# ruff: noqa: PIE794 - reserved fields are named `_`
 from __future__ import annotations
 
 from enum import IntFlag
@@ -17,7 +17,7 @@ ALL_PORTS = 255
 
 
 class PerfCapability(IntFlag):
-    """ClassPortInfo:CapabilityMask of this class."""
+    """The ClassPortInfo:CapabilityMask of this class."""
 
     ALL_PORT_SELECT = 1 << 8
     EXTENDED_WIDTH = 1 << 9
@@ -29,14 +29,14 @@ class PerfCapability(IntFlag):
 
 
 class PerfCapability2(IntFlag):
-    """ClassPortInfo:CapabilityMask2 of this class."""
+    """The ClassPortInfo:CapabilityMask2 of this class."""
 
     PM_KEY = 1 << 0
     ADDITIONAL_PORT_COUNTERS_EXTENDED = 1 << 1
 
 
 class PortSelect(Format, size=4):
-    """How nearly all counters begin."""
+    """The beginning of nearly all counter attributes."""
 
     _ = reserved(8)
     port_select = bits(8)
@@ -97,7 +97,7 @@ class PortCounters(PortSelect, size=44):
 
 
 class PortCountersExtended(PortSelect, size=184):
-    """The second half, from `symbol_error_counter` on, if the class says ADDITIONAL_PORT_COUNTERS_EXTENDED."""
+    """The extended counters; from `symbol_error_counter` on only with ADDITIONAL_PORT_COUNTERS_EXTENDED."""
 
     counter_select2 = bits(32)
     port_xmit_data = bits(64)
@@ -167,7 +167,7 @@ class PortVLXmitWaitCounters(PortSelect, size=36):
 
 
 class PortExtendedSpeedsCounters(Format, size=152):
-    """Per lane up to FDR, and EDR without RS-FEC; with it the last three, and the lanes count symbols, not blocks."""
+    """The counters per lane up to FDR, and EDR without RS-FEC; with it the last three, and lanes count symbols."""
 
     _ = reserved(8)
     port_select = bits(8)
@@ -205,7 +205,7 @@ class PortXmitConCtrl(PortSelect, size=8):
 
 
 class PortVLXmitTimeCong(PortSelect, size=64):
-    """VLs 0 to 14."""
+    """The time of congestion of VLs 0 to 14."""
 
     port_vl_xmit_time_cong = numbers(15, 32)
 

@@ -1,12 +1,12 @@
-"""PortInfo and its kin: what a subnet manager reads and sets of a port.
+"""PortInfo and related attributes: the port state that a subnet manager reads and sets.
 
-Speeds come in three fields that grew over the years: LinkSpeed (SDR, DDR, QDR), LinkSpeedExt (FDR, EDR, HDR, NDR) and
-LinkSpeedExt2 (XDR), the last in bits that had been reserved. FDR10 is in none: Mellanox's ExtendedPortInfo has it.
-OpenSM knows nothing above LinkSpeedExt; rdma-core calls the last three LinkSpeedExtActive2 and so on. All who read or
-write them do it by `LinkSpeed`, where every speed has a bit of its own.
+Speeds are in three fields that were added over the years: LinkSpeed (SDR, DDR, QDR), LinkSpeedExt (FDR, EDR, HDR, NDR)
+and LinkSpeedExt2 (XDR), the last in bits that had been reserved. FDR10 is in none: Mellanox's ExtendedPortInfo has it.
+OpenSM does not support speeds above LinkSpeedExt; rdma-core calls the last three LinkSpeedExtActive2 and so on. All
+readers and writers use `LinkSpeed`, where every speed has a separate bit.
 """
 
-# ruff: noqa: PIE794 - all that is reserved is called `_`
+# ruff: noqa: PIE794 - reserved fields are named `_`
 from __future__ import annotations
 
 from enum import IntEnum, IntFlag
@@ -41,12 +41,12 @@ class PortPhysicalState(IntEnum):
 
     @property
     def word(self) -> str:
-        """`LinkErrorRecovery`, as Linux and the tools write it."""
+        """The name as Linux and the tools write it: `LinkErrorRecovery`."""
         return self.name.title().replace("_", "")
 
 
 class Mtu(IntEnum):
-    """How the standard writes a maximum transfer unit."""
+    """The code of a maximum transfer unit."""
 
     BYTES_256 = 1
     BYTES_512 = 2
@@ -72,7 +72,7 @@ WIDTHS = {lanes: width for width, lanes in LANES.items()}
 
 
 class LinkSpeed(IntFlag):
-    """The speeds of a lane, slowest first, by the bits that verbs gives them: LinkSpeed's, then the others'."""
+    """The speeds of a lane, slowest first, by the bits of the verbs API: LinkSpeed's, then the others'."""
 
     SDR = 1
     DDR = 2
@@ -86,33 +86,35 @@ class LinkSpeed(IntFlag):
 
     @classmethod
     def called(cls, name: str) -> LinkSpeed:
-        """By its name; what comes after the last that PortInfo can say counts as that one."""
+        """Return the speed with this name; speeds beyond PortInfo's last count as that one."""
         return cls.__members__.get(name, cls.XDR)
 
     @classmethod
     def highest(cls, speeds: int) -> LinkSpeed:
-        """The fastest of some speeds; 0 if there are none."""
+        """Return the fastest of some speeds; 0 if there are none."""
         return cls(min(1 << speeds.bit_length() >> 1, cls.XDR))
 
     @classmethod
     def active(cls, info: Buffer, fdr10: int = 0, among: int = -1) -> LinkSpeed:
-        """At which a port runs, by its PortInfo and Mellanox's LinkSpeedActive, of speeds that its node can say."""
+        """Return the speed of a port by its PortInfo and Mellanox's LinkSpeedActive, limited to the node's speeds."""
         slow, ext = PortInfo.link_speed_active.get(info), PortInfo.link_speed_ext_active.get(info)
         return cls.highest(join_speeds(slow, ext, PortInfo.link_speed_ext_active_2.get(info), fdr10) & among)
 
     @property
     def up_to(self) -> int:
-        """Itself and all that are slower."""
+        """The speed itself and all slower ones."""
         return 2 * self - 1
 
     @property
     def lane_tenths(self) -> int:
-        """Of Gbit/s, rounded as Linux does it (drivers/infiniband/core/sysfs.c); what it does not know is SDR there."""
+        """The lane rate in tenths of Gbit/s, rounded as in Linux (drivers/infiniband/core/sysfs.c); unknown speeds are
+        SDR.
+        """
         return _LANE_TENTHS.get(self, 25)
 
     @property
     def active_fields(self) -> dict[str, int]:
-        """Of PortInfo: each says the fastest that it has a bit for, so who knows no newer one sees NDR or QDR."""
+        """The PortInfo fields: each has the fastest speed that it has a bit for, so older readers see NDR or QDR."""
         slow, ext, ext2, _ = split_speeds(self.up_to)
         names = "link_speed_active", "link_speed_ext_active", "link_speed_ext_active_2"
         return dict(zip(names, map(int, map(self.highest, (slow, ext, ext2))), strict=True))
@@ -123,17 +125,17 @@ Speeds = TypeVar("Speeds", int, "NDArray[np.int64]")
 
 
 def join_speeds(slow: Speeds, ext: Speeds, ext2: Speeds, fdr10: Speeds | int = 0) -> Speeds:
-    """The bits of `LinkSpeed` that PortInfo's three fields and Mellanox's one have."""
+    """Combine PortInfo's three fields and Mellanox's one into the bits of `LinkSpeed`."""
     return slow & 7 | (fdr10 & 1) << 3 | (ext & 15) << 4 | ext2 << 8
 
 
 def split_speeds(speeds: int) -> tuple[int, int, int, int]:
-    """What of some speeds stands in LinkSpeed, LinkSpeedExt, LinkSpeedExt2 and Mellanox's LinkSpeed."""
+    """Split speeds into LinkSpeed, LinkSpeedExt, LinkSpeedExt2 and Mellanox's LinkSpeed."""
     return speeds & 7, speeds >> 4 & 15, speeds >> 8, speeds >> 3 & 1
 
 
 class Capability(IntFlag):
-    """PortInfo:CapabilityMask."""
+    """The PortInfo:CapabilityMask."""
 
     IS_SM = 1 << 1
     IS_NOTICE_SUPPORTED = 1 << 2
@@ -169,7 +171,7 @@ class Capability(IntFlag):
 
 
 class Capability2(IntFlag):
-    """PortInfo:CapabilityMask2."""
+    """The PortInfo:CapabilityMask2."""
 
     IS_SET_NODE_DESCRIPTION_SUPPORTED = 1 << 0
     IS_PORT_INFO_EXTENDED_SUPPORTED = 1 << 1
@@ -187,7 +189,7 @@ class Capability2(IntFlag):
 
 
 class PortInfo(Format, size=64):
-    """Attribute 0x0015; the modifier is the port's number."""
+    """The attribute 0x0015; the modifier is the port's number."""
 
     m_key = bits(64)
     gid_prefix = bits(64)
@@ -250,7 +252,7 @@ class PortInfo(Format, size=64):
 
 
 class PortInfoExtended(Format, size=64):
-    """Attribute 0x0033: forward error correction, by speed."""
+    """The attribute 0x0033: forward error correction, by speed."""
 
     capability_mask = bits(32)
     fec_mode_active = bits(16)
@@ -266,7 +268,7 @@ class PortInfoExtended(Format, size=64):
 
 
 class MlnxExtendedPortInfo(Format, size=64):
-    """Attribute 0xFF90, of Mellanox: FDR10."""
+    """The attribute 0xFF90, of Mellanox: FDR10."""
 
     _ = reserved(24)
     state_change_enable = bits(8)

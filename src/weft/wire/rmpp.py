@@ -1,7 +1,7 @@
-"""Longer than one MAD: split a table into segments of the reliable multi-packet protocol, and join them again.
+"""Transfers longer than one MAD: split a table into segments of the reliable multi-packet protocol, and join them.
 
 Every segment repeats the class's header. The payload length of the first counts the bytes after the RMPP header of all
-segments, the class's header in each included, and that of the last those of its own, as the Linux kernel and OpenSM do.
+segments, including the class's header in each; that of the last counts its own, as the Linux kernel and OpenSM do.
 """
 
 from __future__ import annotations
@@ -16,50 +16,50 @@ _RMPP_DATA = MAD_BYTES - RmppMad.size  # 220 bytes, of which the SA's header tak
 
 
 def split(header: bytes, data: bytes) -> list[bytes]:
-    """The MADs that carry `data` behind a class's header (56 bytes for the SA), numbered, with lengths and flags."""
+    """Return the MADs that carry `data` behind a class's header (56 bytes for the SA), with numbers, lengths and flags."""
     return [segment(header, data, number) for number in range(1, segments_of(header, data) + 1)]
 
 
 def segments_of(header: bytes, data: bytes) -> int:
-    """How many it takes."""
+    """Return the number of segments."""
     return max(1, -(-len(data) // (MAD_BYTES - len(header))))
 
 
 def segment(header: bytes, data: bytes, number: int) -> bytes:
-    """One of them, from 1: a table of many megabytes is not cut before its time."""
+    """Return one segment, from 1: a table of many megabytes is split only as needed."""
     each, count = MAD_BYTES - len(header), segments_of(header, data)
     pad = count * each - len(data)
-    made = bytearray(header + data[(number - 1) * each : number * each].ljust(each, b"\0"))
+    mad = bytearray(header + data[(number - 1) * each : number * each].ljust(each, b"\0"))
     first, last = number == 1, number == count
     length = _RMPP_DATA - pad if last else count * _RMPP_DATA - pad if first else 0
-    RmppMad.rmpp_version.set(made, 1)
-    RmppMad.rmpp_type.set(made, RmppType.DATA)
-    RmppMad.rmpp_flags.set(made, RmppFlag.ACTIVE | first * RmppFlag.FIRST | last * RmppFlag.LAST)
-    RmppMad.data1.set(made, number)
-    RmppMad.data2.set(made, length)
-    return bytes(made)
+    RmppMad.rmpp_version.set(mad, 1)
+    RmppMad.rmpp_type.set(mad, RmppType.DATA)
+    RmppMad.rmpp_flags.set(mad, RmppFlag.ACTIVE | first * RmppFlag.FIRST | last * RmppFlag.LAST)
+    RmppMad.data1.set(mad, number)
+    RmppMad.data2.set(mad, length)
+    return bytes(mad)
 
 
 def join(segments: Iterable[Buffer], header_bytes: int) -> bytes:
-    """The data of all segments, in whatever order they came; Malformed if one is missing or is no data."""
+    """Return the data of all segments, in any order; raise Malformed if one is missing or not a DATA segment."""
     by_number = {}
     for segment in segments:
         if len(segment) != MAD_BYTES or RmppMad.rmpp_type.get(segment) != RmppType.DATA:
-            raise Malformed(f"an RMPP segment of {len(segment)} bytes is no DATA segment of {MAD_BYTES}")
+            raise Malformed(f"an RMPP segment of {len(segment)} bytes is not a DATA segment of {MAD_BYTES}")
         by_number[RmppMad.data1.get(segment)] = segment
     last = max(by_number, default=0)
     if not last or sorted(by_number) != list(range(1, last + 1)):
-        raise Malformed(f"RMPP segments {sorted(by_number)} do not run from 1 without a gap")
+        raise Malformed(f"RMPP segments {sorted(by_number)} have a gap")
     if not RmppMad.rmpp_flags.get(by_number[last]) & RmppFlag.LAST:
         raise Malformed(f"RMPP segment {last} is not marked as the last")
-    # Receivers forgive a length that cannot be (Linux drivers/infiniband/core/mad_rmpp.c, get_mad_len): no pad then.
+    # Receivers tolerate an impossible length (Linux drivers/infiniband/core/mad_rmpp.c, get_mad_len): no padding then.
     pad = _RMPP_DATA - RmppMad.data2.get(by_number[last])
     data = b"".join(bytes(by_number[number][header_bytes:]) for number in range(1, last + 1))
     return data[: len(data) - pad] if 0 <= pad <= MAD_BYTES - header_bytes else data
 
 
 def acknowledge(segment: Buffer, header_bytes: int, window: int) -> bytes:
-    """The ACK of a DATA segment that lets the sender go on up to `window` segments further."""
+    """Return the ACK of a DATA segment that lets the sender continue up to `window` segments further."""
     ack = bytearray(bytes(segment[:header_bytes]).ljust(MAD_BYTES, b"\0"))
     RmppMad.method.set(ack, RmppMad.method.get(segment) ^ RESPONSE)  # it travels against the data
     RmppMad.rmpp_type.set(ack, RmppType.ACK)

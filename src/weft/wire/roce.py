@@ -1,4 +1,4 @@
-"""What carries InfiniBand's transport over Ethernet: RoCE v1 right behind Ethernet, RoCE v2 behind IP and UDP."""
+"""Headers that carry InfiniBand's transport over Ethernet: RoCE v1 directly, RoCE v2 over IP and UDP."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.wire.format import Format
 
 UDP_PORT = 4791
 PROTOCOL_UDP = 17
-FRAMING_BYTES = 8 + 4 + 12  # preamble, checksum and the gap between frames: on the wire, and in no capture
+FRAMING_BYTES = 8 + 4 + 12  # preamble, checksum and the gap between frames: on the wire, but in no capture
 
 
 class EtherType(IntEnum):
@@ -20,7 +20,7 @@ class EtherType(IntEnum):
 
 
 def internet_checksum(data: bytes) -> int:
-    """RFC 1071: the complement of a sum in ones' complement, which is a rest modulo 2^16 - 1."""
+    """Return the RFC 1071 checksum: the complement of a ones' complement sum, which is a remainder modulo 2^16 - 1."""
     whole = int.from_bytes(data if len(data) % 2 == 0 else data + b"\0", "big")
     rest = whole % 0xFFFF
     return 0xFFFF - rest if rest or not whole else 0
@@ -33,7 +33,7 @@ class Ethernet(Format, size=14):
 
 
 class Vlan(Format, size=4):
-    """IEEE 802.1Q; `pcp` is the priority that flow control goes by."""
+    """The IEEE 802.1Q tag; `pcp` is the priority of flow control."""
 
     pcp = bits(3)
     dei = bits(1)
@@ -42,7 +42,7 @@ class Vlan(Format, size=4):
 
 
 class IPv4(Format, size=20):
-    """Without options. Its identification is part of the ICRC: 0 with DF is what a UDP socket can promise."""
+    """The IPv4 header without options. The ICRC covers its identification: 0 with DF is what a UDP socket guarantees."""
 
     version = bits(4, default=4)
     ihl = bits(4, default=5)
@@ -61,7 +61,7 @@ class IPv4(Format, size=20):
     destination = bits(32)
 
     def with_checksum(self) -> IPv4:
-        """The same with the right header checksum."""
+        """Return the same header with the right checksum."""
         return self.replace(header_checksum=internet_checksum(self.replace(header_checksum=0).raw))
 
 
@@ -78,7 +78,7 @@ class IPv6(Format, size=40):
 
 
 class UDP(Format, size=8):
-    """The source port spreads flows over paths. A checksum of 0 is none, which RoCE uses over IPv4; IPv6 forbids it."""
+    """The UDP header; its source port spreads flows over paths. RoCE over IPv4 has checksum 0, none; IPv6 forbids it."""
 
     source_port = bits(16, default=0xC000)
     destination_port = bits(16, default=UDP_PORT)
@@ -87,7 +87,7 @@ class UDP(Format, size=8):
 
 
 def udp_checksum(ip: IPv6, datagram: bytes) -> int:
-    """Of a datagram with a checksum of 0, over IPv6 (RFC 8200, "Upper-Layer Checksums")."""
+    """Return the checksum of a datagram over IPv6 whose checksum field is 0 (RFC 8200, "Upper-Layer Checksums")."""
     addresses = ip.raw[8:]
     length_and_protocol = len(datagram).to_bytes(4, "big") + PROTOCOL_UDP.to_bytes(4, "big")
     return internet_checksum(addresses + length_and_protocol + datagram) or 0xFFFF

@@ -1,11 +1,11 @@
 """Subnet administration: the SA's MADs, its records, and component masks.
 
-A record is what a query answers with, padded to a multiple of 8 bytes, since `attribute_offset` counts those. In a
-query the component mask says which fields of the record in it count; bit n is the n-th field as the standard lists
-them, reserved ones and the fields of parts included. (InfiniBand Architecture volume 1, "Subnet Administration".)
+A record is the answer to a query, padded to a multiple of 8 bytes, since `attribute_offset` counts those. In a query
+the component mask selects the fields of the record that count; bit n is the n-th field in the standard's list,
+including reserved ones and the fields of parts. (InfiniBand Architecture volume 1, "Subnet Administration".)
 """
 
-# ruff: noqa: PIE794 - all that is reserved is called `_`
+# ruff: noqa: PIE794 - reserved fields are named `_`
 from __future__ import annotations
 
 from enum import IntEnum, IntFlag
@@ -41,7 +41,7 @@ class SaMad(RmppMad, size=MAD_BYTES, mgmt_class=MgmtClass.SUBN_ADM, class_versio
     data = octets(200)
 
 
-SA_HEADER_BYTES = 56  # what every segment of a long answer repeats
+SA_HEADER_BYTES = 56  # repeated in every segment of a long answer
 
 
 class SaStatus(IntEnum):
@@ -59,7 +59,7 @@ class SaStatus(IntEnum):
 
 
 class Selector(IntEnum):
-    """How a query means its MTU, rate or life time."""
+    """The comparison of MTU, rate or life time in a query."""
 
     GREATER_THAN = 0
     LESS_THAN = 1
@@ -68,7 +68,7 @@ class Selector(IntEnum):
 
 
 class Rate(IntEnum):
-    """How the SA writes a rate, in Gbit/s."""
+    """The SA's code of a rate, in Gbit/s."""
 
     GBIT_2_5 = 2
     GBIT_10 = 3
@@ -96,12 +96,12 @@ class Rate(IntEnum):
 
     @property
     def gbit_s(self) -> float:
-        """What lanes signal; what is left for data depends on their encoding."""
+        """The signalling rate of the lanes; the data rate depends on their encoding."""
         return float(self.name.removeprefix("GBIT_").replace("_", "."))
 
     @classmethod
     def of_signal(cls, gbit_s: float) -> Rate:
-        """What the SA calls a link whose lanes signal this: the highest that is not above it."""
+        """Return the SA's rate for a signalling rate: the highest that is not above it."""
         return max((rate for rate in cls if rate.gbit_s <= gbit_s), key=lambda rate: rate.gbit_s, default=cls.GBIT_2_5)
 
 
@@ -113,7 +113,7 @@ class JoinState(IntFlag):
 
 
 class InformInfo(Format, size=36):
-    """Attribute 0x0003: subscribe to notices. If not generic, the trap number is a device, the producer a vendor."""
+    """The attribute 0x0003: subscribe to notices. If not generic, the trap number is a device, the producer a vendor."""
 
     gid = bits(128)
     lid_range_begin = bits(16)
@@ -139,7 +139,9 @@ class NodeRecord(Format, size=112):
 
 
 class PortInfoRecord(Format, size=72):
-    """`options` of 0x80 in a query asks for link speeds as they are; else what is faster than QDR shows as QDR."""
+    """The PortInfo of a port. `options` of 0x80 in a query requests actual link speeds; else those above QDR read as
+    QDR.
+    """
 
     endport_lid = bits(16)
     port_num = bits(8)
@@ -231,7 +233,7 @@ class PKeyTableRecord(Format, size=72):
 
 
 class PathRecord(Format, size=64):
-    """The service id is two fields because it filled bits that had been two reserved ones."""
+    """A path record. The service id is two fields because it uses bits that had been two reserved fields."""
 
     service_id_8msb = bits(8)
     service_id_56lsb = bits(56)
@@ -268,7 +270,9 @@ class VLArbitrationTableRecord(Format, size=72):
 
 
 class MCMemberRecord(Format, size=56):
-    """OpenSM keeps `proxy_join` in the byte's last bit on a little-endian machine; the standard has it in the first."""
+    """A multicast member record. OpenSM keeps `proxy_join` in the byte's last bit on little-endian machines; the
+    standard in the first.
+    """
 
     mgid = bits(128)
     port_gid = bits(128)
@@ -306,7 +310,7 @@ class TraceRecord(Format, size=48):
 
 
 class MultiPathRecord(Format, size=200):
-    """The source GIDs, then the destination GIDs: at most 11, which is what fits into one MAD."""
+    """A multipath record: the source GIDs, then the destination GIDs: at most 11, which fit into one MAD."""
 
     raw_traffic = bits(1)
     _ = reserved(3)

@@ -1,10 +1,10 @@
 """Subnet management packets and their attributes (InfiniBand Architecture volume 1, "Subnet Management").
 
-An SMP carries one attribute in `data`, 64 bytes; shorter ones are filled up with zeros. `ATTRIBUTES` says which format
-an attribute id has. PortInfo and its kin are in `port_info`, notices in `notice`, adaptive routing in `adaptive`.
+An SMP carries one attribute in `data`, 64 bytes; shorter ones are padded with zeros. `ATTRIBUTES` maps attribute ids to
+formats. PortInfo and related attributes are in `port_info`, notices in `notice`, adaptive routing in `adaptive`.
 """
 
-# ruff: noqa: PIE794 - all that is reserved is called `_`
+# ruff: noqa: PIE794 - reserved fields are named `_`
 from __future__ import annotations
 
 from enum import IntEnum
@@ -21,7 +21,7 @@ PERMISSIVE_LID = 0xFFFF
 
 
 class Smp(MadHeader, size=MAD_BYTES, mgmt_class=MgmtClass.SUBN_LID_ROUTED):
-    """LID-routed."""
+    """A LID-routed SMP."""
 
     m_key = bits(64)
     _ = reserved(256)
@@ -30,7 +30,7 @@ class Smp(MadHeader, size=MAD_BYTES, mgmt_class=MgmtClass.SUBN_LID_ROUTED):
 
 
 class DirectedSmp(Format, size=MAD_BYTES):
-    """Directed route: entry n of `initial_path` is the port by which hop n leaves; entry 0 is not used.
+    """A directed-route SMP: entry n of `initial_path` is the output port of hop n; entry 0 is not used.
 
     `d` is the direction: 0 on the way out, 1 on the way back.
     """
@@ -70,7 +70,7 @@ class SMState(IntEnum):
 
 
 class SMControl(IntEnum):
-    """The attribute modifiers by which one SM tells another what to do, in Set(SMInfo)."""
+    """The attribute modifiers of Set(SMInfo), by which one SM controls another."""
 
     HANDOVER = 1
     ACKNOWLEDGE = 2
@@ -80,13 +80,13 @@ class SMControl(IntEnum):
 
 
 class NodeDescription(Format, size=64):
-    """Attribute 0x0010: text in UTF-8, not ended by a zero if it fills all 64 bytes."""
+    """The attribute 0x0010: text in UTF-8, without a terminating zero if it fills all 64 bytes."""
 
     node_string = octets(64)
 
 
 class NodeInfo(Format, size=40):
-    """Attribute 0x0011."""
+    """The attribute 0x0011."""
 
     base_version = bits(8, default=1)
     class_version = bits(8, default=1)
@@ -102,11 +102,11 @@ class NodeInfo(Format, size=40):
     vendor_id = bits(24)
 
 
-ALL_INPUTS = 1 << 17  # in the modifier of an SL to VL table: that of every input, where `optimized_sl_to_vl_...` is 1
+ALL_INPUTS = 1 << 17  # in the modifier of an SL to VL table: for every input, if `optimized_sl_to_vl_...` is 1
 
 
 class SwitchInfo(Format, size=20):
-    """Attribute 0x0012. `life_time_value` and what follows share a byte that OpenSM calls life_state."""
+    """The attribute 0x0012. `life_time_value` and the next two fields share a byte that OpenSM calls life_state."""
 
     linear_fdb_cap = bits(16)
     random_fdb_cap = bits(16)
@@ -131,19 +131,19 @@ class SwitchInfo(Format, size=20):
 
 
 class GuidInfo(Format, size=64):
-    """Attribute 0x0014; the modifier is the block of eight."""
+    """The attribute 0x0014; the modifier is the block of eight."""
 
     guid = numbers(8, 64)
 
 
 class PKeyTable(Format, size=64):
-    """Attribute 0x0016; the modifier is the block of 32, on a switch with the port in its upper half."""
+    """The attribute 0x0016; the modifier is the block of 32, on a switch with the port in its upper half."""
 
     p_key = numbers(32, 16)
 
 
 class SLtoVLMappingTable(Format, size=8):
-    """Attribute 0x0017: the VL of each SL; the modifier is 256 * in port + out port on a switch."""
+    """The attribute 0x0017: the VL of each SL; the modifier is 256 * in port + out port on a switch."""
 
     vl = numbers(16, 4)
 
@@ -155,13 +155,13 @@ class VLArbitrationEntry(Format, size=2):
 
 
 class VLArbitrationTable(Format, size=64):
-    """Attribute 0x0018; blocks 1 and 2 are the low, 3 and 4 the high priority."""
+    """The attribute 0x0018; blocks 1 and 2 are the low, 3 and 4 the high priority."""
 
     entry = parts(32, VLArbitrationEntry)
 
 
 class LinearForwardingTable(Format, size=64):
-    """Attribute 0x0019: the out ports of 64 LIDs; 255 drops."""
+    """The attribute 0x0019: the out ports of 64 LIDs; 255 drops."""
 
     port = numbers(64, 8)
 
@@ -175,19 +175,19 @@ class RandomForwardingEntry(Format, size=4):
 
 
 class RandomForwardingTable(Format, size=64):
-    """Attribute 0x001A."""
+    """The attribute 0x001A."""
 
     entry = parts(16, RandomForwardingEntry)
 
 
 class MulticastForwardingTable(Format, size=64):
-    """Attribute 0x001B: for 32 multicast LIDs 16 bits of their port mask; position and block are in the modifier."""
+    """The attribute 0x001B: for 32 multicast LIDs 16 bits of their port mask; position and block are in the modifier."""
 
     port_mask = numbers(32, 16)
 
 
 class LinkSpeedWidthPairsTable(Format, size=36):
-    """Attribute 0x001C: widths that go with each speed, for the ports of a mask."""
+    """The attribute 0x001C: widths that go with each speed, for the ports of a mask."""
 
     num_tables = bits(8)
     port_mask = octets(32)
@@ -197,7 +197,7 @@ class LinkSpeedWidthPairsTable(Format, size=36):
 
 
 class SMInfo(Format, size=21):
-    """Attribute 0x0020."""
+    """The attribute 0x0020."""
 
     guid = bits(64)
     sm_key = bits(64)
@@ -207,14 +207,14 @@ class SMInfo(Format, size=21):
 
 
 class VendorDiag(Format, size=64):
-    """Attribute 0x0030."""
+    """The attribute 0x0030."""
 
     next_index = bits(16)
     diag_data = octets(62)
 
 
 class LedInfo(Format, size=4):
-    """Attribute 0x0031."""
+    """The attribute 0x0031."""
 
     led_mask = bits(1)
     _ = reserved(31)

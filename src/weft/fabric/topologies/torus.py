@@ -56,6 +56,6 @@ def _build(builder: Builder, dims: tuple[int, ...], hosts: int, *, wrap: bool) -
         place = index // stride % size
         closes = wrap and size > 2
         near = index if closes else index[place < size - 1]
-        ahead = np.wnear(place < size - 1, index + stride, index - (size - 1) * stride)[near]
+        ahead = np.where(place < size - 1, index + stride, index - (size - 1) * stride)[near]
         builder.connect(switches[near], 2 * axis + 1, switches[ahead], 2 * axis + 2, ROW_M)
     return builder.build()
