@@ -12,7 +12,7 @@ from tests.patience import PATIENCE_S
 from tests.tenants.drivers.small_ufm import SmallUfm, running
 
 import weft
-from weft.diags.ask import Target, get_smp
+from weft.diags.query import Target, get_smp
 from weft.errors import SubnetError, WeftError
 from weft.lab import control, registry
 from weft.lab.lab import Lab

@@ -19,8 +19,8 @@ from tests.lab.rdma import Host
 from tests.patience import PATIENCE_S, wait_until
 
 import weft
-from weft.diags.ask import HERE, get_counters, get_smp, own_lid
 from weft.diags.ibtracert import ibtracert
+from weft.diags.query import HERE, get_counters, get_smp, own_lid
 from weft.fabric.kinds import NodeKind
 from weft.fabric.views import Port
 from weft.lab import control, registry

@@ -70,8 +70,8 @@ def test_what_one_run_does_wrong_is_in_its_row_and_the_others_go_on(folder):
     rows = {row["a"]: row for row in table(folder)}
     assert [name for name, row in rows.items() if row["status"] == "ok"] == ["prints", "fine"]
     assert rows["fine"]["word"] == "fine"
-    assert rows["dies"]["error"].startswith("its process ended by SIGKILL: most likely memory ran out")
-    assert rows["leaves"]["error"] == "its process ended by status 1: with these words"
+    assert rows["dies"]["error"].startswith("worker ended with SIGKILL: probably out of memory")
+    assert rows["leaves"]["error"] == "worker ended with status 1: with these words"
     assert rows["refused"]["error"] == "this is wrong That is the way out."
     assert rows["bug"]["error"] == "SimulationBug: one and one are three"
     assert rows["broken"]["error"] == "KeyError: 'key'"
@@ -124,42 +124,42 @@ def test_half_a_line_at_the_end_of_a_journal_is_a_run_that_has_not_been(folder):
 @pytest.mark.parametrize(
     ("words", "grid", "said"),
     [
-        (["x"], ["a=b,c"], "a was b,c,d, and is b,c"),
-        (["y"], ["a=b,c,d"], "run was x, and is y"),
-        (["x"], ["a=b,c,d", "e=1"], "e was absent, and is 1"),
+        (["x"], ["a=b,c"], "a was b,c,d, is b,c"),
+        (["y"], ["a=b,c,d"], "run was x, is y"),
+        (["x"], ["a=b,c,d", "e=1"], "e was absent, is 1"),
     ],
 )
 def test_a_changed_study_does_not_go_on_with_the_journal_of_another(words, grid, said, folder):
     conduct(study("b,c,d"), CALL, folder / "out.csv", workers=1)
-    with pytest.raises(ConfigError, match=f"is of another study: {said}\n  --restart begins anew"):
+    with pytest.raises(ConfigError, match=f"belongs to another study: {said}\n  Use --restart"):
         conduct(read(words, grid), CALL, folder / "out.csv", workers=1)
 
 
 def test_lists_in_another_order_are_another_study(folder):
     """Runs would be taken for others."""
     conduct(read(["x"], ["a=1,2", "b=3,4"]), CALL, folder / "out.csv", workers=1)
-    with pytest.raises(ConfigError, match="its lists were in another order"):
+    with pytest.raises(ConfigError, match="its lists had another order"):
         conduct(read(["x"], ["b=3,4", "a=1,2"]), CALL, folder / "out.csv", workers=1)
 
 
 def test_results_of_another_weft_are_not_mixed_in(folder, monkeypatch):
     conduct(study("b"), CALL, folder / "out.csv", workers=1)
     monkeypatch.setattr("weft.study.conduct.__version__", "99.0")
-    with pytest.raises(ConfigError, match=r"weft was .*, and is 99\.0"):
+    with pytest.raises(ConfigError, match=r"weft was .*, is 99\.0"):
         conduct(study("b"), CALL, folder / "out.csv", workers=1)
 
 
 @pytest.mark.parametrize("text", ["my diary", "my diary\n", "[1]\n"])
 def test_a_file_that_is_no_journal_is_left_alone(text, folder):
     (folder / "out.csv.journal").write_text(text)
-    with pytest.raises(ConfigError, match="is no journal of a study: remove it"):
+    with pytest.raises(ConfigError, match="is not a study's journal: remove it"):
         conduct(study("b"), CALL, folder / "out.csv", workers=1)
     assert (folder / "out.csv.journal").read_text() == text
 
 
 def test_two_studies_do_not_write_one_journal(folder):
     def again(done: int, of: int) -> None:
-        with pytest.raises(ConfigError, match="a study is running that writes it"):
+        with pytest.raises(ConfigError, match="in use by a running study"):
             conduct(study("b"), CALL, folder / "out.csv", workers=1)
 
     conduct(study("b"), CALL, folder / "out.csv", workers=1, progress=again)
@@ -168,9 +168,9 @@ def test_two_studies_do_not_write_one_journal(folder):
 @pytest.mark.parametrize(
     ("name", "workers", "said"),
     [
-        ("out.xlsx", 1, "there is no form of a table '.xlsx'"),
+        ("out.xlsx", 1, "there is no table format '.xlsx'"),
         ("no/out.csv", 1, "cannot write .*no/out.csv.journal"),
-        ("out.csv", 0, "--workers 0: a study needs at least 1"),
+        ("out.csv", 0, "--workers must be at least 1, got 0"),
     ],
 )
 def test_what_could_not_be_written_is_refused_before_anything_runs(name, workers, said, folder):

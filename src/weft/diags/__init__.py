@@ -1,7 +1,7 @@
-"""The tools of infiniband-diags, over any carrier: for machines that have none of them.
+"""The tools of infiniband-diags, over any carrier: for machines that do not have them.
 
-Each is a function of a carrier and of the arguments that the tool takes, and returns what the tool prints. Names,
-arguments and text are those of infiniband-diags 44, which a test runs beside them on the same subnet.
+Each is a function of a carrier and of the tool's arguments, and returns the tool's output. Names, arguments and text
+are those of infiniband-diags 44, which a test runs beside them on the same subnet.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 Tool = Callable[["Carrier", Sequence[str]], str]
 TOOLS = {
     "ibstat": "The adapter of this host: state, rate, LID.",
-    "ibstatus": "The same as sysfs has it.",
+    "ibstatus": "The same, as sysfs shows it.",
     "ibnetdiscover": "All switches, adapters and cables.",
-    "ibtracert": "The way from one LID to another.",
+    "ibtracert": "The path from one LID to another.",
     "perfquery": "Counters of a port.",
-    "sminfo": "The subnet manager: where, which, in what state.",
+    "sminfo": "The subnet manager: its LID, GUID and state.",
     "smpquery": "An attribute of a node: nodeinfo, nodedesc, portinfo, switchinfo, pkeys, sl2vl, vlarb, guidinfo.",
 }
 
 
 def tool(name: str) -> Tool:
-    """By its name; loaded now, so that a list of tools costs nothing."""
+    """Return the tool with this name; it is imported only now."""
     if name not in TOOLS:
         raise UnknownName("tool", name, TOOLS)
-    found: Tool = getattr(importlib.import_module(f"weft.diags.{name}"), name)
-    return found
+    function: Tool = getattr(importlib.import_module(f"weft.diags.{name}"), name)
+    return function

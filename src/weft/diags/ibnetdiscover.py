@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Collection, Iterator, Sequence
 
-from weft.diags.ask import Target, get_smp, parse
+from weft.diags.query import Target, get_smp, parse
 from weft.errors import SubnetError
 from weft.mad.carrier import Carrier
 from weft.mad.discover import Found, FoundNode, FoundPort, discover
@@ -19,38 +19,40 @@ _WORDS = {NodeType.CA: ("Ca", "caguid"), NodeType.ROUTER: ("Rt", "rtguid")}
 
 
 def ibnetdiscover(carrier: Carrier, arguments: Sequence[str]) -> str:
-    """ibnetdiscover"""
+    """Run ibnetdiscover."""
     parse("ibnetdiscover", arguments)
-    found = discover(carrier)
-    return to_text(found, _at_fdr10(carrier, found))
+    fabric = discover(carrier)
+    return to_text(fabric, _at_fdr10(carrier, fabric))
 
 
-def _at_fdr10(carrier: Carrier, found: Found) -> set[tuple[int, int]]:
-    """GUID and number of ports that run at FDR10, which PortInfo shows as QDR: Mellanox's devices say it elsewhere."""
+def _at_fdr10(carrier: Carrier, fabric: Found) -> set[tuple[int, int]]:
+    """Return GUID and number of ports that run at FDR10, which PortInfo shows as QDR; Mellanox devices report it
+    elsewhere.
+    """
     ports = set()
-    for node in found.nodes.values():
+    for node in fabric.nodes.values():
         for number, port in node.ports.items():
             if node.info.vendor_id == _MELLANOX and port.peer and _speed(node, port) is LinkSpeed.QDR:
-                with contextlib.suppress(SubnetError):  # older ones do not know the attribute
+                with contextlib.suppress(SubnetError):  # older devices do not support the attribute
                     raw = get_smp(carrier, Target(None, node.path), SmpAttribute.MLNX_EXTENDED_PORT_INFO, number)
                     ports |= {(node.guid, number)} if MlnxExtendedPortInfo.unpack(raw).link_speed_active else set()
     return ports
 
 
-def to_text(found: Found, at_fdr10: Collection[tuple[int, int]] = ()) -> str:
-    """Switches first, then adapters, each in the order in which they were found."""
-    start = found.start.ports[found.start_port]
+def to_text(fabric: Found, at_fdr10: Collection[tuple[int, int]] = ()) -> str:
+    """Format switches first, then adapters, each in the order of discovery."""
+    start = fabric.start.ports[fabric.start_port]
     head = [
         "#",
         f"# Topology file: generated on {time.strftime('%a %b %e %H:%M:%S %Y')}",
         "#",
-        f"# Initiated from node {found.start.guid:016x} port {start.guid:016x}",
+        f"# Initiated from node {fabric.start.guid:016x} port {start.guid:016x}",
     ]
-    nodes = sorted(found.nodes.values(), key=lambda node: not node.is_switch)  # stable
-    return "\n".join((*head, *(line for node in nodes for line in _block(found, node, at_fdr10)), ""))
+    nodes = sorted(fabric.nodes.values(), key=lambda node: not node.is_switch)  # stable
+    return "\n".join((*head, *(line for node in nodes for line in _block(fabric, node, at_fdr10)), ""))
 
 
-def _block(found: Found, node: FoundNode, at_fdr10: Collection[tuple[int, int]]) -> Iterator[str]:
+def _block(fabric: Found, node: FoundNode, at_fdr10: Collection[tuple[int, int]]) -> Iterator[str]:
     info = node.info
     yield ""
     yield f"vendid=0x{info.vendor_id:x}"
@@ -73,18 +75,18 @@ def _block(found: Found, node: FoundNode, at_fdr10: Collection[tuple[int, int]])
         if port is not None and port.peer is not None:
             speed = LinkSpeed.FDR10 if (node.guid, number) in at_fdr10 else _speed(node, port)
             lanes = LANES.get(port.info.link_width_active)
-            yield f"{_port(found, node, port)} {f'{lanes}x' if lanes else '??'}{speed.name or '???'}"
+            yield f"{_port(fabric, node, port)} {f'{lanes}x' if lanes else '??'}{speed.name or '???'}"
 
 
-def _port(found: Found, node: FoundNode, port: FoundPort) -> str:
+def _port(fabric: Found, node: FoundNode, port: FoundPort) -> str:
     assert port.peer is not None
-    other = found.nodes[port.peer[0]]
+    other = fabric.nodes[port.peer[0]]
     far = other.ports[port.peer[1]]
     lid = other.lid(far.number)
     if node.is_switch:
         guid = "" if other.is_switch else f"({far.guid:x}) "
-        there = f"[{port.number}]\t{_name(other)}[{far.number}]{guid}"
-        return f'{there}\t\t# "{other.description}" lid {lid}'
+        peer = f"[{port.number}]\t{_name(other)}[{far.number}]{guid}"
+        return f'{peer}\t\t# "{other.description}" lid {lid}'
     guid = "" if other.is_switch else f" ({far.guid:x}) "
     return (
         f"[{port.number}]({port.guid:x}) \t{_name(other)}[{far.number}]{guid}\t\t"
@@ -97,7 +99,7 @@ def _name(node: FoundNode) -> str:
 
 
 def _speed(node: FoundNode, port: FoundPort) -> LinkSpeed:
-    """Whether an extended speed counts is in the CapabilityMasks, which a switch has at port 0."""
+    """Return the active speed. The CapabilityMasks, at port 0 of a switch, say whether extended speeds are valid."""
     able: PortInfo = node.ports[0].info if node.is_switch and 0 in node.ports else port.info
     fastest = LinkSpeed.QDR
     if able.capability_mask & Capability.IS_EXTENDED_SPEEDS_SUPPORTED:

@@ -1,11 +1,11 @@
-"""ibstat: the adapter of this host, as far as MADs tell: its names and firmware are the driver's, not the subnet's."""
+"""ibstat: the adapter of this host, as far as MADs report it; names and firmware are the driver's."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from weft.diags.ask import HERE, Target, get_smp, parse
+from weft.diags.query import HERE, Target, get_smp, parse
 from weft.errors import SubnetError
 from weft.mad.carrier import Carrier
 from weft.wire.port_info import LANES, LinkSpeed, PortInfo, PortPhysicalState
@@ -15,7 +15,7 @@ _STATES = ("???", "Down", "Initializing", "Armed", "Active")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Local:
+class LocalPort:
     """A port of our own node."""
 
     number: int
@@ -24,7 +24,7 @@ class Local:
 
     @property
     def rate(self) -> tuple[int, int, str]:
-        """Gbit/s, lanes, and the name of the speed."""
+        """The rate in Gbit/s, the lanes, and the name of the speed."""
         speed, lanes = LinkSpeed.active(self.info.raw), LANES.get(self.info.link_width_active, 1)
         return speed.lane_tenths * lanes // 10, lanes, speed.name or "SDR"
 
@@ -34,8 +34,8 @@ class Local:
         return PortPhysicalState(state).word if state else "No state change"
 
 
-def look_at_ourselves(carrier: Carrier) -> tuple[NodeInfo, str, list[Local]]:
-    """Our node, the name of the adapter, and its ports."""
+def query_own_node(carrier: Carrier) -> tuple[NodeInfo, str, list[LocalPort]]:
+    """Return our node, the name of the adapter, and its ports."""
     node = NodeInfo.unpack(get_smp(carrier, HERE, SmpAttribute.NODE_INFO))
     words = get_smp(carrier, HERE, SmpAttribute.NODE_DESCRIPTION).split(b"\0")[0].decode(errors="replace").split()
     name = words[-1] if len(words) > 1 else "mlx5_0"  # `h1 mlx5_0`, as drivers describe their nodes
@@ -43,29 +43,31 @@ def look_at_ourselves(carrier: Carrier) -> tuple[NodeInfo, str, list[Local]]:
     ports = []
     for number in numbers:
         info = PortInfo.unpack(get_smp(carrier, HERE, SmpAttribute.PORT_INFO, number))
-        known = number in (0, node.local_port_num)
-        ports.append(Local(number=number, info=info, guid=node.port_guid if known else _guid(carrier, number)))
+        is_own_port = number in (0, node.local_port_num)
+        ports.append(
+            LocalPort(number=number, info=info, guid=node.port_guid if is_own_port else _guid(carrier, number))
+        )
     return node, name, ports
 
 
 def _guid(carrier: Carrier, number: int) -> int:
-    """Of a port that we are not at: a node tells that of the port where it is asked, so go out by it and come back."""
+    """Return the GUID of another port: a node reports that of the receiving port, so leave by it and come back."""
     try:
         out = Target(None, bytes([number]))
         far = NodeInfo.unpack(get_smp(carrier, out, SmpAttribute.NODE_INFO))
         back = out.through(far.local_port_num)
         return NodeInfo.unpack(get_smp(carrier, back, SmpAttribute.NODE_INFO)).port_guid
-    except SubnetError:  # nothing is plugged in there
+    except SubnetError:  # not cabled
         return 0
 
 
 def ibstat(carrier: Carrier, arguments: Sequence[str]) -> str:
-    """ibstat [-l | -s | -p]: all, names of adapters, in short, GUIDs of ports."""
-    given = parse("ibstat", arguments, "l", "s", "p")
-    node, name, ports = look_at_ourselves(carrier)
-    if given.l:
+    """Run ibstat [-l | -s | -p]: all, names of adapters, short, GUIDs of ports."""
+    options = parse("ibstat", arguments, "l", "s", "p")
+    node, name, ports = query_own_node(carrier)
+    if options.l:
         return f"{name}\n"
-    if given.p:
+    if options.p:
         return "".join(f"0x{port.guid:016x}\n" for port in ports)
     lines = [
         f"CA '{name}'",
@@ -75,7 +77,7 @@ def ibstat(carrier: Carrier, arguments: Sequence[str]) -> str:
         f"\tNode GUID: 0x{node.node_guid:016x}",
         f"\tSystem image GUID: 0x{node.system_image_guid:016x}",
     ]
-    for port in () if given.s else ports:
+    for port in () if options.s else ports:
         info, (gbit_s, _, _) = port.info, port.rate
         lines += [
             f"\tPort {port.number}:",

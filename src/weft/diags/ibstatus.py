@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.diags.ask import parse
-from weft.diags.ibstat import look_at_ourselves
+from weft.diags.ibstat import query_own_node
+from weft.diags.query import parse
 from weft.mad.carrier import Carrier
 
 _STATES = ("NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER")
 
 
 def ibstatus(carrier: Carrier, arguments: Sequence[str]) -> str:
-    """ibstatus"""
+    """Run ibstatus."""
     parse("ibstatus", arguments)
-    _, name, ports = look_at_ourselves(carrier)
+    _, name, ports = query_own_node(carrier)
     lines = []
     for port in ports:
         info, (gbit_s, lanes, speed) = port.info, port.rate

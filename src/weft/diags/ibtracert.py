@@ -1,4 +1,4 @@
-"""ibtracert: the way that forwarding tables lead from one LID to another, asked switch by switch."""
+"""ibtracert: the path by the forwarding tables from one LID to another, queried switch by switch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from weft.diags.ask import HERE, Target, get_smp, own_lid, parse, parse_target
+from weft.diags.query import HERE, Target, get_smp, own_lid, parse, parse_target
 from weft.errors import SubnetError
 from weft.mad.carrier import Carrier
 from weft.wire.port_info import PortInfo, PortState
@@ -17,7 +17,7 @@ _TYPES = {NodeType.CA: "ca", NodeType.SWITCH: "switch", NodeType.ROUTER: "router
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hop:
-    """A node where the way comes in, or begins, or ends; `left_by` the port that it goes on by, 0 at its end."""
+    """A node of the path; `left_by` is its output port, 0 at the end."""
 
     node: NodeInfo
     name: str
@@ -46,32 +46,30 @@ class Hop:
 
 
 def ibtracert(carrier: Carrier, arguments: Sequence[str]) -> str:
-    """ibtracert FROM TO, both LIDs."""
-    given = parse("ibtracert", arguments, positional=("source", "destination"))
-    source, target = (parse_target(text, directed=False) for text in (given.source, given.destination))
+    """Run ibtracert FROM TO, both LIDs."""
+    options = parse("ibtracert", arguments, positional=("source", "destination"))
+    source, target = (parse_target(text, directed=False) for text in (options.source, options.destination))
     hops = trace(carrier, source, target)
     after = [hop.after(before.left_by) for before, hop in pairwise(hops)]
     return "\n".join((hops[0].end("From"), *after, hops[-1].end("To"), ""))
 
 
 def trace(carrier: Carrier, source: Target, target: Target) -> list[Hop]:
-    """The way from one LID to another, both ends in it; SubnetError where it does not get there."""
+    """Return the path from one LID to another with both ends; raise SubnetError if it does not get there."""
     assert target.lid is not None
     at = HERE if source.lid == own_lid(carrier) else source
-    hop, wanted = _look(carrier, at), _look(carrier, target)
+    hop, destination = _look(carrier, at), _look(carrier, target)
     hops: list[Hop] = []
     for _ in range(HOPS_MAX):
-        if (hop.node.node_guid, hop.port.lid) == (wanted.node.node_guid, wanted.port.lid):
+        if (hop.node.node_guid, hop.port.lid) == (destination.node.node_guid, destination.port.lid):
             return [*hops, hop]
         if not hop.is_switch and hops:
-            raise SubnetError(f"the way to {target} ends at {hop.name}: an adapter passes nothing on")
+            raise SubnetError(f"the path to {target} ends at {hop.name}, an adapter")
         out = _next_port(carrier, at, hop, target.lid) if hop.is_switch else hop.number
         hops.append(replace(hop, left_by=out))
         at = at.through(out)
         hop = _look(carrier, at)
-    raise SubnetError(
-        f"there is no end to the way from {source} to {target} within {HOPS_MAX} hops: the tables go round"
-    )
+    raise SubnetError(f"the path from {source} to {target} is longer than {HOPS_MAX} hops: routing loop")
 
 
 def _look(carrier: Carrier, target: Target) -> Hop:
@@ -79,7 +77,7 @@ def _look(carrier: Carrier, target: Target) -> Hop:
     name = get_smp(carrier, target, SmpAttribute.NODE_DESCRIPTION).split(b"\0")[0].decode(errors="replace")
     port = PortInfo.unpack(get_smp(carrier, target, SmpAttribute.PORT_INFO))
     if node.node_type != NodeType.SWITCH and port.port_state != PortState.ACTIVE:
-        raise SubnetError(f"port {node.local_port_num} of {name} is not Active: no way leads there")
+        raise SubnetError(f"port {node.local_port_num} of {name} is not Active")
     return Hop(node=node, name=name, port=port, number=node.local_port_num, at=target)
 
 
@@ -88,5 +86,5 @@ def _next_port(carrier: Carrier, at: Target, hop: Hop, lid: int) -> int:
     block = get_smp(carrier, at, SmpAttribute.LINEAR_FORWARDING_TABLE, lid // 64)
     port = LinearForwardingTable.unpack(block).port[lid % 64]
     if lid > top or port > hop.node.num_ports:
-        raise SubnetError(f"{hop.name} has no way to LID {lid}: its entry is {port}, its table ends at {top}")
+        raise SubnetError(f"{hop.name} has no route to LID {lid}: its entry is {port}, its table ends at {top}")
     return port

@@ -1,4 +1,4 @@
-"""perfquery: the counters of a port, of all ports together, or the long ones."""
+"""perfquery: the counters of a port, of all ports together, or the extended ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from weft.diags import show
-from weft.diags.ask import HERE, get_counters, get_smp, parse, parse_target
+from weft.diags.query import HERE, get_counters, get_smp, parse, parse_target
 from weft.errors import ConfigError
 from weft.mad.carrier import Carrier
 from weft.wire.mad import ClassPortInfo
@@ -16,7 +16,7 @@ from weft.wire.smp import NodeInfo, SmpAttribute
 
 
 def _counters(*labels: str) -> tuple[tuple[str, str, show.Style], ...]:
-    """Numbers: the fields are called as the tool prints them, but for capitals: PortXmitData, port_xmit_data."""
+    """Return numeric fields by label: PortXmitData is the field port_xmit_data."""
     return tuple((label, re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", label).lower(), str) for label in labels)
 
 
@@ -38,21 +38,21 @@ _MORE = (*_SELECT2, *_LINK_ERRORS, *_LOCAL_ERRORS, _DROPPED[1], *_WAIT, _DROPPED
 
 
 def perfquery(carrier: Carrier, arguments: Sequence[str]) -> str:
-    """perfquery [-x] [-a] [LID [PORT]]"""
-    given = parse("perfquery", arguments, "x", "a", positional=("lid", "port"))
-    if given.lid:
-        lid = parse_target(given.lid, directed=False).lid or 0
-        port = int(given.port, 0) if given.port else 0
+    """Run perfquery [-x] [-a] [LID [PORT]]."""
+    options = parse("perfquery", arguments, "x", "a", positional=("lid", "port"))
+    if options.lid:
+        lid = parse_target(options.lid, directed=False).lid or 0
+        port = int(options.port, 0) if options.port else 0
     else:
         node, here = (get_smp(carrier, HERE, at) for at in (SmpAttribute.NODE_INFO, SmpAttribute.PORT_INFO))
         lid, port = PortInfo.lid.get(here), NodeInfo.local_port_num.get(node)
         if not lid:
-            raise ConfigError("this port has no LID yet, so counters cannot be asked for: run a subnet manager first")
-    if given.a:
+            raise ConfigError("this port has no LID: run a subnet manager first")
+    if options.a:
         port = ALL_PORTS
     able = ClassPortInfo.unpack(get_counters(carrier, lid, PerfAttribute.CLASS_PORT_INFO, port))
     mask, mask2 = able.capability_mask, able.capability_mask2
-    if not given.x:
+    if not options.x:
         data = get_counters(carrier, lid, PerfAttribute.PORT_COUNTERS, port)
         head = f"# Port counters: Lid {lid} port {port} (CapMask: 0x{mask:02X})\n"
         return head + show.rows(PortCounters, data, _COUNTERS)

@@ -1,6 +1,6 @@
-"""How infiniband-diags writes the fields of an attribute: a name, dots up to column 33, a value.
+"""The output format of infiniband-diags for attributes: a name, dots up to column 33, a value.
 
-Values are written as libibmad does it (rdma-core libibmad/dump.c and fields.c).
+Values are formatted as in libibmad (rdma-core libibmad/dump.c and fields.c).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from weft.wire.port_info import LANES, LinkSpeed, PortPhysicalState, split_speed
 _COLUMN = 32
 Style = Callable[[int], str]
 _WIDTHS = {int(width): f"{lanes}X" for width, lanes in sorted(LANES.items())}
-_SIGNALS = [(split_speeds(one), f"{rated(str(one.name)).lane_signal_gbit_s} Gbps") for one in LinkSpeed]
-_SPEEDS, _SPEEDS_EXT = ({bits[which]: name for bits, name in _SIGNALS if bits[which]} for which in (0, 1))
+_SIGNALS = [(split_speeds(each), f"{rated(str(each.name)).lane_signal_gbit_s} Gbps") for each in LinkSpeed]
+_SPEEDS, _SPEEDS_EXT = ({bits[field]: name for bits, name in _SIGNALS if bits[field]} for field in (0, 1))
 _WIDTHS_PLAIN = {1, 3, 7, 11, 15, 17, 19, 23, 27, 31}
 _SPEEDS_PLAIN = {1, 3, 5, 7}
 _NO_SPEEDS_EXT = 30
@@ -24,7 +24,7 @@ _PORT_STATES = ("NoChange", "Down", "Initialize", "Armed", "Active")
 _PHYSICAL_STATES = tuple(state.word for state in PortPhysicalState)
 _MTUS = ("?(0)", "256", "512", "1024", "2048", "4096")
 _LANES = ("?(0)", "VL0", "VL0-1", "VL0-3", "VL0-7", "VL0-14")
-# By bit; - is one that has no name.
+# By bit; - has no name.
 _CAPABILITIES = """
     - IsSM IsNoticeSupported IsTrapSupported IsOptionalIPDSupported IsAutomaticMigrationSupported IsSLMappingSupported
     IsMKeyNVRAM IsPKeyNVRAM IsLedInfoSupported IsSMdisabled IsSystemImageGUIDsupported
@@ -47,7 +47,7 @@ def line(label: str, value: str) -> str:
 
 
 def rows(form: type[Format], data: Buffer, table: Iterable[tuple[str, str, Style | None]]) -> str:
-    """One line per field of a format: label, the field's name, and how; None is hexadecimal in its full width."""
+    """Return a line per field of a format: label, field name, and style; None is hexadecimal in full width."""
     out = []
     for label, name, style in table:
         field = form.fields[name]
@@ -57,8 +57,8 @@ def rows(form: type[Format], data: Buffer, table: Iterable[tuple[str, str, Style
 
 
 def _listed(names: dict[int, str], mask: int) -> str:
-    known = sum(names)
-    if not mask or mask & ~known:
+    named_bits = sum(names)
+    if not mask or mask & ~named_bits:
         return "".join(f"{name} or " for bit, name in names.items() if mask & bit) + f"undefined ({mask})"
     return " or ".join(name for bit, name in names.items() if mask & bit)
 
@@ -122,5 +122,5 @@ def node_type(value: int) -> str:
 
 
 def hidden(value: int) -> str:
-    """The M_Key, which is nobody's business."""
+    """Return a placeholder for the M_Key."""
     return "<not displayed>"

@@ -1,4 +1,4 @@
-"""smpquery: an attribute of a node, of a port of it, or one of its tables."""
+"""smpquery: an attribute of a node or a port, or a table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from weft.diags import show
-from weft.diags.ask import Target, get_smp, parse, parse_target
+from weft.diags.query import Target, get_smp, parse, parse_target
 from weft.errors import ConfigError, find_named
 from weft.mad.carrier import Carrier
 from weft.wire.port_info import PortInfo
@@ -113,13 +113,13 @@ _SWITCH_INFO = (
 
 
 def smpquery(carrier: Carrier, arguments: Sequence[str]) -> str:
-    """smpquery [-D] OPERATION LID|PATH [PORT]"""
-    given = parse("smpquery", arguments, "D", positional=("operation", "destination", "port"))
-    if not given.destination:
-        raise ConfigError("smpquery OPERATION LID [PORT], or smpquery -D OPERATION 0,1,3 [PORT]")
-    operation = find_named("operation of smpquery", given.operation, _OPERATIONS)
-    port = int(given.port, 0) if given.port.isalnum() else 0
-    return operation(carrier, parse_target(given.destination, given.D), port)
+    """Run smpquery [-D] OPERATION LID|PATH [PORT]."""
+    options = parse("smpquery", arguments, "D", positional=("operation", "destination", "port"))
+    if not options.destination:
+        raise ConfigError("usage: smpquery OPERATION LID [PORT], or smpquery -D OPERATION 0,1,3 [PORT]")
+    operation = find_named("operation of smpquery", options.operation, _OPERATIONS)
+    port = int(options.port, 0) if options.port.isalnum() else 0
+    return operation(carrier, parse_target(options.destination, options.D), port)
 
 
 def _info(title: str, attribute: SmpAttribute, table: _Table, carrier: Carrier, target: Target, port: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
-from weft.diags.ask import RETRIES, TIMEOUT_MS, Target, get_smp
+from weft.diags.query import RETRIES, TIMEOUT_MS, Target, get_smp
 from weft.errors import SubnetError
 from weft.lab import control, registry
 from weft.mad.carrier import Address, Carrier, ask

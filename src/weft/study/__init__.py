@@ -1,13 +1,13 @@
-"""Very many runs: every combination of options and seeds, on local processes or on a Ray cluster, in one table.
+"""Parameter studies: every combination of options and seeds, on local processes or a Ray cluster, in one table.
 
     conduct      a study from its first run to its table
-    grid         what is run: a command line, and lists of values for it
-    journal      what has run already, whatever ended the study
+    grid         the runs: a command line, and lists of values for it
+    journal      completed runs, so that a study can be resumed
     local        processes of this machine
-    cluster      those of a Ray cluster
-    worker       what happens in such a process
+    cluster      processes of a Ray cluster
+    worker       the main function of such a process
     table        CSV or Parquet
 
-What a run is, the caller says by a name, `module:function`, that a worker imports: it takes the words of a command line
-and returns the rows that this gives.
+The caller names the function that performs a run, `module:function`; a worker imports it. It takes the words of a
+command line and returns rows.
 """

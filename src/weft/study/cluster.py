@@ -1,4 +1,4 @@
-"""Runs on a Ray cluster: its machines have weft of the same version, and what command lines name by its path."""
+"""Runs on a Ray cluster, whose machines have the same version of weft and all files that command lines name."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from weft.study.grid import Run
 from weft.study.worker import ERROR, Outcome, perform_elsewhere, settings
 from weft.version import __version__
 
-_KNOCK_S = 10.0
+_CONNECT_S = 10.0
 
 
 def run_on_ray(call: str, runs: Iterator[Run], address: str, workers: int | None) -> Generator[tuple[Run, Outcome]]:
-    """As they end; at most so many at a time, else twice as many as there are cores, so that none has to wait."""
+    """Yield runs as they end; at most `workers` at a time, by default twice the number of cores, to keep all busy."""
     ray = _connect(address)
-    # A run that was killed is not tried again: it would be killed again, if it takes too much memory.
+    # A run that was killed is not retried: if it takes too much memory it would be killed again.
     task = ray.remote(num_cpus=1, max_retries=0)(perform_elsewhere)
     common = os.getcwd(), settings(), __version__
     at: dict[Any, Run] = {}
@@ -43,27 +43,27 @@ def _connect(address: str) -> Any:
     except ImportError:
         raise ConfigError("--ray needs Ray: pip install 'weft-fabric[ray]'; or leave out --ray to run here") from None
     try:
-        _knock(address)
+        _check_reachable(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except Exception as error:  # of a kind for each way to fail
-        said = " ".join(str(error).split())
+    except Exception as error:  # Ray raises many kinds
+        reason = " ".join(str(error).split())
         raise ConfigError(
-            f"cannot use the Ray cluster at {address}: {said}\n"
-            f"  An address is auto, 10.0.0.1:6379 or ray://10.0.0.1:10001; start one with ray start --head."
+            f"cannot use the Ray cluster at {address}: {reason}\n"
+            f"  Give auto, 10.0.0.1:6379 or ray://10.0.0.1:10001; start a cluster with ray start --head."
         ) from error
     return ray
 
 
-def _knock(address: str) -> None:
-    """Ray itself waits two minutes for a door that nobody opens, and ends the process."""
+def _check_reachable(address: str) -> None:
+    """Check that the address accepts connections; Ray itself waits two minutes and then exits."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
-        socket.create_connection((host.strip("[]"), int(port)), _KNOCK_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
 
 
 def _outcome(ray: Any, ended: Any) -> Outcome:
     try:
-        found: Outcome = ray.get(ended)
+        outcome: Outcome = ray.get(ended)
     except ray.exceptions.RayError as error:
         return Outcome(status=ERROR, error=" ".join(f"{type(error).__name__}: {error}".split()))
-    return found
+    return outcome

@@ -29,16 +29,16 @@ def conduct(
     workers: int | None = None,
     ray: str | None = None,
     restart: bool = False,
-    progress: Callable[[int, int], None] = lambda done, of: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[int, Outcome]:
-    """Run what has not run well yet, and write the table; how all ended, by place.
+    """Perform the runs that have not succeeded yet, write the table, and return all outcomes by place.
 
-    `call` names the function that a worker calls with the words of a run. The same study again goes on where it was
-    ended. `ray` is the address of a cluster.
+    `call` names the function that a worker calls with the words of a run. An interrupted study is resumed. `ray` is the
+    address of a cluster.
     """
     table.check_path(output)
     if workers is not None and workers < 1:
-        raise ConfigError(f"--workers {workers}: a study needs at least 1")
+        raise ConfigError(f"--workers must be at least 1, got {workers}")
     journal = Journal(journal_path(output), {"weft": __version__} | study.describe(), restart=restart)
     with closing(journal):
         done = {place for place, outcome in journal.outcomes.items() if outcome.status == OK}
@@ -60,5 +60,5 @@ def _execute(call: str, left: Iterator[Run], workers: int | None, ray: str | Non
 
 
 def _cores() -> int:
-    """Those that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

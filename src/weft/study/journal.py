@@ -1,4 +1,4 @@
-"""What has run already, a line of JSON each on the disk as soon as a run has ended: nothing that ends a study loses it.
+"""The journal of a study: a line of JSON on disk for each completed run, so that an interrupted study can be resumed.
 
 {"weft": "0.1.0", "run": "sim star:hosts=8", "grid": {"size": ["64K", "1M"], "seed": [1, 2]}}
 {"place": 0, "status": "ok", "error": "", "rows": [{"seed": 1, ...}], "wall_s": 0.41}
@@ -19,13 +19,13 @@ from weft.study.worker import Outcome
 
 
 class Journal:
-    """A file that one study at a time has, and how its runs have ended by their places in the grid."""
+    """A journal file, locked by one study at a time, and the outcomes of its runs by place in the grid."""
 
     def __init__(self, path: Path, head: dict[str, Any], *, restart: bool) -> None:
         self.path = path
         self.outcomes: dict[int, Outcome] = {}
         try:
-            self._file = path.open("a+b")  # what is written comes last, wherever was read
+            self._file = path.open("a+b")  # writes append, wherever the file was read
         except OSError as error:
             raise ConfigError(f"cannot write {path}: {error.strerror}") from None
         try:
@@ -40,19 +40,19 @@ class Journal:
         self.outcomes[place] = outcome
 
     def close(self) -> None:
-        with suppress(OSError):  # of a full disk, which `_append` has told
+        with suppress(OSError):  # a full disk, which `_append` has reported
             self._file.close()
 
     def _lock(self) -> None:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigError(f"{self.path}: a study is running that writes it: wait, or choose another -o") from None
+            raise ConfigError(f"{self.path}: in use by a running study: wait, or choose another -o") from None
 
     def _resume(self, head: dict[str, Any], restart: bool) -> None:
         self._file.seek(0)
         text = b"" if restart else self._file.read()
-        whole = text[: text.rfind(b"\n") + 1]  # the last line may be half of one
+        whole = text[: text.rfind(b"\n") + 1]  # the last line may be incomplete
         lines = [self._read(line) for line in (whole or text).splitlines()]
         if lines:
             self._compare(lines[0], head)
@@ -65,19 +65,19 @@ class Journal:
 
     def _read(self, line: bytes) -> dict[str, Any]:
         try:
-            found = json.loads(line)
+            entry = json.loads(line)
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise ConfigError(f"{self.path} is no journal of a study: remove it, or choose another -o")
-        return found
+            entry = None
+        if not isinstance(entry, dict):
+            raise ConfigError(f"{self.path} is not a study's journal: remove it, or choose another -o")
+        return entry
 
     def _compare(self, old: dict[str, Any], new: dict[str, Any]) -> None:
-        if json.dumps(old) == json.dumps(new):  # lists in another order give runs other places
+        if json.dumps(old) == json.dumps(new):  # another order of lists changes the places of runs
             return
         raise ConfigError(
-            f"{self.path} is of another study: {'; '.join(_differences(old, new))}\n"
-            f"  --restart begins anew and forgets what has run; or choose another -o."
+            f"{self.path} belongs to another study: {'; '.join(_differences(old, new))}\n"
+            f"  Use --restart to discard the completed runs, or choose another -o."
         )
 
     def _append(self, facts: dict[str, Any]) -> None:
@@ -90,10 +90,10 @@ class Journal:
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    before, after = (one | one.get("grid", {}) for one in (old, new))
+    before, after = (head | head.get("grid", {}) for head in (old, new))
     keys = [key for key in before | after if key != "grid" and before.get(key) != after.get(key)]
-    return [f"{key} was {_show(before.get(key))}, and is {_show(after.get(key))}" for key in keys] or [
-        "its lists were in another order"
+    return [f"{key} was {_show(before.get(key))}, is {_show(after.get(key))}" for key in keys] or [
+        "its lists had another order"
     ]
 
 

@@ -1,9 +1,9 @@
-"""One tidy table: a row for each row that a run gives, in the order of the grid.
+"""One tidy table: a row for each row of a run's result, in the order of the grid.
 
     hosts  size  goodput_gbit_s  latency_us.p50  …  status  error  weft   command
     64     64K   8646.5          3.88               ok             0.1.0  sim fat-tree:hosts=64 --size=64K
 
-It has the same bytes wherever and however often the study runs: how long weft took itself is in the journal alone.
+Repeated studies give the same bytes: the run time of weft itself is only in the journal.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from weft.study.worker import Outcome
 from weft.version import __version__
 
 Row = dict[str, Any]
-OF_MACHINE = {"wall_s", "packet_hops_per_s", "calculation_s"}  # results that are of this machine and this hour
+MACHINE_DEPENDENT = {"wall_s", "packet_hops_per_s", "calculation_s"}  # results that vary between machines and runs
 _OWN = ("status", "error", "weft", "command")
 
 
 def rows_of(study: Study, outcomes: Mapping[int, Outcome]) -> tuple[list[str], list[Row]]:
-    """Columns, and rows: the options that change, then results, then how the run ended."""
-    taken = [*study.names, *_OWN]
+    """Return columns and rows: the changing options, then results, then the outcome of the run."""
+    reserved = [*study.names, *_OWN]
     runs = [(_options(run, outcomes[run.place]), outcomes[run.place]) for run in study.runs()]
-    found = dict.fromkeys(name for _, outcome in runs for row in outcome.rows for name in row)
-    results = {name: f"result.{name}" if name in taken else name for name in found if _is_of_run(name)}
-    for name in set(results) & set(taken):
+    names = dict.fromkeys(name for _, outcome in runs for row in outcome.rows for name in row)
+    results = {name: f"result.{name}" if name in reserved else name for name in names if _is_reproducible(name)}
+    for name in set(results) & set(reserved):
         if all(
             str(options[name]) == str(row[name]) for options, outcome in runs for row in outcome.rows if name in row
         ):
-            del results[name]  # it repeats the option, in every row
+            del results[name]  # repeats the option in every row
     rows = [
         options | {column: row.get(name) for name, column in results.items()}
         for options, outcome in runs
@@ -50,16 +50,16 @@ def _options(run: Run, outcome: Outcome) -> Row:
     return about | run.values
 
 
-def _is_of_run(name: str) -> bool:
-    return name.rpartition(".")[2] not in OF_MACHINE
+def _is_reproducible(name: str) -> bool:
+    return name.rpartition(".")[2] not in MACHINE_DEPENDENT
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
 def check_path(path: Path) -> None:
-    """Before a long run, refuse what could not be written after it."""
-    find_named("form of a table", path.suffix, FORMS, f"{path}: its name says the form.")
+    """Raise ConfigError before a long run if the table could not be written after it."""
+    find_named("table format", path.suffix, FORMS, f"The suffix of {path} gives the format.")
     if path.suffix.lower() == ".parquet":
         _arrow()
 
@@ -80,14 +80,14 @@ def to_parquet(columns: list[str], rows: list[Row]) -> bytes:
     arrow = _arrow()
     from pyarrow import parquet
 
-    made = arrow.table({name: _column(arrow, [row.get(name) for row in rows]) for name in columns})
-    into = io.BytesIO()
-    parquet.write_table(made, into)
-    return into.getvalue()
+    table = arrow.table({name: _column(arrow, [row.get(name) for row in rows]) for name in columns})
+    buffer = io.BytesIO()
+    parquet.write_table(table, buffer)
+    return buffer.getvalue()
 
 
 def _column(arrow: Any, values: list[Any]) -> Any:
-    """Numbers stay numbers; what is of several kinds is text."""
+    """Return an array; numbers stay numbers, mixed types become text."""
     kinds = {type(value) for value in values if value is not None}
     if kinds <= {str} or (len(kinds) > 1 and kinds != {int, float}):
         return arrow.array([None if value is None else str(value) for value in values], arrow.string())

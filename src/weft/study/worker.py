@@ -1,7 +1,7 @@
-"""What happens in a process that runs runs: `python -m weft.study.worker module:function`.
+"""The main function of a worker process: `python -m weft.study.worker module:function`.
 
-It is asked by lines of JSON, the words of a command line each, and answers each by a line. It lives as long as it may
-be asked: everything that runs need is imported and compiled once.
+It reads lines of JSON, each the words of a command line, and answers each with a line. One process performs many runs,
+so that imports and compilation are done once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OK, ERROR = "ok", "error"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a run ended."""
+    """The outcome of a run."""
 
     status: str = OK
     error: str = ""
@@ -33,13 +33,13 @@ class Outcome:
 
 
 def settings() -> dict[str, str]:
-    """Variables of every worker: it is one of as many as there are cores, and knows plugins and defaults of here."""
-    alone = dict.fromkeys(("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    return alone | {name: os.environ.get(name, "") for name in ("WEFT_DEFAULTS", "WEFT_PLUGINS")}
+    """Return the environment of every worker: one thread each, and this process's plugins and defaults."""
+    single_thread = dict.fromkeys(("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    return single_thread | {name: os.environ.get(name, "") for name in ("WEFT_DEFAULTS", "WEFT_PLUGINS")}
 
 
 def perform(call: str, words: list[str]) -> Outcome:
-    """One run, by the function that is named; whatever goes wrong in it is its outcome."""
+    """Perform one run by the named function; any exception becomes its outcome."""
     began_s = time.perf_counter()
     rows: list[dict[str, Any]] = []
     try:
@@ -49,16 +49,16 @@ def perform(call: str, words: list[str]) -> Outcome:
         error = str(refused)
     except WeftError as failed:
         error = f"{type(failed).__name__}: {failed}"
-    except Exception as broken:  # of one run, and no reason to end the others
+    except Exception as broken:  # fails only this run
         error = f"{type(broken).__name__}: {broken}"
     wall_s = time.perf_counter() - began_s
     return Outcome(status=ERROR if error else OK, error=" ".join(error.split()), rows=rows, wall_s=wall_s)
 
 
 def perform_elsewhere(call: str, words: list[str], folder: str, variables: dict[str, str], version: str) -> Outcome:
-    """The same on another machine, from the same folder if that is there."""
+    """Perform a run on another machine, in the same folder if it exists there."""
     if version != __version__:
-        return Outcome(status=ERROR, error=f"weft {__version__} is on this worker, and the study is of {version}")
+        return Outcome(status=ERROR, error=f"this worker has weft {__version__}, the study {version}")
     os.environ.update(variables)
     if os.path.isdir(folder):
         os.chdir(folder)
@@ -66,21 +66,21 @@ def perform_elsewhere(call: str, words: list[str], folder: str, variables: dict[
 
 
 def main() -> None:
-    """Standard input and output are the study's: runs get none of them."""
-    asks, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
-    os.dup2(nothing, 1)
-    asked: SimpleQueue[list[str]] = SimpleQueue()
+    """Serve runs. Standard input and output belong to the study; runs get /dev/null."""
+    requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    devnull = os.open(os.devnull, os.O_RDWR)
+    os.dup2(devnull, 0)
+    os.dup2(devnull, 1)
+    pending: SimpleQueue[list[str]] = SimpleQueue()
 
     def listen() -> None:
-        for line in asks:
-            asked.put(json.loads(line))
-        os._exit(0)  # the study has ended, if need be by kill -9: so does a run that nobody will hear of
+        for line in requests:
+            pending.put(json.loads(line))
+        os._exit(0)  # the study has ended, perhaps by kill -9: end a run whose result is not needed
 
     threading.Thread(target=listen, daemon=True).start()
     while True:
-        print(json.dumps(asdict(perform(sys.argv[1], asked.get()))), file=answers, flush=True)
+        print(json.dumps(asdict(perform(sys.argv[1], pending.get()))), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from weft.wire.notice import GmpNotice
 
 
 class CcMad(MadHeader, size=MAD_BYTES, mgmt_class=MgmtClass.CONG_CTRL, class_version=2):
-    """A congestion control MAD: a congestion log starts in `log_data` and continues in `data`; all else is in `data`."""
+    """A congestion control MAD: a log starts in `log_data` and continues in `data`; all else is in `data`."""
 
     cc_key = bits(64)
     log_data = octets(32)

@@ -19,7 +19,7 @@ ICRC_BYTES, VCRC_BYTES = 4, 2
 
 
 class Route(Enum):
-    """The headers of a packet, which determine the fields that may change on the way. The ICRC starts with the first."""
+    """The headers of a packet, which determine the fields that may change in transit. The ICRC starts at the first."""
 
     LOCAL = "LRH, BTH"
     GLOBAL = "LRH, GRH, BTH"

@@ -168,7 +168,7 @@ class Opcode(IntEnum):
 
 
 class BTH(Format, size=12):
-    """The Base Transport Header. FECN and BECN are the first two bits of resv8a, as of annex A10 (congestion control)."""
+    """The Base Transport Header. FECN and BECN are the first two bits of resv8a, by annex A10 (congestion control)."""
 
     opcode = bits(8, of=Opcode)
     se = bits(1)  # solicited event

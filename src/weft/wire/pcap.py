@@ -34,7 +34,7 @@ class LinkType(IntEnum):
 
 
 class Erf(Format, size=16):
-    """The header of Endace's extensible record format; type 21 is InfiniBand. Its time is little-endian: 2^-32 seconds."""
+    """The header of Endace's extensible record format; type 21 is InfiniBand. Its time is little-endian, in 2^-32 s."""
 
     timestamp = bits(64)
     type = bits(8, default=21)

@@ -16,7 +16,7 @@ _RMPP_DATA = MAD_BYTES - RmppMad.size  # 220 bytes, of which the SA's header tak
 
 
 def split(header: bytes, data: bytes) -> list[bytes]:
-    """Return the MADs that carry `data` behind a class's header (56 bytes for the SA), with numbers, lengths and flags."""
+    """Return the MADs that carry `data` after a class's header (56 bytes for the SA), with number, length and flags."""
     return [segment(header, data, number) for number in range(1, segments_of(header, data) + 1)]
 
 

@@ -42,7 +42,7 @@ class Vlan(Format, size=4):
 
 
 class IPv4(Format, size=20):
-    """The IPv4 header without options. The ICRC covers its identification: 0 with DF is what a UDP socket guarantees."""
+    """The IPv4 header without options. The ICRC covers its identification: UDP sockets guarantee 0 with DF."""
 
     version = bits(4, default=4)
     ihl = bits(4, default=5)
@@ -78,7 +78,7 @@ class IPv6(Format, size=40):
 
 
 class UDP(Format, size=8):
-    """The UDP header; its source port spreads flows over paths. RoCE over IPv4 has checksum 0, none; IPv6 forbids it."""
+    """The UDP header; its source port spreads flows. Over IPv4 RoCE has checksum 0, none; IPv6 forbids it."""
 
     source_port = bits(16, default=0xC000)
     destination_port = bits(16, default=UDP_PORT)

@@ -113,7 +113,7 @@ class JoinState(IntFlag):
 
 
 class InformInfo(Format, size=36):
-    """The attribute 0x0003: subscribe to notices. If not generic, the trap number is a device, the producer a vendor."""
+    """The attribute 0x0003: a subscription. If not generic, the trap number is a device, the producer a vendor."""
 
     gid = bits(128)
     lid_range_begin = bits(16)

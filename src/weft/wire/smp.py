@@ -181,7 +181,7 @@ class RandomForwardingTable(Format, size=64):
 
 
 class MulticastForwardingTable(Format, size=64):
-    """The attribute 0x001B: for 32 multicast LIDs 16 bits of their port mask; position and block are in the modifier."""
+    """The attribute 0x001B: for 32 multicast LIDs 16 bits of their port mask; the modifier has position and block."""
 
     port_mask = numbers(32, 16)
 

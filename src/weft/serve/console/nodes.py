@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from weft.diags.ask import Target, get_smp
+from weft.diags.query import Target, get_smp
 from weft.errors import ConfigError, SubnetError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.views import Node

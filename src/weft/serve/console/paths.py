@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import msgspec
 
-from weft.diags.ask import HERE, Target, get_smp
 from weft.diags.ibtracert import Hop, trace
+from weft.diags.query import HERE, Target, get_smp
 from weft.errors import SubnetError
 from weft.fabric.model import Fabric
 from weft.mad.administrator import NoAnswer

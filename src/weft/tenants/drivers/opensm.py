@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from weft import runtime
-from weft.diags.ask import HERE, Target, get_smp
+from weft.diags.query import HERE, Target, get_smp
 from weft.errors import NoResponseError, SubnetError
 from weft.mad.carrier import Carrier
 from weft.sm.inventory import take_inventory

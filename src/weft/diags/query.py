@@ -1,4 +1,4 @@
-"""Where a question of a tool goes, and how it is asked: by LID, along a path, or by LID to where a path begins."""
+"""Queries of the tools: by LID, along a path, or by LID to the start of a path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMEOUT_MS, RETRIES = 1000, 2  # of infiniband-diags
 
 
 class Arguments(argparse.ArgumentParser):
-    """Of a tool; what is wrong with them is the user's to mend, so it is a ConfigError."""
+    """A parser of a tool's arguments; mistakes raise ConfigError."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{self.prog}: {message}. {self.format_usage().strip()}")
@@ -34,14 +34,14 @@ class Target:
     path: bytes = b""
 
     def __str__(self) -> str:
-        """As infiniband-diags writes it."""
+        """Format as infiniband-diags does."""
         if self.lid is None:
             route = ",".join(map(str, (0, *self.path)))
             return f"DR path slid {PERMISSIVE_LID}; dlid {PERMISSIVE_LID}; {route}"
         return f"Lid {self.lid}"
 
     def through(self, port: int) -> Target:
-        """What is behind a port of this node."""
+        """Return the target behind a port of this node."""
         return Target(self.lid, self.path + bytes([port]))
 
 
@@ -49,36 +49,36 @@ HERE = Target(None)
 
 
 def parse_target(text: str, directed: bool) -> Target:
-    """A LID, `7` or `0x7`; or a path, `0,1,3`, which starts at our own node, 0."""
+    """Parse a LID, `7` or `0x7`; or a path, `0,1,3`, which starts at our own node, 0."""
     try:
         if not directed:
             lid = int(text, 0)
             if not 0 < lid < 0xC000:
-                raise ConfigError(f"{text} is no LID of a port: those are 1 to {0xBFFF}")
+                raise ConfigError(f"{text} is not a unicast LID: give 1 to {0xBFFF}")
             return Target(lid)
         hops = bytes(int(hop) for hop in text.split(","))
     except ValueError:
-        rule = "a path is written 0,1,3: our own node and the port of each hop" if directed else "a LID is a number"
-        raise ConfigError(f"{text!r} names no destination: {rule}") from None
+        rule = "write a path as 0,1,3: the own node and the port of each hop" if directed else "give a LID, a number"
+        raise ConfigError(f"{text!r} is not a destination: {rule}") from None
     return Target(None, hops[1:])
 
 
 def get_smp(carrier: Carrier, target: Target, attribute: int, modifier: int = 0) -> bytes:
-    """The 64 bytes of an attribute; SubnetError if there is no answer or a bad one."""
+    """Return the 64 bytes of an attribute; raise SubnetError if there is no answer or an error status."""
     address = Address() if target.lid is None else Address(lid=target.lid)
     if target.lid is None or target.path:
         smp = directed_get(target.path, attribute, modifier)
-        if target.lid is not None:  # by LID first: the answer comes back by ours
+        if target.lid is not None:  # by LID first: the answer returns to our LID
             smp = DirectedSmp.unpack(smp).replace(dr_slid=own_lid(carrier)).raw
     else:
         smp = Smp.pack(method=Method.GET, attribute_id=attribute, attribute_modifier=modifier)
     answer = ask(carrier, smp, address, timeout_ms=TIMEOUT_MS, retries=RETRIES)
-    what = f"{SmpAttribute(attribute).name} of {target}"
+    query = f"{SmpAttribute(attribute).name} of {target}"
     if answer is None:
-        raise SubnetError(f"no answer: {what}")
+        raise SubnetError(f"no answer: {query}")
     status = MadHeader.status.get(answer) & 0x7FFF
     if status:
-        raise SubnetError(f"{what} is refused with status 0x{status:x}")
+        raise SubnetError(f"{query}: status 0x{status:x}")
     return answer[_SMP_DATA : _SMP_DATA + 64]
 
 
@@ -87,19 +87,19 @@ def own_lid(carrier: Carrier) -> int:
 
 
 def get_counters(carrier: Carrier, lid: int, attribute: int, port: int) -> bytes:
-    """The data of an attribute of performance management."""
+    """Return the data of an attribute of performance management."""
     data = PortSelect.pack(port_select=port)
     mad = PlainMad.pack(mgmt_class=MgmtClass.PERF, method=Method.GET, attribute_id=attribute, data=data)
     answer = ask(carrier, mad, Address(lid=lid), timeout_ms=TIMEOUT_MS, retries=RETRIES)
     if answer is None:
-        raise SubnetError(f"no answer: counters of Lid {lid} port {port}. LIDs work when a subnet manager has run")
+        raise SubnetError(f"no answer: counters of Lid {lid} port {port}. LIDs need a subnet manager")
     if MadHeader.status.get(answer):
-        raise SubnetError(f"Lid {lid} refuses with status 0x{MadHeader.status.get(answer):x}: has it a port {port}?")
+        raise SubnetError(f"Lid {lid} port {port}: status 0x{MadHeader.status.get(answer):x}; does the port exist?")
     return answer[_GMP_DATA:]
 
 
 def parse(name: str, arguments: Sequence[str], *flags: str, positional: Sequence[str] = ()) -> argparse.Namespace:
-    """Flags are letters, `D` for -D; positional arguments may be left out."""
+    """Parse flags, given as letters (`D` for -D), and optional positional arguments."""
     parser = Arguments(prog=name, add_help=False)
     for flag in flags:
         parser.add_argument(f"-{flag}", dest=flag, action="store_true")
