@@ -19,7 +19,7 @@ from tests.patience import PATIENCE_S, wait_until
 from weft.cli import app
 from weft.cli.study import run_one
 from weft.errors import ConfigError
-from weft.study.table import OF_MACHINE
+from weft.study.table import MACHINE_DEPENDENT
 
 # A shell may have told its children not to mind Ctrl-C.
 MAIN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from weft.cli import main; main()"
@@ -141,7 +141,7 @@ def test_rows_are_those_of_csv(line, capsys):
     assert capsys.readouterr().out == ""
     assert len(rows) == len(printed) >= 1
     for row, shown in zip(rows, printed, strict=True):
-        for name in row.keys() - OF_MACHINE:
+        for name in row.keys() - MACHINE_DEPENDENT:
             assert shown[name] == ("" if row[name] is None else str(row[name])), name
 
 
