@@ -25,13 +25,13 @@ def test_a_value_beyond_its_width_is_refused(kind, bits):
 
 
 @given(st.integers(0, 2**64 - 1))
-def test_a_guid_reads_back_what_it_prints(value):
+def test_a_guid_parses_its_own_text(value):
     assert Guid.parse(str(Guid(value))) == value
     assert Guid.parse(f"{value:x}") == value, "ibnetdiscover writes port GUIDs without leading zeros"
 
 
 @given(st.integers(0, 2**128 - 1))
-def test_a_gid_reads_back_what_it_prints_and_is_prefix_and_guid(value):
+def test_a_gid_parses_its_own_text_and_is_prefix_and_guid(value):
     gid = Gid.parse(str(Gid(value)))
     assert gid == value
     assert Gid.of(gid.guid, gid.prefix) == gid

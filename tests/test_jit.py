@@ -51,7 +51,7 @@ def test_the_cache_of_checked_kernels_is_another_than_that_of_fast_ones():
     assert folder("0") != folder("1")
 
 
-def test_an_edit_in_what_a_kernel_calls_names_another_cache(monkeypatch):
+def test_an_edit_in_a_called_function_changes_the_cache_folder(monkeypatch):
     changed = changed_by_an_edit_of(monkeypatch, "weft.sim.packet.state")
     assert {name for name in KERNELS if re.fullmatch(r"weft\.sim\.packet\.\w+", name)} <= changed
     assert not {name for name in changed if not name.startswith("weft.sim.")}
@@ -73,7 +73,7 @@ def test_an_edit_that_no_kernel_can_see_compiles_nothing(monkeypatch, module):
 
 
 @pytest.mark.parametrize("module", KERNELS)
-def test_what_a_kernel_uses_is_in_the_name_of_its_cache(module):
+def test_all_sources_of_a_kernel_are_in_the_name_of_its_cache(module):
     """Every name of weft that a kernel reads comes from a module whose source is hashed."""
     names = cache.sources(module)
     for thing in vars(importlib.import_module(module)).values():
@@ -136,13 +136,13 @@ def test_importing_kernels_looks_for_no_cache(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_in_the_cache_needs_no_compiler(tmp_path):
+def test_cached_kernels_need_no_compiler(tmp_path):
     """Nor modules of numba whose functions went into it, a runtime that is compiled anew, or numba's extensions."""
     (tmp_path / "mine.py").write_text(_MODULE)
     assert [python(_CALL, tmp_path).split() for _ in range(2)] == [["True", "1", "True"], ["False", "0", "False"]]
 
 
-def test_of_two_processes_that_want_a_kernel_one_compiles_it(tmp_path):
+def test_one_of_two_concurrent_processes_compiles_a_kernel(tmp_path):
     (tmp_path / "mine.py").write_text(_MODULE)
     call = "import numpy, mine; mine.inner(numpy.arange(5)); print(sum(mine.inner.stats.cache_hits.values()))"
     with ThreadPoolExecutor() as pool:
@@ -188,7 +188,7 @@ with lock.open('wb') as file:
 """
 
 
-def test_who_cannot_compile_lets_others_try(tmp_path):
+def test_a_failed_compilation_releases_the_lock(tmp_path):
     (tmp_path / "mine.py").write_text(_MODULE)
     assert python(_FAIL, tmp_path) == "TypingError\n"
 

@@ -155,7 +155,7 @@ ENTRY_POINTS = {"weft.topologies": {"pair": pair}}
         ("--plugin", "{here}/mine.py", "show", "pair:2"),
     ],
 )
-def test_a_file_here_or_elsewhere_adds_what_its_entry_points_say(words, tmp_path):
+def test_a_plugin_file_adds_its_entry_points(words, tmp_path):
     (tmp_path / "mine.py").write_text(PLUGIN)
     assert "pair:hosts=2" in printed(*(word.format(here=tmp_path) for word in words), here=tmp_path)
 
@@ -194,7 +194,7 @@ def test_a_plugin_that_is_not_there_or_says_nothing_is_named(tmp_path):
     assert "rename the file" in refusal("--plugin", "json.py", "links", here=tmp_path)
 
 
-def test_a_package_that_does_not_import_stops_only_those_who_ask_for_it(tmp_path):
+def test_a_broken_package_fails_only_commands_that_name_it(tmp_path):
     site = install(tmp_path, entry("weft.topologies", "ring", "acme.fabrics:ring"))
     assert "acme 1.0: weft.topologies ring = acme.fabrics:ring cannot be imported" in refusal(
         "show", "ring:5", site=site
@@ -287,7 +287,7 @@ def test_a_kernel_that_cannot_be_compiled_is_named(tmp_path):
     assert "numba cannot compile policy mine: choose(loads, ports, number)" in said
 
 
-def test_a_control_for_networks_that_drop_must_say_what_a_loss_does():
+def test_a_control_for_lossy_networks_needs_on_loss():
     with pytest.raises(ConfigError, match="cubic is for tcp: it needs on_ack, on_loss and on_timeout"):
         Control(name="cubic", networks=("tcp",))
 
@@ -303,13 +303,13 @@ def test_two_things_of_one_name_are_refused_and_one_thing_twice_is_not(tmp_path)
     assert "rival 1.0: weft.topologies star" in refusal("show", "star:hosts=4", site=site)
 
 
-def test_a_broken_scenario_is_told_in_the_list_and_stops_no_other(tmp_path):
+def test_a_broken_scenario_is_reported_in_the_list(tmp_path):
     site = install(tmp_path, entry("weft.scenarios", "mine", "acme:mine"))
     assert "cannot be imported" in printed("scenario", site=site)
     assert "cannot be imported" in refusal("scenario", "mine", site=site)
 
 
-def test_help_asks_nobody(tmp_path):
+def test_help_loads_no_plugin(tmp_path):
     """Neither does it look for packages, nor import what they have."""
     code = "import sys; from weft.cli import app; app(['--help'])\nassert 'weft.plugins' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

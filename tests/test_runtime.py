@@ -123,7 +123,7 @@ def test_a_name_is_taken_while_its_process_lives_and_free_afterwards(place):
 
 
 @pytest.mark.parametrize("kind", [runtime.Listener, runtime.Inbox])
-def test_who_ends_late_takes_away_nothing_of_its_successor(place, kind):
+def test_a_late_close_does_not_remove_the_successors_socket(place, kind):
     """A lab's folder goes with it, and the next of the same name has one with the same names."""
     late = kind(place / "name")
     (place / "name").unlink()
@@ -134,7 +134,7 @@ def test_who_ends_late_takes_away_nothing_of_its_successor(place, kind):
     assert not (place / "name").exists()
 
 
-def test_who_comes_when_as_many_wait_as_may_waits_too(place, monkeypatch):
+def test_connecting_waits_while_the_backlog_is_full(place, monkeypatch):
     listener, waiting = runtime.Listener(place / "a"), []
     with suppress(OSError):  # whichever it is
         while True:
@@ -150,7 +150,7 @@ def test_who_comes_when_as_many_wait_as_may_waits_too(place, monkeypatch):
     listener.close()
 
 
-def test_what_killed_processes_left_is_cleared_and_what_lives_stays(place):
+def test_only_sockets_of_killed_processes_are_removed(place):
     dead = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     dead.bind(str(place / "dead"))
     dead.close()
@@ -175,7 +175,7 @@ def test_a_path_too_long_for_a_socket_is_said(place):
         runtime.Inbox(place / ("x" * 108))
 
 
-def test_who_may_trace_is_the_guest_then_any_then_nobody(place, monkeypatch):
+def test_tracing_is_allowed_to_one_peer_then_any_then_none(place, monkeypatch):
     """One process can be named."""
     named: list[int] = []
 

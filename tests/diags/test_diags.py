@@ -54,14 +54,14 @@ def test_discovery_does_not_cross_a_pulled_cable(carrier):
     assert len(found.nodes) == len(devices.nodes) - 1
 
 
-def test_discovery_names_what_is_silent(carrier):
+def test_discovery_names_nodes_that_do_not_answer(carrier):
     devices = devices_of(carrier)
     faults.kill(devices, devices.fabric.node_index["h2"])
     found = discover(carrier, timeout_ms=10, retries=0)
     assert len(found.nodes) == len(devices.nodes) - 1
 
 
-def test_what_ibnetdiscover_says_is_read_as_the_same_fabric(carrier, tmp_path):
+def test_ibnetdiscover_output_is_read_as_the_same_fabric(carrier, tmp_path):
     (tmp_path / "found.net").write_text(tool("ibnetdiscover")(carrier, []))
     fabric, read = devices_of(carrier).fabric, weft.load(str(tmp_path / "found.net"))
     assert sorted(read.nodes.guid) == sorted(fabric.nodes.guid)
@@ -108,12 +108,12 @@ def test_ibstat_and_ibstatus_of_a_port_without_a_manager(carrier):
         ("ibstat", ["-q"], "usage: ibstat"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_with_the_rule(carrier, name, arguments, rule):
+def test_invalid_arguments_are_refused_with_the_rule(carrier, name, arguments, rule):
     with pytest.raises(ConfigError, match=rule):
         tool(name)(carrier, arguments)
 
 
-def test_silence_is_an_error_that_names_who_is_silent(carrier):
+def test_a_missing_answer_is_an_error_with_the_target(carrier):
     with pytest.raises(SubnetError, match="PORT_INFO of Lid 9"):
         tool("smpquery")(carrier, ["portinfo", "9"])
 

@@ -51,7 +51,7 @@ def test_rails_join_scalable_units_below_and_planes_of_spines_above() -> None:
         assert len(found.bands[1].clusters) == 8
 
 
-def test_what_hangs_above_the_top_tier_is_apart_in_the_row_that_it_mirrors() -> None:
+def test_dead_ends_above_the_top_tier_are_apart_in_a_mirrored_row() -> None:
     """spine1 joins four leaves; x1 hangs on it, and x2 on x1: a spine and a leaf without hosts."""
     builder = FabricBuilder("appendix")
     hosts = builder.add_nodes(NodeKind.HCA, [f"h{i}" for i in range(4)], n_ports=1)

@@ -55,7 +55,7 @@ def test_svg_is_well_formed_and_has_every_name_at_32_hosts(small: Fabric, tmp_pa
     assert "leaf1/9 - spine1/1\n4xNDR, 400 Gbit/s, transceivers 10 m" in tips
 
 
-def test_names_are_escaped_and_what_xml_cannot_hold_is_replaced(weird: Fabric, tmp_path: Path) -> None:
+def test_names_are_escaped_and_characters_invalid_in_xml_replaced(weird: Fabric, tmp_path: Path) -> None:
     draw(weird, tmp_path / "fabric.svg")
     shown = texts(ET.parse(tmp_path / "fabric.svg").getroot())
     assert {name for name in WEIRD if "\x01" not in name and "\udc80" not in name} <= shown
@@ -98,7 +98,7 @@ def han(tmp_path: Path) -> Path:
     return tmp_path / "han.ttf"
 
 
-def test_letters_come_from_a_font_that_has_them_and_else_one_line_says_so(
+def test_missing_letters_come_from_other_fonts_or_are_reported(
     weird: Fabric, han: Path, tmp_path: Path, capsys, caplog, monkeypatch
 ) -> None:
     from matplotlib import font_manager
@@ -229,7 +229,7 @@ def test_a_metric_colours_links_from_pale_to_strong_and_widens_them(small: Fabri
     assert any("errors 42" in line.title for line in scene.lines)
 
 
-def test_what_all_links_carry_widens_none_of_them(small: Fabric) -> None:
+def test_a_metric_equal_on_all_links_widens_none(small: Fabric) -> None:
     """An even load was one dark mass; a single busy link stands out as before."""
     metric = np.ones(len(small.links))
     even = {line.links[0]: line for line in lay_out(small, metric=metric).lines if line.links}
@@ -299,7 +299,7 @@ def test_another_suffix_is_refused_with_the_four_that_work(small: Fabric, tmp_pa
         draw(small, tmp_path / "no" / "fabric.svg")
 
 
-def test_the_title_is_the_spec_the_name_of_the_file_or_what_is_given(small: Fabric) -> None:
+def test_the_title_is_given_or_the_spec_or_the_file_name(small: Fabric) -> None:
     assert lay_out(small).title == "fat-tree:hosts=32,radix=16"
     assert lay_out(small, title="Our cluster").title == "Our cluster"
 

@@ -236,7 +236,7 @@ def test_a_fabric_without_spec_or_groups_is_a_ring_if_no_switch_is_above_another
         assert np.ptp(radii) < 1e-6
 
 
-def test_what_no_cable_joins_to_a_host_is_shown_as_cut_off() -> None:
+def test_nodes_without_a_path_to_a_host_are_shown_as_cut_off() -> None:
     for spec, port in (("fat-tree:hosts=8,radix=4", "h4/1"), ("torus:3x3", "h4/1"), ("dragonfly:p=2,a=2,h=1", "h4/1")):
         fabric = faults.remove_link(weft.load(spec), port)
         scene = lay_out(fabric)

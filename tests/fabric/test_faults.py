@@ -160,7 +160,7 @@ def test_a_fault_that_cannot_be_is_refused(fault, message):
         fault(star(4))
 
 
-def test_what_is_not_there_cannot_break():
+def test_faults_of_missing_elements_are_refused():
     fabric = star(4)
     for fault in (faults.remove_link, faults.kill):
         with pytest.raises(UnknownName, match="leaf2"):
@@ -169,6 +169,6 @@ def test_what_is_not_there_cannot_break():
         faults.remove_link(fabric, "leaf1")
 
 
-def test_what_was_done_is_written_down():
+def test_changes_are_logged():
     fabric = faults.remove_link(faults.kill(load("fat-tree:hosts=32,radix=8"), "spine1"), "leaf2/6")
     assert fabric.changes == ("killed spine1", "removed the cable of leaf2/6")

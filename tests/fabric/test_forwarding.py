@@ -62,7 +62,7 @@ def paths(plane: Plane, packets: np.ndarray) -> list[tuple[list[int], list[int],
 
 @pytest.mark.parametrize("spec", SPECS)
 @given(seed=st.integers(0, 1 << 32), calm=st.booleans())
-def test_the_kernel_says_what_python_says(spec, seed, calm):
+def test_kernel_and_python_give_the_same_paths(spec, seed, calm):
     devices, random = configured(spec), np.random.default_rng(seed)
     if not calm:
         disturb(devices, random)

@@ -22,7 +22,7 @@ def test_switch_adapter_and_rules_of_a_fabric_speak_its_speed(wire: catalog.Inte
 
 
 @pytest.mark.parametrize("wire", [one for one in catalog.interconnects() if one.transport], ids=lambda wire: wire.name)
-def test_what_is_not_known_of_a_transport_stands_beside_it(wire: catalog.Interconnect) -> None:
+def test_unknown_properties_of_a_transport_have_a_note(wire: catalog.Interconnect) -> None:
     assert "not modelled" in wire.note or wire.note.startswith("as efa-400")
 
 
@@ -52,7 +52,7 @@ def test_a_server_takes_another_card_in_every_rail() -> None:
         ("host", "ConnectX-8", "16xPCIe6"),  # nothing is known of its slots
     ],
 )
-def test_a_card_and_its_slot_speak_what_the_slower_can(template: str, card: str, speaks: str) -> None:
+def test_a_card_runs_at_the_slower_of_card_and_slot(template: str, card: str, speaks: str) -> None:
     assert catalog.server(template).slot(catalog.adapter(card)) == speaks
 
 

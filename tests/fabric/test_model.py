@@ -154,7 +154,7 @@ def test_a_cable_that_cannot_be_is_refused_by_name(b_node, b_port, message):
 def test_a_name_that_would_be_ambiguous_is_refused(name):
     builder = FabricBuilder("wrong")
     builder.add_nodes(NodeKind.SWITCH, [name], n_ports=8)
-    with pytest.raises(ConfigError, match="cannot be used"):
+    with pytest.raises(ConfigError, match="invalid node name"):
         builder.build()
 
 

@@ -64,7 +64,7 @@ def test_virtual_lanes_of_the_network_stay():
         assert (torus.tables.sl2vl[old : old + rows] == joined.tables.sl2vl[new : new + rows]).all()
 
 
-def test_gpus_of_one_server_talk_at_what_rings_were_measured_to_have(pod):
+def test_gpus_of_one_server_reach_the_measured_ring_bandwidth(pod):
     joined = join_nvlinks(pod)
     traffic = Traffic.make([slot(joined, "dgx1/gpu0")], [slot(joined, "dgx1/gpu6")], 1 << 30)
     result = FlowEngine().run(joined, traffic)

@@ -33,7 +33,7 @@ def test_every_price_of_weft_names_its_source_and_is_said_to_be_weak() -> None:
         assert price.weak  # no vendor prints prices
 
 
-def test_what_has_no_price_of_its_own_has_the_documents() -> None:
+def test_parts_without_a_price_have_the_default_price() -> None:
     """Adapters 3,000 to 5,000 against 1,000 to 2,000, ports 500 to 1,000 against 200 to 400, cables 50 to 200."""
     prices = read_prices()
     bands = {
@@ -205,7 +205,7 @@ _NAMES = st.sampled_from(["QM9700", "qm9700", "fibre", "PUE", "Infiniband adapte
 
 
 @given(anything=st.dictionaries(_NAMES, _ENTRIES, max_size=3) | _ANY)
-def test_whatever_stands_in_a_file_is_prices_or_an_error_of_the_file(anything, tmp_path_factory) -> None:
+def test_any_file_gives_prices_or_a_file_error(anything, tmp_path_factory) -> None:
     path = tmp_path_factory.getbasetemp() / "any.yaml"  # JSON is YAML
     path.write_text(json.dumps(anything))
     try:

@@ -83,6 +83,6 @@ def test_a_width_that_the_speed_does_not_have_names_those_it_has() -> None:
 
 
 @pytest.mark.parametrize("label", ["", "4x", "x", "4xNDR!", "4 x NDR", "-4xNDR"])
-def test_what_is_no_label_is_refused_with_an_example(label: str) -> None:
+def test_malformed_labels_are_refused_with_an_example(label: str) -> None:
     with pytest.raises(ConfigError, match=r"write 4xNDR|did you mean|there is no speed"):
         parse_label(label)

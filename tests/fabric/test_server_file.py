@@ -51,7 +51,7 @@ def test_a_template_of_the_catalog_in_a_file_is_the_same(name: str, tmp_path: Pa
     assert msgspec.structs.replace(catalog.server(str(path)), name=name) == catalog.server(name)
 
 
-def test_what_is_like_another_says_only_what_differs(tmp_path: Path) -> None:
+def test_a_template_with_like_lists_only_differences(tmp_path: Path) -> None:
     path = tmp_path / "like.yaml"
     path.write_text("like: dgx-h100\ngpu: H200\n")
     found = msgspec.structs.replace(catalog.server(str(path)), name="", source="", note="")
@@ -117,7 +117,7 @@ def test_fewer_devices_than_those_of_like_take_their_addresses_with_them(own: Pa
         (SMALL, "- 1", "a mapping: gpu, gpus"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(own: Path, old: str, new: str, says: str) -> None:
+def test_errors_name_the_line(own: Path, old: str, new: str, says: str) -> None:
     assert old in SMALL
     own.write_text(SMALL.replace(old, new, 1))
     with pytest.raises(FileError, match=says) as error:

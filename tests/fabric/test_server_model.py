@@ -47,7 +47,7 @@ def test_a_dump_has_gpus_again_where_they_were(built: Fabric, dump: Path) -> Non
     assert len(set(again.nodes.guid.tolist())) == len(again.nodes)
 
 
-def test_what_a_dump_says_stays(dump: Path) -> None:
+def test_values_of_the_dump_are_kept(dump: Path) -> None:
     """Names, GUIDs, LIDs, forwarding and SL to VL: adapters only get a port more, behind theirs."""
     bare = route(load(str(dump))).fabric
     bare.tables.sl2vl[:] = np.arange(len(bare.tables.sl2vl))[:, None] % 15

@@ -117,7 +117,7 @@ def test_all_inside_a_box_is_on_the_board_and_off_the_network() -> None:
     assert not fabric.network_links.any()
 
 
-def test_network_ports_are_what_an_infiniband_tool_sees() -> None:
+def test_network_ports_are_those_that_infiniband_tools_see() -> None:
     builder = FabricBuilder("mixed")
     nodes = add_servers(builder, "dgx-h100", ["dgx1"])
     hosts = add_servers(builder, "host", ["h1"])

@@ -26,7 +26,7 @@ from weft.fabric.spec import describe, load
         ("mesh:5", "mesh:5"),
     ],
 )
-def test_a_fabric_s_spec_is_the_one_way_to_write_what_was_asked_for(spec, canonical):
+def test_a_fabrics_spec_is_canonical(spec, canonical):
     assert load(spec).spec == canonical
 
 
@@ -73,7 +73,7 @@ def test_a_refusal_shows_how_the_spec_is_written():
 
 
 @pytest.mark.parametrize("path", ["fabric.topo", "./fabric", "data/fabric", "/nowhere/at:all", "a.b" * 2000])
-def test_what_looks_like_a_path_is_a_file_that_is_not_there(path):
+def test_a_spec_that_looks_like_a_path_is_a_missing_file(path):
     with pytest.raises(ConfigError, match="there is no file"):
         load(path)
 

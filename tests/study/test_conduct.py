@@ -65,7 +65,7 @@ def table(folder) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_what_one_run_does_wrong_is_in_its_row_and_the_others_go_on(folder):
+def test_a_failed_run_is_reported_in_its_row_and_others_continue(folder):
     conduct(study("dies,leaves,refused,bug,broken,prints,fine"), CALL, folder / "out.csv", workers=1)
     rows = {row["a"]: row for row in table(folder)}
     assert [name for name, row in rows.items() if row["status"] == "ok"] == ["prints", "fine"]
@@ -85,7 +85,7 @@ def test_rows_stand_in_the_order_of_the_grid_whatever_order_runs_end_in(folder):
     assert [row["a"] for row in table(folder)] == ["waits", "b", "c", "goes"]
 
 
-def test_nothing_goes_on_when_a_study_is_given_up(folder):
+def test_workers_end_with_their_study(folder):
     def give_up(done: int, of: int) -> None:
         if done:
             raise KeyboardInterrupt
@@ -100,7 +100,7 @@ def test_one_process_runs_many_runs(folder):
     assert len({outcome.rows[0]["pid.wall_s"] for outcome in outcomes.values()}) == 1
 
 
-def test_a_study_again_runs_what_failed_and_nothing_else(folder):
+def test_a_repeated_study_runs_only_failed_runs(folder):
     conduct(study("fine,refused"), CALL, folder / "out.csv", workers=1)
     first = (folder / "out.csv").read_bytes()
     conduct(study("fine,refused"), CALL, folder / "out.csv", workers=1)
@@ -173,7 +173,7 @@ def test_two_studies_do_not_write_one_journal(folder):
         ("out.csv", 0, "--workers must be at least 1, got 0"),
     ],
 )
-def test_what_could_not_be_written_is_refused_before_anything_runs(name, workers, said, folder):
+def test_unwritable_outputs_are_refused_before_any_run(name, workers, said, folder):
     with pytest.raises(ConfigError, match=said):
         conduct(study("b"), CALL, folder / name, workers=workers)
     assert not (folder / "ran").exists()
@@ -186,7 +186,7 @@ def test_what_could_not_be_written_is_refused_before_anything_runs(name, workers
         ("pyarrow", "out.parquet", None, "Parquet needs pyarrow: pip install 'weft-fabric[parquet]'; or write .csv"),
     ],
 )
-def test_what_an_extra_brings_is_asked_for_by_its_name(module, name, ray, said, folder, monkeypatch):
+def test_missing_extras_are_named(module, name, ray, said, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigError) as refused:
         conduct(study("b"), CALL, folder / name, workers=1, ray=ray)

@@ -29,7 +29,7 @@ def test_a_run_without_rows_has_one_and_columns_are_of_all_runs():
     assert [(row["k"], row.get("n"), row.get("m")) for row in rows] == [(1, 1, None), (2, None, None), (3, None, 2)]
 
 
-def test_a_result_with_the_name_of_an_option_is_kept_where_it_says_something_else():
+def test_a_result_with_the_name_of_an_option_is_kept_if_it_differs():
     columns, rows = columns_and_rows(["seed=1", "size=1K"], [{"seed": 1, "size": 1024, "status": "up"}])
     assert columns == ["seed", "size", "result.size", "result.status", "status", "error", "weft", "command"]
     assert (rows[0]["size"], rows[0]["result.size"], rows[0]["result.status"], rows[0]["status"]) == (

@@ -56,7 +56,7 @@ def test_adaptive_routing_info_is_laid_out_as_published():
     assert {name: word_and_bit(fields[name]) for name in expected} == expected
 
 
-def test_what_came_later_is_where_opensm_has_it():
+def test_later_fields_are_at_the_positions_of_opensm():
     """`cap_fields1`, `enable_features1`, `whbf_granularity` and `enable_by_sl_mask_hbf` of `ib_ar_info_t`."""
     info = AdaptiveRoutingInfo(
         is_pfrn_supported=1, is_hbf_supported=1, pfrn_enabled=1, whbf_granularity=5, enable_by_sl_mask_hbf=0x1234

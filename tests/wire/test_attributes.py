@@ -34,7 +34,7 @@ def test_attributes_fit_into_the_data_of_their_mads():
         assert all(kind.size <= room for kind in attributes.values())
 
 
-def test_what_is_not_known_is_handed_on_as_bytes():
+def test_unknown_attributes_stay_bytes():
     unknown = Mad(mgmt_class=0x0B, attribute_id=0x11, data=b"vendor")
     assert parse_mad(unknown.raw) == (unknown, None)
     assert parse_mad(PlainMad(mgmt_class=MgmtClass.PERF, attribute_id=0x99).raw)[1] is None
@@ -49,7 +49,7 @@ def test_a_congestion_log_is_a_switchs_or_an_adapters():
         assert parse_mad(mad.raw)[1] == log
 
 
-def test_a_notice_tells_what_its_trap_is_about():
+def test_a_notice_has_the_details_of_its_trap():
     told = LinkStateDetails(lid_addr=9)
     notice = Notice(trap_number=Trap.LINK_STATE_CHANGED, data_details=told.raw)
     assert details(notice) == told

@@ -61,7 +61,7 @@ def test_a_value_that_does_not_fit_is_refused_by_name(wrong):
         pack_rows(BTH, 3, psn=[1, wrong, 2])
 
 
-def test_what_is_no_column_is_refused():
+def test_fields_that_are_no_numbers_are_refused():
     with pytest.raises(ConfigError, match=r"BTH\.psn takes one whole number or 3, not 2 of int64"):
         pack_rows(BTH, 3, psn=np.array([1, 2]))
     with pytest.raises(ConfigError, match=r"BTH\.psn takes one whole number or 3, not 1 of float64"):

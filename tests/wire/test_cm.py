@@ -25,7 +25,7 @@ def test_every_field_lies_where_linux_has_it():
     assert found == read_linux()
 
 
-def test_private_data_fills_up_what_is_left():
+def test_private_data_fills_the_rest_of_a_message():
     req = cm.Req(private_data=b"hello", primary=cm.ReqPath(sl=3))
     assert req.private_data == b"hello".ljust(92, b"\0")
     assert cm.CmMad(data=req.raw).raw[24:] == req.raw

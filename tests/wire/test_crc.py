@@ -55,7 +55,7 @@ def test_the_icrc_sees_every_bit_but_those_that_may_change(route):
         assert (icrc(route, changed) == right) == bool(may_change), f"bit {bit}"
 
 
-def test_what_may_change_is_what_switches_and_routers_write():
+def test_the_icrc_masks_the_fields_that_switches_and_routers_change():
     """Named one by one, so that a mask that is too wide is noticed: the fields whose bits are ones, and no others."""
     expected = {
         Route.LOCAL: {"LRH.vl", "BTH.fecn", "BTH.becn"},

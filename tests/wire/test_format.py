@@ -47,7 +47,7 @@ def test_a_field_reads_and_writes_itself_in_a_buffer():
     assert Colour.green.get(buffer) == 31
 
 
-def test_what_is_reserved_stays_as_it_came():
+def test_reserved_bits_keep_their_received_values():
     came = Colour.unpack(b"\xff" * 4)
     assert came.raw == b"\xff" * 4
     assert came.replace(red=0).raw == bytes.fromhex("f000ffff")
@@ -75,7 +75,7 @@ def test_a_record_cannot_change():
     assert len({Colour(red=1), Colour(red=1), Colour(red=2)}) == 2
 
 
-def test_a_record_prints_names_and_leaves_out_what_is_reserved():
+def test_a_record_prints_names_without_reserved_fields():
     assert repr(AETH(syndrome=0x61, msn=12)) == "AETH(syndrome=NAK_INVALID_REQUEST, msn=0xc)"
     assert "opcode=0x1e" in repr(BTH(opcode=0x1E))
 
@@ -103,7 +103,7 @@ def test_numbers_of_numpy_and_enums_are_numbers():
         ({"red": 1.5}, r"Wall\.red cannot hold 1.5"),
     ],
 )
-def test_what_a_field_cannot_hold_is_refused_by_name(values, message):
+def test_values_that_do_not_fit_are_refused_by_field_name(values, message):
     with pytest.raises(ConfigError, match=message):
         Wall(**values)
 

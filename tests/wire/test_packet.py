@@ -63,7 +63,7 @@ def test_lengths_and_next_headers_follow_from_the_rest():
     assert (sent[GRH].pay_len, sent[GRH].nxt_hdr, sent[BTH].pad_cnt) == (12 + 16 + 8 + 4, 0x1B, 3)
 
 
-def test_ip_and_udp_are_what_a_network_expects():
+def test_ip_and_udp_headers_are_valid():
     body = (BTH(opcode=Opcode.UD_SEND_ONLY), DETH(q_key=1))
     frame = Packet((*ROUTES["RoCE v2"], *body), bytes(8)).pack()
     sent = Packet.parse(frame, Link.ETHERNET)
@@ -152,7 +152,7 @@ def test_headers_that_do_not_go_together_are_refused(headers, message):
         (lambda frame: frame[:38] + b"\x00\x17" + frame[40:], "padding and ICRC start at"),
     ],
 )
-def test_what_is_no_packet_is_malformed(change, message):
+def test_invalid_packets_are_malformed(change, message):
     frame = Packet((*ROUTES["RoCE v2"], BTH(opcode=Opcode.RC_SEND_ONLY)), bytes(8)).pack()
     with pytest.raises(Malformed, match=message):
         Packet.parse(change(frame), Link.ETHERNET)

@@ -27,7 +27,7 @@ def test_segments_are_joined_in_whatever_order_they_come(data, order, header_byt
     assert rmpp.join(segments, header_bytes) == data
 
 
-def test_lengths_count_what_linux_counts():
+def test_payload_lengths_match_linux():
     """drivers/infiniband/core/mad_rmpp.c, send_next_seg: 220 bytes a segment, the SA's 20 of header included."""
     assert lengths(rmpp.split(HEADER, bytes(112))) == [132]
     assert lengths(rmpp.split(HEADER, bytes(500))) == [3 * 220 - 100, 0, 120]

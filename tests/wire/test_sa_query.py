@@ -31,7 +31,7 @@ def opensm_components() -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("record", opensm_components())
-def test_every_bit_stands_for_what_opensm_takes_it_for(record):
+def test_component_bits_are_those_of_opensm(record):
     """Where OpenSM has a bit as reserved weft may know what came to be there since."""
     expected = opensm_components()[record]
     names = [component.name for component in components(formats()[record])][: len(expected)]
@@ -70,7 +70,7 @@ def test_tables_are_read_as_they_were_written():
     assert unpack_records(MCMemberRecord, b"", 0) == []
 
 
-def test_records_are_padded_to_what_opensm_pads_them_to():
+def test_records_have_the_padding_of_opensm():
     """ib_types.h, which is what its attribute offsets come from."""
     sizes = {"NodeRecord": 112, "PortInfoRecord": 72, "SMInfoRecord": 32, "LinkRecord": 8, "MCMemberRecord": 56}
     sizes |= {"InformInfoRecord": 64, "PathRecord": 64, "ServiceRecord": 176, "SwitchInfoRecord": 24}

@@ -72,7 +72,7 @@ def test_parallel_links_and_loops_stay_apart(read, tmp_path):
 
 
 @pytest.mark.parametrize("read", [from_graphml, from_json])
-def test_what_is_known_is_there_and_what_is_not_is_left_out(read, tmp_path):
+def test_known_values_are_written_and_unknown_ones_omitted(read, tmp_path):
     builder = FabricBuilder("known")
     a, b = builder.add_nodes(NodeKind.SWITCH, ["a", "b"], n_ports=8)
     builder.add_links(a, 1, b, 1, "HDR", medium=Medium.AOC, length_m=2.5, bit_error_rate=1e-9)
@@ -94,7 +94,7 @@ def test_levels_of_a_tree_are_in_the_graph(tmp_path):
     assert [graph.nodes[name]["level"] for name in ("h1", "leaf1", "spine1")] == [0, 1, 2]
 
 
-def test_json_says_what_made_it():
+def test_json_names_the_version_and_the_spec():
     data = json.loads(graphs.to_json(load("star:hosts=3,radix=8")))
     assert data["weft"] == weft.__version__
     assert data["spec"].startswith("star:")

@@ -26,7 +26,7 @@ def test_a_list_stands_for_its_names_in_its_order(text, names):
 
 
 @given(st.sets(st.tuples(st.sampled_from(["h", "dgx", "rack-n"]), st.integers(0, 300)), min_size=1))
-def test_what_is_compressed_expands_again(pairs):
+def test_compressed_lists_expand_again(pairs):
     names = {f"{prefix}{number}" for prefix, number in pairs}
     assert set(expand(compress(names))) == names
 
@@ -34,6 +34,6 @@ def test_what_is_compressed_expands_again(pairs):
 @pytest.mark.parametrize(
     "text", ["", "h[", "h1]", "h[1-", "h[]", "h[3-1]", "h[a]", "h1,,h2", "h[1-99999999]", "h[1-999][1-999]", "h 1"]
 )
-def test_what_is_no_list_is_refused(text):
-    with pytest.raises(ConfigError, match="the list"):
+def test_malformed_hostlists_are_refused(text):
+    with pytest.raises(ConfigError, match="hostlist"):
         expand(text)

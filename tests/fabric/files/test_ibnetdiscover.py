@@ -96,7 +96,7 @@ def test_the_ndr_fabric_is_read_whole(ndr):
     assert ndr.find_node("A09-P1-IBLEAF-04-04").model == "QM9700"
 
 
-def test_adapters_that_nobody_named_go_by_their_ids(ndr):
+def test_unnamed_adapters_are_named_by_their_ids(ndr):
     nameless = Counter(node.description for node in ndr.hcas if node.name == f"H-{node.guid:016x}")
     assert nameless == {
         "MT4129 ConnectX7   Mellanox Technologies": 69,
@@ -107,7 +107,7 @@ def test_adapters_that_nobody_named_go_by_their_ids(ndr):
 
 
 @pytest.mark.parametrize("which", ["selene", "ndr"])
-def test_what_was_read_is_written_back_line_for_line(which, request):
+def test_a_dump_is_written_back_line_for_line(which, request):
     fabric, dump = request.getfixturevalue(which), request.getfixturevalue(f"{which}_dump")
     assert records(ibnetdiscover.to_text(fabric)) == records(dump.read_text(encoding="utf-8"))
 
@@ -237,7 +237,7 @@ def test_routers_and_adapters_back_to_back_are_written_as_the_tool_does(read):
 # -- what the tool cannot see -----------------------------------------------------------------------------------------
 
 
-def test_of_a_dgx_only_the_adapters_show(read):
+def test_only_the_adapters_of_a_dgx_are_written(read):
     builder = FabricBuilder("one dgx")
     leaf = builder.add_nodes(NodeKind.SWITCH, ["leaf1"], n_ports=64)
     rails = add_servers(builder, "dgx-h100", ["dgx1"]).compute[0]
@@ -255,7 +255,7 @@ def test_a_fabric_without_infiniband_is_refused():
         ibnetdiscover.to_text(fabric)
 
 
-def test_of_other_networks_nothing_shows(read):
+def test_other_networks_are_not_written(read):
     builder = FabricBuilder("two networks")
     leaf = builder.add_nodes(NodeKind.SWITCH, ["ib", "ethernet", "spare"], n_ports=4)
     hosts = builder.add_nodes(NodeKind.HCA, ["h1", "h2"], n_ports=2)
@@ -319,7 +319,7 @@ TWO = 'Switch 2 "a"\n[1] "b"[1]\n\nSwitch 2 "b"\n[1] "a"[1]\n'
         ('include "other.net"\n', 1, "a line of ibnetdiscover"),
     ],
 )
-def test_what_cannot_be_is_refused_by_its_line(read, text, line, expected):
+def test_invalid_values_are_refused_with_their_line(read, text, line, expected):
     with pytest.raises(FileError) as refused:
         read(text)
     assert refused.value.line == line
@@ -339,7 +339,7 @@ def test_two_lines_that_contradict_each_other_are_both_named(read, text, first, 
     with pytest.raises(FileError) as refused:
         read(text)
     assert refused.value.line == second
-    assert f"line {first} says" in refused.value.expected
+    assert f"on line {first}" in refused.value.expected
     assert text.splitlines()[first - 1] in refused.value.expected
 
 
@@ -399,7 +399,7 @@ def test_base_and_enhanced_port_0_are_kept(tmp_path):
 
 
 @pytest.mark.parametrize("adapter_first", [True, False])
-def test_what_an_adapter_says_of_its_port_counts_before_the_other_end(read, adapter_first):
+def test_an_adapters_own_line_precedes_that_of_its_peer(read, adapter_first):
     """GUID, LID and LMC: the switch knows no LMC, and may know an older LID."""
     adapter = (
         'Ca\t1 "H-000000000000b100"\t\t# "h1 mlx5_0"\n'

@@ -174,7 +174,7 @@ def test_the_default_speed_is_that_of_the_slower_device(read):
     assert [link.label for link in fabric.all_links()] == ["4xHDR", "4xHDR"]
 
 
-def test_an_adapter_sits_in_the_server_of_its_name_unless_told(read):
+def test_an_adapter_belongs_to_the_server_of_its_name_by_default(read):
     fabric = read("""
         nodes:
           a: {model: ConnectX-7}
@@ -217,12 +217,12 @@ def test_a_lid_may_be_given_for_each_port(read):
         ("nodes:\n  a b: {server: host}", 2, "no blanks"),
         ("nodes:\n  a3..1: {server: host}", 2, "it must increase"),
         ("nodes:\n  a1..2: {server: host, guid: 0x5}", 2, "no guid for a range"),
-        ("nodes:\n  a: {server: host, ports: 3}", 2, "the template says"),
+        ("nodes:\n  a: {server: host, ports: 3}", 2, "the template defines it"),
         ("nodes:\n  a: {server: host}\n  b: {lid: 3}", 3, "A new one needs kind, model or server"),
         ("nodes:\n  a: {server: host, guid: 0x5}\n  b: {server: host, guid: 0x5}", 3, "another GUID: a has this one"),
         ("nodes:\n  a: {server: host, guid: xyz}", 2, "not a hexadecimal number"),
         ("nodes:\n  a: {server: host, lid: 50000}", 2, "expected a whole number <"),
-        ("nodes:\n  a: {server: dgx-h100, lid: 5}", 2, "say it of a/mlx5_0"),
+        ("nodes:\n  a: {server: dgx-h100, lid: 5}", 2, "use a key a/mlx5_0"),
         ("nodes:\n  a: {server: host, lid: {3: 5}}", 2, "ports from 0 to 1"),
         ("nodes:\n  a: host", 2, "read 'host', expected a mapping"),
         ("nodes: [a]", 1, "expected a mapping"),
@@ -253,7 +253,7 @@ def test_a_lid_may_be_given_for_each_port(read):
         ("[" * 5000, 1, "levels"),
     ],
 )
-def test_what_is_wrong_has_its_line(read, text, line, message):
+def test_errors_name_the_line(read, text, line, message):
     with pytest.raises(FileError) as caught:
         read(text)
     assert caught.value.line == line
@@ -331,7 +331,7 @@ def test_selene_reads_back_as_it_was(selene_dump, tmp_path):
     assert facts(again(fabric, tmp_path)) == facts(fabric)
 
 
-def test_what_faults_left_reads_back_as_it_was(tmp_path):
+def test_a_fabric_with_faults_reads_back_unchanged(tmp_path):
     """Nodes after a dead one keep their GUIDs, so those must be in the file; a server that lost a GPU is not whole."""
     fabric = faults.kill(load("fat-tree:hosts=4,server=dgx-h100"), "dgx2/gpu3")
     fabric = faults.degrade(faults.slow(faults.kill(fabric, "dgx1"), "leaf1/9", "1xEDR"), "leaf1/10", 1.25e-9)
@@ -401,7 +401,7 @@ def test_ranges_count_over_nodes_or_ports_and_keep_zeros():
 
 
 @given(st.lists(st.from_regex(r"[a-c]?(0?[0-9]{1,2}[/x]){0,2}[0-9]{1,2}", fullmatch=True), max_size=8))
-def test_runs_are_what_ranges_can_say(names):
+def test_runs_can_be_written_as_ranges(names):
     counted = [f"{name}-{i}" for name in names for i in range(3)]
     for rows in ([(name,) for name in counted], list(zip(counted, reversed(counted), strict=True))):
         written = [

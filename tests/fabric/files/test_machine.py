@@ -204,7 +204,7 @@ def test_the_tree_comes_back_from_its_matrix(
 
 
 @given(sockets=Servers, spread=st.lists(st.integers(1, 4), max_size=4))
-def test_what_weft_writes_for_nccl_it_reads(
+def test_nccl_files_that_weft_writes_are_read_back(
     sockets: list[list[tuple[int, int]]], spread: list[int], tmp_path: Path
 ) -> None:
     tree = boxes(sockets)
@@ -240,7 +240,7 @@ def _file(folder: Path, text: str) -> Path:
         (MATRIX.replace("NIC2\tSYS\tSYS", "nothing"), H100, "a column NIC2 without a row"),
         ("hello", H100, "the heading of `nvidia-smi topo -m`"),
         ("\tGPU0\tGPU1\nGPU0\tX\tNV4\nGPU1\tNV4\tX\n", H100, "no adapter"),
-        ("<system>", None, "NCCL's XML, whole"),
+        ("<system>", None, "complete NCCL XML"),
         ("<!DOCTYPE x [<!ENTITY a 'b'>]><system/>", None, "no declarations"),
         ("<host/>", None, "read '<host>', expected <system>"),
         ("<system><cpu numaid='0'><disk/></cpu></system>", None, "read '<disk>', expected elements"),
@@ -252,7 +252,7 @@ def _file(folder: Path, text: str) -> Path:
         (XML.replace("0x068000", "0x030200"), None, "another GPU of the file, with its NVLinks"),
         (XML.replace("0x068000", "0x060400"), None, "NVSwitches, tclass 0x068000, or GPUs"),
         (XML.replace("mlx5_5", "mlx5_0"), None, "two devices mlx5_0"),
-        (XML.replace("0x20b2", "0x9999"), None, "does not say which GPUs"),
+        (XML.replace("0x20b2", "0x9999"), None, "does not name its GPUs"),
     ],
 )
 def test_a_file_that_cannot_be_used_says_why(text: str, known: MachineHints | None, says: str, tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_a_board_comes_back_from_the_file_that_weft_writes_for_nccl(tmp_path: Pa
     )  # fmt: skip
 
 
-def test_a_cube_mesh_is_refused_with_what_is_odd(tmp_path: Path) -> None:
+def test_a_cube_mesh_is_refused_with_the_offending_links(tmp_path: Path) -> None:
     """DGX-1: four neighbours of each GPU, by one link or two."""
     tree = boxes([[(2, 1), (2, 1)]])
     lines = matrix(tree, 2, 1).replace("NV2", "SYS", 1).splitlines()
@@ -334,14 +334,14 @@ def test_a_tray_is_no_server(tmp_path: Path) -> None:
     assert template(tmp_path, tray, MachineHints(gpu="B200", adapter="ConnectX-7")).gpus == 4
 
 
-def test_what_cannot_be_a_server_says_why(tmp_path: Path) -> None:
+def test_unsupported_machines_are_refused_with_the_reason(tmp_path: Path) -> None:
     """Lines that a terminal broke, in a word or between two; AMD's; adapters that nvidia-smi does not know."""
     whole = MATRIX.expandtabs(8)
     for width in (24, 28):
         broken = "\n".join(line[:width] + "\n" + line[width:] if line[width:] else line for line in whole.splitlines())
         with pytest.raises(FileError, match="unwrapped lines"):
             template(tmp_path, broken, H100)
-    with pytest.raises(FileError, match="none of AMD"):
+    with pytest.raises(FileError, match="AMD GPUs and RCCL are not supported"):
         template(tmp_path, "  GPU0  GPU1\nGPU0  0  XGMI\nGPU1  XGMI  0\n", H100)
     with pytest.raises(FileError, match="compute_adapter: gVNIC-200"):
         template(tmp_path, rails_of(8, 0, lambda gpu, nic: False), H100)

@@ -102,7 +102,7 @@ def test_two_aggregation_nodes_of_one_switch_keep_their_ids():
         (0x101B, "h1 mlx5_0", HCA),
     ],
 )
-def test_aggregation_nodes_are_told_by_device_or_description(device_id, description, kind):
+def test_aggregation_nodes_are_identified_by_device_or_description(device_id, description, kind):
     assert adapter_kind(device_id, description) == kind
 
 

@@ -97,7 +97,7 @@ def test_a_slower_cable_and_ethernet_show() -> None:
     assert classes["0x020000"] == 10  # eight rails and two storage cards
 
 
-def test_what_is_gone_from_the_fabric_is_gone_from_the_file() -> None:
+def test_removed_devices_are_not_in_the_file() -> None:
     fabric = cluster("dgx-h100", storage=False)
     keep = np.ones(len(fabric.nodes), bool)
     keep[fabric.find_node("dgx2/gpu3").index] = False
@@ -135,7 +135,7 @@ def test_a_plain_host_and_an_unknown_server_are_refused() -> None:
         nccl_topology.to_text(fabric, "h7")
 
 
-def test_of_a_rack_it_is_the_first_tray_as_nccl_sees_it_on_that_machine() -> None:
+def test_a_rack_is_written_as_its_first_tray() -> None:
     """Four GPUs with all their links to one NVSwitch elsewhere, on two processors, with the four rails of a tray."""
     root = topology(cluster("gb200-nvl72", storage=False))
     assert len(root.findall("cpu")) == 2

@@ -137,7 +137,7 @@ def test_a_cable_from_both_ends_and_an_empty_port(read):
         (SHORT + 'a,"Port 1\n', 2, "comma-separated values"),
     ],
 )
-def test_what_is_wrong_has_its_line(read, text, line, message):
+def test_errors_name_the_line(read, text, line, message):
     with pytest.raises(FileError) as caught:
         read(text)
     assert caught.value.line == line
@@ -153,7 +153,7 @@ def test_a_plan_is_written_as_ufm_reads_it():
     )
 
 
-def test_line_cards_are_written_as_blades_and_what_is_inside_a_switch_is_not_written():
+def test_line_cards_are_written_as_blades_without_inner_links():
     builder = FabricBuilder("director")
     card, leaf = builder.add_nodes(NodeKind.SWITCH, ["dir1-L16-U2", "leaf1"], n_ports=41)
     sharp = builder.add_nodes(NodeKind.AGGREGATION, ["leaf1/sharp"], n_ports=1)

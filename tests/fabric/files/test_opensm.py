@@ -168,13 +168,13 @@ def test_hops_and_better_ways_are_counted(ring):
     ]
 
 
-def test_to_an_adapter_that_is_not_plugged_in_nobody_knows_the_hops(ring):
+def test_hops_to_an_uncabled_adapter_are_unknown(ring):
     cut = ring.subset(keep_links=np.arange(len(ring.links)) < 4)
     cut.tables.lft[:] = 1
     assert "0x0008 : 001  : HOPS UNKNOWN\n" in opensm.fdbs_text(cut)
 
 
-def test_a_route_to_a_lid_that_nobody_has_is_written_as_unknown(ring, tmp_path):
+def test_a_route_to_an_unassigned_lid_is_written_as_unknown(ring, tmp_path):
     ring.tables.lft[:] = 1
     ring.tables.lid[ring.tables.lid == 6] = 0
     assert "0x0006 : UNREACHABLE\n" in opensm.fdbs_text(ring)
@@ -296,7 +296,7 @@ def test_the_lids_of_another_fabric_are_refused(fabric):
         ("guid2lid", "", "0x1 0x0001 0x0001\n\n0x1 0x0002 0x0002", 3, "each port GUID once"),
     ],
 )
-def test_what_cannot_be_is_refused_by_its_line(fabric, example, name, old, new, line, expected):
+def test_invalid_values_are_refused_with_their_line(fabric, example, name, old, new, line, expected):
     before = fabric.tables.lft.copy()
     with pytest.raises(FileError) as refused:
         READERS[name](example(name, old, new), fabric)

@@ -48,12 +48,12 @@ def test_a_directory_without_routes_is_refused(tmp_path):
         read_tables(tmp_path, weft.load(SPEC))
 
 
-def test_what_is_not_there_is_refused(tmp_path):
+def test_missing_files_are_refused(tmp_path):
     with pytest.raises(FileError, match="no such file"):
         read_tables(tmp_path / "opensm.fdbs", weft.load(SPEC))
 
 
-def test_without_guid2lid_the_subnet_list_says_who_has_which_lid(routed, tmp_path):
+def test_without_guid2lid_lids_come_from_the_subnet_list(routed, tmp_path):
     write_dumps(routed, tmp_path)
     (tmp_path / "guid2lid").unlink()
     fabric = weft.load(SPEC)
@@ -62,7 +62,7 @@ def test_without_guid2lid_the_subnet_list_says_who_has_which_lid(routed, tmp_pat
     assert np.array_equal(fabric.tables.lft, routed.tables.lft)
 
 
-def test_without_any_lid_the_way_out_is_told(routed, tmp_path):
+def test_without_lids_the_error_names_the_files_that_have_them(routed, tmp_path):
     write_dumps(routed, tmp_path)
     for name in ("guid2lid", "opensm-subnet.lst"):
         (tmp_path / name).unlink()

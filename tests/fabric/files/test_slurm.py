@@ -128,7 +128,7 @@ def test_storage_servers_are_below_their_own_leaf():
     }
 
 
-def test_a_storage_network_does_not_join_what_the_compute_network_keeps_apart():
+def test_a_storage_network_does_not_merge_units_of_the_compute_network():
     """Two leaves for compute, one for storage with servers of both, all below one spine."""
     builder = FabricBuilder("storage")
     servers = builder.add_servers(["a", "b", "c", "d"])
@@ -165,7 +165,7 @@ def test_an_ndr_cluster_has_a_unit_for_each_row_of_its_servers(ndr_dump):
     assert len(set().union(*rows)) == len(rows) == 8
 
 
-def test_what_slurm_could_not_know_is_in_comments():
+def test_servers_unknown_to_slurm_are_in_comments():
     fabric = faults.remove_link(load("star:hosts=3,radix=8"), "h2/1")
     assert "# On no switch: h2" in slurm.to_text(fabric)
     builder = FabricBuilder("stray")
@@ -190,7 +190,7 @@ def test_parts_that_only_a_merged_switch_joins_have_one_top():
     assert parse(slurm.to_text(builder.build()))["top"] == ([], ["leaf3", "leaf1-leaf2"])
 
 
-def test_what_slurm_cannot_hold_is_refused():
+def test_names_that_slurm_does_not_accept_are_refused():
     with pytest.raises(ConfigError, match="no server on a switch"):
         slurm.to_text(FabricBuilder("empty").build())
     builder = FabricBuilder("odd name")

@@ -30,7 +30,7 @@ def device(path: Path, major: int, minor: int) -> Path:
     return path
 
 
-def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path):
+def test_writing_to_a_link_replaces_its_target(tmp_path):
     (tmp_path / "there").mkdir()
     target, link = tmp_path / "there" / "file", tmp_path / "link"
     target.write_text("old")
@@ -41,7 +41,7 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path):
     assert os.listdir(tmp_path / "there") == ["file"]
 
 
-def test_a_link_to_what_is_not_there_yet_makes_it(tmp_path):
+def test_writing_to_a_dangling_link_creates_its_target(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "file")
     write_atomically(tmp_path / "link", "new")
     assert (tmp_path / "link").is_symlink()
@@ -136,7 +136,7 @@ def test_a_file_given_as_a_descriptor_is_read_whole(tmp_path):
         assert load(f"/dev/fd/{stream.fileno()}").nodes.name == load(str(path)).nodes.name
 
 
-def test_what_never_ends_is_not_read(tmp_path):
+def test_devices_and_directories_are_not_read(tmp_path):
     zero = device(tmp_path / "zero", *ZERO)
     with pytest.raises(FileError, match="is a device; give a file or a pipe"):
         read_bytes(zero)

@@ -177,6 +177,6 @@ def test_a_tree_that_cannot_exist_is_refused_with_the_largest_one_and_the_way_ou
         ({"oversubscription": 64}, "leaves no uplink on a leaf of 64 ports: at most 63"),
     ],
 )
-def test_what_cannot_be_built_is_refused_with_what_can(parameters, message):
+def test_impossible_trees_are_refused_with_the_possible_values(parameters, message):
     with pytest.raises(ConfigError, match=message):
         fat_tree(100, **parameters)

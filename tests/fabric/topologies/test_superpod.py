@@ -115,7 +115,7 @@ def test_few_servers_get_the_fewest_switches(servers, radix, switches):
     st.sampled_from([None, 1, 2]),
     st.booleans(),
 )
-def test_what_is_chosen_can_be_built_and_holds_all(servers, rails, radix, ufm, twice):
+def test_the_chosen_superpod_can_be_built_and_holds_all_servers(servers, rails, radix, ufm, twice):
     chosen = fit_superpod(servers, rails=rails, radix=radix, ufm=ufm)
     server = "dgx-h100" if rails == 8 else f"dgx-h100+{rails}rails"
     fabric = superpod(server=server, radix=radix, ufm=ufm, oversubscription=2.0 if twice else 1.0, **chosen)
@@ -148,7 +148,7 @@ def test_a_leaf_spreads_32_uplinks_evenly(su):
         assert len(set(spread.values())) == 1
 
 
-def test_beyond_what_spines_reach_each_rail_has_spines_of_its_own():
+def test_large_superpods_have_separate_spines_for_each_rail():
     """So a packet between two servers on the same rail never needs a core."""
     fabric = superpod(16, server="dgx-h100")
     for rail in range(8):
@@ -171,7 +171,7 @@ def test_only_the_last_unit_may_have_servers_missing(su, servers):
 
 
 def test_more_units_than_cores_can_join_are_refused():
-    with pytest.raises(ConfigError, match="with 8 rails, cores of 64 ports join 256 units"):
+    with pytest.raises(ConfigError, match="8 rails and cores of 64 ports allow 256 units"):
         superpod(257)
     assert len(superpod(60, server="dgx-a100").servers) == 1200
 

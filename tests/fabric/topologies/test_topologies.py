@@ -87,7 +87,7 @@ def test_hosts_stand_first_in_the_list_of_nodes(name):
     assert sorted(fabric.nodes.kind.tolist(), reverse=True) == fabric.nodes.kind.tolist()
 
 
-def test_switches_carry_what_the_catalog_knows_of_them():
+def test_switches_have_the_ids_of_the_catalog():
     leaf = star(4, switch="QM8700")["leaf1"]
     assert leaf.model == "QM8700"
     assert len(leaf.ports) == catalog.switch("QM8700").ports
@@ -131,7 +131,7 @@ def test_cages_of_a_switch_split_to_the_speed_of_the_adapters():
     assert ports(load("star:hosts=3,switch=SN5600,radix=40")) == 40
 
 
-def test_a_card_that_does_not_speak_what_the_switch_speaks_is_refused():
+def test_a_card_of_another_technology_than_the_switch_is_refused():
     with pytest.raises(ConfigError, match="ConnectX-7 supports infiniband, not omni-path at 4xOPA-100"):
         star(4, switch="100SWE48")
 
@@ -154,7 +154,7 @@ def test_cables_are_as_long_as_their_tier_and_of_a_medium_that_reaches():
 @pytest.mark.parametrize(
     "spec", ["torus:4000x4000", "hyperx:30x30x30x30x30,radix=254", "fat-tree:hosts=4000000,radix=254"]
 )
-def test_what_no_memory_holds_is_refused_before_it_is_tried(spec):
+def test_a_fabric_too_large_for_memory_is_refused_before_building(spec):
     with pytest.raises(ConfigError, match="weft builds up to 10,000,000"):
         load(spec)
 
