@@ -1,4 +1,4 @@
-"""What the tools say, and how they refuse, without a judge: tests/interop/test_diags.py holds them to the real ones."""
+"""Output and errors of the tools; tests/interop/test_diags.py compares them with the real ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weft.wire.smp import SwitchInfo
 
 @pytest.fixture
 def carrier() -> LocalCarrier:
-    """h1 of a fabric that nobody manages."""
+    """Return the carrier of h1 of a fabric without a subnet manager."""
     clock = ManualClock()
     subnet = Subnet(weft.load("fat-tree:hosts=8,radix=4"), clock=clock)
     return LocalCarrier(subnet, subnet.devices.fabric.find_port("h1/1").slot, sleep=clock.sleep)

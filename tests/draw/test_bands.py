@@ -1,4 +1,4 @@
-"""Who stands next to whom: pods, racks and rails, from the groups of a fabric or from its cabling alone."""
+"""Grouping: pods, racks and rails, from the groups of a fabric or from its cabling alone."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from weft.fabric.model import Fabric
 
 
 def without_groups(fabric: Fabric) -> Fabric:
-    """As it comes back from a file that knows no groups."""
+    """Return the fabric without its groups, as read from a file that has none."""
     nodes = replace(fabric.nodes, group=np.full(len(fabric.nodes), -1, np.int32))
     return replace(fabric, nodes=nodes, groups=(), spec="a file")
 
 
 def clusters(parts: Parts, found: Stack, band: int) -> list[set[str]]:
-    """Names of the switches in each cluster of a band."""
+    """Return the names of the switches in each cluster of a band."""
     levels = found.bands[band].levels
     return [{parts.names[s] for level in levels for s in c.switches(level)} for c in found.bands[band].clusters]
 
@@ -52,7 +52,7 @@ def test_rails_join_scalable_units_below_and_planes_of_spines_above() -> None:
 
 
 def test_dead_ends_above_the_top_tier_are_apart_in_a_mirrored_row() -> None:
-    """spine1 joins four leaves; x1 hangs on it, and x2 on x1: a spine and a leaf without hosts."""
+    """spine1 joins four leaves; x1 is connected to it and x2 to x1: a spine and a leaf without hosts."""
     builder = FabricBuilder("appendix")
     hosts = builder.add_nodes(NodeKind.HCA, [f"h{i}" for i in range(4)], n_ports=1)
     leaves = builder.add_nodes(NodeKind.SWITCH, [f"leaf{i}" for i in range(4)], n_ports=8)

@@ -112,7 +112,7 @@ def test_missing_letters_come_from_other_fonts_or_are_reported(
     font_manager.fontManager.addfont(han)
     draw(weird, tmp_path / "with.png")
     assert capsys.readouterr().err == ""
-    assert caplog.text == ""  # what matplotlib would print: that the title of this font is not bold
+    assert caplog.text == ""  # matplotlib would warn that this font has no bold face
     assert (tmp_path / "with.png").read_bytes() != (tmp_path / "without.png").read_bytes()
 
 
@@ -195,7 +195,7 @@ def test_a_bad_link_is_red_dashed_ringed_and_named(small: Fabric) -> None:
 
 @pytest.mark.parametrize("hosts", [2, 6, 60])
 def test_a_bad_link_inside_a_server_is_ringed_too(hosts: int) -> None:
-    """Whether the server is drawn open, as a box with a name, or as a column of cells."""
+    """The server may be drawn open, as a box with a name, or as a column of cells."""
     fabric = weft.load(f"fat-tree:hosts={hosts},server=dgx-h100")
     scene = lay_out(faults.degrade(fabric, "dgx2/nvswitch0/3", 1e-10))
     (mark,) = (box for box in scene.boxes if box.role is Role.MARK)
@@ -230,7 +230,7 @@ def test_a_metric_colours_links_from_pale_to_strong_and_widens_them(small: Fabri
 
 
 def test_a_metric_equal_on_all_links_widens_none(small: Fabric) -> None:
-    """An even load was one dark mass; a single busy link stands out as before."""
+    """An even load is not highlighted; a single busy link is."""
     metric = np.ones(len(small.links))
     even = {line.links[0]: line for line in lay_out(small, metric=metric).lines if line.links}
     metric[7] = 2.0
@@ -248,7 +248,7 @@ def test_the_legend_tells_how_many_links_a_stroke_stands_for() -> None:
 
 
 def test_unknown_is_in_the_legend_only_where_a_line_shows_it() -> None:
-    """What is inside a closed server has no metric, and no line."""
+    """Links inside a closed server have no metric and no line."""
     fabric = weft.load("superpod:su=1,servers=8")
     metric = np.where(fabric.network_links, 1.0, np.nan)
     assert "unknown" not in {text.text for text in lay_out(fabric, metric=metric).texts}

@@ -54,7 +54,7 @@ def drawn(spec: str) -> tuple[Fabric, Scene]:
 
 
 def assert_all_is_there(fabric: Fabric, scene: Scene) -> None:
-    """Every node stands in exactly one box, every link in a line or a box."""
+    """Check that every node is in exactly one box, every link in a line or a box."""
     nodes = Counter(node for box in scene.boxes for node in box.nodes)
     assert nodes == Counter(range(len(fabric.nodes)))
     links = {link for line in scene.lines for link in line.links} | {link for box in scene.boxes for link in box.links}
@@ -223,7 +223,7 @@ def test_a_torus_with_a_dead_switch_stays_a_grid() -> None:
 
 
 def test_a_fabric_without_spec_or_groups_is_a_ring_if_no_switch_is_above_another() -> None:
-    """What is left of a torus when it comes from a file."""
+    """A torus read from a file has no spec."""
     fabric = weft.load("torus:8")
     builder = FabricBuilder("from a file")
     switches = builder.add_nodes(NodeKind.SWITCH, [f"s{i}" for i in range(8)], n_ports=4)

@@ -61,7 +61,7 @@ def test_links_with_bit_errors_and_links_slower_than_their_tier_are_bad() -> Non
 
 
 def test_two_generations_of_hosts_are_not_bad_links() -> None:
-    """Where a tier does not agree, nobody is slow."""
+    """If the links of a tier have different speeds, none counts as slow."""
     builder = FabricBuilder("mixed")
     leaf = builder.add_nodes(NodeKind.SWITCH, ["leaf1"], n_ports=20)
     hosts = builder.add_nodes(NodeKind.HCA, [f"h{i}" for i in range(20)], n_ports=1)

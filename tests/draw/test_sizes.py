@@ -12,7 +12,7 @@ TEXTS = {"note": "simulated", "y_label": "GB/s", "choices": "algorithm"}
 
 
 def test_one_size_has_its_band_too(tmp_path: Path) -> None:
-    """It was an area without a width."""
+    """A single size has no area to fill."""
     picture = tmp_path / "one.svg"
     draw_sizes(picture, [ONE], title="one", **TEXTS)
     (band,) = re.findall(r'<g id="LineCollection_1">(.*?)</g>', picture.read_text(), re.DOTALL)

@@ -12,7 +12,7 @@ from weft.wire.smp import SwitchInfo
 
 
 def activate(devices: Devices) -> None:
-    """Every port with a cable, and the forwarding tables that the fabric has."""
+    """Activate every cabled port, with the fabric's forwarding tables."""
     for info in devices.switch_info.values():
         SwitchInfo.linear_fdb_top.set(info, int(devices.tables.lft.shape[1] - 1))
     for slot, info in enumerate(devices.port_info):
@@ -21,7 +21,7 @@ def activate(devices: Devices) -> None:
 
 
 def configured(spec: str) -> Devices:
-    """As a subnet manager leaves it."""
+    """Return the fabric as a subnet manager configures it."""
     devices = switch_on(route(weft.load(spec)).fabric)
     activate(devices)
     return devices

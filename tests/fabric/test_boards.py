@@ -30,7 +30,7 @@ def slot(fabric: weft.Fabric, name: str) -> int:
 
 
 def gbyte_s(fabric: weft.Fabric, *pairs: tuple[int, int], size_bytes: int = 1 << 28) -> float:
-    """Of each pair of GPUs of the first server, all at once."""
+    """Return the rate of each pair of GPUs of the first server, all at once."""
     ends = [[slot(fabric, f"{fabric.servers[0]}/gpu{gpu}") for gpu in end] for end in zip(*pairs, strict=True)]
     result = FlowEngine().run(fabric, Traffic.make(ends[0], ends[1], size_bytes, qp=range(len(pairs))))
     return size_bytes * 1000 / result.last_arrival_ps
@@ -66,7 +66,7 @@ def test_a_bridge_joins_two_and_others_go_over_pcie() -> None:
 
 
 def test_no_way_goes_through_a_third_gpu(tmp_path: Path) -> None:
-    """Bridges between processors: gpu0 to gpu5 were faster, and fewer switches, over gpu4's bridge."""
+    """Bridges between processors: gpu0 to gpu5 would be shorter and faster over gpu4's bridge."""
     own = tmp_path / "own.yaml"
     pairs = ", ".join(f"[gpu{gpu}, gpu{gpu + 4}, 12]" for gpu in range(4))
     own.write_text(f"like: mgx-h100-nvl\nnvlink_pairs: [{pairs}]\n")

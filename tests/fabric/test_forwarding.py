@@ -1,4 +1,4 @@
-"""Where a packet goes next: in Python and as a kernel, on tables and ports as wild as anybody may write them."""
+"""Forwarding decisions: in Python and as a kernel, on arbitrary tables and ports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZES_BYTES = (64, 256 + 124, 256 + 125, 4096 + 124, 4096 + 125)
 
 
 def disturb(devices: Devices, random: np.random.Generator) -> None:
-    """A few ports and tables that are not as they should be."""
+    """Corrupt a few ports and tables."""
     tables, slots = devices.tables, [slot for slot, info in enumerate(devices.port_info) if info is not None]
     for slot in random.choice(slots, 6).tolist():
         info = devices.info(slot)
@@ -86,7 +86,7 @@ def test_kernel_and_python_give_the_same_paths(spec, seed, calm):
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_without_devices_tables_alone_decide(spec):
-    """A fabric that nobody runs: every cable is up, and paths are those of one that runs undisturbed."""
+    """In a fabric that is not running every cable is up, and paths are those of an undisturbed running one."""
     alone = route(weft.load(spec)).fabric
     assert not alone.tables.runs
     devices = configured(spec)

@@ -63,7 +63,7 @@ def test_a_switch_s_level_is_its_distance_to_the_nearest_host_or_that_of_its_lik
 
 
 def lowered(graph: nx.DiGraph, reach: dict[int, int], node: int) -> int:
-    """Its distance, or that of a switch that it looks like from above."""
+    """Return its distance, or that of a switch with the same neighbours above."""
     far = reach.get(node, NO_LEVEL)
     above = set(graph.predecessors(node)) & set(graph.successors(node)) if far > 2 else set()
     if len(above) < 2 or any(reach[n] >= far for n in above):

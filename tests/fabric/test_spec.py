@@ -79,7 +79,7 @@ def test_a_spec_that_looks_like_a_path_is_a_missing_file(path):
 
 
 def test_a_file_is_read(tmp_path, monkeypatch):
-    """Through the register of formats, whichever of them it is."""
+    """Files of any registered format are read."""
     path = tmp_path / "some.fabric"
     path.write_text("")
     monkeypatch.setattr("weft.fabric.files.read", lambda read_path: read_path)

@@ -1,4 +1,4 @@
-"""What `weft show` counts."""
+"""The counts of `weft show`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_chips_of_a_director_go_by_its_name(tmp_path: Path) -> None:
 
 
 def test_the_port_of_an_aggregation_node_is_never_free() -> None:
-    """Of 41 ports 40 are on the front; so are all that a switch of no known model has."""
+    """40 of 41 ports are on the front; for an unknown model all are."""
     builder = FabricBuilder("ports")
     leaf, bare = builder.add_nodes(NodeKind.SWITCH, ["leaf", "bare"], n_ports=41, model="QM8700")
     (unknown,) = builder.add_nodes(NodeKind.SWITCH, ["unknown"], n_ports=41)

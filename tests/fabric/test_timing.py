@@ -1,4 +1,4 @@
-"""What things cost in time, and who pays it."""
+"""Latencies of the catalog, and the parts that they apply to."""
 
 from __future__ import annotations
 

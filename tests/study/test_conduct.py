@@ -111,7 +111,7 @@ def test_a_repeated_study_runs_only_failed_runs(folder):
 
 
 def test_half_a_line_at_the_end_of_a_journal_is_a_run_that_has_not_been(folder):
-    """As a machine leaves it whose power went."""
+    """A power failure leaves such a line."""
     conduct(study("b,c"), CALL, folder / "out.csv", workers=1)
     journal, whole = folder / "out.csv.journal", (folder / "out.csv").read_bytes()
     journal.write_bytes(journal.read_bytes()[:-20])
@@ -136,7 +136,7 @@ def test_a_changed_study_does_not_go_on_with_the_journal_of_another(words, grid,
 
 
 def test_lists_in_another_order_are_another_study(folder):
-    """Runs would be taken for others."""
+    """Places of runs would differ."""
     conduct(read(["x"], ["a=1,2", "b=3,4"]), CALL, folder / "out.csv", workers=1)
     with pytest.raises(ConfigError, match="its lists had another order"):
         conduct(read(["x"], ["b=3,4", "a=1,2"]), CALL, folder / "out.csv", workers=1)

@@ -1,4 +1,4 @@
-"""What a study runs, from what it is told."""
+"""The runs of a study, from its command line or file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_true_and_false_are_a_flag_and_its_opposite():
 
 
 def test_a_number_is_one_only_if_it_is_written_as_one():
-    """Else the command would get another text than was typed."""
+    """Otherwise the command would get another text than typed."""
     (run,) = read(["x"], ["a=7", "b=0.5", "c=1e3", "d=007", "e=nan"]).runs()
     assert run.values == {"a": 7, "b": 0.5, "c": "1e3", "d": "007", "e": "nan"}
     assert run.words == ("x", "-a", "7", "-b", "0.5", "-c", "1e3", "-d", "007", "-e", "nan")
@@ -72,7 +72,7 @@ def test_a_file_says_the_same_and_the_command_line_adds_to_it(name, text, tmp_pa
 
 
 def test_samples_have_every_text_and_the_ends_of_numbers():
-    """Not every run: to look at one takes as long as to run a short one."""
+    """Checking a run takes as long as a short run, so not all are checked."""
     samples = [run.values for run in read(["x"], ["seed=1..5000,-3", "size=64K,1M,8", "tp,pp=8,1;4,2"]).samples()]
     assert {one["seed"] for one in samples} == {1, -3, 5000}
     assert {one["size"] for one in samples} == {"64K", "1M", 8}

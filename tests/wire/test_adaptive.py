@@ -17,7 +17,7 @@ from weft.wire.smp import DirectedSmp, SmpAttribute
 
 
 def word_and_bit(field) -> tuple[int, int]:
-    """Where a field ends: byte of its word of 32 bits, and bit of it, 0 the last on the wire."""
+    """Return the end of a field: byte of its 32-bit word, and bit, 0 the last on the wire."""
     last = field.bit + field.width - 1
     return last // 32 * 4, 31 - last % 32
 

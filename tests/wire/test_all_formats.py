@@ -1,4 +1,4 @@
-"""What holds for every format that is declared."""
+"""Properties of every declared format."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_random_bytes_are_read_and_written_as_they_are(name, data):
 
 @every_format
 def test_no_field_touches_another(name):
-    """All ones in one field are ones in its bits and nowhere else, whichever way it is written."""
+    """All ones in one field are ones in its bits and nowhere else, however it is written."""
     form = FORMATS[name]
     for field in form.fields.values():
         ones, zeros = field.get(b"\xff" * form.size), field.get(bytes(form.size))

@@ -9,7 +9,7 @@ from weft.wire.fields import Part
 
 
 def read_linux() -> dict[tuple[str, str], tuple[int, int]]:
-    """First bit and width by message and field."""
+    """Return first bit and width by message and field."""
     lines = (Path(__file__).parent / "linux_cm.txt").read_text(encoding="ascii").splitlines()
     entries = [line.split() for line in lines if line and not line.startswith("#")]
     return {(form, name): (8 * int(at) + int(bit), int(width)) for form, name, at, bit, width in entries}

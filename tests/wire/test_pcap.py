@@ -14,7 +14,7 @@ FRAME = b"a frame of 20 bytes."
 
 
 def blocks(data: bytes) -> list[tuple[int, bytes]]:
-    """Kind and body of each block of a pcapng file."""
+    """Return kind and body of each block of a pcapng file."""
     found, at = [], 0
     while at < len(data):
         kind, length = struct.unpack_from("<II", data, at)

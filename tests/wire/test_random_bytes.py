@@ -1,4 +1,4 @@
-"""Whatever comes over the wire, the parsers read it or call it malformed; nothing else is raised.
+"""The parsers read any bytes from the wire or raise Malformed, and no other exception.
 
 20,000 of each; the tests marked slow take 300,000 MADs and 200,000 packets.
 """
@@ -18,7 +18,7 @@ from weft.wire.roce import UDP, Ethernet, IPv4, IPv6
 
 
 def test_random_mads_are_read():
-    """Of all classes and attributes that weft knows, and of some that it does not."""
+    """MADs of all classes and attributes with a format, and of some without."""
     source, pool = random.Random(1), random.Random(2).randbytes(1 << 16)
     kinds = [(mgmt_class, number) for mgmt_class, (_, known) in CLASSES.items() for number in (*known, 0x13, 0x7777)]
     kinds.append((0x55, 0x01))
@@ -47,7 +47,7 @@ def valid_frames() -> list[tuple[bytes, Link]]:
 
 
 def test_damaged_packets_are_read_or_malformed():
-    """Some bytes changed, some cut off, and now and then nothing but noise."""
+    """Some bytes are changed, some cut off; some packets are random."""
     source, frames = random.Random(3), valid_frames()
     read = malformed = 0
     for i in range(100_000):

@@ -32,7 +32,7 @@ def opensm_components() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("record", opensm_components())
 def test_component_bits_are_those_of_opensm(record):
-    """Where OpenSM has a bit as reserved weft may know what came to be there since."""
+    """Bits reserved in OpenSM may have a meaning in later standards."""
     expected = opensm_components()[record]
     names = [component.name for component in components(formats()[record])][: len(expected)]
     assert [name for name, theirs in zip(names, expected, strict=True) if theirs != "-"] == [

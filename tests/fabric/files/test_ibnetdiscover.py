@@ -51,7 +51,7 @@ def count(fabric: Fabric) -> dict[str, int]:
 
 
 def records(text: str) -> list[str]:
-    """All lines but comments, as the header has a date, and blanks at the end."""
+    """Return all lines but comments (the header has a date), without trailing blanks."""
     return [line for line in text.rstrip().splitlines() if not line.startswith("#")]
 
 
@@ -120,7 +120,7 @@ def test_the_example_is_written_back_line_for_line(read):
 
 
 def grouped(text: str) -> str:
-    """As `ibnetdiscover -g` prints: records of a chassis come twice, with where they sit."""
+    """Return the output of `ibnetdiscover -g`: records of a chassis come twice, with their positions."""
     head, *blocks = text.split("\n\n")
     told = [re.sub(r"(sysimgguid=\w+)", r"\1\t\t# Chassis 1 (dir1)", block) for block in blocks]
     told = [re.sub(r"(switchguid=.*\))", r"\1\t# Line 4 Chip 2", block) for block in told]
@@ -200,7 +200,7 @@ def test_all_rates_are_read_and_written(read, rate):
 
 
 def test_a_lid_that_no_subnet_manager_gave_is_none(read):
-    """65535, as ports say that are up but not yet configured."""
+    """Ports that are up but not yet configured have LID 65535."""
     assert read(EXAMPLE.replace("lid 2 ", "lid 65535 ")).find_port("h2/1").lid == 0
 
 
@@ -379,7 +379,7 @@ def test_a_node_that_no_cable_leads_to_is_read_and_not_written(read):
 
 
 def in_sight(fabric: Fabric) -> list[int]:
-    """GUIDs of the nodes that a cable leads to; of all nodes where there is no cable."""
+    """Return the GUIDs of cabled nodes, or of all nodes if there is no cable."""
     wired = {port.node.guid for link in fabric.all_links() for port in (link.a, link.b)}
     return [guid for guid in fabric.nodes.guid.tolist() if guid in wired or not wired]
 

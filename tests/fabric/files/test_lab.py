@@ -47,7 +47,7 @@ def again(fabric: Fabric, folder: Path) -> Fabric:
 
 
 def facts(fabric: Fabric) -> tuple[object, ...]:
-    """All that a fabric says, whatever the order of its nodes and links."""
+    """Return all values of a fabric, independent of the order of its nodes and links."""
     nodes = {}
     columns = (fabric.ports.guid, fabric.tables.lid, fabric.tables.lmc)
     for node in map(fabric.node, range(len(fabric.nodes))):

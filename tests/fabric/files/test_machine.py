@@ -76,7 +76,7 @@ XML = """\
 
 
 def template(path: Path, text: str, known: MachineHints | None = None) -> catalog.Server:
-    """What a text becomes, as a user has it: a file, read by its path."""
+    """Return the template of a text, read from a file by its path as users do."""
     given, made = path / "given", path / "made.yaml"
     given.write_text(text)
     made.write_text(to_yaml(given, known))
@@ -167,7 +167,7 @@ def boxes(sockets: list[list[tuple[int, int]]]) -> dict[str, tuple[str, ...]]:
 
 
 def matrix(tree: dict[str, tuple[str, ...]], nvlinks: int, seed: int) -> str:
-    """As nvidia-smi would print it."""
+    """Return the matrix that nvidia-smi would print."""
     above = {name: parent for parent, names in tree.items() for name in names}
     devices = [name for names in tree.values() for name in names if not name.startswith("pcie")]
     gpus = [name for name in devices if name.startswith("gpu")]

@@ -65,7 +65,7 @@ def test_the_chips_of_a_director_switch_say_where_they_sit():
 
 
 def test_twins_keep_their_ids_and_are_in_no_known_server():
-    """Two boxes called ubuntu: which HCA sits in which, nobody can say."""
+    """Two servers are called ubuntu: the server of each HCA is unknown."""
     twins = name((HCA, "ubuntu mlx5_0"), (HCA, "ubuntu mlx5_0"), (HCA, "ubuntu mlx5_1"))
     assert twins == [("H-0000000000000001", ""), ("H-0000000000000002", ""), ("ubuntu/mlx5_1", "ubuntu")]
 

@@ -148,7 +148,7 @@ def ring() -> Fabric:
 
 
 def test_hops_and_better_ways_are_counted(ring):
-    """Clockwise all the way: to the left neighbour that is three switches where one would do."""
+    """All routes go clockwise: three switches to the left neighbour, where one would be enough."""
     ring.tables.lft[:] = 1
     for n in range(4):
         ring.tables.lft[n, [n + 1, n + 5]] = 0, 3
@@ -324,7 +324,7 @@ def test_no_text_whatever_escapes_as_another_error(tmp_path_factory, mutate, nam
 
 
 def test_a_speed_that_opensm_has_no_word_for_is_ndr_and_is_said(tmp_path):
-    """SPD=?? is above HDR, so at least NDR; not silently."""
+    """SPD=?? is above HDR, so at least NDR; the fabric's changes mention it."""
     text = opensm.subnet_lst_text(load("fat-tree:hosts=16,radix=8"))
     assert "SPD=100" in text
     (tmp_path / "opensm-subnet.lst").write_text(text.replace("SPD=100", "SPD=??"))

@@ -1,4 +1,4 @@
-"""Whichever of OpenSM's dumps there are, the tables come out the same."""
+"""The tables are the same from any of OpenSM's dumps."""
 
 from __future__ import annotations
 
@@ -106,6 +106,6 @@ def test_the_subnet_list_has_the_lmc_of_a_guid2lid_beside_it(tmp_path):
     shifted = (tmp_path / "guid2lid").read_text(encoding="utf-8").replace("0x0004 0x0007", "0x0104 0x0107")
     (tmp_path / "guid2lid").write_text(shifted, encoding="utf-8")
     lmc = weft.load(str(lst)).tables.lmc
-    assert (lmc[h1], lmc[h2]) == (0, 2), "an entry for another LID says nothing"
+    assert (lmc[h1], lmc[h2]) == (0, 2), "an entry for another LID is ignored"
     (tmp_path / "guid2lid").unlink()
     assert not weft.load(str(lst)).tables.lmc.any()

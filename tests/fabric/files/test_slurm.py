@@ -21,7 +21,7 @@ from weft.fabric.spec import load
 
 
 def expand(hostlist: str) -> list[str]:
-    """The names in a hostlist, by the rules of Slurm's manual."""
+    """Return the names in a hostlist, by the rules of Slurm's manual."""
     names = []
     for item in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", hostlist):
         match = re.fullmatch(r"([^\[]*)\[([^\]]*)\]", item)
@@ -52,7 +52,7 @@ def check(text: str) -> list[set[str]]:
     children = [child for _, below in tree.values() for child in below]
     servers = [server for inside, _ in tree.values() for server in inside]
     assert len(children) == len(set(children)), "a switch has two parents"
-    assert set(children) <= set(tree), "a switch that nobody defines"
+    assert set(children) <= set(tree), "a switch without a definition"
     assert len(servers) == len(set(servers)), "a server that is there twice"
 
     def below(name: str) -> set[str]:
@@ -91,7 +91,7 @@ def test_spines_over_the_same_leaves_are_one_switch():
 
 
 def test_the_rails_of_a_scalable_unit_are_one_switch():
-    """A server hangs on 8 leaves; Slurm has it below one."""
+    """A server is connected to 8 leaves; Slurm has it below one."""
     assert slurm.to_text(load("superpod:su=2")).splitlines()[1:] == [
         "# su1 stands for leaf[1-8]",
         "SwitchName=su1 Nodes=dgx[1-32]",

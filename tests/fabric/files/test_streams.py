@@ -21,7 +21,7 @@ FULL, ZERO = (1, 7), (1, 5)
 
 
 def device(path: Path, major: int, minor: int) -> Path:
-    """A character device of the test's own: what goes wrong takes this one away, not the machine's."""
+    """Create a character device for the test, so that a bug cannot remove one of the machine."""
     try:
         os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(major, minor))
         os.close(os.open(path, os.O_RDWR))

@@ -19,7 +19,7 @@ def tiers(fabric: Fabric) -> dict[str, int]:
 
 
 def cables(fabric: Fabric, tier: str) -> dict[str, Counter[str]]:
-    """Of each switch of the tier: how many cables to each switch above it."""
+    """Return the number of cables from each switch of the tier to each switch above it."""
     order = {"h": 0, "leaf": 1, "spine": 2, "core": 3}
 
     def rank(name: str) -> int:

@@ -34,7 +34,7 @@ def tier_counts(fabric: Fabric) -> tuple[int, int, int]:
 
 
 def cable_counts(fabric: Fabric) -> dict[str, int]:
-    """Network cables by the tiers that they join."""
+    """Count network cables by the tiers that they join."""
     a, b = (end[fabric.network_links] for end in fabric.link_nodes)
     names, kinds = fabric.nodes.name, fabric.nodes.kind
     tiers = ["node" if kinds[i] == NodeKind.HCA else name.rstrip("0123456789") for i, name in enumerate(names)]
@@ -97,7 +97,7 @@ def test_oversubscribed_leaves_have_fewer_uplinks(ratio, spines, uplinks):
     ("servers", "radix", "switches"), [(1, 64, 1), (8, 64, 1), (9, 64, 6), (17, 64, 12), (6, 40, 6)]
 )
 def test_few_servers_get_the_fewest_switches(servers, radix, switches):
-    """Of all ways to share the leaves of a unit that hold them."""
+    """The choice has the fewest switches of all ways to share the leaves of a unit."""
     chosen = fit_superpod(servers, rails=8, radix=radix)
     assert len(superpod(radix=radix, **chosen).switches) == switches
     for leaves in (1, 2, 4, 8):

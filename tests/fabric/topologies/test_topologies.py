@@ -1,4 +1,4 @@
-"""What holds for all topologies, whatever their parameters."""
+"""Properties of all topologies with any parameters."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RADIX = 12
 
 
 def build(call: tuple[str, dict[str, object]]) -> Fabric | None:
-    """None where no such fabric exists: the refusals have tests of their own."""
+    """Build a fabric, or return None if it is refused; refusals have separate tests."""
     name, parameters = call
     try:
         return TOPOLOGIES[name](**parameters, radix=RADIX)
@@ -57,7 +57,7 @@ def test_every_host_is_plugged_in_and_reaches_every_other(call):
 
 @given(calls)
 def test_ports_stay_within_the_radix(call):
-    """The builder refuses a port with two cables; here, that nobody asks for ports that a switch lacks."""
+    """The builder refuses a port with two cables; this checks that no topology uses ports that a switch lacks."""
     fabric = build(call)
     if fabric is not None:
         assert set(fabric.nodes.n_ports[fabric.of_kind(NodeKind.SWITCH)].tolist()) == {RADIX}
@@ -181,7 +181,7 @@ LABELS = [one.label(width) for one in speeds() if one.technology in NETWORKS for
 
 
 def labels_of(spec: str) -> set[str] | None:
-    """Of all links of the network; None if there is no such fabric."""
+    """Return the labels of all network links; None if the fabric cannot be built."""
     try:
         fabric = load(spec)
     except ConfigError:
