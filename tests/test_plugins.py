@@ -240,7 +240,7 @@ def test_a_broken_plugin_is_left_out_of_lists_with_its_reason(tmp_path):
     assert {"star", "torus"} <= {one["name"] for one in json.loads(listed.stdout)}
     for said in (
         "lost = nowhere:lost cannot be imported",
-        "parameter hosts needs a type and what it means",
+        "parameter hosts needs a type and a meaning",
         "odd is <f",
     ):
         assert said in listed.stderr
@@ -299,7 +299,7 @@ def test_two_things_of_one_name_are_refused_and_one_thing_twice_is_not(tmp_path)
     install(tmp_path, entry("weft.topologies", "star", "mine:pair", package="rival"))
     (tmp_path / "other.py").write_text(PLUGIN)
     said = refusal("--plugin", "other.py", "show", "pair:2", site=site, here=tmp_path)
-    assert "acme 1.0 and other.py each have a 'pair' of weft.topologies" in said
+    assert "acme 1.0 and other.py each define 'pair' in weft.topologies" in said
     assert "rival 1.0: weft.topologies star" in refusal("show", "star:hosts=4", site=site)
 
 

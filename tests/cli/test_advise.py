@@ -14,7 +14,7 @@ from weft.errors import ConfigError
         ({"gpus": 12}, "--gpus 12 must be a multiple of 8, the GPUs of a dgx-h100: --gpus 8"),
         ({"gpus": 8, "servers": 1}, "use --gpus or --servers, not both"),
         ({"workload": "train"}, "no workload 'train'; did you mean training"),
-        ({"budget_usd": "lots"}, "budget 'lots' are not a number"),
+        ({"budget_usd": "lots"}, "budget must be a number above 0, got 'lots'"),
         ({"sequences": 2, "tokens": "16M"}, "use --batch or --tokens, not both"),
         ({"workload": "mpi", "tokens": "16M"}, "--tokens has no effect on mpi; it is for training, single-node"),
         ({"workload": "mpi", "message_bytes": "x"}, "size 'x' is not a number of bytes"),

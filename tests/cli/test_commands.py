@@ -87,7 +87,7 @@ def test_show_lists_the_ports_of_a_server():
     [
         (("show", "fat-tree:hosts=99999999,radix=36"), "fat-tree"),
         (("show", "fattree:hosts=4"), "did you mean fat-tree"),
-        (("show", "no/such/file.txt"), "there is no file 'no/such/file.txt'"),
+        (("show", "no/such/file.txt"), "there is neither a file nor a topology 'no/such/file.txt'"),
         (("show", "star:hosts=4", "h9"), "there is no node, port or server 'h9'"),
         (("draw", "star:hosts=4", "-o", "picture.bmp"), ".svg"),
         (("catalog", "QM9701"), "did you mean QM9700"),

@@ -99,12 +99,12 @@ def test_ibstat_and_ibstatus_of_a_port_without_a_manager(carrier):
     [
         ("smpquery", ["portinfo"], "smpquery OPERATION LID"),
         ("smpquery", ["portinf", "1"], "portinfo"),
-        ("smpquery", ["portinfo", "x"], "a LID is a number"),
-        ("smpquery", ["-D", "portinfo", "0,a"], "a path is written 0,1,3"),
+        ("smpquery", ["portinfo", "x"], "give a LID, a number"),
+        ("smpquery", ["-D", "portinfo", "0,a"], "write a path as 0,1,3"),
         ("smpquery", ["-D", "pkeys", "0,1", "99"], "there is no port 99"),
-        ("perfquery", [], "no LID yet"),
+        ("perfquery", [], "has no LID"),
         ("sminfo", [], "no subnet manager"),
-        ("ibtracert", ["0", "1"], "no LID of a port"),
+        ("ibtracert", ["0", "1"], "not a unicast LID"),
         ("ibstat", ["-q"], "usage: ibstat"),
     ],
 )

@@ -129,7 +129,7 @@ def test_a_file_of_yours_stands_before_weft_by_name(tmp_path: Path) -> None:
             "[QM9700]\nusd = 1\nsource = ' '\ndate = 2026-11-02\n",
             r"quotes.toml:3: read ' ', expected the source",
         ),
-        ("[QM9700]\nusd = 1\nsource = 'x'\ndate = 'soon'\n", r"quotes.toml:4: read 'soon', expected a day"),
+        ("[QM9700]\nusd = 1\nsource = 'x'\ndate = 'soon'\n", r"quotes.toml:4: read 'soon', expected a date"),
         (f"[QM9700]\nusd = 1\neur = 1\n{OFFER}", r"quotes.toml:3: read 'eur', expected .*usd"),
         (f"[QM9700]\nusd = 1\n{OFFER}[qm9700]\nusd = 2\n{OFFER}", r"quotes.toml:5: read 'qm9700', expected another"),
         (f"[PUE]\nusd = 1\n{OFFER}", r"quotes.toml:2: read 'usd', expected .*value"),

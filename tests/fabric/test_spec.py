@@ -74,7 +74,7 @@ def test_a_refusal_shows_how_the_spec_is_written():
 
 @pytest.mark.parametrize("path", ["fabric.topo", "./fabric", "data/fabric", "/nowhere/at:all", "a.b" * 2000])
 def test_a_spec_that_looks_like_a_path_is_a_missing_file(path):
-    with pytest.raises(ConfigError, match="there is no file"):
+    with pytest.raises(ConfigError, match="there is neither a file nor a topology"):
         load(path)
 
 

@@ -94,7 +94,7 @@ def test_samples_have_every_text_and_the_ends_of_numbers():
         (["x"], ["a,b=1,2;3"], "a,b needs 2 values each time, not 3"),
         (["x"], ["a=9..1"], "a=9..1 must increase"),
         (["x"], ["a=1..99999999999"], "must increase, by less than 1,000,000"),
-        (["x"], ["a=1..5000", "b=1..5000"], "25,000,000 runs are more than the 1,000,000"),
+        (["x"], ["a=1..5000", "b=1..5000"], "25,000,000 runs are more than 1,000,000"),
         (["x"], [f"a={'9' * 500}", f"b={'9' * 500}..{'9' * 500}", "c=2..1"], "c=2..1 must increase"),
         (["x"], ["a b=1"], "'a b' is not a flag"),
         (["x{hsts}"], ["hosts=1"], "there is no list of values for '{hsts}'; did you mean hosts?"),
@@ -116,7 +116,7 @@ def test_a_grid_that_cannot_be_is_refused_by_name(words, grid, said):
         ('run = "x"\ngrid = 3', "a list of values for each name"),
         ('run = "x"\ngird = 3', "did you mean grid?"),
         ('run = "x"\n[grid]\na = []', "a has no values"),
-        ('run = "x"\n[grid]\na = [{b = 1}]', "a value is a text, a number, true or false"),
+        ('run = "x"\n[grid]\na = [{b = 1}]', "a value must be a text, a number, true or false"),
     ],
 )
 def test_a_file_that_is_no_study_is_refused(text, said, tmp_path):

@@ -49,13 +49,13 @@ def test_every_segment_repeats_the_header():
 
 def test_a_gap_is_malformed():
     segments = rmpp.split(HEADER, bytes(500))
-    with pytest.raises(Malformed, match=r"\[1, 3\] have a gap"):
+    with pytest.raises(Malformed, match=r"\[1, 3\] are incomplete"):
         rmpp.join([segments[0], segments[2]], SA_HEADER_BYTES)
     with pytest.raises(Malformed, match="segment 2 is not marked as the last"):
         rmpp.join(segments[:2], SA_HEADER_BYTES)
-    with pytest.raises(Malformed, match=r"\[\] do not run"):
+    with pytest.raises(Malformed, match=r"\[\] are incomplete"):
         rmpp.join([], SA_HEADER_BYTES)
-    with pytest.raises(Malformed, match="no DATA segment"):
+    with pytest.raises(Malformed, match="not a DATA segment"):
         rmpp.join([rmpp.acknowledge(segments[0], SA_HEADER_BYTES, 1)], SA_HEADER_BYTES)
 
 

@@ -49,7 +49,7 @@ def join(segments: Iterable[Buffer], header_bytes: int) -> bytes:
         by_number[RmppMad.data1.get(segment)] = segment
     last = max(by_number, default=0)
     if not last or sorted(by_number) != list(range(1, last + 1)):
-        raise Malformed(f"RMPP segments {sorted(by_number)} have a gap")
+        raise Malformed(f"RMPP segments {sorted(by_number)} are incomplete")
     if not RmppMad.rmpp_flags.get(by_number[last]) & RmppFlag.LAST:
         raise Malformed(f"RMPP segment {last} is not marked as the last")
     # Receivers tolerate an impossible length (Linux drivers/infiniband/core/mad_rmpp.c, get_mad_len): no padding then.
