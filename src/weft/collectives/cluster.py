@@ -49,9 +49,9 @@ class Cluster:
     """A number of equal nodes with one rank on each GPU."""
 
     sm: int  # compute capability of the GPUs: 90 is 9.0
-    gpus: int  # of a node
+    gpus: int  # in a node
     nodes: int
-    nics: int = 0  # of a node
+    nics: int = 0  # in a node
     nic_gbit_s: float = 0.0  # each
     nvlinks: int | None = None  # from each GPU to NVSwitches, 0 where there are none; None: as the generation has them
     board: Board | None = None  # of a node without NVSwitches: how PCIe and NVLinks between GPUs join them
@@ -60,13 +60,13 @@ class Cluster:
     guessed: bool = False  # the template does not name its processors, and GPUs communicate through them
     near: bool = True  # every adapter has a GPU below the same PCIe switch
     sharp: bool = False  # switches reduce, and NCCL has the plugin for it
-    nvls: bool = True  # NVLink multicast where GPUs and NVSwitches have it: NCCL_NVLS_ENABLE
-    pat: bool = True  # PAT where there is one GPU in a node: NCCL_PAT_ENABLE
-    algorithms: tuple[Algorithm, ...] = ()  # that NCCL_ALGO allows; none: all
+    nvls: bool = True  # NVLink multicast if GPUs and NVSwitches support it: NCCL_NVLS_ENABLE
+    pat: bool = True  # PAT with one GPU in a node: NCCL_PAT_ENABLE
+    algorithms: tuple[Algorithm, ...] = ()  # allowed by NCCL_ALGO; empty: all
     protocols: tuple[Protocol, ...] = ()  # NCCL_PROTO
     min_ctas: int = 1  # channels at least: NCCL_MIN_CTAS
     max_ctas: int = 64  # and at most: NCCL_MAX_CTAS
-    min_channels: int = 1  # of rings and trees, at least: NCCL_MIN_NCHANNELS
+    min_channels: int = 1  # rings and trees: NCCL_MIN_NCHANNELS
     max_channels: int = 64  # NCCL_MAX_NCHANNELS
     windows: bool = False  # buffers are registered as windows, for symmetric kernels: -R 2 of nccl-tests
     win_enable: bool = True  # NCCL_WIN_ENABLE
@@ -74,7 +74,7 @@ class Cluster:
     sym_ctas: int = 0  # blocks of symmetric kernels; 0: as NCCL chooses: NCCL_SYM_CTAS
     sym_tma: bool | None = None  # NCCL_SYM_TMA_ENABLE; None: as the version has it
     sym_gin: bool = True  # symmetric kernels between NVLink domains: NCCL_SYM_GIN_KERNELS_ENABLE
-    nccl: str = ""  # its version, 2.28; the newest that weft knows if empty
+    nccl: str = ""  # version, 2.28; by default the newest that weft supports
 
     def __post_init__(self) -> None:
         for what, value, least in (("gpus", self.gpus, 1), ("nodes", self.nodes, 1), ("nvlinks", self.nvlinks or 0, 0)):
