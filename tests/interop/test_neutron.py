@@ -16,7 +16,7 @@ from weft.lab import control, registry
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.mad.keyed import KeyedCarrier, KeyFile
 from weft.serve.embedded import Ufm
-from weft.tenants.drivers.port_tables import look
+from weft.tenants.drivers.port_tables import read_port_tables
 from weft.tenants.drivers.ufm_rest import UfmClient
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
@@ -29,7 +29,7 @@ def holders(ufm: Ufm, p_key: int) -> set[int]:
     """GUIDs of the ports whose tables have a P_Key, as MADs read them from the devices."""
     lab = registry.find(ufm.lab)
     with closing(IbsimCarrier("h4", control.ask(lab, "state")["sockname"])) as carrier:
-        seen = look(KeyedCarrier(carrier, KeyFile(lab.m_key_file)))
+        seen = read_port_tables(KeyedCarrier(carrier, KeyFile(lab.m_key_file)))
     held = ((seen.p_keys[seen.ends] & 0x7FFF) == p_key).any(axis=1)
     return set(seen.view.fabric.ports.guid[seen.ends][held].tolist())
 
