@@ -104,7 +104,7 @@ def test_a_program_is_run_as_the_host_and_its_status_is_the_commands(lab, join):
         (("--as", "h3"), "needs a command behind `--`"),
         (("--", "true"), "needs a host to join as: --as h3"),
         (("--as", "h3", "--patience", "soon", "--", "true"), "--patience soon: give seconds from 0 to 3600"),
-        (("--as", "h3", "--roce", "here", "--", "true"), "--roce here: that is no IP address"),
+        (("--as", "h3", "--roce", "here", "--", "true"), "--roce here is not an IP address"),
         (("--ass", "h3", "--", "true"), "does not know '--ass'"),
         (("--as", "h3", "--", "no-such-program"), "there is no program 'no-such-program'"),
     ],
