@@ -111,7 +111,7 @@ def test_explaining_adds_columns_only_on_the_right(table: bench.Table) -> None:
     row = next(line for line in explained if line.startswith("           8 "))
     band = table.rows[0].spread
     assert row.split()[13:] == [table.rows[0].choice, "steps", f"{band.low_us:.2f}", "to", f"{band.high_us:.2f}"]
-    assert any(line.startswith("# Band of 8 to ") for line in plain)
+    assert any(line.startswith("# 90 % band at 8 to ") for line in plain)
     large = table.rows[-1]
     assert large.estimate.parts["data"] == max(large.estimate.parts.values())
     assert large.bound == large.estimate.bound

@@ -128,7 +128,7 @@ def test_a_host_is_one_machines_at_a_time(lab, join):
     [
         (b"weft join 0.0.1 abcd\n", "is of weft 0.0.1, this is", 2),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "lets no hosts join a lab", 2),
-        (b"", "hangs up without a word", 1),
+        (b"", "closed the connection during the handshake", 1),
     ],
 )
 def test_what_is_not_a_lab_of_this_version_is_named(join, greeting, said, status):

@@ -44,7 +44,7 @@ def catalog(name: str | None = None, /, *, prices: File = None, form: Form = TAB
     rows = [
         (entry.kind, entry.name, entry.summary, _price(entry, known), str(entry.date)) for entry in entries.entries()
     ]
-    note = "Weft's prices are weak: put in your own, --prices FILE. Sources: weft catalog NAME"
+    note = "Prices are rough estimates: give your own with --prices FILE. Sources: weft catalog NAME"
     console().print(table("Catalog", ("kind", "name", "what it is", "USD", "read on"), rows, note))
 
 

@@ -278,7 +278,7 @@ def _print_comparison(fabric: Fabric, found: dict[str, Judged], refused: dict[st
 def _comparison_row(name: str, judged: Judged) -> tuple[Cell, ...]:
     verdict, quality = judged.verdict, judged.quality
     mean_hops = sum(hops * pairs for hops, pairs in verdict.hops.items()) / verdict.arrived
-    loop = f"of {len(verdict.credit_loop)}" if verdict.credit_loop else "none"
+    loop = f"cycle of {len(verdict.credit_loop)}" if verdict.credit_loop else "none"
     proved: tuple[Cell, ...] = name, verdict.vls, loop, f"{mean_hops:.2f}, {max(verdict.hops)}"
     if quality is None:
         return *proved, *("",) * 5

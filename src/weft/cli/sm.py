@@ -248,7 +248,7 @@ def _print(path: Path, status: Status) -> None:
     for label, value in (*_rows(status), ("state file", f"{path}, and its socket {path.with_suffix('.sock').name}")):
         first, rest = f"  {label:<12}", " " * 14
         print(textwrap.fill(value, out.width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False))
-    print("  the last it said:")
+    print("  recent log:")
     for line in status.recent[-5:]:
         print(f"  {line}")
 
@@ -278,7 +278,10 @@ def _rows(status: Status) -> Iterator[tuple[str, str]]:
     more = f" and {len(named) - _NAMED:,} more" if len(named) > _NAMED else ""
     yield "partitions", (", ".join(named[:_NAMED]) or "none yet") + more
     yield from (("drift", text) for text in status.drift[:_NAMED])
-    yield "of hosts", f"{status.groups} groups, {status.services} services, {status.subscriptions} subscriptions"
+    yield (
+        "SA records",
+        f"{status.groups} multicast groups, {status.services} services, {status.subscriptions} subscriptions",
+    )
     yield "events", ", ".join(f"{name} {count}" for name, count in status.events.items())
 
 

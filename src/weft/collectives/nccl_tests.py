@@ -85,7 +85,7 @@ def bands(table: Table) -> list[str]:
         cut = any(row.spread.low_us > 1.001 * row.estimate.time_us / width for row in rows)
         least = ", cut where NVLinks are full" if cut else ""
         lines.append(
-            f"Band of {sizes} bytes: 1/{width:.2f} to {width:.2f} times{least}, by {clusters} clusters with {kind}"
+            f"90 % band at {sizes} bytes: x{1 / width:.2f} to x{width:.2f}{least} ({clusters} clusters with {kind})"
         )
     far = dict.fromkeys(why for row in table.rows for why in row.spread.far)
     doubts = dict.fromkeys(why for row in table.rows for why in row.estimate.doubts)

@@ -207,8 +207,8 @@ def _by_server(fabric: Fabric, nodes: NDArray[np.intp], servers: NDArray[np.int6
     if len(odd):
         one, other = fabric.servers[servers[0]], fabric.servers[servers[odd[0]]]
         raise ConfigError(
-            f"{one} has {count[0]} {what}, {other} has {count[odd[0]]}: ranks are placed on servers that are alike. "
-            f"Name servers of one kind, all cabled"
+            f"{one} has {count[0]} {what}, {other} has {count[odd[0]]}: every server needs the same number. "
+            f"Name servers of one kind with --servers"
         )
     order = np.argsort(of, kind="stable")
     first = np.searchsorted(of[order], servers)

@@ -69,7 +69,7 @@ class Lab:
             self._attachments = Attachments(self.subnet, self.socket, self.errors, self.server.fast_path)
         except OSError as error:
             self.server.close()
-            raise ConfigError(f"{self.socket} cannot be had: {error.strerror}; give the lab another name") from None
+            raise ConfigError(f"cannot bind {self.socket}: {error.strerror}; give the lab another name") from None
         self.server.add_service(self._attachments)
         self.verbs_socket = self.socket.with_name(f"{self.name}{SUFFIX}")
         self.verbs = VerbsPorts(self.subnet, self._attachments.agents, self.metered_paths)

@@ -152,7 +152,7 @@ def shake_hands(connection: socket.socket, token: str, request: JoinRequest, pla
 
 def _check_hello(hello: bytes, place: str) -> None:
     if not hello:
-        raise SubnetError(f"who answers at {place} hangs up without a word")  # as what stands before a lab does
+        raise SubnetError(f"{place} closed the connection during the handshake")  # as a proxy without a lab does
     words = hello.removeprefix(_WORDS).split()
     if not hello.startswith(_WORDS) or len(words) != 2:
         raise ConfigError(
