@@ -31,14 +31,14 @@ class ConfigError(WeftError):
 class UnknownName(ConfigError):
     """An unknown name; the message suggests similar ones."""
 
-    def __init__(self, what: str, name: str, known: Iterable[str], hint: str = "") -> None:
+    def __init__(self, kind: str, name: str, choices: Iterable[str], hint: str = "") -> None:
         import difflib
 
-        known = list(known)
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or (
-            known if len(known) <= (12 if hint else 40) else []
+        choices = list(choices)
+        near = difflib.get_close_matches(name, choices, n=3, cutoff=0.5) or (
+            choices if len(choices) <= (12 if hint else 40) else []
         )
-        message = f"there is no {what} {name!r}"
+        message = f"there is no {kind} {name!r}"
         if near:
             message += f"; did you mean {_either(near)}?" if len(near) < 4 else f"; there are {', '.join(near)}"
         if hint:
@@ -47,12 +47,12 @@ class UnknownName(ConfigError):
         self.name = name
 
 
-def find_named(what: str, name: str, known: Mapping[str, _Value], hint: str = "") -> _Value:
+def find_named(kind: str, name: str, choices: Mapping[str, _Value], hint: str = "") -> _Value:
     """Return the value for a name, ignoring case; raise UnknownName if there is none."""
-    key = name if name in known else {other.lower(): other for other in known}.get(name.lower())
+    key = name if name in choices else {other.lower(): other for other in choices}.get(name.lower())
     if key is None:
-        raise UnknownName(what, name, known, hint)
-    return known[key]
+        raise UnknownName(kind, name, choices, hint)
+    return choices[key]
 
 
 class FileError(ConfigError):
