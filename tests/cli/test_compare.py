@@ -97,7 +97,7 @@ def test_a_trace_of_a_training_step(capsys, tmp_path):
         (("superpod:su=1", "--job", "all_reduce:1Q"), ConfigError, "size '1Q' is not a number of bytes"),
         (("superpod:su=1", "--job", "trace:/nosuch"), ConfigError, "no such file"),
         (("superpod:su=1", "--servers", "33"), ConfigError, "--servers 33: superpod:su=1.* has 32"),
-        (("superpod:su=1", "--report", "x.pdf"), ConfigError, r"name it \.html"),
+        (("superpod:su=1", "--report", "x.pdf"), ConfigError, r"must end with \.html"),
         (("superpod:su=1", "--prices", "/nosuch.toml"), FileError, "no such file"),
         (("fat-tree:hosts=16",), ConfigError, "no servers with GPUs"),
         (("nosuch:4",), UnknownName, "there is no topology"),

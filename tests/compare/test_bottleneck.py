@@ -33,8 +33,8 @@ def test_a_cable_is_a_bottleneck_with_a_quarter_more_load_than_an_adapter_but_no
     cut = faults.remove_link(weft.load("fat-tree:hosts=4,levels=2,radix=4"), "leaf1/4")
     routed = route(cut, Routing(adaptive=True)).fabric
     traffic = Traffic.of(routed, [("h1", "h3", 1 << 20), ("h2", "h4", second_bytes)])
-    crowd = find_bottleneck(FlowEngine().run(routed, traffic, Options(paths=Paths.TABLE)))
-    assert (crowd and crowd.load) == (load and pytest.approx(load, rel=0.01))
+    bottleneck = find_bottleneck(FlowEngine().run(routed, traffic, Options(paths=Paths.TABLE)))
+    assert (bottleneck and bottleneck.load) == (load and pytest.approx(load, rel=0.01))
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_bottleneck_names_the_cause_of_its_load(paths: Paths, says: str) -> No
     whole = run(tree, [("h1", "h3"), ("h2", "h4")], Paths.ADAPTIVE)
     assert find_bottleneck(whole) is None
     cut = faults.remove_link(tree, "leaf1/4")
-    crowd = find_bottleneck(run(cut, [("h1", "h3"), ("h2", "h4")], paths))
-    assert crowd is not None
-    assert crowd.load == pytest.approx(2, rel=0.01)
-    assert str(crowd).startswith(says)
+    bottleneck = find_bottleneck(run(cut, [("h1", "h3"), ("h2", "h4")], paths))
+    assert bottleneck is not None
+    assert bottleneck.load == pytest.approx(2, rel=0.01)
+    assert str(bottleneck).startswith(says)

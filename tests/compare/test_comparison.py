@@ -28,7 +28,7 @@ SMALL = "superpod:su=1,servers=2"
 
 
 def of(found: Comparison, name: str) -> Outcome:
-    return next(one for one in found.outcomes if one.wire.name == name)
+    return next(one for one in found.outcomes if one.interconnect.name == name)
 
 
 def test_faster_links_carry_more_and_headers_take_little(found: Comparison) -> None:
@@ -38,18 +38,18 @@ def test_faster_links_carry_more_and_headers_take_little(found: Comparison) -> N
         part = one.networks[Pattern.RING].adapter_gbyte_s / gbyte_s(one.cluster.nic_gbit_s)
         assert 0.96 < part < 1
     assert of(found, "ndr").time_us < of(found, "hdr").time_us < of(found, "eth-100-tcp").time_us
-    assert (found.fastest.wire.network, found.slowest.wire.name) == ("infiniband", "eth-100-tcp")
+    assert (found.fastest.interconnect.network, found.slowest.interconnect.name) == ("infiniband", "eth-100-tcp")
 
 
 def test_hashes_collide_on_ethernet_and_the_words_name_the_port(found: Comparison) -> None:
     """Two flows on one cable halve both, whatever the adapters could do."""
     roce = of(found, "roce-400")
-    assert roce.crowd is not None
-    assert roce.crowd.load >= 1.5
+    assert roce.bottleneck is not None
+    assert roce.bottleneck.load >= 1.5
     ideal = of(found, "ndr").networks[Pattern.RING].adapter_gbyte_s
-    assert roce.networks[Pattern.RING].adapter_gbyte_s == pytest.approx(ideal / roce.crowd.load, rel=0.02)
-    assert f"Flows that hash to the same port share it: {roce.crowd.port}, to {roce.crowd.peer}" in roce.why
-    assert of(found, "ndr").crowd is None
+    assert roce.networks[Pattern.RING].adapter_gbyte_s == pytest.approx(ideal / roce.bottleneck.load, rel=0.02)
+    assert f"Flows that hash to the same port share it: {roce.bottleneck.port}, to {roce.bottleneck.peer}" in roce.why
+    assert of(found, "ndr").bottleneck is None
 
 
 def test_a_slot_that_is_slower_than_the_line_is_named(found: Comparison) -> None:
@@ -113,7 +113,7 @@ def test_only_the_patterns_of_the_job_are_run() -> None:
 
 
 def test_the_same_seed_gives_the_same_and_the_report_is_json(found: Comparison) -> None:
-    again = compare(found.spec, found.job, [one.wire.name for one in found.outcomes])
+    again = compare(found.spec, found.job, [one.interconnect.name for one in found.outcomes])
     assert json.loads(json.dumps(again.report())) == json.loads(json.dumps(found.report()))
 
 
@@ -153,8 +153,8 @@ def test_the_finding_has_the_fastest_the_slowest_and_the_prices(found: Compariso
     best, worst = found.fastest, found.slowest
     said = found.finding
     assert said.startswith(f"On 32 GPUs all_gather of 1 GiB takes {show_time(best.time_us)} (")
-    assert f"times as long with {worst.wire.label}." in said
-    assert f"The {best.wire.label} fabric costs {show_usd(best.bill)} USD" in said
+    assert f"times as long with {worst.interconnect.label}." in said
+    assert f"The {best.interconnect.label} fabric costs {show_usd(best.bill)} USD" in said
     longer = round(100 * (of(found, "ndr").time_us / best.time_us - 1))
     assert f"NDR InfiniBand takes {longer} % longer and costs {show_usd(of(found, 'ndr').bill)}." in said
     assert longer < 10  # a slot of PCIe 5 slows XDR down
@@ -168,7 +168,7 @@ def test_the_cheapest_of_the_fabrics_that_are_about_as_fast_is_named() -> None:
     assert abs(roce.time_us / ndr.time_us - 1) < 0.05
     assert roce.bill.high_usd < ndr.bill.high_usd
     assert f"% longer and costs {show_usd(roce.bill)}." in made.finding
-    assert f"{roce.wire.label} takes " in made.finding
+    assert f"{roce.interconnect.label} takes " in made.finding
     assert show_usd(ndr.bill) not in made.finding
 
 

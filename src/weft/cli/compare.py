@@ -93,10 +93,13 @@ def _explain(out: Console, comparison: Comparison, fastest_first: list[Outcome])
 
     out.print(table("Where the time goes", _DETAILS, [_detail_row(outcome) for outcome in fastest_first]))
     for outcome in fastest_first:
-        out.print(f"{outcome.wire.name}: {outcome.why}", markup=False)
-        if outcome.wire.transport:  # little is published about these: list the model's parts and gaps
-            out.print(f"{outcome.wire.name}: {outcome.wire.source}; {outcome.wire.note}.", markup=False)
-    missing = [f"{item.wire.name}: {without_price(item.bill)}" for item in fastest_first if item.bill.missing]
+        out.print(f"{outcome.interconnect.name}: {outcome.why}", markup=False)
+        if outcome.interconnect.transport:  # little is published about these: list the model's parts and gaps
+            out.print(
+                f"{outcome.interconnect.name}: {outcome.interconnect.source}; {outcome.interconnect.note}.",
+                markup=False,
+            )
+    missing = [f"{item.interconnect.name}: {without_price(item.bill)}" for item in fastest_first if item.bill.missing]
     if missing:
         out.print(f"Items without a price, not in the sums: {'; '.join(missing)}", markup=False)
     for note in dict.fromkeys(note for outcome in fastest_first for note in notes(outcome.bill)):
@@ -114,7 +117,7 @@ def _row(comparison: Comparison, outcome: Outcome) -> tuple[Cell, ...]:
     from weft.compare.words import show_band, show_time, show_usd, three
 
     return (
-        outcome.wire.name,
+        outcome.interconnect.name,
         show_time(outcome.time_us),
         show_band(outcome.band.low_us, outcome.band.high_us),
         round(outcome.time_us / comparison.fastest.time_us, 2),
@@ -130,7 +133,7 @@ def _detail_row(outcome: Outcome) -> tuple[Cell, ...]:
     from weft.compare.words import show_parts
 
     return (
-        outcome.wire.name,
+        outcome.interconnect.name,
         f"{outcome.cluster.nics} × {outcome.template.compute_adapter}",
         outcome.bill.count("switch"),
         outcome.bound,

@@ -104,7 +104,7 @@ def _run(
     measured = measure(place(routed, names), options_of(interconnect, seed), patterns=_patterns(job))
     cluster = from_fabric(routed, names)
     return Outcome(
-        wire=interconnect,
+        interconnect=interconnect,
         fabric=routed,
         template=template_of(fabric, names),
         cluster=cluster,

@@ -48,7 +48,7 @@ class Point:
 class Outcome:
     """The result of one fabric."""
 
-    wire: Interconnect
+    interconnect: Interconnect
     fabric: Fabric
     template: catalog.Server  # with the fabric's card in its slots
     cluster: Cluster
@@ -102,7 +102,7 @@ class Outcome:
         return self.networks[self.pattern].adapter_gbyte_s
 
     @property
-    def crowd(self) -> Bottleneck | None:
+    def bottleneck(self) -> Bottleneck | None:
         """The cable between switches that limits the pattern of the leading call, if any."""
         return find_bottleneck(self.results[self.pattern])
 
@@ -133,10 +133,10 @@ class Outcome:
 
     def report(self) -> dict[str, Any]:
         """Return the values as printed by `--json`."""
-        crowd = self.crowd
+        bottleneck = self.bottleneck
         return {
-            "fabric": self.wire.name,
-            "label": self.wire.label,
+            "fabric": self.interconnect.name,
+            "label": self.interconnect.label,
             "spec": self.fabric.spec,
             "adapters": {
                 "model": self.template.compute_adapter,
@@ -152,14 +152,14 @@ class Outcome:
             "protocol": self.leading.protocol,
             "channels": self.leading.channels,
             "why": self.why,
-            "source": self.wire.source,
-            "note": self.wire.note,
+            "source": self.interconnect.source,
+            "note": self.interconnect.note,
             "published": self.published.report(),
             "networks": {
                 name: {"step_us": network.step_us, "adapter_gbyte_s": network.adapter_gbyte_s}
                 for name, network in self.networks.items()
             },
-            "crowd": {"port": crowd.port, "load": crowd.load} if crowd else None,
+            "bottleneck": {"port": bottleneck.port, "load": bottleneck.load} if bottleneck else None,
             "cost": self.bill.report(),
             "by_size": [point.report("size_bytes") for point in self.by_size],
             "by_servers": [point.report("servers") for point in self.by_servers],
@@ -197,9 +197,9 @@ class Comparison:
         best, worst = self.fastest, self.slowest
         takes = "takes" if sum(call.count for call in self.job.calls) == 1 else "take"
         time = f"{show_time(best.time_us)} ({three(best.bus_gbyte_s)} GB/s bus bandwidth)"
-        sentence = f"On {self.gpus:,} GPUs {self.job} {takes} {time} with {best.wire.label}"
+        sentence = f"On {self.gpus:,} GPUs {self.job} {takes} {time} with {best.interconnect.label}"
         if worst is not best:
-            sentence += f", and {_longer(worst, best)} with {worst.wire.label}"
+            sentence += f", and {_longer(worst, best)} with {worst.interconnect.label}"
         return f"{sentence}. {_money(self)}".strip()
 
     @property
@@ -224,10 +224,12 @@ class Comparison:
     @property
     def _published_errors(self) -> str:
         checked = [outcome for outcome in self.outcomes if outcome.published.runs]
-        unchecked = [outcome.wire.name for outcome in self.outcomes if not outcome.published.runs]
+        unchecked = [outcome.interconnect.name for outcome in self.outcomes if not outcome.published.runs]
         sentences = []
         if checked:
-            errors = ", ".join(f"{outcome.wire.name} {100 * outcome.published.worst:.0f} %" for outcome in checked)
+            errors = ", ".join(
+                f"{outcome.interconnect.name} {100 * outcome.published.worst:.0f} %" for outcome in checked
+            )
             servers = max(outcome.published.servers for outcome in checked)
             sentences.append(f"Largest error against published nccl-tests runs (up to {servers} servers): {errors}.")
         if unchecked:
@@ -254,16 +256,18 @@ class Comparison:
 # -- in words ----------------------------------------------------------------------------------------------------------
 
 
-def _money(found: Comparison) -> str:
+def _money(comparison: Comparison) -> str:
     """Return the price of the fastest fabric, and of the cheapest of the next fastest that cost less."""
-    priced = [outcome for outcome in found.outcomes if outcome.bill.complete]
+    priced = [outcome for outcome in comparison.outcomes if outcome.bill.complete]
     if not priced:
-        return "The catalog has no price for any of them." if len(found.outcomes) > 1 else "The catalog has no price."
+        return (
+            "The catalog has no price for any of them." if len(comparison.outcomes) > 1 else "The catalog has no price."
+        )
     best = min(priced, key=lambda outcome: outcome.time_us)
     present = len(compute_servers(best.fabric))
-    whole = f" of all {present:,} servers" if present > found.servers else ""
-    slower = "" if best is found.fastest else f" ({_longer(best, found.fastest)})"
-    sentence = f"The {best.wire.label} fabric{whole}{slower} costs {show_usd(best.bill)} USD"
+    whole = f" of all {present:,} servers" if present > comparison.servers else ""
+    slower = "" if best is comparison.fastest else f" ({_longer(best, comparison.fastest)})"
+    sentence = f"The {best.interconnect.label} fabric{whole}{slower} costs {show_usd(best.bill)} USD"
     cheaper = [outcome for outcome in priced if outcome.bill.high_usd < best.bill.high_usd]
     if not cheaper:
         return f"{sentence}{', the lowest of all that have a price' if len(priced) > 1 else ''}."
@@ -272,7 +276,10 @@ def _money(found: Comparison) -> str:
         (outcome for outcome in cheaper if outcome.time_us <= (1 + TIE) * least_us),
         key=lambda outcome: outcome.bill.high_usd,
     )
-    return f"{sentence}; {other.wire.label} takes {_longer(other, found.fastest)} and costs {show_usd(other.bill)}."
+    return (
+        f"{sentence}; {other.interconnect.label} takes {_longer(other, comparison.fastest)} "
+        f"and costs {show_usd(other.bill)}."
+    )
 
 
 def _longer(outcome: Outcome, best: Outcome) -> str:
@@ -283,13 +290,13 @@ def _held_up(outcome: Outcome, line_gbyte_s: float) -> str:
     """Describe the reason why an adapter does not reach its line rate."""
     if outcome.adapter_gbyte_s > _FULL * line_gbyte_s:
         return ", so the line is the limit"
-    if outcome.wire.network == "tcp":
+    if outcome.interconnect.network == "tcp":
         return (
             ", because the kernel copies every byte and one core copies for a connection; NCCL opens more of them with "
             "NCCL_NSOCKS_PERTHREAD, which is not modelled"
         )
-    if outcome.crowd is not None:
-        return f". {outcome.crowd}"
+    if outcome.bottleneck is not None:
+        return f". {outcome.bottleneck}"
     card = outcome.template.adapter
     slot = outcome.template.slot(card)
     if slot != card.pcie_per_port:

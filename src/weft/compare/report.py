@@ -77,17 +77,19 @@ def to_html(comparison: Comparison) -> str:
 
 def _colour(outcome: Outcome) -> str:
     """Return the colour of a fabric by its index in the catalog, the same in every report."""
-    return COLOURS[catalog.interconnects().index(outcome.wire) % len(COLOURS)]
+    return COLOURS[catalog.interconnects().index(outcome.interconnect) % len(COLOURS)]
 
 
 def _name(outcome: Outcome) -> str:
-    return f'<span class="swatch" style="background:{_colour(outcome)}"></span>{clean(outcome.wire.label)}'
+    return f'<span class="swatch" style="background:{_colour(outcome)}"></span>{clean(outcome.interconnect.label)}'
 
 
 def _modelled(outcome: Outcome) -> str:
     """Return the note about a modelled transport."""
     return (
-        f"<br><small>{prose(f'{outcome.wire.source}; {outcome.wire.note}.')}</small>" if outcome.wire.transport else ""
+        f"<br><small>{prose(f'{outcome.interconnect.source}; {outcome.interconnect.note}.')}</small>"
+        if outcome.interconnect.transport
+        else ""
     )
 
 
@@ -123,7 +125,7 @@ def _cells(comparison: Comparison, outcome: Outcome) -> tuple[str, ...]:
         for part in _PARTS
     )
     return (
-        f'{_name(outcome)}<br><small class="below">{clean(outcome.wire.name)}</small>',
+        f'{_name(outcome)}<br><small class="below">{clean(outcome.interconnect.name)}</small>',
         f"<b>{show_time(outcome.time_us)}</b><br><small>{show_band(outcome.band.low_us, outcome.band.high_us)}<br>"
         f"{clean(str(outcome.published))}</small>",
         f'<div class="bar" style="width:{longest:.1f}%;background:{_colour(outcome)}"></div>',
@@ -133,7 +135,7 @@ def _cells(comparison: Comparison, outcome: Outcome) -> tuple[str, ...]:
         clean(outcome.bound),
         f"{outcome.cluster.nics} × {clean(outcome.template.compute_adapter)}"
         f"<br><small>{outcome.cluster.nic_gbit_s:g} Gbit/s each</small>",
-        f"{outcome.bill.count('switch'):,}<br><small>{clean(outcome.wire.switch)}</small>",
+        f"{outcome.bill.count('switch'):,}<br><small>{clean(outcome.interconnect.switch)}</small>",
         clean(show_usd(outcome.bill)),
     )
 
@@ -183,14 +185,14 @@ def _chart(
 ) -> str:
     curves = [
         Curve(
-            name=outcome.wire.label if len(outcome.wire.label) <= _ROOM else outcome.wire.name,
+            name=outcome.interconnect.label if len(outcome.interconnect.label) <= _ROOM else outcome.interconnect.name,
             colour=_colour(outcome),
             points=tuple((float(point.at), value(point, point.time_us)) for point in points(outcome)),
             band=tuple(
                 (value(point, point.band.low_us), value(point, point.band.high_us)) for point in points(outcome)
             ),
             tips=tuple(
-                f"{outcome.wire.label}, {where(point.at)}: {show_time(point.time_us)} "
+                f"{outcome.interconnect.label}, {where(point.at)}: {show_time(point.time_us)} "
                 f"({show_band(point.band.low_us, point.band.high_us)}), {point.bus_gbyte_s:,.3g} GB/s"
                 for point in points(outcome)
             ),
@@ -207,24 +209,24 @@ def _chart(
 
 def _heat(comparison: Comparison) -> str:
     """Draw the first fabric, and the one with the largest bottleneck, with cables coloured by load."""
-    limited = [outcome for outcome in comparison.outcomes if outcome.crowd is not None]
+    limited = [outcome for outcome in comparison.outcomes if outcome.bottleneck is not None]
     drawn = [
         comparison.outcomes[0],
-        *sorted(limited, key=lambda outcome: -(outcome.crowd.load if outcome.crowd else 0))[:1],
+        *sorted(limited, key=lambda outcome: -(outcome.bottleneck.load if outcome.bottleneck else 0))[:1],
     ]
     return "".join(_heat_of(outcome) for outcome in dict.fromkeys(drawn))
 
 
 def _heat_of(outcome: Outcome) -> str:
     result = outcome.results[outcome.pattern]
-    caption = f"{outcome.wire.label}: each cable's load while every edge of the {outcome.pattern} carries data"
+    caption = f"{outcome.interconnect.label}: each cable's load while every edge of the {outcome.pattern} carries data"
     scene = lay_out(
         outcome.fabric,
         metric=100 * result.link_metric(result.utilisation),
         metric_label="busy, % of the time",
         title=outcome.fabric.spec,
     )
-    return picture(scene, caption, note=str(outcome.crowd) if outcome.crowd is not None else "")
+    return picture(scene, caption, note=str(outcome.bottleneck) if outcome.bottleneck is not None else "")
 
 
 # -- money and provenance ---------------------------------------------------------------------------------------------
@@ -284,9 +286,9 @@ def _power(bill: Bill) -> str:
 
 def _footer(comparison: Comparison) -> str:
     specs = "; ".join(
-        f"{outcome.wire.name}: <code>{clean(outcome.fabric.spec)}</code>" for outcome in comparison.outcomes
+        f"{outcome.interconnect.name}: <code>{clean(outcome.fabric.spec)}</code>" for outcome in comparison.outcomes
     )
-    names = ",".join(outcome.wire.name for outcome in comparison.outcomes)
+    names = ",".join(outcome.interconnect.name for outcome in comparison.outcomes)
     prices = f" --prices {clean(str(comparison.prices.path))}" if comparison.prices.path else ""
     servers = clean(quote(comparison.picked or str(comparison.servers)))
     command = (
