@@ -32,7 +32,7 @@ _OURS = (b"ibv_query_gid_type", b"ibv_wr_opcode_str")
 
 
 def folder(cache: Path | None = None) -> Path | None:
-    """Where the library is, compiled now if it is not; None if there is no compiler, or no Linux."""
+    """Return the folder of the library, compiled first if needed; None without a compiler or Linux."""
     if sys.platform != "linux":
         return None
     python, private, home = _python(), _private_names(), cache or user_cache.root()
@@ -153,7 +153,7 @@ def _python() -> str:
 
 
 def _libpython() -> str:
-    """This Python's own, or the system's of the same version; empty if there is none."""
+    """Return the libpython of this Python, or the system's of the same version; empty if there is none."""
     variables = sysconfig.get_config_vars("LIBDIR", "MULTIARCH", "INSTSONAME")
     folder_, multiarch, own = (one or "" for one in variables)
     places = Path(folder_), Path(folder_, multiarch), Path(sys.base_prefix, "lib"), Path("/usr/lib", multiarch)
@@ -169,9 +169,9 @@ def _libpython() -> str:
 
 
 def _private_names() -> tuple[str, tuple[str, ...]]:
-    """The node and the names that drivers want of the libibverbs of this system; programs link some of them.
+    """Return the version node and names that drivers import from this system's libibverbs; programs link some of them.
 
-    No driver ever calls them, as no device here is one's own; but they are not loaded without.
+    They are never called, because there are no driver devices here, but drivers do not load without them.
     """
     multiarch = sysconfig.get_config_var("MULTIARCH") or ""
     for place in (*(f"{folder}/{multiarch}" for folder in _SYSTEM), *_SYSTEM):

@@ -40,7 +40,7 @@ def operation(record: type[Record]) -> Callable[[Function], Function]:
 
 
 def numbered() -> list[tuple[type[Record], Callable[[Any], None]]]:
-    """All of them; in C an operation's number is its place here."""
+    """Return all operations; the number of an operation in C is its index here."""
     return sorted(_declared.items(), key=lambda one: one[0].__name__)
 
 
@@ -76,7 +76,7 @@ def caller(operations: Sequence[str]) -> Callable[[int, int], int]:
 
 
 def _number(error: Exception) -> int:
-    """What the program gets for it. What nobody foresaw is shown whole."""
+    """Return the error number for an exception; an unexpected one is printed with its traceback."""
     if isinstance(error, PyverbsRDMAError):
         code = abs(error.error_code) if error.error_code not in (-1, 0) else errno.EINVAL
     elif isinstance(error, Refused):

@@ -91,7 +91,7 @@ class Progress(Record):
 
 @operation(Progress)
 def progress(call: Progress) -> None:
-    """A program polls and polls, and finds nothing."""
+    """Let the adapter work for a program whose polls are empty."""
     find(call.context, Context).adapter.progress()
 
 

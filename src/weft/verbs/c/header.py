@@ -56,7 +56,7 @@ _PLACES = {
 
 
 def text() -> str:
-    """weft_numbers.h."""
+    """Return the text of weft_numbers.h."""
     assert operations.SUBJECTS
     asked = [one for one, _ in numbered()]
     records: tuple[type[Record], ...] = (*_SHARED, Address, *asked)

@@ -31,7 +31,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sender:
-    """As the other end sees it. `grh` is that of a datagram without data: 40 zeros if it has none."""
+    """The sender of packets as its peer sees it. `grh` is that of an empty datagram: 40 zeros if it has none."""
 
     source: object
     grh: bytes = bytes(40)
@@ -40,7 +40,7 @@ class Sender:
 
 
 class MemoryPath(Protocol):
-    """To another queue pair, through memory that both share: `shm_path`."""
+    """A path to another queue pair through shared memory: `shm_path`."""
 
     is_here: bool
     uncounted_process: int  # at the other end, where nobody counts what goes between the two; 0: somebody does
@@ -61,7 +61,7 @@ class MemoryPeer(Protocol):
 
 
 class Carrier(Protocol):
-    """Segments may come in parts, twice, in another order, or not at all. What an address (`to`) is, it decides."""
+    """A carrier of segments, which may arrive in parts, twice, in another order, or not at all. It defines `to`."""
 
     numbers: range = range(_FIRST_QP, layout.QUEUE_PAIRS_MAX)  # that queue pairs of its adapter have
     window_bytes: int = 0  # that a connection may have under way, if the carrier drops what is more; 0: all
@@ -69,51 +69,51 @@ class Carrier(Protocol):
     carries_device_bytes: bool = False  # what is on a GPU stays there until the other end copies it
 
     def send(self, segment: Segment, to: object, mtu_bytes: int) -> None:
-        """In packets of this size, or whole. What nobody takes is lost: nothing is raised, and nobody is told."""
+        """Send a segment whole, or in packets of this size. A segment without a receiver is lost without an error."""
         ...
 
     def receive(self) -> list[Arrival]:
-        """What came since, in order; it does not wait."""
+        """Return the arrivals since the last call in order, without waiting."""
         ...
 
     def is_idle(self) -> bool:
-        """Whether `receive` would do nothing; asked without the adapter's lock."""
+        """Return whether `receive` would do nothing; called without the adapter's lock."""
         ...
 
     def wait(self, seconds: float) -> None:
-        """Until something arrives, or so long."""
+        """Wait for arrivals, at most `seconds`."""
         ...
 
     def is_behind(self, dest_qp: int) -> bool:
-        """Whether the other end has yet to take what was sent to it, so that silence says nothing.
+        """Return whether the peer has unread packets, so that a missing response means nothing.
 
         An adapter in hardware answers whatever its program does; a process may get no processor for a while.
         """
         return False
 
     def has_not_taken(self, to: object, dest_qp: int) -> bool:
-        """The same of an answer that is late, where it may cost a question to find out."""
+        """Return the same for a late response, where the check may need a request."""
         return self.is_behind(dest_qp)
 
     def why_lost(self, to: object, p_key: int, mtu_bytes: int) -> str:
-        """Why nothing arrives there any more, if the network can tell."""
+        """Return why packets do not arrive at an address, if the network knows."""
         return ""
 
     def close(self) -> None:
-        """What is sent to it from now on is lost."""
+        """Close the carrier; later packets to it are lost."""
         ...
 
     def join(self, address: int, own_gid: int) -> int | None:
-        """Become a member of the group that an address means: its GID; None if the network refuses."""
+        """Join the multicast group of an address; return its GID, None if the network refuses."""
         return address
 
     def leave(self, group: int, own_gid: int) -> None:
-        """Be a member no more."""
+        """Leave a multicast group."""
         return
 
     def shm_peer(self, to: object, dest_qp: int, *, p_key: int, mtu_bytes: int) -> MemoryPeer | None:
-        """The memory of the other end of a connection, where both are on one machine and nothing is in between.
+        """Return the memory of a peer on the same machine, if packets may bypass the network.
 
-        Whoever asks does not have the adapter's lock.
+        The caller does not hold the adapter's lock.
         """
         return None

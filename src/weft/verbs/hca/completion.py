@@ -20,9 +20,9 @@ _QP_NUM, _POSTED = (CompletionRecord.names.index(name) for name in ("qp_num", "p
 
 
 class CompletionQueue:
-    """Holds up to `capacity`; one more is an overflow, after which it takes nothing: `on_overflow` says so, once.
+    """A completion queue of `capacity`. On overflow `on_overflow` is called once, and nothing more is added.
 
-    Completions are added by who has the adapter's lock, and taken by anybody. `at` is where its record is.
+    Adding needs the adapter's lock, taking does not. `at` is the offset of its record.
     """
 
     def __init__(self, capacity: int, memory: QueueMemory | None = None) -> None:
@@ -44,7 +44,7 @@ class CompletionQueue:
         return self.record.head - self.record.tail
 
     def add(self, done: CompletionRecord) -> bool:
-        """False if there is no room."""
+        """Add a completion; return False if the queue is full."""
         record = self.record
         if record.is_broken:
             return False
@@ -72,14 +72,14 @@ class CompletionQueue:
             self.record.head = head + 1
 
     def poll_one(self) -> Numbers | None:
-        """The oldest, as `poll` gives it: most programs ask for one."""
+        """Take and return the oldest completion: most programs poll for one."""
         if self._memory.is_shared:
             return (self._take or self._find_take())(self._box)
         found = self.poll(1)
         return found[0] if found else None
 
     def poll(self, most: int) -> list[Numbers]:
-        """The oldest. The places of their send requests, and of all before them, are free again."""
+        """Take and return the oldest completions; free the places of their send requests and of all before them."""
         memory = self._memory
         if self.record.head == self.record.tail:
             return []
@@ -98,7 +98,7 @@ class CompletionQueue:
         return self._take
 
     def _remove(self, most: int) -> list[Numbers]:
-        """The oldest; their send requests keep their places."""
+        """Take the oldest completions without freeing the places of their send requests."""
         memory = self._memory
         with self._taking:
             if memory.is_shared:
@@ -115,23 +115,23 @@ class CompletionQueue:
         return found
 
     def arm(self, *, solicited_only: bool) -> None:
-        """One event, at the next that comes; a request for all goes before one for solicited ones."""
+        """Request one event for the next completion. A request for all completions overrides one for solicited ones."""
         only = solicited_only and self.record.armed != ARMED_FOR_ALL
         self.record.armed = ARMED_FOR_SOLICITED if only else ARMED_FOR_ALL
 
     def on_bell(self) -> None:
-        """Another process may have added what somebody waits for."""
+        """Raise the event if another process has added a completion for it."""
         if self.record.bell:
             self.record.bell = 0
             self.on_event()
 
     def forget(self, qp_num: int) -> None:
-        """What belongs to a queue pair that is reset or gone."""
+        """Remove the completions of a queue pair that is reset or destroyed."""
         self._put_in_place(but=qp_num)
         self._refill([numbers for numbers in self._remove(len(self)) if numbers[_QP_NUM] != qp_num])
 
     def resize(self, capacity: int) -> None:
-        """What is in it stays; it moves, so those who know where it is must be told."""
+        """Change the capacity and keep the contents. The queue moves, so its new address must be published."""
         before = self.record
         self._put_in_place()
         waiting = self._remove(len(self))
@@ -141,13 +141,13 @@ class CompletionQueue:
         self._refill(waiting)
 
     def _put_in_place(self, but: int = 0) -> None:
-        """Bytes that lie behind completions which are about to move; not those of a queue pair that is gone."""
+        """Copy the bytes behind completions that will move to their buffers, except for a destroyed queue pair."""
         for count in range(self.record.tail, self.record.head):
             at = self._entry(count)
             done = CompletionRecord.from_buffer(self._memory.bytes, at)
             if done.place and done.qp_num != but:
                 begin = at + CompletionRecord.size
-                with contextlib.suppress(MemoryFault):  # the program has unmapped its buffer: nobody misses them
+                with contextlib.suppress(MemoryFault):  # the program has unmapped its buffer
                     write(done.place, self._memory.bytes[begin : begin + done.byte_len])
                 done.place = 0
 

@@ -57,7 +57,7 @@ def _copy_by_system(path, own: int, far: int, size: int, outward: bool) -> bool:
 
 @part
 def _can_share(path) -> bool:
-    """Whether somebody there has time, and is not at a copy of before, of who died over it."""
+    """Return whether the peer is idle, and no copy of a killed process is left."""
     copy = _shared_copy(path.far + layout.COPY)
     return copy.is_idle != 0 and _is_taken(acquire(copy, "left")) and acquire(copy, "helpers") == 0
 
@@ -69,7 +69,7 @@ def _is_taken(left: int) -> bool:
 
 @part
 def _copy_together(path, own: int, far: int, size: int, outward: bool) -> bool:
-    """With the other process, part by part; all of it alone if that could not do its parts."""
+    """Copy together with the other process, part by part; copy all parts here if it failed."""
     copy, is_right, taken = _shared_copy(path.far + layout.COPY), True, 0
     count = left = 2 if size < _PART_MAX_BYTES else max(8, size // _PART_MAX_BYTES)
     part_length = -(-size // count)
@@ -98,7 +98,7 @@ def _copy_together(path, own: int, far: int, size: int, outward: bool) -> bool:
 
 @part
 def copy(path, own: int, far: int, size: int, outward: bool) -> bool:
-    """Between an address here and one of the other process; False if the system does not allow it."""
+    """Copy between an address here and one of the other process; return False if the system forbids it."""
     if (own | far) & layout.ON_GPU:
         return _ask_c(path.copy_on_gpu, own, far, size, 1 if outward else 0) != 0
     offset = far - path.far_begin

@@ -18,7 +18,7 @@ from weft.wire.headers import GRH
 
 
 class Datagrams:
-    """Both sides of a UD queue pair."""
+    """The requester and responder of a UD queue pair."""
 
     def __init__(self, qp: QueuePair) -> None:
         self.qp = qp

@@ -24,7 +24,7 @@ sge, _word, _region = view(layout.SgeRecord), view(layout.Word), view(layout.Reg
 
 @part
 def _opened(memory: int, domain: int, qp: int, key: int, va: int, length: int, access: int, local: bool) -> int:
-    """Where the bytes are in the process that the key is of; -1 if it does not open them. ON_GPU is in it, or not."""
+    """Return the address of bytes in the process of the key, with ON_GPU for a GPU; -1 if the key gives no access."""
     region = _region(memory + _region_at(key))
     if region.key != key or region.domain != domain:
         return -1
@@ -40,20 +40,20 @@ def _opened(memory: int, domain: int, qp: int, key: int, va: int, length: int, a
 
 @part
 def opened_there(path, domain: int, qp: int, key: int, va: int, length: int, access: int, local: bool) -> int:
-    """The same at the other end."""
+    """Return the address of bytes at the peer, as `_opened`."""
     path.far_reference = _region(path.far + _region_at(key)).kind & ~layout.KIND_MASK
     return _opened(path.far, domain, qp, key, va, length, access, local)
 
 
 @part
 def element(path, n: int):
-    """Of the request."""
+    """Return an element of the request."""
     return sge(path.request + _REQUEST_BYTES + n * _SGE_BYTES)
 
 
 @part
 def found(path, n: int):
-    """Where an element is in this process."""
+    """Return the address of an element in this process."""
     return _word(path.found + n * _WORD_BYTES)
 
 
@@ -81,7 +81,7 @@ def find_elements(path, request, write: bool) -> int:
 
 @part
 def copy_all(path, far: int, size: int, skipped: int, outward: bool) -> bool:
-    """Bytes `skipped` to `skipped + size` of the elements here, and as many in one piece there."""
+    """Copy between bytes `skipped` to `skipped + size` of the elements here and one contiguous range at the peer."""
     n = 0
     while size > 0:
         length = element(path, n).length

@@ -76,7 +76,7 @@ _header, _meter = view(layout.Header), view(layout.MeterRecord)
 
 @part
 def _put(path, far: int, size: int, skipped: int) -> bool:
-    """Bytes of the message, as `copy_all`; a datagram lies together."""
+    """Copy bytes of the message as `copy_all`; a datagram is contiguous."""
     if path.staged != 0:
         return copy(path, path.staged + skipped, far, size, True)
     return copy_all(path, far, size, skipped, True)
@@ -98,7 +98,7 @@ def _stage(path, request, size: int) -> None:
 
 @part
 def _takes_datagram(path, request, own, far) -> bool:
-    """Whether the other end takes a datagram."""
+    """Return whether the peer accepts a datagram."""
     state, q_key = far.state, own.q_key if request.rkey & OWN_Q_KEY else request.rkey
     if state != _RTR and state != _RTS and state != _SQD and state != _SQE:
         return False
@@ -109,7 +109,7 @@ def _takes_datagram(path, request, own, far) -> bool:
 
 @part
 def _is_ready(path, own, far) -> bool:
-    """Whether the other end takes the next request of this one."""
+    """Return whether the peer accepts the next request."""
     state = far.state
     if state != _RTS and state != _SQD and state != _RTR:
         return False
@@ -122,13 +122,13 @@ def _is_ready(path, own, far) -> bool:
 
 @part
 def _has_room(queue) -> bool:
-    """Whether a completion queue takes one without more ado."""
+    """Return whether a completion queue has a free slot."""
     return queue.is_broken == 0 and queue.head - acquire(queue, "tail") < queue.capacity
 
 
 @part
 def _begin_to_tell(address: int, qp, wr_id: int, opcode: int, size: int):
-    """A new completion in a queue that has room, whose lock is held."""
+    """Write a new completion to a queue with a free slot; its lock is held."""
     queue = completion_queue(address)
     done = completion_at(address, queue, queue.head)
     done.wr_id, done.qp_num, done.opcode, done.byte_len = wr_id, qp.number, opcode, size
@@ -139,7 +139,7 @@ def _begin_to_tell(address: int, qp, wr_id: int, opcode: int, size: int):
 
 @part
 def _tell(path, queue, done) -> None:
-    """It is complete."""
+    """Publish the completion."""
     if queue.stamps != 0:
         done.time_ns = now_ns(path.scratch)
     release(queue, "head", queue.head + 1)
@@ -147,7 +147,7 @@ def _tell(path, queue, done) -> None:
 
 @part
 def _can_take(queue) -> bool:
-    """Whether a receive request is there, and nobody must be told when it is taken."""
+    """Return whether there is a receive request that can be taken without an event."""
     if queue.limit != 0 or queue.returned != 0:
         return False
     return acquire(queue, "head") != queue.tail
@@ -155,13 +155,13 @@ def _can_take(queue) -> bool:
 
 @part
 def _receive_element(work: int, n: int):
-    """Of the receive request at an address."""
+    """Return an element of the receive request at an address."""
     return sge(work + _RECEIVE_BYTES + n * _SGE_BYTES)
 
 
 @part
 def _place(path, work: int, n: int) -> int:
-    """Where element n of a receive request is in the other process; -1 if its key does not open it."""
+    """Return the address of element n of a receive request in the other process; -1 if its key gives no access."""
     one, domain = _receive_element(work, n), queue_pair(path.far_qp).receive_domain
     length = one.length
     return opened_there(path, domain, 0, one.lkey, one.address, length, LOCAL_WRITE, True) if length else 0
@@ -169,7 +169,7 @@ def _place(path, work: int, n: int) -> int:
 
 @part
 def _place_of_short(path, size: int, work: int) -> int:
-    """Where a message goes that lies behind its completion first; 0 if it is put there now."""
+    """Return the destination of a short message that is stored behind its completion; 0 if it is copied at once."""
     if size == 0 or size > layout.SHORT_BYTES or _receive_element(work, 0).length < size:
         return 0
     place = _place(path, work, 0)
@@ -181,7 +181,7 @@ def _place_of_short(path, size: int, work: int) -> int:
 
 @part
 def _put_behind(path, request, address: int, queue, size: int) -> None:
-    """The message, behind the completion that is next."""
+    """Copy the message behind the next completion."""
     to = bytes_behind(address, queue, queue.head)
     if path.staged != 0:
         move(to, path.staged, size)
@@ -212,7 +212,7 @@ def _receive(path, size: int, work: int) -> bool:
 
 @part
 def _atomic(path, request, address: int) -> bool:
-    """On one word, whose lock everybody holds who does this."""
+    """Execute an atomic operation on a word; its lock is held."""
     at, values = path.scratch + _VALUES, _scratch(path.scratch)
     if not copy(path, at, address, _WORD_BYTES, False):
         return False
@@ -227,7 +227,7 @@ def _atomic(path, request, address: int) -> bool:
 
 @part
 def _do(path, request, qp, size: int) -> bool:
-    """What the request wants of the other's memory. False if anything there does not allow it."""
+    """Execute the memory access of a request; return False if the peer does not allow it."""
     op = request.opcode
     if op in RECEIVED:
         at = path.far + qp.receive_queue
@@ -313,7 +313,7 @@ def _tell_own(path, request, qp, size: int) -> int:
 
 @part
 def carry_out(path) -> int:
-    """One request; see the module."""
+    """Execute one work request on the peer: see the module."""
     request, own, far = request_at(path.request), queue_pair(path.own_qp), queue_pair(path.far_qp)
     meter, memory, op = _meter(path.meter), _header(path.far), request.opcode
     if acquire(meter, "is_open") == 0 or memory.process == 0:
@@ -375,7 +375,7 @@ def _takes_long(path) -> bool:
 
 @quick_kernel
 def post(words, request) -> int:
-    """A request as a program packs it, from Python; an empty one is that of before.
+    """Execute a packed request, from Python; an empty one repeats the last request.
 
     Python's other threads run meanwhile if it takes long: to let them costs as much as a short one.
     """
@@ -393,5 +393,5 @@ def post(words, request) -> int:
 
 @quick_kernel
 def post_at(address: int) -> int:
-    """The request that the path at an address has, from C."""
+    """Execute the request of the path at an address, from C."""
     return carry_out(path_at(address))

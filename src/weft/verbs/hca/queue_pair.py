@@ -104,7 +104,7 @@ del TRANSITIONS[_RESET, _ERR]
 
 
 def wrong_step(what: str, masks: tuple[int, int] | None, before: ibv_qp_state, after: ibv_qp_state, mask: int) -> str:
-    """Why a step cannot be made with these attributes; empty if it can. `masks`: needed, and allowed besides."""
+    """Return why a transition is invalid with these attributes; empty if it is valid. `masks`: required, optional."""
     if masks is None:
         return f"{what} does not go from {before.name} to {after.name}"
     given, (needed, allowed) = mask & ~M.IBV_QP_STATE, masks
@@ -120,7 +120,7 @@ def _names(mask: int) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Settings:
-    """What modify_qp sets; times are the standard's codes."""
+    """The settings of modify_qp; times are the standard's codes."""
 
     pkey_index: int = 0
     port_num: int = 1
@@ -142,7 +142,7 @@ class Settings:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class QueuePair:
-    """Queues and settings; the protocol is in `requester`, `responder` and `datagram`."""
+    """A queue pair: its queues and settings. The protocol is in `requester`, `responder` and `datagram`."""
 
     adapter: Host
     number: int
@@ -201,12 +201,12 @@ class QueuePair:
 
     @property
     def receive_pd(self) -> object:
-        """Whose keys receive requests have."""
+        """The protection domain of receive requests."""
         return self.receives.pd or self.pd
 
     @property
     def told_of_receives(self) -> CompletionQueue:
-        """Which queue gets completions of receive requests."""
+        """The completion queue of receive requests."""
         return self.recv_cq if self.receives.cq is None else self.receives.cq
 
     # -- posting ------------------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ class QueuePair:
             self.flush_sends()
 
     def find_shm_path(self, size_bytes: int = 0, *, at_once: bool = False) -> MemoryPath | None:
-        """Of a connection that is used much. Whoever asks does not have the adapter's lock."""
+        """Return the shared-memory path of a busy connection. The caller does not hold the adapter's lock."""
         can = self.service in _HAVE_PATHS and self._state == _RTS and self.send_capacity
         if self.shm_path is not None or not can:
             return self.shm_path
@@ -238,12 +238,12 @@ class QueuePair:
         return self.shm_path
 
     def shm_peer(self) -> MemoryPeer | None:
-        """The other end's memory, if the carrier offers it."""
+        """Return the peer's memory, if the carrier provides it."""
         to, p_key = self.settings, self.adapter.p_key(self.settings.pkey_index)
         return self.adapter.carrier.shm_peer(to.destination, to.dest_qp, p_key=p_key, mtu_bytes=to.mtu_bytes)
 
     def check_send(self, work: SendWork, before: int = 0) -> None:
-        """Whether it can be posted, after so many others."""
+        """Raise Refused if a request cannot be posted after others."""
         if self.state not in (_RTS, _SQD, _SQE, _ERR):
             raise Refused(errno.EINVAL, f"in state {self.state.name} nothing can be posted to send")
         if len(work.places) > self.send_places_max:
@@ -257,7 +257,7 @@ class QueuePair:
             raise Refused(errno.ENOMEM, why)
 
     def put_receive(self, request: bytes) -> bool:
-        """What a program has packed, if nothing speaks against it; if something does, `post_receive` says what."""
+        """Post a packed request; return False if it is not allowed, for which `post_receive` raises the reason."""
         threads = self.adapter.lock.threads
         threads.acquire()  # `with` takes twice as long
         try:
@@ -277,7 +277,7 @@ class QueuePair:
     # -- states -------------------------------------------------------------------------------------------------------
 
     def enter(self, state: ibv_qp_state) -> None:
-        """Whoever calls has checked that it may."""
+        """Change the state. The caller has checked the transition."""
         before, self.state = self.state, state
         if state == _RESET:
             self.clear()
@@ -293,7 +293,7 @@ class QueuePair:
         self.show()
 
     def clear(self) -> None:
-        """As new: queues are empty, and what was not polled is forgotten."""
+        """Reset: empty the queues and drop completions that were not polled."""
         self.sends.clear()
         if not self.receives.is_shared:
             self.receives.clear()
@@ -326,7 +326,7 @@ class QueuePair:
         self.complete(self.told_of_receives, failed)
 
     def fail(self) -> None:
-        """To ERR: everything that waits comes back."""
+        """Go to the error state and flush all requests."""
         if self.state != _ERR:
             self.state = _ERR
             self.flush_sends()
@@ -349,7 +349,7 @@ class QueuePair:
 
 
 def mark(source: object) -> int:
-    """A number for whom packets come from, the same in all processes."""
+    """Return a hash of the source of packets, the same in all processes."""
     return int.from_bytes(repr(source).encode(), "big") % _PRIME
 
 

@@ -18,7 +18,7 @@ Kernel = Callable[..., Any]
 
 
 class ReceiveQueue:
-    """First in, first out. A shared one tells once when fewer than `limit` are left. `at` is where its record is."""
+    """A queue of receive requests. A shared one reports once when fewer than `limit` are left. `at`: its record."""
 
     def __init__(
         self, capacity: int, places_max: int, *, shared: bool = False, memory: QueueMemory | None = None
@@ -53,7 +53,7 @@ class ReceiveQueue:
             raise Refused(errno.ENOMEM, f"the receive queue is full: it holds {self.capacity}")
 
     def put(self, request: bytes) -> bool:
-        """What a program has packed (`layout.ReceiveRequest`); False if it is too long or has no place.
+        """Add a packed request (`layout.ReceiveRequest`); return False if it is too long or the queue is full.
 
         Nobody else adds, so of the locks that of the threads is enough.
         """
@@ -77,7 +77,7 @@ class ReceiveQueue:
         return self._add
 
     def take(self) -> ReceiveWork | None:
-        """The next; None if there is none."""
+        """Take and return the next request; None if there is none."""
         if not len(self):
             return None
         if self._returned:
@@ -96,7 +96,7 @@ class ReceiveQueue:
         return work
 
     def put_back(self, work: ReceiveWork) -> None:
-        """One that was taken and not used."""
+        """Return a request that was taken and not used."""
         self._returned.insert(0, work)
         self.record.returned = len(self._returned)
 
@@ -105,7 +105,7 @@ class ReceiveQueue:
         self.record.returned, self.record.tail = 0, self.record.head
 
     def resize(self, capacity: int) -> None:
-        """What is in it stays; it moves, so those who know where it is must be told."""
+        """Change the capacity and keep the contents. The queue moves, so its new address must be published."""
         limit, self.record.limit = self.record.limit, 0
         waiting = [work for work in iter(self.take, None) if work is not None]
         self._make(capacity)

@@ -26,7 +26,7 @@ _IN_TABLE = {"key", "pd", "address", "length", "access", "base", "is_open", "qp_
 
 
 class Region:
-    """Addresses from `address` on are called `base`, `base + 1`, ... by those who have the key."""
+    """A memory region at `address`. Its remote addresses start at `base`."""
 
     key: int
     pd: object
@@ -74,11 +74,11 @@ class Region:
             self.table.show(self)
 
     def place(self, va: int) -> int:
-        """The address in this process."""
+        """Return the address in this process."""
         return va - self.base + self.address
 
     def part(self, va: int, length: int) -> Place:
-        """Some bytes of it, where they are."""
+        """Return some bytes of it as a place."""
         return Place(self.place(va), length, self.key, self.device)
 
     def holds(self, va: int, length: int) -> bool:
@@ -86,7 +86,7 @@ class Region:
 
 
 class Regions:
-    """All of an adapter, by key."""
+    """The regions of an adapter by key."""
 
     def __init__(self, memory: QueueMemory, lock: Lock) -> None:
         self._memory = memory
@@ -96,7 +96,7 @@ class Regions:
         self._indices = itertools.count(1)
 
     def new_key(self, low: int = 0) -> int:
-        """With an index that no region has: programs that register again and again come round."""
+        """Return a key with an unused index; indexes are reused after all others."""
         while (index := next(self._indices) & 0xFF_FFFF) in self._used or not index:
             pass
         return index << 8 | low & 0xFF
@@ -140,7 +140,7 @@ class Regions:
         _KIND.pack_into(table, at + _KIND_AT, kind)
 
     def _referring(self, region: Region, device: Allocation, kind: int) -> int:
-        """The kind of one on a GPU; 0 if others cannot reach it, and may."""
+        """Return the kind of a region on a GPU; 0 if other processes cannot reach it although they may."""
         if not region.access:
             return kind | layout.NO_REFERENCE
         try:
@@ -160,7 +160,7 @@ class Regions:
         base: int | None = None,
         device: Allocation | None = None,
     ) -> Region:
-        """`base`: what the first byte is called; its address, if nothing is said."""
+        """Register memory. `base` is the remote address of its first byte; None: its address."""
         if base is None:
             base = 0 if access & e.IBV_ACCESS_ZERO_BASED else address
         key = self.new_key()
@@ -177,7 +177,7 @@ class Regions:
         return self._by_key.get(key)
 
     def local(self, pd: object, place: Place, *, write: bool) -> Region | None:
-        """The region of a scatter/gather element, if it may be used so."""
+        """Return the region of a scatter/gather element if the access is allowed."""
         region = self._by_key.get(place.lkey)
         if region is None or region.pd is not pd or not region.is_open or not region.holds(place.address, place.length):
             return None
@@ -186,7 +186,7 @@ class Regions:
         return None if write and not region.access & e.IBV_ACCESS_LOCAL_WRITE else region
 
     def located(self, pd: object, places: Sequence[Place], *, write: bool) -> list[Place] | None:
-        """Where in this process the elements of a list are now; None if one of them may not be used so."""
+        """Return the current places of a list of elements; None if an access is not allowed."""
         found = []
         for place in places:
             if place.length:
@@ -198,14 +198,14 @@ class Regions:
         return found
 
     def remote(self, pd: object, qp_num: int, key: int, va: int, length: int, access: int) -> Region | None:
-        """The region that a request from elsewhere names, if it may do that there."""
+        """Return the region of a remote request if the access is allowed."""
         region = self._by_key.get(key)
         if region is None or region.pd is not pd or not region.is_open or not region.holds(va, length):
             return None
         return region if region.qp_num in (0, qp_num) and region.access & access == access else None
 
     def invalidate(self, pd: object, qp_num: int, key: int) -> bool:
-        """By a request from elsewhere or from here: the key opens nothing any more.
+        """Invalidate a key by a remote or local request.
 
         Only a window of type 2 is closed so, and by the queue pair that it is bound to; False for any other key. What
         was registered whole is closed by its owner (a fast registration would be another thing: programs have none).

@@ -52,7 +52,7 @@ _LENGTH_AT, _IPV4_LENGTH_AT = GRH.pay_len.bit // 8, _IPV4_AT + IPv4.total_length
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShmPeer:
-    """What a carrier offers: to whom, as whom, how it is counted, and how to wake who waits there."""
+    """A peer's memory from a carrier: the sender it sees, the meter of traffic, and a call that wakes it."""
 
     address: int  # of the memory of the other adapter's queues, mapped here
     process: int
@@ -89,7 +89,7 @@ class ShmPath:
             self._stage(path, peer.sender)
 
     def _stage(self, path: layout.PathRecord, sender: Sender) -> None:
-        """Datagrams begin with what the network says of them, of which only the length changes."""
+        """Prepare the headers of datagrams, of which only the length changes."""
         grh = sender.grh
         self._staged = bytearray(grh) + bytes(self._qp.adapter.mtu_bytes)
         path.staged = ctypes.addressof(ctypes.c_char.from_buffer(self._staged))
@@ -99,11 +99,11 @@ class ShmPath:
 
     @property
     def address(self) -> int:
-        """Of its PathRecord."""
+        """The address of its PathRecord."""
         return ctypes.addressof(self._path)
 
     def post(self, request: bytes) -> bool:
-        """What a program has packed (`layout.SendRequest`). False if packets must be sent, and nothing has happened."""
+        """Execute a packed request (`layout.SendRequest`); return False if packets must be sent instead."""
         lock = self._lock
         if lock.holder and lock.is_mine:
             return False
@@ -133,7 +133,7 @@ class ShmPath:
         return not code or self.finish(code)  # DONE is 0
 
     def carry(self, work: SendWork) -> bool:
-        """The same, for one that was posted before."""
+        """Execute a request that was posted before; return False if packets must be sent instead."""
         if work.opcode not in CARRIED:
             return False
         places, flags = work.places, work.flags
@@ -146,7 +146,7 @@ class ShmPath:
         return self._put(head + b"".join(elements))
 
     def finish(self, code: int) -> bool:
-        """What a kernel has left to do; `words` have the request."""
+        """Finish a request after a kernel; `words` have the request."""
         if code == BUSY and self._qp.adapter.lock.is_mine:
             return False  # the other may be waiting for this lock: packets wait for nobody
         began_s = time.monotonic()
@@ -172,7 +172,7 @@ class ShmPath:
         return True
 
     def _tell(self) -> None:
-        """Of what is done, where a kernel could not."""
+        """Add the completion that a kernel could not add."""
         request, qp = self.request, self._qp
         behind = (layout.SgeRecord * request.num_sge).from_address(ctypes.addressof(request) + request.size)
         size, opcode = sum(one.length for one in behind), OPS[request.opcode][1]

@@ -33,7 +33,7 @@ numbers: Kernel
 
 
 def view(declared: type[Record]) -> Kernel:
-    """For kernels: the record at an address. They read and write its fields by name, as numbers with a sign."""
+    """Return an intrinsic that gives kernels the record at an address; its fields are signed numbers."""
 
     def _view(_context: Any, address: Any) -> Any:
         kind = numba.from_dtype(np.dtype([(name, np.int64) for name in declared.names], align=True))
@@ -94,7 +94,7 @@ def _move(_context: Any, to: Any, source: Any, size: Any) -> Any:
 
 
 def _where(_context: Any, buffer: Any) -> Any:
-    """The address of the first byte of an array, or of bytes."""
+    """Return the address of the first byte of an array or of bytes."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         made = context.make_array(signature.args[0])(context, builder, args[0])
@@ -104,7 +104,7 @@ def _where(_context: Any, buffer: Any) -> Any:
 
 
 def _numbers(_context: Any, record: Any) -> Any:
-    """All fields of a record, in order, without a sign."""
+    """Return all fields of a record in order, as unsigned numbers."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         at = builder.ptrtoint(args[0], _I64)
@@ -121,7 +121,7 @@ _header, _word = view(Header), view(Word)
 
 @part
 def take(header, process: int) -> bool:
-    """The lock, if it can be had soon."""
+    """Take the lock; return False if it stays taken."""
     for _ in range(_TRIES):  # noqa: SIM110 - kernels have no generators
         if acquire(header, "lock") == 0 and exchange(header, "lock", 0, process):
             return True
@@ -140,7 +140,7 @@ def unlock(address: int) -> None:
 
 @quick_kernel
 def load(address: int) -> int:
-    """A word, and all that was written before it."""
+    """Read a word with acquire order."""
     return acquire(_word(address), "value")
 
 

@@ -53,7 +53,7 @@ class Copy(Record):
 
 @record
 class RegionRecord(Record):
-    """Its place is its index, which is the upper 24 bits of the key, modulo REGIONS_MAX.
+    """A region at the index of its key, the upper 24 bits, modulo REGIONS_MAX.
 
     One that does not fit is not in the table; who does not find it there asks the owner.
     """
@@ -70,7 +70,7 @@ class RegionRecord(Record):
 
 @record
 class QueuePairRecord(Record):
-    """That of number n is at n modulo QUEUE_PAIRS_MAX."""
+    """A queue pair; number n is at n modulo QUEUE_PAIRS_MAX."""
 
     number: u64
     state: u64
@@ -104,7 +104,7 @@ class QueuePairRecord(Record):
 
 @record
 class ReceiveQueueRecord(Record):
-    """Before its ring of receive requests, each with `max_sge` elements behind it."""
+    """A receive queue, followed by its ring of requests, each with `max_sge` elements."""
 
     capacity: u64
     head: u64
@@ -116,7 +116,7 @@ class ReceiveQueueRecord(Record):
 
 @record
 class CompletionQueueRecord(Record):
-    """Before its ring of completions."""
+    """A completion queue, followed by its ring of completions."""
 
     capacity: u64
     head: u64
@@ -129,7 +129,7 @@ class CompletionQueueRecord(Record):
 
 @record
 class CompletionRecord(Record):
-    """If `status` is an error only `wr_id`, `qp_num` and `vendor_err` mean anything else."""
+    """A completion. With an error `status` only `wr_id`, `qp_num` and `vendor_err` are valid besides."""
 
     wr_id: u64
     qp_num: u64
@@ -181,7 +181,7 @@ class ReceiveRequest(Record):
 
 @record
 class SgeRecord(Record):
-    """Behind a request, one for each of its elements."""
+    """An element of a request, stored behind it."""
 
     address: u64
     length: u32
@@ -190,7 +190,7 @@ class SgeRecord(Record):
 
 @record
 class MeterRecord(Record):
-    """What would have gone over the wire, between two ports of a lab; and how long that would have taken."""
+    """A meter of the packets between two ports of a lab that shared memory replaces, and of their time."""
 
     is_open: u64
     requests: u64  # packets
@@ -207,7 +207,7 @@ class MeterRecord(Record):
 
 @record
 class PathRecord(Record):
-    """Addresses in this process, unless it says otherwise; `fill_in` knows `request` and those behind it."""
+    """A path. Addresses are of this process unless noted; `fill_in` sets those from `request` on."""
 
     own: u64  # memory of the queues of this end
     far: u64  # and of the other
@@ -238,7 +238,7 @@ class PathRecord(Record):
 
 @record
 class Word(Record):
-    """Any."""
+    """A word of memory."""
 
     value: u64
 
@@ -253,7 +253,7 @@ class Box(Record):
 
 @record
 class Scratch(Record):
-    """For system calls, and for the two values of an atomic operation."""
+    """The scratch memory for system calls, and for the two values of an atomic operation."""
 
     own: u64  # where, and how long
     own_length: u64

@@ -37,7 +37,7 @@ class Place:
 
 
 def view(address: int, length: int) -> memoryview:
-    """The memory itself: reading sees what is written later."""
+    """Return a view of memory, not a copy."""
     if not length:
         return memoryview(b"")
     return memoryview((ctypes.c_ubyte * length).from_address(address)).cast("B")
@@ -78,7 +78,7 @@ def _can_populate() -> bool:
 
 
 def address_of(data: bytes) -> int:
-    """Where they are, as long as somebody has them."""
+    """Return the address of bytes, valid while they are referenced."""
     return ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
 
 
@@ -87,7 +87,7 @@ def total(places: Sequence[Place]) -> int:
 
 
 def gather(places: Sequence[Place], offset: int, length: int) -> Payload:
-    """Bytes `offset` to `offset + length` of a list; without a copy where one place has them all, or GPUs have."""
+    """Return bytes `offset` to `offset + length` of a list, without a copy if one place or GPUs have them all."""
     parts = _parts(places, offset, length)
     for address, size, device in parts:
         if device is None:
@@ -104,7 +104,7 @@ def gather(places: Sequence[Place], offset: int, length: int) -> Payload:
 
 
 def kept(data: Payload) -> bytes | DeviceBytes:
-    """What later changes of host memory do not reach. A GPU's stays where it is: whoever takes it copies it once."""
+    """Return a copy of host memory. Data on a GPU is not copied: its receiver copies it once."""
     return data if isinstance(data, DeviceBytes) else bytes(data)
 
 
@@ -117,7 +117,7 @@ def scatter(places: Sequence[Place], offset: int, data: Payload) -> None:
 
 
 def _parts(places: Sequence[Place], offset: int, length: int) -> list[tuple[int, int, Allocation | None]]:
-    """Addresses, lengths, and of which GPU."""
+    """Return the addresses, lengths and GPUs of a range of a list."""
     found = []
     for place in places:
         if length <= 0:

@@ -21,7 +21,7 @@ _clock: Kernel = types.ExternalFunction("clock_gettime", types.int32(types.int32
 
 @record
 class Timespec(Record):
-    """As the system writes it."""
+    """The struct timespec of the system."""
 
     seconds: u64
     nanoseconds: u64
@@ -32,7 +32,7 @@ _timespec = view(Timespec)
 
 @part
 def now_ns(scratch: int) -> int:
-    """`scratch`: an address for a Timespec."""
+    """Return the monotonic time; `scratch` is the address of a Timespec."""
     _clock(_MONOTONIC, scratch)
     now = _timespec(scratch)
     return now.seconds * 1_000_000_000 + now.nanoseconds
@@ -45,7 +45,7 @@ def _padded(size: int, packets: int) -> int:
 
 @part
 def count(meter, op: int, size: int, packets: int, more: int, is_reliable: bool) -> None:
-    """A request, there and back; `more` are bytes of another header. What is not reliable has no way back."""
+    """Count the packets of a request and its response (RC only), with `more` bytes of another header."""
     sent, there, came, back = packets, _padded(size, packets), 1, _HEADERS + _AETH
     if op == READ:
         sent, there = 1, _HEADERS + _RETH
@@ -71,7 +71,7 @@ def takes_time(meter) -> bool:
 
 @part
 def wait(meter, clock: int, op: int, size: int) -> None:
-    """Until the message would have arrived, on links that take time. `clock`: an address for a Timespec."""
+    """Wait until the message would have arrived, on links with a delay. `clock` is the address of a Timespec."""
     if not takes_time(meter):
         return
     latency_ns, begin_ns = meter.latency_ns, max(now_ns(clock), meter.free_ns)

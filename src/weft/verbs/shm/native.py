@@ -27,7 +27,7 @@ free_from: Callable[[int, int], None]
 
 @record
 class Linked(Record):
-    """Addresses of functions in C; all arguments and results are numbers of 64 bits."""
+    """The addresses of C functions; all arguments and results are 64-bit numbers."""
 
     lock: u64
     unlock: u64

@@ -31,7 +31,7 @@ _HOLDER_S = 0.05  # after so long it is time to ask whether the holder of the lo
 
 
 class QueueMemory:
-    """`bytes` are those of `layout`; `address` is where they begin in this process."""
+    """The memory of queues. `bytes` have the layout of `layout`; `address` is their address in this process."""
 
     def __init__(self, *, can_be_shared: bool) -> None:
         self.can_be_shared = can_be_shared and sys.platform == "linux"
@@ -63,15 +63,15 @@ class QueueMemory:
 
     @property
     def is_alive(self) -> bool:
-        """Not closed."""
+        """The property that the memory is not closed."""
         return bool(self._header.process)
 
     def close(self) -> None:
-        """Those who have it find nobody there any more."""
+        """Mark the memory as closed for other processes."""
         self._header.process = 0
 
     def leave(self) -> None:
-        """In a process that was forked: from now on it is a copy, and the other's stays as it is."""
+        """Replace the shared memory by a private copy, in a forked process."""
         if self.can_be_shared:
             _map_at(self.address, self.size, mmap.MAP_PRIVATE | _NO_RESERVE, self.file)
             self.is_shared, self._is_copy = False, True
@@ -79,7 +79,7 @@ class QueueMemory:
     # -- blocks -------------------------------------------------------------------------------------------------------
 
     def allocate(self, size_bytes: int) -> int:
-        """Byte at which a new block of whole pages begins; all zero. MemoryError if there is none."""
+        """Allocate a zeroed block of whole pages; return its offset. Raise MemoryError if there is none."""
         pages = max(1, -(-size_bytes // _PAGE_BYTES))
         with self._allocating:
             while self._given_back:
@@ -91,7 +91,7 @@ class QueueMemory:
         raise MemoryError
 
     def give_back(self, at: int, size_bytes: int) -> None:
-        """Nobody uses a block any more. Called from anywhere, the end of an object included."""
+        """Free a block. It may be called from anywhere, also from destructors."""
         self._given_back.append((at // _PAGE_BYTES, max(1, -(-size_bytes // _PAGE_BYTES))))
 
     def _take_back(self, begin: int, pages: int) -> None:
@@ -142,7 +142,7 @@ class Block:
 
 
 def _map_at(address: int, size_bytes: int, flags: int, file: int) -> None:
-    """Instead of what is there: records and addresses stay what they are."""
+    """Map memory over the existing mapping; records and addresses stay the same."""
     call, protection = runtime.libc().mmap, mmap.PROT_READ | mmap.PROT_WRITE
     call.restype = ctypes.c_void_p
     begin, size, offset = ctypes.c_void_p(address), ctypes.c_size_t(size_bytes), ctypes.c_long(0)
@@ -152,12 +152,12 @@ def _map_at(address: int, size_bytes: int, flags: int, file: int) -> None:
 
 @functools.cache
 def of_process() -> QueueMemory:
-    """For queues of adapters that share nothing."""
+    """Return the memory for queues of adapters that share nothing."""
     return QueueMemory(can_be_shared=False)
 
 
 class Lock:
-    """Of whoever changes something of an adapter: a thread of this process, or, if it is shared, another process.
+    """A lock on an adapter's state, against threads of this process and, if the memory is shared, other processes.
 
     A process that was killed while it had the lock leaves everything whole: it may have used up a receive request.
     """
@@ -171,7 +171,7 @@ class Lock:
 
     @property
     def is_mine(self) -> bool:
-        """Whether this thread has it."""
+        """The property that this thread holds the lock."""
         return self.holder == threading.get_ident()
 
     def __enter__(self) -> None:

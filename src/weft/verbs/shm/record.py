@@ -23,7 +23,7 @@ _PACKED = {"u64": "Q", "u32": "I4x"}
 
 
 class Record(ctypes.Structure):
-    """`form` packs all fields in order, and checks that numbers fit; `size` is in bytes."""
+    """A C structure. `form` packs all fields in order and checks that numbers fit; `size` is in bytes."""
 
     names: ClassVar[tuple[str, ...]]
     form: ClassVar[struct.Struct]
@@ -31,12 +31,12 @@ class Record(ctypes.Structure):
 
     @classmethod
     def offset(cls, name: str) -> int:
-        """Of a field, in bytes."""
+        """Return the offset of a field in bytes."""
         return int(getattr(cls, name).offset)
 
     @classmethod
     def bits(cls, name: str) -> int:
-        """Of a field that are used."""
+        """Return the number of used bits of a field."""
         return int(cls.__annotations__[name].removeprefix("u"))
 
     def clear(self) -> None:
@@ -56,7 +56,7 @@ def record(declared: type[R]) -> type[R]:
 
 
 def write_header(*records: type[Record]) -> str:
-    """The same for C."""
+    """Return the record as a C structure."""
     lines = ["#pragma once", "#include <stdint.h>"]
     for one in records:
         lines += ["", f"struct weft_{one.__name__} {{", *(f"    uint64_t {name};" for name in one.names), "};"]

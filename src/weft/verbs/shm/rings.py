@@ -29,7 +29,7 @@ _queue_pair_at = part(layout.queue_pair_at)
 
 @part
 def completion_at(address: int, queue, count: int):
-    """A completion, by its number, of the queue at an address."""
+    """Return a completion of the queue at an address by its number."""
     return completion(_completion_place(address, queue, count))
 
 
@@ -40,13 +40,13 @@ def _completion_place(address: int, queue, count: int) -> int:
 
 @part
 def bytes_behind(address: int, queue, count: int) -> int:
-    """Where those of a short message are, behind its completion."""
+    """Return the address of a short message behind its completion."""
     return _completion_place(address, queue, count) + _COMPLETION_RECORD_BYTES
 
 
 @part
 def put_in_place(address: int, queue, count: int) -> None:
-    """The bytes that lie behind a completion, where it says that they belong."""
+    """Copy the bytes behind a completion to their buffer."""
     done = completion_at(address, queue, count)
     if done.place != 0:
         move(done.place, bytes_behind(address, queue, count), done.byte_len)
@@ -55,14 +55,14 @@ def put_in_place(address: int, queue, count: int) -> None:
 
 @part
 def receive_at(address: int, queue, count: int) -> int:
-    """Address of a receive request, by its number."""
+    """Return the address of a receive request by its number."""
     entry_bytes = _REQUEST_BYTES + queue.max_sge * _SGE_BYTES
     return address + layout.RING + count % queue.capacity * entry_bytes
 
 
 @part
 def _free_places(memory: int, done) -> None:
-    """Of the send request that a completion is of, and of all before it. Only who posts it needs to know, some time."""
+    """Free the places of a completed send request and of all before it."""
     qp = queue_pair(memory + _queue_pair_at(done.qp_num))
     if done.posted != 0 and qp.number == done.qp_num:
         qp.polled = done.posted
@@ -127,19 +127,19 @@ def add_at(address: int, request: int, size: int) -> int:
 
 
 def adder(memory: mmap.mmap, at: int) -> tuple[Array, Kernel]:
-    """The words of a receive queue, and what adds to it."""
+    """Return the words of a receive queue, and the kernel that adds to it."""
     queue = np.frombuffer(memory, np.int64, len(layout.ReceiveQueueRecord.names), at)
     return queue, overload_for(add, queue, b"")
 
 
 def taker(memory_address: int, at: int, *, frees: bool) -> tuple[Array, Kernel]:
-    """What takes completions out of a queue, and its argument. `frees`: the places of their send requests as well."""
+    """Return the kernel that takes completions, and its argument. `frees`: free the places of send requests too."""
     box = np.frombuffer(bytearray(layout.Box(memory_address + at, memory_address if frees else 0)), np.int64)
     return box, overload_for(take, box)
 
 
 def load() -> None:
-    """All of it, now: later somebody waits."""
+    """Load the kernels before they are needed."""
     none = np.zeros(len(layout.ReceiveQueueRecord.names), np.int64)
     overload_for(take, none)
     overload_for(add, none, b"")

@@ -40,9 +40,9 @@ _PAD_SHIFT = 4  # of the pad count in the second byte of a BTH
 
 
 class LabCarrier(Carrier):
-    """`numbers` are those of queue pairs of this program at its port. `on_change` hears what happens to the port.
+    """A carrier to a lab. `numbers` are those of this program's queue pairs; `on_change` reports changes of the port.
 
-    Without `grants` the lab is on another machine, and all goes as packets.
+    Without `grants` the lab is on another machine, and everything is sent as packets.
     """
 
     under_way_s = 0.5
@@ -80,7 +80,7 @@ class LabCarrier(Carrier):
         self.paths.leave((group, own_gid))
 
     def has_not_taken(self, to: object, dest_qp: int) -> bool:
-        """Asks the lab, which knows what a program has not read; the answer may be here meanwhile."""
+        """Ask the lab whether the peer has unread packets; its response may arrive meanwhile."""
         if self.line.is_down or not isinstance(to, AddressVector):
             return False
         try:
@@ -107,7 +107,7 @@ class LabCarrier(Carrier):
             self._peer_memories = PeerMemories(self.grants.handover, adapter, self.line.ring)
 
     def shm_peer(self, to: object, dest_qp: int, *, p_key: int, mtu_bytes: int) -> MemoryPeer | None:
-        """For a connection whose links are sound, both ways."""
+        """Return the memory of a peer if the lab grants it: all links of the path must be without faults, both ways."""
         if self._peer_memories is None or self.grants is None or not isinstance(to, AddressVector):
             return None
         found = self.grants.to(to, p_key, mtu_bytes, dest_qp)
@@ -171,7 +171,7 @@ class LabCarrier(Carrier):
 
 
 def _packet(av: AddressVector, slid: int, headers: tuple[Format, ...], payload: bytes) -> bytes:
-    """Held to `weft.wire.packet` by a test."""
+    """Return the bytes of a packet; a test compares it with `weft.wire.packet`."""
     pad = -len(payload) % 4
     transport = b"".join((*(header.raw for header in headers), payload, bytes(pad)))
     if pad:
@@ -187,7 +187,7 @@ def _packet(av: AddressVector, slid: int, headers: tuple[Format, ...], payload: 
 
 
 def _route(av: AddressVector, length: int) -> bytes:
-    """`length` is from BTH to ICRC."""
+    """Return the route headers; `length` is from BTH to ICRC."""
     assert av.gids is not None
     return GRH.pack(
         t_class=av.traffic_class,

@@ -29,7 +29,7 @@ LOOPBACK = (int.from_bytes(_IPV4, "big"), 1)  # as both versions of IP have it
 
 
 class Mlx5Device:
-    """Its GIDs are always there, and its port never changes."""
+    """The device outside of labs. Its GIDs and its port never change."""
 
     name, guid = NAME, NODE_GUID
 
@@ -37,7 +37,7 @@ class Mlx5Device:
         return open_adapter(tuple(int.from_bytes(gid, "big") for gid in dict.fromkeys(GIDS)), NAME)
 
     def watch(self, watcher: object) -> None:
-        """Its port never changes."""
+        """Do nothing: the port never changes."""
 
     def device_attr(self) -> DeviceAttr:
         from weft.verbs.attributes.device import DeviceAttr  # many programs open a device and ask nothing
@@ -70,7 +70,7 @@ class Mlx5Device:
         return "" if there else f"sgid_index {address.route.sgid_index}: the port has no such GID"
 
     def gid_at(self, address: int) -> int:
-        """Whatever address this machine has: others here are all that it reaches."""
+        """Return the device's GID for any address: it reaches processes of this machine only."""
         return LOOPBACK[0] if address in LOOPBACK or _is_of_this_machine(address) else address
 
     def address_of(self, gid: int) -> int:
@@ -80,7 +80,7 @@ class Mlx5Device:
         return None
 
     def address_vector(self, address: AHAttr) -> tuple[int, int]:
-        """Their GID, and ours. What comes from there is called the same."""
+        """Return (peer's GID, own GID), which is also the source of packets from there."""
         own = self.gids()[address.route.sgid_index]
         return int.from_bytes(address.route.raw_dgid, "big"), int.from_bytes(own, "big")
 

@@ -33,7 +33,7 @@ _HELLO = b"weft verbs 1"
 
 
 class PeerMemory:
-    """That of another process, at `address` here."""
+    """The mapped memory of another process, at `address`."""
 
     def __init__(self, process: int, connection: socket.socket, file: int) -> None:
         self.process, self._connection = process, connection
@@ -46,7 +46,7 @@ class PeerMemory:
 
     @property
     def file(self) -> int:
-        """Readable when the process is gone."""
+        """A file that is readable when the process has ended."""
         return self._connection.fileno()
 
     @property
@@ -54,7 +54,7 @@ class PeerMemory:
         return Header.from_buffer(self._mapped).process != 0 and not has_ended(self._connection)
 
     def close(self) -> None:
-        """The memory stays mapped until nobody has an address of it."""
+        """Release the memory; it stays mapped while it is used."""
         self._connection.close()
 
 
@@ -78,7 +78,7 @@ class PeerMemories:
         threading.Thread(target=self._work, name=f"handover of {path.stem}", daemon=True).start()
 
     def _work(self) -> None:
-        """Not in the thread that answers packets: letting somebody in may take until kernels are loaded."""
+        """Accept other processes in a thread of its own: it may have to wait until kernels are loaded."""
         while self._is_open:
             poller = select.poll()
             others = (*(one.fileno() for one in self._takers), *(far.file for far in list(self._known.values())))
@@ -113,7 +113,7 @@ class PeerMemories:
             runtime.allow_tracing(self._takers)
 
     def _share(self) -> None:
-        """From now on all that is changed is changed so that others may look at any time."""
+        """Mark the memory as shared: from now on changes are ordered for other processes."""
         if not self.adapter.memory.is_shared:
             with self.adapter.loading():
                 _load_kernels()  # now, not with the lock held
@@ -123,7 +123,7 @@ class PeerMemories:
     def peer(
         self, path: Path, *, sender: Sender, ring: Callable[[], None], meter: MeterRecord | None = None
     ) -> MemoryPeer | None:
-        """The process at a socket, which `ring` wakes, or to this one."""
+        """Return the memory of the process at a socket, or of this one; `ring` wakes the process."""
         from weft.verbs.hca.shm_path import ShmPeer
 
         if path == self._path:
@@ -179,7 +179,7 @@ class PeerMemories:
 
 
 def _load_kernels() -> None:
-    """Threads take turns more often meanwhile: next to one that computes, an import with its many reads takes long."""
+    """Load kernels with a short thread switch interval: beside a computing thread an import would take long."""
     usual_s = sys.getswitchinterval()
     sys.setswitchinterval(_TURN_S)
     try:
@@ -189,7 +189,7 @@ def _load_kernels() -> None:
 
 
 def take_memory(path: Path) -> PeerMemory | None:
-    """The memory of the process at a socket."""
+    """Map the memory of the process at a socket."""
     try:
         connection = runtime.dial(path, _ANSWER_S)
     except OSError:

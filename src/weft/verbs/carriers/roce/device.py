@@ -33,7 +33,7 @@ _POLLED_S, _LOOK_S = 0.003, 0.001  # who has polled so short ago, or waited (2 m
 
 
 class RoceDevice(Mlx5Device):
-    """In a process that was forked whoever wants an adapter has to have another address: the socket is the parent's."""
+    """A device that uses RoCE v2. A forked process needs another address, because the socket belongs to its parent."""
 
     def __init__(self, address: str) -> None:
         try:
@@ -79,7 +79,7 @@ class RoceDevice(Mlx5Device):
 
 
 def _work(adapter: Adapter, carrier: RoceCarrier) -> None:
-    """What the hardware does of itself: it answers others while the program does something else."""
+    """Respond to other machines in the background while the program does something else, as hardware does."""
     me = threading.get_ident()
     while adapter.carrier is carrier:
         while carrier.taker != me and time.monotonic() - carrier.taken_s < _POLLED_S:
