@@ -26,7 +26,7 @@ _WRITTEN_FROM = ("c/*.py", "c/*.c", "c/lib/*", "c/lib/cm/*", "enums/*.py", "hca/
 _KERNELS_FROM = ("ids.py", "jit/*.py", "wire/crc.py", "wire/fields.py", "wire/headers.py")
 _SYSTEM = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/lib")
 _PRIVATE = re.compile(rb"(?<=\0)IBVERBS_PRIVATE_\d+(?=\0)")
-# What drivers of rdma-core ask of libibverbs besides its public calls
+# Symbols that drivers of rdma-core import from libibverbs besides its public calls
 _OF_DRIVERS = re.compile(rb"(?<=\0)(?:ibv_cmd_\w+|_*verbs_\w+|ibv_read_ibdev_sysfs_file|_*\w*ioctl\w*)(?=\0)")
 _OURS = (b"ibv_query_gid_type", b"ibv_wr_opcode_str")
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from weft.verbs.attributes.device import DeviceAttrEx
 
 NO_FILE = (1 << 64) - 1  # -1, as C says it
-_NAME_BYTES = 64  # of names and versions, with the 0 behind them
+_NAME_BYTES = 64  # names and versions with the final 0
 _EVENT = struct.Struct("=QQ")
 
 
@@ -72,7 +72,7 @@ class OpenDevice(Record):
     events: u32  # a file for them
     file: u64  # of another context of this device; out: what stands for this one
     handle: u32
-    memory: u64  # of the adapter's queues
+    memory: u64  # memory of the adapter's queues
 
 
 @operation(OpenDevice)

@@ -1,4 +1,4 @@
-"""What C is told of Python: every number of verbs.h, the records of shared memory, and the operations."""
+"""Write the C header: the numbers of verbs.h, the records of shared memory, and the operations."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class RegMr(Record):
     pd: u32
     address: u64
     length: u64
-    iova: u64  # what the first byte is called; of device memory where it begins
+    iova: u64  # remote address of the first byte; device memory: its offset
     access: u32
     dm: u32  # 0, or device memory
     is_writable: u32  # 0: it is not, or the library cannot say

@@ -8,14 +8,14 @@ from weft.verbs.shm import native
 from weft.verbs.shm.record import Record, record, u64
 
 _Call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p)
-_kept: list[object] = []  # what C has the address of
+_kept: list[object] = []  # objects whose addresses C has
 
 
 @record
 class Door(Record):
     call: u64  # out
-    kernels: u64  # where a native.Linked is
-    operations: u64  # where their names are, as `header` has written them
+    kernels: u64  # address of a native.Linked
+    operations: u64  # address of their names, as written by `header`
 
 
 def start(address: int) -> None:

@@ -1,1 +1,1 @@
-"""What is put in front of a Python program's search path: a pyverbs that is weft's. See `launch`."""
+"""Replace pyverbs in a Python program: this folder is first in its search path. See `launch`."""

@@ -1,4 +1,4 @@
-"""What an adapter does: queue pairs, memory regions and completions, below the names of pyverbs.
+"""Implement the adapter: queue pairs, memory regions and completions, below the interface of pyverbs.
 
 segment       what travels: consecutive packets of one message, or one of control
 regions       memory regions and windows: which key opens which addresses for what

@@ -1,4 +1,4 @@
-"""What an adapter asks of what joins it to others. tests/conformance/carriers.py holds every carrier to it.
+"""Define the interface between an adapter and a carrier. tests/conformance/carriers.py holds every carrier to it.
 
 Who writes a carrier derives from `Carrier`: what a network need not do is there already, so that an adapter may call
 all of it.
@@ -66,7 +66,7 @@ class Carrier(Protocol):
     numbers: range = range(_FIRST_QP, layout.QUEUE_PAIRS_MAX)  # that queue pairs of its adapter have
     window_bytes: int = 0  # that a connection may have under way, if the carrier drops what is more; 0: all
     under_way_s: float = 0.0  # that a packet may take which `is_behind` does not see
-    carries_device_bytes: bool = False  # what is on a GPU stays there until the other end copies it
+    carries_device_bytes: bool = False  # data on a GPU stays there until the peer copies it
 
     def send(self, segment: Segment, to: object, mtu_bytes: int) -> None:
         """Send a segment whole, or in packets of this size. A segment without a receiver is lost without an error."""

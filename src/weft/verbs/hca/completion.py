@@ -1,4 +1,4 @@
-"""Completion queues: what came of work, in order, and who is told when something comes."""
+"""Implement completion queues and their events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CompletionQueue:
     """
 
     def __init__(self, capacity: int, memory: QueueMemory | None = None) -> None:
-        self.on_event: Callable[[], None] = lambda: None  # somebody asked to be told of the next
+        self.on_event: Callable[[], None] = lambda: None  # an event was requested
         self.on_overflow: Callable[[], None] = lambda: None
         self._memory = memory or of_process()
         self._taking = threading.Lock()

@@ -127,7 +127,7 @@ class Settings:
     access: int = 0
     q_key: int = 0
     destination: object = None  # whom the carrier sends to
-    source: object = None  # what the carrier says of what the other end sent
+    source: object = None  # the carrier's source of the peer's packets
     mtu_bytes: int = 1024
     dest_qp: int = 0
     rq_psn: int = 0
@@ -155,13 +155,13 @@ class QueuePair:
     send_places_max: int
     inline_max: int
     signal_all: bool
-    at: int = field(init=False)  # where its record is in the memory of the adapter
+    at: int = field(init=False)  # offset of its record in the adapter's memory
     record: layout.QueuePairRecord = field(init=False)
     _state: ibv_qp_state = field(default=_RESET, init=False)
     settings: Settings = field(default_factory=Settings)
     sends: deque[SendWork] = field(default_factory=deque)  # posted and not complete, in order
     on_event: Callable[[ibv_event_type], None] = lambda event: None
-    domain: object = None  # of XRC: whose shared receive queues others may name; of RD: whose EE contexts it may use
+    domain: object = None  # XRC: domain of the shared receive queues; RD: domain of the EE contexts
     wants_drained: bool = False
     requester: Sending = field(init=False)
     responder: Receiving = field(init=False)
@@ -232,7 +232,7 @@ class QueuePair:
         asked_s = self.adapter.clock()
         peer = self.shm_peer()
         took_s = self.adapter.clock() - asked_s
-        self._not_before_s = asked_s + _ASK_AGAIN_S + 10 * took_s  # who does not answer is not asked often
+        self._not_before_s = asked_s + _ASK_AGAIN_S + 10 * took_s  # a peer without an answer is asked rarely
         if peer is not None:
             self.shm_path = peer.path_from(self, self.settings.dest_qp)
         return self.shm_path

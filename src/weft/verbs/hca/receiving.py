@@ -24,10 +24,10 @@ class ReceiveQueue:
         self, capacity: int, places_max: int, *, shared: bool = False, memory: QueueMemory | None = None
     ) -> None:
         self.places_max, self.is_shared = places_max, shared
-        self.pd: object = None  # of a shared one
-        self.number = 0  # of one for XRC: what a sender calls it,
-        self.domain: object = None  # who may use it,
-        self.cq: CompletionQueue | None = None  # and who is told
+        self.pd: object = None  # shared queues
+        self.number = 0  # XRC: its number,
+        self.domain: object = None  # its domain,
+        self.cq: CompletionQueue | None = None  # and its completion queue
         self.on_limit: Callable[[], None] = lambda: None
         self._memory = memory or of_process()
         self._returned: list[ReceiveWork] = []  # the next first

@@ -20,7 +20,7 @@ from weft.verbs.shm.memory import Place
 from weft.verbs.shm.queue_memory import Block, Lock, QueueMemory
 
 WHOLE_SPACE = 1 << 64
-_LENGTH_MAX = 1 << 62  # of those that others find in the table
+_LENGTH_MAX = 1 << 62  # kinds of regions in the table
 _KIND, _KIND_AT = struct.Struct("=Q"), RegionRecord.offset("kind")
 _IN_TABLE = {"key", "pd", "address", "length", "access", "base", "is_open", "qp_num", "parent", "device"}
 
@@ -36,10 +36,10 @@ class Region:
     base: int
     is_open: bool = True
     qp_num: int = 0  # a window of type 2 is for one queue pair; 0: any of the protection domain
-    parent: Region | None = None  # of a window
+    parent: Region | None = None  # windows
     device: Allocation | None = None  # of a GPU
     windows = 0  # bound to it
-    reference: Block | None = None  # where others find how to reach memory of a GPU
+    reference: Block | None = None  # offset of the reference to memory of a GPU
     table: Regions | None = None  # that it is in
 
     def __init__(
@@ -68,7 +68,7 @@ class Region:
             self.__dict__.update(is_open=is_open, qp_num=qp_num, parent=parent, device=device)
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Show each change to those who look it up."""
+        """Publish each change for other processes."""
         object.__setattr__(self, name, value)
         if self.table is not None and name in _IN_TABLE:
             self.table.show(self)

@@ -54,10 +54,10 @@ _LENGTH_AT, _IPV4_LENGTH_AT = GRH.pay_len.bit // 8, _IPV4_AT + IPv4.total_length
 class ShmPeer:
     """A peer's memory from a carrier: the sender it sees, the meter of traffic, and a call that wakes it."""
 
-    address: int  # of the memory of the other adapter's queues, mapped here
+    address: int  # mapped memory of the other adapter's queues
     process: int
-    mapping: Mapping  # the memory stays here as long as somebody has this
-    sender: Sender  # what it would say of packets that go there
+    mapping: Mapping  # keeps the memory mapped
+    sender: Sender  # sender of packets on this path
     meter: layout.MeterRecord
     is_counted: bool  # by a lab
     ring: Callable[[], None]
@@ -148,7 +148,7 @@ class ShmPath:
     def finish(self, code: int) -> bool:
         """Finish a request after a kernel; `words` have the request."""
         if code == BUSY and self._qp.adapter.lock.is_mine:
-            return False  # the other may be waiting for this lock: packets wait for nobody
+            return False  # the peer may wait for this lock; packets need no lock
         began_s = time.monotonic()
         while code == BUSY:
             time.sleep(0)

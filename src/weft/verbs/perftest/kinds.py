@@ -8,7 +8,7 @@ from typing import Any
 
 from weft.errors import ConfigError, UnknownName
 
-LIMITS = {  # of perftest's options, least and most
+LIMITS = {  # perftest's options: least and most
     "iterations": (1, 1 << 32),
     "duration_s": (1, 86_400),
     "qps": (1, 16_384),
@@ -20,7 +20,7 @@ LIMITS = {  # of perftest's options, least and most
     "sl": (0, 15),
     "qp_timeout": (0, 31),
 }
-ALL_SIZES = tuple(2**power for power in range(1, 24))  # what `-a` means
+ALL_SIZES = tuple(2**power for power in range(1, 24))  # the sizes of `-a`
 WORD_BYTES = 8  # atomic operand
 
 

@@ -1,4 +1,4 @@
-"""What is in the memory of an adapter's queues, for Python and kernels alike; places in it are in bytes from its begin.
+"""Define the layout of the memory of an adapter's queues, for Python and kernels; offsets are in bytes.
 
     Header, Copy | table of regions | table of queue pairs | blocks: queues, and memory of regions
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 from weft.verbs.shm.record import Record, record, u32, u64
 from weft.wire.headers import GRH
 
-COPY = 256  # where the Copy is
+COPY = 256  # offset of the Copy
 REGIONS, REGIONS_MAX = 4096, 1 << 14
 QUEUE_PAIRS_MAX, QUEUE_PAIR_BYTES = 1 << 16, 256  # apart: no two of them in one line of a cache
 SGE_MAX = 32  # elements of a request that a shared-memory path takes
-RING = 64  # where the entries of a queue begin, behind its record
+RING = 64  # offset of the entries of a queue, after its record
 ARMED_FOR_ALL, ARMED_FOR_SOLICITED = 1, 2
 ESTABLISHED_BY_PATH = 2
 REGION, WINDOW = 1, 2  # RegionRecord.kind; a window is for others only
@@ -26,7 +26,7 @@ ON_GPU = 1 << 62  # in an address, as kernels hand it on: it is a GPU's
 @record
 class Header(Record):
     lock: u64  # 0, or the process that has it
-    process: u64  # whose memory it is; 0 when it is closed
+    process: u64  # owner of the memory; 0 when it is closed
     begin: u64  # its address in that process
     length: u64  # bytes
 
@@ -39,11 +39,11 @@ class Copy(Record):
     While some are left, or helpers, nobody writes another copy. All the rest is written before `left`.
     """
 
-    is_idle: u64  # somebody polls in vain, and since then nobody has made one without help
-    left: u64  # parts that nobody has taken: the first, times 1 << 32, and the one behind the last
+    is_idle: u64  # a poller is idle; set until the next unassisted copy
+    left: u64  # parts that are not taken: the first << 32 | the end
     helpers: u64  # threads that may be at one
     has_failed: u64  # at a helper's
-    process: u64  # who makes it
+    process: u64  # the process that copies
     theirs: u64  # addresses, in that process ...
     ours: u64  # ... and in this one
     length: u64  # bytes
@@ -62,7 +62,7 @@ class RegionRecord(Record):
     domain: u64
     address: u64
     length: u64
-    base: u64  # what its first byte is called
+    base: u64  # remote address of its first byte
     access: u64
     qp_num: u64  # that alone may use it; 0: any of the domain
     kind: u64  # 0: it is closed; of a GPU's plus where its reference is (`gpu.Shown`), which begins at a page
@@ -77,26 +77,26 @@ class QueuePairRecord(Record):
     service: u64
     dest_qp: u64
     source: u64  # a hash of whom it takes packets from
-    expected_psn: u64  # of the next request
+    expected_psn: u64
     msn: u64
     is_midway: u64  # in a message
-    receive_queue: u64  # where it is
+    receive_queue: u64  # offset
     receive_domain: u64
-    receive_cq: u64  # where it is
+    receive_cq: u64  # offset
     access: u64
     p_key: u64
     pkey_index: u64
     domain: u64
     is_established: u64  # a request came; ESTABLISHED_BY_PATH: through shared memory, and the owner does not know yet
     max_dest_rd_atomic: u64
-    next_psn: u64  # of the next request that is sent
-    send_cq: u64  # where it is
+    next_psn: u64
+    send_cq: u64  # offset
     signals_all: u64
     mtu_bytes: u64
     max_rd_atomic: u64
     max_send_wr: u64  # send requests that may be posted and not polled
     posted: u64  # send requests, ever
-    polled: u64  # of these, up to the last whose completion was polled: their places are free again
+    polled: u64  # the last send request whose completion was polled: places up to it are free
     q_key: u64
     telling: u64  # 1: a send request is complete at the other end, and its completion is not in the queue here yet
     unacked: u64  # 1: packets of send requests are under way, or their acknowledgements
@@ -145,18 +145,18 @@ class CompletionRecord(Record):
     dlid_path_bits: u64
     vendor_err: u64
     solicited: u64
-    time_ns: u64  # of the monotonic clock, if the queue stamps
-    posted: u64  # of a send request: which one of its queue pair it is, counted from 1
+    time_ns: u64  # monotonic clock, if the queue has timestamps
+    posted: u64  # number of a send request in its queue pair, from 1
     place: u64  # 0, or where the bytes behind this record belong: who polls puts them there
 
 
 # A short message lies behind the completion that tells of it: the sender would need a system call to put it into memory
 # that it does not share, which takes longer than all the rest.
-SHORT_BYTES = GRH.size + 64  # of a datagram its route is part
+SHORT_BYTES = GRH.size + 64  # including the route header of a datagram
 COMPLETION_BYTES = CompletionRecord.size + SHORT_BYTES  # from one to the next
 
 
-# What programs post, as a ring or a shared-memory path (`execute`) takes it; packing checks that numbers fit.
+# Requests of programs, for rings and shared-memory paths (`execute`); packing checks that numbers fit.
 
 
 @record
@@ -166,7 +166,7 @@ class SendRequest(Record):
     wr_id: u64
     immediate: u32
     va: u64
-    rkey: u32  # of a datagram: its Q_Key
+    rkey: u32  # datagram: its Q_Key
     compare: u64  # or what is added
     swap: u64
     num_sge: u32
@@ -202,7 +202,7 @@ class MeterRecord(Record):
     free_ns: u64  # when the link is free again
 
 
-# What a shared-memory path keeps for itself: this record, a request, where its elements are, and `Scratch`.
+# The memory of a shared-memory path: this record, a request, the addresses of its elements, and `Scratch`.
 
 
 @record
@@ -221,16 +221,16 @@ class PathRecord(Record):
     meter: u64
     max_sge: u64
     max_inline: u64  # bytes
-    staged: u64  # of a queue pair for datagrams: a route header, and room for a message behind it; else 0
-    length_at: u64  # where its length is in that header, from the begin of it
+    staged: u64  # datagrams: a route header, followed by space for a message; else 0
+    length_at: u64  # offset of the length in that header
     length: u64  # ... of a message without data
     dest_qp: u64
-    wc_flags: u64  # these three are what the receiver of a datagram is told
+    wc_flags: u64  # these three are in the completion of a received datagram
     slid: u64
     sl: u64
     copy_on_gpu: u64  # a function of C; see `copying`
     own_is_on_gpu: u64  # ON_GPU if some element of the request is
-    far_reference: u64  # where that of the place is which was opened last at the other end
+    far_reference: u64  # reference of the peer's place that was used last
     request: u64  # a SendRequest, and its elements
     found: u64  # for each element, where it is
     scratch: u64
@@ -248,14 +248,14 @@ class Box(Record):
     """A completion queue, as the kernel that takes from it gets it: addresses."""
 
     queue: u64
-    memory: u64  # of the adapter, if places of send requests come free; else 0
+    memory: u64  # memory of the adapter, if places of send requests are freed; else 0
 
 
 @record
 class Scratch(Record):
     """The scratch memory for system calls, and for the two values of an atomic operation."""
 
-    own: u64  # where, and how long
+    own: u64  # address and length
     own_length: u64
     far: u64
     far_length: u64

@@ -18,7 +18,7 @@ from weft.verbs.gpudirect.cuda import Allocation
 from weft.verbs.gpudirect.gpu import DeviceBytes, Part
 
 Payload = bytes | memoryview | DeviceBytes
-_POPULATE_READ, _POPULATE_WRITE = 22, 23  # of madvise, since Linux 5.14
+_POPULATE_READ, _POPULATE_WRITE = 22, 23  # advice for madvise, since Linux 5.14
 _MS_ASYNC = 1
 
 
@@ -33,7 +33,7 @@ class Place:
     address: int
     length: int
     lkey: int
-    device: Allocation | None = None  # of a GPU
+    device: Allocation | None = None  # on a GPU
 
 
 def view(address: int, length: int) -> memoryview:

@@ -23,10 +23,14 @@ from weft.verbs.shm import layout, native
 from weft.verbs.shm.record import Record
 
 _PAGE_BYTES = mmap.PAGESIZE
-_SHARED_BYTES = (1 << 38, 1 << 34, 1 << 31)  # of addresses, as many as can be had; memory is what is written
+_SHARED_BYTES = (
+    1 << 38,
+    1 << 34,
+    1 << 31,
+)  # address space, the first size that is available; only written pages use memory
 _PRIVATE_BYTES = (1 << 28,)
 _NO_RESERVE, _FIXED = 0x4000, 0x10  # MAP_NORESERVE and MAP_FIXED of Linux
-_PUNCH_HOLE, _KEEP_SIZE = 2, 1  # of fallocate
+_PUNCH_HOLE, _KEEP_SIZE = 2, 1  # flags of fallocate
 _HOLDER_S = 0.05  # after so long it is time to ask whether the holder of the lock lives
 
 
@@ -37,7 +41,7 @@ class QueueMemory:
         self.can_be_shared = can_be_shared and sys.platform == "linux"
         self.is_shared = False  # another process has it too
         self._is_copy = False
-        self.file = -1  # what another process maps
+        self.file = -1  # mapped by other processes
         self._map_most()
         self._free = [(layout.BLOCKS // _PAGE_BYTES + 1, self.size // _PAGE_BYTES)]  # pages from, to
         self._given_back: deque[tuple[int, int]] = deque()
@@ -126,7 +130,7 @@ def published(record: Record, name: str) -> int:
 
 
 class Block:
-    """A piece of it, as long as somebody has this."""
+    """A block of the memory, freed with this object."""
 
     def __init__(self, memory: QueueMemory, size_bytes: int) -> None:
         self._memory, self._size_bytes = memory, size_bytes

@@ -36,7 +36,7 @@ from weft.wire.packet import bth_at, read_transport
 
 _LRH = struct.Struct(">BBHHH")
 _LATE_S = 0.5  # for an answer of the lab about an answer that is late
-_PAD_SHIFT = 4  # of the pad count in the second byte of a BTH
+_PAD_SHIFT = 4  # pad count in the second byte of a BTH
 
 
 class LabCarrier(Carrier):
@@ -46,7 +46,7 @@ class LabCarrier(Carrier):
     """
 
     under_way_s = 0.5
-    window_bytes = 256 << 10  # of a connection under way: the lab takes packets one by one, and clocks run meanwhile
+    window_bytes = 256 << 10  # per connection: the lab handles packets one by one, and timers run meanwhile
 
     def __init__(self, line: Line, program: int, facts: Facts, grants: MemoryGrants | None) -> None:
         self.line, self.program, self.facts, self.grants = line, program, facts, grants
