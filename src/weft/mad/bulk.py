@@ -25,7 +25,7 @@ class Bulk:
         self.count = self._open = count
         self._timeout_s = timeout_s
         self._state = np.full(count, _WAITS, np.uint8)
-        self._due_s = np.zeros(count)  # of those under way
+        self._due_s = np.zeros(count)  # requests in flight
         self._retries_left = np.full(count, retries, np.int64)
         self._next = 0
         self._again: deque[Rows] = deque()

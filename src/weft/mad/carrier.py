@@ -1,4 +1,4 @@
-"""How a program sends MADs and hears what comes back, whatever carries them.
+"""Define the interface for sending MADs and receiving responses, for any transport.
 
     token = carrier.send(smp)                         directed: the path is in the SMP
     token = carrier.send(mad, Address(lid=7))         to a LID; a directed SMP: by LID to where its path begins
@@ -51,7 +51,7 @@ class Address:
     pkey_index: int = 0
 
 
-HERE = Address()  # of a directed SMP that needs no LID
+HERE = Address()  # for a directed SMP, which needs no LID
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from weft.wire.cc import (
 from weft.wire.mad import ClassPortInfo, Method, Status
 
 VERSION = 2
-TABLE_BLOCKS = 2  # of 64 entries, in an adapter's port
-PORT_BLOCKS = 8  # of ports, in a switch: enough for 255 by OpenSM's count of 32
+TABLE_BLOCKS = 2  # blocks of 64 entries in an adapter's port
+PORT_BLOCKS = 8  # blocks of ports in a switch: enough for 255, at OpenSM's 32 per block
 TICK_S = 1.024e-6
 _LOG, _DATA, _END = 32, 64, 256
 _REFUSED = int(Status.METHOD_ATTRIBUTE_NOT_SUPPORTED)

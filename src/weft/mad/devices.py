@@ -1,4 +1,4 @@
-"""What the firmware of every switch and adapter knows: PortInfo and its kin as bytes, tables as the fabric has them.
+"""Hold the state of all switches and adapters: PortInfo and other attributes as bytes, and the fabric's tables.
 
     devices = switch_on(weft.load("fat-tree:hosts=16,radix=8"))      of `power_up`
     devices.port_info[slot]            PortInfo as a MAD carries it, 64 bytes: a row of `fabric.tables.port_info`
@@ -35,7 +35,7 @@ from weft.mad.tap import Tap
 from weft.mad.traps import Traps
 from weft.wire.port_info import Capability, PortInfo
 
-MAD_WORDS = 72  # of a MAD on the wire, as PortXmitData counts: 256 bytes, LRH, BTH, DETH, ICRC
+MAD_WORDS = 72  # a MAD on the wire, as PortXmitData counts: 256 bytes, LRH, BTH, DETH, ICRC
 MAD_BITS = 8 * (4 * MAD_WORDS + 2)  # with its VCRC
 MANAGED = (NodeKind.SWITCH, NodeKind.HCA, NodeKind.AGGREGATION, NodeKind.ROUTER)
 # Column, and what a MAD adds to it.
@@ -108,7 +108,7 @@ class Devices(Plane):
         self.limits: dict[int, tuple[int, int]] = {}  # link -> widths and speeds that its cable can do
         self.flaps: dict[int, float] = {}  # link -> how often an hour it goes down and comes up again
         self.takes: dict[int, float] = {}  # slot of a host that is overloaded -> share of line rate that it takes
-        # What a Get returns, in rows of 64 bytes that kernels see whole, and each by itself.
+        # The responses to Get, in rows of 64 bytes, for kernels.
         self.node_infos, self.node_descriptions = (np.zeros_like(self.tables.switch_info) for _ in range(2))
         self.node_info: dict[int, memoryview] = {}
         self.node_description: dict[int, memoryview] = {}
@@ -171,7 +171,9 @@ class Devices(Plane):
         """Use a fabric with the same cabling and other cable qualities; the previous fabric object stays as it was."""
         self.fabric = fabric
         hurt = np.flatnonzero(fabric.receive_error_rate > 0).tolist()
-        self.erring = {self.cable[slot] for slot in hurt if self.cable[slot] != NONE}  # what leaves there may be hurt
+        self.erring = {
+            self.cable[slot] for slot in hurt if self.cable[slot] != NONE
+        }  # packets sent there may be corrupted
         self._find_risky()
 
     def set_tap(self, tap: Tap | None) -> None:

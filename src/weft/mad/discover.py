@@ -1,4 +1,4 @@
-"""What a walk saw, as objects: for tools that look at one node after the other.
+"""Discover a subnet and return it as objects, for tools that visit one node after the other.
 
 found = discover(carrier)
 found.nodes[guid].ports[3].peer            (guid, port) at the other end

@@ -28,7 +28,7 @@ class FastPathState:
         self.subnet = subnet
         self.marks = np.zeros(len(Mark), np.int64)
         self._risky = np.zeros(len(subnet.devices.cable), np.bool_)
-        self._risks: set[int] = set()  # of which `_risky` is made
+        self._risks: set[int] = set()  # input of `_risky`
         self._fixed = _fixed(subnet.devices) | {
             "marks": self.marks,
             "out": np.zeros(MOST_HOPS, np.int32),

@@ -1,4 +1,4 @@
-"""What breaks while a subnet runs, and what mends it: cables, lanes, nodes.
+"""Break and repair cables, lanes and nodes of a running subnet.
 
     pull_cable(devices, slot)         plug_cable(devices, slot)      down, and up again
     degrade(devices, slot, 1e-5)      degrade(devices, slot, 0.0)    bits flip: MADs are lost, errors are counted

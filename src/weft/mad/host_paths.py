@@ -26,7 +26,7 @@ from weft.wire.sa import SA_HEADER_BYTES, JoinState, MCMemberRecord, PathRecord,
 from weft.wire.sa_query import component_mask
 
 Rows = NDArray[np.uint8]  # [path, byte]: PathRecords as MADs carry them
-GROUP_Q_KEY = 0x0B1B  # of groups that are made here, as of IPoIB's
+GROUP_Q_KEY = 0x0B1B  # for groups created here, as for IPoIB's
 
 
 def ask_paths(carrier: Carrier, sgid: int, dgid: int | None = None) -> Rows:

@@ -66,12 +66,12 @@ from weft.wire.mad import RESPONSE, MgmtClass
 from weft.wire.smp import SmpAttribute
 
 _MOST_AT_ONCE = 128  # in the sockets; a few more, and ibsim turns round and round until one of its own sends fits
-# Whoever is gone is known at once: who is there and does not answer has a large fabric to look at, or a busy machine.
+# A server that has ended is noticed at once. One that does not answer handles a large fabric, or the machine is busy.
 _CONTROL_S, _CLOSING_S, _LONGEST_S = 120.0, 1.0, 60.0
 _SA = int(MgmtClass.SUBN_ADM)
 _SM_INFO = SmpAttribute.SM_INFO.to_bytes(2, "big")
 _PID_BITS = 22
-_IDS = 1 << 31 - _PID_BITS  # of a process: ibsim writes an id of 32 bits with a sign
+_IDS = 1 << 31 - _PID_BITS  # per process: ibsim writes a signed 32-bit id
 _numbers = itertools.count()
 
 
@@ -102,7 +102,7 @@ class IbsimCarrier(Polled):
         self._data.connect(address(self._server, f"out{self._number}"))
         with suppress(BlockingIOError):
             while True:
-                self._data.recv(1)  # what came before it was connected may be of anybody
+                self._data.recv(1)  # datagrams from before the connection may come from any process
         self._line = Datagrams(self._data, PACKET)
         self._flying: dict[int, _InFlight] = {}
         self._waiting: deque[int] = deque()  # tokens that are not in the socket yet
@@ -111,7 +111,7 @@ class IbsimCarrier(Polled):
         self._is_full = False  # the socket
         self._bulk = Bulk(0, 0.0, 0)
         self._wanted: set[tuple[int, int, int]] = set()
-        self._urgent: deque[bytes] = deque()  # of what no answer is due to: SMPs, which wait for no table
+        self._urgent: deque[bytes] = deque()  # SMPs without a response
         self._outbox: deque[bytes] = deque()  # and the rest, packets that the socket did not take yet
         self._transfers = Transfers(self._on_segment_out, time.monotonic, insists=False)
 
@@ -128,7 +128,7 @@ class IbsimCarrier(Polled):
                     why = f"no ibsim or lab listens at {self._server}: {error.strerror}"
                     raise ConfigError(f"{why}. `weft up` or `ibsim -s` starts one") from None
         raise ConfigError(
-            f"this process is {_IDS} clients of {self._server}, the most that can be told apart: close some"
+            f"this process has {_IDS} clients of {self._server}, the most that ibsim can distinguish: close some"
         )
 
     def _request(self, kind: int, data: bytes = b"") -> bytes:
@@ -180,7 +180,7 @@ class IbsimCarrier(Polled):
             if not self._read(bulk, first):
                 self._wait(bulk.next_due_s() - time.monotonic())
                 if bulk.under_way > _MOST_AT_ONCE // 4:
-                    os.sched_yield()  # where one came more are coming, and many cost little more than one
+                    os.sched_yield()  # more will follow, and many cost little more than one
             bulk.on_timer(time.monotonic())
             self._keep_up()
         return bulk.answers, bulk.came
@@ -288,8 +288,8 @@ class IbsimCarrier(Polled):
 
     def _take_bulk(self, bulk: Bulk, first: int, inbox: NDArray[Any]) -> NDArray[Any]:
         """Take the answers and the returned requests of a bulk; return the other packets."""
-        rows = (inbox["number"] - np.uint32(first)).astype(np.int64)  # what is before the first wraps round
-        is_row = (rows < bulk.count) & (inbox["mgmt_class"] != _SA)  # what was posted there is answered too
+        rows = (inbox["number"] - np.uint32(first)).astype(np.int64)  # earlier numbers wrap round
+        is_row = (rows < bulk.count) & (inbox["mgmt_class"] != _SA)  # responses to posted MADs are included
         if is_row.all() and inbox["method"].min() >= RESPONSE and not inbox["status"].any():
             bulk.on_answers(rows, inbox["mad"])
             return inbox[:0]
@@ -310,7 +310,7 @@ class IbsimCarrier(Polled):
         data = self._data.fileno()
         left_s = max(0.0, min(left_s, _LONGEST_S))
         is_ready = runtime.wait_ready([data, *self._watched], [data] if self._is_full else [], left_s)
-        # Of datagrams the end is not told: who has nothing to send would wait for ever.
+        # Datagram sockets do not report the end of the peer: a client that only waits would wait for ever.
         if left_s and not is_ready and not runtime.is_alive(address(self._server, f"out{self._number}")):
             raise ConfigError(f"{self._server} is gone: it has closed its socket")
 

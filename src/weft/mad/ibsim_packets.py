@@ -1,4 +1,4 @@
-"""What goes over ibsim's sockets: control requests of 80 bytes in the machine's order, MADs in 288 of network order.
+"""Define the packets of ibsim's sockets: control requests of 80 bytes in host order, MADs in 288 in network order.
 
 (https://github.com/linux-rdma/ibsim, include/ibsim.h.)
 """

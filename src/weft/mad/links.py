@@ -1,4 +1,4 @@
-"""Links that come up, go down and are told to: the state machine of ports, on both ends of a cable.
+"""Implement the state machine of ports at both ends of a cable.
 
     pulled, disabled, told Down           told Armed          told Active
 Init -----------> Down         Init ---------> Armed ---------> Active        only in this order

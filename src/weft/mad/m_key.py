@@ -1,4 +1,4 @@
-"""Who may manage a port: the M_Key, its levels of protection and its lease.
+"""Check the M_Key of a port, with its protection levels and its lease.
 
     protect   Get without the key           Set without the key
     0         answered, shows the key       not answered, counted, trap 256
@@ -59,8 +59,8 @@ def fits(devices: Devices, slot: int, smp: bytearray) -> bool:
 def hide(devices: Devices, requested: int, smp: bytearray, at: int) -> None:
     """Blank the key in a PortInfo at byte `at` of the answer to a Get, where protection requires it.
 
-    The answer to a Set shows the key: who set it is told so, though it had another before, and OpenSM believes it.
-    Above level 1 that is the key of an adapter's other port: at its own, who has no key is not answered.
+    The response to a Set has the key, also if the port had another one before: OpenSM relies on it. Above level 1 this
+    is the key of an adapter's other port: at its own port a request without the key gets no response.
     """
     own = devices.own_slot(requested)
     if own in devices.keyed and smp[3] == Method.GET:

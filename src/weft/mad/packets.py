@@ -54,7 +54,7 @@ class DeliveryResult:
     """The result of sending a packet. A unicast packet is either delivered to one port or dropped once."""
 
     delivered: tuple[int, ...]
-    vls: tuple[int, ...]  # of the last link, for each that was delivered
+    vls: tuple[int, ...]  # the last link of each delivered packet
     dropped: tuple[Drop, ...]
 
 

@@ -1,4 +1,4 @@
-"""The performance management agent of every node: counters of its ports, cut to the width of who asks.
+"""Implement the performance management agent: port counters, limited to the width of the requested attribute.
 
 Counters that every engine keeps are columns of `fabric.counters`, those of error correction of `Devices.fec`; the
 others, errors and discards by cause, traffic by VL and SL, are in `Devices.details` under their field's name. There is
@@ -64,11 +64,11 @@ _OLD_ORDER = (
 )
 _DATA_ORDER = ("port_xmit_data", "port_rcv_data", "port_xmit_pkts", "port_rcv_pkts")
 _CAST_ORDER = tuple(f"port_{cast}_{way}_pkts" for cast in ("unicast", "multicast") for way in ("xmit", "rcv"))
-_SELECTED: dict[type[Format], tuple[str, ...]] = {  # where CounterSelect's bits do not follow the fields
+_SELECTED: dict[type[Format], tuple[str, ...]] = {  # CounterSelect bits that do not follow the fields
     PortCounters: (*_OLD_ORDER, *_DATA_ORDER, "port_xmit_wait", "qp1_dropped"),
     PortCountersExtended: (*_DATA_ORDER, *_CAST_ORDER, *("",) * 8, *_OLD_ORDER, "port_xmit_wait", "qp1_dropped"),
 }
-_MOST = (1 << 63) - 1  # of a fabric's counter
+_MOST = (1 << 63) - 1  # fabric counter
 _SPECIAL = (
     PerfAttribute.CLASS_PORT_INFO,
     PerfAttribute.PORT_SAMPLES_CONTROL,

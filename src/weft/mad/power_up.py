@@ -1,4 +1,4 @@
-"""What a switch or an adapter knows when it is switched on, before a subnet manager comes."""
+"""Set the state of switches and adapters after power-up, before a subnet manager configures them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from weft.wire.smp import NodeDescription, NodeInfo, NodeType, SwitchInfo
 LINEAR_FDB_CAP = 0xC000
 MULTICAST_FDB_CAP = 0x1000
 PARTITION_CAP = 128
-SWITCH_PARTITION_CAP = 32  # of a switch's ports, as real ones have
+SWITCH_PARTITION_CAP = 32  # as on real switches
 VL_CAP = 4  # code for VL0 to VL7
 DEFAULT_PREFIX = 0xFE80_0000_0000_0000
 

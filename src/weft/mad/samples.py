@@ -1,4 +1,4 @@
-"""PortSamplesControl and PortSamplesResult: how much a few counters grow in an interval that a program chooses.
+"""Implement PortSamplesControl and PortSamplesResult: the growth of counters in an interval chosen by a program.
 
     Set(PortSamplesControl)    wait SampleStart ticks, then count for SampleInterval ticks; refused while one runs
     Get(PortSamplesResult)     with the tag of the Set, and whether it is done
@@ -15,7 +15,7 @@ from weft.wire.mad import Method, Status
 from weft.wire.perf import PerfAttribute, PortSamplesControl, PortSamplesResult
 
 DONE, WAITS, RUNS = 0, 1, 2
-TICK_CODE = 0x80  # of 2^n * 8 ns, n = 7 in the upper bits: 1.024 us
+TICK_CODE = 0x80  # ticks of 2^n * 8 ns, n = 7 in the upper bits: 1.024 us
 TICK_S = 1.024e-6
 _DATA, _END = 64, 256
 _COUNTERS = {  # CounterSelect

@@ -15,7 +15,7 @@ def _mask(*names: str) -> int:
     return sum((1 << field.width) - 1 << 8 * PortInfo.size - field.bit - field.width for field in fields)
 
 
-# Of every port; then those of a port with a LID: adapters, and port 0 of a switch; then those of its address.
+# Fields of every port; then of ports with a LID (adapters, and port 0 of a switch); then of the address.
 STORED = _mask(
     "vl_high_limit",
     "vl_stall_count",
@@ -42,7 +42,7 @@ M_KEY = _mask("m_key")
 COUNTS = ("m_key_violations", "p_key_violations", "q_key_violations")
 VIOLATIONS = _mask(*COUNTS)
 LIMITS = _mask("neighbor_mtu", "operational_vls")
-# What is enabled, of what is supported; the codes for all of it, and for none of it. 0 changes nothing.
+# Enabled values among the supported ones; the codes for all and for none. 0 changes nothing.
 ENABLED = (
     (PortInfo.link_width_enabled, PortInfo.link_width_supported, 0xFF, None),
     (PortInfo.link_speed_enabled, PortInfo.link_speed_supported, 0xF, None),

@@ -1,4 +1,4 @@
-"""The subnet management agent of every node: Get and Set of its attributes.
+"""Implement the subnet management agent: Get and Set of a node's attributes.
 
 `answer` takes an SMP where it came in and turns it into the response. A wrong M_Key is not answered; TrapRepress and
 the like need no answer. SMInfo is not here: whoever runs a subnet manager on the port answers it.

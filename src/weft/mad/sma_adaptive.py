@@ -1,4 +1,4 @@
-"""Adaptive routing of a switch as NVIDIA's are told of it: the groups that the engines of `sim` then choose from.
+"""Implement NVIDIA's attributes for adaptive routing: the groups of ports from which the engines of `sim` choose.
 
 A switch keeps groups of ports, by number, and for each LID a group or a port. While AdaptiveRoutingInfo says that it is
 on, `tables.ar_group` and `tables.ar_ports` of the fabric are what it was told; while it is off, the forwarding table

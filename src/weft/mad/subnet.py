@@ -1,4 +1,4 @@
-"""All agents of a fabric behind one call: send a MAD from a port, and see what comes back.
+"""Send a MAD from a port of a fabric to its agents, and return the responses.
 
     subnet = Subnet(weft.load("fat-tree:hosts=16,radix=8"))
     reply = subnet.send(slot, smp)        the answer of an agent; None: a program has it, or `subnet.lost`
@@ -42,7 +42,7 @@ class Arrival:
     slid: int
     dlid: int
     mad: bytes
-    pkey_index: int = 0  # of the P_Key that it matched
+    pkey_index: int = 0  # the P_Key that matched
 
 
 Receiver = Callable[[Arrival], bool]  # False: it is not for me
@@ -54,7 +54,7 @@ class Subnet:
 
     def __init__(self, fabric: Fabric, *, seed: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
         self.devices = switch_on(fabric, seed=seed, clock=clock)
-        self.deliver: Receiver = lambda arrival: False  # of the server of all programs that no receiver here knows
+        self.deliver: Receiver = lambda arrival: False  # the server, for programs without a receiver here
         self.lost = False  # did the last MAD go nowhere?
         self.mads = 0  # that were sent so far
         # [slot, LID] of the last that came from there, no SMP: answers go by it.

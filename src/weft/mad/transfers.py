@@ -33,7 +33,7 @@ TIMEOUT_S = 0.1
 RETRIES = 7
 _ABANDONED_S = 40.0  # after which half a message is forgotten
 _HEADER_BYTES = {MgmtClass.SUBN_ADM: 56, MgmtClass.DEV_MGT: 64, MgmtClass.DEV_ADM: 64, MgmtClass.BIS: 64}
-_VENDOR_HEADER_BYTES = 40  # of classes 0x30 to 0x4F
+_VENDOR_HEADER_BYTES = 40  # classes 0x30 to 0x4F
 _PLAIN_HEADER_BYTES = 24
 Send = Callable[[bytes, int], None]  # a MAD, to a LID
 Key = tuple[int, int, int, bool]  # class, transaction, the other's LID, whether it is a response
@@ -114,7 +114,7 @@ class _Incoming:
     segments: list[bytes] = field(default_factory=list)  # without a gap
     early: dict[int, bytes] = field(default_factory=dict)
     window_end: int = 1
-    last_ack: bytes = b""  # of a message that is whole: if it was lost, segments come again
+    last_ack: bytes = b""  # for a complete message: if the ACK was lost, segments are repeated
 
 
 class Transfers:

@@ -1,4 +1,4 @@
-"""The path of a MAD, hop by hop: directed, by LID, and both.
+"""Compute the path of a MAD hop by hop: directed, by LID, and both.
 
     directed    path[1], path[2], ... are the ports by which each hop leaves; links must be up, LIDs are not needed
     by LID      each switch looks into its forwarding table; ports must be Active, for SMPs it is enough that they are
@@ -22,7 +22,7 @@ from weft.wire.port_info import PortInfo
 from weft.wire.smp import HOPS_MAX, PERMISSIVE_LID
 
 MOST_PATHS = 200_000  # kept at a time; 100 MB
-RETURN_PATH = 192  # where it begins in a directed SMP
+RETURN_PATH = 192  # its offset in a directed SMP
 _INITIAL_PATH = 128
 
 

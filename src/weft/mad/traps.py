@@ -1,4 +1,4 @@
-"""Traps: what an agent tells the subnet manager unasked, again and again until it is told to stop.
+"""Send traps: notices to the subnet manager, repeated until it represses them.
 
     128       the state of a switch's port changed          129, 130   errors of a port passed its threshold
     144       something changed from inside: IsSM, name     131        a port's flow control stood still
@@ -46,7 +46,7 @@ _THRESHOLDS = (
 
 @dataclass(slots=True)
 class _Pending:
-    slot: int  # of the port that sends it
+    slot: int  # the sending port
     mad: bytes
     due_s: float
 

@@ -26,9 +26,9 @@ from weft.wire.mad import Method
 from weft.wire.port_info import PortInfo, PortPhysicalState, PortState
 from weft.wire.smp import HOPS_MAX, DirectedSmp, NodeInfo, NodeType, SmpAttribute
 
-DATA = 64  # where an attribute begins in an SMP, and how long it is
+DATA = 64  # offset and length of an attribute in an SMP
 _KEYS = 256  # a port of a node as one number: node * 256 + port
-_PATH = 128  # where the initial path begins
+_PATH = 128  # offset of the initial path
 _UNKNOWN = -1
 Rows = NDArray[np.uint8]
 
@@ -121,7 +121,7 @@ class _Walker:
     description: list[str] = field(default_factory=list)
     port_info: list[Rows] = field(default_factory=list)
     claims: list[NDArray[np.int64]] = field(default_factory=list)  # [n, 2]: key of the near port, of the far one
-    guids: list[tuple[NDArray[np.int64], NDArray[np.uint64]]] = field(default_factory=list)  # of ports, by key
+    guids: list[tuple[NDArray[np.int64], NDArray[np.uint64]]] = field(default_factory=list)  # ports by key
     oddities: list[Oddity] = field(default_factory=list)
     leaving: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  # keys of ports to leave by
     leaving_path: Rows = field(default_factory=lambda: np.empty((0, HOPS_MAX), np.uint8))

@@ -37,7 +37,7 @@ def _place(field: Bits) -> tuple[int, int, int]:
     return byte(field), 8 - field.bit % 8 - field.width, (1 << field.width) - 1
 
 
-# Where each is, where what is supported is, and the codes for all and none of it.
+# Offset of each field, offset of the supported values, and the codes for all and for none.
 _ENABLED = np.array(
     [(*_place(state), *_place(able), every, none or every) for state, able, every, none in settable.ENABLED], np.int64
 )

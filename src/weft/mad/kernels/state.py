@@ -1,6 +1,6 @@
-"""What the kernels of the agents read and write: arrays of `Devices` and of the fabric's tables.
+"""Hold the state for the agents' kernels: arrays of `Devices` and of the fabric's tables.
 
-An array of no rows is a table that nobody has touched yet, or cannot be written: it is left to Python.
+An array without rows is a table that was not used yet, or that cannot be written: Python handles it.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def p_keys(s, node, slot, modifier, b, at, is_set):
 @handler
 def sl2vl(s, node, slot, modifier, b, at, is_set):
     into, out, row = modifier >> 8 & 0xFF, modifier & 0xFF, s.first_pair[node]
-    last, step = len(s.sl2vl), len(s.sl2vl)  # of the rows that are set: one
+    last, step = len(s.sl2vl), len(s.sl2vl)  # rows that are set: one
     if not len(s.sl2vl):
         return False
     if not s.is_switch[node]:
