@@ -1,4 +1,4 @@
-"""What a subnet manager was told while it runs: partitions, and lanes for their traffic.
+"""Hold the run-time configuration of a subnet manager: partitions, and lanes for their traffic.
 
     files of the operator  +  what it was told  ->  the partitions that ports get
 
@@ -24,7 +24,7 @@ from weft.sm.conf.qos_options import Qos, QosOptions
 from weft.sm.pkey.conf_words import split, strtoul
 from weft.sm.pkey.partitions import DEFAULT_P_KEY, Everyone, Member, Membership, Partition, Partitions
 
-_RULES = 1 << 17  # more than a partition can have: places of rules follow the P_Key, whoever was told of first
+_RULES = 1 << 17  # more than a partition can have: rules are ordered by P_Key, not by arrival
 _SOURCE = "what the subnet manager is told"
 _FULL = (Member(who=Everyone.ALL, membership=Membership.FULL),)
 _LIMITED = (
@@ -48,7 +48,7 @@ class RuntimeConfig:
     definitions: Mapping[int, str] = field(default_factory=dict)  # by P_Key, in the form of partitions.conf
     partitions: Mapping[int, Partition] = field(default_factory=dict)  # the same, read
     qos: QosOptions | None = None
-    default_is_full: bool | None = None  # None: nobody said
+    default_is_full: bool | None = None  # None: not set
 
     @property
     def text(self) -> str:
@@ -146,7 +146,7 @@ def changed(
     definitions = {p_key: text for p_key, text in runtime.definitions.items() if p_key not in set(remove)} | new
     has_lanes = [lanes is not None or files.qos is not None for lanes in (runtime.qos, qos)]
     if has_lanes[0] != has_lanes[1]:
-        new = definitions  # whether service levels count is another matter now
+        new = definitions  # service levels may have become valid or invalid
     read = {p_key: _parse(p_key, text, lanes=has_lanes[1]) for p_key, text in new.items()}
     partitions = {p_key: read.get(p_key) or runtime.partitions[p_key] for p_key in definitions}
     result = RuntimeConfig(definitions=definitions, partitions=partitions, qos=qos, default_is_full=default_is_full)
@@ -171,7 +171,7 @@ def split_definitions(text: str) -> dict[int, str]:
 
 
 def _parse(p_key: int, definition: str, *, lanes: bool) -> Partition:
-    from weft.sm.pkey.partitions_conf import parse_definition  # most managers are told nothing
+    from weft.sm.pkey.partitions_conf import parse_definition  # most managers have no run-time configuration
 
     return parse_definition(definition, _SOURCE, qos=lanes, rank=(p_key + 1) * _RULES)
 

@@ -1,4 +1,4 @@
-"""The manager's end of its socket: questions, and orders to change partitions and lanes; `control` is the other end.
+"""Serve requests at the manager's socket: queries, and changes of partitions and lanes; `control` is the client.
 
     {"do": "status"}                                  who it is, and revisions to see whether anything changed
     {"do": "subnet"}                                  what it sees: `inventory.Subnet`
@@ -53,7 +53,7 @@ _LONGEST_BYTES = 1 << 27  # definitions of all partitions of a large subnet
 _NAMED = 4
 T = TypeVar("T")
 _ENDS = "the subnet manager ends"
-OUT_OF_DATE = "out of date"  # kind of a refusal: somebody else was faster
+OUT_OF_DATE = "out of date"  # kind of a refusal: another client changed it first
 
 
 def socket_of(state_file: Path) -> Path:
@@ -64,7 +64,7 @@ class ManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
     sm_state: str  # discovering, standby, master, not-active
     guid: str
     master: str  # GUID of the master, this one's or another's
-    subnet: str  # what people call it: lab mine
+    subnet: str  # its title for users: lab mine
     sweeps: int
     partitions: int
     subnet_revision: str  # "" before the first sweep
@@ -83,7 +83,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 class AllocationChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A change of the allocation; fields that are not set leave it as it is."""
 
-    revision: str | None = None  # of the allocation that this is meant to change; None: whatever there is
+    revision: str | None = None  # version of the allocation to change; None: any
     set: str = ""  # definitions in the form of partitions.conf, each instead of what its P_Key had
     remove: list[str] = []  # P_Keys
     qos: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
@@ -126,8 +126,8 @@ class ControlServer:
     ) -> None:
         self._manager, self._sweep, self._check = manager, sweep, check
         self._waiting: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
-        self.bell = -1  # a file that can be read when somebody waits
-        self._door = threading.Lock()  # whether it is open
+        self.bell = -1  # a file that is readable when a client waits
+        self._door = threading.Lock()  # the socket is open
         self._said: tuple[FileConfig | None, RuntimeConfig | None, Saved] = (None, None, Saved())
         self._seen: tuple[Rows | None, Subnet | None, bytes] = (None, None, b"")
         self._commands: CommandServer | None = None
@@ -153,7 +153,7 @@ class ControlServer:
         """Apply a change and return the new revision."""
         self._check_master()
         state = self._manager.state
-        # Of a large subnet it takes seconds to read, in which a standby would take us for dead.
+        # A large subnet takes seconds to read; meanwhile a standby would take this manager for dead.
         runtime = state.sender.aside(partial(change.applied, state, self._describe().revision))
         if runtime != state.told:
             assert state.options.state_file is not None, "there is no socket without it"
@@ -261,7 +261,7 @@ class ControlServer:
             raise SubnetError("the subnet manager has not swept yet: ask again when it has")
         cached_rows, subnet, raw = self._seen
         if cached_rows is not view.port_info or subnet is None:
-            from weft.sm.inventory import take_inventory  # the catalog: nobody should wait for it at the start
+            from weft.sm.inventory import take_inventory  # the catalog: imported late, to keep the start fast
 
             subnet = take_inventory(view)
             raw = msgspec.json.encode(subnet)

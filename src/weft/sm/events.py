@@ -73,7 +73,7 @@ class Log:
         try:
             _put(self._stream, f"{before}{line}\n")
         except BrokenPipeError:
-            raise  # `weft sm | head`: nobody is left to listen
+            raise  # `weft sm | head`: the reader has ended
         except OSError as error:
             self._lost += 1
             if self._lost == 1:

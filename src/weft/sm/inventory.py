@@ -1,4 +1,4 @@
-"""What a subnet manager sees, as columns for programs: nodes, ports, and which port is cabled to which."""
+"""Return the subnet as columns for programs: nodes, ports, and cables between ports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     description: list[str]
     vendor_id: list[int]
     device_id: list[int]
-    model: list[str]  # of the catalog; empty: not known
+    model: list[str]  # name in the catalog; empty: unknown
     partition_cap: list[int]  # P_Keys that an end port of it holds
 
 

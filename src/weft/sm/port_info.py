@@ -1,4 +1,4 @@
-"""What every port shall be set to, and how it gets there: Set(PortInfo), twice at most.
+"""Compute the settings of every port, and write them with at most two Set(PortInfo).
 
     first     all settings, and Initialize becomes Armed: the port takes management packets only
     second    Armed becomes Active, when both ends and all forwarding tables are ready

@@ -30,7 +30,7 @@ from weft.sm.sweep import Interrupted, Report, choose_key, give_pkeys, settle_gr
 from weft.sm.ucast.lids import Lids
 
 _NAMED = 4
-_ONE_LANE = Qos.of(QosOptions(sl2vl=(0,) * 16))  # where lanes were and shall be no more
+_ONE_LANE = Qos.of(QosOptions(sl2vl=(0,) * 16))  # ports whose lanes are removed
 _NONE = np.zeros(0, np.intp)
 
 

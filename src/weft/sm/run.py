@@ -74,7 +74,7 @@ class SubnetManager:
     ) -> None:
         options = options or Options()
         self.carrier, self.options, self.dump = carrier, options, dump
-        self.subnet = subnet  # what people call it: lab mine, ibsim sim
+        self.subnet = subnet  # its title for users: lab mine, ibsim sim
         self.state = State(
             options=options,
             log=log or Log(),
@@ -92,7 +92,7 @@ class SubnetManager:
             clock=clock, say=self.state.log.say, patience_s=options.max_msg_fifo_timeout_ms / 1000
         )
         self._writing = Writing(self.state.log)
-        self.report: Report | None = None  # of the last sweep that ended
+        self.report: Report | None = None  # the last finished sweep
         self.sweeps, self.seconds, self.mads = 0, 0.0, 0  # so far; and of the last
         self._questions = Questions(carrier)
         self._sweep_s, self._check_s, self._light_s = -math.inf, math.inf, math.inf  # when they are due
@@ -186,7 +186,7 @@ class SubnetManager:
             self._look()
         if (
             self._control_server.is_called() and self.election.state != SMState.DISCOVERING
-        ):  # it will be master, or know who is
+        ):  # it will be master, or know the master
             self._carry_out()
         next_s = min(self._sweep_s, self._check_s, self._light_s, self.election.next_due_s(), now_s + _NAP_S)
         next_s = min(next_s, self.replication.next_due_s(self.election.master))
@@ -262,7 +262,7 @@ class SubnetManager:
         state.log.say(Event.SUBNET_UP, f"SUBNET UP: {report}, {seconds:.2f} s, {mads:,} MADs")
         self.administrator.is_master = True
         self.administrator.other_managers = tuple(other.record() for other in other_managers)
-        if self.sweeps == 1:  # kernels may have to be compiled: nobody should wait for that, least of all a standby
+        if self.sweeps == 1:  # kernels may have to be compiled: a standby must not wait for that
             another = type(self.administrator)(state)
             another.is_master = True
             state.sender.aside(another.prepare)

@@ -1,4 +1,4 @@
-"""What a process does for a subnet manager: SIGHUP reads its files again and sweeps, SIGTERM and SIGINT end it."""
+"""Handle signals of a subnet manager: SIGHUP reads its files again and sweeps, SIGTERM and SIGINT end it."""
 
 from __future__ import annotations
 

@@ -39,17 +39,17 @@ class State:
     filed: FileConfig = field(default_factory=lambda: FileConfig(partitions=NO_FILE))
     told: RuntimeConfig = NOTHING  # over its socket
     partitions: Partitions = NO_FILE  # both together
-    lacking: tuple[str, ...] = ()  # what P_Key tables have no room for
-    port_key: PortKey = field(default_factory=PortKey)  # what ports are set to
+    lacking: tuple[str, ...] = ()  # P_Keys that do not fit into tables
+    port_key: PortKey = field(default_factory=PortKey)  # settings of ports
     drift: tuple[str, ...] = ()  # ports that something else has changed, and that were not repaired yet
     repaired: deque[str] = field(default_factory=lambda: deque(maxlen=1000))  # drift, since a client last asked
     adopts_partitions: bool = False  # at the next sweep: those that the ports are in
-    qos: Qos | None = None  # what ports get; None: QoS is off
+    qos: Qos | None = None  # QoS of ports; None: QoS is off
     policy: Policy | None = None  # which service level a path gets
     roots: tuple[int, ...] = ()  # GUIDs of switches that up/down may call the top
     remembered: dict[int, int] = field(default_factory=dict)  # first LID by port GUID
     view: View | None = None
-    known: Known | None = None  # what is in the devices
+    known: Known | None = None  # tables in the devices
     routing: Routing | None = None
     adaptive: AdaptiveState | None = None
     groups: Groups = field(default_factory=Groups)  # multicast

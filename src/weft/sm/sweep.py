@@ -55,8 +55,8 @@ class Report:
     links: int
     engine: str
     forwarding: Uploaded
-    sets: int  # of PortInfo
-    refused: tuple[str, ...]  # ports and switches that did not take what they were told
+    sets: int  # PortInfo
+    refused: tuple[str, ...]  # ports and switches that refused a Set
     oddities: tuple[str, ...]
 
     def __str__(self) -> str:

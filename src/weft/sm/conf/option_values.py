@@ -46,7 +46,7 @@ class Number:
     low: int
     high: int
     hex_digits: int = 0  # written in hexadecimal
-    zero_is: int | None = None  # what 0 means
+    zero_is: int | None = None  # meaning of 0
 
     @property
     def rule(self) -> str:

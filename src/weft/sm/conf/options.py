@@ -54,7 +54,7 @@ _NO_ENGINE = {
 }
 
 _ENGINE_NAMES = Names("auto", ENGINES, OPENSM_ENGINES, _NO_ENGINE)
-_NO_LIMIT = 0x7FFF_FFFF  # what OpenSM takes 0 for
+_NO_LIMIT = 0x7FFF_FFFF  # OpenSM's meaning of 0
 _BYTE, _WORD, _LONG = Number(0, 0xFF), Number(0, 0xFFFF), Number(0, 0xFFFF_FFFF)
 _KEY, _MASK, _HEX_WORD = Number(0, (1 << 64) - 1, 16), Number(0, (1 << 256) - 1, 64), Number(0, 0xFFFF, 4)
 _CODE = Number(0, 31)  # a time of 4.096 us x 2^code
@@ -283,7 +283,7 @@ class _Entry:
     field: str
     kind: Kind
     comment: str
-    part: str | None = None  # of the field, where that is a QosOptions
+    part: str | None = None  # name of the field of a QosOptions
 
     def value_in(self, options: Options) -> Any:
         value = getattr(options, self.field)

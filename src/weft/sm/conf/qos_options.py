@@ -1,4 +1,4 @@
-"""What opensm.conf says of quality of service, for each kind of port: `qos_ca_vlarb_high 0:4,1:64` and its like.
+"""Read the quality-of-service options of opensm.conf per kind of port, such as `qos_ca_vlarb_high 0:4,1:64`.
 
 OpenSM has one set of options for each kind of port: adapters, port 0 of switches, their other ports, routers. What a
 kind leaves open the general set says, and what that leaves open OpenSM's own defaults.

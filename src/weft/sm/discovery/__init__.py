@@ -1,1 +1,1 @@
-"""What there is: the walk seen as a fabric, what changed since, and what devices tell unasked."""
+"""Discover the subnet: the walk as a fabric, the changes since, and the tables in the devices."""

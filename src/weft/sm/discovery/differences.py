@@ -1,4 +1,4 @@
-"""What came and what went between two sweeps."""
+"""Compare two sweeps: nodes and links that appeared or disappeared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known to be in the devices: the tables that we wrote and they took.
+"""Track the tables that devices are known to have: those written and accepted.
 
 A device that we never wrote to, or that has restarted since, is not known: a switch tells by the top of its forwarding
 table, which is 0 after a restart, an adapter by a port that is not Active any more.

@@ -1,4 +1,4 @@
-"""What the subnet manager knows of its subnet: a walk, seen as a Fabric.
+"""Present a walk of the subnet as a Fabric.
 
     view.fabric                 the cables that may be used, with names; its tables are what we WANT in the devices
     view.port_info[slot]        what a port said of itself when it was walked past

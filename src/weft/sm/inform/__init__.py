@@ -1,1 +1,1 @@
-"""Who hears of what: traps in, reports to subscribers out."""
+"""Receive traps, and send reports to subscribers."""

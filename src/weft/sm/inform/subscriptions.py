@@ -1,4 +1,4 @@
-"""Who wants to hear of what: Set(InformInfo) subscribes, and notices go to subscribers as Report(Notice).
+"""Keep subscriptions: Set(InformInfo) subscribes, and notices are sent to subscribers as Report(Notice).
 
     reports = subscriptions.reports(notice, view)       MADs, and where they go; a ReportResp is due for each
     subscriptions.failed(address)                       none came: nobody is there any more
@@ -70,7 +70,7 @@ class Subscriptions:
     """The subscriptions, the newest last."""
 
     all: list[Subscription] = field(default_factory=list)
-    outbox: list[tuple[bytes, Address]] = field(default_factory=list)  # reports that nobody sent yet
+    outbox: list[tuple[bytes, Address]] = field(default_factory=list)  # reports to send
 
     def subscribe(self, gid: int, info: InformInfo, address: Address, *, trusted: bool = False) -> None:
         """Add a subscription; one with the same filter replaces it."""

@@ -1,4 +1,4 @@
-"""Multicast groups: who is in them, and the multicast LID that each has.
+"""Keep multicast groups: their members and multicast LIDs.
 
 A group lives as long as it has a full member; those that the partitions ask for live always. Whoever joins or leaves
 between two sweeps has its MLID put into `Groups.changed`, for `trees.reprogram` to plant the tree of that group anew.
@@ -32,7 +32,7 @@ RECEIVES = JoinState.FULL_MEMBER | JoinState.NON_MEMBER
 ALL_STATES = 0xF
 EXACTLY = dict.fromkeys(("mtu_selector", "rate_selector", "packet_life_time_selector"), int(Selector.EXACTLY))
 _LAST_MLID = 0xFFFE
-_HOP_LIMIT = 255  # of groups that reach beyond the subnet
+_HOP_LIMIT = 255  # scopes beyond the subnet
 _SA_SIGNATURE = 0xA01B
 _GUID = slice(24, 32)  # the second half of PortGID in the bytes of a record
 _STATE, _PROXY = 48, 49  # scope and join state; the byte that begins with proxy_join
@@ -90,10 +90,10 @@ class Groups:
     by_mlid: dict[int, Group] = field(default_factory=dict)
     changed: set[int] = field(default_factory=set)  # MLIDs whose trees are not in the switches yet
     last_mlid: int = _LAST_MLID  # that all switches have room for
-    without_mlid: list[int] = field(default_factory=list)  # MGIDs of groups that the partitions ask for in vain
+    without_mlid: list[int] = field(default_factory=list)  # MGIDs of groups of partitions that could not be created
     _fresh: int = Lid.FIRST_MULTICAST  # from here on none was used yet
     _freed: deque[int] = field(default_factory=deque)
-    _serial: int = 0  # of MGIDs that were made here
+    _serial: int = 0  # MGIDs created here
 
     # -- from one moment to the next ------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Kernels of multicast trees: who is above whom, and trees that fall from their roots."""
+"""Compute multicast trees with kernels: the parent of each switch, and the tree of each root."""
 
 from __future__ import annotations
 

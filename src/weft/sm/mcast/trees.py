@@ -1,4 +1,4 @@
-"""Multicast trees: one for each group, over the switches of its members, and into the switches' tables.
+"""Build a multicast tree per group over the switches of its members, and write it to the switches' tables.
 
                  root            the switch from which all members' switches can be reached by falling alone, with the
                 /    \\           fewest hops in sum; where several are as good, the MLID decides which
@@ -45,7 +45,7 @@ class _Members:
 
     group: NDArray[np.int64]  # index
     switch: NDArray[np.int64]  # row
-    port: NDArray[np.int64]  # of that switch, 0 for itself
+    port: NDArray[np.int64]  # port of that switch, 0 for itself
     receives: NDArray[np.bool_]
 
 
@@ -101,7 +101,7 @@ def _members(view: View, groups: list[Group], capable: NDArray[np.bool_]) -> _Me
     owner = np.repeat(np.arange(len(groups)), [len(group.members) for group in groups])
     place = np.minimum(np.searchsorted(ports.guid[ends], guids), len(ends) - 1)
     slot = ends[place]
-    outside = np.where(view.is_switch[ports.node[slot]], slot, ports.peer[slot])  # where the switch sees it
+    outside = np.where(view.is_switch[ports.node[slot]], slot, ports.peer[slot])  # its port at the switch
     row = rows[ports.node[outside]]
     is_present = (ports.guid[slot] == guids) & (row >= 0)
     is_present[is_present] = capable[row[is_present]]
@@ -158,7 +158,7 @@ def upload_multicast(sender: Sender, view: View, contents: Known, only: NDArray[
     contents.tables.mft = _wide(contents.tables.mft, columns, expected.shape[2])
     old, new = _blocks(contents.tables.mft), _blocks(expected)
     sure = np.repeat(contents.groups[switches][:, None], old.shape[1], axis=1)
-    sure[:, new_from:] &= _has_top(view)[switches][:, None]  # what lies beyond its top a switch does not use
+    sure[:, new_from:] &= _has_top(view)[switches][:, None]  # a switch ignores entries above its top
     room = _room(view, switches, old.shape[1])
     if only is not None:
         room[:, np.setdiff1d(np.arange(old.shape[1]), only)] = False

@@ -1,1 +1,1 @@
-"""Partitions: who is in them, the P_Key tables that follow, and their way into the ports."""
+"""Implement partitions: their members, the P_Key tables, and writing them to ports."""

@@ -12,7 +12,7 @@ from weft.ids import Gid
 from weft.sm.pkey.conf_words import ULONG, abbreviated, strtoul
 from weft.sm.pkey.partitions import DEFAULT_MTU, DEFAULT_RATE, LINK_LOCAL, Group, with_scope
 
-IP_SIGNATURES = (0x401B, 0x601B)  # of IPv4 and IPv6
+IP_SIGNATURES = (0x401B, 0x601B)  # IPv4 and IPv6
 _SA_MADE = 0xA01B
 _FLAGS = ("mtu", "rate", "scope", "Q_Key", "TClass", "sl", "FlowLabel")  # in the order in which OpenSM compares them
 _FIELD = {"mtu": "mtu", "rate": "rate", "Q_Key": "q_key", "TClass": "t_class", "sl": "sl", "FlowLabel": "flow_label"}

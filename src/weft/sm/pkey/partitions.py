@@ -1,4 +1,4 @@
-"""Who may talk to whom: partitions, and the rules that put ports into them.
+"""Define partitions and the rules for their members.
 
 A partition has a P_Key of 15 bits. A port that holds it with the top bit set is a full member, without it a limited
 one; two ports may talk where they share a partition and at least one of them is a full member in it.
@@ -45,7 +45,7 @@ class Everyone(enum.Enum):
     ALL_CAS = "ALL_CAS"
     ALL_SWITCHES = "ALL_SWITCHES"
     ALL_ROUTERS = "ALL_ROUTERS"
-    SELF = "SELF"  # where the subnet manager sits
+    SELF = "SELF"  # the port of the subnet manager
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ class Partitions:
     """The partitions of a subnet, and notes for the reader of their file."""
 
     partitions: tuple[Partition, ...]
-    notes: tuple[str, ...] = ()  # what was ignored, merged, or contradicts; with its line
+    notes: tuple[str, ...] = ()  # ignored, merged or contradictory lines of the file
     empty: tuple[Partition, ...] = ()  # written, but without members: no port hears of them
 
     @property

@@ -85,7 +85,7 @@ class _Draft:
     members: list[Member] = field(default_factory=list)
     sl: int = 0
     groups: list[Group] = field(default_factory=list)
-    said: dict[Everyone | int, Member] = field(default_factory=dict)  # who -> the last rule of the file on it
+    said: dict[Everyone | int, Member] = field(default_factory=dict)  # member -> its last rule in the file
 
     @property
     def label(self) -> str:

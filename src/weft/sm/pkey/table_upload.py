@@ -1,4 +1,4 @@
-"""P_Key tables: read where we do not know them, chosen by the partitions, written where they differ.
+"""Read unknown P_Key tables, compute them from the partitions, and write those that differ.
 
 A table is read whole from a port that somebody managed before us, since what he left in it would let packets through;
 of a port that never had a LID the first block is enough.

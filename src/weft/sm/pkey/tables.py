@@ -37,7 +37,7 @@ from weft.sm.pkey.partitions import (
 )
 
 FULL = PKey.FULL_MEMBER
-INBOUND, OUTBOUND = 2, 1  # of PortInfo's two bits
+INBOUND, OUTBOUND = 2, 1  # the two bits of PortInfo
 # opensm.conf's part_enforce: in which direction switches check the P_Keys of packets at ports facing adapters.
 PART_ENFORCE = {"both": INBOUND | OUTBOUND, "in": INBOUND, "out": OUTBOUND, "off": 0}
 _NAMED = 4  # how many ports or keys a note names
@@ -63,7 +63,7 @@ class _Rules:
     end: NDArray[np.int64]  # index into the end ports
     code: NDArray[np.int8]
     index0: NDArray[np.bool_]
-    order: NDArray[np.int64]  # of the rule, over all partitions
+    order: NDArray[np.int64]  # index of the rule over all partitions
 
     def take(self, rows: NDArray[np.intp]) -> _Rules:
         return _Rules(self.part[rows], self.end[rows], self.code[rows], self.index0[rows], self.order[rows])
@@ -158,7 +158,7 @@ def _expand(
     guid = rows["guid"]
     order = np.argsort(fabric.ports.guid[slots], kind="stable")
     place = order[np.minimum(np.searchsorted(fabric.ports.guid[slots], guid, sorter=order), len(slots) - 1)]
-    count = (fabric.ports.guid[slots[place]] == guid).astype(np.int64)  # of ends that a rule means
+    count = (fabric.ports.guid[slots[place]] == guid).astype(np.int64)  # ports of a rule
     many = {int(rule): _many(members[rule].who, fabric, slots, own_slot) for rule in np.flatnonzero(guid == 0)}
     count[list(many)] = [len(ends) for ends in many.values()]
     _name_absent(partitions, members, part, np.flatnonzero(count == 0), notes)

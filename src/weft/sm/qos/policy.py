@@ -57,7 +57,7 @@ class PortIdentity:
     number: int = 1
     kind: NodeKind = NodeKind.HCA
     is_self: bool = False  # the subnet manager's own
-    p_keys: frozenset[int] = frozenset()  # of its partitions, whether full or limited
+    p_keys: frozenset[int] = frozenset()  # its partitions, as full or limited member
     partitions: frozenset[str] = frozenset()  # their names
 
 
@@ -129,7 +129,7 @@ class Rule:
 class Policy:
     default: Level
     rules: tuple[Rule, ...] = ()
-    notes: tuple[str, ...] = ()  # what the file says without effect
+    notes: tuple[str, ...] = ()  # lines of the file without effect
 
     def level_for(
         self,
@@ -233,7 +233,7 @@ class _Parser:
             if key not in block.said:
                 self.refuse(block.line, f"a {block.kind} without {key}", f"{key} in every {block.kind}")
         if block.kind == "qos-match-rule":
-            self.rules.append(block)  # what it refers to may stand below
+            self.rules.append(block)  # it may refer to later lines
             return
         name = _unquoted(block.said["name"][0][1])
         existing: dict[str, PortGroup] | dict[str, Level] = self.groups if block.kind == "port-group" else self.levels

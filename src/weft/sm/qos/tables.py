@@ -25,7 +25,7 @@ NO_LIMIT = 255
 PACKET_WEIGHT = 64  # a packet of 4 KiB: an entry of less lets a whole packet pass all the same
 _LOW, _HIGH = 0, 1
 _CA, _SW0, _SWE, _RTR = range(4)
-_CODES = 6  # of OperationalVLs: 1 VL0, 2 VL0-1, 3 VL0-3, 4 VL0-7, 5 VL0-14; 0 on a port that never was up
+_CODES = 6  # OperationalVLs: 1 VL0, 2 VL0-1, 3 VL0-3, 4 VL0-7, 5 VL0-14; 0 on a port that never was up
 
 
 # -- into the tables ---------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def _engine_vls(tables: Tables, switches: QosOptions) -> tuple[str, ...]:
 class Share:
     """The share of a contended link that a service level gets, as in Omni-Path's virtual fabrics."""
 
-    name: str  # of the QOSGroup, or of the Virtual Fabric with QoS of its own
+    name: str  # the QOSGroup, or the Virtual Fabric with its own QoS
     sl: int
     bandwidth_percent: float  # 0 where priority is high: it is not limited
     high_priority: bool = False

@@ -1,4 +1,4 @@
-"""What handlers of requests read: the subnet of the last sweep, and what is made of it once."""
+"""Hold the state for request handlers: the subnet of the last sweep, and values computed from it once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Context:
         self.state = state
         self.is_master = False
         self.other_managers: tuple[SMInfoRecord, ...] = ()
-        self.source = HERE  # of the request that is being answered
+        self.source = HERE  # source of the current request
         self._view: View | None = None
         self._made: dict[Callable[[Context], Any], Any] = {}
 

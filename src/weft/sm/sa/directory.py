@@ -1,4 +1,4 @@
-"""Who is who in a subnet, and who may know of whom: LIDs, GUIDs and P_Keys of one sweep.
+"""Look up ports of one sweep by LID, GUID and P_Key, and check which may see which.
 
 Ports with the same P_Key table are of one class; there are few classes, so what two ports share is looked up by class.
 A port sees another if they share a partition in which at least one is a full member, or if one has no table at all, as

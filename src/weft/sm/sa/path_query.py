@@ -1,4 +1,4 @@
-"""What a query for paths asks, read from a PathRecord or a MultiPathRecord."""
+"""Read path queries from PathRecord and MultiPathRecord."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What paths are found with: the arrays of one sweep, and what partitions and QoS say of two ports."""
+"""Hold the arrays of one sweep for path queries, with the partitions and QoS of two ports."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from weft.wire.smp import NodeInfo, SMInfo, SMState, SwitchInfo
 Nodes = NDArray[np.intp] | None  # None: all
 Slots = NDArray[np.intp]
 _LFT_BLOCK, _MFT_BLOCK, _GUID_BLOCK, _P_KEY_BLOCK = 64, 32, 8, 32
-_VL_BLOCKS = 4  # of arbitration: two of the low table, two of the high one
+_VL_BLOCKS = 4  # arbitration blocks: two of the low table, two of the high one
 
 
 class Table(NamedTuple):
@@ -110,7 +110,7 @@ def switch_info_records(sa: Context, nodes: Nodes = None) -> Table:
     at = SwitchInfoRecord.switch_info.bit // 8
     rows[:, at : at + SwitchInfo.size] = view.switch_info[node]
     contents = sa.state.known
-    if contents is not None:  # what was read is older than what the sweep wrote
+    if contents is not None:  # read before the sweep wrote
         top = np.where(
             contents.top[node] > 0, contents.top[node], column(rows, SwitchInfo.linear_fdb_top, at).astype(np.int64)
         )

@@ -23,8 +23,8 @@ from weft.wire.port_info import PortInfo
 from weft.wire.sa import PortInfoRecord, SaAttribute, SaMad, SaStatus
 
 RECORDS_MAX = 1 << 20  # 16 MiB of SL to VL, of which a switch has one for each pair of ports
-_MATCH_BITS = 1 << 31  # of the attribute modifier: capabilities that are set in the query must be set, others may be
-_FULL_PORT_INFO = 0x80  # of `options`: speeds as they are, though old programs take FDR for no speed at all
+_MATCH_BITS = 1 << 31  # bit of the attribute modifier: match capabilities that are set in the query, ignore others
+_FULL_PORT_INFO = 0x80  # bit of `options`: report FDR speeds, which old programs do not know
 _QDR = 4
 
 
@@ -35,7 +35,7 @@ class Kind:
     attribute: SaAttribute
     make: Callable[..., Table]  # (context, nodes)
     is_kept: bool = True
-    count: Callable[[Context, Nodes], int] | None = None  # where it can be too many
+    count: Callable[[Context, Nodes], int] | None = None  # attributes with large responses
     lids: tuple[str, ...] = ("lid",)
     ports: tuple[str, ...] = ()  # components that count for switches only: of other nodes the LID says which port
 

@@ -1,4 +1,4 @@
-"""What a handler gives back, and what it is called with."""
+"""Define the results and arguments of request handlers."""
 
 from __future__ import annotations
 

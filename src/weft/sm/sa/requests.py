@@ -1,4 +1,4 @@
-"""Questions to the subnet administrator that wait for their turn.
+"""Queue requests to the subnet administrator.
 
 Hosts may ask for more tables than can be made, and a host that hears nothing asks again. So short questions come before
 tables, the same question waits once, and beyond a limit of time or number the answer is BUSY, which the standard has
@@ -19,7 +19,7 @@ from weft.wire.mad import RESPONSE, Method, Status
 from weft.wire.sa import SaMad
 
 MOST = 1024  # that wait
-_UNSENT_BYTES = 1 << 24  # of tables under way: no further one is made then
+_UNSENT_BYTES = 1 << 24  # unsent bytes of tables above which no further table is built
 _LONG = (Method.GET_TABLE, Method.GET_MULTI, Method.GET_TRACE_TABLE)
 _Key = tuple[int, bytes]  # the LID it is from; method, attribute and transaction
 

@@ -1,1 +1,1 @@
-"""Several subnet managers: who is the master, and what a standby must know."""
+"""Elect the master among several subnet managers, and copy its state to standbys."""

@@ -80,13 +80,13 @@ class Election:
         self.guid, self.priority, self.sm_key = guid, options.sm_priority, options.sm_key
         self._m_key = m_key or (lambda: options.m_key)
         self.state = SMState.NOT_ACTIVE if options.sm_inactive else SMState.DISCOVERING
-        self.others: tuple[OtherSm, ...] = ()  # of the last discovery, with what they said since
+        self.others: tuple[OtherSm, ...] = ()  # from the last discovery, updated since
         self._clock, self._say, self._mads_sent = clock, say, mads_sent
         self._here = Here()
         self._questions = 0  # that were sent
         self._waiting: list[Question] = []  # to be sent
         self._watch: _Watch | None = None
-        self._handing: OtherSm | None = None  # it was told to take over, and has not answered yet
+        self._handing: OtherSm | None = None  # handover sent, no response yet
         self._shunned: dict[int, float] = {}  # GUIDs that did not do as they should, and until when they are no one
         self._look_round_s = self._remind_s = -math.inf
         self._silent: tuple[OtherSm, ...] = ()  # ports with the IsSM bit whose manager did not answer the last sweep

@@ -69,7 +69,7 @@ class Replication:
         self._clock, self._say, self._sa_key = clock, say, sa_key
         self._changed = changed  # called when there is more or less to show
         self._next_s = -math.inf
-        self._failures: Counter[int] = Counter()  # of an attribute, without a success between
+        self._failures: Counter[int] = Counter()  # consecutive failures of an attribute
 
     def due(self, now_s: float, master: OtherSm | None) -> list[Question]:
         """Return the queries to send now; `master` is `Election.master`."""

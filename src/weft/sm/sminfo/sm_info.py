@@ -53,7 +53,7 @@ class Question:
 class OtherSm:
     """Another subnet manager, as described by its SMInfo, and how to reach it."""
 
-    guid: int  # of its port
+    guid: int  # port
     priority: int
     state: int  # SMState, if it is honest
     sm_key: int = 0
@@ -85,7 +85,7 @@ class Here:
     capability_mask: int = 0
 
 
-# -- who is there -----------------------------------------------------------------------------------------------------
+# -- other managers ---------------------------------------------------------------------------------------------------
 
 
 def own_port(view: View) -> Here:

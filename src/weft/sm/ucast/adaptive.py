@@ -1,4 +1,4 @@
-"""Groups for adaptive routing, from the tables that a routing engine made to the switches that take them.
+"""Write the groups for adaptive routing from a routing engine's tables to the switches that support them.
 
     wanted = plan_groups(tables, infos, before)                    the numbers that groups get in each switch
     for write in ar_writes(wanted, infos, before):

@@ -8,7 +8,7 @@ import numpy as np
 from weft.jit import kernel
 
 STATIC = -1  # the number of no group
-WORDS = 4  # of 64 ports
+WORDS = 4  # bits of 64 ports
 _NEW = -2  # that of a group which has none yet
 
 

@@ -1,4 +1,4 @@
-"""In which order to write forwarding tables into a subnet that is in use, so that no packet runs in a circle.
+"""Order the writes of forwarding tables in a subnet that is in use, so that no packet loops.
 
 Blocks are written in waves: all writes of a wave may be under way at once, done in any order, and the next wave begins
 when all have been answered. Between two waves, and in the middle of one, every entry is either the old one or the new.
@@ -68,8 +68,8 @@ class Wave:
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class UploadPlan:
     waves: tuple[Wave, ...]
-    changed_entries: int  # of known rows that differ, of unknown ones that lead somewhere
-    dropped_entries: int  # of these, those that drop packets until the last wave
+    changed_entries: int  # differing entries of known rows, and used entries of unknown rows
+    dropped_entries: int  # those that drop packets until the last wave
 
 
 def plan_upload(

@@ -15,13 +15,13 @@ from weft.jit import handler, kernel, part
 
 BLOCK = 64  # LIDs in a block
 NOT_WRITTEN = -1  # a block that stays as it is
-NOBODY = -1
+NO_SWITCH = -1
 
 
 class Scratch(NamedTuple):
     """The working memory of the kernels; [switch] unless noted."""
 
-    # Of one destination.
+    # For one destination.
     before: Any  # next switch by the old tables
     after: Any  # and by the new
     changed: Any  # list of those where the two differ
@@ -32,7 +32,7 @@ class Scratch(NamedTuple):
     is_open: Any
     path: Any
     stack: Any
-    # Of the blocks of one number.
+    # For the blocks of one number.
     waits: Any  # [switch, lid of the block] -> switch that must be written before
     left: Any  # entries that wait
     first_behind: Any  # [switch + 1] -> where the entries that wait for it begin in `behind`
@@ -61,7 +61,7 @@ def order_blocks(far, old, new, todo, first, wave, s):
         waiting = 0
         for here in range(len(far)):
             for at in range(BLOCK):
-                s.waits[here, at] = NOBODY
+                s.waits[here, at] = NO_SWITCH
         for at in range(BLOCK):
             lid = block * BLOCK + at
             n_changed = find_changed(far, old, new, todo, block, lid, s)
@@ -71,7 +71,7 @@ def order_blocks(far, old, new, todo, first, wave, s):
             for index in range(n_changed):
                 there = next_changed(s.changed[index], s)
                 s.waits[s.changed[index], at] = there
-                waiting += there != NOBODY
+                waiting += there != NO_SWITCH
         if waiting:
             dropped += set_waves(block, todo, first, wave, s)
     return dropped
@@ -82,8 +82,8 @@ def order_blocks(far, old, new, todo, first, wave, s):
 
 @part
 def next_switch(far, here, port):
-    """Return the next switch of a packet; NOBODY if it ends here, at an adapter, or at no port."""
-    return np.int64(far[here, port]) if 0 < port < far.shape[1] else np.int64(NOBODY)
+    """Return the next switch of a packet; NO_SWITCH if it ends here, at an adapter, or at no port."""
+    return np.int64(far[here, port]) if 0 < port < far.shape[1] else np.int64(NO_SWITCH)
 
 
 @part
@@ -127,10 +127,10 @@ def find_components(n_changed, base, s):
             elif s.tried[here] < 2:
                 there = s.after[here] if s.tried[here] == 0 else s.before[here]
                 s.tried[here] += 1
-                if there != NOBODY and s.number[there] <= base:
+                if there != NO_SWITCH and s.number[there] <= base:
                     depth += 1
                     s.path[depth], entering = there, True
-                elif there != NOBODY and s.is_open[there]:
+                elif there != NO_SWITCH and s.is_open[there]:
                     s.low[here] = min(s.low[here], s.number[there])
             else:
                 if s.low[here] == s.number[here]:
@@ -154,15 +154,15 @@ def close_component(root, top, s):
 
 @part
 def next_changed(here, s):
-    """Return the next changed switch on the new path, NOBODY if the path leaves the component before."""
+    """Return the next changed switch on the new path, NO_SWITCH if the path leaves the component before."""
     there = s.after[here]
     for _ in range(len(s.after)):  # a new table with a circle would lead round for ever
-        if there == NOBODY or s.component[there] != s.component[here]:
-            return np.int64(NOBODY)
+        if there == NO_SWITCH or s.component[there] != s.component[here]:
+            return np.int64(NO_SWITCH)
         if s.before[there] != s.after[there]:
             return there
         there = s.after[there]
-    return np.int64(NOBODY)
+    return np.int64(NO_SWITCH)
 
 
 # -- the blocks of one number -----------------------------------------------------------------------------------------
@@ -203,14 +203,14 @@ def list_who_waits(s):
     for here in range(n):
         s.left[here] = 0
         for at in range(BLOCK):
-            if s.waits[here, at] != NOBODY:
+            if s.waits[here, at] != NO_SWITCH:
                 s.left[here] += 1
                 s.first_behind[s.waits[here, at]] += 1
     for here in range(n):
         s.first_behind[here + 1] += s.first_behind[here]  # the end of its list, which is filled from there
     for here in range(n):
         for at in range(BLOCK):
-            if s.waits[here, at] != NOBODY:
+            if s.waits[here, at] != NO_SWITCH:
                 s.first_behind[s.waits[here, at]] -= 1
                 s.behind[s.first_behind[s.waits[here, at]]] = here * BLOCK + at
 
@@ -242,7 +242,7 @@ def find_circle(begin, mark, s):
         s.circle[length] = here
         length += 1
         at = 0
-        while s.waits[here, at] == NOBODY or s.done[s.waits[here, at]]:
+        while s.waits[here, at] == NO_SWITCH or s.done[s.waits[here, at]]:
             at += 1
         here = s.waits[here, at]
     start = 0
@@ -273,7 +273,7 @@ def drop(here, there, block, first, s):
     count = 0
     for at in range(BLOCK):
         if s.waits[here, at] == there:
-            s.waits[here, at] = NOBODY
+            s.waits[here, at] = NO_SWITCH
             first[here, block * BLOCK + at] = NO_ROUTE
             count += 1
     s.left[here] -= count
