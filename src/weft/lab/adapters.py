@@ -1,4 +1,4 @@
-"""What a host sees of its adapters: names, ports, and the facts that the kernel shows in /sys/class/infiniband.
+"""Describe the adapters of a host: names, ports, and the values in /sys/class/infiniband.
 
 A host is a server (`dgx1`, with eight adapters `mlx5_0` ...), one adapter (`dgx1/mlx5_3`), a switch (its port 0), or
 whatever has that description.

@@ -19,7 +19,7 @@ from weft.mad.transfers import Transfers, is_rmpp
 from weft.wire.mad import MAD_BYTES, RESPONSE, MadHeader, Method, VendorMad
 
 AGENTS_PER_PORT = 32
-_HIGH_TID = 0x8000_0000  # of ours; clients of ibsim's protocol have numbers below this in the same bits
+_HIGH_TID = 0x8000_0000  # own agents; clients of ibsim's protocol have lower numbers in the same bits
 Push = Callable[[bytes, int, int, int], None]  # message, LID that it came from, 0 or ETIMEDOUT, index of its P_Key
 
 

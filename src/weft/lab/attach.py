@@ -38,14 +38,14 @@ LENGTH = struct.Struct("=I")
 USER_MAD = struct.Struct("=5I8s2s26xH6x")
 _QP_AND_Q_KEY = struct.Struct(">II")
 LIST_ADAPTERS, GET_ADAPTER, GET_PORT, FIND_PORT, OPEN_PORT, REGISTER, UNREGISTER, SET_IS_SM = range(1, 9)
-USER_RMPP = 1  # of the flags at registration: the program does RMPP itself
+USER_RMPP = 1  # registration flag: the program does RMPP itself
 
 
 @dataclass(slots=True, eq=False)
 class _Port:
     number: int
     slot: int
-    host: str = ""  # of another machine, whose it is
+    host: str = ""  # name of the other machine
     agents: dict[int, Agent] = field(default_factory=dict)
 
 
@@ -67,7 +67,7 @@ class Attachments(Streams[_Connection]):
         self.devices, self.agents = subnet.devices, Agents(subnet, time.monotonic)
         self.errors, self._fast_path = errors or ErrorCounts(), fast_path
         self._ports: dict[int, _Port] = {}
-        self._is_sm: dict[int, int] = {}  # slot -> how many programs say so
+        self._is_sm: dict[int, int] = {}  # slot -> number of programs with IsSM
         self._numbers = itertools.count(1)
         super().__init__(path, _Connection)
 

@@ -79,7 +79,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
             yield file
     except OSError as error:
         if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise  # who watched the progress is gone
+            raise  # the client has ended
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
 
 

@@ -22,7 +22,7 @@ class Client:
 
     number: int
     slot: int
-    name: str  # of the port
+    name: str  # port
     _: KW_ONLY
     socket: Socket
     pid: int  # as the process calls itself: its socket has it in its name

@@ -102,7 +102,7 @@ def _live(fabric: Fabric, entry: registry.Entry, tell: int, until: int | None, t
     status = 1
     try:
         os.setsid()
-        if until is None and os.fork():  # nobody will wait for it
+        if until is None and os.fork():  # it is not waited for
             os._exit(0)
 
         def ready(lab: Lab) -> None:

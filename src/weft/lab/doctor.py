@@ -1,4 +1,4 @@
-"""What this machine has that weft could use, what is missing, and what stands in the way.
+"""Check this machine: the software and permissions that weft can use, what is missing, and problems.
 
 findings()       one line for each thing that was looked at, and whether it is good, missing or bad
 

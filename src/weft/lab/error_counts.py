@@ -1,4 +1,4 @@
-"""What was wrong with what came in: counted by kind, logged once each."""
+"""Count errors of received packets by kind, and log each kind once."""
 
 from __future__ import annotations
 

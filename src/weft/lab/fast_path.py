@@ -1,4 +1,4 @@
-"""What a lab's server answers without Python: the SMPs of programs that sweep, by the kernel of `smp_loop`.
+"""Answer the SMPs of sweeping programs without Python, with the kernel of `smp_loop`.
 
     fast_path.add(fd, line)               from then on SMPs of this program that are plain are answered in the kernel
     events = fast_path.wait(timeout_s)    instead of epoll.poll; what the kernel leaves is handed back before it returns
@@ -44,7 +44,7 @@ class Line:
     # Of datagrams, or of a stream: answers that the kernel could not send, requests that are not its.
     take: Callable[[list[bytes], list[tuple[bytes, Ancillary]]], None] | None = None
     take_bytes: Callable[[bytes, bytes], None] | None = None
-    tag: int = 0  # upper 16 bits of the transaction ids of who sends datagrams
+    tag: int = 0  # upper 16 bits of the transaction IDs of datagram clients
     tids: dict[int, int] = field(default_factory=dict)  # agent of a stream -> upper 32 bits of its transaction ids
 
     def kind(self) -> Kind:

@@ -39,7 +39,7 @@ ANSWER_S = 0.9  # how long a program may take to answer another; libibmad gives 
 LIVENESS_S = 2.0
 _TICK_S = 0.02  # how exactly time is kept
 _BATCH = 64  # datagrams of one client before others have their turn
-_RETRIES = 3  # of a MAD that a bad cable lost, as the kernel does for OpenSM
+_RETRIES = 3  # retries of a MAD lost on a bad cable, as the kernel does for OpenSM
 _SEND_BYTES = 4 << 20
 _QUEUE = 1 << 14  # MADs that wait for a client
 _UNANSWERED = frozenset((Method.SEND, Method.TRAP, Method.TRAP_REPRESS))
@@ -57,7 +57,7 @@ class Server(EventLoop):
         self._pending: dict[bytes, tuple[Client, bytes, float]] = {}  # transaction id -> sender, request, deadline
         self._unsent: set[Client] = set()
         self._services: list[Service] = []
-        self._sender: Client | None = None  # of the MAD that is being delivered
+        self._sender: Client | None = None  # the current MAD
         self._last = -1  # number that was assigned to a client
         self._inbox = bytearray(2 * DATA_BYTES)
         self._control = self._open("ctl")
@@ -272,7 +272,7 @@ class Server(EventLoop):
             self.subnet.lost, reply = True, None
         if reply is None:
             reply = self._after_silence(client, request, mad, dlid)
-        self._sender = None  # what others send next may be for it
+        self._sender = None  # the next MADs may be for it
         if reply is not None:
             lid = PERMISSIVE_LID if dlid == PERMISSIVE_LID else self.subnet.lid(client.slot)
             self._push(client, protocol.answer_to(request, lid, reply))
@@ -282,7 +282,9 @@ class Server(EventLoop):
         for packet in answers:
             self._push(client, packet)
         for raw, extra in requests:
-            if not extra or runtime.is_from_trusted(extra):  # none: sent before the kernel took over, by who is known
+            if not extra or runtime.is_from_trusted(
+                extra
+            ):  # no credentials: sent before the fast path started, by a known client
                 self._on_datagram(client, bytearray(raw))
             else:
                 self._on_stranger(runtime.sender(extra))

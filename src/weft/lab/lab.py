@@ -59,7 +59,7 @@ class Lab:
 
     def __init__(self, fabric: Fabric, name: str = "", *, seed: int = 1, timed: bool = False) -> None:
         self.name = name or f"lab-{os.getpid()}"
-        self.sockname = f"weft-{self.name}-{secrets.token_hex(4)}"  # that nobody can take before us
+        self.sockname = f"weft-{self.name}-{secrets.token_hex(4)}"  # reserved for this lab
         self.subnet = MeteredSubnet(fabric, seed=seed)
         self.metered_paths = self.subnet.metered_paths = MeteredPaths(self.subnet.devices, is_timed=timed)
         self.errors = ErrorCounts()
@@ -163,7 +163,7 @@ class Lab:
         """Accept other machines as hosts, by `weft join`, at this `address:port`, if they know the token."""
         from weft.lab.join.handshake import checked_token, new_token
         from weft.lab.join.hosts import LabHosts
-        from weft.lab.join.server import JoinServer  # most labs let nobody join
+        from weft.lab.join.server import JoinServer  # only needed for labs that others can join
 
         if self.join_server is not None:
             raise ConfigError(f"hosts join {self.name} at {self.join_server.address} already")

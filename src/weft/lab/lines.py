@@ -11,12 +11,12 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 MOST = 16  # datagrams, or events, at a time
 MAD_BYTES, HEADER_BYTES = 256, 32
-ROW_BYTES = 2 * (HEADER_BYTES + MAD_BYTES)  # of a datagram in the inbox: room to see that one is too long
+ROW_BYTES = 2 * (HEADER_BYTES + MAD_BYTES)  # per datagram in the inbox: one more, to detect longer ones
 CONTROL_BYTES = 32  # with a datagram: who sent it
 USER_MAD_BYTES = 64
 FRAME_BYTES = 4 + USER_MAD_BYTES + MAD_BYTES
-STREAM, STREAM_BYTES = MOST * ROW_BYTES, 256 * FRAME_BYTES  # where it begins in the inbox
-AGENTS = 32  # of a stream
+STREAM, STREAM_BYTES = MOST * ROW_BYTES, 256 * FRAME_BYTES  # offset in the inbox
+AGENTS = 32  # stream
 # struct epoll_event is packed on x86-64, and only there.
 EVENT_BYTES, EVENT_FD = (12, 4) if platform.machine() == "x86_64" else (16, 8)
 
@@ -49,7 +49,7 @@ class Number(IntEnum):
     TIME = 5  # address of the two that follow
     SECONDS = 6
     NANOSECONDS = 7
-    USER = 8  # whose datagrams are taken; root's are
+    USER = 8  # user whose datagrams are accepted, besides root
     REST = 9  # file descriptor whose rest is for Python
     UNSENT = 10  # answers from here
     UNANSWERED = 11  # to here, and requests from here

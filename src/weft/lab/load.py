@@ -1,4 +1,4 @@
-"""A steady load in a lab, so that counters live: jobs that go on and on, cables that err, and a clock.
+"""Run background traffic in a lab so that counters move: jobs, bit errors of cables, and a clock.
 
     lab.load("train=ring:h[1-64]@80%", "backup=incast:h[65-72]@30%", speed=60)
     lab.advance(3600)                      an hour, in milliseconds; beside the clock, or instead of it with speed=0
@@ -52,7 +52,7 @@ class LabLoad:
         self._jobs: tuple[LoadJob, ...] = ()
         self._seed, self._rng = 1, np.random.default_rng(1)
         self._steady: Steady | None = None
-        self._seen: object = None  # what the rates were found for
+        self._seen: object = None  # the state for which the rates were computed
         self._end = threading.Event()
         self._clock: threading.Thread | None = None
         self.speed, self.seconds = 0.0, 0.0  # simulated for each real one, and so far

@@ -6,7 +6,7 @@ from weft.fabric.forwarding import ACTIVE, HEADERS_BYTES, NONE, STATE, Path, Rea
 from weft.mad.devices import Devices
 from weft.wire.port_info import PortState
 
-_PARTITION = 0x7FFF  # of a P_Key, without who is a full member
+_PARTITION = 0x7FFF  # P_Key without the full-member bit
 _P_KEY_REASONS = (Reason.INBOUND, Reason.OUTBOUND, Reason.P_KEY)
 
 

@@ -1,4 +1,4 @@
-"""Metered paths: where a path is clean, programs write into each other's memory, and the lab only counts.
+"""Grant metered paths: on a path without faults programs write to each other's memory, and the lab only counts.
 
 A path is clean if a packet of the connection would reach the other end, and the answer would come back, whatever the
 dice say: every port Active, no bad cable, P_Keys that match, an SL that has a VL, an MTU that fits. Then the lab grants
@@ -33,7 +33,7 @@ from weft.wire.smp import PERMISSIVE_LID
 
 _READERS = (MgmtClass.PERF, MgmtClass.CONG_CTRL)
 _COUNTS = attrgetter("requests", "request_bytes", "responses", "response_bytes")
-_MOST = 1 << 50  # of what a meter may have counted at a time; more is not what a sender counts
+_MOST = 1 << 50  # limit of one increase of a meter; more is not plausible
 
 
 class Meters:
@@ -56,7 +56,7 @@ class MeteredPath:
     there: tuple[int, ...]
     back: tuple[int, ...]
     sl: int
-    header_bytes: int  # of every packet, before the BTH
+    header_bytes: int  # per packet, before the BTH
     counted: tuple[int, ...] = (0, 0, 0, 0)
 
 

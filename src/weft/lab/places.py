@@ -1,4 +1,4 @@
-"""Where a program attaches: names of hosts as people and SIM_HOST give them, to port slots and back.
+"""Translate host names, from users and SIM_HOST, to port slots and back.
 
 h1  dgx7  leaf3      a host, a server (its first adapter), a switch (its port 0)
 h1/2                 the second port of an adapter

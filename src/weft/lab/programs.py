@@ -30,7 +30,7 @@ from weft.lab import preload
 
 _PRELOAD = "LD_PRELOAD"
 UMAD2SIM = "libumad2sim.so"
-_ADMIN = "/usr/sbin:/sbin"  # where Debian keeps the tools of InfiniBand; not in every PATH
+_ADMIN = "/usr/sbin:/sbin"  # Debian's folder of InfiniBand tools, which some PATHs lack
 _SIM_SOCKET = "IBSIM_SOCKNAME"  # by which libumad2sim finds a lab
 # The terminal's SIGINT reaches both.
 PASSED_ON = (signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1)
@@ -181,7 +181,7 @@ def shell_status(status: int) -> int:
 
 def become(command: Sequence[str], variables: Mapping[str, str], sysfs: Mapping[str, Any] | None = None) -> NoReturn:
     """Replace this process by a program, so that signals and status are its own."""
-    if _SIM_SOCKET in variables:  # after that library somebody has to clean
+    if _SIM_SOCKET in variables:  # the library leaves files behind
         raise SystemExit(attend(command, variables, sysfs, passes_on=PASSED_ON))
     with _words(command, variables, sysfs) as (words, given):
         for file in given:

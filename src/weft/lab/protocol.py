@@ -23,7 +23,7 @@ VENDOR = struct.Struct("=III4xQ")
 MAGIC = 0xDEADBEEF
 HEADER_BYTES = 32
 DATA_BYTES = HEADER_BYTES + MAD_BYTES
-NAME_BYTES = 31  # of SIM_HOST that reach the server
+NAME_BYTES = 31  # bytes of SIM_HOST that reach the server
 WHOLE_MAD = MAD_BYTES.to_bytes(8, "big")
 _MAD_HEADER_BYTES = 24
 _SENT_BACK = struct.pack(">I", 110)  # ETIMEDOUT, as the kernel sets it

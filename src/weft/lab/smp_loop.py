@@ -43,7 +43,7 @@ _EPOLLIN = 1
 _SOL_SOCKET, _SCM_CREDENTIALS, _ROOT = int(socket.SOL_SOCKET), int(socket.SCM_CREDENTIALS), 0
 _AT_ONCE = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _MONOTONIC = 1
-_MESSAGE_BYTES, _CREDENTIALS_BYTES = 64, 28  # of struct mmsghdr; of struct cmsghdr with struct ucred
+_MESSAGE_BYTES, _CREDENTIALS_BYTES = 64, 28  # struct mmsghdr; struct cmsghdr with struct ucred
 
 _number = types.int32
 _epoll_wait: Kernel = types.ExternalFunction("epoll_wait", _number(_number, types.uintp, _number, _number))

@@ -1,4 +1,4 @@
-"""Stream sockets of many programs, for a server that waits for none of them.
+"""Serve the stream sockets of many programs without blocking.
 
 What a program does not take is queued up to `MOST_BYTES`; beyond that, what may be lost is lost, as a receive queue of
 an adapter overruns. One that asks and asks and takes no answer, or begins a message that never ends, is cut off.
@@ -24,7 +24,7 @@ from typing import Generic, Protocol, TypeVar
 from weft import runtime
 
 MOST_BYTES = 16 << 20  # that wait for a program, before the last message
-_LONGEST_BYTES = 256 << 20  # of a message; all paths of the largest subnet are less
+_LONGEST_BYTES = 256 << 20  # per message; all paths of the largest subnet are less
 _READ_BYTES = 1 << 18
 
 

@@ -78,7 +78,7 @@ def launch(
         try:
             os.setsid()
             unfollow()
-            if os.fork() == 0:  # nobody will wait for it
+            if os.fork() == 0:  # it is not waited for
                 _live(entry, sockname, host, place, options, dump)
             status = 0
         finally:
@@ -103,5 +103,5 @@ def _live(entry: Entry, sockname: str, host: str, log: Path, options: Options, d
                 run_warmed_up(manager)
         except ConfigError as error:  # the lab is gone, or was never to be had
             print(error, file=stream, flush=True)
-        except Exception:  # nobody else is there to hear of it
+        except Exception:  # no other reader exists
             traceback.print_exc(file=stream)

@@ -1,4 +1,4 @@
-"""What libumad2sim puts into its fake sysfs, asked by control requests."""
+"""Answer libumad2sim's control requests for the values of its simulated sysfs."""
 
 from __future__ import annotations
 

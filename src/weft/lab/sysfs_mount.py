@@ -1,4 +1,4 @@
-"""Runs a program with a /sys of its own: this machine's, and in it the adapters of a host of a lab.
+"""Run a program with its own /sys: that of this machine, with the adapters of a lab host.
 
     python -I -S sysfs_mount.py FD COMMAND...      FD: `sysfs_tree.Tree` as JSON
 
@@ -62,7 +62,7 @@ def enter() -> None:
         for name, says in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
             with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
                 file.write(says)
-    _mount("none", "/", _MS_REC | _MS_SLAVE)  # what the machine mounts from now on appears here, not the reverse
+    _mount("none", "/", _MS_REC | _MS_SLAVE)  # later mounts of the machine appear here, not the reverse
 
 
 def show(files: Mapping[str, str], links: Mapping[str, str]) -> None:

@@ -18,12 +18,12 @@ from weft.mad.devices import Devices
 from weft.wire.port_info import LANES, LinkSpeed, Mtu, PortInfo, PortPhysicalState, PortState
 from weft.wire.smp import NodeInfo
 
-MELLANOX = 0x15B3  # of PCI; of InfiniBand it is 0x0002c9
-_DOMAIN = 0x1000  # of PCI: cards of this machine are in those with low numbers
+MELLANOX = 0x15B3  # PCI vendor; the InfiniBand vendor is 0x0002c9
+_DOMAIN = 0x1000  # PCI domain: cards of this machine have low numbers
 _INFINIBAND_CONTROLLER = 0x020700  # a class of PCI
 _ARPHRD_INFINIBAND = 32
-_IPOIB_QPN = 0x48  # of the first interface
-_IPOIB_HEADER_BYTES = 4  # what IPoIB takes from the MTU of its link
+_IPOIB_QPN = 0x48  # index of the first interface
+_IPOIB_HEADER_BYTES = 4  # IPoIB's overhead
 _STATES = ("NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER")  # the kernel's words for PortState
 _DRIVER = "bus/pci/drivers/mlx5_core"
 _COUNTERS = {  # the kernel's words for what it calls otherwise

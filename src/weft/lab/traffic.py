@@ -1,4 +1,4 @@
-"""Data of the packet engine through a lab that goes on serving: MADs and commands are answered meanwhile.
+"""Run the packet engine's traffic through a lab while it serves MADs and commands.
 
 Each host asks the subnet administrator for its paths, as real ones do: SL, P_Key, MTU and rate are as it says, and who
 has no path sends nothing. For multicast all hosts join a group that the administrator makes, and leave it in the end.
@@ -39,11 +39,11 @@ from weft.sim.traffic import Traffic
 from weft.wire.port_info import PortInfo
 from weft.wire.sa import MCMemberRecord
 
-MESSAGE_BYTES = 1_300  # of memory; measured, of all-to-all between 2,328 adapters
-MOST_BYTES = 2 << 30  # of memory, beside what the lab has already
+MESSAGE_BYTES = 1_300  # bytes of memory; measured for all-to-all between 2,328 adapters
+MOST_BYTES = 2 << 30  # bytes of memory, besides the lab's
 MOST_PACKETS = 1_000_000_000
 _PACKET_BYTES = 4096
-_GUID_BITS = (1 << 64) - 1  # of a GID
+_GUID_BITS = (1 << 64) - 1  # GID
 _PLANTED_S, _LOOK_S = 60.0, 0.02
 _ONE_BY_ONE = 8  # paths of a host that are asked for so; more come in one table
 
@@ -55,7 +55,7 @@ class LabTraffic:
         """Set up; `fabric_now` is called in the server's thread."""
         self._server, self._fabric_now = server, fabric_now
         self._one = threading.Lock()
-        self.now = ""  # what runs
+        self.now = ""  # the current run
 
     def run(
         self,
@@ -132,7 +132,7 @@ class LabTraffic:
             _refuse_too_much(traffic.description, len(traffic), len(traffic) * len(members) * _packets(most))
             report = self._send("multicast", fabric, traffic, options, progress)
         except BaseException:
-            with suppress(SubnetError):  # what went wrong first is what to hear of
+            with suppress(SubnetError):  # report the first error
                 self._leave(members)
             raise
         self._leave(members)

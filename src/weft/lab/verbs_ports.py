@@ -59,7 +59,7 @@ class VerbsPorts:
     def __init__(self, subnet: Subnet, agents: Agents, metered_paths: MeteredPaths) -> None:
         self.subnet, self.devices, self.metered_paths, self._agents = subnet, subnet.devices, metered_paths, agents
         self._ports: dict[int, _Port] = {}  # by slot
-        self._asking: dict[int, Agent] = {}  # by slot: who asks the SA
+        self._asking: dict[int, Agent] = {}  # slot -> program that queries the SA
         self._questions: dict[tuple[int, int], Callable[[bytes | None], None]] = {}  # by slot and transaction
         self._transactions = itertools.count(1)
 

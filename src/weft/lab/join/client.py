@@ -1,4 +1,4 @@
-"""The joining machine's end: the doors that programs find there, and the program that is run.
+"""Join a lab from another machine: the local sockets for programs, and the program to run.
 
 A program finds the sockets that one of `weft exec` does, in a folder of this process; whoever comes to one gets a
 stream to the lab. While the connection is cut programs wait, as for an answer that is long under way, and those for

@@ -1,4 +1,4 @@
-"""What goes over the connection of a joined host: frames, each signed.
+"""Define the signed frames of the connection of a joined host.
 
     length of the body, channel, kind     9 bytes, little-endian
     body

@@ -1,4 +1,4 @@
-"""How a host joins a lab: both ends prove that they know the token, which nobody hears.
+"""Join a lab: both ends prove that they know the token without sending it.
 
     lab      weft join VERSION NONCE            a line
     host     {"host": "h3", "nonce": ..., ...}  a line of JSON, and a line with its proof
@@ -26,7 +26,7 @@ from weft.version import __version__
 TOKEN = "WEFT_JOIN_TOKEN"  # variable: so that it need not stand in a list of processes
 TOKEN_CHARACTERS = 16  # the fewest
 LINE_BYTES = 4096  # the longest of a host
-_ANSWER_BYTES = 4 << 20  # of a lab: a /sys is in it
+_ANSWER_BYTES = 4 << 20  # feature of a lab: it provides /sys
 _WORDS = b"weft join "
 _HOST, _LAB = b"host", b"lab"
 

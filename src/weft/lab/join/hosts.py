@@ -1,4 +1,4 @@
-"""What a gate may do to a lab."""
+"""Define the operations of the join server on a lab."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where hosts that are other machines come into a lab. Everything here happens in the lab's thread, and nothing waits.
+"""Let other machines join a lab as hosts. Everything here runs in the lab's thread, and nothing blocks.
 
 A host is taken while its connection stands. When it is cut the host's cables are pulled: the subnet manager notices, as
 of a server that loses power. Its programs' ports stay open for as long as the host said that it would try to come back;
@@ -26,7 +26,7 @@ from weft.lab.join.watch import IN, Watch
 
 UMAD, VERBS = 0, 1  # doors, by number
 PATIENCE_MAX_S = 3600.0
-_MOST_PENDING = 64  # who have proved nothing yet
+_MOST_PENDING = 64  # unauthenticated connections
 _GREETING_S = 10.0
 _BACKLOG = 64
 
@@ -69,8 +69,8 @@ class _PendingConnection:
 class _JoinedHost:
     host: str
     slots: frozenset[int]
-    number: str  # of its session
-    place: str  # where it comes from
+    number: str  # session ID
+    place: str  # its address
     patience_s: float
     session: Session = field(init=False)
     until_s: float = 0.0  # it is waited for, while it is cut off
@@ -229,7 +229,7 @@ class JoinServer:
                 raise ConfigError(
                     f"{host} is taken: {other.place} has joined as {other.host}; join as another host, or end that one"
                 )
-            self._forget(other)  # it was cut off, and somebody else is quicker
+            self._forget(other)  # it was cut off, and another machine has taken the host
         joined = _JoinedHost(
             host=host,
             slots=slots,

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from weft.lab.join.frames import BODY_BYTES, KEPT, NUMBER, Cut, Forged, Frame, Kind, Wire, pack
 from weft.lab.join.watch import IN, OUT, Watch
 
-WINDOW_BYTES = 1 << 20  # of one stream, under way
+WINDOW_BYTES = 1 << 20  # in flight per stream
 CHANNELS = 1024  # at a time
 ALIVE_S = 0.5  # not more signs of life than one in this time
-SILENT_S = 8.0  # who is heard no more for so long is gone
+SILENT_S = 8.0  # a silent peer is disconnected after this
 _ACK_FRAMES, _ACK_BYTES = 64, 1 << 18
 
 
@@ -35,7 +35,7 @@ class Channel:
     door: int
     socket: socket.socket
     window: int = WINDOW_BYTES
-    taken: int = 0  # of what came, that the other end has not been told of
+    taken: int = 0  # received and not acknowledged
     unsent: bytearray = field(default_factory=bytearray)
     is_ending: bool = False  # when all of it is sent
     on_data: Callable[[bytes], None] = lambda data: None
