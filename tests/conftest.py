@@ -19,6 +19,7 @@ from tests.warm import WARM, warm_weft
 os.environ.setdefault("NUMBA_BOUNDSCHECK", "1")  # before numba is imported
 # Workers meet neither each other's labs and adapters nor those of anybody else; short, as paths of sockets must be.
 os.environ["WEFT_DEFAULTS"] = ""  # those of whoever runs the tests
+os.environ.pop("COLUMNS", None)  # the width of tables in a pipe, which is wider than that of a terminal
 os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="weft-", dir="/tmp")
 os.environ["XDG_STATE_HOME"] = os.environ["XDG_RUNTIME_DIR"]
 

@@ -36,7 +36,7 @@ class Hosts:
             wait_s = 0.05 if deadline_s is None else min(0.05, max(0.0, deadline_s - time.monotonic()))
             if select.select([self.attachments], [], [], wait_s)[0]:
                 self.attachments.on_ready()
-            self.attachments.on_time()
+            self.attachments.on_timer()
             self.subnet.due()
 
     def close(self) -> None:

@@ -244,13 +244,13 @@ def test_questions_that_come_during_an_exchange_are_kept(two):
 
 def test_what_comes_back_in_an_exchange_is_tried_again_at_once(two, monkeypatch):
     carrier, _, _ = two
-    waited = Bulk.on_time
+    waited = Bulk.on_timer
 
-    def on_time(bulk, now_s):
+    def on_timer(bulk, now_s):
         assert now_s < bulk.next_due_s(), "it waited for the timeout"
         waited(bulk, now_s)
 
-    monkeypatch.setattr(Bulk, "on_time", on_time)
+    monkeypatch.setattr(Bulk, "on_timer", on_timer)
     nowhere = np.frombuffer(directed_get(bytes([1, 99]), SmpAttribute.NODE_INFO), np.uint8)
     _, came = carrier.exchange(np.tile(nowhere, (300, 1)), timeout_ms=2000, retries=2)
     assert not came.any()

@@ -162,7 +162,7 @@ def test_a_process_that_sighup_would_end_is_not_told(bench, opensm, another):
     """As one that has the number of an OpenSM that is gone."""
     other = another("sleep", "600")
     driver = opensm.driver(signal=other.pid, timeout_s=2.0)
-    with pytest.raises(SubnetError, match=rf"process {other.pid} is sleep, which SIGHUP would end, and not OpenSM"):
+    with pytest.raises(SubnetError, match=rf"process {other.pid} is sleep, which SIGHUP would kill, not OpenSM"):
         driver.write(bench.allocation(partition_of(bench, "red", 0x101, "h2")), over=driver.read())
     assert other.poll() is None
     assert opensm.partitions.read_text() == THEIRS

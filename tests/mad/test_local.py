@@ -119,7 +119,7 @@ def test_two_programs_on_one_port_have_their_own_answers(running):
 
 def test_a_port_of_a_gpu_carries_no_mads(make_bench):
     bench = make_bench("star:hosts=2")
-    with pytest.raises(ConfigError, match="h1/0 is no port"):
+    with pytest.raises(ConfigError, match="h1/0 is not an InfiniBand port"):
         bench.carrier_at(bench.slot_of("h1/0"))
 
 

@@ -187,7 +187,7 @@ def test_hosts_are_named_as_slurm_lists_them(ufm):
         ("POST", "pkeys/add", {"pkey": "0xa0f", "service_level": 16}, 400, "got 16"),
         ("POST", "pkeys/add", {"pkey": "0xa0f", "rate_limit": 7}, 400, "7 Gbit/s"),
         ("POST", "pkeys/hosts", {"pkey": "0xa0f", "hosts_names": "h[1-9]"}, 404, "h7"),
-        ("POST", "pkeys/hosts", {"pkey": "0xa0f", "hosts_names": "h["}, 400, "the list"),
+        ("POST", "pkeys/hosts", {"pkey": "0xa0f", "hosts_names": "h["}, 400, "hostlist"),
         ("GET", "pkeys/pkey", None, 400, "hexadecimal"),
     ],
 )
