@@ -151,7 +151,7 @@ def test_libumad2sim_asks_and_what_it_would_cut_off_is_refused(on_ibsim, tmp_pat
             messages.answer(answering)
         said, complaint = running.communicate()
     assert said.split() == ["0", "1"]
-    assert "libumad2sim actions on 224 bytes of a MAD, and this table has more" in complaint
+    assert "libumad2sim hands on 224 bytes of a MAD, and this table has more" in complaint
 
 
 @pytest.fixture

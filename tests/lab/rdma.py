@@ -32,9 +32,20 @@ Q_KEY, GRH = 0x11, 40
 ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ
 
 
+_managers: dict[str, SubnetManager] = {}  # by lab
+
+
 def all_active(lab: Lab) -> bool:
-    devices = lab.subnet.devices
-    return all(devices.is_active(slot) for slot, far in enumerate(devices.cable) if far >= 0)
+    """Return whether all ports are Active, and the subnet manager of `managed` has written all tables."""
+    devices, manager = lab.subnet.devices, _managers.get(lab.name)
+    is_up = all(devices.is_active(slot) for slot, far in enumerate(devices.cable) if far >= 0)
+    return is_up and (manager is None or _is_idle(manager))
+
+
+def _is_idle(manager: SubnetManager) -> bool:
+    """Return whether a sweep has ended and none is due soon: traps that came during a sweep cause another one."""
+    is_due = min(manager._sweep_s, manager._check_s) < manager.state.clock() + 0.5
+    return manager.sweeps > 0 and not manager._is_sweeping and not is_due
 
 
 @functools.cache
@@ -64,10 +75,12 @@ def managed(lab: Lab, *, at: str = "h1", **options: Any) -> Iterator[SubnetManag
     manager = SubnetManager(carrier, Options(**options))
     thread = threading.Thread(target=manager.run, daemon=True)
     thread.start()
+    _managers[lab.name] = manager
     try:
         wait_until(lambda: all_active(lab))
         yield manager
     finally:
+        del _managers[lab.name]
         manager.stop()
         thread.join(PATIENCE_S)
         carrier.close()

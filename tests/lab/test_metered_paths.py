@@ -167,9 +167,12 @@ def test_messages_go_by_lane_by_themselves_and_ports_count_them(lab, ends):
         assert h8.mr.read(100, 1 << 15) == bytes((turn,)) * 100
     assert one.core.shm_path is not None
     slot = lab.fabric["h1/1"].slot
-    new = dict(zip(TRAFFIC, (counted(lab) - before)[slot].tolist(), strict=True))
-    assert new[Counter.PORT_XMIT_PKTS] == new[Counter.PORT_RCV_PKTS] == 40
-    assert new[Counter.PORT_XMIT_DATA_WORDS] == 40 * (8 + BTH + 100 + ICRC) // 4
+
+    def new() -> dict[Counter, int]:
+        return dict(zip(TRAFFIC, (counted(lab) - before)[slot].tolist(), strict=True))
+
+    wait_until(lambda: new()[Counter.PORT_XMIT_PKTS] == new()[Counter.PORT_RCV_PKTS] == 40, lambda: str(new()))
+    assert new()[Counter.PORT_XMIT_DATA_WORDS] == 40 * (8 + BTH + 100 + ICRC) // 4
     lab.break_cable("h8/1")
     h8.post_receive(other, 100)
     h1.send(one, b"lost")
