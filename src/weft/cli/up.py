@@ -83,7 +83,7 @@ def up(
 
 
 def _manager(fabric: Fabric, flags: SmFlags) -> Callable[[Entry], None]:
-    """What starts the subnet manager of a lab; what it was told is looked at before there is a lab."""
+    """Return the function that starts the subnet manager of a lab; its options are checked before there is a lab."""
     from weft.lab.places import Places
     from weft.mad.power_up import switch_on
 

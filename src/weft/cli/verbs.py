@@ -84,5 +84,5 @@ def _pingpong(name: str, words: tuple[str, ...]) -> None:
 
 
 def _say(line: str) -> None:
-    """At once: the other end may be waiting for who reads it."""
+    """Print a line at once: the peer may wait for its reader."""
     print(line, flush=True)

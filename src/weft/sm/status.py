@@ -69,7 +69,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_running(self) -> bool:
-        """Whether the process that wrote it is alive."""
+        """The property that the process that wrote it is alive."""
         return self.sm_state != "stopped" and _started(self.pid) == self.started
 
     @property

@@ -121,7 +121,7 @@ class Election:
 
     @property
     def lacks_lids(self) -> bool:
-        """Whether the master was discovered before it assigned LIDs: without them it cannot be queried."""
+        """The property that the master was discovered before it assigned LIDs: without them it cannot be queried."""
         return self.master is not None and not (self.master.lid and self._here.lid)
 
     def has_lids(self, master_lid: int, own_lid: int) -> None:
