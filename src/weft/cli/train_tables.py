@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft.cli.output import Cell, console, table
 
 if TYPE_CHECKING:
     from weft.training.job import Run
-    from weft.training.scaling import Curve
+    from weft.training.scaling import Prediction
     from weft.training.search import SearchResult
     from weft.training.site import Site
 
@@ -21,13 +21,6 @@ _BEST = 10  # layouts that are shown
 
 
 # -- one run ----------------------------------------------------------------------------------------------------------
-
-
-def facts(run: Run, tokens: float | None) -> dict[str, Any]:
-    from weft.version import __version__
-
-    asked = {} if tokens is None else {"tokens": tokens, "days": run.days(tokens)}
-    return {"weft": __version__, **run.report(), **asked}
 
 
 def print_run(run: Run, tokens: float | None) -> None:
@@ -87,9 +80,10 @@ def _where(run: Run) -> list[tuple[Cell, ...]]:
 # -- runs side by side ------------------------------------------------------------------------------------------------
 
 
-def print_runs(curves: Sequence[Curve], tokens: float | None) -> None:
+def print_runs(prediction: Prediction, tokens: float | None) -> None:
     from weft.training.words import show_layout
 
+    curves = prediction.curves
     first = curves[0].runs[0]
     columns = ["fabric", "GPUs", "batch", "step, s", "band, s", "tokens/s", "MFU, %"]
     columns += ["times as long"] if len(curves) > 1 else []
@@ -98,14 +92,13 @@ def print_runs(curves: Sequence[Curve], tokens: float | None) -> None:
     columns += ["waits, %"]
     cuts = {show_layout(run.layout, copies=False) for curve in curves for run in curve.runs}
     columns += ["layout"] if len(cuts) > 1 else []
-    fastest = [min(curve.runs[at].step.step_s for curve in curves) for at in range(len(curves[0].runs))]
     rows: list[list[Cell]] = []
     for curve in curves:
-        for run, best_s in zip(curve.runs, fastest, strict=True):
+        for run in curve.runs:
             step, band = run.step, run.band
             row: list[Cell] = [curve.name, run.site.gpus, run.layout.global_batch, step.step_s]
             row += [f"{band.low_s:.4g} to {band.high_s:.4g}", step.tokens_per_s, round(100 * step.mfu, 1)]
-            row += [round(step.step_s / best_s, 3)] if len(curves) > 1 else []
+            row += [round(prediction.slowdown(run), 3)] if len(curves) > 1 else []
             row += [round(100 * curve.efficiency(run), 1)] if len(curve.runs) > 1 else []
             row += [round(run.days(tokens), 1)] if tokens is not None else []
             row.append(_waits(run))
@@ -127,34 +120,6 @@ def _waits(run: Run) -> str:
 
 
 # -- layouts ----------------------------------------------------------------------------------------------------------
-
-
-def search_facts(found: Sequence[SearchResult], site: Site) -> dict[str, Any]:
-    """All of them, the fastest first."""
-    from dataclasses import asdict
-
-    from weft.version import __version__
-
-    return {
-        "weft": __version__,
-        "model": found[0].step.transformer.name,
-        "fabric": site.name,
-        "gpus": site.gpus,
-        "spec": site.spec,
-        "server": site.template.name,
-        "seed": site.options.seed,
-        "layouts": [
-            {
-                "step_s": one.step.step_s,
-                "tokens_per_s": one.step.tokens_per_s,
-                "mfu": one.step.mfu,
-                "memory_bytes": one.footprint.total_bytes,
-                **asdict(one.layout),
-                "dp": one.layout.dp,
-            }
-            for one in found
-        ],
-    }
 
 
 def print_search(found: Sequence[SearchResult], site: Site) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.output import Cell, console, table
@@ -10,8 +10,6 @@ from weft.errors import ConfigError
 
 if TYPE_CHECKING:
     from weft.cli.train_flags import Outputs
-    from weft.sim.result import Engine
-    from weft.training.job import Run
     from weft.training.site import Site
 
 
@@ -46,38 +44,24 @@ NO_TROUBLE = Trouble()
 
 
 def check_trouble(trouble: Trouble, site: Site, outputs: Outputs) -> None:
-    """Refuse before a long run what could not be said after it."""
-    from weft.training.goodput import find_rate
-    from weft.training.storage import sharing
-    from weft.training.trouble import find_faults
+    """Refuse faults and failures that could not be predicted, before a long run."""
+    from weft.training.trouble import check_failures
 
     if trouble != NO_TROUBLE and (outputs.search or outputs.compare or outputs.scale):
         raise ConfigError("--fault, --goodput and --storage are of one job: leave out --search, --compare and --scale")
-    find_faults(site, trouble.fault)
-    if trouble.storage is not None:
-        sharing(site.ranks, trouble.storage_servers)
-    if trouble.goodput is not None:
-        find_rate(trouble.goodput)
+    storage = None if trouble.storage is None else trouble.storage_servers
+    check_failures(site, trouble.fault, trouble.goodput, storage)
 
 
-def trouble_facts(run: Run, trouble: Trouble, engine: Engine, tokens: float | None) -> dict[str, Any]:
-    """`faults` and `goodput` of the JSON, where they are asked for."""
-    from weft.training.goodput import find_rate
-    from weft.training.trouble import checkpoint_of, disturb_run, find_faults, goodput_of
-
-    made: dict[str, Any] = {}
-    if trouble.fault:
-        made["faults"] = [hurt.report() for hurt in disturb_run(run, find_faults(run.site, trouble.fault), engine)]
-    if trouble.goodput is None and trouble.storage is None:
-        return made
-    saved = checkpoint_of(run, waits=trouble.checkpoint_waits, storage=trouble.storage_servers)
-    made["checkpoint"] = asdict(saved)
-    if trouble.goodput is not None:
-        interval_s = 60 * (trouble.checkpoint_minutes or 0)
-        found = goodput_of(run, find_rate(trouble.goodput), saved, interval_s=interval_s)
-        days = {} if tokens is None else {"days": run.days(tokens) / found.ettr}
-        made["goodput"] = found.report() | days
-    return made
+def failure_options(trouble: Trouble) -> dict[str, Any]:
+    """Return the arguments of `predict_failures`."""
+    return {
+        "faults": trouble.fault,
+        "goodput": trouble.goodput,
+        "storage": trouble.storage_servers,
+        "waits": trouble.checkpoint_waits,
+        "interval_s": 60 * (trouble.checkpoint_minutes or 0),
+    }
 
 
 def print_trouble(facts: dict[str, Any]) -> None:

@@ -53,8 +53,8 @@ class Run:
         """Return the days to train on `tokens`, without failures."""
         return tokens / self.step.tokens_per_s / DAY_S
 
-    def report(self) -> dict[str, Any]:
-        """Return the fields of `--json`."""
+    def report(self, tokens: float | None = None) -> dict[str, Any]:
+        """Return the fields of `--json`, with the days to train on `tokens`."""
         step, transformer, site, band = self.step, self.step.transformer, self.site, self.band
         shape = {key: value for key, value in asdict(transformer).items() if key != "source"}
         return {
@@ -92,6 +92,7 @@ class Run:
                 "slowest": step.slowest,
             },
             "seed": site.options.seed,
+            **({} if tokens is None else {"tokens": tokens, "days": self.days(tokens)}),
         }
 
 

@@ -54,20 +54,28 @@ class Curve:
         return run.step.tokens_per_s / run.site.gpus / (first.step.tokens_per_s / first.site.gpus)
 
 
-def report(curves: Sequence[Curve], tokens: float | None = None) -> dict[str, Any]:
-    """Return the runs as `--json` prints them: `slower` is a step's time, of the fastest fabric's at that size."""
-    fastest = {run.site.gpus: run.step.step_s for curve in curves for run in curve.runs}
-    for curve in curves:
-        for run in curve.runs:
-            fastest[run.site.gpus] = min(fastest[run.site.gpus], run.step.step_s)
-    runs = [
-        run.report()
-        | {"efficiency": curve.efficiency(run), "slower": run.step.step_s / fastest[run.site.gpus]}
-        | ({} if tokens is None else {"tokens": tokens, "days": run.days(tokens)})
-        for curve in curves
-        for run in curve.runs
-    ]
-    return {"weft": __version__, "runs": runs}
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prediction:
+    """The runs of a job: a curve for each fabric, each with the same numbers of GPUs."""
+
+    curves: tuple[Curve, ...]
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        return tuple(run for curve in self.curves for run in curve.runs)
+
+    def slowdown(self, run: Run) -> float:
+        """Return the step time relative to the fastest fabric at the same number of GPUs."""
+        return run.step.step_s / min(other.step.step_s for other in self.runs if other.site.gpus == run.site.gpus)
+
+    def report(self, tokens: float | None = None) -> dict[str, Any]:
+        """Return the runs as `--json` prints them."""
+        runs = [
+            run.report(tokens) | {"efficiency": curve.efficiency(run), "slower": self.slowdown(run)}
+            for curve in self.curves
+            for run in curve.runs
+        ]
+        return {"weft": __version__, "runs": runs}
 
 
 # -- pictures ---------------------------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ parameters, again), ZeRO 0. Only the least recomputation that fits is tried: mor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any
 
@@ -18,6 +18,7 @@ from weft.training.parallel import RECOMPUTE, Layout, check, cuts
 from weft.training.site import Site
 from weft.training.step import Step, run_step
 from weft.training.transformer import Transformer
+from weft.version import __version__
 
 SIZES = ("tp", "pp", "vp", "cp", "ep", "micro_batch", "zero", "recompute")  # the fields that a search varies
 _MOST_STAGES, _MOST_CHUNKS, _MOST_MICRO_BATCH = 64, 12, 8
@@ -36,6 +37,30 @@ class SearchResult:
     @property
     def layout(self) -> Layout:
         return self.step.layout
+
+
+def report(results: Sequence[SearchResult], site: Site) -> dict[str, Any]:
+    """Return the fields of `--json`: the layouts, the fastest first."""
+    return {
+        "weft": __version__,
+        "model": results[0].step.transformer.name,
+        "fabric": site.name,
+        "gpus": site.gpus,
+        "spec": site.spec,
+        "server": site.template.name,
+        "seed": site.options.seed,
+        "layouts": [
+            {
+                "step_s": result.step.step_s,
+                "tokens_per_s": result.step.tokens_per_s,
+                "mfu": result.step.mfu,
+                "memory_bytes": result.footprint.total_bytes,
+                **asdict(result.layout),
+                "dp": result.layout.dp,
+            }
+            for result in results
+        ],
+    }
 
 
 def search(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import ceil
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from weft.sim.result import Engine, Result
 from weft.sim.traffic import Traffic
 from weft.training.communication import OverFabric
 from weft.training.failures import Disturbance, Fault, disturb, parse_fault, retries_of
-from weft.training.goodput import SERVER_GPUS, Goodput, Rate
+from weft.training.goodput import SERVER_GPUS, Goodput, Rate, find_rate
 from weft.training.goodput import constants as failure_constants
 from weft.training.job import Run
 from weft.training.site import Site
@@ -39,6 +40,28 @@ class Checkpoint:
     limit: str  # the slower one: disks or network
     blocks_s: float
     beside_step_s: float | None = None  # step time during a write over the job's fabric; None: storage has its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FailureReport:
+    """The effects of faults, checkpoints and failures on a run; None where they were not requested."""
+
+    run: Run
+    faults: tuple[Disturbance, ...] = ()
+    checkpoint: Checkpoint | None = None
+    goodput: Goodput | None = None
+
+    def report(self, tokens: float | None = None) -> dict[str, Any]:
+        """Return the fields of `--json`: `faults`, `checkpoint` and `goodput`, where they were requested."""
+        fields: dict[str, Any] = {}
+        if self.faults:
+            fields["faults"] = [fault.report() for fault in self.faults]
+        if self.checkpoint is not None:
+            fields["checkpoint"] = asdict(self.checkpoint)
+        if self.goodput is not None:
+            days = {} if tokens is None else {"days": self.run.days(tokens) / self.goodput.ettr}
+            fields["goodput"] = self.goodput.report() | days
+        return fields
 
 
 class _Noting:
@@ -102,6 +125,43 @@ def disturb_run(run: Run, faults: Sequence[Fault], engine: Engine) -> list[Distu
         disturb(routing, fault, partial(_step_on, run, engine=engine), before=before, retries=retries, used=noting.used)
         for fault in faults
     ]
+
+
+def predict_failures(
+    run: Run,
+    engine: Engine,
+    *,
+    faults: Sequence[str] = (),
+    goodput: str | None = None,
+    storage: Sequence[str] = (),
+    waits: bool = False,
+    interval_s: float = 0.0,
+) -> FailureReport:
+    """Return the effects of these faults on a run, and its checkpoints and goodput.
+
+    goodput: the name of a published failure rate. storage, waits, interval_s: as in `checkpoint_of`, `goodput_of`.
+    """
+    disturbed = disturb_run(run, find_faults(run.site, faults), engine) if faults else []
+    checkpoint = checkpoint_of(run, waits=waits, storage=storage) if goodput is not None or storage else None
+    return FailureReport(
+        run=run,
+        faults=tuple(disturbed),
+        checkpoint=checkpoint,
+        goodput=None
+        if goodput is None or checkpoint is None
+        else goodput_of(run, find_rate(goodput), checkpoint, interval_s=interval_s),
+    )
+
+
+def check_failures(
+    site: Site, faults: Sequence[str] = (), goodput: str | None = None, storage: Sequence[str] | None = None
+) -> None:
+    """Raise the ConfigError that `predict_failures` would raise after a long run."""
+    find_faults(site, faults)
+    if storage is not None:
+        sharing(site.ranks, storage)
+    if goodput is not None:
+        find_rate(goodput)
 
 
 def checkpoint_of(run: Run, *, waits: bool, storage: Sequence[str] = ()) -> Checkpoint:
