@@ -27,7 +27,7 @@ from weft.collectives.kinds import Collective
 from weft.collectives.rails import run_by_rails
 from weft.collectives.ranks import place
 from weft.collectives.run import run_program
-from weft.collectives.writers import program
+from weft.collectives.schedules.writers import program
 from weft.fabric.nvlink import join_nvlinks
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route

@@ -98,7 +98,7 @@ def rooms(package: str) -> list[str]:
     return re.findall(r"^(\w+)/? {2,}", ast.get_docstring(tree) or "", re.MULTILINE)
 
 
-@pytest.mark.parametrize("package", ["weft.plan", "weft.sm", "weft.tenants", "weft.verbs"])
+@pytest.mark.parametrize("package", ["weft.collectives", "weft.plan", "weft.sm", "weft.tenants", "weft.verbs"])
 def test_a_room_imports_only_from_rooms_below(package):
     drawn = rooms(package)
     there = {name.split(".")[2] for name in MODULES if name.startswith(f"{package}.")}

@@ -14,7 +14,7 @@ import each other. `tests/test_house.py` reads this diagram and enforces it.
     plan | tenants | monitor       PURCHASE: size, bill, growth | PARTITIONS: intent, drivers | HEALTH: polling
     training                       a job: transformer, parallel, gpu, communication, step; traces/ of other tools
     mpi                            mpi4py's API for ranks, without an MPI library: COMM_WORLD on live/
-    collectives                    send schedules: program + check, writers, run; NCCL: choose, estimate, bench
+    collectives                    schedules/ (programs), run; nccl/ and mpi/ (choices, times), live/ (on real memory)
     sim                            TIME: engine, traffic, result (protocol), layout/; analytic, flow/, packet/ (kernels)
     verbs                          HOST: software adapter; pyverbs/, c/ (APIs), hca/ (RC UC UD RD), shm/, carriers/, cm/
     sm                             SUBNET MANAGER: sweep; discovery/, ucast/, mcast/, pkey/, qos/, inform/, sminfo/, sa/

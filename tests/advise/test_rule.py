@@ -15,7 +15,7 @@ from weft.advise.rows import Point, Row
 from weft.advise.rule import NOTHING, decide
 from weft.advise.sensitivity import find_flips
 from weft.advise.workloads import Timed
-from weft.collectives import calibration
+from weft.collectives.nccl import calibration
 from weft.fabric.prices import Band
 from weft.training.validate import validate
 

@@ -13,8 +13,8 @@ from weft.advise.rows import Bench
 from weft.advise.rule import decide
 from weft.advise.workloads import Messages, Storage, ideal_of, routed
 from weft.collectives.interconnect import options_of
-from weft.collectives.network import Pattern
-from weft.collectives.osu import bench
+from weft.collectives.mpi import bench
+from weft.collectives.nccl.network import Pattern
 from weft.collectives.ranks import place
 from weft.errors import ConfigError
 from weft.sim.engine import Memory

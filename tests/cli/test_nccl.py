@@ -120,7 +120,7 @@ def test_a_cluster_is_needed_and_gpus_in_it() -> None:
 
 
 def test_calibration_shows_every_published_run_and_one_with_its_source(capsys: pytest.CaptureFixture[str]) -> None:
-    from weft.collectives.calibration import runs
+    from weft.collectives.nccl.calibration import runs
 
     app(["nccl", "calibration"])
     printed = capsys.readouterr().out
@@ -132,7 +132,7 @@ def test_calibration_shows_every_published_run_and_one_with_its_source(capsys: p
 
 
 def test_calibration_as_json_has_measured_and_simulated_of_every_size(capsys: pytest.CaptureFixture[str]) -> None:
-    from weft.collectives.calibration import runs
+    from weft.collectives.nccl.calibration import runs
 
     app(["nccl", "calibration", "--json"])
     said = json.loads(capsys.readouterr().out)

@@ -9,7 +9,7 @@ from weft.collectives.kinds import Collective
 from weft.collectives.rails import run_by_rails, split
 from weft.collectives.ranks import place
 from weft.collectives.run import run_program
-from weft.collectives.writers import program
+from weft.collectives.schedules.writers import program
 from weft.errors import ConfigError
 from weft.fabric import faults
 from weft.fabric.nvlink import join_nvlinks

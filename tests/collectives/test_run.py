@@ -7,8 +7,8 @@ import pytest
 import weft
 from weft.collectives import run as module
 from weft.collectives.ranks import place
-from weft.collectives.ring import ring_all_reduce
 from weft.collectives.run import run_program, shortened
+from weft.collectives.schedules.ring import ring_all_reduce
 from weft.errors import ConfigError
 from weft.fabric.nvlink import join_nvlinks
 from weft.routing.engine import Options as RoutingOptions
@@ -63,7 +63,7 @@ def test_pxn_keeps_the_network_in_its_rails(pod):
     import numpy as np
 
     from weft.collectives.kinds import Collective
-    from weft.collectives.program import Program, Sends, in_runs
+    from weft.collectives.schedules.program import Program, Sends, in_runs
 
     ranks = np.arange(32)
     one = Program(

@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 import weft
-from weft.collectives.hierarchical import hierarchical_all_reduce
-from weft.collectives.pat import pat_all_gather
-from weft.collectives.program import Program
 from weft.collectives.ranks import place
-from weft.collectives.recursive import (
+from weft.collectives.schedules.hierarchical import hierarchical_all_reduce
+from weft.collectives.schedules.pat import pat_all_gather
+from weft.collectives.schedules.program import Program
+from weft.collectives.schedules.recursive import (
     dissemination_barrier,
     doubling_all_gather,
     halving_doubling_all_reduce,
     pairwise_all_to_all,
 )
-from weft.collectives.ring import ring_all_gather, ring_all_reduce
-from weft.collectives.sharp import sharp_all_reduce
+from weft.collectives.schedules.ring import ring_all_gather, ring_all_reduce
+from weft.collectives.schedules.sharp import sharp_all_reduce
+from weft.collectives.schedules.tree import double_tree_all_reduce
 from weft.collectives.traffic import program_traffic
-from weft.collectives.tree import double_tree_all_reduce
 from weft.errors import ConfigError
 from weft.routing.patterns import host_ports
 from weft.routing.route import route

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from weft.collectives.calibration import compare as against
-from weft.collectives.calibration import runs
-from weft.collectives.estimate import estimate
-from weft.collectives.network import Pattern
+from weft.collectives.nccl.calibration import compare as against
+from weft.collectives.nccl.calibration import runs
+from weft.collectives.nccl.estimate import estimate
+from weft.collectives.nccl.network import Pattern
 from weft.compare.comparison import compare
 from weft.compare.job import parse_job
 from weft.compare.outcome import Comparison, Outcome

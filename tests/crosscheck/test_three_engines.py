@@ -9,7 +9,7 @@ import pytest
 
 import weft
 from weft.collectives.ranks import place
-from weft.collectives.ring import chain_broadcast, ring_all_reduce
+from weft.collectives.schedules.ring import chain_broadcast, ring_all_reduce
 from weft.collectives.traffic import program_traffic
 from weft.fabric import faults
 from weft.routing.engine import Options as RoutingOptions

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from weft.collectives.cluster import from_fabric, from_server
+from weft.collectives.nccl.cluster import from_fabric, from_server
 from weft.errors import ConfigError, FileError
 from weft.fabric import catalog
 from weft.fabric.files.nccl_topology import to_text

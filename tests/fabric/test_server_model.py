@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from weft.collectives.cluster import from_fabric
+from weft.collectives.nccl.cluster import from_fabric
 from weft.collectives.ranks import compute_servers, pick_servers, place
 from weft.errors import ConfigError, UnknownName
 from weft.fabric import files

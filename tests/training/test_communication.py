@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 import weft
-from weft.collectives.cluster import from_server
-from weft.collectives.estimate import estimate
-from weft.collectives.ideal import ideal_networks
 from weft.collectives.kinds import Collective
-from weft.collectives.measure import CONNECTIONS
+from weft.collectives.nccl.cluster import from_server
+from weft.collectives.nccl.estimate import estimate
+from weft.collectives.nccl.ideal import ideal_networks
+from weft.collectives.nccl.measure import CONNECTIONS
 from weft.collectives.ranks import place
 from weft.errors import ConfigError
 from weft.fabric.faults import slow

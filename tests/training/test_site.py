@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from weft.collectives.cluster import from_fabric
+from weft.collectives.nccl.cluster import from_fabric
 from weft.errors import ConfigError, FileError
 from weft.fabric.spec import load
 from weft.sim.engine import Memory, Network, Paths

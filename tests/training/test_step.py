@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from weft.collectives.cluster import from_server
 from weft.collectives.kinds import Collective
+from weft.collectives.nccl.cluster import from_server
 from weft.errors import ConfigError
 from weft.training.communication import Ideal
 from weft.training.gpu import Gpu

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from weft.collectives.measure import pattern_traffic
-from weft.collectives.network import Pattern
+from weft.collectives.nccl.measure import pattern_traffic
+from weft.collectives.nccl.network import Pattern
 from weft.collectives.ranks import place
 from weft.errors import ConfigError
 from weft.fabric.spec import load

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.collectives.kinds import Collective
-from weft.collectives.program import Program, Sends
+from weft.collectives.schedules.program import Program, Sends
 
 
 def all_reduce(nodes: int, gpus: int, root: int) -> Program:

@@ -15,15 +15,15 @@ import numpy as np
 
 from weft.advise.case import Case
 from weft.advise.option import BESIDE, SOCKETS, Option, fabric_of, storage_servers
-from weft.collectives.cluster import Cluster, from_server
-from weft.collectives.ideal import ideal_networks
 from weft.collectives.interconnect import options_of
-from weft.collectives.measure import measure
-from weft.collectives.network import Networks, Pattern
-from weft.collectives.osu.collective import all_reduce_us
-from weft.collectives.osu.wire import FabricWire, IdealWire
+from weft.collectives.mpi.collective import all_reduce_us
+from weft.collectives.mpi.interconnect import FabricInterconnect, IdealInterconnect
+from weft.collectives.nccl.cluster import Cluster, from_server
+from weft.collectives.nccl.ideal import ideal_networks
+from weft.collectives.nccl.measure import measure
+from weft.collectives.nccl.network import Networks, Pattern
+from weft.collectives.nccl.times import times
 from weft.collectives.ranks import Ranks, place
-from weft.collectives.times import times
 from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
 from weft.fabric.levels import levels
@@ -128,11 +128,11 @@ def measured(option: Option, case: Case) -> Networks:
     return {name: replace(network, step_us=network.step_us + more_us) for name, network in measurement.networks.items()}
 
 
-def processes_of(option: Option, case: Case) -> FabricWire:
+def processes_of(option: Option, case: Case) -> FabricInterconnect:
     """Return the fabric as MPI uses it: one process on each server, in host memory."""
     wire, ranks = _placed(option, case)
     rules = replace(options_of(wire, case.seed), memory=Memory.HOST)
-    return FabricWire(ranks=ranks, ppn=1, options=rules, more_us=_cloud_us(wire, case))
+    return FabricInterconnect(ranks=ranks, ppn=1, options=rules, more_us=_cloud_us(wire, case))
 
 
 def _placed(option: Option, case: Case) -> tuple[Interconnect, Ranks]:
@@ -156,7 +156,7 @@ class Messages(Work):
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        self._pairs: dict[Option, FabricWire] = {}
+        self._pairs: dict[Option, FabricInterconnect] = {}
 
     def run(self, option: Option) -> Timed:
         case = self.case
@@ -177,13 +177,13 @@ class Messages(Work):
         """Return millions of units: one for each GPU, or one for all with MPI."""
         return (1 if case.work.name == "mpi" else case.gpus) / 1e6
 
-    def _ideal_processes(self, option: Option, case: Case) -> IdealWire:
+    def _ideal_processes(self, option: Option, case: Case) -> IdealInterconnect:
         """Return an ideal network: a measured pair of servers plus the switch hops that more servers need."""
         two = replace(self.case, servers=2)
         if option not in self._pairs:
             self._pairs[option] = processes_of(option, two)
         step_us, near_us = (ideal_of(option.wire, size)[Pattern.PAIRS].step_us for size in (case, two))
-        return IdealWire(pair=self._pairs[option], servers=case.servers, more_us=step_us - near_us)
+        return IdealInterconnect(pair=self._pairs[option], servers=case.servers, more_us=step_us - near_us)
 
     def _answer_us(self, networks: Networks, option: Option, case: Case) -> float:
         pairs, nics = networks[Pattern.PAIRS], cluster_of(option.wire, case).nics

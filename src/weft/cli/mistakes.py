@@ -78,7 +78,7 @@ def _advice(error: UnknownOptionError) -> str | None:
 
 def _explain_nccl_variable(option: str, arguments: list[Argument]) -> str:
     """Explain why a variable of NCCL's environment is not an option."""
-    from weft.collectives.environment import why_without_effect
+    from weft.collectives.nccl.environment import why_without_effect
 
     name = option.partition("=")[0]
     variables = sorted(name for argument in arguments for name in argument.names if name.startswith(_NCCL))

@@ -13,8 +13,8 @@ from weft.cli.elsewhere import check_first_argument
 from weft.cli.output import console, print_data, progress_bar, report_written, table
 
 if TYPE_CHECKING:
-    from weft.collectives.bench import Sizes
-    from weft.collectives.calibration import Run
+    from weft.collectives.nccl.bench import Sizes
+    from weft.collectives.nccl.calibration import Run
     from weft.collectives.ranks import Ranks
 
 _WINDOWS = 2
@@ -172,11 +172,11 @@ def nccl(
     check
         0: prove nothing, #wrong is N/A. Else programs are proved, where they are small enough.
     """
-    from weft.collectives import nccl_tests
-    from weft.collectives.bench import Settings, run, without_effect
-    from weft.collectives.environment import permitted
     from weft.collectives.kinds import Algorithm, Protocol
     from weft.collectives.kinds import collective as find_collective
+    from weft.collectives.nccl import nccl_tests
+    from weft.collectives.nccl.bench import Settings, run, without_effect
+    from weft.collectives.nccl.environment import permitted
     from weft.draw.chart import check_suffix
     from weft.errors import ConfigError
     from weft.fabric.spec import as_kinds
@@ -250,12 +250,12 @@ def nccl(
     with progress_bar("sizes") as change:
         found = run(ranks, settings, lambda done, of: change(completed=done, total=of))
     if tuner is not None:
-        from weft.collectives.tuner import to_text
+        from weft.collectives.nccl.tuner import to_text
         from weft.fabric.files.atomic import write_atomically
 
         write_atomically(tuner, to_text(found))
     if picture is not None:
-        from weft.collectives.curve import draw_curve
+        from weft.collectives.nccl.curve import draw_curve
 
         draw_curve(picture, found)
     if form.is_data:
@@ -278,7 +278,7 @@ def _unknown_variables() -> list[str]:
 
 
 def _sizes(min_bytes: str, max_bytes: str, factor: int | None, step: str) -> Sizes:
-    from weft.collectives.bench import Sizes
+    from weft.collectives.nccl.bench import Sizes
     from weft.errors import ConfigError
     from weft.units import parse_size_bytes
 
@@ -293,7 +293,7 @@ def _sizes(min_bytes: str, max_bytes: str, factor: int | None, step: str) -> Siz
 
 
 def _place(spec: str, servers: str, faults: Sequence[str]) -> Ranks:
-    from weft.collectives.cluster import check_gpus
+    from weft.collectives.nccl.cluster import check_gpus
     from weft.collectives.ranks import pick_servers, place
     from weft.errors import ConfigError
     from weft.fabric.spec import load
@@ -314,7 +314,7 @@ def _place(spec: str, servers: str, faults: Sequence[str]) -> Ranks:
 
 
 def _calibrate(name: str, form: Form) -> None:
-    from weft.collectives import calibration, left_out
+    from weft.collectives.nccl import calibration, cross_validation
 
     chosen = (calibration.find(name),) if name else calibration.runs()
     if form.is_data:
@@ -327,7 +327,7 @@ def _calibrate(name: str, form: Form) -> None:
     out.print(note, markup=False)
     if not name:
         with progress_bar("leaving out each cluster"):
-            columns, rows, note = left_out.left_out_table()
+            columns, rows, note = cross_validation.left_out_table()
         out.print(table("Each cluster left out: constants fitted without it, bands by the others", columns, rows))
         out.print(note, markup=False)
 
@@ -335,8 +335,8 @@ def _calibrate(name: str, form: Form) -> None:
 def _run_facts(one: Run) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from weft.collectives.calibration import compare
-    from weft.collectives.left_out import left_out
+    from weft.collectives.nccl.calibration import compare
+    from weft.collectives.nccl.cross_validation import left_out
 
     without = {(other.figure.run, other.figure.size_bytes): other for other in left_out()[one.where]}
     about = {

@@ -11,8 +11,8 @@ from weft.cli.elsewhere import check_first_argument
 from weft.cli.output import console, print_data, progress_bar, report_written, table
 
 if TYPE_CHECKING:
-    from weft.collectives.osu.bench import Settings
-    from weft.collectives.osu.calibration import Figure, Run
+    from weft.collectives.mpi.bench import Settings
+    from weft.collectives.mpi.calibration import Figure, Run
     from weft.collectives.ranks import Ranks
 
 _TITLE = "Published runs of the OSU micro-benchmarks, and how far weft is off"
@@ -95,8 +95,8 @@ def osu(
     warmup
         Accepted and ignored.
     """
-    from weft.collectives.osu import curve, report
-    from weft.collectives.osu.bench import Settings, find_test, run
+    from weft.collectives.mpi import curve, report
+    from weft.collectives.mpi.bench import Settings, find_test, run
     from weft.draw.chart import check_suffix
     from weft.errors import ConfigError
     from weft.fabric.spec import as_kinds
@@ -193,7 +193,7 @@ def _place(spec: str, servers: str) -> Ranks:
 
 
 def _calibrate(name: str, form: Form) -> None:
-    from weft.collectives.osu import calibration
+    from weft.collectives.mpi import calibration
 
     chosen = (calibration.find(name),) if name else calibration.runs()
     compared: list[tuple[Run, tuple[Figure, ...]]] = []

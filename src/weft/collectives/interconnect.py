@@ -42,38 +42,38 @@ def template_of(fabric: Fabric, servers: Sequence[str] | None = None) -> catalog
     return catalog.server(cpus.pop())
 
 
-def respec(spec: str, wire: Interconnect, template: catalog.Server, servers: int) -> str:
+def respec(spec: str, interconnect: Interconnect, template: catalog.Server, servers: int) -> str:
     """Return the same topology with the switch and the card of that fabric, for `servers`."""
-    box = template.equipped(template.card_for(wire))
+    box = template.equipped(template.card_for(interconnect))
     name, given = parse(spec)
     size: dict[str, int | None] = {}
     if name == "superpod":
         asked = {key: given[key] for key in ("leaves", "ufm") if key in given}
-        radix = given.get("radix") or ports_for(catalog.switch(wire.switch), box.adapter)
+        radix = given.get("radix") or ports_for(catalog.switch(interconnect.switch), box.adapter)
         size = fit_superpod(servers, rails=box.rails, trays=box.trays, radix=radix, **asked)
-    return rewrite(spec, switch=wire.switch, speed=None, server=box.name, **size)
+    return rewrite(spec, switch=interconnect.switch, speed=None, server=box.name, **size)
 
 
 def own_wire(template: catalog.Server) -> Interconnect:
     """Return the fabric of the catalog for the adapters of the server."""
-    for wire in catalog.interconnects():
-        if wire.adapter == template.compute_adapter:
-            return wire
-    known = ", ".join(wire.name for wire in catalog.interconnects())
+    for interconnect in catalog.interconnects():
+        if interconnect.adapter == template.compute_adapter:
+            return interconnect
+    known = ", ".join(interconnect.name for interconnect in catalog.interconnects())
     raise ConfigError(f"no fabric of the catalog has the {template.compute_adapter} of {template.name}: give {known}")
 
 
-def build(spec: str, wire: Interconnect) -> Fabric:
+def build(spec: str, interconnect: Interconnect) -> Fabric:
     """Build the fabric of a spec."""
     try:
         return load(spec)
     except ConfigError as error:
-        way_out = f"Take fewer servers, or leave {wire.name} out."
-        raise ConfigError(f"{wire.name} cannot be cabled: {error}\n  {way_out}") from error
+        way_out = f"Take fewer servers, or leave {interconnect.name} out."
+        raise ConfigError(f"{interconnect.name} cannot be cabled: {error}\n  {way_out}") from error
 
 
-def options_of(wire: Interconnect, seed: int) -> Options:
+def options_of(interconnect: Interconnect, seed: int) -> Options:
     """Return the options of a fabric. NCCL's sockets send from host memory, which GPU kernels write directly."""
-    network = Network(wire.network)
+    network = Network(interconnect.network)
     memory = Memory.HOST if network is Network.TCP else Memory.GPUDIRECT
-    return Options(seed=seed, network=network, paths=Paths(wire.paths), memory=memory)
+    return Options(seed=seed, network=network, paths=Paths(interconnect.paths), memory=memory)

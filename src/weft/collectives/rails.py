@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from weft.collectives.kinds import Collective
 from weft.collectives.ranks import Ranks, place
 from weft.collectives.run import Timing, run_program
-from weft.collectives.writers import program
+from weft.collectives.schedules.writers import program
 from weft.errors import ConfigError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import levels
@@ -91,13 +91,13 @@ def split(ranks: Ranks) -> Iterator[Ranks]:
     """Yield each rail as a job of its own, with one rank in each server, on a routed fabric of its own."""
     fabric = ranks.fabric
     level, (a, b) = levels(fabric), fabric.link_nodes
-    wires = fabric.network_links
+    links = fabric.network_links
     for rail in range(ranks.rails):
         keep = np.zeros(len(fabric.nodes), bool)
         keep[fabric.ports.node[ranks.adapters[:, rail]]] = True
         for height in range(int(level.max())):  # upwards only: down again are other rails
             for low, high in ((a, b), (b, a)):
-                up = wires & keep[low] & (level[low] == height) & (level[high] == height + 1)
+                up = links & keep[low] & (level[low] == height) & (level[high] == height + 1)
                 keep[high[up]] = True
         part = route(fabric.subset(keep), RoutingOptions(adaptive=True)).fabric
         yield _one_rail(ranks, part, np.cumsum(keep) - 1, rail)

@@ -8,7 +8,7 @@ Where rounds repeat (`Program.runs`) and there are too many to run, the first of
 long as those before them; the others are counted as these. Where a round crosses servers and also stays inside them, a
 ring through all GPUs say, a slow hop comes round only once in as many rounds as a server has ranks: so many are
 compared with as many. What a rank does between receiving and sending on, the
-kernels and proxies of NCCL, takes `step_ps`, 0 unless given: `weft.collectives.estimate` knows what it is.
+kernels and proxies of NCCL, takes `step_ps`, 0 unless given: `weft.collectives.nccl.estimate` knows what it is.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.collectives.program import Program, Schedule, Sends, in_runs, joined
 from weft.collectives.ranks import Ranks
+from weft.collectives.schedules.program import Program, Schedule, Sends, in_runs, joined
 from weft.collectives.traffic import program_traffic, refuse_misfits, whole_schedule
 from weft.sim.engine import Options, Progress
 from weft.sim.flow.engine import FlowEngine

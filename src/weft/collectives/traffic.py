@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.collectives.check import check
 from weft.collectives.kinds import Collective
-from weft.collectives.program import Program, Schedule, Sends, joined, schedule
 from weft.collectives.ranks import Ranks, place
-from weft.collectives.writers import program as write_program
+from weft.collectives.schedules.check import check
+from weft.collectives.schedules.program import Program, Schedule, Sends, joined, schedule
+from weft.collectives.schedules.writers import program as write_program
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.sim.traffic import Traffic

@@ -8,5 +8,5 @@
 
 The same servers are cabled with each fabric (`recable`), the patterns of a collective are run over each by an engine,
 and
-everything else is closed form (`weft.collectives.estimate`).
+everything else is closed form (`weft.collectives.nccl.estimate`).
 """

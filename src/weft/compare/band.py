@@ -1,4 +1,4 @@
-"""The uncertainty of the times of a comparison, by the errors of similar published runs (`weft.collectives.spread`)."""
+"""Bands around the times of a comparison, by the errors of similar published runs (`weft.collectives.nccl.spread`)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from weft.collectives.estimate import Estimate
-from weft.collectives.spread import spread
+from weft.collectives.nccl.estimate import Estimate
+from weft.collectives.nccl.spread import spread
 from weft.compare.job import Call
 
 

@@ -1,6 +1,6 @@
 """Compare the same job on the same servers over each fabric.
 
-The patterns of each fabric are run once over its own routes (`weft.collectives.measure`); times, curves over sizes
+The patterns of each fabric are run once over its own routes (`weft.collectives.nccl.measure`); times, curves over sizes
 and over servers
 are closed form from those runs.
 """
@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from weft.collectives.cluster import Cluster, from_fabric
-from weft.collectives.estimate import Estimate, estimate
 from weft.collectives.interconnect import options_of, template_of
 from weft.collectives.kinds import Collective
-from weft.collectives.measure import measure
-from weft.collectives.network import Networks, Pattern
+from weft.collectives.nccl.cluster import Cluster, from_fabric
+from weft.collectives.nccl.estimate import Estimate, estimate
+from weft.collectives.nccl.measure import measure
+from weft.collectives.nccl.network import Networks, Pattern
 from weft.collectives.ranks import compute_servers, pick_servers, place
 from weft.compare.band import band_of
 from weft.compare.job import Call, CollectiveJob

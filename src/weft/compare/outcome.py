@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from weft.collectives.cluster import Cluster
-from weft.collectives.estimate import Estimate
 from weft.collectives.kinds import Algorithm, Collective
-from weft.collectives.network import Networks, Pattern
+from weft.collectives.nccl.cluster import Cluster
+from weft.collectives.nccl.estimate import Estimate
+from weft.collectives.nccl.network import Networks, Pattern
 from weft.collectives.ranks import compute_servers
 from weft.compare.band import Band, band_of
 from weft.compare.bottleneck import Bottleneck, find_bottleneck

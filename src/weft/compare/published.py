@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from weft.collectives import calibration
+from weft.collectives.nccl import calibration
 from weft.fabric.catalog import Interconnect
 
 _NEAR = 4  # ratio of sizes that still counts as about the same

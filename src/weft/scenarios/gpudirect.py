@@ -11,11 +11,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from weft.collectives.cluster import from_fabric
-from weft.collectives.estimate import estimate
 from weft.collectives.kinds import Collective
-from weft.collectives.measure import measure
-from weft.collectives.network import Pattern
+from weft.collectives.nccl.cluster import from_fabric
+from weft.collectives.nccl.estimate import estimate
+from weft.collectives.nccl.measure import measure
+from weft.collectives.nccl.network import Pattern
 from weft.collectives.ranks import place
 from weft.draw.chart import titled_chart
 from weft.errors import ConfigError

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.collectives.measure import pattern_traffic
-from weft.collectives.network import Pattern
+from weft.collectives.nccl.measure import pattern_traffic
+from weft.collectives.nccl.network import Pattern
 from weft.collectives.ranks import place
 from weft.fabric.spec import load
 from weft.routing.route import route

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from weft.collectives.osu.bench import Row, Settings, Test
-from weft.collectives.osu.bench import run as run_test
+from weft.collectives.mpi.bench import Row, Settings, Test
+from weft.collectives.mpi.bench import run as run_test
 from weft.collectives.ranks import place
 from weft.draw.chart import titled_chart
 from weft.errors import ConfigError

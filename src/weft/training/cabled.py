@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from weft.collectives.cluster import Cluster, from_fabric
-from weft.collectives.estimate import estimate
 from weft.collectives.interconnect import options_of, respec
 from weft.collectives.kinds import Collective
-from weft.collectives.measure import measure
-from weft.collectives.network import Networks
-from weft.collectives.osu.collective import all_reduce_us
-from weft.collectives.osu.wire import FabricWire
+from weft.collectives.mpi.collective import all_reduce_us
+from weft.collectives.mpi.interconnect import FabricInterconnect
+from weft.collectives.nccl.cluster import Cluster, from_fabric
+from weft.collectives.nccl.estimate import estimate
+from weft.collectives.nccl.measure import measure
+from weft.collectives.nccl.network import Networks
 from weft.collectives.ranks import Ranks, place
 from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
@@ -66,9 +66,9 @@ class Cabled:
         return all_reduce_us(self._wire, size_bytes) / 1e6
 
     @cached_property
-    def _wire(self) -> FabricWire:
+    def _wire(self) -> FabricInterconnect:
         """Return the fabric as processors use it: their messages lie in host memory."""
-        return FabricWire(ranks=self.ranks, ppn=1, options=replace(self.options, memory=Memory.HOST))
+        return FabricInterconnect(ranks=self.ranks, ppn=1, options=replace(self.options, memory=Memory.HOST))
 
     def alone(self) -> Cabled:
         """Return the same servers with a network that takes no time."""

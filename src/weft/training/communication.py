@@ -5,11 +5,11 @@
     over.time_s("dp-cp", Collective.REDUCE_SCATTER, 1 << 30)
 
 Groups of one kind work in step, so what each of them gets is what it gets while all of them send: their rings, or
-pairs, are run over the fabric together (`weft.collectives.measure`), and NCCL's closed form
-(`weft.collectives.estimate`) makes times of it. A group's members in one server form a ring over NVLink; each brings
-the adapter of its rail. NCCL has as many channels on every server of a group as the one with the fewest members can
-have, so where a group lies unevenly, that server's adapters limit it; and all groups of a kind wait for the one on the
-most servers. Collectives of different kinds that happen to overlap do not slow each other down here.
+pairs, are run over the fabric together (`weft.collectives.nccl.measure`), and NCCL's closed form
+(`weft.collectives.nccl.estimate`) makes times of it. A group's members in one server form a ring over NVLink; each
+brings the adapter of its rail. NCCL has as many channels on every server of a group as the one with the fewest members
+can have, so where a group lies unevenly, that server's adapters limit it; and all groups of a kind wait for the one on
+the most servers. Collectives of different kinds that happen to overlap do not slow each other down here.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.collectives.board import Board
-from weft.collectives.cluster import Cluster, from_fabric
-from weft.collectives.estimate import Estimate, estimate
-from weft.collectives.ideal import ideal_networks
 from weft.collectives.kinds import Collective
-from weft.collectives.measure import CONNECTIONS, edge_traffic, edges, measure_traffic
-from weft.collectives.network import Network, Networks, Pattern
+from weft.collectives.nccl.board import Board
+from weft.collectives.nccl.cluster import Cluster, from_fabric
+from weft.collectives.nccl.estimate import Estimate, estimate
+from weft.collectives.nccl.ideal import ideal_networks
+from weft.collectives.nccl.measure import CONNECTIONS, edge_traffic, edges, measure_traffic
+from weft.collectives.nccl.network import Network, Networks, Pattern
 from weft.collectives.ranks import Ranks
 from weft.errors import ConfigError
 from weft.sim.engine import Network as NetworkRules

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from weft.collectives.cluster import Cluster, from_server
-from weft.collectives.estimate import TCP_DOUBT
-from weft.collectives.ideal import ideal_networks
 from weft.collectives.interconnect import build, options_of, own_wire, respec, template_of
-from weft.collectives.measure import measure
-from weft.collectives.network import Networks
+from weft.collectives.nccl.cluster import Cluster, from_server
+from weft.collectives.nccl.estimate import TCP_DOUBT
+from weft.collectives.nccl.ideal import ideal_networks
+from weft.collectives.nccl.measure import measure
+from weft.collectives.nccl.network import Networks
 from weft.collectives.ranks import Ranks, compute_servers, pick_servers, place, subset
 from weft.errors import ConfigError
 from weft.fabric import catalog

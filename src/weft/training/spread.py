@@ -1,5 +1,5 @@
 """The band around a step: as wide as the errors of published steps of its kind, and for communication as those of
-published collectives (`weft.collectives.spread`).
+published collectives (`weft.collectives.nccl.spread`).
 
 A kind is a precision, with experts or without, on one GPU. Where steps of fewer than two models were published of it,
 it is taken wider: any GPU, any precision, all. The band is as wide as the worst of them is off, to both sides, and a
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import exp, log
 
-from weft.collectives.estimate import Estimate
-from weft.collectives.spread import spread
+from weft.collectives.nccl.estimate import Estimate
+from weft.collectives.nccl.spread import spread
 from weft.training.communication import Communication
 from weft.training.step import Step, run_step
 from weft.training.validate import Row, validate

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from weft.collectives.cluster import from_server
+from weft.collectives.nccl.cluster import from_server
 from weft.fabric import catalog
 from weft.fabric.rates import read_data
 from weft.training.communication import Ideal

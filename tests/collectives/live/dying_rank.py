@@ -13,7 +13,7 @@ import numpy as np
 from weft.collectives.live.arrays import Array
 from weft.collectives.live.group import Group
 from weft.collectives.live.link import Endpoint
-from weft.collectives.writers import program
+from weft.collectives.schedules.writers import program
 from weft.errors import SubnetError
 
 

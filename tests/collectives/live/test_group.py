@@ -10,7 +10,6 @@ from tests.collectives.live import ranks
 from tests.collectives.live.ranks import Board, as_ranks, together
 from tests.patience import PATIENCE_S
 
-from weft.collectives.check import begins_with
 from weft.collectives.kinds import Collective
 from weft.collectives.live import rendezvous
 from weft.collectives.live.arrays import Array, Bytes
@@ -19,8 +18,9 @@ from weft.collectives.live.calls import choose
 from weft.collectives.live.group import Group
 from weft.collectives.live.link import Endpoint
 from weft.collectives.live.plan import steps
-from weft.collectives.program import Program, Sends
-from weft.collectives.writers import ALGORITHMS, program
+from weft.collectives.schedules.check import begins_with
+from weft.collectives.schedules.program import Program, Sends
+from weft.collectives.schedules.writers import ALGORITHMS, program
 from weft.errors import ConfigError, SubnetError
 
 

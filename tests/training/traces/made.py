@@ -11,7 +11,7 @@ import numpy as np
 import weft
 from weft.collectives.kinds import Collective
 from weft.collectives.live.calls import choose
-from weft.collectives.program import Program, schedule
+from weft.collectives.schedules.program import Program, schedule
 from weft.fabric.model import Fabric
 from weft.sim.perftest import prepare
 from weft.training.traces.goal import read_goal

@@ -13,7 +13,7 @@ from tests.training.traces.made import routed
 from weft.collectives.kinds import Collective
 from weft.collectives.ranks import place
 from weft.collectives.run import run_program
-from weft.collectives.writers import program
+from weft.collectives.schedules.writers import program
 from weft.errors import ConfigError, FileError
 from weft.training.traces.chakra import read_chakra
 from weft.training.traces.link import link

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from tests.training.traces.made import MS, as_goal, compute, goal, random_goal, routed, talk, trace
 
-from weft.collectives.cluster import from_fabric
-from weft.collectives.estimate import estimate
 from weft.collectives.kinds import Collective
-from weft.collectives.measure import measure
+from weft.collectives.nccl.cluster import from_fabric
+from weft.collectives.nccl.estimate import estimate
+from weft.collectives.nccl.measure import measure
 from weft.collectives.ranks import place
 from weft.collectives.run import run_program
-from weft.collectives.writers import program
+from weft.collectives.schedules.writers import program
 from weft.errors import ConfigError
 from weft.sim.engine import Memory, Options
 from weft.sim.engines import find_engine

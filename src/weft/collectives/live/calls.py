@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from weft.collectives.kinds import Collective
-from weft.collectives.program import Program
-from weft.collectives.writers import program
+from weft.collectives.schedules.program import Program
+from weft.collectives.schedules.writers import program
 
 SMALL_BYTES = 1 << 15  # where the rounds of a ring cost as much as what a ring saves
 DIRECT_MAX_RANKS = 8  # that all send to each other: as many bytes as by a ring, in two rounds, over a link to each

@@ -20,7 +20,7 @@ from weft.collectives.live.mail import Mail
 from weft.collectives.live.plan import Step, steps
 from weft.collectives.live.record import record_of
 from weft.collectives.live.rendezvous import Rendezvous, Store
-from weft.collectives.program import Program
+from weft.collectives.schedules.program import Program
 from weft.errors import SubnetError
 
 

@@ -17,7 +17,7 @@ from itertools import zip_longest
 
 import numpy as np
 
-from weft.collectives.program import Program, Sends
+from weft.collectives.schedules.program import Program, Sends
 from weft.errors import ConfigError
 
 PIECES_MAX = 30  # of a fragment: elements of a request

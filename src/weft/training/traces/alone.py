@@ -1,8 +1,8 @@
 """A trace in closed form: every collective and message takes what it would take alone.
 
-Of servers with GPUs a collective takes what NCCL's closed form says (`weft.collectives.estimate`), on a network that is
-measured for all groups of its name at once; of others, what its program takes on the idle network. What runs at the
-same time and is not of one name shares nothing.
+Of servers with GPUs a collective takes what NCCL's closed form says (`weft.collectives.nccl.estimate`), on a network
+that is measured for all groups of its name at once; of others, what its program takes on the idle network. What runs at
+the same time and is not of one name shares nothing.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.collectives.cluster import Cluster, from_fabric
-from weft.collectives.estimate import PAIRWISE, estimate
-from weft.collectives.measure import edge_traffic, edges, measure_traffic
-from weft.collectives.network import Network, Networks, Pattern
+from weft.collectives.nccl.cluster import Cluster, from_fabric
+from weft.collectives.nccl.estimate import PAIRWISE, estimate
+from weft.collectives.nccl.measure import edge_traffic, edges, measure_traffic
+from weft.collectives.nccl.network import Network, Networks, Pattern
 from weft.collectives.ranks import Ranks, subset
 from weft.collectives.run import run_program
 from weft.sim.engine import Options

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from weft.collectives.kinds import Algorithm, Collective
 from weft.collectives.live.calls import choose
-from weft.collectives.program import Program
 from weft.collectives.ranks import Ranks
-from weft.collectives.writers import program
+from weft.collectives.schedules.program import Program
+from weft.collectives.schedules.writers import program
 from weft.training.traces.link import CollectiveMatch
 
 # As NCCL does large ones where no switch helps; MPI's for what NCCL has not.

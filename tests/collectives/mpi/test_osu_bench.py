@@ -1,0 +1,300 @@
+"""OSU's programs on fabrics: closed forms first, then what must be faster than what."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from weft.collectives.kinds import Collective
+from weft.collectives.mpi import clock
+from weft.collectives.mpi.bench import Settings, Table, find_test, run
+from weft.collectives.mpi.bench import Test as OsuTest
+from weft.collectives.mpi.clock import Step
+from weft.collectives.mpi.interconnect import FabricInterconnect
+from weft.collectives.mpi.libraries import library
+from weft.collectives.mpi.message import Messages, loopback
+from weft.collectives.mpi.times import times
+from weft.collectives.ranks import Ranks, place
+from weft.collectives.schedules.knomial import tree_barrier
+from weft.collectives.schedules.program import Program, Sends
+from weft.collectives.schedules.recursive import dissemination_barrier, pairwise_all_to_all
+from weft.collectives.schedules.ring import ring_all_reduce
+from weft.errors import ConfigError, UnknownName
+from weft.fabric.spec import load
+from weft.fabric.timing import timings
+from weft.sim.engine import Network, Options, Paths
+from weft.sim.perftest import prepare
+
+
+@pytest.fixture(scope="module")
+def placed():
+    known: dict[str, Ranks] = {}
+    return lambda spec: known.setdefault(spec, place(prepare(load(spec))))
+
+
+def values(ranks: Ranks, test: str, **settings: object) -> Table:
+    return run(ranks, Settings(test=OsuTest(test), **settings))  # type: ignore[arg-type]
+
+
+def messages(ranks: Ranks, ppn: int = 1, **options: object) -> Messages:
+    return Messages(
+        interconnect=FabricInterconnect(ranks=ranks, ppn=ppn, options=Options(**options)),
+        rules=library("openmpi").message_rules(),
+    )  # type: ignore[arg-type]
+
+
+def test_a_small_message_is_the_networks_and_two_calls(placed):
+    ranks = placed("star:hosts=2,server=host-hdr")
+    (row,) = values(ranks, "latency", only=(1,)).rows
+    known = times().message
+    lone_us = float(FabricInterconnect(ranks=ranks, ppn=1, options=Options()).lone_us(1.0))
+    assert row.value == pytest.approx(lone_us + known.send_us + known.receive_us, abs=1e-3)
+    assert row.low < row.value < row.high
+    assert row.how == "eager"
+
+
+@pytest.mark.parametrize(("test", "most"), [("bw", 25_000.0), ("bibw", 50_000.0)])
+def test_no_bandwidth_is_more_than_the_cable_carries(placed, test, most):
+    (row,) = values(placed("star:hosts=2,server=host-hdr"), test, only=(4 << 20,)).rows
+    assert row.low < row.value < row.high == most
+
+
+def test_a_rendezvous_is_one_more_small_message_and_its_own_work(placed):
+    ranks, known = placed("star:hosts=2,server=host-hdr"), times().message
+    (get,) = values(ranks, "latency", only=(1 << 20,)).rows
+    (put,) = values(ranks, "latency", only=(1 << 20,), mpi="mvapich2").rows
+    interconnect = FabricInterconnect(ranks=ranks, ppn=1, options=Options())
+    assert get.how == put.how == "rendezvous"
+    own_us = known.send_us + known.receive_us + known.rendezvous_us
+    assert get.value == pytest.approx(float(interconnect.lone_us(1.0)) + float(interconnect.lone_us(1 << 20)) + own_us)
+    assert put.value - get.value == pytest.approx(float(interconnect.lone_us(1.0)))  # it says where to write
+
+
+def test_memory_that_is_registered_every_time_is_paid_at_both_ends(placed):
+    ranks = placed("star:hosts=2,server=host-hdr")
+    for size, ends in ((1 << 20, 2), (1024, 0)):  # a small one is copied: nothing is registered
+        (kept,) = values(ranks, "latency", only=(size,)).rows
+        (again,) = values(ranks, "latency", only=(size,), cached=False).rows
+        assert again.value - kept.value == pytest.approx(ends * times().registration.us(size))
+
+
+def test_a_window_of_large_messages_fills_the_line_and_both_ways_twice(placed):
+    ranks = placed("star:hosts=2,server=host-hdr")
+    (one,) = values(ranks, "bw", only=(4 << 20,)).rows
+    (both,) = values(ranks, "bibw", only=(4 << 20,)).rows
+    line = 1 / FabricInterconnect(ranks=ranks, ppn=1, options=Options()).us_per_byte
+    assert one.value == pytest.approx(line, rel=0.02)
+    assert both.value == pytest.approx(2 * line, rel=0.02)
+    (single,) = values(ranks, "bw", only=(4 << 20,), window=1).rows
+    assert single.value < one.value
+
+
+def test_a_barrier_of_doublings_takes_as_many_steps(placed):
+    """Eight hosts on one switch: three rounds, each a call at both ends and a flight."""
+    ranks = placed("star:hosts=8,server=host-hdr")
+    step_us = (
+        float(FabricInterconnect(ranks=ranks, ppn=1, options=Options()).lone_us(1.0))
+        + times().message.send_us
+        + times().message.receive_us
+    )
+    took = clock.run((Step(program=dissemination_barrier(8), size_bytes=0),), messages(ranks))
+    assert took == pytest.approx(np.full(8, 3 * step_us), abs=0.01)
+
+
+def test_ranks_begin_as_they_leave_the_barrier_before(placed):
+    """Of 256 ranks Open MPI's barrier is a tree: its leaves leave last, and those who left first wait for them."""
+    ranks, tree = placed("star:hosts=16,server=host-hdr"), Step(program=tree_barrier(256), size_bytes=0)
+    left = clock.run((tree,), messages(ranks, 16))
+    again = clock.run((tree,), messages(ranks, 16), left) - left
+    (row,) = values(ranks, "barrier", ppn=16).rows
+    assert (row.value, row.least, row.most) == pytest.approx((again.mean(), again.min(), again.max()))
+    (after,) = values(ranks, "allreduce", ppn=16, only=(8,)).rows
+    (at_once,) = values(ranks, "allreduce", ppn=16, only=(8,), together=True).rows
+    assert 0 < after.value - at_once.value < left.max() - left.min()
+
+
+def test_rounds_that_repeat_are_counted_as_those_that_were_run(placed, monkeypatch):
+    ranks, step = placed("star:hosts=40,server=host-hdr"), Step(program=ring_all_reduce(40), size_bytes=40 << 10)
+    short = clock.run((step,), messages(ranks))
+    monkeypatch.setattr(clock, "_FEWEST_REPEATED", 1000)
+    assert short == pytest.approx(clock.run((step,), messages(ranks)), rel=0.01)
+
+
+def test_of_very_many_rounds_that_differ_some_say_how_long_all_take(placed, monkeypatch):
+    ranks, step = placed("star:hosts=40,server=host-hdr"), Step(program=pairwise_all_to_all(40), size_bytes=40 << 10)
+    whole = clock.run((step,), messages(ranks))
+    monkeypatch.setattr(clock, "_MOST_DIFFERENT", 10)
+    assert clock.run((step,), messages(ranks)).mean() == pytest.approx(whole.mean(), rel=0.02)
+
+
+def test_processes_of_a_node_share_its_adapter_and_talk_in_memory(placed):
+    ranks = placed("star:hosts=4,server=host-hdr")
+    (one,) = values(ranks, "alltoall", only=(65_536,)).rows
+    (many,) = values(ranks, "alltoall", only=(65_536,), ppn=4).rows
+    assert many.value > 3 * one.value  # twelve remote peers each, four senders on one adapter
+    (inside,) = values(placed("star:hosts=1"), "latency", only=(8,), ppn=2).rows
+    (outside,) = values(ranks, "latency", only=(8,)).rows
+    assert inside.value < outside.value / 2
+    assert inside.how == "shared memory, eager"
+
+
+def test_what_goes_over_more_switches_or_a_thin_tree_takes_longer(placed):
+    flat = placed("star:hosts=16,server=host-hdr")
+    tree = placed("fat-tree:hosts=16,server=host-hdr,radix=8")
+    assert values(tree, "barrier").rows[0].value > values(flat, "barrier").rows[0].value
+    thin = placed("fat-tree:hosts=16,server=host-hdr,radix=8,oversubscription=3")
+    wide, narrow = (values(one, "alltoall", only=(1 << 20,)).rows[0].value for one in (tree, thin))
+    assert narrow > 1.5 * wide
+
+
+def test_switches_that_add_are_faster_than_hosts_and_take_no_longer_with_more_of_them(placed):
+    few, many = (placed(f"fat-tree:hosts={n},server=host-hdr,radix=16") for n in (32, 64))
+    for ranks in (few, many):
+        hosts, switches = (values(ranks, "allreduce", only=(8,), ppn=2, sharp=on).rows[0].value for on in (False, True))
+        assert switches < hosts
+    sharp = [values(ranks, "allreduce", only=(8,), sharp=True).rows[0].value for ranks in (few, many)]
+    assert sharp[0] == pytest.approx(sharp[1])
+    assert (
+        values(few, "reduce", only=(8,), ppn=4, sharp=True).rows[0].least
+        < values(few, "barrier", sharp=True).rows[0].value
+    )
+
+
+def test_tcp_takes_as_long_as_its_kernel(placed):
+    ranks = placed("star:hosts=4,speed=100GbE")
+    rdma, tcp = (
+        values(ranks, "allreduce", only=(8,), options=Options(network=one)).rows[0].value for one in ("roce", "tcp")
+    )
+    assert tcp > 15 * rdma
+
+
+def test_messages_that_leave_a_server_together_wait_for_its_kernel(placed):
+    """Partners on two servers: of p messages the last waits for p - 1."""
+    ranks, tcp = placed("star:hosts=2,speed=100GbE"), times().tcp
+    took = {
+        ppn: clock.run((Step(program=_partners(ppn), size_bytes=0),), messages(ranks, ppn, network=Network.TCP)).max()
+        for ppn in (1, 5)
+    }
+    assert took[5] - took[1] == pytest.approx(4 * tcp.crowd_us, abs=0.01)
+
+
+def test_messages_of_a_server_to_itself_wait_for_its_adapter(placed):
+    """Neighbours, both ways: of eight messages the last waits for seven, of two for one."""
+    ranks = placed("star:hosts=2,server=host-hdr")
+    took = {}
+    for ppn in (2, 8):
+        rank = np.arange(2 * ppn)
+        sends = Sends.make(rank, rank ^ 1, 0, add=True)
+        program = Program.of("neighbours", Collective.BARRIER, 2 * ppn, (1,), lambda _number, made=sends: made, 1)
+        through = replace(messages(ranks, ppn), loopback=True)
+        took[ppn] = clock.run((Step(program=program, size_bytes=0),), through).max()
+    assert took[8] - took[2] == pytest.approx(6 * times().adapter.message_ns / 1e3)
+
+
+def _partners(ppn: int) -> Program:
+    """A barrier's messages between rank r of one server and of the other."""
+    rank = np.arange(2 * ppn)
+    sends = Sends.make(rank, (rank + ppn) % (2 * ppn), 0, add=True)
+    return Program.of("partners", Collective.BARRIER, 2 * ppn, (1,), lambda _number: sends, n_chunks=1)
+
+
+@pytest.mark.parametrize(
+    ("tls", "without"),
+    [  # as UCX reads UCX_TLS: cma copies long messages and carries no small one
+        ("", False),
+        ("all", False),
+        ("rc,sm", False),
+        ("posix,rc", False),
+        ("^posix", False),
+        ("^sm", True),
+        ("ib,self", True),
+        ("ud,self,cma", True),
+    ],
+)
+def test_shared_memory_is_there_unless_ucx_tls_leaves_it_out(tls, without):
+    assert loopback(tls) is without
+
+
+def test_without_shared_memory_a_server_talks_to_itself_through_its_adapter(placed):
+    ranks = placed("star:hosts=2,server=host-hdr")
+    sizes = (8, 1 << 20)
+    usual, other = (values(ranks, "allreduce", ppn=8, only=sizes, ucx_tls=tls).rows for tls in ("rc,sm", "ib,self"))
+    assert all(through.value > 1.5 * shared.value for shared, through in zip(usual, other, strict=True))
+    (alone,), (two,) = (values(ranks, "latency", only=(8,), ucx_tls=tls).rows for tls in ("", "ib"))
+    assert alone.value == two.value  # between servers nothing changes
+    with pytest.raises(ConfigError, match="h1, which is alone, talks to itself is not known"):
+        values(placed("star:hosts=1"), "latency", ppn=2, ucx_tls="ib")
+    with pytest.raises(ConfigError, match="how a server with TCP talks to itself is not known"):
+        values(placed("star:hosts=2,speed=100GbE"), "bcast", ppn=2, ucx_tls="tcp", options=Options(network="tcp"))
+
+
+def test_ranks_that_are_dealt_out_talk_over_the_network_where_neighbours_did_not(placed):
+    ranks = placed("star:hosts=4,server=host-hdr")
+    slot, node = (
+        values(ranks, "allreduce", ppn=8, only=(1 << 20,), map_by=by).rows[0].value for by in ("slot", "node")
+    )
+    assert node > 1.2 * slot
+    interconnect = FabricInterconnect(ranks=ranks, ppn=2, options=Options(), by_node=True)
+    assert interconnect.slot(np.arange(8)).tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
+    levels = [
+        values(ranks, "allreduce", ppn=8, only=(8,), map_by=by, coll="han").rows[0].value for by in ("slot", "node")
+    ]
+    assert levels[0] == levels[1]  # who talks inside nodes first knows where the ranks are
+
+
+def test_srd_sprays_its_packets_and_is_a_kind_of_its_own(placed):
+    ranks = placed("fat-tree:hosts=16,radix=8,server=host-efa")
+    interconnect = FabricInterconnect(ranks=ranks, ppn=1, options=Options())
+    assert (interconnect.options.paths, interconnect.carrier) == (Paths.SPRAY, "SRD")
+    assert FabricInterconnect(ranks=ranks, ppn=1, options=Options(paths=Paths.ECMP)).options.paths is Paths.ECMP
+    assert FabricInterconnect(ranks=ranks, ppn=1, options=Options(network=Network.TCP)).carrier == "TCP"
+    assert interconnect.crowd_us == timings().adapter["EFA-1x100"].gap_ns / 1e3
+    (row,) = values(ranks, "allreduce", only=(8,)).rows
+    assert row.kind[1] == "SRD"
+
+
+@pytest.mark.parametrize("test", [one for one in OsuTest if one.collective])
+@pytest.mark.parametrize("mpi", ["openmpi", "mvapich2"])
+def test_every_collective_runs_and_grows_with_its_size(placed, test, mpi):
+    sizes = (64, 1 << 20) if test is not OsuTest.BARRIER else ()
+    rows = values(placed("star:hosts=4,server=host-hdr"), test, ppn=2, mpi=mpi, only=sizes).rows
+    assert all(0 < row.least <= row.value <= row.most and row.how for row in rows)
+    assert [row.value for row in rows] == sorted(row.value for row in rows)
+
+
+def test_sizes_are_osus(placed):
+    assert [row.size_bytes for row in values(placed("star:hosts=2"), "allreduce").rows] == [4 << n for n in range(19)]
+    assert list(Settings(test=OsuTest.BCAST, min_bytes=2, max_bytes=9).sizes) == [2, 4, 8]
+    assert list(Settings(test=OsuTest.BARRIER).sizes) == [0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"ppn": 0}, "--ppn 0 is not from 1 to 1024"),
+        ({"window": 0}, "-W 0 is not from 1"),
+        ({"min_bytes": 8, "max_bytes": 4}, "-m 8:4: osu_latency has sizes from 1"),
+        ({"max_bytes": 1 << 40}, "to 1 GiB"),
+        ({"sharp": True}, "allreduce, bcast, reduce, barrier, not for latency"),
+        ({"map_by": "rank"}, "slot"),
+        ({"ucx_tls": "ib,shmem"}, "shmem"),
+        ({"ucx_tls": "ib", "mpi": "mvapich2"}, "mvapich2 does not run over UCX"),
+        ({"coll": "ucc"}, "--coll ucc"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_its_flag(settings, error):
+    with pytest.raises(ConfigError, match=error):
+        Settings(test=OsuTest.LATENCY, **settings)
+
+
+def test_jobs_that_cannot_be_are_refused(placed):
+    with pytest.raises(ConfigError, match="needs two processes: give two servers, or --ppn 2"):
+        values(placed("star:hosts=1"), "allreduce")
+    with pytest.raises(ConfigError, match="switches of InfiniBand add"):
+        values(placed("star:hosts=4,speed=100GbE"), "allreduce", sharp=True)
+    with pytest.raises(ConfigError, match="h1 is alone"):
+        values(placed("star:hosts=1"), "allreduce", sharp=True, ppn=2)
+    with pytest.raises(UnknownName, match="calibration"):
+        find_test("latenzy", "calibration")

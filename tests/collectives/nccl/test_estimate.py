@@ -1,0 +1,434 @@
+"""What collectives take: closed forms, and orders that must hold whatever the constants are."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import weft
+from weft.collectives.kinds import Algorithm, Collective, Protocol
+from weft.collectives.nccl.choose import choose
+from weft.collectives.nccl.cluster import Cluster, Processor, from_server
+from weft.collectives.nccl.estimate import PAIRWISE, Estimate, estimate
+from weft.collectives.nccl.ideal import TcpNetwork, ideal_networks
+from weft.collectives.nccl.measure import measure
+from weft.collectives.nccl.network import Network, Networks, Pattern
+from weft.collectives.nccl.pairs import channels_per_peer
+from weft.collectives.nccl.times import times
+from weft.collectives.ranks import place
+from weft.errors import ConfigError, UnknownName
+from weft.routing.route import route
+
+SIZES = [1 << power for power in range(35)]
+SERVERS = ("dgx-a100", "dgx-h100", "dgx-b200")
+
+
+def network(step_us: float = 1.6, adapter_gbyte_s: float = 49.0) -> Networks:
+    return dict.fromkeys(Pattern, Network(step_us=step_us, adapter_gbyte_s=adapter_gbyte_s))
+
+
+def rows_that_are_on(cluster: Cluster, collective: Collective) -> list[tuple[Algorithm, Protocol]]:
+    return [(row.algorithm, row.protocol) for row in choose(cluster, collective, 1).rows if not row.off]
+
+
+@given(
+    server=st.sampled_from(SERVERS),
+    nodes=st.integers(1, 40),
+    collective=st.sampled_from(Collective),
+    size=st.integers(1, 1 << 34),
+)
+def test_parts_add_up_and_none_is_negative(server: str, nodes: int, collective: Collective, size: int):
+    made = estimate(from_server(server, nodes=nodes), collective, size)
+    assert made.time_us == pytest.approx(sum(made.parts.values()))
+    assert min(made.parts.values()) >= 0
+    assert made.bound in ("adapters", "NVLink", "channels", "proxies")
+    assert (made.algorithm is None) == (collective in PAIRWISE)
+
+
+@pytest.mark.parametrize("sharp", [False, True])
+@pytest.mark.parametrize("nodes", [1, 2, 4, 9])
+@pytest.mark.parametrize("server", SERVERS)
+def test_more_bytes_never_take_less_time(server: str, nodes: int, sharp: bool):
+    """On as many channels; NCCL's own choice of algorithm and channels may lose a little where it changes, and more
+    where SHARP comes late: NCCL takes LL between nodes for faster than published runs show it."""
+    cluster = from_server(server, nodes=nodes, sharp=sharp)
+    for collective in (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.BROADCAST):
+        for algorithm, protocol in rows_that_are_on(cluster, collective):
+            assert_rising(
+                [
+                    estimate(cluster, collective, size, algorithm=algorithm, protocol=protocol, channels=16)
+                    for size in SIZES
+                ]
+            )
+    for collective in Collective:
+        assert_rising(
+            [estimate(cluster, collective, size) for size in SIZES],
+            loss=0.0 if collective in PAIRWISE else 0.3 if sharp else 0.06,
+        )
+
+
+def assert_rising(found: list[Estimate], loss: float = 0.0) -> None:
+    for less, more in itertools.pairwise(found):
+        assert more.time_us >= less.time_us * (1 - loss), f"{more.name} on {more.cluster}: {more.size_bytes}"
+
+
+@pytest.mark.parametrize("size", [8, 1 << 20, 64 << 20, 1 << 30])
+@pytest.mark.parametrize("algorithm", [Algorithm.RING, Algorithm.TREE, Algorithm.NVLS_TREE])
+def test_more_nodes_never_take_less_time(algorithm: Algorithm, size: int):
+    """NVLS trees have smaller chunks from four nodes on, so that three may be slower: powers of two are compared."""
+    counts = (2, 4, 8, 16, 32) if algorithm == Algorithm.NVLS_TREE else range(2, 20)
+    found = [
+        estimate(
+            from_server("dgx-h100", nodes=nodes),
+            Collective.ALL_REDUCE,
+            size,
+            algorithm=algorithm,
+            protocol=Protocol.SIMPLE,
+            channels=16,
+        ).time_us
+        for nodes in counts
+    ]
+    assert found == sorted(found)
+
+
+@given(
+    nodes=st.integers(2, 64),
+    size=st.sampled_from(SIZES),
+    collective=st.sampled_from([Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER]),
+)
+def test_no_more_leaves_a_node_than_its_adapters_carry(nodes: int, size: int, collective: Collective):
+    """A ring sends the bus bandwidth out of every node; two nodes' tree sends all bytes once, more nodes' twice."""
+    cluster = from_server("dgx-h100", nodes=nodes)
+    all_gbyte_s = 8 * 49.06
+    for algorithm, protocol in rows_that_are_on(cluster, collective):
+        made = estimate(cluster, collective, size, algorithm=algorithm, protocol=protocol)
+        leaving = made.bus_gbyte_s
+        if algorithm != Algorithm.RING:
+            leaving = made.algo_gbyte_s * (1 if nodes == 2 else 2)
+        assert leaving <= all_gbyte_s, made.name
+
+
+@pytest.mark.parametrize("nodes", [2, 8])
+@pytest.mark.parametrize("collective", [one for one in Collective if one != Collective.BARRIER])
+def test_one_gpu_in_a_server_has_its_adapters_rate_and_latency(nodes: int, collective: Collective):
+    """No more than perftest has of the line, and near it at the end; no less than a small message takes."""
+    cluster = Cluster(sm=90, gpus=1, nodes=nodes, nics=1, nic_gbit_s=400)
+    found = ideal_networks(cluster)[Pattern.RING]
+    pairs = collective in PAIRWISE
+    for algorithm, protocol in [(None, None)] if pairs else rows_that_are_on(cluster, collective):
+        small, large = (
+            estimate(cluster, collective, size, algorithm=algorithm, protocol=protocol) for size in (8 * nodes, 8 << 30)
+        )
+        assert small.time_us > found.step_us
+        assert large.bus_gbyte_s < found.adapter_gbyte_s
+        if algorithm in (None, Algorithm.RING) and protocol != Protocol.LL:
+            assert large.bus_gbyte_s > 0.8 * found.adapter_gbyte_s
+
+
+def test_nvlink_bounds_a_node():
+    made = estimate(from_server("dgx-h100", nodes=1, nvls=False), Collective.ALL_REDUCE, 16 << 30)
+    assert made.bound == "NVLink"
+    assert 350 < made.bus_gbyte_s < 371
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4, 16])
+@pytest.mark.parametrize(("nic_gbit_s", "bound"), [(100, "adapters"), (400, "proxies")])
+def test_all_to_all_has_n_over_n_minus_1_of_a_gpus_network(nodes: int, nic_gbit_s: float, bound: str):
+    """An author of NCCL in nccl-tests issue 130; exactly, of g GPUs in a node, (g n - 1) / (g (n - 1))."""
+    cluster = Cluster(sm=90, gpus=8, nodes=nodes, nics=8, nic_gbit_s=nic_gbit_s)
+    each = nic_gbit_s / 8 * 0.985
+    proxy = times().pairs.chunk_bytes / 3 / 1000  # three posts of 1 us for each chunk
+    made = estimate(cluster, Collective.ALL_TO_ALL, 64 << 30, networks=network(adapter_gbyte_s=nic_gbit_s / 8))
+    assert made.bound == bound
+    assert made.bus_gbyte_s == pytest.approx(nodes / (nodes - 1) * min(each, proxy), rel=0.07)
+    assert made.bus_gbyte_s == pytest.approx((8 * nodes - 1) / (8 * (nodes - 1)) * min(each, proxy), rel=0.002)
+
+
+def test_a_longer_network_step_counts_as_often_as_data_crosses():
+    """From behind a node's first GPU around a ring of two nodes the network is crossed twice; up and down a tree of
+    eight nodes, six times."""
+    ring, tree = (from_server("dgx-h100", nodes=nodes) for nodes in (2, 8))
+    for cluster, collective, algorithm, crossings in (
+        (ring, Collective.ALL_GATHER, Algorithm.RING, 2),
+        (tree, Collective.ALL_REDUCE, Algorithm.TREE, 6),
+    ):
+        near, far = (
+            estimate(cluster, collective, 8, algorithm=algorithm, protocol=Protocol.LL, networks=network(step_us))
+            for step_us in (1.6, 11.6)
+        )
+        assert far.time_us - near.time_us == pytest.approx(10 * crossings)
+
+
+def test_nccls_latencies_are_unchanged_on_the_network_that_they_hold_for():
+    cluster = from_server("dgx-h100", nodes=2)
+    made = estimate(cluster, Collective.ALL_REDUCE, 8, networks=network(times().network.reference_step_us))
+    row = choose(cluster, Collective.ALL_REDUCE, 8).row
+    assert made.parts["launch"] + made.parts["steps"] == pytest.approx(row.latency_us)
+
+
+def test_amd_posts_to_adapters_slower_but_not_to_the_kernel():
+    intel, amd = (
+        Cluster(sm=80, gpus=8, nodes=2, nics=1, nic_gbit_s=200, processor=one)
+        for one in (Processor.INTEL, Processor.AMD)
+    )
+    kernel = dict.fromkeys(Pattern, TcpNetwork(step_us=35.0, adapter_gbyte_s=1.7))
+    for networks, times_slower in ((network(), 2), (kernel, 1)):
+        slow, fast = (
+            estimate(one, Collective.ALL_REDUCE, 8, networks=networks, algorithm=Algorithm.TREE).parts["steps"]
+            for one in (amd, intel)
+        )
+        inside_us = 2 * 7 * 0.6
+        assert slow - inside_us == pytest.approx(times_slower * (fast - inside_us), rel=0.01)
+
+
+@pytest.mark.parametrize("protocol", [Protocol.LL128, Protocol.SIMPLE])
+def test_more_channels_help_a_ring_until_the_adapters_are_full(protocol: Protocol):
+    cluster = from_server("dgx-h100", nodes=4)
+    few, some, every, more = (
+        estimate(
+            cluster, Collective.ALL_REDUCE, 8 << 30, algorithm=Algorithm.RING, protocol=protocol, channels=channels
+        )
+        for channels in (2, 4, 24, 48)
+    )
+    assert (few.bound, some.bound, every.bound, more.bound) == ("channels", "channels", "adapters", "adapters")
+    assert few.parts["data"] == pytest.approx(2 * some.parts["data"])
+    assert every.time_us == more.time_us
+
+
+def test_rings_fill_the_adapters_with_the_channels_that_nccl_takes():
+    made = estimate(from_server("dgx-h100", nodes=4), Collective.ALL_REDUCE, 8 << 30, algorithm=Algorithm.RING)
+    assert (made.channels, made.bound) == (16, "adapters")
+    assert made.bus_gbyte_s == pytest.approx(8 * 49.0 * times().bandwidth.adapter, rel=0.02)
+
+
+def test_a_tree_is_no_faster_than_nvlink():
+    """Seven hops of eight GPUs, up and down: a GPU sends 7/4 of all bytes."""
+    made = estimate(
+        from_server("dgx-h100", nodes=2),
+        Collective.ALL_REDUCE,
+        8 << 30,
+        algorithm=Algorithm.TREE,
+        protocol=Protocol.SIMPLE,
+        channels=64,
+    )
+    assert made.bound == "NVLink"
+    nvlink_gbyte_s = 18 * 20.6 * times().bandwidth.nvlink
+    assert made.size_bytes / made.parts["data"] / 1000 == pytest.approx(nvlink_gbyte_s / (7 / 4))
+
+
+def test_a_tree_of_single_gpus_uses_all_channels():
+    cluster = Cluster(sm=80, gpus=1, nodes=8, nics=1, nic_gbit_s=200)
+    one, four = (
+        estimate(
+            cluster,
+            Collective.ALL_REDUCE,
+            1 << 30,
+            algorithm=Algorithm.TREE,
+            protocol=Protocol.SIMPLE,
+            channels=channels,
+        )
+        for channels in (1, 4)
+    )
+    assert (one.bound, four.bound) == ("channels", "adapters")
+
+
+def test_waits_hide_where_the_adapters_are_slower():
+    """Eight nodes: what an NVLS tree takes for more data is what its adapters take, up and down."""
+    cluster = from_server("dgx-h100", nodes=8)
+    less, more = (
+        estimate(cluster, Collective.ALL_REDUCE, size, algorithm=Algorithm.NVLS_TREE) for size in (4 << 30, 8 << 30)
+    )
+    adapters_gbyte_s = 8 * ideal_networks(cluster)[Pattern.TREE].adapter_gbyte_s * times().bandwidth.adapter
+    assert (4 << 30) / (more.time_us - less.time_us) / 1000 == pytest.approx(adapters_gbyte_s / 2)
+
+
+def test_nvls_has_the_bus_bandwidth_of_eight_gpus_in_a_rack():
+    found = {
+        gpus: estimate(
+            Cluster(sm=100, gpus=gpus, nodes=1), Collective.ALL_REDUCE, 64 << 30, algorithm=Algorithm.NVLS
+        ).bus_gbyte_s
+        for gpus in (4, 8, 72)
+    }
+    assert found[4] < 0.8 * found[8]
+    assert found[72] == pytest.approx(found[8], rel=0.1)
+
+
+def test_ll_of_little_data_is_as_slow_as_the_few_channels_that_carry_it():
+    cluster = from_server("dgx-h100", nodes=1)
+    small, large = (estimate(cluster, Collective.ALL_REDUCE, size, protocol=Protocol.LL) for size in (8, 32 << 10))
+    assert small.channels == large.channels == 1
+    assert large.time_us > small.time_us + 4
+
+
+@pytest.mark.parametrize("collective", [Collective.SEND_RECV, Collective.GATHER, Collective.SCATTER])
+@pytest.mark.parametrize(("processor", "chunk_us"), [(Processor.INTEL, 3.0), (Processor.AMD, 6.0)])
+def test_one_pair_is_as_slow_as_the_proxy_that_posts_its_chunks(
+    collective: Collective, processor: Processor, chunk_us: float
+):
+    """A send, a receive and a flush for every 128 KiB."""
+    cluster = replace(from_server("dgx-h100", nodes=2), processor=processor)
+    made = estimate(cluster, collective, 8 << 30)
+    assert made.bound == "proxies"
+    away = 1.0 if collective == Collective.SEND_RECV else 8 / 16
+    assert made.size_bytes * away / made.parts["data"] == pytest.approx(times().pairs.chunk_bytes / chunk_us)
+    assert estimate(cluster, collective, 8 << 30, chunk_bytes=512 << 10).bound == "adapters"
+
+
+def test_a_pair_has_the_channels_that_nccl_gives_it():
+    """By bandwidth since 2.29, 14 Gbyte/s each, as many as one round serves all peers with; two before, at most."""
+    found = {
+        (nodes, version): channels_per_peer(replace(from_server("dgx-h100", nodes=nodes), nccl=version), 16)
+        for nodes in (2, 4, 8, 64)
+        for version in ("", "2.28", "2.19")
+    }
+    assert [found[nodes, ""] for nodes in (2, 4, 8, 64)] == [4, 4, 2, 1]
+    assert [found[nodes, "2.28"] for nodes in (2, 4, 8, 64)] == [2, 2, 1, 1]
+    assert [found[nodes, "2.19"] for nodes in (2, 4, 8, 64)] == [2, 2, 2, 2]
+    many = estimate(from_server("dgx-h100", nodes=64), Collective.SEND_RECV, 8 << 30)
+    assert (many.bound, many.bus_gbyte_s) == ("channels", pytest.approx(14, rel=0.01))
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_fewer_channels_slow_pairs(nodes: int):
+    cluster = from_server("dgx-h100", nodes=nodes)
+    for collective in (Collective.ALL_TO_ALL, Collective.SEND_RECV):
+        one, all_of_them = (estimate(cluster, collective, 1 << 30, channels=channels) for channels in (1, None))
+        assert (one.bound, one.channels) == ("channels", 1)
+        assert one.time_us > 1.5 * all_of_them.time_us
+        assert all_of_them.channels == (32 if nodes == 1 else 16)
+
+
+def test_a_step_over_nvlink_is_longer_on_blackwell():
+    hopper, blackwell = (
+        estimate(Cluster(sm=sm, gpus=8, nodes=1), Collective.ALL_REDUCE, 8, algorithm=Algorithm.RING).parts["steps"]
+        for sm in (90, 100)
+    )
+    assert blackwell == pytest.approx(times().pipeline.blackwell_hop * hopper)
+
+
+@pytest.mark.parametrize(("sm", "protocol", "longer_us"), [(80, "ll", 5.0), (90, "ll", 1.0), (90, "simple", 3.0)])
+def test_posts_of_amds_processors_are_longer(sm: int, protocol: str, longer_us: float):
+    """Up and down a tree of two nodes: with Ampere each step is twice as long, later each post 1 us; and it is said."""
+    intel, amd = (
+        estimate(
+            Cluster(sm=sm, gpus=8, nodes=2, nics=8, nic_gbit_s=200, processor=processor),
+            Collective.ALL_REDUCE,
+            8,
+            algorithm=Algorithm.TREE,
+            protocol=Protocol(protocol),
+        )
+        for processor in (Processor.INTEL, Processor.AMD)
+    )
+    assert amd.parts["steps"] - intel.parts["steps"] == pytest.approx(2 * longer_us)
+    assert "in doubt: AMD" in amd.explain()
+    assert not intel.doubts
+
+
+def test_a_processor_relays_ll_flag_by_flag():
+    """4 KiB through one of 16 channels, of which NCCL says 39 Gbyte/s together, at both crossings of two nodes."""
+    cluster = from_server("dgx-h100", nodes=2)
+    made = estimate(cluster, Collective.ALL_REDUCE, 4096, algorithm=Algorithm.TREE, protocol=Protocol.LL)
+    assert made.channels == 1
+    assert made.parts["pipeline"] == pytest.approx(2 * 4096 * 16 / 39_000, abs=0.1)
+
+
+def test_plugins_set_steps_chunks_and_protocols():
+    """EFA's step is what its plugin's tuner says, 20 us, and TCPXO's that of TCP; EFA with A100s is Simple only."""
+    cluster = from_server("dgx-h100", nodes=2)
+    found = {name: ideal_networks(cluster, network="roce", transport=name, cloud=True) for name in ("", "srd", "tcpxo")}
+    steps = {name: networks[Pattern.RING].step_us for name, networks in found.items()}
+    assert steps == {
+        "": pytest.approx(18, abs=0.3),
+        "srd": pytest.approx(20, abs=0.3),
+        "tcpxo": pytest.approx(35, abs=0.5),
+    }
+    own, efa = (
+        estimate(cluster, Collective.ALL_REDUCE, 16 << 30, networks=found[name], algorithm=Algorithm.NVLS_TREE)
+        for name in ("", "srd")
+    )
+    assert efa.parts["pipeline"] < own.parts["pipeline"] / 2
+    assert (efa.transport, own.transport) == ("srd", "")
+    assert estimate(cluster, Collective.SEND_RECV, 1 << 30, networks=found["srd"]).bound == "adapters"
+    old = from_server("dgx-a100", nodes=2)
+    networks = ideal_networks(old, network="roce", transport="srd")
+    for collective in (Collective.ALL_REDUCE, Collective.ALL_TO_ALL):
+        assert estimate(old, collective, 8, networks=networks).protocol == Protocol.SIMPLE
+        assert estimate(cluster, collective, 8, networks=found["srd"]).protocol == Protocol.LL
+    with pytest.raises(UnknownName, match="srd"):
+        ideal_networks(cluster, network="roce", transport="sdr")
+
+
+def test_a_slower_network_slows_what_it_carries():
+    cluster = from_server("dgx-h100", nodes=4)
+    for collective in (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.ALL_TO_ALL, Collective.SEND_RECV):
+        fast, slow = (
+            estimate(cluster, collective, 1 << 30, networks=network(adapter_gbyte_s=rate)) for rate in (49.0, 5.0)
+        )
+        assert slow.bound == "adapters"
+        assert slow.time_us > 2 * fast.time_us
+
+
+def test_tcp_is_as_slow_as_the_threads_that_copy():
+    cluster = from_server("dgx-h100", nodes=2)
+    found = ideal_networks(cluster, network="tcp")[Pattern.RING]
+    assert found.adapter_gbyte_s == pytest.approx(2 * 15 / 8 / 2)  # two connections, a thread for both directions
+    assert found.step_us > 30
+
+
+def test_a_network_without_flaws_is_what_the_engine_measures():
+    ideal = ideal_networks(Cluster(sm=90, gpus=1, nodes=2, nics=1, nic_gbit_s=400))[Pattern.RING]
+    found = measure(place(route(weft.load("star:hosts=2")).fabric), patterns=[Pattern.RING]).networks[Pattern.RING]
+    assert ideal.adapter_gbyte_s == pytest.approx(found.adapter_gbyte_s, rel=0.01)
+    assert ideal.step_us == pytest.approx(found.step_us, rel=0.1)
+    assert ideal.step_us == pytest.approx(times().network.reference_step_us, rel=0.1)
+
+
+def test_the_cloud_costs_on_ethernet_only():
+    cluster = from_server("dgx-h100", nodes=2)
+    for kind, more_us in (("infiniband", 0.0), ("roce", times().network.cloud_ethernet_us)):
+        bare, cloud = (ideal_networks(cluster, network=kind, cloud=one)[Pattern.TREE].step_us for one in (False, True))
+        assert cloud - bare == pytest.approx(more_us)
+
+
+def test_chunks_are_nccls():
+    """calcCollChunking: NVLS on 16 channels and 8 heads; a tree of 8 nodes with LL128, 512 KiB to a channel."""
+    nvls = times().chunk["nvls"]
+    found = [nvls.of(size << 20, 128) for size in (4, 8, 63, 64, 1023, 1024)]
+    assert found == [16_384, 32_768, 32_768, 65_536, 65_536, 131_072]
+    assert times().chunk["tree-ll128"].of(8 << 20, 16, (1 + 3 + 0.8) / 8) == 36_000
+
+
+def test_a_barrier_is_an_all_reduce_of_one_number():
+    cluster = from_server("dgx-h100", nodes=2)
+    barrier = estimate(cluster, Collective.BARRIER, 0)
+    assert barrier.time_us == estimate(cluster, Collective.ALL_REDUCE, 4).time_us
+    assert barrier.bus_gbyte_s == 0
+
+
+def test_an_algorithm_that_is_off_names_those_that_are_on():
+    with pytest.raises(ConfigError, match=r"NVLSTree is off .* on are Tree/LL, .*Ring/Simple"):
+        estimate(from_server("dgx-a100", nodes=2), Collective.ALL_REDUCE, 8, algorithm=Algorithm.NVLS_TREE)
+    with pytest.raises(ConfigError, match=r"all_to_all is sends between pairs.* no Ring"):
+        estimate(from_server("dgx-a100", nodes=2), Collective.ALL_TO_ALL, 8, algorithm=Algorithm.RING)
+
+
+def test_what_cannot_be_estimated_is_refused():
+    cluster = from_server("dgx-h100", nodes=2)
+    with pytest.raises(ConfigError, match="needs ring"):
+        estimate(cluster, Collective.ALL_GATHER, 8, networks={Pattern.TREE: network()[Pattern.TREE]})
+    with pytest.raises(ConfigError, match="the least is 1"):
+        estimate(cluster, Collective.ALL_GATHER, 0)
+    with pytest.raises(ConfigError, match="two nodes or more"):
+        ideal_networks(from_server("dgx-h100", nodes=1))
+    with pytest.raises(UnknownName, match="did you mean"):
+        ideal_networks(cluster, network="infinband")
+
+
+def test_explanations_say_what_limits():
+    text = estimate(from_server("dgx-h100", nodes=8), Collective.ALL_REDUCE, 8 << 30).explain()
+    assert "Ring/Simple on 16 channels" in text
+    assert "bound by adapters" in text
