@@ -4,14 +4,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-# With NVIDIA's driver, what Neutron's own tests are made of, Ironic's agent, and those that weft's driver loads of what
-# weft needs.
+# NVIDIA's driver, Ironic's agent, the requirements of Neutron's own tests, and the packages that weft's driver imports.
 NEUTRON := neutron networking-mlnx ironic-python-agent msgspec numpy \
 	ddt fixtures oslotest testresources testscenarios testtools webtest
 TORCH := torch==2.13.0+cpu
-# Engines of inference servers. NIXL's metadata wants torch, which it does not need.
+# Transfer engines of inference servers. NIXL's metadata requires torch, which it does not need.
 ENGINES := nixl==1.5.1 nixl-cu13==1.5.1 mooncake-transfer-engine-non-cuda==0.3.13.post1
-# Hundreds of commands are run by the tests: each would compile weft's sources anew.
+# The tests run hundreds of commands, and each would compile weft's sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test docs web wheel peers interop rdma-core-tests bench mutate clean
@@ -23,16 +22,14 @@ demo: $(VENV)/.installed
 	@echo
 	@echo "Open out/compare.html, the report, and out/superpod.html, the fabric. Try next:"
 	@echo "  . $(BIN)/activate"
-	@echo "  weft nccl all_reduce -b 1M -e 8G superpod:su=1 what nccl-tests would print"
-	@echo "  weft show superpod:su=1 dgx7                   one server and where its cables go"
-	@echo "  weft draw fat-tree:hosts=1024,switch=QM9700 -o out/tree.html"
-	@echo "  weft export superpod:su=1 -o out/superpod.net  what ibnetdiscover would print; ibsim loads it"
-	@echo "  weft route torus:6x6 --compare                 routing engines side by side"
-	@echo "  weft perf send_lat --live                      RDMA between two processes, as perftest measures it"
-	@echo "  weft topologies                                what else can be built"
+	@echo "  weft nccl all_reduce -b 1M -e 8G superpod:su=1     predict the output of nccl-tests"
+	@echo "  weft show superpod:su=1 dgx7                       show a server and its cables"
+	@echo "  weft export superpod:su=1 -o out/superpod.net      write a file as ibnetdiscover prints, for ibsim"
+	@echo "  weft route torus:6x6 --compare                     compare routing engines"
+	@echo "  weft perf send_lat --live                          measure RDMA between two processes, as perftest does"
+	@echo "  weft topologies                                    list the topologies that weft can build"
 
-# What is collected first compiles weft, and every assertion: once, beside mypy, which leaves a processor idle, and not by each
-# worker.
+# Collecting the tests once, beside mypy, compiles weft's sources and all assertions before the workers start.
 test: $(VENV)/.tested
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -43,11 +40,11 @@ docs: $(VENV)/.tested
 	@$(BIN)/python docs/site/build.py out/site
 	@echo "Read it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory out/site/html"
 
-# The console's page, from web/: once, and again when a source changes. `weft serve` and `weft up --web` show it.
+# Build the console's page from web/, again only when a source has changed. `weft serve` and `weft up --web` show it.
 web: $(VENV)/bin/python
 	@$(BIN)/python web/build.py
 
-# What `pip install weft-fabric` gives, in an environment that has nothing else: the main job runs from it.
+# Build the wheel, install it alone into a new environment, and run the main job from it.
 wheel: $(VENV)/bin/python
 	@rm -rf out/wheel
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir out/wheel .
@@ -55,19 +52,19 @@ wheel: $(VENV)/bin/python
 	@out/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check out/wheel/weft_fabric-*.whl
 	@cd out/wheel && venv/bin/weft compare superpod:su=1 --report compare.html && ls weft_fabric-*.whl
 
-# The outside judges: Ray, Arrow, Neutron, PyTorch, NIXL and Mooncake, which are too large for `make test` to fetch, and
-# programs of Debian. PyTorch without CUDA, if pip is shown an index that has it: the other is gigabytes.
-peers: $(VENV)/.judged $(VENV)/neutron/.installed web
+# Programs against which the tests check weft: Ray, Arrow, Neutron, PyTorch, NIXL and Mooncake, which are too large for
+# `make test` to download, and programs of Debian. PyTorch without CUDA where an index has it: with CUDA it has gigabytes.
+peers: $(VENV)/.peers $(VENV)/neutron/.installed web
 	@$(PIP) '$(TORCH)' 2> /dev/null || $(PIP) -e '.[torch]'
 	@$(PIP) --no-deps $(ENGINES) || echo "weft: no wheels of NIXL and Mooncake for this Python: their tests are skipped"
-	@chown -R --reference=. $(VENV) web src/weft/web  # root's, after sudo make peers, `make test` could not add to it
+	@chown -R --reference=. $(VENV) web src/weft/web  # after `sudo make peers` these belong to root, and `make test` could not write there
 	@./peers.sh
 
-# What the outside judges say, alone: all of it is part of `make test`.
+# Only the tests against other programs; `make test` includes them.
 interop: $(VENV)/.tested
 	$(BIN)/pytest -n auto --dist worksteal tests/interop
 
-# Neutron is in an environment of its own, as on a controller: its versions are not ours.
+# Neutron has an environment of its own, as on a controller, because it needs other versions of packages.
 $(VENV)/neutron/.installed: pyproject.toml | $(VENV)/bin/python
 	@echo "weft: installing Neutron into $(VENV)/neutron"
 	@$(PYTHON) -m venv $(VENV)/neutron
@@ -92,14 +89,14 @@ bench: $(VENV)/.tested
 	$(BIN)/python benchmarks/study.py
 	$(BIN)/python benchmarks/serve.py
 
-# Changes of a package's source that none of its tests notices: make mutate PACKAGE=sm MUTANTS=100 SEED=2
+# List changes of a package's source that none of its tests detects: make mutate PACKAGE=sm MUTANTS=100 SEED=2
 MUTANTS ?= 40
 SEED ?= 1
 mutate: $(VENV)/.tested
 	@$(BIN)/python -m tests.mutate $(PACKAGE) --sample $(MUTANTS) --seed $(SEED)
 
 $(VENV)/bin/python:
-	@echo "weft: making $(VENV)"
+	@echo "weft: creating $(VENV)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "weft needs Python 3.11 or newer, this is " + sys.version.split()[0])'
 	@$(PYTHON) -m venv $(VENV)
 
@@ -108,14 +105,14 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	@$(PIP) -e .
 	@touch $@
 
-# All at once, for `make test` too: it would look for versions that fit a second time.
-$(VENV)/.judged: pyproject.toml | $(VENV)/bin/python
-	@echo "weft: installing into $(VENV), with what the tests and their judges need"
-	@$(PIP) -e '.[test,judges,parquet,postgres,ray]'
+# One installation for peers and tests, so that pip resolves versions once.
+$(VENV)/.peers: pyproject.toml | $(VENV)/bin/python
+	@echo "weft: installing into $(VENV), with the requirements of the tests and of the peers"
+	@$(PIP) -e '.[test,peers,parquet,postgres,ray]'
 	@touch $@ $(VENV)/.tested $(VENV)/.installed
 
 $(VENV)/.tested: pyproject.toml | $(VENV)/bin/python
-	@echo "weft: installing into $(VENV), with what the tests need"
+	@echo "weft: installing into $(VENV), with the requirements of the tests"
 	@$(PIP) -e '.[test]'
 	@touch $@ $(VENV)/.installed
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Install the programs that judge weft from the outside, from Debian's packages. Needs root.
+# Install the programs against which the tests check weft, from Debian's packages. Needs root.
 set -eu
 packages="opensm ibsim-utils infiniband-diags ibutils tshark chromium slurmctld slurmd slurm-client g++ pkg-config libns3-dev
     libibverbs1 librdmacm1 librdmacm-dev rdmacm-utils perftest ibverbs-providers ibverbs-utils libibverbs-dev

@@ -139,8 +139,8 @@ def test_the_terminal_in_the_readme_is_what_weft_prints(monkeypatch, warm):
     )
 
 
-def test_the_readme_is_one_screen_and_all_its_doors_open():
+def test_the_readme_is_short_and_its_links_exist():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 30
+    assert len(text.splitlines()) <= 45
     for door in re.findall(r"\]\(([\w./-]+)\)", text):
         assert (ROOT / door).is_file(), door

@@ -29,17 +29,17 @@ def test_an_absent_peer_is_a_failure_where_all_should_be_there(peer, monkeypatch
 def test_what_is_large_comes_by_make_peers_and_not_by_make_test():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     makefile = (ROOT / "Makefile").read_text()
-    large = {"judges", "parquet", "postgres", "ray"}
+    large = {"peers", "parquet", "postgres", "ray"}
     assert large <= extras.keys()
     peers = makefile.partition("\npeers:")[2].partition("\n\n")[0]
     installed = {
         name: set(
             re.findall(r"\w+", makefile.partition(f"\n$(VENV)/.{name}:")[2].partition("-e '.[")[2].partition("]")[0])
         )
-        for name in ("judged", "tested")
+        for name in ("peers", "tested")
     }
-    assert installed == {"judged": {"test"} | large, "tested": {"test"}}
-    assert "$(VENV)/.judged" in peers
+    assert installed == {"peers": {"test"} | large, "tested": {"test"}}
+    assert "$(VENV)/.peers" in peers
     assert "neutron/.installed" in peers
     assert "--no-deps $(ENGINES)" in peers
     assert not [one for one in extras["test"] if re.search("ray|arrow|parquet|neutron|schemathesis|psycopg", one)]
