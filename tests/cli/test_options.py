@@ -358,9 +358,9 @@ def test_an_option_of_columns_changes_the_table(command, option, places, capsys)
 
 
 @pytest.mark.parametrize("command", IGNORED)
-def test_what_is_ignored_says_so(command):
+def test_help_of_an_ignored_option_says_that_it_has_no_effect(command):
     text = inspect.getdoc(importlib.import_module(f"weft.cli.{command}").__dict__[command]) or ""
-    assert text.count("Accepted and ignored") == len(IGNORED[command])
+    assert text.count("No effect; accepted for compatibility") == len(IGNORED[command])
 
 
 IDLE = [

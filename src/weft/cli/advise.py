@@ -1,4 +1,4 @@
-"""`weft advise`: do I need InfiniBand?"""
+"""`weft advise`: answer whether a cluster needs InfiniBand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weft compare`: which fabric for this cluster, and why."""
+"""`weft compare`: compare the time and the price of a job on several fabrics."""
 
 from __future__ import annotations
 

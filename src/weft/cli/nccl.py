@@ -1,4 +1,4 @@
-"""`weft nccl`: what all_reduce_perf and its like would print on a cluster."""
+"""`weft nccl`: predict the output of nccl-tests (all_reduce_perf and others) on a cluster."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 _WINDOWS = 2
 _TITLE = "Published runs of nccl-tests, and how far weft is off"
-Switched = Literal[0, 1, 2]  # of NCCL's environment: no, yes, where it can
-Registered = Literal[0, 1, 2]  # of nccl-tests: not, by NCCL's local registration, as windows
+Switched = Literal[0, 1, 2]  # as in NCCL's environment: off, on, on if supported
+Registered = Literal[0, 1, 2]  # as in nccl-tests: no, local registration, symmetric windows
 
 
-def _variable(name: str, *others: str) -> Parameter:
-    """An option that NCCL takes from its environment, and so does `weft nccl`; the command line goes before."""
-    return Parameter(name=[*others, f"--{name}"], env_var=name, show_env_var=False)
+def _variable(name: str, *other_names: str) -> Parameter:
+    """Return the parameter for an option that NCCL reads from its environment; the command line takes precedence."""
+    return Parameter(name=[*other_names, f"--{name}"], env_var=name, show_env_var=False)
 
 
 def nccl(
@@ -84,93 +84,93 @@ def nccl(
     Parameters
     ----------
     collective
-        all_reduce, or as PyTorch, MPI, NCCL and nccl-tests call it: AllReduce, MPI_Allreduce, all_reduce_perf; or
+        all_reduce, or its name in PyTorch, MPI, NCCL or nccl-tests: AllReduce, MPI_Allreduce, all_reduce_perf; or
         `calibration`, alone or with the name of a published run.
     spec
         A topology, `superpod:su=1`, or the path of a file. Its servers must have GPUs.
     min_bytes
-        The smallest size.
+        Smallest message size.
     max_bytes
-        The largest.
+        Largest message size.
     factor
-        From one size to the next. Else 2, unless --stepbytes is given.
+        Factor from one size to the next. [2, unless --stepbytes is given]
     step
-        Bytes from one size to the next; not with a factor.
+        Bytes from one size to the next, instead of --stepfactor.
     fault
-        Break this before the run, and route around it: cut:dgx1/mlx5_0/1, slow:leaf1/3=4xHDR or dead:spine1. May be
-        given several times.
+        Apply a fault before the run and route around it: cut:dgx1/mlx5_0/1, slow:leaf1/3=4xHDR or dead:spine1. May be
+        repeated.
     algo
-        Among which NCCL chooses: Ring, Tree, NVLS, NVLSTree, CollNetDirect, CollNetChain, PAT. Ring,Tree are two, ^NVLS
-        all others, ^NVLS;allreduce:Ring with a list for one collective. Else all.
+        Algorithms that NCCL may use: Ring, Tree, NVLS, NVLSTree, CollNetDirect, CollNetChain, PAT. Write Ring,Tree for
+        two, ^NVLS for all others, ^NVLS;allreduce:Ring to add a list for one collective. [all]
     proto
-        LL, LL128 or Simple, in the same way. Else all.
+        Protocols that NCCL may use: LL, LL128 or Simple, in the same form. [all]
     channels
-        So many; for sends between pairs, of all of them together: NCCL_MIN_P2P_NCHANNELS and NCCL_MAX_P2P_NCHANNELS.
-        Else what NCCL would choose.
+        Number of channels; for point-to-point sends, NCCL_MIN_P2P_NCHANNELS and NCCL_MAX_P2P_NCHANNELS. [as NCCL
+        chooses]
     nccl
-        Whose choices: 2.18 to 2.32. Else 2.30, the newest whose source is public.
+        NCCL version to model: 2.18 to 2.32. [2.30]
     min_ctas
-        Channels at least, as NCCL takes it from its environment.
+        Minimum number of channels.
     max_ctas
-        Channels at most.
+        Maximum number of channels.
     nvls
-        0: no NVLink multicast. Else 1 or 2, as NCCL has it by itself.
+        0: without NVLink multicast. [as NCCL chooses]
     collnet
-        1: SHARP, where the switches have it. Else 0.
+        1: use SHARP if the switches support it. [0]
     pat
-        0: no PAT. Else 1 or 2.
+        0: without PAT. [as NCCL chooses]
     min_channels
-        Channels of rings and trees at least.
+        Minimum number of channels of rings and trees.
     max_channels
-        Channels of rings and trees at most.
+        Maximum number of channels of rings and trees.
     p2p_chunk
-        Bytes of a chunk of sends between pairs over the network. Else 128K, or 256K on Grace Blackwell.
+        Chunk size of point-to-point sends over the network. [128K; 256K on Grace Blackwell]
     buffer
-        Bytes of a channel's buffer, which has eight chunks. Else 4M.
+        Buffer size of a channel, which holds eight chunks. [4M]
     nvls_chunk
-        Bytes of a chunk of NVLS. Else 128K.
+        Chunk size of NVLS. [128K]
     qps
-        Queue pairs of a channel between two adapters: where hashes choose links, more of them spread the load.
+        Queue pairs per channel between two adapters; with ECMP, more of them spread the load.
     datatype
-        Of an element: float, half, bfloat16, double, int32, uint32, int64 or uint64. Times are of bytes.
+        Element type: float, half, bfloat16, double, int32, uint32, int64 or uint64. Times depend on bytes only.
     op
-        Accepted and ignored where it is sum: others are not modelled.
+        sum, the only operation that is modelled. No effect; accepted for compatibility.
     register
-        2: buffers are registered as windows, for NCCL's symmetric kernels. Else 0.
+        2: register buffers as windows, for NCCL's symmetric kernels. [0]
     win
-        0: no windows. Else 1.
+        0: without windows. [1]
     sym_kernel
-        Only this symmetric kernel: AllReduce_RSxLDMC_AGxSTMC.
+        Use only this symmetric kernel: AllReduce_RSxLDMC_AGxSTMC.
     sym_ctas
-        So many blocks of a symmetric kernel. Else what NCCL would choose.
+        Thread blocks of a symmetric kernel. [as NCCL chooses]
     sym_tma
-        1: symmetric kernels with the tensor memory accelerator, on Blackwell; since 2.31 unless 0.
+        1: symmetric kernels with the tensor memory accelerator, on Blackwell. [1 since NCCL 2.31]
     sym_gin
-        0: no symmetric kernels between servers. Else 1.
+        0: without symmetric kernels between servers. [1]
     network
-        infiniband, omni-path, roce, roce-v1 or tcp. Else as the links speak; Ethernet is roce.
+        infiniband, omni-path, roce, roce-v1 or tcp. [that of the links; roce on Ethernet]
     paths
-        table, adaptive, ecmp or spray. Else table, on Ethernet ecmp.
+        table, adaptive, ecmp or spray. [table; ecmp on Ethernet]
     gpudirect
-        Adapters read and write GPU memory; else data is copied through host memory.
+        Let adapters read and write GPU memory; otherwise data is copied through host memory.
     tuner
-        Write what weft finds fastest at each size for NCCL's example tuner plugin, .csv.
+        Write the fastest choice at each size for NCCL's example tuner plugin, .csv.
     picture
-        Bus bandwidth over size, .png, .svg or .pdf.
+        Draw bus bandwidth over size, .png, .svg or .pdf.
     explain
-        Three more columns: algorithm, protocol and channels, what bounds them, and how far off they may be.
+        Add three columns: algorithm, protocol and channels; the bottleneck; and the 90 % band.
     seed
-        Of hashes.
+        Random seed for ECMP hashing.
     gpus
-        Accepted and ignored, from command lines of nccl-tests: GPUs of a thread; with --nthreads, 1 or all of a server.
+        GPUs per thread: times --nthreads, 1 or all GPUs of a server. No effect; accepted for compatibility.
     threads
-        Accepted and ignored: threads of a process, likewise.
+        Threads per process. No effect; accepted for compatibility.
     iterations
-        Accepted and ignored: every iteration of a simulated run is the same.
+        Iterations, which are all the same in a simulation. No effect; accepted for compatibility.
     warmup
-        Accepted and ignored.
+        Warm-up iterations. No effect; accepted for compatibility.
     check
-        0: prove nothing, #wrong is N/A. Else programs are proved, where they are small enough.
+        0: do not verify the result, #wrong is N/A; 1: verify it if the collective is small enough.
     """
     from weft.collectives.kinds import Algorithm, Protocol
     from weft.collectives.kinds import collective as find_collective
@@ -198,7 +198,7 @@ def nccl(
         check_suffix(picture)  # before a long run
     # Sockets read host memory, to which NCCL's kernels write.
     direct = Memory.HOST if network == Network.TCP else Memory.GPUDIRECT
-    chosen: dict[str, Any] = {"network": network, "paths": paths}  # by name: Options knows which there are
+    chosen: dict[str, Any] = {"network": network, "paths": paths}  # strings, which Options checks and converts
     chosen["memory"] = direct if gpudirect else Memory.STAGED
     kind = find_collective(collective)
     settings = Settings(
@@ -248,33 +248,33 @@ def nccl(
         if idle:
             raise ConfigError(f"{flag} changes nothing here: {why}. Leave it out")
     with progress_bar("sizes") as change:
-        found = run(ranks, settings, lambda done, of: change(completed=done, total=of))
+        results = run(ranks, settings, lambda done, of: change(completed=done, total=of))
     if tuner is not None:
         from weft.collectives.nccl.tuner import to_text
         from weft.fabric.files.atomic import write_atomically
 
-        write_atomically(tuner, to_text(found))
+        write_atomically(tuner, to_text(results))
     if picture is not None:
         from weft.collectives.nccl.curve import draw_curve
 
-        draw_curve(picture, found)
+        draw_curve(picture, results)
     if form.is_data:
-        print_data(form, nccl_tests.report(found), "results")
+        print_data(form, nccl_tests.report(results), "results")
         return
-    for line in nccl_tests.text(found, explain=explain):
+    for line in nccl_tests.text(results, explain=explain):
         print(line)
-    unused = [*_unknown_variables(), *without_effect(found)]
+    unused = [*_unknown_variables(), *without_effect(results)]
     if unused:
         print(f"# Of NCCL's environment, without effect here: {', '.join(unused)}")
     report_written(tuner, picture, prefix="# ")
 
 
 def _unknown_variables() -> list[str]:
-    """Variables of NCCL's that are set and are no option."""
+    """Return the NCCL variables of the environment that are not options of this command."""
     from weft.cli import app
 
-    taken = {name for one in app["nccl"].assemble_argument_collection() for name in one.names}
-    return sorted(name for name in os.environ if name.startswith("NCCL_") and f"--{name}" not in taken)
+    options = {name for argument in app["nccl"].assemble_argument_collection() for name in argument.names}
+    return sorted(name for name in os.environ if name.startswith("NCCL_") and f"--{name}" not in options)
 
 
 def _sizes(min_bytes: str, max_bytes: str, factor: int | None, step: str) -> Sizes:
@@ -301,10 +301,10 @@ def _place(spec: str, servers: str, faults: Sequence[str]) -> Ranks:
     from weft.training.failures import parse_fault
 
     fabric = load(spec)
-    for one in map(parse_fault, faults):
-        if one.kind == "flap":
-            raise ConfigError(f"--fault {one} is over some time: `weft train` has it; cut: or slow: are for good")
-        fabric = one.break_(fabric)
+    for fault in map(parse_fault, faults):
+        if fault.kind == "flap":
+            raise ConfigError(f"--fault {fault} is over some time: `weft train` has it; cut: or slow: are for good")
+        fabric = fault.break_(fabric)
     chosen = pick_servers(fabric, servers)
     check_gpus(fabric, chosen)
     return place(prepare(fabric), chosen)
@@ -318,7 +318,7 @@ def _calibrate(name: str, form: Form) -> None:
 
     chosen = (calibration.find(name),) if name else calibration.runs()
     if form.is_data:
-        print_data(form, [_run_facts(one) for one in chosen], "figures")
+        print_data(form, [_run_facts(run) for run in chosen], "figures")
         return
     with progress_bar(f"running {name or 'all'} again"):
         columns, rows, note = calibration.figure_table(chosen[0]) if name else calibration.calibration_table()
@@ -332,19 +332,19 @@ def _calibrate(name: str, form: Form) -> None:
         out.print(note, markup=False)
 
 
-def _run_facts(one: Run) -> dict[str, Any]:
+def _run_facts(run: Run) -> dict[str, Any]:
     from dataclasses import asdict
 
     from weft.collectives.nccl.calibration import compare
     from weft.collectives.nccl.cross_validation import left_out
 
-    without = {(other.figure.run, other.figure.size_bytes): other for other in left_out()[one.where]}
+    without = {(other.figure.run, other.figure.size_bytes): other for other in left_out()[run.where]}
     about = {
-        key: getattr(one, key)
+        key: getattr(run, key)
         for key in ("name", "where", "collective", "network", "promised", "source", "date", "note")
     }
     return about | {
-        "cluster": asdict(one.cluster),
+        "cluster": asdict(run.cluster),
         "figures": [
             {
                 "size_bytes": figure.size_bytes,
@@ -363,6 +363,6 @@ def _run_facts(one: Run) -> dict[str, Any]:
                 "bound": figure.estimate.bound,
                 "parts_us": figure.estimate.parts,
             }
-            for figure in compare(one)
+            for figure in compare(run)
         ],
     }

@@ -1,4 +1,4 @@
-"""`weft osu`: what osu_latency, osu_bw, osu_allreduce and their like would print on a cluster."""
+"""`weft osu`: predict the output of the OSU micro-benchmarks (osu_latency, osu_allreduce, …) on a cluster."""
 
 from __future__ import annotations
 
@@ -53,47 +53,47 @@ def osu(
     Parameters
     ----------
     test
-        latency, bw, bibw, allreduce, alltoall, bcast, allgather, reduce or barrier, with osu_ before it or without; or
-        `calibration`, alone or with the name of a published run. Latency and bandwidth are of the first two servers.
+        latency, bw, bibw, allreduce, alltoall, bcast, allgather, reduce or barrier, with or without osu_; or
+        `calibration`, alone or with the name of a published run. Latency and bandwidth use the first two servers.
     spec
         A topology, `fat-tree:hosts=64`, or the path of a file.
     ppn
-        Processes on each server; those of one server talk through shared memory. Else 1. Latency and bandwidth are
-        between two servers, or between the 2 processes of one.
+        Processes per server, which communicate through shared memory. [1] Latency and bandwidth are between two
+        servers, or between 2 processes of one server.
     mpi
-        The library whose rules choose the algorithm: openmpi or mvapich2.
+        MPI library to model: openmpi or mvapich2.
     coll
-        The component of Open MPI that chooses: tuned, as in 4.1, or han, which comes first from 5.0 on.
+        Collective component of Open MPI: tuned, the default of 4.1, or han, the default since 5.0.
     ucx_tls
-        Transports that UCX may take: without sm, as in `ib,self`, the processes of a server talk through its adapter.
+        Transports that UCX may use; without sm, as in `ib,self`, processes of a server communicate through its adapter.
     map_by
-        Ranks go server by server, slot or core, or to one server after the other, node. Else slot.
+        slot or core: fill one server after the other; node: one rank to each server in turn. [slot]
     message_size
-        The largest, or the smallest and the largest: 1M, 4:1M. Else as the test has them.
+        The largest message size, or the smallest and the largest: 1M, 4:1M. [as the OSU program]
     sharp
-        The switches add: allreduce, reduce, bcast and barrier.
+        Use SHARP for allreduce, reduce, bcast and barrier.
     registration_cache
-        Registered memory is kept; else every rendezvous registers it again.
+        Cache memory registrations; otherwise each rendezvous registers its buffer again.
     window
-        Messages that bw and bibw have under way. Else 64.
+        Messages in flight of bw and bibw. [64]
     network
-        infiniband, omni-path, roce, roce-v1 or tcp. Else as the links speak; Ethernet is roce.
+        infiniband, omni-path, roce, roce-v1 or tcp. [that of the links; roce on Ethernet]
     paths
-        table, adaptive, ecmp or spray. Else table, on Ethernet ecmp.
+        table, adaptive, ecmp or spray. [table; ecmp on Ethernet]
     full
-        Two more columns of collectives: the first and the last rank that is done.
+        Add two columns for collectives: the times of the first and of the last rank to finish.
     band
-        Two more columns: between which figures published runs of the kind lie.
+        Add two columns: the 90 % band, from the errors against published runs.
     explain
-        One more column: the algorithm, or eager or rendezvous.
+        Add a column: the algorithm, or eager or rendezvous.
     picture
-        The figures over size with their band, .png, .svg or .pdf.
+        Draw the figures over size with their band, .png, .svg or .pdf.
     seed
-        Of hashes.
+        Random seed for ECMP hashing.
     iterations
-        Accepted and ignored: every iteration of a simulated run is the same.
+        Iterations, which are all the same in a simulation. No effect; accepted for compatibility.
     warmup
-        Accepted and ignored.
+        Warm-up iterations. No effect; accepted for compatibility.
     """
     from weft.collectives.mpi import curve, report
     from weft.collectives.mpi.bench import Settings, find_test, run
@@ -107,9 +107,9 @@ def osu(
         _calibrate(spec, form)
         return
     columns = {"--full": full, "--no-band": not band, "--explain": explain}
-    for flag in (flag for flag, given in columns.items() if given and form.is_data):
+    for flag in (flag for flag, is_set in columns.items() if is_set and form.is_data):
         raise ConfigError(f"{flag} is about columns of the table, and data has them all: leave it out")
-    chosen: dict[str, Any] = {"network": network, "paths": paths}  # by name: Options knows which there are
+    chosen: dict[str, Any] = {"network": network, "paths": paths}  # strings, which Options checks and converts
     least, most = _limits(message_size)
     settings = Settings(
         test=find_test(test, "calibration"),
@@ -134,13 +134,13 @@ def osu(
         ranks = _place(as_kinds(spec, kinds), servers)
     _check_idle(settings, len(ranks.servers), ppn=ppn, map_by=map_by, window=window, full=full)
     with progress_bar("sizes") as change:
-        found = run(ranks, settings, lambda done, of: change(completed=done, total=of))
+        results = run(ranks, settings, lambda done, of: change(completed=done, total=of))
     if picture is not None:
-        curve.draw_curve(picture, found)
+        curve.draw_curve(picture, results)
     if form.is_data:
-        print_data(form, report.report(found), "results")
+        print_data(form, report.report(results), "results")
         return
-    for line in report.text(found, full=full, band=band, explain=explain):
+    for line in report.text(results, full=full, band=band, explain=explain):
         print(line)
     report_written(picture, prefix="# ")
 
@@ -148,7 +148,7 @@ def osu(
 def _check_idle(
     settings: Settings, servers: int, *, ppn: int | None, map_by: str, window: int | None, full: bool
 ) -> None:
-    """Refuse options that could change nothing in this test on so many servers."""
+    """Refuse options that change nothing in this test on this number of servers."""
     from weft.errors import ConfigError
 
     test, options = settings.test, settings.options
@@ -171,7 +171,7 @@ def _check_idle(
 
 
 def _limits(message_size: str) -> tuple[int | None, int | None]:
-    """As -m of OSU's programs: the largest, or both."""
+    """Return the smallest and the largest size of -m: `1M` sets the largest, `4:1M` both."""
     from weft.units import parse_size_bytes
 
     if not message_size:
@@ -198,12 +198,12 @@ def _calibrate(name: str, form: Form) -> None:
     chosen = (calibration.find(name),) if name else calibration.runs()
     compared: list[tuple[Run, tuple[Figure, ...]]] = []
     with progress_bar("runs") as change:
-        for one in chosen:
-            change(description=one.name, completed=len(compared), total=len(chosen))
-            compared.append((one, calibration.compare(one)))
+        for run in chosen:
+            change(description=run.name, completed=len(compared), total=len(chosen))
+            compared.append((run, calibration.compare(run)))
     out = console()
     if form.is_data:
-        print_data(form, [_run_facts(*one) for one in compared], "figures")
+        print_data(form, [_run_facts(*run) for run in compared], "figures")
     elif name:
         _print_figures(*compared[0])
     else:
@@ -216,8 +216,8 @@ def _calibrate(name: str, form: Form) -> None:
         out.print(note, markup=False)
 
 
-def _print_figures(one: Run, figures: tuple[Figure, ...]) -> None:
-    unit = "MB/s" if one.test.is_bandwidth else "us"
+def _print_figures(run: Run, figures: tuple[Figure, ...]) -> None:
+    unit = "MB/s" if run.test.is_bandwidth else "us"
     heads = ("bytes", f"measured {unit}", f"weft {unit}", "error", "low", "high", "in the band", "how")
     rows = [
         (
@@ -227,22 +227,22 @@ def _print_figures(one: Run, figures: tuple[Figure, ...]) -> None:
             f"{figure.error:+.1%}",
             f"{figure.row.low:,.2f}",
             f"{figure.row.high:,.2f}",
-            "yes" if figure.kept else "NO" if one.promised else "no",
+            "yes" if figure.kept else "NO" if run.promised else "no",
             figure.row.how,
         )
         for figure in figures
     ]
     out = console()
-    given = "".join(f", {key} {said}" for key, said in (("coll", one.coll), ("UCX_TLS", one.ucx_tls)) if said)
-    out.print(table(f"osu_{one.test}, {one.spec}, {one.ppn} processes on each{given}", heads, rows))
-    out.print(f"Source: {one.source}" + (f"\nNote: {one.note}" if one.note else ""), markup=False)
+    settings = "".join(f", {key} {value}" for key, value in (("coll", run.coll), ("UCX_TLS", run.ucx_tls)) if value)
+    out.print(table(f"osu_{run.test}, {run.spec}, {run.ppn} processes on each{settings}", heads, rows))
+    out.print(f"Source: {run.source}" + (f"\nNote: {run.note}" if run.note else ""), markup=False)
 
 
-def _run_facts(one: Run, figures: tuple[Figure, ...]) -> dict[str, Any]:
+def _run_facts(run: Run, figures: tuple[Figure, ...]) -> dict[str, Any]:
     about = {
-        key: getattr(one, key)
+        key: getattr(run, key)
         for key in ("name", "where", "test", "spec", "ppn", "mpi", "coll", "ucx_tls", "promised", "counted")
-    } | {"source": one.source, "date": one.date, "note": one.note}
+    } | {"source": run.source, "date": run.date, "note": run.note}
     return about | {
         "figures": [
             {

@@ -1,4 +1,4 @@
-"""`weft perf`: what ib_write_bw and its like would print between two hosts; with --live, what they print."""
+"""`weft perf`: predict the output of perftest (ib_write_bw and others) between two hosts, or run it with --live."""
 
 from __future__ import annotations
 
@@ -51,42 +51,42 @@ def perf(
         write_bw, read_bw, send_bw, write_lat, read_lat or send_lat; or `calibration`, alone or with the name of a
         published measurement.
     client
-        The host that starts: a server, an adapter or a port.
+        The host that starts the test: a server, an adapter or a port.
     server
-        The other one.
+        The other host.
     spec
         A topology, `star:hosts=2`, or the path of a file.
     size
-        Bytes of a message, `64K`; or several, `2,4K,1M`. Else 64K, latency tests 2.
+        Message size, `64K`; or several, `2,4K,1M`. [64K; 2 for latency tests]
     all_sizes
-        From 2 bytes to 8 MiB.
+        Run all sizes from 2 bytes to 8 MiB.
     iterations
-        Messages of each queue pair. Else as many as it takes; the first ones fill the pipeline and are not counted.
+        Messages per queue pair. [as many as a steady result needs; those that fill the pipeline are not counted]
     qps
         Queue pairs.
     tx_depth
-        Messages that a queue pair has under way.
+        Messages in flight per queue pair.
     outstanding_reads
-        RDMA reads among them.
+        RDMA reads in flight per queue pair.
     mtu
-        Payload of a packet. Else 4096, 8960 over TCP.
+        Bytes of payload per packet. [4096; 8960 over TCP]
     connection
         RC, UC or UD.
     network
-        infiniband, omni-path, roce, roce-v1 or tcp. Else as the links speak; Ethernet is roce.
+        infiniband, omni-path, roce, roce-v1 or tcp. [that of the links; roce on Ethernet]
     memory
-        host, gpudirect or staged: where the payload lies.
+        Location of the payload: host, gpudirect or staged.
     bidirectional
-        Both hosts send; the figures are the sums.
+        Send in both directions; the figures are the sums.
     live
-        Do not simulate: send bytes over weft's adapter between two processes of this machine, which run as hosts of
-        a lab if hosts are given. Also atomic_bw and atomic_lat.
+        Measure instead of simulating: two processes of this machine exchange data through weft's software adapter, as
+        hosts of a lab if hosts are given. Also atomic_bw and atomic_lat.
     lab
-        With --live: the lab of the hosts, if more than one runs.
+        With --live: the lab of the hosts, if several run.
     duration
-        With --live: seconds, instead of iterations.
+        With --live: seconds to run, instead of --iterations.
     report_gbits
-        Bandwidth in Gb/sec, not MiB/sec.
+        Print bandwidth in Gb/sec instead of MiB/sec.
     """
     from weft.errors import ConfigError, find_named
     from weft.sim.engine import Options
@@ -98,15 +98,15 @@ def perf(
         _calibrate(client, form)
         return
     if live:
-        words = {"-s": size, "-n": iterations, "-q": qps, "-t": tx_depth, "-o": outstanding_reads, "-m": mtu}
-        words |= {"-c": connection, "-D": duration}
+        options = {"-s": size, "-n": iterations, "-q": qps, "-t": tx_depth, "-o": outstanding_reads, "-m": mtu}
+        options |= {"-c": connection, "-D": duration}
         flags = {"-a": all_sizes, "-b": bidirectional, "--report_gbits": report_gbits, "--json": form.json}
         for name, value in (("spec", spec), ("network", network), ("memory", memory if memory != "host" else "")):
             if value:
                 raise ConfigError(f"--live does not simulate: leave out {name} {value}, or --live")
         if form.csv:
             raise ConfigError("--live prints what perftest does, which has no CSV: leave out --csv, or take --json")
-        _run_live(test, client, server, lab, words, flags)
+        _run_live(test, client, server, lab, options, flags)
         return
     if lab or duration:
         raise ConfigError("--lab and --duration are of tests that really run: add --live")
@@ -115,7 +115,7 @@ def perf(
         raise ConfigError(f"{test} needs two hosts and a fabric: weft perf {test} h1 h2 star:hosts=2")
     if size and all_sizes:
         raise ConfigError("-a runs all sizes: leave out -s, or -a")
-    chosen: dict[str, Any] = {"network": network, "memory": memory}  # by name: Options knows which there are
+    chosen: dict[str, Any] = {"network": network, "memory": memory}  # strings, which Options checks and converts
     settings = Settings(
         test=kind,
         iterations=iterations,
@@ -135,8 +135,8 @@ def _sizes(size: str, all_sizes: bool, settings: Settings) -> tuple[int, ...]:
     from weft.verbs.perftest.kinds import ALL_SIZES
 
     most = settings.options.mtu_bytes or 4096 if settings.connection is Transport.UD else ALL_SIZES[-1]
-    given = tuple(parse_size_bytes(one) for one in size.split(",")) if size else ()
-    return settings.test.sizes(most, given, all_sizes=all_sizes)
+    sizes = tuple(parse_size_bytes(text) for text in size.split(",")) if size else ()
+    return settings.test.sizes(most, sizes, all_sizes=all_sizes)
 
 
 def _measure(
@@ -148,7 +148,7 @@ def _measure(
 
     fabric = prepare(load(spec))
     rows = measure(fabric, client, server, settings, sizes)
-    first = next(rows)  # what cannot run is refused before anything is printed
+    first = next(rows)  # raises an error before the header is printed
     if form.is_data:
         print_data(form, _facts(fabric, client, server, settings, [first, *rows]), "results")
         return
@@ -161,7 +161,7 @@ def _measure(
 
 
 def _settings_block(fabric: Fabric, client: str, server: str, settings: Settings) -> list[str]:
-    """What perftest prints before its table, as far as it is true here."""
+    """Return the lines that perftest prints before its table, without those that do not apply to a simulation."""
     from weft.sim.layout.rules import fill_in
     from weft.sim.perftest import run_options
     from weft.sim.traffic import Operation, find_host_port
@@ -192,7 +192,7 @@ def _settings_block(fabric: Fabric, client: str, server: str, settings: Settings
 def _facts(
     fabric: Fabric, client: str, server: str, settings: Settings, rows: list[BandwidthRow | LatencyRow]
 ) -> dict[str, Any]:
-    """The rows under the names of perftest's own JSON; bandwidth in Gbit/s."""
+    """Return the rows with the names of perftest's JSON; bandwidth in Gbit/s."""
     from dataclasses import asdict
 
     from weft.version import __version__
@@ -207,13 +207,13 @@ def _facts(
     }
 
 
-# -- tests that really run --------------------------------------------------------------------------------------------
+# -- live tests -------------------------------------------------------------------------------------------------------
 
 
 def _run_live(
-    test: str, client: str, server: str, lab: str, words: Mapping[str, object], flags: Mapping[str, bool]
+    test: str, client: str, server: str, lab: str, values: Mapping[str, object], flags: Mapping[str, bool]
 ) -> None:
-    """Both ends of the test: hosts of a lab, or two processes with this machine's own device."""
+    """Run both ends of the test: on hosts of a lab, or as two processes with this machine's own device."""
     from weft.errors import ConfigError
     from weft.lab import control, registry
     from weft.verbs.perftest.exchange import free_port
@@ -223,9 +223,9 @@ def _run_live(
     from weft.verbs.perftest.programs import command
 
     name = parse_test(test).value
-    options = [word for flag, value in words.items() if value for word in (flag, str(value))]
+    options = [word for flag, value in values.items() if value for word in (flag, str(value))]
     options += [flag for flag, is_set in flags.items() if is_set]
-    parse(parse_test(test), options)  # what cannot run is refused before anything is started
+    parse(parse_test(test), options)  # raises an error before a process is started
     if bool(client) != bool(server) or (client and client == server):
         raise ConfigError(f"--live needs two hosts of a lab, or none: weft perf {test} h1 h2 --live")
     port = ["-p", str(free_port())]
@@ -245,25 +245,27 @@ def _calibrate(name: str, form: Form) -> None:
     from weft.sim import calibration
 
     chosen = (calibration.find(name),) if name else calibration.measurements()
-    found: list[tuple[Measurement, list[Figure]]] = []
+    results: list[tuple[Measurement, list[Figure]]] = []
     with progress_bar("") as change:
-        for one in chosen:
-            change(description=one.name, completed=len(found), total=len(chosen))
-            found.append((one, list(calibration.run(one))))
+        for measurement in chosen:
+            change(description=measurement.name, completed=len(results), total=len(chosen))
+            results.append((measurement, list(calibration.run(measurement))))
     if form.is_data:
-        print_data(form, [_measurement_facts(one, figures) for one, figures in found], "figures")
+        print_data(form, [_measurement_facts(measurement, figures) for measurement, figures in results], "figures")
     elif name:
-        _print_figures(*found[0])
+        _print_figures(*results[0])
     else:
-        _print_summary(found)
-    if any(figure.is_within_limit is False for _, figures in found for figure in figures):
+        _print_summary(results)
+    if any(figure.is_within_limit is False for _, figures in results for figure in figures):
         raise SystemExit(1)
 
 
-def _measurement_facts(one: Measurement, figures: list[Figure]) -> dict[str, Any]:
+def _measurement_facts(measurement: Measurement, figures: list[Figure]) -> dict[str, Any]:
     from dataclasses import asdict
 
-    about = {key: getattr(one, key) for key in ("name", "test", "spec", "pair", "promised", "source", "date", "note")}
+    about = {
+        key: getattr(measurement, key) for key in ("name", "test", "spec", "pair", "promised", "source", "date", "note")
+    }
     rows = [
         {key: value for key, value in asdict(figure).items() if key != "measurement"}
         | {"error": figure.error, "kept": figure.is_within_limit}
@@ -272,14 +274,14 @@ def _measurement_facts(one: Measurement, figures: list[Figure]) -> dict[str, Any
     return about | {"figures": rows}
 
 
-def _print_summary(found: list[tuple[Measurement, list[Figure]]]) -> None:
+def _print_summary(results: list[tuple[Measurement, list[Figure]]]) -> None:
     rows: list[tuple[Cell, ...]] = []
-    for one, figures in found:
+    for measurement, figures in results:
         errors = sorted(figures, key=lambda figure: abs(figure.error))
         worst, middle = errors[-1], errors[len(errors) // 2]
         place = f"{worst.error:+.1%} at {worst.size_bytes:,} bytes"
         fitted = sum(figure.fitted for figure in figures)
-        rows.append((one.name, len(figures), fitted, f"{abs(middle.error):.1%}", place, _verdict(figures)))
+        rows.append((measurement.name, len(figures), fitted, f"{abs(middle.error):.1%}", place, _verdict(figures)))
     note = "Each with its source, its note and every figure: weft perf calibration NAME, or --json"
     heads = ("measurement", "figures", "fitted", "median error", "worst error", "promise")
     console().print(table("Published measurements, and how far weft is off", heads, rows, note))
@@ -292,7 +294,7 @@ def _verdict(figures: list[Figure]) -> str:
     return f"broken by {broken}" if broken else "kept"
 
 
-def _print_figures(one: Measurement, figures: list[Figure]) -> None:
+def _print_figures(measurement: Measurement, figures: list[Figure]) -> None:
     rows: list[tuple[Cell, ...]] = []
     for figure in figures:
         promise = "" if figure.limit is None else f"{figure.limit:.0%} {'kept' if figure.is_within_limit else 'BROKEN'}"
@@ -300,9 +302,9 @@ def _print_figures(one: Measurement, figures: list[Figure]) -> None:
         error = f"{figure.error:+.1%}{' fitted' if figure.fitted else ''}"
         rows.append((figure.size_bytes, measured, simulated, error, promise))
     heads = ("bytes", "measured", "weft", "error", "promise")
-    where = one.spec or " at ".join(one.pair or ())
+    where = measurement.spec or " at ".join(measurement.pair or ())
     out = console()
-    out.print(table(f"{one.test}, {where}", heads, rows), markup=False)
-    for line in (f"Source: {one.source}", f"Note: {one.note}" if one.note else ""):
+    out.print(table(f"{measurement.test}, {where}", heads, rows), markup=False)
+    for line in (f"Source: {measurement.source}", f"Note: {measurement.note}" if measurement.note else ""):
         if line:
             out.print(line, markup=False)

@@ -1,4 +1,4 @@
-"""`weft plan`: the parts of a cluster's fabric, their place and price, written to a folder."""
+"""`weft plan`: list the parts of a cluster's fabric with their places and prices, and write them to a folder."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def _print(plan: Plan, explain: bool) -> None:
 
 def _answer(plan: Plan) -> Iterator[str]:
     """Yield the price and the power of the fabric, and the results of --optimise and --train."""
-    bill, kept = plan.bill, plan.upkeep
+    bill, upkeep = plan.bill, plan.upkeep
     power = f" and draws {_kilowatts(bill.power_w)}" if bill.power_w else ""
     racks = f"{plan.report()['racks']:,} rack{'s' * (plan.report()['racks'] != 1)}"
     if bill.complete:
@@ -185,21 +185,22 @@ def _answer(plan: Plan) -> Iterator[str]:
     if plan.saving:
         where = ", all in the later fabric" if plan.size.grows else ""
         yield f"Optimised: {plan.saving}{where}."
-    if kept.run and bill.complete:
+    if upkeep.run and bill.complete:
         yield f"Training: {_training_cost(plan)}."
 
 
 def _training_cost(plan: Plan) -> str:
-    bill, kept = plan.bill, plan.upkeep
-    assert kept.run is not None
+    bill, upkeep = plan.bill, plan.upkeep
+    assert upkeep.run is not None
     lacking = [
         f"{item.name} has no known {'price' if item.price is None else 'power'}"
         for item in bill.servers
         if item.price is None or item.power_w is None
     ]
     servers = f" (no total with the servers: {', '.join(lacking)})" if lacking else ""
-    servers = f", {kept.per_tokens(kept.cluster)} with the servers," if kept.cluster else servers
-    return f"{kept.per_tokens(kept.fabric)} USD of fabric{servers} for 10^12 tokens of {kept.run.step.transformer.name}"
+    servers = f", {upkeep.per_tokens(upkeep.cluster)} with the servers," if upkeep.cluster else servers
+    model = upkeep.run.step.transformer.name
+    return f"{upkeep.per_tokens(upkeep.fabric)} USD of fabric{servers} for 10^12 tokens of {model}"
 
 
 def _switch_rows(plan: Plan) -> Iterator[tuple[Cell, ...]]:
@@ -229,7 +230,7 @@ def _metres(shortest_m: float, longest_m: float) -> str:
 def _details(plan: Plan) -> Iterator[tuple[str, str]]:
     from weft.fabric.prices import Band
 
-    facts, bill, kept = plan.report(), plan.bill, plan.upkeep
+    facts, bill, upkeep = plan.report(), plan.bill, plan.upkeep
     rows = "one row" if facts["rows"] == 1 else f"{facts['rows']} rows"
     total, most = _kilowatts(facts["racks_power_w"]), _kilowatts(facts["fullest_rack_w"])
     yield "racks", f"{facts['racks']:,} in {rows}, {total} in total, at most {most} in one"
@@ -243,11 +244,11 @@ def _details(plan: Plan) -> Iterator[tuple[str, str]]:
     if bill.complete:
         if bill.servers and bill.beside != bill.total:
             yield "to buy", f"{bill.beside.short} USD besides the servers, which already include suitable adapters"
-        yield "upkeep", f"{kept.fabric.short} USD in {kept.years:g} years, with electricity"
+        yield "upkeep", f"{upkeep.fabric.short} USD in {upkeep.years:g} years, with electricity"
     unknown = ", ".join(sorted({item.name for item in bill.powerless}))
     watts = f"; {bill.power_w / bill.gpus:,.0f} W per GPU" if bill.gpus else ""
-    known = f"{_kilowatts(bill.power_w)} for the fabric{watts}" if bill.power_w else ""
-    yield "power", "; ".join(filter(None, (known, f"not known: {unknown}" if unknown else "")))
+    power = f"{_kilowatts(bill.power_w)} for the fabric{watts}" if bill.power_w else ""
+    yield "power", "; ".join(filter(None, (power, f"not known: {unknown}" if unknown else "")))
 
 
 def _kilowatts(watts: float) -> str:

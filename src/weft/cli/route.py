@@ -1,4 +1,4 @@
-"""`weft route`: forwarding tables, the proof that they hold, and what they are worth."""
+"""`weft route`: compute forwarding tables, verify them and measure their quality."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Step = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Judged:
-    """Tables by one engine, proved and measured."""
+class Evaluation:
+    """The tables of one routing engine, verified and measured."""
 
     routing: Routing
     calculation_s: float
@@ -57,21 +57,21 @@ def route(
     engine
         auto, dimension-order, dragonfly, fat-tree, dfsssp, up-down or min-hop.
     lmc
-        Every host port gets 2**LMC LIDs, and as many paths.
+        Assign 2**LMC LIDs, hence paths, to each host port.
     max_vls
-        Data lanes that the ports have.
+        Data VLs per port.
     root
-        The switch that up/down calls the top; else the engine chooses.
+        Root switch for up/down routing. [chosen by the engine]
     without
-        Then take this away, a cable by its port, a node or a server, and route again: how many entries change?
+        Then remove a cable (named by its port), a node or a server, route again, and count the entries that change.
     compare
-        Route with every engine that can, and print them side by side.
+        Route with every suitable engine, and print the results side by side.
     dump
-        A folder to write the tables to, as OpenSM dumps them: ibdmchk reads it.
+        Write the tables to this folder in OpenSM's dump format, which ibdmchk reads.
     picture
-        A histogram of link load, .png, .svg or .pdf; with --compare of every engine.
+        Draw a histogram of link load, .png, .svg or .pdf; with --compare for every engine.
     seed
-        Of the random bisections and, in large fabrics, of the sample of shifts.
+        Random seed for bisections and, in large fabrics, for the sample of shifts.
     """
     from weft.draw.chart import check_suffix
     from weft.errors import ConfigError
@@ -95,18 +95,18 @@ def _route_one(
     fabric: Fabric, options: Options, seed: int, without: str, dump: Path | None, picture: Path | None, form: Form
 ) -> None:
     with _progress(3) as step:
-        judged = _judge(fabric, options, seed, step, without=without)
+        result = _evaluate(fabric, options, seed, step, without=without)
         if dump is not None:
             step(f"writing {dump}")
-            _dump(judged, dump)
+            _dump(result, dump)
     if picture is not None:
-        _draw(picture, fabric, [judged])
+        _draw(picture, fabric, [result])
     if form.is_data:
-        print_data(form, _head(judged.routing.fabric, options, seed) | _facts(judged))
+        print_data(form, _head(result.routing.fabric, options, seed) | _facts(result))
     else:
-        _print_one(judged)
+        _print_one(result)
         report_written(dump, picture)
-    if not judged.verdict.ok:
+    if not result.verdict.ok:
         raise SystemExit(1)
 
 
@@ -118,37 +118,37 @@ def _compare(fabric: Fabric, options: Options, seed: int, picture: Path | None, 
     from weft.routing.engine import CannotRoute, EngineFailed
     from weft.routing.route import route as route_fabric
 
-    found: dict[str, Judged] = {}
+    results: dict[str, Evaluation] = {}
     refused: dict[str, str] = {}
     with _progress(1 + 3 * len(ENGINES)) as step:
         step("auto")
         chosen = route_fabric(fabric, options).engine
         for name in ENGINES:
             try:
-                found[name] = _judge(fabric, replace(options, engine=name), seed, step, again=True)
+                results[name] = _evaluate(fabric, replace(options, engine=name), seed, step, again=True)
             except (CannotRoute, EngineFailed) as reason:
                 refused[name] = str(reason)
-            except ConfigError as broken:  # a plugin that is no engine
+            except ConfigError as error:  # a plugin that is not a routing engine
                 if ENGINES.is_own(name):
                     raise
-                refused[name] = str(broken)
+                refused[name] = str(error)
     if picture is not None:
-        _draw(picture, fabric, list(found.values()))
+        _draw(picture, fabric, list(results.values()))
     if form.is_data:
-        engines = [_facts(one) | {"calculation_s": one.calculation_s} for one in found.values()]
+        engines = [_facts(result) | {"calculation_s": result.calculation_s} for result in results.values()]
         facts = _head(fabric, options, seed) | {"auto": chosen, "engines": engines, "cannot": refused}
         print_data(form, facts, "engines")
         return
-    _print_comparison(fabric, found, refused, chosen)
+    _print_comparison(fabric, results, refused, chosen)
     report_written(picture)
 
 
-# -- the work ---------------------------------------------------------------------------------------------------------
+# -- routing and evaluation -------------------------------------------------------------------------------------------
 
 
-def _judge(
+def _evaluate(
     fabric: Fabric, options: Options, seed: int, step: Step, *, without: str = "", again: bool = False
-) -> Judged:
+) -> Evaluation:
     from weft.routing.check import check
     from weft.routing.patterns import host_ports
     from weft.routing.quality import measure
@@ -169,7 +169,7 @@ def _judge(
     verdict = check(routing.fabric)
     step(f"{routing.engine}: measuring")
     quality = measure(routing.fabric, seed=seed) if len(host_ports(routing.fabric)) > 1 else None
-    return Judged(routing=routing, calculation_s=calculation_s, verdict=verdict, quality=quality)
+    return Evaluation(routing=routing, calculation_s=calculation_s, verdict=verdict, quality=quality)
 
 
 def _take_away(fabric: Fabric, name: str) -> Fabric:
@@ -180,7 +180,7 @@ def _take_away(fabric: Fabric, name: str) -> Fabric:
     return faults.remove_link(fabric, name) if is_port else faults.kill(fabric, name)
 
 
-def _dump(judged: Judged, folder: Path) -> None:
+def _dump(result: Evaluation, folder: Path) -> None:
     from weft.errors import ConfigError
     from weft.fabric.files.opensm import write_dumps
 
@@ -188,14 +188,14 @@ def _dump(judged: Judged, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"cannot make the folder {folder}: {error.strerror}") from error
-    write_dumps(judged.routing.fabric, folder)
+    write_dumps(result.routing.fabric, folder)
 
 
-def _draw(path: Path, fabric: Fabric, found: list[Judged]) -> None:
+def _draw(path: Path, fabric: Fabric, results: list[Evaluation]) -> None:
     from weft.errors import ConfigError
     from weft.routing.histogram import draw_loads
 
-    loads = {_label(judged): judged.quality for judged in found if judged.quality is not None}
+    loads = {_label(result): result.quality for result in results if result.quality is not None}
     if not loads:
         raise ConfigError(f"--picture shows the load of links, and {_title(fabric)} has no two hosts that could talk")
     draw_loads(path, _title(fabric), loads)
@@ -205,7 +205,7 @@ def _draw(path: Path, fabric: Fabric, found: list[Judged]) -> None:
 def _progress(steps: int) -> Iterator[Step]:
     with progress_bar("") as change:
         change(total=steps, completed=-1)
-        yield lambda what: change(description=what, advance=1)
+        yield lambda description: change(description=description, advance=1)
 
 
 # -- printing ---------------------------------------------------------------------------------------------------------
@@ -215,36 +215,36 @@ def _title(fabric: Fabric) -> str:
     return ", ".join((Path(fabric.spec).name, *fabric.changes))
 
 
-def _label(judged: Judged) -> str:
-    """`dfsssp, 3 lanes`; `min-hop, can deadlock`."""
-    lanes = f", {judged.verdict.vls} lanes" if judged.verdict.vls > 1 else ""
-    return f"{judged.routing.engine}{lanes}{', can deadlock' if judged.verdict.credit_loop else ''}"
+def _label(result: Evaluation) -> str:
+    """Return the label of an engine's result: `dfsssp, 3 lanes` or `min-hop, can deadlock`."""
+    lanes = f", {result.verdict.vls} lanes" if result.verdict.vls > 1 else ""
+    return f"{result.routing.engine}{lanes}{', can deadlock' if result.verdict.credit_loop else ''}"
 
 
-def _print_one(judged: Judged) -> None:
+def _print_one(result: Evaluation) -> None:
     from weft.routing import ENGINES
 
-    out, routing, quality = console(), judged.routing, judged.quality
+    out, routing, quality = console(), result.routing, result.quality
     promise = f"{routing.engine}: {ENGINES[routing.engine].guarantee}"
-    for line in (promise, *(f"  {note}" for note in routing.notes if note != promise), judged.verdict.explain()):
+    for line in (promise, *(f"  {note}" for note in routing.notes if note != promise), result.verdict.explain()):
         out.print(line, markup=False)
     if routing.changed_entries is not None:
         out.print(
             f"{routing.fabric.changes[-1]}: {routing.changed_entries:,} of {routing.tables.lft.size:,} entries changed"
         )
-    hops = "  ".join(f"{count}: {pairs:,}" for count, pairs in judged.verdict.hops.items())
+    hops = "  ".join(f"{count}: {pairs:,}" for count, pairs in result.verdict.hops.items())
     out.print(f"Pairs by hops between switches  {hops}", end="\n\n")
     if quality is None:
         out.print("There are no two hosts, hence no traffic to measure.")
         return
     shifts, share = quality.shifts, quality.bisection
-    which = f"all {shifts.total:,}" if shifts.shifts == shifts.total else f"{shifts.shifts:,} of {shifts.total:,}"
-    rows = [_pattern_row(found.pattern, found) for found in quality.patterns]
+    tested = f"all {shifts.total:,}" if shifts.shifts == shifts.total else f"{shifts.shifts:,} of {shifts.total:,}"
+    rows = [_pattern_row(load.pattern, load) for load in quality.patterns]
     rows.append(_pattern_row(f"worst {shifts.worst.pattern}", shifts.worst))
     heads = ("traffic", "flows", "max load", "mean load", "slowdown", "worst link")
-    out.print(table("Link load", heads, rows, _what_load_is(quality)))
+    out.print(table("Link load", heads, rows, _load_note(quality)))
     out.print(
-        f"Shift permutations ({which}): the worst link has {shifts.mean:.3g} flows on average, "
+        f"Shift permutations ({tested}): the worst link has {shifts.mean:.3g} flows on average, "
         f"{shifts.worst.max_load:.3g} at most"
     )
     out.print(
@@ -253,30 +253,30 @@ def _print_one(judged: Judged) -> None:
     )
 
 
-def _what_load_is(quality: Quality) -> str:
+def _load_note(quality: Quality) -> str:
     return f"Load: flows at {quality.host_rate_gbit_s:g} Gbit/s, the rate of a host port, over the rate of the link."
 
 
-def _pattern_row(what: str, found: PatternLoad) -> tuple[Cell, ...]:
-    return what, found.flows, found.max_load, round(found.mean_load, 3), round(found.slowdown, 2), found.worst_link
+def _pattern_row(pattern: str, load: PatternLoad) -> tuple[Cell, ...]:
+    return pattern, load.flows, load.max_load, round(load.mean_load, 3), round(load.slowdown, 2), load.worst_link
 
 
-def _print_comparison(fabric: Fabric, found: dict[str, Judged], refused: dict[str, str], chosen: str) -> None:
+def _print_comparison(fabric: Fabric, results: dict[str, Evaluation], refused: dict[str, str], chosen: str) -> None:
     out = console()
-    rows = [_comparison_row(name + (" *" if name == chosen else ""), judged) for name, judged in found.items()]
+    rows = [_comparison_row(name + (" *" if name == chosen else ""), result) for name, result in results.items()]
     heads = ("engine", "lanes", "loop", "hops", "max load", "mean", "worst link", "shifts", "eff. bisection")
     note = "* what auto takes. Hops and shifts: mean, max."
-    if quality := next(iter(found.values())).quality:
-        note += f" {_what_load_is(quality)}"
+    if quality := next(iter(results.values())).quality:
+        note += f" {_load_note(quality)}"
     out.print(table(_title(fabric), heads, rows, note))
     for name, reason in refused.items():
         out.print(f"not {name}: {reason.splitlines()[0]}", markup=False)
-    times = ", ".join(f"{name} {judged.calculation_s:.3f} s" for name, judged in found.items())
+    times = ", ".join(f"{name} {result.calculation_s:.3f} s" for name, result in results.items())
     out.print(f"Calculated in: {times}")
 
 
-def _comparison_row(name: str, judged: Judged) -> tuple[Cell, ...]:
-    verdict, quality = judged.verdict, judged.quality
+def _comparison_row(name: str, result: Evaluation) -> tuple[Cell, ...]:
+    verdict, quality = result.verdict, result.quality
     mean_hops = sum(hops * pairs for hops, pairs in verdict.hops.items()) / verdict.arrived
     loop = f"cycle of {len(verdict.credit_loop)}" if verdict.credit_loop else "none"
     proved: tuple[Cell, ...] = name, verdict.vls, loop, f"{mean_hops:.2f}, {max(verdict.hops)}"
@@ -307,12 +307,12 @@ def _head(fabric: Fabric, options: Options, seed: int) -> dict[str, Any]:
     }
 
 
-def _facts(judged: Judged) -> dict[str, Any]:
+def _facts(result: Evaluation) -> dict[str, Any]:
     import numpy as np
 
     from weft.routing import ENGINES
 
-    routing, verdict, quality = judged.routing, judged.verdict, judged.quality
+    routing, verdict, quality = result.routing, result.verdict, result.quality
     facts = {
         "engine": routing.engine,
         "guarantee": ENGINES[routing.engine].guarantee,
@@ -326,7 +326,7 @@ def _facts(judged: Judged) -> dict[str, Any]:
         facts["quality"] = {
             "hosts": quality.hosts,
             "host_rate_gbit_s": quality.host_rate_gbit_s,
-            "patterns": {found.pattern: asdict(found) for found in quality.patterns},
+            "patterns": {load.pattern: asdict(load) for load in quality.patterns},
             "shifts": asdict(quality.shifts),
             "bisection": asdict(quality.bisection),
             "histogram": {"load": loads.tolist(), "links": links.tolist()},

@@ -1,4 +1,4 @@
-"""`weft sim`: run traffic over a fabric, and say when it arrived and what was in its way."""
+"""`weft sim`: simulate traffic on a fabric, and print times, goodput, latency and the busiest links."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from weft.sim.result import Engine, Result
     from weft.sim.traffic import Traffic
 
-_BUSIEST = 8  # links that are listed
-Step = Callable[[str], "Progress"]  # says what comes now; what it returns the engine calls
+_BUSIEST = 8  # links in the table
+Step = Callable[[str], "Progress"]  # names the current step and returns the callback for the engine
 
 
 def sim(
@@ -32,9 +32,9 @@ def sim(
     *,
     traffic: str | None = None,
     engine: str = "packet",
-    messages: Annotated[Messages, Parameter(name="*", group="What is sent")] = NO_MESSAGES,
-    network: Annotated[Network, Parameter(name="*", group="What it runs on")] = NO_NETWORK,
-    outputs: Annotated[Outputs, Parameter(name="*", group="What is looked at, printed and written")] = NO_OUTPUTS,
+    messages: Annotated[Messages, Parameter(name="*", group="Traffic")] = NO_MESSAGES,
+    network: Annotated[Network, Parameter(name="*", group="Network")] = NO_NETWORK,
+    outputs: Annotated[Outputs, Parameter(name="*", group="Results")] = NO_OUTPUTS,
 ) -> None:
     """Simulate traffic: times, goodput, latency.
 
@@ -43,10 +43,10 @@ def sim(
     Parameters
     ----------
     traffic
-        permutation, incast, uniform, shift, bisection, all-to-all, rails, multicast; a collective by an algorithm,
+        permutation, incast, uniform, shift, bisection, all-to-all, rails, multicast; a collective with its algorithm,
         all_reduce:ring; or the path of a traffic file, .csv or .json. [permutation]
     engine
-        packet (every packet, credit and queue), flow (fair rates) or analytic (closed forms).
+        packet (each packet, credit and queue), flow (fair rates) or analytic (closed forms).
     """
     from weft.sim.engines import find_engine
     from weft.sim.files import write_traffic
@@ -57,15 +57,15 @@ def sim(
     loads = _loads(traffic, messages, outputs)
     ways = (network.paths or "").split(",") if loads else [network.paths]
     options = [_options(network, outputs, way or None) for way in ways]
-    given = _parameters(messages)
+    parameters = _parameters(messages)
     name = traffic or ("uniform" if loads else "permutation")
-    _check_traffic(name, given)
+    _check_traffic(name, parameters)
     with _progress() as step:
         fabric, routed_by = _load(spec, network, options)
         if loads:
-            runs = _run_sweep(chosen, fabric, name, given, loads, options, step)
+            runs = _run_sweep(chosen, fabric, name, parameters, loads, options, step)
         else:
-            sent = _make(name, fabric, given, network.seed)
+            sent = _make(name, fabric, parameters, network.seed)
             if outputs.write_traffic is not None:
                 write_traffic(outputs.write_traffic, fabric, sent)
             result = chosen.run(fabric, sent, options[0], progress=step(sent.description))
@@ -75,11 +75,11 @@ def sim(
         _report_run(result, routed_by, outputs)
 
 
-# -- what was asked ---------------------------------------------------------------------------------------------------
+# -- options ----------------------------------------------------------------------------------------------------------
 
 
 def _check_outputs(outputs: Outputs) -> None:
-    """Refuse before a long run what could not be written after it."""
+    """Refuse unwritable files before a long run."""
     from weft.draw import RENDERERS
     from weft.draw.chart import check_suffix
     from weft.errors import ConfigError
@@ -100,7 +100,7 @@ def _check_outputs(outputs: Outputs) -> None:
 
 
 def _check_network(network: Network, engine: str) -> None:
-    """Refuse what this engine or network has not."""
+    """Refuse options that this engine or network does not have."""
     from weft.errors import ConfigError
 
     of_packets = {
@@ -108,15 +108,15 @@ def _check_network(network: Network, engine: str) -> None:
         "--skip-tolerance": network.skip_tolerance > 0,
         "--congestion-control": network.congestion_control is not None,
     }
-    for flag, given in of_packets.items():
-        if given and engine in ("flow", "analytic"):
+    for flag, is_set in of_packets.items():
+        if is_set and engine in ("flow", "analytic"):
             raise ConfigError(f"{flag} is about packets, and the {engine} engine has none: leave it out")
     if network.routed and network.network != "roce-v1":
         raise ConfigError("--routed keeps packets of RoCE v1 below their leaf: add --network roce-v1, or leave it out")
 
 
 def _loads(traffic: str | None, messages: Messages, outputs: Outputs) -> list[float]:
-    """The loads of a sweep, none for a single run."""
+    """Return the loads of a sweep; none for a single run."""
     from weft.errors import ConfigError
 
     if outputs.sweep_load is None:
@@ -148,7 +148,7 @@ def _options(network: Network, outputs: Outputs, paths: str | None) -> Options:
     chosen: dict[str, Any] = {"network": network.network, "paths": paths, "switching": network.switching}
     chosen |= {"congestion_control": network.congestion_control, "memory": network.memory}
     return Options(
-        **chosen,  # by name: Options knows which there are
+        **chosen,  # strings, which Options checks and converts
         seed=network.seed,
         routed=network.routed,
         mtu_bytes=network.mtu,
@@ -160,25 +160,25 @@ def _options(network: Network, outputs: Outputs, paths: str | None) -> Options:
 
 
 def _parameters(messages: Messages) -> dict[str, Any]:
-    """What was given, as a pattern takes it."""
+    """Return the message options that are set, as parameters of a traffic pattern."""
     from weft.errors import find_named
     from weft.sim.traffic import Operation, Transport
     from weft.units import parse_size_bytes
 
-    given = {
+    parameters = {
         name: value
         for name in ("load", "senders", "receiver", "by", "sl")
         if (value := getattr(messages, name)) is not None
     }
     if messages.size is not None:
-        given["size_bytes"] = parse_size_bytes(messages.size)
+        parameters["size_bytes"] = parse_size_bytes(messages.size)
     if messages.duration_us is not None:
-        given["duration_ps"] = _ps("--duration-us", messages.duration_us)
+        parameters["duration_ps"] = _ps("--duration-us", messages.duration_us)
     for kinds, name in ((Operation, messages.operation), (Transport, messages.transport)):
         if name is not None:
-            what = kinds.__name__.lower()
-            given[what] = find_named(what, name, {kind.name.lower(): kind for kind in kinds})
-    return given
+            parameter = kinds.__name__.lower()
+            parameters[parameter] = find_named(parameter, name, {kind.name.lower(): kind for kind in kinds})
+    return parameters
 
 
 def _ps(flag: str, us: float) -> int:
@@ -189,29 +189,29 @@ def _ps(flag: str, us: float) -> int:
     return round(us * 1e6)
 
 
-def _check_traffic(name: str, given: dict[str, Any]) -> None:
-    """Is there such traffic, and does it take what was given?"""
+def _check_traffic(name: str, parameters: dict[str, Any]) -> None:
+    """Refuse unknown traffic, and parameters that it does not have."""
     from weft.errors import ConfigError, UnknownName
     from weft.sim.files import is_traffic_file
     from weft.sim.patterns import PATTERNS, parameters_of
 
     flags = {"size_bytes": "--size", "duration_ps": "--duration-us"}
-    taken = ("size_bytes",) if ":" in name else parameters_of(name) if name in PATTERNS else ()
+    accepted = ("size_bytes",) if ":" in name else parameters_of(name) if name in PATTERNS else ()
     if ":" not in name and name not in PATTERNS:
         if not is_traffic_file(name):
             hint = "A traffic file has a name that ends in .csv or .json; a collective is written all_reduce:ring."
             raise UnknownName("traffic", name, PATTERNS, hint)
-        if given:
-            named = ", ".join(flags.get(parameter, f"--{parameter}") for parameter in given)
+        if parameters:
+            named = ", ".join(flags.get(parameter, f"--{parameter}") for parameter in parameters)
             raise ConfigError(f"{name} says all of its messages: leave out {named}")
         return
-    for parameter in given:
-        if parameter not in taken:
+    for parameter in parameters:
+        if parameter not in accepted:
             whose = " and ".join(other for other in PATTERNS if parameter in parameters_of(other))
             raise ConfigError(f"{flags.get(parameter, f'--{parameter}')} is for {whose} traffic, not for {name}")
 
 
-def _make(name: str, fabric: Fabric, given: dict[str, Any], seed: int) -> Traffic:
+def _make(name: str, fabric: Fabric, parameters: dict[str, Any], seed: int) -> Traffic:
     from weft.sim.files import read_traffic
     from weft.sim.patterns import PATTERNS, make, parameters_of
 
@@ -219,17 +219,17 @@ def _make(name: str, fabric: Fabric, given: dict[str, Any], seed: int) -> Traffi
         from weft.collectives.traffic import collective_traffic
 
         collective, _, algorithm = name.partition(":")
-        return collective_traffic(fabric, collective, algorithm, given.get("size_bytes", 1 << 20))
+        return collective_traffic(fabric, collective, algorithm, parameters.get("size_bytes", 1 << 20))
     if name not in PATTERNS:
         return read_traffic(name, fabric)
-    return make(name, fabric, **given, **({"seed": seed} if "seed" in parameters_of(name) else {}))
+    return make(name, fabric, **parameters, **({"seed": seed} if "seed" in parameters_of(name) else {}))
 
 
-# -- the work ---------------------------------------------------------------------------------------------------------
+# -- runs -------------------------------------------------------------------------------------------------------------
 
 
 def _load(spec: str, network: Network, options: list[Options]) -> tuple[Fabric, str]:
-    """The fabric with tables, and who made them."""
+    """Return the fabric with its forwarding tables, and a description of their origin."""
     from weft.errors import ConfigError
     from weft.fabric.files.opensm_tables import read_tables
     from weft.fabric.spec import load
@@ -243,10 +243,10 @@ def _load(spec: str, network: Network, options: list[Options]) -> tuple[Fabric, 
             raise ConfigError("--tables brings its own routes: leave out --routing-engine, or --tables")
         lanes_known = read_tables(network.tables, fabric)
     if "lft" in vars(fabric.tables) and network.routing_engine is None:
-        for one in options:
-            if one.paths not in (None, Paths.TABLE) and "ar_group" not in vars(fabric.tables):
+        for run_options in options:
+            if run_options.paths not in (None, Paths.TABLE) and "ar_group" not in vars(fabric.tables):
                 raise ConfigError(
-                    f"paths {one.paths} needs groups of ports, and OpenSM's dumps have none: "
+                    f"paths {run_options.paths} needs groups of ports, and OpenSM's dumps have none: "
                     f"leave out --paths, or --tables and let weft route"
                 )
         lanes = "" if lanes_known else ", lanes unknown: all paths share one"
@@ -261,17 +261,17 @@ def _run_sweep(
     engine: Engine,
     fabric: Fabric,
     name: str,
-    given: dict[str, Any],
+    parameters: dict[str, Any],
     loads: list[float],
     options: list[Options],
     step: Step,
 ) -> list[tuple[float, Result]]:
     runs = []
-    for one in options:
+    for run_options in options:
         for load in loads:
-            traffic = _make(name, fabric, given | {"load": load}, one.seed)
-            progress = step(f"load {load:g}, paths {one.paths or 'as usual'}")
-            runs.append((load, engine.run(fabric, traffic, one, progress=progress)))
+            traffic = _make(name, fabric, parameters | {"load": load}, run_options.seed)
+            progress = step(f"load {load:g}, paths {run_options.paths or 'as usual'}")
+            runs.append((load, engine.run(fabric, traffic, run_options, progress=progress)))
     return runs
 
 
@@ -279,8 +279,8 @@ def _run_sweep(
 def _progress() -> Iterator[Step]:
     with progress_bar("routing") as change:
 
-        def step(what: str) -> Callable[[int, int], None]:
-            change(description=what, completed=0, total=None)
+        def step(description: str) -> Callable[[int, int], None]:
+            change(description=description, completed=0, total=None)
             return lambda count, total: change(completed=count, total=total)
 
         yield step
@@ -336,10 +336,10 @@ def _facts(result: Result, routed_by: str) -> dict[str, Any]:
 
 
 def _speed_line(results: list[Result]) -> str:
-    """What ran, with what, and how fast."""
+    """Return the version, the seed, the packet-hops and the speed of the runs."""
     from weft.version import __version__
 
-    hops, wall_s = sum(one.packet_hops for one in results), sum(one.wall_s for one in results)
+    hops, wall_s = sum(result.packet_hops for result in results), sum(result.wall_s for result in results)
     speed = f"{hops / wall_s / 1e6:.3g} M packet-hops/s" if wall_s else "in no time"
     return f"weft {__version__}, seed {results[0].options.seed}: {hops:,} packet-hops in {wall_s:.3g} s, {speed}"
 
@@ -363,10 +363,10 @@ def _report_sweep(runs: list[tuple[float, Result]], routed_by: str, outputs: Out
     out.print(f"{name_fabric(first.fabric)}, {routed_by}\n{note}", markup=False, end="\n\n")
     heads = ("paths", "load", "messages", "carried", "min µs", "median µs", "p99 µs", "max µs")
     rows = [_sweep_row(load, result) for load, result in runs]
-    what = (
+    explanation = (
         "Load: payload offered, as a share of the hosts' line rate. Carried: delivered in the second half of the time."
     )
-    out.print(table("Latency against load", heads, rows, what))
+    out.print(table("Latency against load", heads, rows, explanation))
     out.print(_speed_line([result for _, result in runs]), markup=False)
     report_written(outputs.plot_latency)
 

@@ -1,4 +1,4 @@
-"""What `weft sim` can be told, in three groups; a string below a field is its help, with the default in brackets."""
+"""The options of `weft sim`, in three groups; the string below a field is its help, with the default in brackets."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from weft.cli.arguments import TABLES, File, Form, Whole
 
 @dataclass(frozen=True, kw_only=True)
 class Messages:
-    """What is sent."""
+    """The traffic options."""
 
     size: str | None = None
-    """Of each message: 8, 64K, 1M. [1M; uniform 4K]"""
+    """Message size: 8, 64K, 1M. [1M; uniform 4K]"""
     load: float | None = None
-    """uniform: payload that every host offers, as a share of its line rate. [0.5]"""
+    """uniform: payload offered by each host, as a fraction of its line rate. [0.5]"""
     duration_us: float | None = None
-    """uniform: messages start for so long. [100]"""
+    """uniform: microseconds during which messages start. [100]"""
     senders: Whole | None = None
-    """incast: how many send to the one. [8] multicast: how many members send. [1]"""
+    """incast: hosts that send to the receiver. [8] multicast: members that send. [1]"""
     receiver: str | None = None
-    """incast: to whom. [the first host]"""
+    """incast: the receiving host. [the first host]"""
     by: Whole | None = None
-    """shift: places from sender to receiver. [1]"""
+    """shift: distance from sender to receiver in the list of hosts. [1]"""
     sl: Whole | None = None
-    """Service level; else as the path says."""
+    """Service level. [that of the path]"""
     operation: str | None = None
     """write, send or read. [write]"""
     transport: str | None = None
@@ -33,54 +33,54 @@ class Messages:
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """What it runs on, and how."""
+    """The network options."""
 
     network: str | None = None
     """infiniband, roce, roce-v1, tcp or omni-path. [as the links speak; Ethernet is roce]"""
     paths: str | None = None
-    """table, adaptive, ecmp or spray; with --sweep-load several, by commas. [table; ecmp on Ethernet]"""
+    """table, adaptive, ecmp or spray; with --sweep-load several, separated by commas. [table; ecmp on Ethernet]"""
     switching: str = "cut-through"
     """cut-through or store-and-forward."""
     congestion_control: str | None = None
-    """none, ib, dcqcn or reno. [dcqcn on roce, else none; tcp has reno of its own accord]"""
+    """none, ib, dcqcn or reno. [dcqcn on roce, reno on tcp, none on others]"""
     memory: str = "host"
-    """Where the data lies: host, gpudirect or staged."""
+    """Location of the data: host, gpudirect or staged."""
     routed: bool = False
-    """With --network roce-v1: every leaf is an IP subnet of its own, which such packets cannot leave."""
+    """With --network roce-v1: each leaf is a separate IP subnet, which RoCE v1 packets cannot leave."""
     mtu: Whole = 0
-    """Payload of a packet in bytes. [4096; tcp 8960, omni-path 8192]"""
+    """Bytes of payload per packet. [4096; tcp 8960, omni-path 8192]"""
     buffer: str | None = None
-    """Input buffer of a port for each VL: 64K. [two round trips of the link and four packets]"""
+    """Input buffer of a port per VL: 64K. [two round trips of the link plus four packets]"""
     skip_tolerance: float = 0.0
-    """Carry rates forward that are steady within this part; 0 runs every packet."""
+    """Extrapolate rates that are steady within this relative tolerance; 0 simulates each packet."""
     routing_engine: str | None = None
-    """Route the fabric with this engine, whatever tables it has. [its tables, else auto]"""
+    """Route the fabric with this engine, even if it has tables. [its tables, else auto]"""
     tables: File = None
-    """OpenSM's dumps: a folder with opensm.fdbs or opensm-lfts.dump, and opensm.psl and opensm.slvl if there are
-    several lanes; or one file of routes."""
+    """OpenSM dumps: a folder with opensm.fdbs or opensm-lfts.dump, with opensm.psl and opensm.slvl if several VLs are
+    used; or a single file of routes."""
     seed: Whole = 1
-    """Of random traffic, of hashes, of bit errors."""
+    """Random seed for traffic, ECMP hashing and bit errors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """What is written."""
+    """The results to record, print and write."""
 
     watch: str | None = None
-    """Ports whose output queue is sampled: leaf1/3,leaf2/1."""
+    """Sample the output queues of these ports: leaf1/3,leaf2/1."""
     watch_every_us: float | None = None
-    """How often. [1]"""
+    """With --watch: microseconds between two samples. [1]"""
     plot_queue: File = None
-    """Those queues over time, .png, .svg or .pdf."""
+    """With --watch: draw the queues over time, .png, .svg or .pdf."""
     picture: File = None
-    """The fabric, links coloured by utilisation: .png, .svg, .pdf or .html."""
+    """Draw the fabric with links coloured by utilisation: .png, .svg, .pdf or .html."""
     sweep_load: str | None = None
     """Run uniform traffic at each of these loads: 0.1,0.5,0.9."""
     plot_latency: File = None
-    """Latency against load of a sweep, .png, .svg or .pdf."""
+    """With --sweep-load: draw latency against load, .png, .svg or .pdf."""
     write_traffic: File = None
-    """Keep the traffic in a file, .csv or .json, that --traffic takes."""
+    """Write the traffic to a file, .csv or .json, for --traffic."""
     form: Form = TABLES
 
 
-NO_MESSAGES, NO_NETWORK, NO_OUTPUTS = Messages(), Network(), Outputs()  # nothing was given
+NO_MESSAGES, NO_NETWORK, NO_OUTPUTS = Messages(), Network(), Outputs()  # the defaults

@@ -1,4 +1,4 @@
-"""`weft study`: very many runs of a command, in one table."""
+"""`weft study`: run a command with many options and seeds, and write one table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from weft.study.grid import Study
 
 _CALL = f"{__name__}:run_one"
-_INTERRUPTED = 130  # as shells say it
+_INTERRUPTED = 130  # the exit status of shells after SIGINT
 
 
 def study(
@@ -36,30 +36,30 @@ def study(
     Parameters
     ----------
     words
-        A command and its flags, `sim fat-tree:hosts={hosts} --engine flow`; or a file, .toml or .json, that has them
-        as `run`, and lists as `grid`.
+        A command and its flags, `sim fat-tree:hosts={hosts} --engine flow`; or a file, .toml or .json, with the command
+        as `run` and the lists of values as `grid`.
     output
-        The table, .csv or .parquet. Beside it stands a journal: the same command again goes on where it was ended.
+        The table, .csv or .parquet. A journal beside it lets the same command continue after an interruption.
     grid
-        Values in turn: size=64K,1M or seed=1..10, of a flag or of a place in braces; every list with every other.
-        With ; between values that have commas. Names that change together: "tp,pp=8,1;4,2".
+        Values of a flag or of a name in braces: size=64K,1M or seed=1..10; several lists are combined with each other.
+        Separate values that contain commas with `;`. Names that change together: "tp,pp=8,1;4,2".
     workers
-        So many runs at a time. [the cores]
+        Runs at the same time. [the number of cores]
     ray
         Run on the Ray cluster at this address: auto, 10.0.0.1:6379 or ray://10.0.0.1:10001.
     restart
-        Begin anew: forget what has run.
+        Discard the results of earlier runs and start again.
     """
     from weft.study.conduct import conduct, journal_path
     from weft.study.grid import read
     from weft.study.worker import OK
 
-    asked = read(words, grid)
-    _check(asked)
+    plan = read(words, grid)
+    _check(plan)
     try:
         with progress_bar("starting") as change:
             outcomes = conduct(
-                asked,
+                plan,
                 _CALL,
                 output,
                 workers=workers,
@@ -71,25 +71,25 @@ def study(
         print(f"weft: stopped. What has run is in {journal_path(output)}: the same command goes on.", file=sys.stderr)
         raise SystemExit(_INTERRUPTED) from None
     failed = [outcomes[place] for place in sorted(outcomes) if outcomes[place].status != OK]
-    print(f"{output}: written, {len(asked):,} runs, {len(failed):,} failed")
+    print(f"{output}: written, {len(plan):,} runs, {len(failed):,} failed")
     if failed:
-        raise SystemExit(f"{len(failed):,} of {len(asked):,} runs failed, the first by: {failed[0].error}")
+        raise SystemExit(f"{len(failed):,} of {len(plan):,} runs failed, the first by: {failed[0].error}")
 
 
-def _check(asked: Study) -> None:
-    """Does the command take the values that it will be given? As far as can be said without running it."""
+def _check(plan: Study) -> None:
+    """Refuse commands and options that can be recognized as wrong without running them."""
     from weft.cli import COMMANDS, app
     from weft.errors import ConfigError, UnknownName
 
-    os.environ["WEFT_DEFAULTS"] = ""  # here and in workers: a study says all itself, and is the same everywhere
-    for run in asked.samples():
+    os.environ["WEFT_DEFAULTS"] = ""  # here and in workers: results must not depend on a file of defaults
+    for run in plan.samples():
         if run.words[0] not in app:
             raise UnknownName("command", run.words[0], COMMANDS)
         try:
             _parse(run.words)
         except ConfigError:
             arguments = app.parse_commands(run.words)[1][-1].assemble_argument_collection()
-            if any("--json" in one.names for one in arguments):
+            if any("--json" in argument.names for argument in arguments):
                 raise
             raise ConfigError(
                 f"weft {run.words[0]} has no --json, and a study makes its table of that: sim, nccl, compare have"
@@ -97,7 +97,7 @@ def _check(asked: Study) -> None:
 
 
 def _parse(words: Sequence[str]) -> tuple[Any, Any]:
-    """The function of a command and its arguments, with --json."""
+    """Return the function of a command and its arguments, with --json."""
     from weft.cli import app
     from weft.errors import ConfigError
 
@@ -108,7 +108,7 @@ def _parse(words: Sequence[str]) -> tuple[Any, Any]:
 
 
 def run_one(words: list[str]) -> list[dict[str, Any]]:
-    """What a worker does: run a command, and give the rows that it would print as CSV."""
+    """Run a command in a worker, and return the rows that it would print as CSV."""
     from weft.errors import WeftError
 
     function, arguments = _parse(words)

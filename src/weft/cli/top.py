@@ -1,4 +1,4 @@
-"""`weft top`: the links of a fabric as they are now, in the terminal."""
+"""`weft top`: show the current load and errors of links in the terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from weft.monitor.watch import Latest, Watch
 
 _SHOWN = 5  # suspects, and events
-_FASTER = 1.5  # than our clock, beyond what comes of a tick
+_FASTER = 1.5  # lab time over real time above which the headline mentions the lab's clock
 _COUNTS = ("symbol errors", "rcv errors", "discards", "downs")
 
 
@@ -35,11 +35,11 @@ def top(
     Parameters
     ----------
     by
-        What comes first: ports with errors, then the busiest; the busiest; or those that wait longest for credits.
+        Order: ports with errors, then the busiest; the busiest; or those that wait longest for credits.
     lines
-        How many links; else as many as fit, or 20.
+        Links to show. [as many as fit; 20 without a terminal]
     every
-        Seconds from poll to poll, by our clock: a lab's may be faster.
+        Seconds between two polls in real time; the clock of a lab may run faster.
     """
     from weft.cli.monitor import new_watch
     from weft.errors import ConfigError
@@ -95,20 +95,22 @@ def _picture(latest: Latest, by: By, lines: int) -> Group:
     from weft.cli.output import table
     from weft.monitor.busiest import busiest
 
-    told: list[object] = [Text(_headline(latest), style="bold")]
+    parts: list[object] = [Text(_headline(latest), style="bold")]
     if latest.failure:
-        told.append(Text(f"The last poll failed: {latest.failure}", style="red"))
+        parts.append(Text(f"The last poll failed: {latest.failure}", style="red"))
     if latest.change is not None:
         columns = ("port", "to", "Gbit/s", "out", "in", "load %", "wait %", *_COUNTS)
         rows = [_cells(row) for row in busiest(latest.change, by, lines)]
-        told.append(table("", columns, rows, note="Errors, discards and downs are of this interval; ?: not known."))
+        parts.append(table("", columns, rows, note="Errors, discards and downs are of this interval; ?: not known."))
         suspects = latest.diagnosis.suspects if latest.diagnosis is not None else ()
-        told += [Text(f"{one.name}: {one.kind}; {one.evidence[0]}", style="red") for one in suspects[:_SHOWN]]
-        shown = latest.change.events[:_SHOWN]
-        told += [Text(f"{one.port} {one.text}") for one in shown]
-        if len(latest.change.events) > len(shown):
-            told.append(Text(f"and {len(latest.change.events) - len(shown):,} more events"))
-    return Group(*told)  # type: ignore[arg-type]
+        parts += [
+            Text(f"{suspect.name}: {suspect.kind}; {suspect.evidence[0]}", style="red") for suspect in suspects[:_SHOWN]
+        ]
+        events = latest.change.events[:_SHOWN]
+        parts += [Text(f"{event.port} {event.text}") for event in events]
+        if len(latest.change.events) > len(events):
+            parts.append(Text(f"and {len(latest.change.events) - len(events):,} more events"))
+    return Group(*parts)  # type: ignore[arg-type]
 
 
 def _headline(latest: Latest) -> str:
@@ -116,17 +118,17 @@ def _headline(latest: Latest) -> str:
         return "no poll has brought counters yet"
     reading = latest.reading
     at = time.strftime("%H:%M:%S", time.localtime(reading.stamp_s))
-    known = int(reading.known.any(axis=1).sum())
-    silent = int(reading.ports.is_polled.sum()) - known
+    answering = int(reading.known.any(axis=1).sum())
+    silent = int(reading.ports.is_polled.sum()) - answering
     master = f"subnet manager at {latest.manager.node}" if latest.manager else "no subnet manager answers"
     span = f" in {latest.change.seconds:.1f} s" if latest.change else ""
     if latest.change and latest.change.seconds > _FASTER * latest.change_s:
-        span += " of the lab's clock"
-    return f"{at}   {known:,} ports{span}{f', {silent:,} silent' if silent else ''}   {master}"
+        span += " on the lab's clock"
+    return f"{at}   {answering:,} ports{span}{f', {silent:,} silent' if silent else ''}   {master}"
 
 
 def _cells(row: Row) -> tuple[str | int | float, ...]:
-    def known(value: float | None, unit: float = 1.0) -> str | float:
+    def rounded(value: float | None, unit: float = 1.0) -> str | float:
         return "?" if value is None else round(value * unit, 1)
 
     counts = (row.symbol_errors, row.rcv_errors, row.discards, row.downs)
@@ -134,9 +136,9 @@ def _cells(row: Row) -> tuple[str | int | float, ...]:
         row.port,
         row.peer or "down",
         round(row.rate_gbit_s),
-        known(row.out_gbit_s),
-        known(row.in_gbit_s),
-        known(row.load, 100),
-        known(row.wait, 100),
+        rounded(row.out_gbit_s),
+        rounded(row.in_gbit_s),
+        rounded(row.load, 100),
+        rounded(row.wait, 100),
         *("?" if count is None else count for count in counts),
     )

@@ -1,4 +1,4 @@
-"""`weft train`: how long a step of a training job takes on a fabric, and where the time goes."""
+"""`weft train`: predict the step time of a training job on a fabric, and its parts."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def train(
     model: Annotated[str, NAMES_FILE] = "",
     /,
     *,
-    where: Annotated[Where, Parameter(name="*", group="What it runs on")] = NO_WHERE,
-    cut: Annotated[Cut, Parameter(name="*", group="How it is cut")] = NO_CUT,
-    shape: Annotated[Shape, Parameter(name="*", group="Another shape of the model")] = NO_SHAPE,
-    trouble: Annotated[Trouble, Parameter(name="*", group="What goes wrong")] = NO_TROUBLE,
-    outputs: Annotated[Outputs, Parameter(name="*", group="What is asked, printed and written")] = NO_OUTPUTS,
+    where: Annotated[Where, Parameter(name="*", group="Hardware")] = NO_WHERE,
+    cut: Annotated[Cut, Parameter(name="*", group="Parallelism")] = NO_CUT,
+    shape: Annotated[Shape, Parameter(name="*", group="Model shape")] = NO_SHAPE,
+    trouble: Annotated[Trouble, Parameter(name="*", group="Faults and failures")] = NO_TROUBLE,
+    outputs: Annotated[Outputs, Parameter(name="*", group="Results")] = NO_OUTPUTS,
 ) -> None:
     """Predict the step time of a training job.
 
     Parameters
     ----------
     model
-        By name, llama3-70b or gpt3-175b; or the path of a Hugging Face config.json. Needed but for --validate.
+        The name of a model, llama3-70b or gpt3-175b, or the path of a Hugging Face config.json. Not with --validate.
     """
     from weft.errors import ConfigError
     from weft.sim.engines import find_engine
@@ -87,12 +87,12 @@ def _changed(options: Any, defaults: Any) -> dict[str, Any]:
 
 
 def _check(where: Where, outputs: Outputs) -> None:
-    """Refuse before a long run what makes no sense together, or could not be written after it."""
+    """Refuse conflicting options and unwritable files before a long run."""
     from weft.draw.chart import check_suffix
     from weft.errors import ConfigError
 
     many = outputs.compare is not None or outputs.scale is not None
-    for flag, given, clash, other in (
+    for flag, value, clash, other in (
         ("--compare", outputs.compare, where.fabric, "--fabric"),
         ("--scale", outputs.scale, where.gpus, "--gpus"),
         ("--scale", outputs.scale, where.servers, "--servers"),
@@ -100,10 +100,10 @@ def _check(where: Where, outputs: Outputs) -> None:
         ("--search", outputs.search, outputs.picture or outputs.timeline or outputs.trace, "pictures"),
         ("--timeline and --trace", outputs.timeline or outputs.trace, many, "--compare and --scale"),
     ):
-        if given and clash:
+        if value and clash:
             raise ConfigError(f"{flag} stands instead of {other}: leave out one of them")
     closed = {"--tokens": outputs.tokens, "--slowest": where.slowest, "--engine": where.engine}
-    for flag in (flag for flag, given in closed.items() if outputs.search and given is not None):
+    for flag in (flag for flag, value in closed.items() if outputs.search and value is not None):
         raise ConfigError(f"{flag} changes nothing in --search, which compares layouts in closed form: leave it out")
     if outputs.picture is not None and not many:
         raise ConfigError("--picture draws what --scale or --compare finds: add one of them; --timeline draws one step")

@@ -1,4 +1,4 @@
-"""What `weft train` can be told, in groups; a string below a field is its help, with the default in brackets."""
+"""The options of `weft train`, in groups; the string below a field is its help, with the default in brackets."""
 
 from __future__ import annotations
 
@@ -9,128 +9,128 @@ from weft.cli.arguments import TABLES, File, Form, Kinds, OnByDefault, Servers, 
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """How the model is cut, in Megatron's words; with none of the sizes, the fastest layout is searched."""
+    """The parallelism options, with Megatron's names; without any size, weft searches for the fastest layout."""
 
     tp: Whole | None = None
-    """Tensor parallel: GPUs that share every matrix. [1]"""
+    """Tensor-parallel size: GPUs that share each matrix. [1]"""
     pp: Whole | None = None
-    """Pipeline parallel: stages. [1]"""
+    """Pipeline-parallel size: stages. [1]"""
     vp: Whole | None = None
-    """Virtual stages: chunks of layers that each stage has, interleaved. [1]"""
+    """Virtual pipeline size: interleaved chunks of layers per stage. [1]"""
     cp: Whole | None = None
-    """Context parallel: pieces of a sequence. [1]"""
+    """Context-parallel size: parts of a sequence. [1]"""
     ep: Whole | None = None
-    """Expert parallel: GPUs over which experts are spread. [1]"""
+    """Expert-parallel size: GPUs that share the experts of a layer. [1]"""
     etp: Whole | None = None
-    """Tensor parallel inside an expert. [as --tp]"""
+    """Tensor-parallel size inside an expert. [as --tp]"""
     dp: Whole | None = None
-    """Data parallel: copies. [GPUs / (tp × pp × cp); without --gpus it says how many those are]"""
+    """Data-parallel size: copies of the model. [GPUs / (tp × pp × cp)] Without --gpus, it sets the number of GPUs."""
     micro_batch: Whole | None = None
-    """Sequences that go through a stage at once. [1]"""
+    """Sequences per micro-batch. [1]"""
     zero: Whole | None = None
-    """Sharded over copies: 0 nothing, 1 optimizer, 2 and gradients, 3 and parameters (FSDP). [1]"""
+    """ZeRO stage, sharded over the copies: 0 nothing, 1 optimizer, 2 also gradients, 3 also parameters (FSDP). [1]"""
     recompute: str | None = None
-    """What backward computes once more: none, selective (attention) or full. [none]"""
+    """Activations to recompute in the backward pass: none, selective (attention) or full. [none]"""
     global_batch: Whole | None = None
-    """Sequences of a step. [2 for each GPU]"""
+    """Sequences per step. [2 for each GPU]"""
     seq: Whole | None = None
-    """Tokens of a sequence. [as the model is usually trained]"""
+    """Tokens per sequence. [the model's usual training length]"""
     precision: str = "bf16"
     """bf16, fp16 or fp8."""
     sequence_parallel: OnByDefault = True
-    """With --tp: norms and residuals are cut along the sequence."""
+    """With --tp: shard norms and residuals along the sequence."""
     overlap_grad_reduce: OnByDefault = True
-    """Gradients are summed beside the last backward passes."""
+    """Reduce gradients during the last backward passes."""
     overlap_param_gather: OnByDefault = True
-    """Parameters are gathered beside the first forward passes."""
+    """Gather parameters during the first forward passes."""
     tp_comm_overlap: OnByDefault = True
-    """Tensor-parallel collectives hide behind the products beside them."""
+    """Overlap tensor-parallel collectives with the adjacent matrix products."""
     overlap_p2p: OnByDefault = True
-    """Interleaved stages send while they compute."""
+    """Overlap sends between interleaved stages with computation."""
     overlap_moe: bool = False
-    """Tokens on their way to experts hide behind another micro-batch (DualPipe)."""
+    """Overlap the all-to-all of experts with another micro-batch (DualPipe)."""
     grad_reduce_in_fp32: OnByDefault = True
-    """Gradients are summed in 32 bits; else in 16."""
+    """Reduce gradients in 32 bits; otherwise in 16."""
     optimizer_precision: str = "fp32"
-    """Of the optimizer's states: fp32, with a copy of the weights; or bf16, without one."""
+    """Precision of the optimizer states: fp32, with a copy of the weights; or bf16, without one."""
     fused_attention: OnByDefault = True
-    """Flash attention; else scores go through memory."""
+    """Use flash attention; otherwise attention scores are written to GPU memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """Of the model, where it is another than the preset's."""
+    """The dimensions of the model that differ from its preset."""
 
     layers: Whole | None = None
-    """How many."""
+    """Transformer layers."""
     hidden: Whole | None = None
-    """Width of a token between layers."""
+    """Hidden size."""
     ffn: Whole | None = None
-    """Inner width of a feed-forward layer."""
+    """Inner size of a feed-forward layer."""
     heads: Whole | None = None
-    """Of attention."""
+    """Attention heads."""
     kv_heads: Whole | None = None
-    """Keys and values that heads share."""
+    """Key-value heads, which the attention heads share (GQA)."""
     head_dim: Whole | None = None
-    """Width of a head."""
+    """Size of a head."""
     vocab: Whole | None = None
-    """Words."""
+    """Vocabulary size."""
     experts: Whole | None = None
-    """Of a layer; 0 for a dense model."""
+    """Experts per layer; 0 for a dense model."""
     topk: Whole | None = None
-    """Experts that a token goes to."""
+    """Experts per token."""
     expert_ffn: Whole | None = None
-    """Inner width of an expert."""
+    """Inner size of an expert."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Where:
-    """What it runs on."""
+    """The hardware of the job."""
 
     gpus: Whole | None = None
-    """How many. [all of a fabric that is given as SPEC]"""
+    """GPUs of the job. [all of the fabric]"""
     fabric: str | None = None
-    """By name as in `weft catalog`: ndr, roce-400, eth-100-tcp, a SuperPOD of it; or a topology, or the path of a file.
-    [that of the server's adapters]"""
+    """A name of `weft catalog` (ndr, roce-400, eth-100-tcp), which builds a SuperPOD; or a topology, or the path of a
+    file. [that of the server's adapters]"""
     kinds: Kinds = ""
     servers: Servers = ""
     server: str | None = None
-    """With a fabric by name: dgx-a100, dgx-b200 or the path of a template of your own, my-server.yaml. [dgx-h100]"""
+    """With a fabric of the catalog: dgx-a100, dgx-b200 or the path of your own template, my-server.yaml. [dgx-h100]"""
     network: str | None = None
     """infiniband, omni-path, roce, roce-v1 or tcp. [as the fabric's]"""
     paths: str | None = None
     """table, adaptive, ecmp or spray. [as the fabric's]"""
     slowest: float | None = None
-    """How many times longer than the mean the slowest GPU computes, 1.3: all wait for it. [as so many GPUs differ]"""
+    """Compute time of the slowest GPU over the mean, 1.3; all GPUs wait for it. [the usual spread of so many GPUs]"""
     engine: str | None = None
-    """flow (fair rates), analytic (closed forms over the routes) or packet (every packet, for a slice). [flow]"""
+    """flow (fair rates), analytic (closed forms over the routes) or packet (each packet of part of the job). [flow]"""
     seed: Whole = 1
-    """Of the hashes by which Ethernet switches choose paths."""
+    """Random seed for ECMP hashing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """What is asked, printed and written."""
+    """The results to compute, print and write."""
 
     tokens: str | None = None
-    """How long until so many are seen: 15T, 300B."""
+    """Also print the time to train on this many tokens: 15T, 300B."""
     search: bool = False
-    """Find the fastest layouts that fit, in closed form; sizes that are given are kept."""
+    """List the fastest layouts that fit, in closed form; sizes that you set stay."""
     compare: str | None = None
-    """The same job on these fabrics, by commas: ndr,roce-400,eth-100-tcp."""
+    """Run the same job on each of these fabrics: ndr,roce-400,eth-100-tcp."""
     scale: str | None = None
-    """From so many GPUs to so many, doubling: 8..16384; or 8,64,512. The batch grows along, from --global-batch."""
+    """Run with each of these numbers of GPUs: 8..16384, doubling; or 8,64,512. The global batch grows in proportion."""
     strong: bool = False
-    """With --scale: the same batch at every size."""
+    """With --scale: keep the same global batch (strong scaling)."""
     picture: File = None
-    """What --scale or --compare found, .png, .svg or .pdf."""
+    """Draw the results of --scale or --compare, .png, .svg or .pdf."""
     timeline: File = None
-    """What every stage does when, .png, .svg or .pdf."""
+    """Draw the timeline of each pipeline stage, .png, .svg or .pdf."""
     trace: File = None
-    """The same for Perfetto or chrome://tracing, .json."""
+    """Write the timeline for Perfetto or chrome://tracing, .json."""
     validate: bool = False
-    """Print published steps beside weft's, and run nothing else."""
+    """Compare published step times with weft's; run nothing else."""
     form: Form = TABLES
 
 
-NO_CUT, NO_SHAPE, NO_WHERE, NO_OUTPUTS = Cut(), Shape(), Where(), Outputs()  # nothing was given
+NO_CUT, NO_SHAPE, NO_WHERE, NO_OUTPUTS = Cut(), Shape(), Where(), Outputs()  # the defaults

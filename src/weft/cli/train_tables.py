@@ -1,4 +1,4 @@
-"""What `weft train` prints: one run, runs side by side, layouts that were searched."""
+"""The tables of `weft train`: one run, several runs, and the layouts of --search."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TRUST = (
     "How far to trust it: docs/training.md has published steps beside weft's. Left out: input, evaluation, and "
     "failures (--fault, --goodput)."
 )
-_BEST = 10  # layouts that are shown
+_BEST = 10  # layouts in the table
 
 
 # -- one run ----------------------------------------------------------------------------------------------------------
@@ -25,8 +25,8 @@ _BEST = 10  # layouts that are shown
 
 def print_run(run: Run, tokens: float | None) -> None:
     out = console()
-    for name, said in _headline(run, tokens).items():
-        out.print(f"{name:<13} {said}", markup=False)
+    for name, value in _headline(run, tokens).items():
+        out.print(f"{name:<13} {value}", markup=False)
     out.print()
     out.print(table("Where the time goes", ("part", "seconds", "%", "what"), _where(run)))
     _print_trust([run.site])
@@ -44,11 +44,11 @@ def _headline(run: Run, tokens: float | None) -> dict[str, str]:
     from weft.training.words import show_layout, show_memory
     from weft.units import format_count
 
-    step, one, band = run.step, run.step.transformer, run.band
+    step, transformer, band = run.step, run.step.transformer, run.band
     per_gpu = step.tokens_per_s / run.site.gpus
     flop = step.mfu * run.site.gpu.peak_flop_s(run.layout.precision) / 1e12
-    said = {
-        "model": f"{one.name}, {one.parameters / 1e9:,.1f} B parameters",
+    lines = {
+        "model": f"{transformer.name}, {transformer.parameters / 1e9:,.1f} B parameters",
         "on": f"{run.site.gpus:,} × {run.site.template.gpu} in {run.site.servers:,} × {run.site.template.name}",
         "layout": show_layout(run.layout),
         "step": f"{step.step_s:.4g} s for {run.layout.global_batch:,} sequences of {run.layout.seq:,} tokens",
@@ -60,10 +60,10 @@ def _headline(run: Run, tokens: float | None) -> dict[str, str]:
     if tokens is not None:
         days = run.days(tokens)
         low, high = (days * limit_s / step.step_s for limit_s in (band.low_s, band.high_s))
-        said["time to train"] = (
+        lines["time to train"] = (
             f"{days:,.1f} days ({low:,.1f} to {high:,.1f}) for {format_count(tokens)} tokens, nothing broken"
         )
-    return said
+    return lines
 
 
 def _where(run: Run) -> list[tuple[Cell, ...]]:
@@ -77,7 +77,7 @@ def _where(run: Run) -> list[tuple[Cell, ...]]:
     ]
 
 
-# -- runs side by side ------------------------------------------------------------------------------------------------
+# -- several runs -----------------------------------------------------------------------------------------------------
 
 
 def print_runs(prediction: Prediction, tokens: float | None) -> None:
@@ -112,35 +112,35 @@ def print_runs(prediction: Prediction, tokens: float | None) -> None:
 
 
 def _waits(run: Run) -> str:
-    """`dp 12, bubble 3`: what is not computing, the largest first, nothing below a half."""
+    """Return the percentages of the step spent waiting, largest first, without those below 0.5: `dp 12, bubble 3`."""
     step = run.step
     parts = {part: 100 * step.parts[part] / step.step_s for part in ("tp", "cp", "ep", "bubble", "dp")}
-    shown = sorted(((share, part) for part, share in parts.items() if share >= 0.5), reverse=True)
-    return ", ".join(f"{part} {share:.0f}" for share, part in shown)
+    largest_first = sorted(((share, part) for part, share in parts.items() if share >= 0.5), reverse=True)
+    return ", ".join(f"{part} {share:.0f}" for share, part in largest_first)
 
 
 # -- layouts ----------------------------------------------------------------------------------------------------------
 
 
-def print_search(found: Sequence[SearchResult], site: Site) -> None:
+def print_search(results: Sequence[SearchResult], site: Site) -> None:
     from weft.training.memory import GB
 
     columns = ("tp", "pp", "vp", "cp", "ep", "dp", "micro-batch", "ZeRO", "recompute", "step, s", "MFU, %", "GB")
     rows = [
         (
-            *(getattr(one.layout, size) for size in ("tp", "pp", "vp", "cp", "ep", "dp", "micro_batch", "zero")),
-            one.layout.recompute,
-            one.step.step_s,
-            round(100 * one.step.mfu, 1),
-            round(one.footprint.total_bytes / GB, 1),
+            *(getattr(result.layout, size) for size in ("tp", "pp", "vp", "cp", "ep", "dp", "micro_batch", "zero")),
+            result.layout.recompute,
+            result.step.step_s,
+            round(100 * result.step.mfu, 1),
+            round(result.footprint.total_bytes / GB, 1),
         )
-        for one in found[:_BEST]
+        for result in results[:_BEST]
     ]
-    best, out = found[0], console()
+    best, out = results[0], console()
     out.print(f"{best.step.transformer.name} on {site.gpus:,} × {site.template.gpu}, {site.name}", markup=False)
     out.print(table("", columns, rows))
-    out.print(f"The best of {len(found):,} layouts that divide and fit, in closed form.", markup=False)
+    out.print(f"The best of {len(results):,} layouts that divide and fit, in closed form.", markup=False)
     flags = {name: getattr(best.layout, name) for name in ("tp", "pp", "vp", "cp", "ep", "micro_batch", "zero")}
-    said = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in flags.items() if value > 1)
+    options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in flags.items() if value > 1)
     again = "" if best.layout.recompute == "none" else f" --recompute {best.layout.recompute}"
-    out.print(f"Run it: {said or '--tp 1'}{again}", markup=False)
+    out.print(f"Run it: {options or '--tp 1'}{again}", markup=False)

@@ -1,4 +1,4 @@
-"""What `weft train` says of faults and failures."""
+"""The faults, checkpoints and goodput of `weft train`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
-    """What goes wrong."""
+    """The options for faults, failures and checkpoints."""
 
     fault: tuple[str, ...] = ()
-    """In the middle of the job, each alone: slow:leaf1/3=4xHDR, cut:leaf1/40, flap:dgx1/mlx5_0/1@5s or dead:spine1."""
+    """A fault during the job; several are examined one by one: slow:leaf1/3=4xHDR, cut:leaf1/40,
+    flap:dgx1/mlx5_0/1@5s or dead:spine1."""
     goodput: str | None = None
-    """What part of the time is training, by a published failure rate: llama3, rsc-1 or rsc-2."""
+    """Print the share of time spent training under a published failure rate: llama3, rsc-1 or rsc-2."""
     checkpoint_minutes: float | None = None
-    """With --goodput: minutes between two checkpoints. [the best]"""
+    """With --goodput: minutes between two checkpoints. [the optimum]"""
     checkpoint_waits: bool = False
-    """With --goodput: the job waits until a checkpoint is on disks; else until it is in the memory of the hosts."""
+    """With --goodput: block the job until a checkpoint is on disk; otherwise until it is in host memory."""
     storage: str | None = None
-    """Servers of the fabric, beside those of the job, that store checkpoints: dgx33,dgx34. [others, on a network of
-    their own]"""
+    """Servers of the fabric, outside the job, that store checkpoints: dgx33,dgx34. [separate servers on their own
+    network]"""
 
     def __post_init__(self) -> None:
         if self.checkpoint_minutes is not None and not 0 < self.checkpoint_minutes < 1e6:
@@ -68,60 +69,60 @@ def print_trouble(facts: dict[str, Any]) -> None:
     out = console()
     if "faults" in facts:
         columns = ("fault", "step s", "times as long", "stands still s", "entries changed", "what happens")
-        out.print(table("Faults", columns, [_row(one) for one in facts["faults"]]))
+        out.print(table("Faults", columns, [_row(fault) for fault in facts["faults"]]))
     if "checkpoint" in facts:
         out.print(table("Checkpoint", ("what", "value"), _checkpoint(facts["checkpoint"])))
     if "goodput" in facts:
         out.print(table("Goodput", ("what", "value"), _goodput(facts["goodput"])))
 
 
-def _row(one: dict[str, Any]) -> tuple[Cell, ...]:
+def _row(fault: dict[str, Any]) -> tuple[Cell, ...]:
     return (
-        one["fault"],
-        one["under_step_s"],
-        one["slowdown"],
-        one["stands_s"],
-        one["changed_entries"],
-        _what(one),
+        fault["fault"],
+        fault["under_step_s"],
+        fault["slowdown"],
+        fault["stands_s"],
+        fault["changed_entries"],
+        _effect(fault),
     )
 
 
-def _what(one: dict[str, Any]) -> str:
-    cut_off = one["cut_off"]
-    who = f"{cut_off[0]}{f' and {len(cut_off) - 1} more' if len(cut_off) > 1 else ''} cut off: " if cut_off else ""
-    if not one["survives"]:
-        return f"{who}the job ends, and starts again from its checkpoint"
-    if not one["on_its_way"]:
+def _effect(fault: dict[str, Any]) -> str:
+    cut_off = fault["cut_off"]
+    subject = f"{cut_off[0]}{f' and {len(cut_off) - 1} more' if len(cut_off) > 1 else ''} cut off: " if cut_off else ""
+    if not fault["survives"]:
+        return f"{subject}the job ends, and starts again from its checkpoint"
+    if not fault["on_its_way"]:
         return "the job sends nothing there"
-    if one["outage_s"] == 0:
+    if fault["outage_s"] == 0:
         return "all wait for the slow cable"
-    return f"{who}goes on with the next try" if cut_off else "goes on over other routes"
+    return f"{subject}goes on with the next try" if cut_off else "goes on over other routes"
 
 
-def _checkpoint(one: dict[str, Any]) -> list[tuple[Cell, ...]]:
+def _checkpoint(facts: dict[str, Any]) -> list[tuple[Cell, ...]]:
     rows: list[tuple[Cell, ...]] = [
-        ("size", f"{one['total_bytes'] / 1e9:,.0f} GB"),
-        ("written after", f"{one['written_s']:.3g} s, as fast as the {one['limit']}"),
-        ("the job waits", f"{one['blocks_s']:.3g} s"),
+        ("size", f"{facts['total_bytes'] / 1e9:,.0f} GB"),
+        ("written after", f"{facts['written_s']:.3g} s, as fast as the {facts['limit']}"),
+        ("the job waits", f"{facts['blocks_s']:.3g} s"),
     ]
-    if one["beside_step_s"] is not None:
-        rows.append(("a step meanwhile", f"{one['beside_step_s']:.4g} s"))
+    if facts["beside_step_s"] is not None:
+        rows.append(("a step meanwhile", f"{facts['beside_step_s']:.4g} s"))
     return rows
 
 
-def _goodput(one: dict[str, Any]) -> list[tuple[Cell, ...]]:
-    parts = {name: f"{100 * part:.2f} %" for name, part in one["parts"].items()}
-    failure = f"{one['restart_s']:g} s after a failure every {one['mttf_s'] / 3600:.3g} hours"
-    every, best_s = f"one every {one['interval_s'] / 60:.1f} minutes", one["best_interval_s"]
-    if best_s is not None and best_s < 0.9 * one["interval_s"]:
+def _goodput(facts: dict[str, Any]) -> list[tuple[Cell, ...]]:
+    parts = {name: f"{100 * part:.2f} %" for name, part in facts["parts"].items()}
+    failure = f"{facts['restart_s']:g} s after a failure every {facts['mttf_s'] / 3600:.3g} hours"
+    every, best_s = f"one every {facts['interval_s'] / 60:.1f} minutes", facts["best_interval_s"]
+    if best_s is not None and best_s < 0.9 * facts["interval_s"]:
         every += f" (by failures alone best every {best_s / 60:.1f})"
     rows: list[tuple[Cell, ...]] = [
         ("training (ETTR)", parts["training"]),
         ("checkpoints", f"{parts['checkpoint']}, {every}"),
         ("restarts", f"{parts['restart']}, {failure}"),
         ("done again", parts["lost"]),
-        ("failure rate", f"{one['rate']}: {one['source']}"),
+        ("failure rate", f"{facts['rate']}: {facts['source']}"),
     ]
-    if "days" in one:
-        rows.append(("time to train", f"{one['days']:,.1f} days with failures"))
+    if "days" in facts:
+        rows.append(("time to train", f"{facts['days']:,.1f} days with failures"))
     return rows

@@ -1,4 +1,4 @@
-"""`weft train --validate`: published steps beside weft's."""
+"""`weft train --validate`: compare published step times with weft's."""
 
 from __future__ import annotations
 
