@@ -1,4 +1,4 @@
-"""The outside judges: programs of the field that look at what weft makes.
+"""Fixtures for the other programs against which tests check weft.
 
 Without one of them a test skips and says how to get it; where CI=true is in the environment, its absence is a failure.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from tests.interop.ibdm import Court, proof
+from tests.interop.ibdm import Ibdm, proof
 from tests.patience import PATIENCE_S, wait_until
 
 _NUMBER = itertools.count()
@@ -168,5 +168,5 @@ def ibdmsh(tmp_path) -> Callable[[Path], str]:
 
 
 @pytest.fixture(scope="module")
-def court(tmp_path_factory) -> Court:
-    return Court(find_peer("ibdmchk"), find_peer("ibdmsh"), tmp_path_factory.mktemp("court"))
+def ibdm(tmp_path_factory) -> Ibdm:
+    return Ibdm(find_peer("ibdmchk"), find_peer("ibdmsh"), tmp_path_factory.mktemp("ibdm"))

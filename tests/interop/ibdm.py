@@ -68,8 +68,8 @@ def ports_to_shown(fabric: Fabric) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
-    """What ibdmchk said."""
+class IbdmReport:
+    """The results of a run of ibdmchk."""
 
     paths: int
     missing: int
@@ -80,7 +80,7 @@ class Judgement:
     text: str
 
 
-def read_judgement(text: str) -> Judgement:
+def read_report(text: str) -> IbdmReport:
     scanned, missing = re.search(r"-I- Scanned:(\d+) CA to CA", text), re.search(r"Found (\d+) missing.*:(\d+)", text)
     assert scanned or missing, text[-2000:]
     histogram = text.partition("LFT ROUTE HOP HISTOGRAM")[2].partition("NUM-CA-CA-PAIRS\n")[2].partition("---")[0]
@@ -89,7 +89,7 @@ def read_judgement(text: str) -> Judgement:
     lanes = re.search(r"Analyzing Fabric for Credit Loops \d+ SLs, (\d+) VLs used", text)
     no_loop = "-I- no credit loops found" in text  # ibdmsh crashes after that, and prints the opposite when it does
     assert missing or no_loop or "-E- credit loops in routing" in text, text[-2000:]
-    return Judgement(
+    return IbdmReport(
         paths=int(missing[2]) if missing else int(scanned[1]) if scanned else 0,
         missing=int(missing[1]) if missing else 0,
         all_paths=int(with_switches[1]) if with_switches else 0,
@@ -100,23 +100,23 @@ def read_judgement(text: str) -> Judgement:
     )
 
 
-class Court:
-    """Runs ibdmchk."""
+class Ibdm:
+    """The programs ibdmchk and ibdmsh."""
 
     def __init__(self, ibdmchk: str, ibdmsh: str, folder: Path) -> None:
         self.ibdmchk, self.ibdmsh, self.folder = ibdmchk, ibdmsh, folder
 
-    def judge(
+    def check(
         self, fabric: Fabric, *, lanes: bool | None = None, switches: bool = False, shell: bool = False
-    ) -> Judgement:
-        """With the files of lanes if the tables use any, or as told; by ibdmsh if told so, or if ibdmchk would die."""
+    ) -> IbdmReport:
+        """Check the tables, with `lanes` if they use any; by ibdmsh for `shell`, or if ibdmchk would crash."""
         with tempfile.TemporaryDirectory(dir=self.folder) as name:
             folder = Path(name)
             write_atomically(folder / "subnet", files.subnet_lst_text(fabric))
             write_atomically(folder / "routes", ports_to_shown(fabric) if shell else files.fdbs_text(fabric))
             write_atomically(folder / "groups", "")
             if shell or most_equal_ports(fabric) >= _MOST_EQUAL_PORTS:
-                assert "sl2vl" not in vars(fabric.tables), "this script judges one lane"
+                assert "sl2vl" not in vars(fabric.tables), "this script checks one lane"
                 write_atomically(folder / "script", proof(folder / "subnet", folder / "routes", switches=switches))
                 return self.run(folder, self.ibdmsh, "script")
             options = ["-s", "subnet", "-f", "routes", "-m", "groups", "-l", str(fabric.tables.lmc.max())]
@@ -125,7 +125,7 @@ class Court:
                 options += ["-c", "opensm.psl", "-d", "opensm.slvl"]
             return self.run(folder, self.ibdmchk, *options, *(["-a"] if switches else []))
 
-    def run(self, folder: Path, *command: str) -> Judgement:
+    def run(self, folder: Path, *command: str) -> IbdmReport:
         done = subprocess.run(
             command,
             cwd=folder,
@@ -135,7 +135,7 @@ class Court:
             timeout=PATIENCE_S,
             check=False,
         )
-        return read_judgement(done.stdout)
+        return read_report(done.stdout)
 
 
 def most_equal_ports(fabric: Fabric) -> int:
@@ -150,9 +150,9 @@ def most_equal_ports(fabric: Fabric) -> int:
     return most
 
 
-def assert_agree(verdict: TableCheck, judgement: Judgement) -> None:
-    """weft and ibdmchk saw the same paths and came to the same end."""
-    assert (verdict.pairs, verdict.missing) == (judgement.paths, judgement.missing)
-    assert verdict.hops == judgement.hops
-    if judgement.credit_loop is not None:
-        assert bool(verdict.credit_loop) == judgement.credit_loop, verdict.explain()
+def assert_agree(verdict: TableCheck, report: IbdmReport) -> None:
+    """Assert that weft and ibdmchk found the same paths and agree on credit loops."""
+    assert (verdict.pairs, verdict.missing) == (report.paths, report.missing)
+    assert verdict.hops == report.hops
+    if report.credit_loop is not None:
+        assert bool(verdict.credit_loop) == report.credit_loop, verdict.explain()

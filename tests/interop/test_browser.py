@@ -1,4 +1,4 @@
-"""The HTML page, judged by Chromium: it runs without an error and does what a reader expects of it."""
+"""The HTML page, in Chromium: it runs without an error and reacts to the pointer and the keys."""
 
 from __future__ import annotations
 

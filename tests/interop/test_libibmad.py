@@ -1,4 +1,4 @@
-"""rdma-core's libibmad, the library under ibstat, smpquery and perfquery, judges where every field of a MAD lies.
+"""rdma-core's libibmad, the library under ibstat, smpquery and perfquery, checks the position of every field of a MAD.
 
 It has one table of all fields that it knows, in an order that is part of its binary interface; libibmad_fields.txt has
 weft's names in the same order. What libibmad writes must stand where weft's declaration has it.
@@ -88,9 +88,9 @@ def test_the_table_has_every_field_of_libibmad(libibmad):
 
 
 def test_every_field_lies_where_libibmad_has_it(libibmad):
-    judged = [entry for entry in TABLE if entry[3] != "-"]
-    assert len(judged) == 598
-    for index, form, base, name in judged:
+    checked = [entry for entry in TABLE if entry[3] != "-"]
+    assert len(checked) == 598
+    for index, form, base, name in checked:
         bit, width = locate(form, name)
         for value in (1, (1 << width) - 1, random.Random(index).getrandbits(width)):
             theirs = set_by_libibmad(libibmad, index, width, value)

@@ -1,4 +1,4 @@
-"""Tables longer than a MAD, over every carrier: ibsim carries the segments, saquery judges what a lab's SA sends.
+"""Tables longer than a MAD, over every carrier: ibsim carries the segments, saquery reads replies of a lab's SA.
 
 ibsim_client <-> ibsim_client          by ibsim
 umad (libumad2sim) <-> ibsim_client    by ibsim, either one asking

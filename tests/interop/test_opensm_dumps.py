@@ -98,7 +98,7 @@ def test_ibdmchk_finds_all_paths_in_the_dumps_of_weft(managed, ibdmchk, tmp_path
 
 
 def test_ibdmchk_sees_a_path_that_is_missing(managed, ibdmchk, tmp_path):
-    """The judge does judge."""
+    """ibdmchk reports an error for wrong tables."""
     fabric, folder = managed(SPECS[0])
     files.apply_guid2lid(fabric, files.read_guid2lid(folder / "guid2lid"))
     files.read_fdbs(folder / "opensm.fdbs", fabric)

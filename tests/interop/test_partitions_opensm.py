@@ -115,7 +115,7 @@ def wanted_groups(partitions: Partitions) -> set[str]:
     }
 
 
-class Judge:
+class OpenSm:
     """OpenSM on a subnet of ibsim's."""
 
     def __init__(self, running, folder: Path) -> None:
@@ -150,8 +150,8 @@ class Judge:
 
 
 @pytest.fixture
-def judge(ibsim, tmp_path) -> Judge:
-    return Judge(ibsim(ibnetdiscover.to_text(FABRIC)), tmp_path)
+def opensm(ibsim, tmp_path) -> OpenSm:
+    return OpenSm(ibsim(ibnetdiscover.to_text(FABRIC)), tmp_path)
 
 
 def wanted(partitions: Partitions, **options: object) -> PKeyTables:
@@ -167,8 +167,8 @@ def differences(weft_has: NDArray[np.uint16], opensm_has: NDArray[np.uint16]) ->
 
 
 @pytest.mark.parametrize("name", READ)
-def test_opensm_leaves_the_tables_that_weft_wants(judge, name):
-    assert differences(wanted(parse_partitions(READ[name])).table, judge.sweep(READ[name])) == []
+def test_opensm_leaves_the_tables_that_weft_wants(opensm, name):
+    assert differences(wanted(parse_partitions(READ[name])).table, opensm.sweep(READ[name])) == []
 
 
 # -- groups ------------------------------------------------------------------------------------------------------------
@@ -215,66 +215,66 @@ def random_file(seed: int) -> str:
     return "\n".join(lines)
 
 
-def check_both(judge: Judge, text: str, *, qos: bool) -> None:
+def check_both(opensm: OpenSm, text: str, *, qos: bool) -> None:
     read = parse_partitions(text, qos=qos)
-    table = judge.sweep(text, "sa_db_dump TRUE", f"qos {'TRUE' if qos else 'FALSE'}")
+    table = opensm.sweep(text, "sa_db_dump TRUE", f"qos {'TRUE' if qos else 'FALSE'}")
     assert differences(wanted(read).table, table) == [], text
-    assert sorted(wanted_groups(read)) == sorted(judge.groups()), text
+    assert sorted(wanted_groups(read)) == sorted(opensm.groups()), text
 
 
 @pytest.mark.parametrize("qos", [False, True])
 @pytest.mark.parametrize("name", WITH_GROUPS)
-def test_opensm_makes_the_groups_that_weft_makes(judge, name, qos):
-    check_both(judge, WITH_GROUPS[name], qos=qos)
+def test_opensm_makes_the_groups_that_weft_makes(opensm, name, qos):
+    check_both(opensm, WITH_GROUPS[name], qos=qos)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_opensm_reads_any_file_as_weft_does(judge, seed):
-    check_both(judge, random_file(seed), qos=seed % 2 == 0)
+def test_opensm_reads_any_file_as_weft_does(opensm, seed):
+    check_both(opensm, random_file(seed), qos=seed % 2 == 0)
 
 
-def test_what_weft_refuses_opensm_drops(judge, tmp_path):
+def test_what_weft_refuses_opensm_drops(opensm, tmp_path):
     for name, text in REFUSED.items():
         with pytest.raises(FileError):
             parse_partitions(text)
-        assert differences(wanted(NO_FILE).table, judge.sweep(text)) == [], name
+        assert differences(wanted(NO_FILE).table, opensm.sweep(text)) == [], name
         assert (tmp_path / "opensm.log").read_text().count("retrying with default config") == 1, name
 
 
-def test_the_manual_pages_own_line_is_dropped_by_opensm_and_meant_by_weft(judge, tmp_path):
-    assert differences(wanted(NO_FILE).table, judge.sweep(MANUAL_PAGE)) == []
+def test_the_manual_pages_own_line_is_dropped_by_opensm_and_meant_by_weft(opensm, tmp_path):
+    assert differences(wanted(NO_FILE).table, opensm.sweep(MANUAL_PAGE)) == []
     meant = MANUAL_PAGE.replace(" : def", ",def")
-    assert differences(wanted(parse_partitions(MANUAL_PAGE)).table, judge.sweep(meant)) == []
+    assert differences(wanted(parse_partitions(MANUAL_PAGE)).table, opensm.sweep(meant)) == []
 
 
-def test_smpquery_reads_the_same(judge):
-    table = judge.sweep(READ["low byte first"])
-    said = judge.running.run("smpquery", "-D", "pkeys", "0,1,2", host=HOST)
+def test_smpquery_reads_the_same(opensm):
+    table = opensm.sweep(READ["low byte first"])
+    said = opensm.running.run("smpquery", "-D", "pkeys", "0,1,2", host=HOST)
     keys = [int(key, 16) for key in re.findall(r"0x[0-9a-f]{4}", said)]
     assert keys == table[NODES["h2"] + 1, : len(keys)].tolist()
     assert len(keys) == 64
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_ports_with_both_keys_of_a_partition(judge, name):
+def test_ports_with_both_keys_of_a_partition(opensm, name):
     made = wanted(parse_partitions(BOTH[name]), allow_both=True)
-    assert differences(made.table, judge.sweep(BOTH[name], "allow_both_pkeys TRUE")) == []
+    assert differences(made.table, opensm.sweep(BOTH[name], "allow_both_pkeys TRUE")) == []
 
 
-def test_keys_keep_the_indexes_at_which_they_were_found(judge):
-    before = judge.sweep(f"A=0x01:ALL;B=0x02:ALL=full;C=0x03:ALL;D=0x0100,indx0:{H3};")
+def test_keys_keep_the_indexes_at_which_they_were_found(opensm):
+    before = opensm.sweep(f"A=0x01:ALL;B=0x02:ALL=full;C=0x03:ALL;D=0x0100,indx0:{H3};")
     text = f"0x02:ALL;0x04:ALL_CAS=full;0x05,indx0:{H2}=full;0x03:{H3},{H4}=full;0x0100:{H3};"
     made = wanted(parse_partitions(text), found=before, keep_indexes=True)
-    assert differences(made.table, judge.sweep(text, "keep_pkey_indexes TRUE")) == []
+    assert differences(made.table, opensm.sweep(text, "keep_pkey_indexes TRUE")) == []
     assert made.table[NODES["h2"] + 1, 2] == 0x0002
 
 
 @pytest.mark.parametrize("enforce", ["off", "in"])
-def test_only_switches_that_check_get_tables(judge, enforce):
+def test_only_switches_that_check_get_tables(opensm, enforce):
     """ibsim's switches hold nothing before."""
     text = f"Red=0x10 : {H2}=full ;"
     made = wanted_pkeys(parse_partitions(text), FABRIC, OWN, part_enforce=enforce)
-    there = judge.sweep(text, f"part_enforce {enforce}")
+    there = opensm.sweep(text, f"part_enforce {enforce}")
     facing = NODES["leaf1"] + 2
     assert made.programmed[facing] == (enforce == "in")
     assert (there[facing, 1] == 0x8010) == (enforce == "in")

@@ -1,4 +1,4 @@
-"""How tests go about a judge that is not there."""
+"""Tests whose peer is missing are skipped, or fail with CI=true."""
 
 from __future__ import annotations
 

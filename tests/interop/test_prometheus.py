@@ -1,4 +1,4 @@
-"""Prometheus, its node_exporter and infiniband-diags judge what the monitor says of a lab under load."""
+"""Prometheus, its node_exporter and infiniband-diags check the monitor's metrics of a lab under load."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_promtool_takes_the_rules_and_they_do_what_they_say(peer, tmp_path):
             }
         ],
     }
-    # What an alert says to people is not judged here.
+    # The texts of alerts are not checked here.
     plain = yaml.safe_load(read(RULES))
     for group in plain["groups"]:
         for rule in group["rules"]:

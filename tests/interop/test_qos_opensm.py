@@ -1,4 +1,4 @@
-"""OpenSM judges quality of service: its option file is read, and weft's tables and levels are those that it sets.
+"""weft reads OpenSM's options for quality of service and sets the same tables and levels.
 
 On ibsim smpquery reads back what OpenSM wrote; a lab holds all its tables at once, port 0 of switches and limits of
 high priority too, which ibsim forgets.

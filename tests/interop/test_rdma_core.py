@@ -1,4 +1,4 @@
-"""rdma-core's own tests judge weft's adapter."""
+"""rdma-core's own tests run on weft's adapter."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(command: list[str], environment: dict[str, str]) -> int:
 
 
 def test_they_pass_with_the_real_pyverbs_on_wefts_libibverbs():
-    """rdma-core's pyverbs, in Cython: one suite judges both faces. Connection management is another library's."""
+    """rdma-core's pyverbs, in Cython: one suite tests both interfaces, without connection management."""
     if compiler.find() is None:
         pytest.skip("no C compiler")
     python = find_python()

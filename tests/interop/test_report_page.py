@@ -1,4 +1,4 @@
-"""The pages of `weft compare` and `weft plan`, judged by Chromium: from a file, they fit, the finding first."""
+"""The pages of `weft compare` and `weft plan`, opened in Chromium from a file: they fit, finding first."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Unmodified programs over weft's own libibumad: messages of many MADs, many programs, second ports.
 
-OpenSM and saquery judge: OpenSM's SA answers with tables that need RMPP, and saquery counts what arrives.
+OpenSM's SA replies with tables that need RMPP, and saquery counts the records of weft's.
 """
 
 from __future__ import annotations

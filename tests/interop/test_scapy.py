@@ -1,4 +1,4 @@
-"""scapy, which has the ICRC of RoCE v2 from another hand, judges weft's over random packets."""
+"""scapy's independent ICRC of RoCE v2 equals weft's on random packets."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.serve.service import Service
 pytestmark = [pytest.mark.slow, pytest.mark.interop]
 
 
-def _judge(folder: Path, url: str, token: str, *choice: str) -> None:
+def _run_schemathesis(folder: Path, url: str, token: str, *choice: str) -> None:
     find_module("schemathesis")
     done = subprocess.run(
         [
@@ -44,7 +44,7 @@ def test_no_request_makes_the_service_fail(tmp_path):
     service = Service(f"sqlite:///{tmp_path}/ledger.db")
     try:
         exclude = ("--exclude-path-regex", "tokens")  # it would revoke its own
-        _judge(tmp_path, service.server.url, service.tokens["root"], *exclude)
+        _run_schemathesis(tmp_path, service.server.url, service.tokens["root"], *exclude)
         assert service.call("root", "GET", "/partitions").status_code == 200
     finally:
         service.close()
@@ -56,7 +56,7 @@ def test_no_request_of_a_console_does(warm, tmp_path):
     service.start()
     try:
         routes = "fabric|state|nodes|routes|history|diagnosis|cables|load|runs|metrics|violations"
-        _judge(tmp_path, service.url, service.token, "--include-path-regex", routes)
+        _run_schemathesis(tmp_path, service.url, service.token, "--include-path-regex", routes)
         assert service.call("GET", "/api/v1/state").status_code == 200
     finally:
         service.end(signal.SIGTERM)

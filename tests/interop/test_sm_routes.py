@@ -1,4 +1,4 @@
-"""ibdmchk judges what weft's subnet manager dumps, and dump_fts says that the same is in the switches of ibsim.
+"""ibdmchk checks the dumps of weft's subnet manager, and dump_fts reads the same tables from the switches of ibsim.
 
 ibdmchk reads the subnet, the routes and the lanes with a parser of its own, follows every path and looks for credit
 loops.
@@ -116,7 +116,7 @@ def test_ibdmchk_finds_no_fault_in_the_dumps_and_the_switches_hold_them(sweep, i
 
 
 def test_ibdmchk_sees_the_credit_loop_of_an_engine_that_leaves_one(sweep, ibdmchk):
-    """The judge is awake."""
+    """ibdmchk reports the error."""
     assert "-E- credit loops in routing" in ibdmchk(sweep(weft.load("torus:4x5,speed=HDR"), "min-hop").dumps)
 
 

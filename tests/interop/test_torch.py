@@ -1,4 +1,4 @@
-"""PyTorch with backend `weft`, judged by gloo in the same processes."""
+"""PyTorch with backend `weft`, compared with gloo in the same processes."""
 
 from __future__ import annotations
 

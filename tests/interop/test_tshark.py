@@ -1,4 +1,4 @@
-"""tshark, Wireshark's dissectors without its windows, judges every kind of packet and MAD that weft writes.
+"""tshark decodes every kind of packet and MAD that weft writes.
 
 All of them go into one capture and tshark runs once. Field by field its values must be those that went in. It has names
 of its own, which tshark_names.txt translates, and some mistakes, which that file and the comments here list.
@@ -179,25 +179,25 @@ def test_no_packet_is_malformed(dissected):
 
 
 def test_every_field_has_the_value_that_went_in(dissected):
-    judged, wrong = set(), {}
+    checked, wrong = set(), {}
     for sample, shown in dissected:
         for record in sample.records:
             for name, expected in values(record, type(record).__name__):
                 found = [number(text) for text in shown.get(tshark_name(name), [])]
                 if found not in ([], expected, 2 * expected):  # a header that is one field is shown twice
                     wrong[name] = (sample.name, found, expected)
-                judged |= {name} if found else set()
+                checked |= {name} if found else set()
     assert wrong == {}
-    assert len(judged) >= 500
+    assert len(checked) >= 500
 
 
 def test_the_payload_starts_where_tshark_has_it(dissected):
-    judged = 0
+    checked = 0
     for sample, shown in dissected:
         if "data.data" in shown and sample.records[-1].size < 200:
             assert shown["data.data"] == [PADDED.hex(":")], sample.name
-            judged += 1
-    assert judged >= 6 * 32
+            checked += 1
+    assert checked >= 6 * 32
 
 
 def test_the_checks_are_where_tshark_looks_for_them(dissected):

@@ -424,7 +424,7 @@ def damaged(draw: st.DrawFn) -> Fabric:
 
 @settings(max_examples=80)
 @given(fabric=damaged(), hosts_only=st.booleans())
-def test_any_tables_are_judged_as_by_the_slow_walk(fabric, hosts_only):
+def test_check_agrees_with_a_slow_walk_on_any_tables(fabric, hosts_only):
     verdict, oracle = check(fabric, hosts_only=hosts_only), Oracle(fabric, hosts_only=hosts_only)
     assert verdict.failures == dict(oracle.failures)
     assert verdict.hops == dict(oracle.hops)

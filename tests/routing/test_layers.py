@@ -1,4 +1,4 @@
-"""Layers, judged by networkx: no layer's channel dependencies may close a circle."""
+"""networkx finds no cycle in the channel dependencies of any layer."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def test_the_standard_error_shrinks_with_the_root_of_the_number():
     assert many.minimum <= few.minimum  # the same seed: the first 50 are the same
 
 
-def test_large_fabrics_are_judged_by_a_sample_of_shifts(monkeypatch):
+def test_large_fabrics_are_measured_by_a_sample_of_shifts(monkeypatch):
     fabric = routed("torus:4x4,hosts=4", "up-down")
     every = measure(fabric, bisections=2).shifts
     monkeypatch.setattr(quality, "SHIFT_FLOWS", 64 * 20)

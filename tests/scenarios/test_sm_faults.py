@@ -87,7 +87,7 @@ def test_entries_that_led_through_a_cable_are_those_whose_paths_use_it():
 
 
 def test_tables_that_were_not_repaired_are_reported(monkeypatch):
-    """The judge is not the subnet manager: one that leaves old routes in the switches does not get away with it."""
+    """The check does not rely on the subnet manager: old routes left in the switches are detected."""
     monkeypatch.setattr("weft.sm.sweep.upload_forwarding", _upload_nothing_later())
     finding = sm_faults.run(fabric=TREE, links=1, switches=0)
     assert not finding.figures["holds"]["Reach"]

@@ -1,7 +1,7 @@
-"""ibdmchk and OpenSM judge weft's routing, and weft's `check` is held to ibdmchk on OpenSM's.
+"""ibdmchk and OpenSM check weft's routing; weft's `check` must agree with ibdmchk on OpenSM's tables.
 
 ibdmchk follows every path from adapter to adapter and looks for credit loops with an algorithm and a parser of its own;
-what it can and cannot judge stands in docs/design/0006-judges.md.
+docs/design/0006-routing-checks.md lists what it can check.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SEEDS = [0, 1]  # 0: no cable is missing; else 5 % of those between switches
 
 
 def lane_is_service_level(fabric: Fabric) -> bool:
-    """Only then can ibdmchk judge paths from switches: it takes their first lane to be the service level."""
+    """Only then can ibdmchk check paths from switches: it takes their first lane to be the service level."""
     tables = fabric.tables
     used = np.unique(tables.path_sl) if "path_sl" in vars(tables) else np.zeros(1, np.uint8)
     return "sl2vl" not in vars(tables) or bool((tables.sl2vl[:, used] == used).all())
@@ -58,22 +58,22 @@ def load(request: pytest.FixtureRequest, name: str, seed: int) -> Fabric:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", [*SMALL, LARGE])
-def test_ibdmchk_finds_no_fault_in_what_auto_makes(request, court, name, seed):
+def test_ibdmchk_finds_no_error_in_tables_of_auto(request, ibdm, name, seed):
     fabric = route(load(request, name, seed)).fabric
     switches = lane_is_service_level(fabric)
-    judgement = court.judge(fabric, switches=switches)
+    report = ibdm.check(fabric, switches=switches)
     adapters = len(fabric.of_kind(NodeKind.HCA, NodeKind.AGGREGATION))
-    assert judgement.paths == adapters * (adapters - 1)
-    assert judgement.missing == 0
-    assert judgement.credit_loop is False
-    assert_agree(check(fabric, hosts_only=True), judgement)
+    assert report.paths == adapters * (adapters - 1)
+    assert report.missing == 0
+    assert report.credit_loop is False
+    assert_agree(check(fabric, hosts_only=True), report)
     verdict = check(fabric)
     assert verdict.ok
-    assert judgement.all_paths == (verdict.pairs if switches else 0)
+    assert report.all_paths == (verdict.pairs if switches else 0)
 
 
 @pytest.mark.parametrize("name", ["fat-tree:hosts=54,radix=6", "dragonfly:p=2,a=4,h=2", "torus:5x5"])
-def test_ibdmchk_finds_no_fault_in_several_lids_per_port(court, name):
+def test_ibdmchk_finds_no_fault_in_several_lids_per_port(ibdm, name):
     """It wants the first LIDs at 1, 3, 5, ...; OpenSM's and weft's are at multiples of 2."""
     fabric, lmc = weft.load(name), 1
     hosts, switches = ports_with_lids(fabric)
@@ -81,44 +81,44 @@ def test_ibdmchk_finds_no_fault_in_several_lids_per_port(court, name):
     fabric.tables.lid[ports] = 1 + (np.arange(len(ports)) << lmc)
     fabric.tables.set_lmc(hosts, lmc)
     fabric = route(fabric, Options(lmc=lmc)).fabric
-    judgement = court.judge(fabric)
-    assert judgement.paths == len(hosts) * (len(hosts) - 1) << lmc
-    assert judgement.missing == 0
-    assert judgement.credit_loop is False
-    assert_agree(check(fabric, hosts_only=True), judgement)
+    report = ibdm.check(fabric)
+    assert report.paths == len(hosts) * (len(hosts) - 1) << lmc
+    assert report.missing == 0
+    assert report.credit_loop is False
+    assert_agree(check(fabric, hosts_only=True), report)
 
 
 @pytest.mark.parametrize("name", ["torus:5x5", "dragonfly:p=2,a=4,h=2"])
 @pytest.mark.parametrize("engine", ["dfsssp", "up-down", "min-hop"])
-def test_ibdmchk_and_weft_agree_on_every_engine(court, name, engine):
+def test_ibdmchk_and_weft_agree_on_every_engine(ibdm, name, engine):
     fabric = route(weft.load(name), Options(engine=engine)).fabric
     assert lane_is_service_level(fabric)
     for switches in (False, True):
-        judgement = court.judge(fabric, switches=switches)
-        assert_agree(check(fabric, hosts_only=True), judgement)
-        assert judgement.credit_loop is (engine == "min-hop")
+        report = ibdm.check(fabric, switches=switches)
+        assert_agree(check(fabric, hosts_only=True), report)
+        assert report.credit_loop is (engine == "min-hop")
 
 
 @pytest.mark.parametrize("switches", [False, True])
-def test_paths_between_switches_can_close_a_loop_where_those_of_hosts_do_not(court, switches):
+def test_paths_between_switches_can_close_a_loop_where_those_of_hosts_do_not(ibdm, switches):
     """Shortest paths from spine to spine of one pod go down and up again."""
     fabric = route(weft.load("fat-tree:hosts=54,radix=6"), Options(engine="min-hop")).fabric
-    assert court.judge(fabric, switches=switches).credit_loop is switches
+    assert ibdm.check(fabric, switches=switches).credit_loop is switches
     assert bool(check(fabric, hosts_only=not switches).credit_loop) is switches
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_ibdmchk_and_weft_agree_on_broken_tables(court, seed):
+def test_ibdmchk_and_weft_agree_on_broken_tables(ibdm, seed):
     """Entries overwritten at random: the same pairs are missing."""
     fabric = route(weft.load("dragonfly:p=2,a=4,h=2"), Options(engine="min-hop")).fabric
     lft, chance = fabric.tables.lft, np.random.default_rng(seed)
     for _ in range(3):
         row, lid = chance.integers(len(lft)), chance.integers(1, lft.shape[1])
         lft[row, lid] = chance.choice([NO_ROUTE, 3, 4, 5, 6])
-    assert_agree(check(fabric, hosts_only=True), court.judge(fabric))
+    assert_agree(check(fabric, hosts_only=True), ibdm.check(fabric))
 
 
-# -- does the judge judge lanes? ---------------------------------------------------------------------------------------
+# -- does ibdmchk check lanes?   ---------------------------------------------------------------------------------------
 
 
 def ring_on_two_lanes() -> Fabric:
@@ -139,38 +139,38 @@ def ring_on_two_lanes() -> Fabric:
     return fabric
 
 
-def test_ibdmchk_sees_the_loop_if_it_is_not_told_of_lanes(court):
+def test_ibdmchk_reports_the_loop_without_files_of_lanes(ibdm):
     fabric = ring_on_two_lanes()
     fabric.tables.sl2vl[:] = np.arange(16)
-    assert court.judge(fabric, lanes=False).credit_loop
+    assert ibdm.check(fabric, lanes=False).credit_loop
 
 
-def test_ibdmchk_honours_service_levels(court):
+def test_ibdmchk_honours_service_levels(ibdm):
     fabric = ring_on_two_lanes()
     fabric.tables.sl2vl[:] = np.arange(16)
-    assert court.judge(fabric).credit_loop is False
+    assert ibdm.check(fabric).credit_loop is False
     assert check(fabric, hosts_only=True).ok
 
 
-def test_ibdmchk_honours_sl_to_vl(court):
+def test_ibdmchk_honours_sl_to_vl(ibdm):
     """Two service levels on one lane close the loop again."""
     fabric = ring_on_two_lanes()
     fabric.tables.sl2vl[:] = 0
-    assert court.judge(fabric).credit_loop
+    assert ibdm.check(fabric).credit_loop
     assert check(fabric, hosts_only=True).credit_loop
 
 
 @pytest.mark.parametrize("stays_up", [True, False])
-def test_ibdmchk_honours_lanes_by_port(court, stays_up):
+def test_ibdmchk_honours_lanes_by_port(ibdm, stays_up):
     """SL 1 goes up to VL 1 where it enters sw1 by port 3; if sw2 brings it down again, the loop is closed."""
     fabric = ring_on_two_lanes()
     for name in ("sw1", "sw2") if stays_up else ("sw1",):
         first = fabric.tables.first_pair[fabric.find_node(name).index]
         fabric.tables.sl2vl[first + 3 * 5 : first + 4 * 5, 1] = 1
-    judgement = court.judge(fabric)
-    assert judgement.lanes == 2
-    assert judgement.credit_loop is not stays_up
-    assert_agree(check(fabric, hosts_only=True), judgement)
+    report = ibdm.check(fabric)
+    assert report.lanes == 2
+    assert report.credit_loop is not stays_up
+    assert_agree(check(fabric, hosts_only=True), report)
 
 
 # -- OpenSM's tables ---------------------------------------------------------------------------------------------------
@@ -201,10 +201,10 @@ def by_opensm(opensm) -> Callable[..., Fabric]:
         *((name, "minhop", seed) for name in SMALL[2:] for seed in SEEDS),  # the others give up on what is not a tree
     ],
 )
-def test_weft_and_ibdmchk_agree_on_opensms_tables(request, court, by_opensm, name, engine, seed):
-    """Where an engine gives up OpenSM falls back to minhop; those tables are judged too."""
+def test_weft_and_ibdmchk_agree_on_opensms_tables(request, ibdm, by_opensm, name, engine, seed):
+    """Where an engine fails, OpenSM falls back to minhop; those tables are checked too."""
     fabric = by_opensm(load(request, name, seed), "-R", engine)
     verdict = check(fabric, hosts_only=True)
-    assert_agree(verdict, court.judge(fabric))
+    assert_agree(verdict, ibdm.check(fabric))
     if name.startswith("torus"):
         assert verdict.credit_loop
