@@ -78,10 +78,10 @@ TRAIN_CASES = {
     ),
     "--tokens": (CUT, "--tokens 15T"),
     "--search": ("llama3-8b --gpus 16 --tp 2 --pp 1 --micro-batch 1", "--search"),
-    "--compare": (CUT, "--compare ndr,roce-400"),
+    "--fabrics": (CUT, "--fabrics ndr,roce-400"),
     "--scale": ("llama3-8b --tp 2 --engine analytic --gpus 8", "- llama3-8b --tp 2 --engine analytic --scale 8,16"),
     "--strong": ("llama3-8b --tp 2 --engine analytic --scale 8,16", "--strong"),
-    "--picture": (f"{CUT} --compare ndr,roce-400", "--picture OUT.svg"),
+    "--picture": (f"{CUT} --fabrics ndr,roce-400", "--picture OUT.svg"),
     "--timeline": (CUT, "--timeline OUT.svg"),
     "--trace": (CUT, "--trace OUT.json"),
     "--validate": (CUT, "- --validate"),
@@ -234,8 +234,14 @@ CASES: dict[str, dict[str, tuple[str, str]]] = {
     "sim": SIM_CASES,
     "plan": PLAN_CASES,
 }
+TRAIN_TEXTS = {"--explain": (CUT, "--explain")}
 PLAN_TEXTS = {"--explain": ("--gpus 64 --folder OUT.explained", "--explain")}
-TEXTS: dict[str, dict[str, tuple[str, str]]] = {"nccl": NCCL_TEXTS, "osu": OSU_TEXTS, "plan": PLAN_TEXTS}
+TEXTS: dict[str, dict[str, tuple[str, str]]] = {
+    "train": TRAIN_TEXTS,
+    "nccl": NCCL_TEXTS,
+    "osu": OSU_TEXTS,
+    "plan": PLAN_TEXTS,
+}
 REFUSES = {"--routed"}  # packets of RoCE v1 that would leave their leaf: that is its effect
 FORMS = {"--json", "--csv"}  # of every command: tests/cli/test_output.py
 # In command lines of nccl-tests and OSU's programs; the help says that they are ignored.

@@ -120,7 +120,7 @@ def test_the_tables_say_what_happens(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     app([*JOB, "--fault", "flap:dgx1/mlx5_0/1@5s", "--goodput", "rsc-2", "--checkpoint-waits"])
     printed = capsys.readouterr().out
-    for words in ("8.59", "dgx1/mlx5_0 cut off: goes on with the next try", "training (ETTR)", "rsc-2: Revisiting"):
+    for words in ("8.59", "dgx1/mlx5_0 cut off: continues at the next retry", "training (ETTR)", "rsc-2: Revisiting"):
         assert words in printed
 
 
@@ -129,7 +129,7 @@ def test_the_tables_say_what_happens(capsys, monkeypatch):
     [
         (("--fault", "dead:spine99"), "spine99"),
         (("--fault", "spine1"), "KIND:WHERE"),
-        (("--fault", "dead:spine1", "--search"), "leave out --search"),
+        (("--fault", "dead:spine1", "--search"), "leave out --search, --fabrics and --scale"),
         (("--storage", "dgx8"), "dgx8 is a server of the job"),
         (("--storage", "dgx99"), "dgx99"),
         (("--checkpoint-waits",), "add --goodput"),
@@ -137,7 +137,7 @@ def test_the_tables_say_what_happens(capsys, monkeypatch):
     ],
 )
 def test_invalid_faults_are_refused_before_the_run(flags, why, monkeypatch):
-    monkeypatch.setattr("weft.training.job.run_job", lambda *_: pytest.fail("it ran"))
+    monkeypatch.setattr("weft.training.prediction.run_job", lambda *_: pytest.fail("it ran"))
     with pytest.raises(ConfigError, match=why):
         app([*JOB, *flags])
     with pytest.raises(UnknownName, match="llama3"):

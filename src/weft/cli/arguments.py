@@ -48,6 +48,17 @@ Servers = Annotated[
         "[default: all]",
     ),
 ]
+Faults = Annotated[
+    tuple[str, ...],
+    Parameter(
+        help="A fault: cut:leaf1/40, slow:leaf1/3=4xHDR, dead:spine1; in `weft train`, where each strikes alone in the "
+        "middle of the job, also flap:dgx1/mlx5_0/1@5s. Repeat it for several.",
+    ),
+]
+Fabrics = Annotated[
+    str | None,
+    Parameter(help="Fabrics to compare, names of `weft catalog` separated by commas: ndr,roce-400,eth-100-tcp."),
+]
 Picture = Annotated[File, Parameter(name=["--picture", "--plot"])]
 LabName = Annotated[str, Parameter(help="The lab, if several run.")]
 

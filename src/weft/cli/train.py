@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from weft.cli import train_tables as tables
 from weft.cli.arguments import NAMES_FILE
-from weft.cli.output import print_data, progress_bar, report_written
+from weft.cli.output import check_explain, print_data, progress_bar, report_written
 from weft.cli.train_flags import NO_CUT, NO_OUTPUTS, NO_SHAPE, NO_WHERE, Cut, Outputs, Shape, Where
 from weft.cli.train_trouble import NO_TROUBLE, Trouble, check_trouble, failure_options, print_trouble
 from weft.cli.train_validation import print_validation
@@ -91,14 +91,15 @@ def _check(where: Where, outputs: Outputs) -> None:
     from weft.draw.chart import check_suffix
     from weft.errors import ConfigError
 
-    many = outputs.compare is not None or outputs.scale is not None
+    check_explain(outputs.explain, outputs.form)
+    many = outputs.fabrics is not None or outputs.scale is not None
     for flag, value, clash, other in (
-        ("--compare", outputs.compare, where.fabric, "--fabric"),
+        ("--fabrics", outputs.fabrics, where.fabric, "--fabric"),
         ("--scale", outputs.scale, where.gpus, "--gpus"),
         ("--scale", outputs.scale, where.servers, "--servers"),
-        ("--search", outputs.search, many, "--compare and --scale"),
+        ("--search", outputs.search, many, "--fabrics and --scale"),
         ("--search", outputs.search, outputs.picture or outputs.timeline or outputs.trace, "pictures"),
-        ("--timeline and --trace", outputs.timeline or outputs.trace, many, "--compare and --scale"),
+        ("--timeline and --trace", outputs.timeline or outputs.trace, many, "--fabrics and --scale"),
     ):
         if value and clash:
             raise ConfigError(f"{flag} stands instead of {other}: leave out one of them")
@@ -106,7 +107,7 @@ def _check(where: Where, outputs: Outputs) -> None:
     for flag in (flag for flag, value in closed.items() if outputs.search and value is not None):
         raise ConfigError(f"{flag} changes nothing in --search, which compares layouts in closed form: leave it out")
     if outputs.picture is not None and not many:
-        raise ConfigError("--picture draws what --scale or --compare finds: add one of them; --timeline draws one step")
+        raise ConfigError("--picture draws what --scale or --fabrics finds: add one of them; --timeline draws one step")
     if outputs.strong and outputs.scale is None:
         raise ConfigError("--strong says how --scale scales: add --scale 8..1024")
     for path in filter(None, (outputs.picture, outputs.timeline)):
@@ -130,8 +131,8 @@ def _sites(where: Where, layout: Mapping[str, Any], outputs: Outputs) -> list[li
     from weft.training.scaling import parse_sizes
 
     names: list[str | None] = [where.fabric]
-    if outputs.compare is not None:
-        names = [name.strip() for name in outputs.compare.split(",") if name.strip()]
+    if outputs.fabrics is not None:
+        names = [name.strip() for name in outputs.fabrics.split(",") if name.strip()]
     return find_sites(
         names,
         [where.gpus] if outputs.scale is None else parse_sizes(outputs.scale),
@@ -154,7 +155,7 @@ def _search(transformer: Transformer, site: Site, layout: Mapping[str, Any], out
     if outputs.form.is_data:
         print_data(outputs.form, report(results, site), "layouts")
     else:
-        tables.print_search(results, site)
+        tables.print_search(results, site, explain=outputs.explain)
 
 
 def _write(prediction: Prediction, outputs: Outputs) -> None:
@@ -175,15 +176,17 @@ def _write(prediction: Prediction, outputs: Outputs) -> None:
 
 def _print(prediction: Prediction, tokens: float | None, failures: FailureReport, outputs: Outputs) -> None:
     run = prediction.runs[0]
-    has_several = outputs.compare is not None or outputs.scale is not None
+    has_several = outputs.fabrics is not None or outputs.scale is not None
     if outputs.form.is_data and has_several:
         print_data(outputs.form, prediction.report(tokens), "runs")
     elif outputs.form.is_data:
         print_data(outputs.form, {"weft": __version__, **run.report(tokens), **failures.report(tokens)})
     else:
         if has_several:
-            tables.print_runs(prediction, tokens)
+            tables.print_runs(prediction, tokens, explain=outputs.explain, strong=outputs.strong)
         else:
-            tables.print_run(run, tokens)
-            print_trouble(failures.report(tokens))
+            effects = failures.report(tokens)
+            tables.print_run(run, tokens, explain=outputs.explain, has_failures=bool(effects))
+            print_trouble(effects)
+            tables.print_trust([run], explain=outputs.explain, has_failures=bool(effects))
         report_written(outputs.picture, outputs.timeline, outputs.trace)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.cli.arguments import TABLES, File, Form, Kinds, OnByDefault, Servers, Whole
+from weft.cli.arguments import TABLES, Fabrics, File, Form, Kinds, OnByDefault, Servers, Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,14 +116,15 @@ class Outputs:
     """Also print the time to train on this many tokens: 15T, 300B."""
     search: bool = False
     """List the fastest layouts that fit, in closed form; sizes that you set stay."""
-    compare: str | None = None
-    """Run the same job on each of these fabrics: ndr,roce-400,eth-100-tcp."""
+    fabrics: Fabrics = None
     scale: str | None = None
     """Run with each of these numbers of GPUs: 8..16384, doubling; or 8,64,512. The global batch grows in proportion."""
     strong: bool = False
     """With --scale: keep the same global batch (strong scaling)."""
+    explain: bool = False
+    """Print more: the memory and rates of the layout, notes, the engine and the seed."""
     picture: File = None
-    """Draw the results of --scale or --compare, .png, .svg or .pdf."""
+    """Draw the results of --scale or --fabrics, .png, .svg or .pdf."""
     timeline: File = None
     """Draw the timeline of each pipeline stage, .png, .svg or .pdf."""
     trace: File = None

@@ -1,72 +1,68 @@
-"""The tables of `weft train`: one run, several runs, and the layouts of --search."""
+"""The output of `weft train`: one run, runs side by side, layouts of a search."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from weft.cli.output import Cell, console, table
 
 if TYPE_CHECKING:
     from weft.training.job import Run
-    from weft.training.scaling import Prediction
+    from weft.training.scaling import Curve, Prediction
     from weft.training.search import SearchResult
     from weft.training.site import Site
 
-_TRUST = (
-    "How far to trust it: docs/training.md has published steps beside weft's. Left out: input, evaluation, and "
-    "failures (--fault, --goodput)."
-)
-_BEST = 10  # layouts in the table
+_BEST = 10  # layouts that are shown
 
 
-# -- one run ----------------------------------------------------------------------------------------------------------
+def print_run(run: Run, tokens: float | None, *, explain: bool, has_failures: bool) -> None:
+    """Print the answer and the parts of the step; the parts are left out if tables on failures follow."""
+    from weft.training.findings import describe_run
+    from weft.training.words import show_layout
 
-
-def print_run(run: Run, tokens: float | None) -> None:
     out = console()
-    for name, value in _headline(run, tokens).items():
-        out.print(f"{name:<13} {value}", markup=False)
-    out.print()
-    out.print(table("Where the time goes", ("part", "seconds", "%", "what"), _where(run)))
-    _print_trust([run.site])
-    out.print(f"{run.engine} engine over {run.site.spec}; seed {run.site.options.seed}", markup=False)
-
-
-def _print_trust(sites: Sequence[Site]) -> None:
-    out = console()
-    out.print(_TRUST, markup=False)
-    for note in dict.fromkeys(note for site in sites for note in site.notes):
-        out.print(f"Note: {note}.", markup=False)
-
-
-def _headline(run: Run, tokens: float | None) -> dict[str, str]:
-    from weft.training.words import show_layout, show_memory
-    from weft.units import format_count
-
-    step, transformer, band = run.step, run.step.transformer, run.band
-    per_gpu = step.tokens_per_s / run.site.gpus
-    flop = step.mfu * run.site.gpu.peak_flop_s(run.layout.precision) / 1e12
-    lines = {
-        "model": f"{transformer.name}, {transformer.parameters / 1e9:,.1f} B parameters",
-        "on": f"{run.site.gpus:,} × {run.site.template.gpu} in {run.site.servers:,} × {run.site.template.name}",
-        "layout": show_layout(run.layout),
-        "step": f"{step.step_s:.4g} s for {run.layout.global_batch:,} sequences of {run.layout.seq:,} tokens",
-        "band": str(band),
-        "tokens/s": f"{step.tokens_per_s:,.0f}, {per_gpu:,.0f} on each GPU",
-        "MFU": f"{100 * step.mfu:.1f} % of the peak in {run.layout.precision}, {flop:,.0f} TFLOP/s on each GPU",
-        "memory": show_memory(run),
-    }
-    if tokens is not None:
-        days = run.days(tokens)
-        low, high = (days * limit_s / step.step_s for limit_s in (band.low_s, band.high_s))
-        lines["time to train"] = (
-            f"{days:,.1f} days ({low:,.1f} to {high:,.1f}) for {format_count(tokens)} tokens, nothing broken"
+    out.print(describe_run(run, tokens), markup=False)
+    if explain or not has_failures:
+        out.print(
+            table(f"Where the time goes: {show_layout(run.layout)}", ("part", "seconds", "%", "what"), _parts(run))
         )
-    return lines
+    if explain:
+        out.print(table("", ("property", "value"), [*_details(run)]))
 
 
-def _where(run: Run) -> list[tuple[Cell, ...]]:
+def print_trust(runs: Sequence[Run], *, explain: bool, has_failures: bool = False) -> None:
+    """Print the line on trust; with `--explain` all notes, the engine and the seed."""
+    from weft.training.findings import describe_trust
+
+    out = console()
+    failures = "" if has_failures else ", failures (--fault, --goodput)"
+    more = "" if explain else " More: --explain"
+    out.print(
+        f"How far to trust it: {describe_trust(runs)} Not included: input, evaluation{failures}.{more}", markup=False
+    )
+    if not explain:
+        return
+    for note in dict.fromkeys(note for run in runs for note in run.site.notes):
+        out.print(f"Note: {note}.", markup=False)
+    out.print("docs/training.md has published steps beside weft's.", markup=False)
+    spec = f" over {runs[0].site.spec}" if len(runs) == 1 else ""
+    out.print(f"{runs[0].engine} engine{spec}; seed {runs[0].site.options.seed}", markup=False)
+
+
+def _details(run: Run) -> Iterator[tuple[str, str]]:
+    from weft.training.words import show_memory
+
+    step, transformer = run.step, run.step.transformer
+    tflop_s = step.mfu * run.site.gpu.peak_flop_s(run.layout.precision) / 1e12
+    yield "parameters", f"{transformer.parameters / 1e9:,.1f} billion"
+    yield "batch", f"{run.layout.global_batch:,} sequences of {run.layout.seq:,} tokens"
+    yield "tokens/s per GPU", f"{step.tokens_per_s / run.site.gpus:,.0f}"
+    yield "TFLOP/s per GPU", f"{tflop_s:,.0f}, {100 * step.mfu:.1f} % of the peak in {run.layout.precision}"
+    yield "memory per GPU", show_memory(run)
+
+
+def _parts(run: Run) -> list[tuple[Cell, ...]]:
     from weft.training.words import PARTS
 
     step = run.step
@@ -77,70 +73,78 @@ def _where(run: Run) -> list[tuple[Cell, ...]]:
     ]
 
 
-# -- several runs -----------------------------------------------------------------------------------------------------
-
-
-def print_runs(prediction: Prediction, tokens: float | None) -> None:
+def print_runs(prediction: Prediction, tokens: float | None, *, explain: bool, strong: bool) -> None:
+    """Print the answer and a table of fabrics, of numbers of GPUs, or of both."""
+    from weft.training.findings import describe_prediction
     from weft.training.words import show_layout
 
-    curves = prediction.curves
-    first = curves[0].runs[0]
-    columns = ["fabric", "GPUs", "batch", "step, s", "band, s", "tokens/s", "MFU, %"]
-    columns += ["times as long"] if len(curves) > 1 else []
-    columns += ["scaling, %"] if len(curves[0].runs) > 1 else []
-    columns += ["days"] if tokens is not None else []
-    columns += ["waits, %"]
-    cuts = {show_layout(run.layout, copies=False) for curve in curves for run in curve.runs}
-    columns += ["layout"] if len(cuts) > 1 else []
-    rows: list[list[Cell]] = []
-    for curve in curves:
-        for run in curve.runs:
-            step, band = run.step, run.band
-            row: list[Cell] = [curve.name, run.site.gpus, run.layout.global_batch, step.step_s]
-            row += [f"{band.low_s:.4g} to {band.high_s:.4g}", step.tokens_per_s, round(100 * step.mfu, 1)]
-            row += [round(prediction.slowdown(run), 3)] if len(curves) > 1 else []
-            row += [round(100 * curve.efficiency(run), 1)] if len(curve.runs) > 1 else []
-            row += [round(run.days(tokens), 1)] if tokens is not None else []
-            row.append(_waits(run))
-            rows.append([*row, show_layout(run.layout)] if len(cuts) > 1 else row)
     out = console()
-    same = f": {cuts.pop()}" if len(cuts) == 1 else ", on each the fastest layout"
-    out.print(f"{first.step.transformer.name} on {first.site.template.name.partition('+')[0]}{same}", markup=False)
-    out.print(table("", columns, rows))
-    _print_trust([run.site for curve in curves for run in curve.runs])
-    out.print(f"{first.engine} engine; seed {first.site.options.seed}", markup=False)
+    out.print(describe_prediction(prediction, strong=strong), markup=False)
+    layouts = {show_layout(run.layout, copies=False) for run in prediction.runs}
+    title = layouts.pop() if len(layouts) == 1 else "Each with its fastest layout"
+    records = [_record(prediction, curve, run, tokens) for curve, run in _sorted_runs(prediction)]
+    out.print(table(title, [*records[0]], [[*record.values()] for record in records]))
+    if explain:
+        columns = ("fabric", "GPUs", "batch", "tokens/s", "layout")
+        out.print(table("", columns, [_layout_row(curve, run) for curve, run in _sorted_runs(prediction)]))
+    print_trust(prediction.runs, explain=explain)
+
+
+def _sorted_runs(prediction: Prediction) -> list[tuple[Curve, Run]]:
+    """Return the runs with their curves, by number of GPUs and then by time."""
+    runs = [(curve, run) for curve in prediction.curves for run in curve.runs]
+    return sorted(runs, key=lambda pair: (pair[1].site.gpus, pair[1].step.step_s))
+
+
+def _record(prediction: Prediction, curve: Curve, run: Run, tokens: float | None) -> dict[str, Cell]:
+    step, band = run.step, run.band
+    has_fabrics, has_sizes = len(prediction.curves) > 1, len(curve.runs) > 1
+    record: dict[str, Cell] = {"fabric": curve.name} if has_fabrics or not has_sizes else {}
+    record |= {"GPUs": run.site.gpus} if has_sizes else {}
+    record |= {"step s": step.step_s, "90 % band": f"{band.low_s:.4g} to {band.high_s:.4g}"}
+    record |= {"ratio": round(prediction.slowdown(run), 2)} if has_fabrics else {}
+    record |= {"scaling %": round(100 * curve.efficiency(run), 1)} if has_sizes else {}
+    record |= {} if has_fabrics and has_sizes else {"MFU %": round(100 * step.mfu, 1)}
+    record |= {"days": round(run.days(tokens), 1)} if tokens is not None else {}
+    return record | {"waits %": _waits(run)}
+
+
+def _layout_row(curve: Curve, run: Run) -> tuple[Cell, ...]:
+    from weft.training.words import show_layout
+
+    return curve.name, run.site.gpus, run.layout.global_batch, run.step.tokens_per_s, show_layout(run.layout)
 
 
 def _waits(run: Run) -> str:
-    """Return the percentages of the step spent waiting, largest first, without those below 0.5: `dp 12, bubble 3`."""
+    """Return the parts in which GPUs wait, `dp 12, bubble 3`: the largest first, from half a per cent on."""
     step = run.step
     parts = {part: 100 * step.parts[part] / step.step_s for part in ("tp", "cp", "ep", "bubble", "dp")}
-    largest_first = sorted(((share, part) for part, share in parts.items() if share >= 0.5), reverse=True)
-    return ", ".join(f"{part} {share:.0f}" for share, part in largest_first)
+    shown = sorted(((share, part) for part, share in parts.items() if share >= 0.5), reverse=True)
+    return ", ".join(f"{part} {share:.0f}" for share, part in shown)
 
 
-# -- layouts ----------------------------------------------------------------------------------------------------------
-
-
-def print_search(results: Sequence[SearchResult], site: Site) -> None:
+def print_search(results: Sequence[SearchResult], site: Site, *, explain: bool) -> None:
+    """Print the fastest layouts; sizes that are 1 in all of them are left out."""
+    from weft.training.findings import describe_search
     from weft.training.memory import GB
 
-    columns = ("tp", "pp", "vp", "cp", "ep", "dp", "micro-batch", "ZeRO", "recompute", "step, s", "MFU, %", "GB")
+    best, out = results[:_BEST], console()
+    names = {"tp": "tp", "pp": "pp", "vp": "vp", "cp": "cp", "ep": "ep", "micro_batch": "micro-batch"}
+    sizes = {name: label for name, label in names.items() if any(getattr(each.layout, name) > 1 for each in best)}
+    sizes |= {"dp": "dp", "zero": "ZeRO", "recompute": "recompute"}
     rows = [
         (
-            *(getattr(result.layout, size) for size in ("tp", "pp", "vp", "cp", "ep", "dp", "micro_batch", "zero")),
-            result.layout.recompute,
+            *(getattr(result.layout, name) for name in sizes),
             result.step.step_s,
             round(100 * result.step.mfu, 1),
             round(result.footprint.total_bytes / GB, 1),
         )
-        for result in results[:_BEST]
+        for result in best
     ]
-    best, out = results[0], console()
-    out.print(f"{best.step.transformer.name} on {site.gpus:,} × {site.template.gpu}, {site.name}", markup=False)
-    out.print(table("", columns, rows))
-    out.print(f"The best of {len(results):,} layouts that divide and fit, in closed form.", markup=False)
-    flags = {name: getattr(best.layout, name) for name in ("tp", "pp", "vp", "cp", "ep", "micro_batch", "zero")}
-    options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in flags.items() if value > 1)
-    again = "" if best.layout.recompute == "none" else f" --recompute {best.layout.recompute}"
-    out.print(f"Run it: {options or '--tp 1'}{again}", markup=False)
+    out.print(describe_search(results, site), markup=False)
+    out.print(table("", (*sizes.values(), "step s", "MFU %", "GB"), rows))
+    out.print("How far to trust it: closed forms without contention. Run a layout for its band.", markup=False)
+    if explain:
+        for note in site.notes:
+            out.print(f"Note: {note}.", markup=False)
+        out.print(f"{site.spec}; seed {site.options.seed}. --json has all {len(results):,} layouts.", markup=False)

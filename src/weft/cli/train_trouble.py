@@ -1,10 +1,11 @@
-"""The faults, checkpoints and goodput of `weft train`."""
+"""The flags of `weft train` for faults and failures, and their tables."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from weft.cli.arguments import Faults
 from weft.cli.output import Cell, console, table
 from weft.errors import ConfigError
 
@@ -15,24 +16,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
-    """The options for faults, failures and checkpoints."""
+    """Faults during the job, its checkpoints and its failure rate."""
 
-    fault: tuple[str, ...] = ()
-    """A fault during the job; several are examined one by one: slow:leaf1/3=4xHDR, cut:leaf1/40,
-    flap:dgx1/mlx5_0/1@5s or dead:spine1."""
+    fault: Faults = ()
     goodput: str | None = None
     """Print the share of time spent training under a published failure rate: llama3, rsc-1 or rsc-2."""
     checkpoint_minutes: float | None = None
-    """With --goodput: minutes between two checkpoints. [the optimum]"""
+    """With --goodput: minutes between two checkpoints. [default: the best]"""
     checkpoint_waits: bool = False
     """With --goodput: block the job until a checkpoint is on disk; otherwise until it is in host memory."""
     storage: str | None = None
-    """Servers of the fabric, outside the job, that store checkpoints: dgx33,dgx34. [separate servers on their own
+    """Servers of the fabric, not of the job, that store checkpoints: dgx33,dgx34. [default: storage on a separate
     network]"""
 
     def __post_init__(self) -> None:
         if self.checkpoint_minutes is not None and not 0 < self.checkpoint_minutes < 1e6:
-            raise ConfigError(f"--checkpoint-minutes {self.checkpoint_minutes:g} is not a time above 0")
+            raise ConfigError(f"--checkpoint-minutes {self.checkpoint_minutes:g} must be above 0")
         if self.goodput is None and (self.checkpoint_minutes is not None or self.checkpoint_waits):
             raise ConfigError("--checkpoint-minutes and --checkpoint-waits are part of --goodput: add --goodput llama3")
 
@@ -48,8 +47,8 @@ def check_trouble(trouble: Trouble, site: Site, outputs: Outputs) -> None:
     """Refuse faults and failures that could not be predicted, before a long run."""
     from weft.training.trouble import check_failures
 
-    if trouble != NO_TROUBLE and (outputs.search or outputs.compare or outputs.scale):
-        raise ConfigError("--fault, --goodput and --storage are of one job: leave out --search, --compare and --scale")
+    if trouble != NO_TROUBLE and (outputs.search or outputs.fabrics or outputs.scale):
+        raise ConfigError("--fault, --goodput and --storage are of one job: leave out --search, --fabrics and --scale")
     storage = None if trouble.storage is None else trouble.storage_servers
     check_failures(site, trouble.fault, trouble.goodput, storage)
 
@@ -68,61 +67,55 @@ def failure_options(trouble: Trouble) -> dict[str, Any]:
 def print_trouble(facts: dict[str, Any]) -> None:
     out = console()
     if "faults" in facts:
-        columns = ("fault", "step s", "times as long", "stands still s", "entries changed", "what happens")
+        columns = ("fault", "step s", "ratio", "stops s", "entries changed", "effect")
         out.print(table("Faults", columns, [_row(fault) for fault in facts["faults"]]))
     if "checkpoint" in facts:
-        out.print(table("Checkpoint", ("what", "value"), _checkpoint(facts["checkpoint"])))
+        out.print(table("Checkpoint", ("property", "value"), _checkpoint(facts["checkpoint"])))
     if "goodput" in facts:
-        out.print(table("Goodput", ("what", "value"), _goodput(facts["goodput"])))
+        out.print(table("Goodput", ("share", "value"), _goodput(facts["goodput"])))
 
 
 def _row(fault: dict[str, Any]) -> tuple[Cell, ...]:
-    return (
-        fault["fault"],
-        fault["under_step_s"],
-        fault["slowdown"],
-        fault["stands_s"],
-        fault["changed_entries"],
-        _effect(fault),
-    )
+    figures = [fault[name] for name in ("under_step_s", "slowdown", "stands_s", "changed_entries")]
+    return fault["fault"], *figures, _effect(fault)
 
 
 def _effect(fault: dict[str, Any]) -> str:
     cut_off = fault["cut_off"]
-    subject = f"{cut_off[0]}{f' and {len(cut_off) - 1} more' if len(cut_off) > 1 else ''} cut off: " if cut_off else ""
+    hosts = f"{cut_off[0]}{f' and {len(cut_off) - 1} more' if len(cut_off) > 1 else ''} cut off: " if cut_off else ""
     if not fault["survives"]:
-        return f"{subject}the job ends, and starts again from its checkpoint"
+        return f"{hosts}the job ends, and restarts from its checkpoint"
     if not fault["on_its_way"]:
         return "the job sends nothing there"
     if fault["outage_s"] == 0:
         return "all wait for the slow cable"
-    return f"{subject}goes on with the next try" if cut_off else "goes on over other routes"
+    return f"{hosts}continues at the next retry" if cut_off else "continues over other routes"
 
 
-def _checkpoint(facts: dict[str, Any]) -> list[tuple[Cell, ...]]:
+def _checkpoint(checkpoint: dict[str, Any]) -> list[tuple[Cell, ...]]:
     rows: list[tuple[Cell, ...]] = [
-        ("size", f"{facts['total_bytes'] / 1e9:,.0f} GB"),
-        ("written after", f"{facts['written_s']:.3g} s, as fast as the {facts['limit']}"),
-        ("the job waits", f"{facts['blocks_s']:.3g} s"),
+        ("size", f"{checkpoint['total_bytes'] / 1e9:,.0f} GB"),
+        ("written after", f"{checkpoint['written_s']:.3g} s, limited by the {checkpoint['limit']}"),
+        ("the job waits", f"{checkpoint['blocks_s']:.3g} s"),
     ]
-    if facts["beside_step_s"] is not None:
-        rows.append(("a step meanwhile", f"{facts['beside_step_s']:.4g} s"))
+    if checkpoint["beside_step_s"] is not None:
+        rows.append(("a step meanwhile", f"{checkpoint['beside_step_s']:.4g} s"))
     return rows
 
 
-def _goodput(facts: dict[str, Any]) -> list[tuple[Cell, ...]]:
-    parts = {name: f"{100 * part:.2f} %" for name, part in facts["parts"].items()}
-    failure = f"{facts['restart_s']:g} s after a failure every {facts['mttf_s'] / 3600:.3g} hours"
-    every, best_s = f"one every {facts['interval_s'] / 60:.1f} minutes", facts["best_interval_s"]
-    if best_s is not None and best_s < 0.9 * facts["interval_s"]:
+def _goodput(goodput: dict[str, Any]) -> list[tuple[Cell, ...]]:
+    parts = {name: f"{100 * part:.2f} %" for name, part in goodput["parts"].items()}
+    failure = f"{goodput['restart_s']:g} s after a failure every {goodput['mttf_s'] / 3600:.3g} hours"
+    every, best_s = f"one every {goodput['interval_s'] / 60:.1f} minutes", goodput["best_interval_s"]
+    if best_s is not None and best_s < 0.9 * goodput["interval_s"]:
         every += f" (by failures alone best every {best_s / 60:.1f})"
     rows: list[tuple[Cell, ...]] = [
         ("training (ETTR)", parts["training"]),
         ("checkpoints", f"{parts['checkpoint']}, {every}"),
         ("restarts", f"{parts['restart']}, {failure}"),
         ("done again", parts["lost"]),
-        ("failure rate", f"{facts['rate']}: {facts['source']}"),
+        ("failure rate", f"{goodput['rate']}: {goodput['source']}"),
     ]
-    if "days" in facts:
-        rows.append(("time to train", f"{facts['days']:,.1f} days with failures"))
+    if "days" in goodput:
+        rows.append(("time to train", f"{goodput['days']:,.1f} days with failures"))
     return rows

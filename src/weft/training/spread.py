@@ -34,10 +34,6 @@ class Spread:
     models: int  # that they are of
     far: tuple[str, ...]  # properties that no published step has
 
-    def __str__(self) -> str:
-        far = "".join(f"; far from anything published: {why}" for why in self.far)
-        return f"{self.low_s:.4g} to {self.high_s:.4g} s, by steps of {self.models} models with {self.kind}{far}"
-
 
 @lru_cache(maxsize=64)
 def step_spread(step: Step, over: Communication) -> Spread:
@@ -59,7 +55,7 @@ def step_spread(step: Step, over: Communication) -> Spread:
         return again.step_s * width if slow else again.step_s / width
 
     low_s, high_s = again_s(slow=False), again_s(slow=True)
-    far = [*_far(step), *(f"published steps ran over InfiniBand, and this one over {name}" for name in networks)]
+    far = [*_far(step), *(f"no steps are published over {name}" for name in networks)]
     far += [f"no steps are published for GPUs joined by {name}" for name in inside - {"NVSwitches"}]
     return Spread(low_s=low_s, high_s=high_s, kind=kind, models=models, far=tuple(far))
 

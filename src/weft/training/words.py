@@ -15,7 +15,7 @@ PARTS = {
     "ep": "expert parallel: tokens to their experts and back",
     "slowest": "waiting for the slowest GPU",
     "bubble": "pipeline bubble, with sends that nothing hides",
-    "dp": "gradients and parameters of the copies, not hidden",
+    "dp": "gradients and parameters, not hidden",
     "optimizer": "Adam",
 }
 
