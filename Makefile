@@ -13,7 +13,7 @@ ENGINES := nixl==1.5.1 nixl-cu13==1.5.1 mooncake-transfer-engine-non-cuda==0.3.1
 # The tests run hundreds of commands, and each would compile weft's sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test docs web wheel peers interop rdma-core-tests bench mutate clean
+.PHONY: demo test quick docs web wheel peers interop rdma-core-tests bench mutate clean
 
 demo: $(VENV)/.installed
 	@mkdir -p out
@@ -35,6 +35,12 @@ test: $(VENV)/.tested
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy & types=$$!; [ -e $(VENV)/.collected ] || $(BIN)/pytest --collect-only >$(VENV)/.collected; wait $$types
 	$(BIN)/pytest -n auto --dist worksteal
+
+# The tests that changes since the branch left BASE can affect: make quick BASE=HEAD for uncommitted changes alone.
+BASE ?= main
+quick: $(VENV)/.tested
+	$(BIN)/ruff check .
+	$(BIN)/python -m tests.quick --base $(BASE)
 
 docs: $(VENV)/.tested
 	@$(BIN)/python docs/site/build.py out/site

@@ -19,12 +19,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from tests.import_graph import ROOT, ImportGraph
+
 COMPARISONS = {
     ast.Lt: ("<", "<="),
     ast.LtE: ("<=", "<"),
@@ -128,55 +128,6 @@ class _Finder:
 def find_mutants(path: Path) -> list[Mutant]:
     """Return the mutants of a file in their order."""
     return sorted(_Finder(path).mutants())
-
-
-# -- which tests -------------------------------------------------------------------------------------------------------
-
-
-def _module_name(path: Path) -> str:
-    parts = path.relative_to(ROOT / "src" if path.is_relative_to(ROOT / "src") else ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def _imports(path: Path) -> set[str]:
-    """Return every module that a file may import: of `from a.b import c` both a.b and a.b.c."""
-    names = set()
-    for node in ast.walk(ast.parse(path.read_bytes())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return names
-
-
-class ImportGraph:
-    """The imports between the modules of weft and its test files, to find the tests of a module."""
-
-    def __init__(self) -> None:
-        self._importers: dict[str, set[Path]] = defaultdict(set)
-        for path in [*(ROOT / "src/weft").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
-            for name in _imports(path):
-                self._importers[name].add(path)
-
-    def tests_of(self, path: Path) -> list[Path]:
-        """Return the test files of a module, nearest first.
-
-        These are the files that import it or a package that exports it, and those in the package's own test folder that
-        import it through other modules.
-        """
-        package = path.relative_to(ROOT / "src/weft").parts[0].removesuffix(".py")
-        distance = {path: 0}
-        queue = [path]
-        for module in queue:
-            for importer in sorted(self._importers[_module_name(module)] - distance.keys()):
-                distance[importer] = distance[module] + (importer.name != "__init__.py")
-                queue.append(importer)
-        tests = [
-            test
-            for test in distance
-            if test.name.startswith("test_") and (distance[test] == 1 or test.is_relative_to(ROOT / "tests" / package))
-        ]
-        return sorted(tests, key=lambda test: (distance[test], test))
 
 
 # -- running -----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.mutate import ROOT, ImportGraph, find_mutants
+from tests.import_graph import ROOT, ImportGraph
+from tests.mutate import find_mutants
 
 SOURCE = """
 LIMIT = 8

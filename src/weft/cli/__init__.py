@@ -116,15 +116,21 @@ app = App(
 app.config = (partial(defaults.apply, app),)
 
 
+def module_of(command: str) -> str:
+    """Return the name of a command's module in this package."""
+    return "lab" if command in _IN_LAB_MODULE else "verbs" if command in GROUPS["RDMA programs"] else command
+
+
 def _add_commands() -> None:
     for place, (title, commands) in enumerate(GROUPS.items()):
         group = Group(title, sort_key=place)
         for number, (name, line) in enumerate(commands.items()):
-            module = "lab" if name in _IN_LAB_MODULE else "verbs" if title == "RDMA programs" else name
             function = f"{name}_" if name in ("exec", "break") else name  # Python keywords or builtins
             has_own_app = name in ("scenario", "tenants")
             flags = _PASS_FLAGS if name in _RUNNERS else {} if has_own_app else {"help_format": "markdown"}
-            app.command(f"weft.cli.{module}:{function}", name=name, help=line, group=group, sort_key=number, **flags)
+            app.command(
+                f"weft.cli.{module_of(name)}:{function}", name=name, help=line, group=group, sort_key=number, **flags
+            )
 
 
 _add_commands()
