@@ -22,6 +22,7 @@ import each other. `tests/test_house.py` reads this diagram and enforces it.
     draw                           PICTURES of a fabric: scene, layout/; SVG, PNG, HTML; charts of results
     diags                          the tools of infiniband-diags, over any carrier
     mad                            MANAGEMENT PLANE: carriers, agents (SMA, PMA, congestion control), traps, faults
+    calibration                    published figures beside weft's: errors, bands, cross-validation
     fabric                         CABLING: model, rates, catalog, tables, forwarding, topologies/, files/
     wire                           BYTES: headers, MADs, CRCs, packets, pcap; knows no fabric
     jit                            kernels, compiled once and cached

@@ -54,8 +54,8 @@ def test_a_figure_off_by_more_than_its_limit_is_broken():
     (figure, _) = run(find("ndr-write-bw"))
     assert figure.is_within_limit
     assert abs(figure.error) < 0.01
-    assert replace(figure, measured=figure.simulated / 1.06).is_within_limit is False
-    assert replace(figure, measured=figure.simulated / 1.06, limit=None).is_within_limit is None
+    assert replace(figure, measured=figure.predicted / 1.06).is_within_limit is False
+    assert replace(figure, measured=figure.predicted / 1.06, limit=None).is_within_limit is None
 
 
 def test_an_unknown_measurement_is_refused():

@@ -13,8 +13,9 @@ from weft.cli.elsewhere import check_first_argument
 from weft.cli.output import console, print_data, progress_bar, report_written, table
 
 if TYPE_CHECKING:
+    from weft.calibration.cross_validation import Prediction
     from weft.collectives.nccl.bench import Sizes
-    from weft.collectives.nccl.calibration import Run
+    from weft.collectives.nccl.calibration import Figure, Run
     from weft.collectives.ranks import Ranks
 
 _WINDOWS = 2
@@ -327,7 +328,7 @@ def _calibrate(name: str, form: Form) -> None:
     out.print(note, markup=False)
     if not name:
         with progress_bar("leaving out each cluster"):
-            columns, rows, note = cross_validation.left_out_table()
+            columns, rows, note = cross_validation.cross_validation_table()
         out.print(table("Each cluster left out: constants fitted without it, bands by the others", columns, rows))
         out.print(note, markup=False)
 
@@ -336,9 +337,10 @@ def _run_facts(run: Run) -> dict[str, Any]:
     from dataclasses import asdict
 
     from weft.collectives.nccl.calibration import compare
-    from weft.collectives.nccl.cross_validation import left_out
+    from weft.collectives.nccl.cross_validation import cross_validate
 
-    without = {(other.figure.run, other.figure.size_bytes): other for other in left_out()[run.where]}
+    predicted = cross_validate()[run.where]
+    without = {(prediction.figure.run, prediction.figure.size_bytes): prediction for prediction in predicted}
     about = {
         key: getattr(run, key)
         for key in ("name", "where", "collective", "network", "promised", "source", "date", "note")
@@ -348,16 +350,11 @@ def _run_facts(run: Run) -> dict[str, Any]:
         "figures": [
             {
                 "size_bytes": figure.size_bytes,
-                "measured_us": figure.measured_us,
-                "simulated_us": figure.simulated_us,
+                "measured_us": figure.measured,
+                "simulated_us": figure.predicted,
                 "error": figure.error,
-                "kept": figure.kept,
-                "left_out_us": without[figure.run, figure.size_bytes].figure.simulated_us,
-                "left_out_band_us": [
-                    without[figure.run, figure.size_bytes].band.low_us,
-                    without[figure.run, figure.size_bytes].band.high_us,
-                ],
-                "left_out_held": without[figure.run, figure.size_bytes].held,
+                "kept": figure.is_within_limit,
+                "cross_validation": _prediction_facts(without[figure.run, figure.size_bytes]),
                 "algorithm": figure.estimate.name,
                 "channels": figure.estimate.channels,
                 "bound": figure.estimate.bound,
@@ -365,4 +362,12 @@ def _run_facts(run: Run) -> dict[str, Any]:
             }
             for figure in compare(run)
         ],
+    }
+
+
+def _prediction_facts(prediction: Prediction[Figure]) -> dict[str, Any]:
+    return {
+        "simulated_us": prediction.figure.predicted,
+        "band_us": prediction.band.around(prediction.figure.estimate.time_us),
+        "in_band": prediction.is_in_band,
     }

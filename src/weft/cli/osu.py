@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from weft.collectives.ranks import Ranks
 
 _TITLE = "Published runs of the OSU micro-benchmarks, and how far weft is off"
-_LEFT_OUT = "Each cluster held to bands that it had no part in"
+_CROSS_VALIDATION = "Each cluster held to bands that it had no part in"
 
 
 def osu(
@@ -211,8 +211,8 @@ def _calibrate(name: str, form: Form) -> None:
         out.print(table(_TITLE, calibration.COLUMNS, rows))
         out.print(note, markup=False)
         figures = [figure for _, of in compared for figure in of]
-        rows, note = calibration.left_out(figures)
-        out.print(table(_LEFT_OUT, calibration.LEFT_OUT_COLUMNS, rows))
+        rows, note = calibration.cross_validation(figures)
+        out.print(table(_CROSS_VALIDATION, calibration.CLUSTER_COLUMNS, rows))
         out.print(note, markup=False)
 
 
@@ -227,7 +227,7 @@ def _print_figures(run: Run, figures: tuple[Figure, ...]) -> None:
             f"{figure.error:+.1%}",
             f"{figure.row.low:,.2f}",
             f"{figure.row.high:,.2f}",
-            "yes" if figure.kept else "NO" if run.promised else "no",
+            "yes" if figure.is_in_band else "NO" if run.promised else "no",
             figure.row.how,
         )
         for figure in figures
@@ -252,7 +252,7 @@ def _run_facts(run: Run, figures: tuple[Figure, ...]) -> dict[str, Any]:
                 "low": figure.row.low,
                 "high": figure.row.high,
                 "error": figure.error,
-                "kept": figure.kept,
+                "kept": figure.is_in_band,
                 "how": figure.row.how,
             }
             for figure in figures

@@ -261,14 +261,20 @@ def _calibrate(name: str, form: Form) -> None:
 
 
 def _measurement_facts(measurement: Measurement, figures: list[Figure]) -> dict[str, Any]:
-    from dataclasses import asdict
-
     about = {
         key: getattr(measurement, key) for key in ("name", "test", "spec", "pair", "promised", "source", "date", "note")
     }
     rows = [
-        {key: value for key, value in asdict(figure).items() if key != "measurement"}
-        | {"error": figure.error, "kept": figure.is_within_limit}
+        {
+            "size_bytes": figure.size_bytes,
+            "quantity": figure.quantity,
+            "measured": figure.measured,
+            "simulated": figure.predicted,
+            "limit": figure.limit,
+            "fitted": figure.fitted,
+            "error": figure.error,
+            "kept": figure.is_within_limit,
+        }
         for figure in figures
     ]
     return about | {"figures": rows}
@@ -298,7 +304,7 @@ def _print_figures(measurement: Measurement, figures: list[Figure]) -> None:
     rows: list[tuple[Cell, ...]] = []
     for figure in figures:
         promise = "" if figure.limit is None else f"{figure.limit:.0%} {'kept' if figure.is_within_limit else 'BROKEN'}"
-        measured, simulated = (f"{value:.4g} {figure.quantity}" for value in (figure.measured, figure.simulated))
+        measured, simulated = (f"{value:.4g} {figure.quantity}" for value in (figure.measured, figure.predicted))
         error = f"{figure.error:+.1%}{' fitted' if figure.fitted else ''}"
         rows.append((figure.size_bytes, measured, simulated, error, promise))
     heads = ("bytes", "measured", "weft", "error", "promise")

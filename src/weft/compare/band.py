@@ -1,4 +1,4 @@
-"""Bands around the times of a comparison, by the errors of similar published runs (`weft.collectives.nccl.spread`)."""
+"""Bands around the times of a comparison, by the errors of similar published runs (`weft.collectives.nccl.band`)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from weft.collectives.nccl.band import band_of as band_of_time
 from weft.collectives.nccl.estimate import Estimate
-from weft.collectives.nccl.spread import spread
 from weft.compare.job import Call
 
 
@@ -30,9 +30,9 @@ def band_of(calls: Iterable[tuple[Call, Estimate]]) -> Band:
     low_us = high_us = 0.0
     kinds, far = dict[str, None](), dict[str, None]()
     for call, estimate in calls:
-        error = spread(estimate)
-        low_us += call.count * error.low_us
-        high_us += call.count * error.high_us
-        kinds[f"{error.clusters} clusters with {error.kind}"] = None
-        far |= dict.fromkeys(error.far)
+        band = band_of_time(estimate)
+        low_us += call.count * band.low * estimate.time_us
+        high_us += call.count * band.high * estimate.time_us
+        kinds[f"{band.clusters} clusters with {band.kind}"] = None
+        far |= dict.fromkeys(band.far)
     return Band(low_us=low_us, high_us=high_us, kinds=tuple(kinds), far=tuple(far))

@@ -7,19 +7,16 @@ reported without a promise.
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-import msgspec
-
 import weft.fabric.spec
-from weft.errors import find_named
+from weft.calibration.figure import Figure as PublishedFigure
+from weft.calibration.run import Run, find_run, read_runs
 from weft.fabric.build import FabricBuilder
 from weft.fabric.catalog import cable_for
 from weft.fabric.model import Fabric
-from weft.fabric.rates import read_data
 from weft.fabric.servers import add_servers
 from weft.sim.engine import Memory, Network, Options
 from weft.sim.perftest import LatencyRow, Settings, Test, measure, prepare
@@ -31,15 +28,12 @@ _GBIT_S = {"Gb/s": 1.0, "MiB/s": 8 * (1 << 20) / 1e9}
 _PAIR_M = 2.0  # a cable between two servers in one rack
 
 
-class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Measurement(Run, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A published run of perftest or of another ping-pong benchmark."""
 
-    name: str
     test: Test
     unit: str
     promised: bool
-    source: str
-    date: datetime.date
     rows: tuple[tuple[float, ...], ...]  # bytes, value, message rate in millions per second
     fitted: tuple[int, ...] = ()  # sizes that constants were fitted to
     spec: str = ""
@@ -47,7 +41,6 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     mtu_bytes: int = 0
     network: Network | None = None
     memory: Memory = Memory.HOST
-    note: str = ""
 
     @property
     def settings(self) -> Settings:
@@ -67,37 +60,20 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class Figure(PublishedFigure):
     """A published value beside weft's."""
 
-    measurement: str
-    size_bytes: int
     quantity: str  # `Gb/s`, `Mpps`, `us`
-    measured: float
-    simulated: float
-    limit: float | None  # limit of the error; None: no promise
     fitted: bool  # a constant was fitted to it
-
-    @property
-    def error(self) -> float:
-        """The relative error: above 0 if weft's value is too high."""
-        return self.simulated / self.measured - 1
-
-    @property
-    def is_within_limit(self) -> bool | None:
-        """The verdict on the promise: whether the error is within its limit, or None without a promise."""
-        return None if self.limit is None else abs(self.error) <= self.limit
 
 
 @cache
 def measurements() -> tuple[Measurement, ...]:
-    tables = read_data("weft.sim", "calibration.toml")
-    return msgspec.convert([{**table, "name": name} for name, table in tables.items()], tuple[Measurement, ...])
+    return read_runs("weft.sim", "calibration.toml", Measurement)
 
 
 def find(name: str) -> Measurement:
-    by_name = {measurement.name: measurement for measurement in measurements()}
-    return find_named("measurement", name, by_name, "`weft perf calibration` lists them.")
+    return find_run(name, measurements(), "weft perf calibration")
 
 
 def run(measurement: Measurement, sizes: Sequence[int] = ()) -> Iterator[Figure]:
@@ -125,11 +101,11 @@ def _figure(measurement: Measurement, size_bytes: int, quantity: str, measured: 
             "Mpps": RATE_LIMIT,
         }[quantity]
     return Figure(
-        measurement=measurement.name,
+        run=measurement.name,
         size_bytes=size_bytes,
         quantity=quantity,
         measured=measured,
-        simulated=simulated,
+        predicted=simulated,
         limit=limit,
         fitted=size_bytes in measurement.fitted,
     )

@@ -1,5 +1,5 @@
 """The band around a step: as wide as the errors of published steps of its kind, and for communication as those of
-published collectives (`weft.collectives.nccl.spread`).
+published collectives (`weft.collectives.nccl.band`).
 
 A kind is a precision, with experts or without, on one GPU. Where steps of fewer than two models were published of it,
 it is taken wider: any GPU, any precision, all. The band is as wide as the worst of them is off, to both sides, and a
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import exp, log
 
+from weft.collectives.nccl.band import band_of
 from weft.collectives.nccl.estimate import Estimate
-from weft.collectives.nccl.spread import spread
 from weft.training.communication import Communication
 from weft.training.step import Step, run_step
 from weft.training.validate import Row, validate
@@ -46,7 +46,7 @@ def step_spread(step: Step, over: Communication) -> Spread:
         networks.update({estimate.fabric} - _PUBLISHED)
         if estimate.cluster.gpus > 1:
             inside.add(estimate.cluster.joined_by)
-        return spread(estimate).high_us / estimate.time_us
+        return band_of(estimate).high
 
     def again_s(*, slow: bool) -> float:
         """Run the step with all times at one end of their bands: collectives by their own, the rest by the step's."""

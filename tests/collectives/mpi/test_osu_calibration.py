@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from weft.calibration.figure import mean_error
 from weft.collectives.mpi.bench import Test as OsuTest
-from weft.collectives.mpi.calibration import Figure, bands, compare, find, left_out, mean_error, runs, summary
+from weft.collectives.mpi.calibration import Figure, bands, compare, cross_validation, find, runs, summary
 from weft.collectives.mpi.times import times
 from weft.errors import UnknownName
 
@@ -49,7 +50,7 @@ def test_the_document_has_their_rows(compared):
     text = (Path(__file__).parents[3] / "docs" / "osu.md").read_text()
     for row in summary((run, compared[run.name]) for run in runs())[0]:
         assert f"| {' | '.join(row[:5])} |" in text
-    rows, note = left_out([figure for figures in compared.values() for figure in figures])
+    rows, note = cross_validation([figure for figures in compared.values() for figure in figures])
     assert note in text
     for row in rows:
         assert f"| {' | '.join(row)} |" in text
@@ -71,16 +72,16 @@ def test_nine_of_ten_figures_lie_in_their_band(compared, promised):
                 figure
                 for of in promised.values()
                 for figure in of
-                if _kind(figure.run.test) == kind and (figure.row.size_bytes <= 2048) is small
+                if _kind(figure.test) == kind and (figure.row.size_bytes <= 2048) is small
             ]
-            inside = sum(figure.kept for figure in figures)
+            inside = sum(figure.is_in_band for figure in figures)
             assert inside >= 0.9 * len(figures), (kind, small)
-    counted = [figure for figures in compared.values() for figure in figures if figure.run.counted]
-    assert sum(figure.kept for figure in counted) >= 0.9 * len(counted)
+    counted = [figure for figures in compared.values() for figure in figures if figure.counted]
+    assert sum(figure.is_in_band for figure in counted) >= 0.9 * len(counted)
 
 
 def test_nine_of_ten_figures_lie_in_bands_that_their_cluster_had_no_part_in(compared):
-    rows, _ = left_out([figure for figures in compared.values() for figure in figures])
+    rows, _ = cross_validation([figure for figures in compared.values() for figure in figures])
     held, of = (sum(int(row[3].split(" of ")[end]) for row in rows) for end in (0, 1))
     assert held >= 0.9 * of
 

@@ -109,8 +109,8 @@ def test_explaining_adds_columns_only_on_the_right(table: bench.Table) -> None:
     assert len(plain) == len(explained)
     assert all(long.startswith(short) for short, long in zip(plain, explained, strict=True))
     row = next(line for line in explained if line.startswith("           8 "))
-    band = table.rows[0].spread
-    assert row.split()[13:] == [table.rows[0].choice, "steps", f"{band.low_us:.2f}", "to", f"{band.high_us:.2f}"]
+    low_us, high_us = table.rows[0].band_us
+    assert row.split()[13:] == [table.rows[0].choice, "steps", f"{low_us:.2f}", "to", f"{high_us:.2f}"]
     assert any(line.startswith("# 90 % band at 8 to ") for line in plain)
     large = table.rows[-1]
     assert large.estimate.parts["data"] == max(large.estimate.parts.values())

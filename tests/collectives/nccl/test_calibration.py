@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from weft.calibration.figure import mean_error
 from weft.collectives.nccl.calibration import (
     COLUMNS,
     LARGE_BYTES,
-    Band,
+    Sizes,
     calibration_table,
     compare,
     compare_all,
     figure_table,
     find,
-    mean_error,
     runs,
 )
 from weft.errors import UnknownName
@@ -37,7 +37,7 @@ MISSES = {
 
 @pytest.mark.parametrize("name", [run.name for run in runs()])
 def test_promises_are_kept_but_for_the_misses_listed(name: str):
-    missed = [figure.size_bytes for figure in compare(find(name)) if figure.kept is False]
+    missed = [figure.size_bytes for figure in compare(find(name)) if figure.is_within_limit is False]
     assert missed == MISSES.get(name, [])
 
 
@@ -60,12 +60,12 @@ def test_every_kind_of_cluster_is_there():
 
 def test_large_sizes_are_held_to_bandwidth_and_small_ones_to_latency():
     figures = compare(find("h100-ndr-2"))
-    assert figures[0].band is Band.SMALL
-    assert figures[-1].band is Band.LARGE
+    assert figures[0].sizes is Sizes.SMALL
+    assert figures[-1].sizes is Sizes.LARGE
     assert figures[-1].size_bytes >= LARGE_BYTES
     assert figures[-1].measured_bus_gbyte_s == pytest.approx(469.2, rel=1e-3)
     reported = compare(find("a100-1"))
-    assert {figure.kept for figure in reported} == {None}
+    assert {figure.is_within_limit for figure in reported} == {None}
 
 
 def test_constants_name_runs_that_exist():

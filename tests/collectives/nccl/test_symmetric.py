@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from weft.collectives.kinds import Algorithm, Collective, collective
+from weft.collectives.nccl.band import band_of
 from weft.collectives.nccl.choose import choose
 from weft.collectives.nccl.cluster import Cluster, from_server
 from weft.collectives.nccl.constants import constants
 from weft.collectives.nccl.estimate import estimate
-from weft.collectives.nccl.spread import spread
 from weft.collectives.nccl.symmetric import kernels, penalty, pick
 from weft.errors import ConfigError, UnknownName
 from weft.units import gbyte_s
@@ -152,7 +152,7 @@ def test_small_messages_take_the_kernels_latency_and_large_ones_nvlink() -> None
 
 def test_a_band_says_that_nobody_published_kernels() -> None:
     cluster = replace(from_server("dgx-h100", nodes=1), windows=True)
-    found = spread(estimate(cluster, Collective.ALL_REDUCE, 1 << 20))
+    found = band_of(estimate(cluster, Collective.ALL_REDUCE, 1 << 20))
     assert "nobody published AllReduce_RSxLDMC_AGxSTMC" in found.far
     assert "in one node" in found.kind
 

@@ -3,7 +3,7 @@
 bench          settings and rows: the way in
 report         their text, as the programs print it, and JSON
 calibration    published runs beside the model, and each cluster beside bands without it
-spread         bands: how far published figures of a kind are off
+band           bands, from the errors of published figures of a kind
 collective     the time of a collective: all commands ask here
 choose         what a library does for a collective of one size
 libraries      which algorithm Open MPI's coll/tuned and MVAPICH2 take, as data

@@ -19,13 +19,13 @@ import numpy as np
 
 from weft.collectives.kinds import Collective
 from weft.collectives.mpi import clock
+from weft.collectives.mpi.band import find_band, kind_of, remarks
 from weft.collectives.mpi.choose import find_coll
 from weft.collectives.mpi.clock import Step
 from weft.collectives.mpi.collective import after_barrier, collective_us
 from weft.collectives.mpi.interconnect import FabricInterconnect, Interconnect
 from weft.collectives.mpi.libraries import Library, library
 from weft.collectives.mpi.message import Floats, Messages, loopback, reaches_others
-from weft.collectives.mpi.spread import find_band, kind_of, remarks
 from weft.collectives.mpi.times import Band, times
 from weft.collectives.ranks import Ranks
 from weft.collectives.schedules.knomial import knomial_broadcast, knomial_reduce

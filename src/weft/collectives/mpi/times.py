@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 
 import msgspec
 
+from weft.calibration import band as calibration
 from weft.fabric.rates import Sourced, read_catalog
 
 
@@ -58,12 +60,10 @@ class Sharp(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     rate: float
 
 
-class Band(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A band: a measured time is `low` to `high` times the model's."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band(calibration.Band):
+    """The band of a kind of figures."""
 
-    low: float
-    high: float
-    clusters: int
     ranks: int  # the most that were published
     worst: float  # of the published: how many times as long
 

@@ -5,8 +5,9 @@ curve             a picture of a run
 tuner             the file of NCCL's tuner plugin
 nccl_tests        a run as nccl-tests prints it
 bench             a collective at every size
-spread            bands around times
+band              bands around times
 calibration       published runs beside the model
+kind              properties by which times are compared
 estimate          the time of a collective
 pairs             times of sends and receives between pairs
 symmetric_times   times of symmetric kernels

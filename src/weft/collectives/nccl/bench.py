@@ -17,12 +17,13 @@ from typing import Any
 
 import msgspec
 
+from weft.calibration.band import Band
 from weft.collectives.kinds import PARTED, Algorithm, Collective, Protocol
+from weft.collectives.nccl.band import band_of
 from weft.collectives.nccl.cluster import Cluster, from_fabric
 from weft.collectives.nccl.estimate import PAIRWISE, Estimate, estimate
 from weft.collectives.nccl.measure import CONNECTIONS, measure
 from weft.collectives.nccl.network import Networks, Pattern
-from weft.collectives.nccl.spread import Spread, spread
 from weft.collectives.nccl.times import Times, times
 from weft.collectives.ranks import Ranks
 from weft.collectives.schedules.check import check
@@ -217,9 +218,14 @@ class Row:
         return f"{self.estimate.name}/{self.estimate.channels}" if self.estimate.channels else self.estimate.name
 
     @property
-    def spread(self) -> Spread:
+    def band(self) -> Band:
         """Return the band around the time."""
-        return spread(self.estimate)
+        return band_of(self.estimate)
+
+    @property
+    def band_us(self) -> tuple[float, float]:
+        """Return the ends of the band."""
+        return self.band.around(self.estimate.time_us)
 
     @property
     def bound(self) -> str:

@@ -6,28 +6,29 @@ The runs are data, `calibration.toml`, each with its source; the constants that 
 
 from __future__ import annotations
 
-import datetime
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 
-import msgspec
-
+from weft.calibration.band import Band
+from weft.calibration.figure import Figure as PublishedFigure
+from weft.calibration.figure import mean_error, summary_cells
+from weft.calibration.run import Run as PublishedRun
+from weft.calibration.run import find_run, read_runs
 from weft.collectives.kinds import Collective
 from weft.collectives.nccl.cluster import Cluster
 from weft.collectives.nccl.estimate import Estimate, estimate
 from weft.collectives.nccl.ideal import ideal_networks
+from weft.collectives.nccl.kind import kind_of
 from weft.collectives.nccl.times import Times
-from weft.errors import find_named
-from weft.fabric.rates import read_data
 
 SMALL_BYTES = 64 << 10  # up to which time is latency
 CURVE_BYTES = 1_000_000  # above which the curve is promised
 LARGE_BYTES = 1 << 30  # from which bandwidth is what counts
 
 
-class Band(enum.StrEnum):
+class Sizes(enum.StrEnum):
     """The range of sizes with one promised accuracy."""
 
     SMALL = "small"  # latency up to 64 KiB
@@ -37,18 +38,15 @@ class Band(enum.StrEnum):
 
 
 # How far off a promised figure may be, as a part of the measured one.
-LIMITS = {Band.SMALL: 0.25, Band.MIDDLE: None, Band.CURVE: 0.25, Band.LARGE: 0.10}
+LIMITS = {Sizes.SMALL: 0.25, Sizes.MIDDLE: None, Sizes.CURVE: 0.25, Sizes.LARGE: 0.10}
 
 
-class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Run(PublishedRun, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A published run of nccl-tests."""
 
-    name: str
     collective: Collective
     cluster: Cluster
     where: str  # the cluster that it ran on, which other runs may share
-    source: str
-    date: datetime.date
     rows: tuple[tuple[int, float], ...]  # bytes, microseconds
     in_place: tuple[int, ...] = ()
     network: str = "infiniband"
@@ -59,7 +57,6 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     channels: int | None = None
     call_us: float = 0.0
     promised: bool = True
-    note: str = ""
 
     def estimate(self, size_bytes: int, fitted: Times | None = None) -> Estimate:
         networks = None
@@ -85,69 +82,65 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """A published time and weft's."""
+class Figure(PublishedFigure):
+    """A published time in microseconds and weft's."""
 
-    run: str
-    where: str
-    size_bytes: int
-    measured_us: float
     estimate: Estimate
-    simulated_us: float
-    promised: bool
+    call_us: float  # of the host for each call, in both times
 
     @property
-    def error(self) -> float:
-        """Return the relative error; above 0 if weft's time is too long."""
-        return self.simulated_us / self.measured_us - 1
+    def sizes(self) -> Sizes:
+        return sizes_of(self.size_bytes)
 
     @property
-    def band(self) -> Band:
-        if self.size_bytes >= LARGE_BYTES:
-            return Band.LARGE
-        if self.size_bytes > CURVE_BYTES:
-            return Band.CURVE
-        return Band.SMALL if self.size_bytes <= SMALL_BYTES else Band.MIDDLE
-
-    @property
-    def kept(self) -> bool | None:
-        """Return whether the promised accuracy is met; None without a promise. Large sizes compare by bandwidth."""
-        limit = LIMITS[self.band]
-        if limit is None or not self.promised:
+    def is_within_limit(self) -> bool | None:
+        """Whether the promised accuracy is met; None without a promise. Large sizes compare by bandwidth."""
+        if self.limit is None:
             return None
-        off = self.measured_us / self.simulated_us - 1 if self.band is Band.LARGE else self.error
-        return abs(off) <= limit
+        return abs(self.slowdown - 1 if self.sizes is Sizes.LARGE else self.error) <= self.limit
+
+    def is_in(self, band: Band) -> bool:
+        return band.low <= (self.measured - self.call_us) / self.estimate.time_us <= band.high
 
     @property
     def measured_bus_gbyte_s(self) -> float:
-        made = self.estimate
-        return self.size_bytes / self.measured_us / 1000 * made.collective.bus_factor(made.cluster.ranks)
+        factor = self.estimate.collective.bus_factor(self.estimate.cluster.ranks)
+        return self.size_bytes / self.measured / 1000 * factor
+
+
+def sizes_of(size_bytes: int) -> Sizes:
+    if size_bytes >= LARGE_BYTES:
+        return Sizes.LARGE
+    if size_bytes > CURVE_BYTES:
+        return Sizes.CURVE
+    return Sizes.SMALL if size_bytes <= SMALL_BYTES else Sizes.MIDDLE
 
 
 @cache
 def runs() -> tuple[Run, ...]:
-    tables = read_data("weft.collectives.nccl", "calibration.toml")
-    return msgspec.convert([{**table, "name": name} for name, table in tables.items()], tuple[Run, ...])
+    return read_runs("weft.collectives.nccl", "calibration.toml", Run)
 
 
 def find(name: str) -> Run:
-    return find_named("run", name, {one.name: one for one in runs()}, "`weft nccl calibration` lists them.")
+    return find_run(name, runs(), "weft nccl calibration")
 
 
 def compare(run: Run, fitted: Times | None = None) -> tuple[Figure, ...]:
     """Compare every size of a run; `fitted` replaces the constants of nccl_times.toml."""
-    made = [(size, measured_us, run.estimate(size, fitted)) for size, measured_us in run.rows]
+    estimates = [(size_bytes, measured_us, run.estimate(size_bytes, fitted)) for size_bytes, measured_us in run.rows]
     return tuple(
         Figure(
             run=run.name,
-            where=run.where,
-            size_bytes=size,
-            measured_us=measured_us,
-            estimate=found,
-            simulated_us=found.time_us + run.call_us,
-            promised=run.promised,
+            cluster=run.where,
+            kind=kind_of(estimated),
+            size_bytes=size_bytes,
+            measured=measured_us,
+            predicted=estimated.time_us + run.call_us,
+            limit=LIMITS[sizes_of(size_bytes)] if run.promised else None,
+            estimate=estimated,
+            call_us=run.call_us,
         )
-        for size, measured_us, found in made
+        for size_bytes, measured_us, estimated in estimates
     )
 
 
@@ -157,30 +150,24 @@ def compare_all() -> tuple[Figure, ...]:
     return tuple(figure for run in runs() for figure in compare(run))
 
 
-def mean_error(figures: Iterable[Figure]) -> float:
-    """Return the mean absolute error."""
-    errors = [abs(figure.error) for figure in figures]
-    return sum(errors) / len(errors)
-
-
 COLUMNS = ("run", "sizes", "mean error", "worst error", "small ≤ 25 %", "above 1 MB ≤ 25 %", "bandwidth ≤ 10 %")
 
 
 def calibration_table() -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
     """Return columns, a row for each run, and a note."""
-    rows: list[tuple[str, ...]] = []
-    for run in runs():
-        figures = compare(run)
-        worst = max(figures, key=lambda figure: abs(figure.error))
-        met = [_verdict(figures, band) for band in (Band.SMALL, Band.CURVE, Band.LARGE)]
-        place = f"{worst.error:+.0%} at {worst.size_bytes:,} B"
-        rows.append((run.name, str(len(figures)), f"{mean_error(figures):.1%}", place, *met))
+    rows = [
+        (
+            *summary_cells(run.name, compare(run)),
+            *(_verdict(compare(run), sizes) for sizes in (Sizes.SMALL, Sizes.CURVE, Sizes.LARGE)),
+        )
+        for run in runs()
+    ]
     every = compare_all()
-    missed = sum(figure.kept is False for figure in every)
-    held = sum(figure.kept is not None for figure in every)
+    missed = sum(figure.is_within_limit is False for figure in every)
+    promised = sum(figure.is_within_limit is not None for figure in every)
     note = (
-        f"{len(every)} times, mean absolute error {mean_error(every):.1%}; of {held} that are promised, {missed} miss. "
-        f"Each size, source and note: weft nccl calibration NAME, or --json"
+        f"{len(every)} times, mean absolute error {mean_error(every):.1%}; of {promised} that are promised, {missed} "
+        f"miss. Each size, source and note: weft nccl calibration NAME, or --json"
     )
     return COLUMNS, rows, note
 
@@ -189,12 +176,12 @@ def figure_table(run: Run) -> tuple[tuple[str, ...], list[tuple[str, ...]], str]
     """Return columns, a row for each size of a run, and its source and note."""
     rows: list[tuple[str, ...]] = []
     for figure in compare(run):
-        promise = {None: "", True: "met", False: "MISSED"}[figure.kept]
+        promise = {None: "", True: "met", False: "MISSED"}[figure.is_within_limit]
         rows.append(
             (
                 f"{figure.size_bytes:,}",
-                f"{figure.measured_us:,.1f}",
-                f"{figure.simulated_us:,.1f}",
+                f"{figure.measured:,.1f}",
+                f"{figure.predicted:,.1f}",
                 f"{figure.error:+.1%}",
                 f"{figure.measured_bus_gbyte_s:,.2f}",
                 f"{figure.estimate.bus_gbyte_s:,.2f}",
@@ -207,11 +194,11 @@ def figure_table(run: Run) -> tuple[tuple[str, ...], list[tuple[str, ...]], str]
     return heads, rows, f"Source: {run.source}" + (f"\nNote: {run.note}" if run.note else "")
 
 
-def _verdict(figures: Iterable[Figure], band: Band) -> str:
-    kept = [figure.kept for figure in figures if figure.band is band]
-    if not kept:
+def _verdict(figures: Iterable[Figure], sizes: Sizes) -> str:
+    verdicts = [figure.is_within_limit for figure in figures if figure.sizes is sizes]
+    if not verdicts:
         return ""
-    if kept[0] is None:
+    if verdicts[0] is None:
         return "reported"
-    missed = kept.count(False)
-    return f"missed at {missed} of {len(kept)}" if missed else "met"
+    missed = verdicts.count(False)
+    return f"missed at {missed} of {len(verdicts)}" if missed else "met"

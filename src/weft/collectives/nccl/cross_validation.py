@@ -7,46 +7,35 @@ with those, and each time is held to the band that the other clusters alone woul
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import cache
 from math import log
 
 import msgspec
 
-from weft.collectives.nccl.calibration import Figure, compare, compare_all, find, mean_error, runs
-from weft.collectives.nccl.spread import Spread, published, spread
+from weft.calibration.band import Band
+from weft.calibration.cross_validation import Prediction, cluster_rows, count_in_bands, leave_one_out
+from weft.calibration.figure import mean_error
+from weft.collectives.nccl.band import Evidence, band_of
+from weft.collectives.nccl.calibration import Figure, compare, compare_all, find, runs
 from weft.collectives.nccl.times import Fit, Times, times
 
 LARGE_BYTES = 256 << 20
-_TRIED = tuple(2 ** (step / 8) for step in range(-8, 9))  # times the value as it is
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """A published time, predicted without its cluster."""
-
-    figure: Figure
-    band: Spread
-
-    @property
-    def held(self) -> bool:
-        call_us = self.figure.simulated_us - self.figure.estimate.time_us  # of the host, in the times as published
-        return self.band.low_us <= self.figure.measured_us - call_us <= self.band.high_us
+_FACTORS = tuple(2 ** (step / 8) for step in range(-8, 9))  # tried, times the present value
 
 
 @cache
-def left_out() -> dict[str, tuple[LeftOut, ...]]:
-    """Return the predictions by cluster."""
-    clusters = dict.fromkeys(run.where for run in runs())
-    return {where: _predicted(where) for where in clusters}
+def cross_validate() -> dict[str, tuple[Prediction[Figure], ...]]:
+    """Return the predictions of each cluster without it."""
+    return leave_one_out((run.where for run in runs()), _predict)
 
 
-def _predicted(where: str) -> tuple[LeftOut, ...]:
+def _predict(where: str) -> Iterator[tuple[Figure, Band]]:
     fitted = refitted(where)
-    others = published(figure for figure in compare_all() if figure.where != where)
-    figures = [figure for run in runs() if run.where == where for figure in compare(run, fitted)]
-    return tuple(LeftOut(figure=figure, band=spread(figure.estimate, others)) for figure in figures)
+    others = Evidence(tuple(figure for figure in compare_all() if figure.cluster != where))
+    for run in runs():
+        if run.where == where:
+            yield from ((figure, band_of(figure.estimate, others)) for figure in compare(run, fitted))
 
 
 def refitted(where: str) -> Times:
@@ -64,7 +53,7 @@ def best(name: str, fit: Fit, names: Sequence[str]) -> float:
     """Return the value of a constant with the least error over these runs, which all have the same weight."""
     now = _value(times(), name)
     return min(
-        (now * factor for factor in _TRIED), key=lambda value: _loss(with_constant(times(), name, value), fit, names)
+        (now * factor for factor in _FACTORS), key=lambda value: _loss(with_constant(times(), name, value), fit, names)
     )
 
 
@@ -75,7 +64,7 @@ def _loss(fitted: Times, fit: Fit, names: Sequence[str]) -> float:
         run = find(name)
         rows = tuple(row for row in run.rows if lowest <= row[0] <= highest)
         figures = compare(msgspec.structs.replace(run, rows=rows), fitted)
-        losses.append(sum(abs(log(one.simulated_us / one.measured_us)) for one in figures) / len(figures))
+        losses.append(sum(abs(log(figure.slowdown)) for figure in figures) / len(figures))
     return sum(losses) / len(losses)
 
 
@@ -93,34 +82,28 @@ def _value(known: Times, name: str) -> float:
 COLUMNS = ("cluster", "times", "mean error", "left out", "from 256 MiB on", "bands that hold")
 
 
-def left_out_table() -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
+def cross_validation_table() -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
     """Return columns, a row for each cluster, and a note."""
-    rows: list[tuple[str, ...]] = []
-    for where, found in left_out().items():
-        fitted = [figure for figure in compare_all() if figure.where == where]
-        figures = [one.figure for one in found]
-        large = [figure for figure in figures if figure.size_bytes >= LARGE_BYTES]
-        held = sum(one.held for one in found)
-        rows.append(
-            (
-                where,
-                str(len(found)),
-                f"{mean_error(fitted):.1%}",
-                f"{mean_error(figures):.1%}",
-                f"{mean_error(large):.1%}" if large else "",
-                f"{held} of {len(found)}",
-            )
-        )
-    every_mean, large_mean = means()
-    count, held = (sum(map(len, left_out().values())), sum(one.held for found in left_out().values() for one in found))
+    all_mean, large_mean = means()
+    inside, count = count_in_bands(cross_validate())
     note = (
-        f"Each cluster predicted by constants fitted without it: mean absolute error {every_mean:.1%}, from 256 MiB on "
-        f"{large_mean:.1%}; {held} of {count} bands hold, {held / count:.0%}"
+        f"Each cluster predicted by constants fitted without it: mean absolute error {all_mean:.1%}, from 256 MiB on "
+        f"{large_mean:.1%}; {inside} of {count} bands hold, {inside / count:.0%}"
     )
-    return COLUMNS, rows, note
+    return COLUMNS, cluster_rows(cross_validate(), _error_cells), note
+
+
+def _error_cells(where: str, figures: list[Figure]) -> tuple[str, ...]:
+    fitted = [figure for figure in compare_all() if figure.cluster == where]
+    large = _large(figures)
+    return f"{mean_error(fitted):.1%}", f"{mean_error(figures):.1%}", f"{mean_error(large):.1%}" if large else ""
 
 
 def means() -> tuple[float, float]:
     """Return the mean absolute errors of left-out clusters: for all sizes, and from 256 MiB on."""
-    figures = [one.figure for found in left_out().values() for one in found]
-    return mean_error(figures), mean_error(figure for figure in figures if figure.size_bytes >= LARGE_BYTES)
+    figures = [prediction.figure for own in cross_validate().values() for prediction in own]
+    return mean_error(figures), mean_error(_large(figures))
+
+
+def _large(figures: Sequence[Figure]) -> list[Figure]:
+    return [figure for figure in figures if figure.size_bytes >= LARGE_BYTES]

@@ -23,5 +23,5 @@ def draw_curve(path: Path | str, table: Table) -> None:
 
 def _point(row: Row) -> Point:
     found = row.estimate
-    low, high = (found.bus_gbyte_s * found.time_us / us for us in (row.spread.high_us, row.spread.low_us))
+    low, high = found.bus_gbyte_s / row.band.high, found.bus_gbyte_s / row.band.low
     return Point(size_bytes=row.size_bytes, value=found.bus_gbyte_s, low=low, high=high, choice=found.name)

@@ -95,7 +95,7 @@ class Estimate:
         return self.kernel or f"{self.algorithm.label if self.algorithm else 'Pairs'}/{self.protocol.label}"
 
     def explain(self) -> str:
-        """Describe the time, its parts and its limit. `weft.collectives.nccl.spread` has the band around it."""
+        """Describe the time, its parts and its limit. `weft.collectives.nccl.band` has the band around it."""
         made = ", ".join(f"{name} {value:,.1f} us" for name, value in self.parts.items())
         channels = f" on {self.channels} {'blocks' if self.kernel else 'channels'}" if self.channels else ""
         return (

@@ -78,24 +78,24 @@ def about(table: Table) -> list[str]:
 def bands(table: Table) -> list[str]:
     """Return lines for the bands around times, by kind, and for properties that no published run has."""
     lines = []
-    for (kind, clusters), group in groupby(table.rows, key=lambda row: (row.spread.kind, row.spread.clusters)):
+    for (kind, clusters), group in groupby(table.rows, key=lambda row: (row.band.kind, row.band.clusters)):
         rows = list(group)
         sizes = " to ".join(dict.fromkeys((f"{rows[0].size_bytes:,}", f"{rows[-1].size_bytes:,}")))
-        width = rows[0].spread.high_us / rows[0].estimate.time_us
-        cut = any(row.spread.low_us > 1.001 * row.estimate.time_us / width for row in rows)
+        width = rows[0].band.high
+        cut = any(row.band.low > 1.001 / width for row in rows)
         least = ", cut where NVLinks are full" if cut else ""
         lines.append(
             f"90 % band at {sizes} bytes: x{1 / width:.2f} to x{width:.2f}{least} ({clusters} clusters with {kind})"
         )
-    far = dict.fromkeys(why for row in table.rows for why in row.spread.far)
+    far = dict.fromkeys(why for row in table.rows for why in row.band.far)
     doubts = dict.fromkeys(why for row in table.rows for why in row.estimate.doubts)
     lines += [f"Far from anything published: {why}" for why in far]
     return lines + [f"In doubt: {why}" for why in doubts]
 
 
 def _band(row: Row) -> str:
-    found = row.spread
-    return f"{_fit(found.low_us, 7).strip()} to {_fit(found.high_us, 7).strip()}"
+    low, high = (_fit(time_us, 7).strip() for time_us in row.band_us)
+    return f"{low} to {high}"
 
 
 def _head(explain: bool) -> Iterator[str]:
@@ -258,10 +258,10 @@ def _result(settings: Settings, row: Row) -> dict[str, Any]:
             "channels": found.channels,
             "bound": found.bound,
             "parts_us": found.parts,
-            "band_us": [row.spread.low_us, row.spread.high_us],
-            "band_kind": row.spread.kind,
-            "band_clusters": row.spread.clusters,
-            "far": list(row.spread.far),
+            "band_us": list(row.band_us),
+            "band_kind": row.band.kind,
+            "band_clusters": row.band.clusters,
+            "far": list(row.band.far),
             "doubts": list(row.estimate.doubts),
         },
     }

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import exp
 
 import pytest
 
-from weft.collectives.mpi.spread import Published, draw, find_band, kind_of, remarks
+from weft.calibration.figure import Figure
+from weft.collectives.mpi.band import draw, find_band, kind_of, remarks
 
 RDMA = kind_of("collectives", 8, "RDMA", 512)
 MANY = kind_of("collectives", 8, "RDMA", 6144)
 TCP = kind_of("collectives", 8, "TCP", 512)
 
 
-def published(where: str, kind: tuple[str, ...], slower: float, ranks: int = 512) -> Published:
-    return Published(where=where, kind=kind, ranks=ranks, slower=slower)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedFigure(Figure):
+    ranks: int
+
+
+def published(cluster: str, kind: tuple[str, ...], slowdown: float, ranks: int = 512) -> RankedFigure:
+    return RankedFigure(run=cluster, cluster=cluster, kind=kind, ranks=ranks, measured=slowdown, predicted=1.0)
 
 
 def test_a_band_goes_as_far_as_the_farthest_cluster_and_a_kth_more():
