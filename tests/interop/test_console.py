@@ -44,7 +44,8 @@ def builder() -> ModuleType:
 class Program:
     """`weft serve`, which may go and come back at the same place."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, spec: str = SPEC, lab: str = LAB) -> None:
+        self.spec, self.lab = spec, lab
         self.database, self._url = f"sqlite:///{folder / 'ledger.db'}", ""
         self.start()
 
@@ -59,7 +60,7 @@ class Program:
 
     def start(self) -> None:
         port = urlsplit(self._url).port if self._url else 0
-        words = ["serve", SPEC, "--name", LAB, "--port", str(port), "--database", self.database]
+        words = ["serve", self.spec, "--name", self.lab, "--port", str(port), "--database", self.database]
         self.process = subprocess.Popen([os.environ[WARM], *words], stdout=subprocess.PIPE, text=True)
 
     def stop(self) -> None:
@@ -112,10 +113,12 @@ def page(browser: Page, url: str, service: httpx.Client) -> Iterator[Page]:
 def runs(page: Page) -> list[str]:
     """One of each, begun from the page: they go on beside what else is tried. What they are called there."""
     page.press("#tab-runs")
+    assert page.run("document.querySelector('#run-spec').value") == ""
     titles = []
     for command, what in (("compare", "all_reduce:1M"), ("train", "llama3-8b")):
         select = f"e => (e.value = '{command}', e.dispatchEvent(new Event('change')))"
         page.run(f"({select})(document.querySelector('#command'))")
+        assert page.run("document.querySelector('#run-what').value") == ""
         page.run(f"document.querySelector('#run-spec').value = '{SMALL}'")
         page.run(f"document.querySelector('#run-what').value = '{what}'")
         page.press("#page-runs button", "Run")
@@ -285,7 +288,6 @@ def _write(page: Page, intent: str) -> None:
 def test_a_tenant_is_planned_and_applied(page: Page, service: httpx.Client) -> None:
     page.press("#tab-tenants")
     apply = "[...document.querySelectorAll('#page-tenants button')].find(one => one.textContent === 'Apply')"
-    page.wait("document.querySelector('#intent').placeholder.includes('[tenant.acme]')")
     assert page.run(f"[document.querySelector('#intent').value, {apply}.disabled]") == ["", True]  # nothing to apply
     _write(page, """[tenant.acme]\\nhosts = ["h[2-4]"]\\n""")
     page.press("#page-tenants button", "Plan")
@@ -341,6 +343,32 @@ def test_who_manages_the_subnet_is_said_and_who_takes_over(page: Page, tmp_path:
     finally:
         kill(other)
     page.wait("document.querySelector('header').innerText.includes('SM master h1')")
+
+
+def test_a_server_is_selected_as_one_item_and_then_its_adapters(
+    peer: Callable[[str], str], warm: Path, tmp_path: Path
+) -> None:
+    peer("chromium")
+    program = Program(tmp_path, "star:hosts=2,server=dgx-h100", "console-servers")
+    try:
+        with chromium(tmp_path, *SOFTWARE_GL) as page:
+            page.resize(1280, 800)
+            page.open(program.url)
+            page.wait(IS_LIVE)
+            assert page.run("document.querySelector('#page-overview').innerText").count("standby\nnone") == 1
+            page.run("document.querySelector('#stage').focus()")
+            page.key("ArrowRight", "ArrowDown")
+            page.wait("document.querySelector('#page-selected h2')?.textContent === 'dgx1'")
+            assert page.run("document.querySelectorAll('#page-selected tbody tr').length") == 8
+            page.press("#page-selected tbody tr:nth-child(2) button")
+            page.wait("document.querySelector('#page-selected h2').textContent === 'dgx1/mlx5_3'")
+            page.press("#page-selected button", "Server dgx1")
+            page.wait("document.querySelector('#page-selected h2').textContent === 'dgx1'")
+            page.resize(800, 700)
+            page.wait("document.querySelector('#stage').offsetWidth === innerWidth")  # the panel is below the drawing
+            assert list(page.complaints) == []
+    finally:
+        program.stop()
 
 
 def test_a_service_that_goes_away_is_missed_and_comes_back(page: Page, program: Program) -> None:

@@ -2,7 +2,7 @@
 
 import { byId, fill, h, say } from "./dom";
 import type { Measure, Store } from "./store";
-import { clock, count } from "./format";
+import { clock, count, standbys } from "./format";
 
 const MEASURES: [Measure, string][] = [
   ["load", "Load"],
@@ -43,7 +43,7 @@ function showManager(store: Store): void {
   const sm = store.live.sm;
   chip.className = `chip ${sm?.state === "master" ? "" : "poor"}`;
   say(chip, sm ? `SM ${sm.state} ${sm.host}` : "no SM answers");
-  chip.title = `standby: ${sm?.standby.join(", ") || "none"}`;
+  chip.title = sm ? `standby: ${standbys(sm.standby)}` : "";
 }
 
 function showAlerts(store: Store): void {

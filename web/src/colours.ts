@@ -17,7 +17,7 @@ export interface Theme {
   tenants: string[];
   lit: string;
   alarm: string;
-  chosen: string;
+  selected: string;
 }
 
 const STEPS = 21; // steps of a colour ramp
@@ -37,7 +37,7 @@ const LIGHT: Theme = {
   tenants: ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b5a800", "#7f3c8d"],
   lit: "#0a58ca",
   alarm: "#c01518",
-  chosen: "#0a58ca",
+  selected: "#0a58ca",
 };
 
 const DARK: Theme = {
@@ -55,7 +55,7 @@ const DARK: Theme = {
   tenants: ["#4aa3e0", "#e69f00", "#1fbf8f", "#e08fbd", "#8fd0f5", "#f0763a", "#f0e442", "#b785c4"],
   lit: "#6cb6ff",
   alarm: "#ff7a70",
-  chosen: "#6cb6ff",
+  selected: "#6cb6ff",
 };
 
 function ramp(stops: string[]): string[] {
@@ -104,11 +104,29 @@ export function thin(colour: string, share: number): string {
   return `#${part(1)}${part(3)}${part(5)}${Math.round(255 * share).toString(16).padStart(2, "0")}`;
 }
 
+/** Added to the step of the busiest links, which are drawn thick. */
+export const BUSIEST = 32;
+
+/**
+ * The lowest step of load that is drawn thick: as few links as `most` have this step or a higher one. Infinity: none, for
+ * example if all links are equally busy.
+ */
+export function busiestStep(steps: number[], most: number): number {
+  const links = new Array<number>(STEPS).fill(0);
+  for (const step of steps) if (step < STEPS) links[step]++;
+  let [lowest, sum] = [Infinity, 0];
+  for (let step = STEPS - 1; step > 0 && sum + links[step] <= most; step--) {
+    sum += links[step];
+    if (links[step]) lowest = step;
+  }
+  return lowest;
+}
+
 /** [step] -> colour and width of a line. */
 export function penOf(step: number, measure: Measure, of: Theme): [string, number] {
   if (step === DIM) return [of.dim, 1];
   if (step === UNKNOWN) return [of.unknown, 1];
-  if (measure === "load") return [of.load[step], 1 + (2 * step) / (STEPS - 1)];
+  if (measure === "load") return [of.load[step % BUSIEST], step < BUSIEST ? 1 : 4];
   if (measure === "errors") return [of.errors[step], step === 0 ? 1 : 1.4 + step * 0.5];
   return [of.tenants[step % of.tenants.length], 1.8];
 }

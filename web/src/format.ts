@@ -33,6 +33,11 @@ export function count(number: number, noun: string): string {
   return `${number.toLocaleString("en")} ${noun}${plural}`;
 }
 
+/** Hosts of standby subnet managers; null: unknown. */
+export function standbys(hosts: string[] | null): string {
+  return hosts === null ? "unknown" : hosts.join(", ") || "none";
+}
+
 /** leaf2 before leaf10. */
 export const natural = new Intl.Collator("en", { numeric: true }).compare;
 

@@ -2,7 +2,7 @@
 
 import { byId } from "./dom";
 import type { Picture } from "./picture/picture";
-import { type Direction, nextNode } from "./picture/walk";
+import { type Direction, nextItem } from "./picture/walk";
 import type { Measure, Store } from "./store";
 
 const ARROWS: Record<string, Direction> = { ArrowLeft: "left", ArrowRight: "right", ArrowUp: "up", ArrowDown: "down" };
@@ -12,11 +12,11 @@ export function keys(store: Store, picture: Picture | null, setMeasure: (measure
   byId("stage").addEventListener("keydown", (event) => {
     if (!store.model || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key in ARROWS) {
-      const from = store.selection?.kind === "node" ? store.selection.node : null;
-      const node = nextNode(store.model, from, ARROWS[event.key]);
-      if (node !== null) {
-        store.select({ kind: "node", node });
-        picture?.reveal(node);
+      const from = store.selection?.kind === "link" ? null : store.selection;
+      const item = nextItem(store.model, from, ARROWS[event.key]);
+      if (item !== null) {
+        store.select(item);
+        picture?.reveal(item);
       }
     } else if (event.key === "Enter") {
       store.show("selected");

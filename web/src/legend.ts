@@ -25,7 +25,7 @@ function ofLoad(): HTMLElement[] {
   const inks = theme().load;
   const bar = h("div", { class: "ramp", "aria-hidden": "true" }, inks.map((ink) => h("i", { "--ink": ink })));
   const ends = h("div", { class: "ends" }, h("span", null, "0 %"), h("span", null, "load"), h("span", null, "100 %"));
-  return [h("div", null, bar, ends)];
+  return [h("div", null, bar, ends), swatch(inks[inks.length - 1], "thick: the busiest")];
 }
 
 function ofErrors(): HTMLElement[] {

@@ -57,10 +57,10 @@ function painted(): Promise<void> {
 }
 
 function wire(): void {
-  const search = nodeField(store, "Find a node", "find a node  /", (node) => {
-    store.select({ kind: "node", node });
+  const search = nodeField(store, "Find a node", "find a node  /", (item) => {
+    store.select(item);
     store.show("selected");
-    picture?.goTo(node);
+    picture?.goTo(item);
   });
   byId("search").append(search.element);
   byId("nearer").addEventListener("click", () => picture?.zoom(1 / 1.5));

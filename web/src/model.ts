@@ -1,6 +1,10 @@
 // The fabric: the service's columns, and adjacency arrays.
 
+import { count } from "./format";
 import type { Fabric, Live } from "./shapes";
+
+/** A switch or host, or a server with several adapters, which is one item of the drawing and of the search. */
+export type Item = { kind: "node"; node: number } | { kind: "server"; server: string };
 
 export class Model {
   readonly nodes: number;
@@ -48,9 +52,27 @@ export class Model {
     return this.fabric.nodes.name[node];
   }
 
+  /** The server of an adapter if it has several, else the node itself. */
+  itemOf(node: number): Item {
+    const server = this.fabric.nodes.server[node];
+    return this.servers.has(server) ? { kind: "server", server } : { kind: "node", node };
+  }
+
+  nodesOf(item: Item): number[] {
+    return item.kind === "node" ? [item.node] : this.servers.get(item.server)!;
+  }
+
+  nameOf(item: Item): string {
+    return item.kind === "node" ? this.name(item.node) : item.server;
+  }
+
   /** Whether a node is drawn; nodes inside a server are not. */
   isShown(node: number): boolean {
     return this.isSwitch(node) || this.linksOf(node).length > 0 || this.fabric.nodes.kind[node] === "hca";
+  }
+
+  shown(): number[] {
+    return Array.from({ length: this.nodes }, (_, node) => node).filter((node) => this.isShown(node));
   }
 
   isSwitch(node: number): boolean {
@@ -58,9 +80,11 @@ export class Model {
   }
 
   /** A description on one line. */
-  describe(node: number): string {
+  describe(item: Item): string {
+    if (item.kind === "server") return `server, ${count(this.nodesOf(item).length, "adapter")}`;
     const { kind, model } = this.fabric.nodes;
-    return [this.isSwitch(node) ? "switch" : kind[node] === "hca" ? (this.servers.has(this.fabric.nodes.server[node]) ? "adapter" : "host") : kind[node], model[node]].filter(Boolean).join(", ");
+    const isAdapter = this.itemOf(item.node).kind === "server";
+    return [kind[item.node] === "hca" ? (isAdapter ? "adapter" : "host") : kind[item.node], model[item.node]].filter(Boolean).join(", ");
   }
 
   linksOf(node: number): Int32Array {

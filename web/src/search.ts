@@ -1,7 +1,7 @@
-// A field that finds nodes by name, for the search and for the ends of a path.
+// A field that finds servers and nodes by name, for the search and for the ends of a path.
 
 import { fill, h } from "./dom";
-import type { Model } from "./model";
+import type { Item, Model } from "./model";
 import type { Store } from "./store";
 import { natural } from "./format";
 
@@ -13,7 +13,7 @@ export interface Field {
   input: HTMLInputElement;
 }
 
-export function nodeField(store: Store, label: string, hint: string, chosen: (node: number) => void, hostsOnly = false): Field {
+export function nodeField(store: Store, label: string, hint: string, chosen: (item: Item) => void, hostsOnly = false): Field {
   const id = `found-${++made}`;
   const input = h("input", {
     type: "text",
@@ -29,7 +29,7 @@ export function nodeField(store: Store, label: string, hint: string, chosen: (no
   });
   const list = h("ul", { id, role: "listbox", "aria-label": label, hidden: true });
   const element = h("div", { class: "field" }, input, list);
-  let hits: number[] = [];
+  let hits: Item[] = [];
   let at = 0;
 
   const close = () => {
@@ -37,10 +37,10 @@ export function nodeField(store: Store, label: string, hint: string, chosen: (no
     input.setAttribute("aria-expanded", "false");
     input.removeAttribute("aria-activedescendant");
   };
-  const choose = (node: number) => {
-    input.value = store.model!.name(node);
+  const choose = (item: Item) => {
+    input.value = store.model!.nameOf(item);
     close();
-    chosen(node);
+    chosen(item);
   };
   const mark = () => {
     [...list.children].forEach((one, i) => one.setAttribute("aria-selected", String(i === at)));
@@ -50,12 +50,12 @@ export function nodeField(store: Store, label: string, hint: string, chosen: (no
     if (!store.model) return;
     hits = find(store.model, input.value.trim(), hostsOnly);
     at = 0;
-    const rows = hits.map((node, i) =>
+    const rows = hits.map((item, i) =>
       h(
         "li",
-        { id: `${id}-${i}`, role: "option", onpointerdown: (event: Event) => (event.preventDefault(), choose(node)) },
-        h("b", null, store.model!.name(node)),
-        h("span", null, store.model!.describe(node)),
+        { id: `${id}-${i}`, role: "option", onpointerdown: (event: Event) => (event.preventDefault(), choose(item)) },
+        h("b", null, store.model!.nameOf(item)),
+        h("span", null, store.model!.describe(item)),
       ),
     );
     fill(list, rows.length ? rows : h("li", { class: "none" }, "no node has this name"));
@@ -85,18 +85,33 @@ export function nodeField(store: Store, label: string, hint: string, chosen: (no
   return { element, input };
 }
 
-/** Exact match, then prefix, then substring; a port such as leaf1/5 finds its node. */
-export function find(model: Model, text: string, hostsOnly = false): number[] {
-  const wanted = text.toLowerCase().split("/")[0];
+/**
+ * Exact match, then prefix, then substring; a port such as leaf1/5 finds its node. Adapters of a server are found by a text
+ * with a slash, by a text that no server or other node has, and where only hosts are allowed.
+ */
+export function find(model: Model, text: string, hostsOnly = false): Item[] {
+  const wanted = text.toLowerCase();
   if (!wanted) return [];
-  const names = model.fabric.nodes.name;
-  const ranked: [number, number][] = [];
-  for (let node = 0; node < names.length; node++) {
-    if (!model.isShown(node) || (hostsOnly && model.isSwitch(node))) continue;
-    const name = names[node].toLowerCase();
-    const place = name.indexOf(wanted);
-    if (place >= 0) ranked.push([name === wanted ? 0 : place === 0 ? 1 : 2, node]);
+  const nodes = model.shown().filter((node) => !(hostsOnly && model.isSwitch(node)));
+  const items = [...model.servers.keys()].map((server): Item => ({ kind: "server", server }));
+  items.push(...nodes.map((node) => model.itemOf(node)).filter((item) => item.kind === "node"));
+  const hits = hostsOnly || wanted.includes("/") ? [] : best(model, items, wanted);
+  return hits.length ? hits : best(model, nodes.map((node): Item => ({ kind: "node", node })), wanted);
+}
+
+function best(model: Model, items: Item[], wanted: string): Item[] {
+  const ranked: [number, string, Item][] = [];
+  for (const item of items) {
+    const name = model.nameOf(item).toLowerCase();
+    const rank = rankOf(name, wanted);
+    if (rank !== null) ranked.push([rank, name, item]);
   }
-  ranked.sort((a, b) => a[0] - b[0] || natural(names[a[1]], names[b[1]]));
-  return ranked.slice(0, MOST).map(([, node]) => node);
+  ranked.sort((a, b) => a[0] - b[0] || natural(a[1], b[1]));
+  return ranked.slice(0, MOST).map(([, , item]) => item);
+}
+
+function rankOf(name: string, wanted: string): number | null {
+  if (name === wanted || wanted.replace(/\/\d+$/, "") === name) return 0;
+  const place = name.indexOf(wanted);
+  return place < 0 ? null : place === 0 ? 1 : 2;
 }

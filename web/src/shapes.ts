@@ -49,7 +49,7 @@ export interface Live {
   revision: string;
   links: { load: (number | null)[]; errors: (number | null)[]; wait: (number | null)[]; state: LinkState[] };
   jobs: Job[];
-  sm: { state: string; host: string; standby: string[]; sweeps: number } | null;
+  sm: { state: string; host: string; standby: string[] | null; sweeps: number } | null;
   suspects: Suspect[];
   drift?: string[]; // differences between the fabric and the ledger
   trouble?: string; // why there is no new reading; "": there is one

@@ -1,4 +1,4 @@
-// On a phone the panel is a sheet at the bottom (low, half or full), resized by dragging or pressing its grip.
+// In a narrow window the panel is a sheet at the bottom (low, half or full), resized by dragging or pressing its grip.
 
 import { byId } from "./dom";
 import type { Store } from "./store";

@@ -1,11 +1,11 @@
 // The state of the page, and its listeners.
 
 import { Api } from "./api";
-import type { Model } from "./model";
+import type { Item, Model } from "./model";
 import type { Live, LogLine, Route } from "./shapes";
 
 export type Measure = "load" | "errors" | "tenant";
-export type Selection = { kind: "node"; node: number } | { kind: "link"; link: number } | null;
+export type Selection = Item | { kind: "link"; link: number } | null;
 export type Tab = "overview" | "selected" | "path" | "tenants" | "runs" | "log" | "table";
 type Topic = "model" | "live" | "select" | "route" | "measure" | "tenants" | "log" | "line" | "theme" | "tab";
 

@@ -28,7 +28,7 @@ export function linkPanel(store: Store, link: number, element: HTMLElement): () 
     h(
       "p",
       { class: "buttons" },
-      ports.map((port) => h("button", { type: "button", onclick: () => store.selectNode(port.split("/")[0]) }, port.split("/")[0])),
+      [model.fabric.links.a[link], model.fabric.links.b[link]].map((node) => h("button", { type: "button", onclick: () => store.select({ kind: "node", node }) }, model.name(node))),
     ),
     h("h3", null, "Lab"),
     h("p", { class: "buttons" }, act(store, "Break", ports[0], { do: "break" }, trouble, "danger"), repairButton(store, ports[0], trouble)),

@@ -23,8 +23,8 @@ export function nodePanel(store: Store, node: number, element: HTMLElement): () 
   fill(
     element,
     h("h2", { class: "big" }, name),
-    h("p", { class: "faint" }, model.describe(node)),
-    model.isSwitch(node) ? null : h("p", { class: "buttons" }, button("Path from here", aim("from")), button("Path to here", aim("to"))),
+    h("p", { class: "faint" }, model.describe({ kind: "node", node })),
+    model.isSwitch(node) ? null : h("p", { class: "buttons" }, serverButton(store, node), button("Path from here", aim("from")), button("Path to here", aim("to"))),
     body,
     chart.element,
   );
@@ -34,6 +34,11 @@ export function nodePanel(store: Store, node: number, element: HTMLElement): () 
     asked = Date.now();
     void load(store, name, body, chart);
   };
+}
+
+function serverButton(store: Store, node: number): HTMLElement | null {
+  const item = store.model!.itemOf(node);
+  return item.kind === "server" ? button(`Server ${item.server}`, () => store.select(item)) : null;
 }
 
 function button(text: string, onclick: () => void): HTMLElement {

@@ -4,7 +4,7 @@ import { sparkline } from "../chart";
 import { fill, h } from "../dom";
 import type { Job } from "../shapes";
 import type { Store } from "../store";
-import { count, gbits, percent } from "../format";
+import { count, gbits, percent, standbys } from "../format";
 import { Cards } from "./alerts";
 import { facts } from "./facts";
 
@@ -50,7 +50,7 @@ function managerOf(store: Store): HTMLElement {
   return facts([
     ["state", sm.state],
     ["runs on", sm.host],
-    ["standby", sm.standby.join(", ") || "none"],
+    ["standby", standbys(sm.standby)],
     ["activity", sm.sweeps.toLocaleString("en")],
   ]);
 }

@@ -22,7 +22,7 @@ export function path(store: Store, element: HTMLElement): { aim(end: "from" | "t
     }
   };
   const field = (end: "from" | "to", text: string) =>
-    nodeField(store, text, "a host", (node) => ((ends[end] = store.model!.name(node)), void ask()), true);
+    nodeField(store, text, "a host", (item) => ((ends[end] = store.model!.nameOf(item)), void ask()), true);
   const [from, to] = [field("from", "From"), field("to", "To")];
   const clear = () => {
     ends.from = ends.to = from.input.value = to.input.value = "";

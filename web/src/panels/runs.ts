@@ -7,13 +7,14 @@ import type { Store } from "../store";
 
 export function runs(store: Store, element: HTMLElement): void {
   const command = h("select", { id: "command" }, h("option", null, "compare"), h("option", null, "train"));
-  const spec = field("run-spec", "superpod:su=1");
-  const what = field("run-what", "all_reduce:1G");
+  const spec = field("run-spec", "for example superpod:su=1");
+  const what = field("run-what", "for example all_reduce:1G");
   const ofWhat = h("label", { for: "run-what" }, "job");
   command.addEventListener("change", () => {
     const isTraining = command.value === "train";
     ofWhat.textContent = isTraining ? "model" : "job";
-    what.value = isTraining ? "llama3-70b" : "all_reduce:1G";
+    what.value = "";
+    what.placeholder = `for example ${isTraining ? "llama3-70b" : "all_reduce:1G"}`;
   });
   const trouble = h("p", { class: "problem", role: "alert" });
   const start = async (event: Event) => {
@@ -34,8 +35,8 @@ export function runs(store: Store, element: HTMLElement): void {
   store.on("live", () => keep(store, shown, list));
 }
 
-function field(id: string, value: string): HTMLInputElement {
-  return h("input", { id, type: "text", spellcheck: "false", autocapitalize: "off", value });
+function field(id: string, placeholder: string): HTMLInputElement {
+  return h("input", { id, type: "text", spellcheck: "false", autocapitalize: "off", required: true, placeholder });
 }
 
 function keep(store: Store, shown: Map<number, Row>, list: HTMLElement): void {

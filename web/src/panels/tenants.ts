@@ -8,10 +8,8 @@ import type { Store } from "../store";
 import { toToml } from "../toml";
 import { notes, planOf } from "./plan";
 
-const EXAMPLE = 'No tenants yet. For example:\n\n[tenant.acme]\nhosts = ["h[1-2]"]';
-
 export function tenants(store: Store, element: HTMLElement): { load(): void } {
-  const text = h("textarea", { id: "intent", rows: 14, spellcheck: "false", autocapitalize: "off", "aria-label": "Tenants, in TOML", placeholder: EXAMPLE });
+  const text = h("textarea", { id: "intent", rows: 14, spellcheck: "false", autocapitalize: "off", "aria-label": "Tenants, in TOML", placeholder: "No tenants yet." });
   const result = h("div", { "aria-live": "polite" });
   let tag: string | null = null;
   let isLoaded = false;
@@ -51,7 +49,7 @@ export function tenants(store: Store, element: HTMLElement): { load(): void } {
   const again = () => ((isLoaded = false), fill(result), void load());
   fill(
     element,
-    h("label", { for: "intent", class: "faint" }, "Tenants, services and classes (TOML, as for weft tenants)"),
+    h("label", { for: "intent", class: "faint" }, "Tenants, services and classes in TOML, as for weft tenants: [tenant.NAME] with hosts = [HOSTS]"),
     text,
     h(
       "p",

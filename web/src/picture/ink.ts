@@ -1,8 +1,11 @@
 // The colours of links and hosts by the selected measure.
 
-import { DIM, stepOfErrors, stepOfLoad, theme, UNKNOWN } from "../colours";
+import { BUSIEST, busiestStep, DIM, stepOfErrors, stepOfLoad, theme, UNKNOWN } from "../colours";
 import { fits, type Model } from "../model";
 import type { Store } from "../store";
+
+const THICK_SHARE = 0.05; // of all links are drawn thick at most
+const LEAST_THICK = 8; // in a small fabric
 
 /** Writes the step of each link to `steps`; returns the links whose step changed. */
 export function inkLinks(store: Store, model: Model, steps: Uint8Array): number[] {
@@ -28,7 +31,11 @@ function chooser(store: Store, model: Model): (link: number) => number {
   }
   const live = store.isFresh && store.live && fits(model, store.live) ? store.live.links : null;
   if (!live) return () => UNKNOWN;
-  if (store.measure === "load") return (link) => stepOfLoad(live.load[link]);
+  if (store.measure === "load") {
+    const steps = live.load.map(stepOfLoad);
+    const busiest = busiestStep(steps, Math.max(LEAST_THICK, THICK_SHARE * model.links));
+    return (link) => steps[link] + (steps[link] !== UNKNOWN && steps[link] >= busiest ? BUSIEST : 0);
+  }
   const most = theme().errors.length;
   return (link) => stepOfErrors(live.errors[link], most);
 }

@@ -2,16 +2,17 @@
 
 import type Sigma from "sigma";
 import { penOf, theme } from "../colours";
-import { fits, type Model } from "../model";
+import { fits, type Item, type Model } from "../model";
 import type { Store } from "../store";
+import { type Frame, frames } from "./frames";
 import { drawName } from "./names";
 
 type Point = { x: number; y: number };
-const MOST_SELECTED = 200; // highlighted lines of a node
+const MOST_SELECTED = 200; // highlighted lines of a node or server
 const MOST_TROUBLED = 400;
 
 export class Marks {
-  hovered: number | null = null; // node under the pointer
+  hovered: Item | null = null; // under the pointer
   readonly #context: CanvasRenderingContext2D;
 
   constructor(
@@ -39,45 +40,40 @@ export class Marks {
     this.#drawSelected();
     this.#drawPath();
     for (const [link, isDown] of troubled) this.#sign(link, isDown);
-    if (this.hovered !== null) this.#drawHovered(this.hovered);
+    if (this.hovered?.kind === "node") this.#drawHovered(this.hovered.node);
   }
 
-  /** A frame around the adapters of each server, with its name if there is room. */
+  /** A frame around the adapters of each server, with its name if there is room or if it is selected. */
   #drawServers(): void {
     const context = this.#context;
     const ink = theme();
-    const { x, y } = this.model.fabric.nodes;
-    const { width, height } = this.sigma.getDimensions();
-    for (const [name, adapters] of this.model.servers) {
-      const [first, last] = [adapters[0], adapters[adapters.length - 1]];
-      if (y[first] !== y[last] || x[last] - x[first] !== adapters.length - 1) continue; // not side by side
-      const [from, to] = [this.#place(first), this.#place(last)];
-      const beyond = Math.max((to.x - from.x) / (adapters.length - 1) / 2, 2);
-      const [left, wide] = [from.x - beyond, to.x - from.x + 2 * beyond];
-      if (wide < 8 || left > width || left + wide < 0 || from.y < -20 || from.y > height + 20) continue;
-      context.strokeStyle = context.fillStyle = ink.frame;
-      context.lineWidth = 1;
+    for (const frame of frames(this.sigma, this.model)) {
+      const isMarked = [this.hovered, this.store.selection].some((item) => item?.kind === "server" && item.server === frame.server);
+      context.fillStyle = ink.frame;
+      context.strokeStyle = isMarked ? ink.selected : ink.frame;
+      context.lineWidth = isMarked ? 2.5 : 1;
       context.beginPath();
-      context.roundRect(left, from.y - beyond - 1, wide, 2 * beyond + 2, 3);
+      context.roundRect(frame.left, frame.top, frame.width, frame.height, 3);
       context.fill();
       context.stroke();
-      this.#drawServerName(name, left + wide / 2, from.y + beyond + 4, wide + 2 * beyond);
+      this.#drawServerName(frame, isMarked ? Infinity : frame.width + frame.height - 8);
     }
   }
 
-  #drawServerName(name: string, x: number, y: number, room: number): void {
+  #drawServerName({ server, left, top, width, height }: Frame, room: number): void {
     const { labelSize, labelFont } = this.sigma.getSettings();
     const context = this.#context;
     const ink = theme();
     context.font = `${labelSize}px ${labelFont}`;
-    if (context.measureText(name).width > room) return;
+    if (context.measureText(server).width > room) return;
+    const [x, y] = [left + width / 2, top + height + 3 + labelSize * 0.8];
     context.textAlign = "center";
     context.lineWidth = 3;
     context.lineJoin = "round";
     context.strokeStyle = ink.halo;
-    context.strokeText(name, x, y + labelSize * 0.8);
+    context.strokeText(server, x, y);
     context.fillStyle = ink.text;
-    context.fillText(name, x, y + labelSize * 0.8);
+    context.fillText(server, x, y);
   }
 
   #drawHovered(node: number): void {
@@ -163,21 +159,26 @@ export class Marks {
   #drawSelected(): void {
     const { selection, measure } = this.store;
     const ink = theme();
-    if (selection?.kind === "link") this.#line(selection.link, ink.chosen, 5);
-    if (selection?.kind === "link") this.#line(selection.link, penOf(this.steps[selection.link], measure, ink)[0], 2.5);
-    if (selection?.kind !== "node") return;
-    for (const link of this.model.linksOf(selection.node).subarray(0, MOST_SELECTED)) {
-      this.#line(link, ink.chosen, 1.4);
-      this.#ring(this.model.across(link, selection.node), 1, 1.2);
+    if (selection === null) return;
+    if (selection.kind === "link") {
+      this.#line(selection.link, ink.selected, 5);
+      this.#line(selection.link, penOf(this.steps[selection.link], measure, ink)[0], 2.5);
+      return;
     }
-    this.#ring(selection.node, 4, 2.5);
+    for (const node of this.model.nodesOf(selection)) {
+      for (const link of this.model.linksOf(node).subarray(0, MOST_SELECTED)) {
+        this.#line(link, ink.selected, 1.4);
+        this.#ring(this.model.across(link, node), 1, 1.2);
+      }
+      if (selection.kind === "node") this.#ring(node, 4, 2.5);
+    }
   }
 
   #ring(node: number, room: number, width: number): void {
     const at = this.#place(node);
     const size = this.sigma.scaleSize(this.sigma.getNodeDisplayData(String(node))!.size);
     const context = this.#context;
-    context.strokeStyle = theme().chosen;
+    context.strokeStyle = theme().selected;
     context.lineWidth = width;
     context.beginPath();
     context.arc(at.x, at.y, size * (this.model.isSwitch(node) ? 1.3 : 1) + room, 0, 7);

@@ -2,11 +2,13 @@
 
 import Graph from "graphology";
 import type Sigma from "sigma";
-import { DIM, penOf, theme, thin, UNKNOWN } from "../colours";
+import { BUSIEST, DIM, penOf, theme, thin, UNKNOWN } from "../colours";
 import { announce, movesLittle } from "../accessibility";
-import type { Model } from "../model";
+import type { Item, Model } from "../model";
 import type { Store } from "../store";
+import { count } from "../format";
 import { Bands, type Cable, gaps, Hairs, lanes } from "./cables";
+import { serverAt } from "./frames";
 import { inkLinks, tenantStep } from "./ink";
 import { Glide } from "./glide";
 import { drawName, setNearness } from "./names";
@@ -17,7 +19,6 @@ import { Dot, Square } from "./nodes";
 const MANY_NODES = 1000;
 const MANY_LINKS = 5000;
 const PADDING = 36;
-const FEW_LINKS = 200; // with more links, lines are thinner
 const THINNEST = 1.5; // pixels of a cable
 
 export class Picture {
@@ -157,7 +158,6 @@ export class Picture {
   #inked(link: number, data: Cable): Cable {
     const step = this.#steps[link];
     [data.color, data.size] = penOf(step, this.store.measure, theme());
-    if (this.store.measure === "load") data.size = 1 + (data.size - 1) * clamp(FEW_LINKS / this.#model!.links, 0.3, 1);
     data.size = Math.min(data.size, Math.max(0.5 * this.#gaps[link] * this.stage.clientWidth, THINNEST));
     if (this.#model!.links > MANY_LINKS) data.color = thin(data.color, this.#weight(step));
     return data;
@@ -166,7 +166,7 @@ export class Picture {
   /** Many lines overlap: draw important ones on top. */
   #weight(step: number): number {
     if (step === UNKNOWN || step === DIM) return 0.35;
-    return this.store.measure === "load" ? 0.25 + (0.75 * step) / 20 : this.store.measure === "errors" && step === 0 ? 0.35 : 1;
+    return this.store.measure === "load" ? 0.25 + (0.75 * (step % BUSIEST)) / 20 : this.store.measure === "errors" && step === 0 ? 0.35 : 1;
   }
 
   #lastMeasure = "";
@@ -198,18 +198,30 @@ export class Picture {
   #listen(sigma: Sigma, model: Model, marks: Marks): void {
     sigma.on("beforeRender", () => setNearness(sigma.getCamera().ratio));
     sigma.on("clickStage", ({ event }) => {
-      const node = nearestNode(sigma, model, event);
-      if (node !== null) return this.store.select({ kind: "node", node });
+      const item = this.#itemAt(sigma, model, event);
+      if (item) return this.store.select(item);
       const link = nearestLink(sigma, model, event);
       this.store.select(link === null ? null : { kind: "link", link });
     });
     sigma.on("moveBody", ({ event }) => {
-      const node = nearestNode(sigma, model, event);
-      if (node === marks.hovered) return;
-      marks.hovered = node;
+      const item = this.#itemAt(sigma, model, event);
+      if (item && marks.hovered ? model.nameOf(item) === model.nameOf(marks.hovered) : item === marks.hovered) return;
+      marks.hovered = item;
       marks.draw();
-      this.stage.classList.toggle("over", node !== null);
+      this.stage.classList.toggle("over", item !== null);
     });
+  }
+
+  /** The item under the pointer: a server; one of its adapters only if the server or an adapter of it is selected. */
+  #itemAt(sigma: Sigma, model: Model, at: { x: number; y: number }): Item | null {
+    const node = nearestNode(sigma, model, at);
+    const server = node === null ? serverAt(sigma, model, at) : null;
+    if (node === null) return server === null ? null : { kind: "server", server };
+    const item = model.itemOf(node);
+    const { selection } = this.store;
+    if (item.kind === "node" || !selection || selection.kind === "link") return item;
+    const isSelected = model.nodesOf(item).includes(model.nodesOf(selection)[0]);
+    return isSelected ? { kind: "node", node } : item;
   }
 
   // -- camera ----------------------------------------------------------------------------------------------------
@@ -227,25 +239,33 @@ export class Picture {
     this.#move({ x: 0.5, y: 0.5, ratio: 1 });
   }
 
-  /** Centre a node at a readable size. */
-  goTo(node: number): void {
-    const at = this.#sigma?.getNodeDisplayData(String(node));
-    if (!at || !this.#model) return;
+  /** Centre an item at a readable size. */
+  goTo(item: Item): void {
+    if (!this.#sigma || !this.#model) return;
+    const at = this.#middle(item);
     const near = clamp(6 / Math.sqrt(this.#model.nodes), 0.05, 1);
-    const ratio = Math.min(this.#sigma!.getCamera().ratio, near);
+    const ratio = Math.min(this.#sigma.getCamera().ratio, near);
     const inside = (place: number) => clamp(place, ratio / 2, 1 - ratio / 2); // show as little empty space as possible
     this.#move({ x: inside(at.x), y: inside(at.y), ratio });
   }
 
+  /** The middle of an item, relative to the drawing. */
+  #middle(item: Item): { x: number; y: number } {
+    const nodes = this.#model!.nodesOf(item);
+    const [first, last] = [nodes[0], nodes[nodes.length - 1]].map((node) => this.#sigma!.getNodeDisplayData(String(node))!);
+    return { x: (first.x + last.x) / 2, y: (first.y + last.y) / 2 };
+  }
+
   /** Move the camera just enough to show it. */
-  reveal(node: number): void {
+  reveal(item: Item): void {
     const [sigma, model] = [this.#sigma, this.#model];
-    const data = sigma?.getNodeDisplayData(String(node));
-    if (!sigma || !model || !data) return;
+    if (!sigma || !model) return;
+    const data = this.#middle(item);
     const at = sigma.framedGraphToViewport(data, { cameraState: sigma.getCamera().getState() });
     const { width, height } = sigma.getDimensions();
     if (at.x < 20 || at.y < 20 || at.x > width - 20 || at.y > height - 20) this.#move({ x: data.x, y: data.y });
-    announce(`${model.name(node)}, ${model.describe(node)}, ${model.linksOf(node).length} cables`);
+    const cables = model.nodesOf(item).reduce((sum, node) => sum + model.linksOf(node).length, 0);
+    announce(`${model.nameOf(item)}, ${model.describe(item)}, ${count(cables, "cable")}`);
   }
 }
 

@@ -18,7 +18,7 @@ class SubnetManagerOut(msgspec.Struct, kw_only=True):
 
     state: str
     host: str
-    standby: list[str]  # known in labs only
+    standby: list[str] | None  # None: unknown; only labs tell
     sweeps: int  # its activity counter
 
 

@@ -231,18 +231,20 @@ class FabricMonitor:
     def _manager(self, master: Manager | None) -> SubnetManagerOut | None:
         if master is None:
             return None
-        standby = sorted({at for at, guid in self._managers() if guid != master.guid})
         state = SMState(master.state).name.lower().replace("_", " ")
         return SubnetManagerOut(
-            state=state, host=master.node or f"LID {master.lid}", standby=standby, sweeps=master.activity
+            state=state,
+            host=master.node or f"LID {master.lid}",
+            standby=self._standbys(master),
+            sweeps=master.activity,
         )
 
-    def _managers(self) -> list[tuple[str, int]]:
-        """Return the name and the GUID of each port of the lab where a subnet manager runs."""
+    def _standbys(self, master: Manager) -> list[str] | None:
+        """Return the ports of the lab where other subnet managers run; None in a fabric that is no lab."""
         if self.backend.lab is None:
-            return []
+            return None
         clients = control.ask(self.backend.lab, "state")["clients"]
-        return [(client["at"], client["port_guid"]) for client in clients if client["is_sm"]]
+        return sorted({client["at"] for client in clients if client["is_sm"] and client["port_guid"] != master.guid})
 
     # -- publishing ---------------------------------------------------------------------------------------------------
 

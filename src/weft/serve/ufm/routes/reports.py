@@ -26,7 +26,7 @@ async def fabric_health(request: Request) -> Response:
     def make() -> dict[str, Any]:
         manager = monitor.manager()
         masters = [manager.host] if manager is not None and manager.state == "master" else []
-        standby = manager.standby if manager is not None else []
+        standby = (manager.standby or []) if manager is not None else []
         return reports.fabric_health(checks, reports.Fabric(watch.picture(), marked, masters, standby))
 
     return _started(request, await ask_fabric(request, make))
