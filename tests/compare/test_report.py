@@ -13,6 +13,7 @@ import weft
 from weft.compare.curves import COLOURS, Axis, Curve, draw_curves, powers
 from weft.compare.outcome import Comparison
 from weft.compare.report import check_path, to_html
+from weft.compare.words import show_time
 from weft.errors import ConfigError
 from weft.fabric import catalog
 
@@ -26,6 +27,15 @@ def test_the_finding_comes_first_and_how_far_to_trust_it_next(found: Comparison,
     text = unescape(re.sub(r"<[^>]+>", "", page.partition("<body>")[2])).replace("\xa0", " ")
     assert found.trust in text
     assert text.index(found.finding) < text.index(found.trust) < text.index("where the time goes")
+
+
+def test_the_table_of_the_page_is_sorted_by_time_with_the_ratio_to_the_fastest(found: Comparison, page: str) -> None:
+    rows = re.findall(r"<tr>.*?</tr>", page.partition("<table")[2].partition("</table>")[0], flags=re.DOTALL)[1:]
+    times_us = sorted(outcome.time_us for outcome in found.outcomes)
+    assert len(rows) == len(times_us) > 2
+    for row, time_us in zip(rows, times_us, strict=True):
+        assert f">{show_time(time_us)}<" in row
+        assert f">{time_us / times_us[0]:,.2f}<" in row
 
 
 def test_the_page_needs_no_network(page: str) -> None:

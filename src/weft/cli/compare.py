@@ -80,15 +80,14 @@ def compare(
 def _print(comparison: Comparison, explain: bool) -> None:
     out = console()
     out.print(comparison.finding, markup=False)
-    fastest_first = sorted(comparison.outcomes, key=lambda outcome: outcome.time_us)
-    out.print(table("", _COLUMNS, [_row(comparison, outcome) for outcome in fastest_first]))
+    out.print(table("", _COLUMNS, [_row(comparison, outcome) for outcome in comparison.fastest_first]))
     if explain:
-        _explain(out, comparison, fastest_first)
+        _explain(out, comparison, comparison.fastest_first)
         return
     out.print(f"How far to trust it: {comparison.short_trust} More: --explain", markup=False)
 
 
-def _explain(out: Console, comparison: Comparison, fastest_first: list[Outcome]) -> None:
+def _explain(out: Console, comparison: Comparison, fastest_first: tuple[Outcome, ...]) -> None:
     from weft.compare.words import notes, without_price
 
     out.print(table("Where the time goes", _DETAILS, [_detail_row(outcome) for outcome in fastest_first]))

@@ -180,12 +180,16 @@ class Comparison:
     outcomes: tuple[Outcome, ...]
 
     @property
+    def fastest_first(self) -> tuple[Outcome, ...]:
+        return tuple(sorted(self.outcomes, key=lambda outcome: outcome.time_us))
+
+    @property
     def fastest(self) -> Outcome:
-        return min(self.outcomes, key=lambda outcome: outcome.time_us)
+        return self.fastest_first[0]
 
     @property
     def slowest(self) -> Outcome:
-        return max(self.outcomes, key=lambda outcome: outcome.time_us)
+        return self.fastest_first[-1]
 
     def speedup(self, outcome: Outcome) -> float:
         """Return the speed relative to the slowest fabric."""
@@ -289,7 +293,7 @@ def _longer(outcome: Outcome, best: Outcome) -> str:
 def _held_up(outcome: Outcome, line_gbyte_s: float) -> str:
     """Describe the reason why an adapter does not reach its line rate."""
     if outcome.adapter_gbyte_s > _FULL * line_gbyte_s:
-        return ", so the line is the limit"
+        return ", so the link rate is the limit"
     if outcome.interconnect.network == "tcp":
         return (
             ", because the kernel copies every byte and one core copies for a connection; NCCL opens more of them with "
@@ -300,5 +304,5 @@ def _held_up(outcome: Outcome, line_gbyte_s: float) -> str:
     card = outcome.template.adapter
     slot = outcome.template.slot(card)
     if slot != card.pcie_per_port:
-        return f", because the server's slots speak {slot} and the card is made for {card.pcie_per_port}"
+        return f", because the server's slots are {slot} and the card supports {card.pcie_per_port}"
     return ""

@@ -24,9 +24,9 @@ from weft.version import __version__
 _ROOM = 24  # longest label after a curve, in letters
 _PARTS = {
     "launch": "launch: kernels start",
-    "steps": "steps: ranks wait for the message before",
+    "steps": "steps: ranks wait for the previous message",
     "pipeline": "pipeline: filling and draining",
-    "data": "data: bytes move",
+    "data": "data: transfer",
 }
 _BODY = """<h1>Which fabric for {spec}? {servers}, {gpus:,} GPUs, {job}</h1>
 <p class="finding">{finding}</p>
@@ -36,7 +36,7 @@ _BODY = """<h1>Which fabric for {spec}? {servers}, {gpus:,} GPUs, {job}</h1>
 <dl>{why}</dl>
 <h2>Other sizes, other clusters</h2>
 <div class="pair">{curves}</div>
-<p class="note">Pale: the bands, in which nine of ten times lie.</p>
+<p class="note">Pale areas: 90 % bands.</p>
 <h2>Where the load is</h2>
 {heat}
 <h2>What it costs</h2>
@@ -64,7 +64,7 @@ def to_html(comparison: Comparison) -> str:
         table=_table(comparison),
         why="".join(
             f"<dt>{_name(outcome)}</dt><dd>{prose(outcome.why)}{_modelled(outcome)}</dd>"
-            for outcome in comparison.outcomes
+            for outcome in comparison.fastest_first
         ),
         curves=_curves(comparison),
         heat=_heat(comparison),
@@ -101,7 +101,7 @@ _HEADS = {  # heading -> class of its cells, the most important first
     "time": "n nowrap",
     "": "wide",
     "bus bandwidth": "n nowrap",
-    "times faster": "n",
+    "ratio": "n",
     "where the time goes": "wide",
     "bound by": "",
     "adapters of a server": "nowrap",
@@ -112,7 +112,7 @@ _HEADS = {  # heading -> class of its cells, the most important first
 
 def _table(comparison: Comparison) -> str:
     key = "".join(f'<span><i class="swatch {part}"></i>{label}</span>' for part, label in _PARTS.items())
-    rows = [_cells(comparison, outcome) for outcome in comparison.outcomes]
+    rows = [_cells(comparison, outcome) for outcome in comparison.fastest_first]
     return f'{table(_HEADS, rows)}<p class="note key">{key}</p>'
 
 
@@ -130,7 +130,7 @@ def _cells(comparison: Comparison, outcome: Outcome) -> tuple[str, ...]:
         f"{clean(str(outcome.published))}</small>",
         f'<div class="bar" style="width:{longest:.1f}%;background:{_colour(outcome)}"></div>',
         f"{outcome.bus_gbyte_s:,.3g} GB/s",
-        f"{comparison.speedup(outcome):,.3g}",
+        f"{outcome.time_us / comparison.fastest.time_us:,.2f}",
         f'<div class="bar">{parts}</div>',
         clean(outcome.bound),
         f"{outcome.cluster.nics} × {clean(outcome.template.compute_adapter)}"
