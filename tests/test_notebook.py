@@ -28,7 +28,7 @@ def test_columns_are_one_line_and_become_a_frame():
 
 def test_a_result_is_one_line_and_becomes_a_frame():
     fabric = route(weft.load("star:hosts=4")).fabric
-    result = PacketEngine().run(fabric, patterns.shift(fabric, by=1, size_bytes=4096))
+    result = PacketEngine().run(fabric, patterns.shift(fabric, distance=1, size_bytes=4096))
     assert "4 of 4 messages" in repr(result)
     frame = result.to_pandas()
     assert list(frame["src"]) == ["h1/1", "h2/1", "h3/1", "h4/1"]
@@ -61,7 +61,7 @@ def test_a_large_fabric_is_a_summary_in_a_cell():
 
 def test_a_result_is_its_figures_and_busy_cables_in_a_cell():
     fabric = route(weft.load("star:hosts=4")).fabric
-    result = PacketEngine().run(fabric, patterns.shift(fabric, by=1, size_bytes=4096))
+    result = PacketEngine().run(fabric, patterns.shift(fabric, distance=1, size_bytes=4096))
     shown = cell(result)
     assert "star:hosts=4: shift by 1 (seed 1)" in picture(shown)
     rows = dict([cell.text for cell in row] for row in shown.find("table").iter("tr"))

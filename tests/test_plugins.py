@@ -77,8 +77,8 @@ def test_a_topology_of_a_package_is_in_the_list_and_can_be_built(site):
 
 
 def test_a_routing_engine_of_a_package_routes_and_is_suggested(site):
-    assert "no deadlock" in printed("route", "ring:5", "--engine", "spanning-tree", site=site)
-    assert "did you mean spanning-tree" in refusal("route", "ring:5", "--engine", "spaning-tree", site=site)
+    assert "no deadlock" in printed("route", "ring:5", "--routing-engine", "spanning-tree", site=site)
+    assert "did you mean spanning-tree" in refusal("route", "ring:5", "--routing-engine", "spaning-tree", site=site)
 
 
 def test_a_collective_of_a_package_is_proved_and_run(site):
@@ -266,13 +266,13 @@ def test_an_engine_that_raises_is_named_and_ends_no_comparison(tmp_path):
     assert "not zero: routing engine zero failed: ZeroDivisionError" in out
     assert "not fails: acme.py: weft.routing fails: Fails() failed: KeyError: 'x'" in out
     assert "min-hop" in out
-    said = refusal("--plugin", "acme", "route", "star:hosts=4", "--engine", "zero", here=tmp_path)
+    said = refusal("--plugin", "acme", "route", "star:hosts=4", "--routing-engine", "zero", here=tmp_path)
     assert "routing engine zero failed: ZeroDivisionError" in said
 
 
 def test_a_thing_of_the_wrong_kind_is_refused_with_the_rule(tmp_path):
     site = install(tmp_path, entry("weft.routing", "fast", "json:dumps"))
-    said = refusal("route", "star:hosts=4", "--engine", "fast", site=site)
+    said = refusal("route", "star:hosts=4", "--routing-engine", "fast", site=site)
     assert "acme 1.0: weft.routing fast is <function dumps" in said
     assert "must be a class or object with this name" in said
 

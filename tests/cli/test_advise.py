@@ -15,8 +15,8 @@ from weft.errors import ConfigError
         ({"gpus": 8, "servers": 1}, "use --gpus or --servers, not both"),
         ({"workload": "train"}, "no workload 'train'; did you mean training"),
         ({"budget_usd": "lots"}, "budget must be a number above 0, got 'lots'"),
-        ({"sequences": 2, "tokens": "16M"}, "use --batch or --tokens, not both"),
-        ({"workload": "mpi", "tokens": "16M"}, "--tokens has no effect on mpi; it is for training, single-node"),
+        ({"sequences": 2, "tokens": "16M"}, "use --batch or --batch-tokens, not both"),
+        ({"workload": "mpi", "tokens": "16M"}, "--batch-tokens has no effect on mpi; it is for training, single-node"),
         ({"workload": "mpi", "message_bytes": "x"}, "size 'x' is not a number of bytes"),
     ],
 )

@@ -37,7 +37,7 @@ def test_a_whole_number_may_be_hexadecimal():
 
 @pytest.mark.parametrize(("opensm", "ours"), [("minhop", "min-hop"), ("updn", "up-down"), ("dor", "dimension-order")])
 def test_engines_go_by_opensms_names(opensm, ours):
-    done = run("route", "torus:4x4", "--engine", opensm)
+    done = run("route", "torus:4x4", "--routing-engine", opensm)
     assert done.stdout.startswith(f"{ours}:")
 
 

@@ -171,7 +171,7 @@ def test_what_is_exported_loads_again(tmp_path):
 def test_draw_by_load_knows_the_cables_of_hosts(tmp_path):
     """All of 16 send to all: 15 flows on each of their cables, and none is left without a colour."""
     path = tmp_path / "load.svg"
-    assert weft("draw", "fat-tree:hosts=16,radix=8", "-o", str(path), "--by", "load").returncode == 0
+    assert weft("draw", "fat-tree:hosts=16,radix=8", "-o", str(path), "--colour-by", "load").returncode == 0
     text = path.read_text()
     assert "h1/1 - leaf1/1\n4xNDR, 400 Gbit/s" in text
     assert text.count("flows, all to all 15<") == 2 * 16  # of a line and of its end at the host

@@ -269,7 +269,7 @@ def test_a_server_without_one_of_its_rails_has_that_much_less_bandwidth(capsys: 
         times.append(float(rows(printed)[0][5]))
     assert "removed the cable of dgx2/mlx5_3/1" in printed
     assert times[1] / times[0] == pytest.approx(8 / 7, rel=0.02)
-    with pytest.raises(ConfigError, match="`weft train` has it"):
+    with pytest.raises(ConfigError, match="only `weft train` models"):
         app(["nccl", "all_reduce", "superpod:su=1,servers=4", "--fault", "flap:dgx1/mlx5_0/1@5s"])
 
 

@@ -183,7 +183,7 @@ SIM_CASES = {
     "--duration-us": (UNIFORM, "--duration-us 40"),
     "--senders": (f"{SIM} --traffic incast", "--senders 3"),
     "--receiver": (f"{SIM} --traffic incast", "--receiver h9"),
-    "--by": (f"{SIM} --traffic shift", "--by 5"),
+    "--distance": (f"{SIM} --traffic shift", "--distance 5"),
     "--sl": ("torus:4x4,hosts=2 --size 64K --traffic all-to-all --routing-engine dfsssp", "--sl 0"),
     "--operation": (SIM, "--operation read"),
     "--transport": (SIM, "--transport uc"),
@@ -201,10 +201,9 @@ SIM_CASES = {
     "--seed": (SIM, "--seed 2"),
     "--watch": (SIM, "--watch leaf1/1"),
     "--watch-every-us": (f"{SIM} --watch leaf1/1", "--watch-every-us 0.1"),
-    "--plot-queue": (f"{SIM} --watch leaf1/1", "--plot-queue OUT.svg"),
+    "--picture-queue": (f"{SIM} --watch leaf1/1", "--picture-queue OUT.svg"),
     "--picture": (SIM, "--picture OUT.svg"),
     "--sweep-load": ("star:hosts=4 --duration-us 20", "--sweep-load 0.2,0.8"),
-    "--plot-latency": ("star:hosts=4 --duration-us 20 --sweep-load 0.2,0.8", "--plot-latency OUT.svg"),
     "--write-traffic": (SIM, "--write-traffic OUT.csv"),
 }
 
@@ -219,7 +218,7 @@ PLAN_CASES = {
     "--rails": (PLAN, "--rails 4"),
     "--oversubscription": ("--gpus 1024 --topology fat-tree", "--oversubscription 3"),
     "--grow-to": (PLAN, "--grow-to 1024"),
-    "--ufm": (PLAN, "--ufm"),
+    "--ufm-hosts": (PLAN, "--ufm-hosts"),
     "--room": (PLAN, "--room ROOM"),
     "--prices": (PLAN, "--prices PRICES"),
     "--optimise": ("--gpus 1024", "--optimise"),
@@ -272,7 +271,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (folder / "single.yaml").write_text(SINGLE_SERVER)
     (folder / "room.toml").write_text("rack_power_w = 90000\n")
     (folder / "prices.toml").write_text('[QM9700]\nusd = 7\nsource = "x"\ndate = 2026-11-02\n')
-    app(["route", "fat-tree:hosts=16,radix=8", "--engine", "min-hop", "--dump", str(folder / "tables")])
+    app(["route", "fat-tree:hosts=16,radix=8", "--routing-engine", "min-hop", "--dump", str(folder / "tables")])
     return {
         "DUMP": str(folder / "star.net"),
         "SINGLE": str(folder / "single.yaml"),

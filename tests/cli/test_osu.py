@@ -39,7 +39,7 @@ def test_a_band_stands_behind_osus_columns(capsys: pytest.CaptureFixture[str]) -
 
 def test_the_picture_has_the_band_and_what_was_chosen(capsys: pytest.CaptureFixture[str], tmp_path) -> None:
     path = tmp_path / "latency.svg"
-    assert f"# {path}: written" in printed(capsys, "latency", PAIR, "-m", "64K:512K", "--plot", str(path))
+    assert f"# {path}: written" in printed(capsys, "latency", PAIR, "-m", "64K:512K", "--picture", str(path))
     drawn = path.read_text()
     assert all(word in drawn for word in ("band", "eager", "rendezvous", "latency (µs"))
     with pytest.raises(ConfigError, match="osu_barrier has one size"):

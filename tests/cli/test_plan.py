@@ -20,7 +20,7 @@ def said(capsys, *arguments: str) -> str:
 def test_json_is_the_published_row_and_writes_nothing(capsys, tmp_path, monkeypatch):
     """DGX SuperPOD of DGX H100, RA-11333-001 V11, Table 4: one unit with UFM."""
     monkeypatch.chdir(tmp_path)
-    told = json.loads(said(capsys, "--gpus", "248", "--ufm", "--json"))
+    told = json.loads(said(capsys, "--gpus", "248", "--ufm-hosts", "--json"))
     assert [told[name] for name in ("servers", "leaf", "spine", "core")] == [31, 8, 4, 0]
     assert [told[f"cables_{between}"] for between in ("node_leaf", "leaf_spine", "spine_core")] == [248, 256, 0]
     assert told["cables_ufm"] == 4
@@ -94,7 +94,7 @@ def test_ctrl_c_ends_the_search_with_the_best_so_far(capsys, monkeypatch):
 
 def test_training_counts_the_servers_and_no_host_of_ufm(capsys, tmp_path):
     told = json.loads(
-        said(capsys, "--gpus", "8", "--ufm", "--train", "llama3-8b", "--json", "--folder", str(tmp_path / "p"))
+        said(capsys, "--gpus", "8", "--ufm-hosts", "--train", "llama3-8b", "--json", "--folder", str(tmp_path / "p"))
     )
     assert told["upkeep"]["tokens_per_s"] > 0
     assert told == json.loads((tmp_path / "p" / "plan.json").read_text())

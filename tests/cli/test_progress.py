@@ -16,7 +16,7 @@ from weft.cli import app
 WAITS = [
     (("show", "star:hosts=4"), "reading star:hosts=4"),
     (("draw", "star:hosts=4", "-o", "star.svg"), "drawing"),
-    (("draw", "star:hosts=4", "-o", "star.svg", "--by", "load"), "routing"),
+    (("draw", "star:hosts=4", "-o", "star.svg", "--colour-by", "load"), "routing"),
     (("export", "star:hosts=4", "-o", "star.net"), "writing"),
     (("check", "routed/opensm-subnet.lst", "--tables", "routed"), "proving"),
     (("route", "star:hosts=4", "--dump", "routed"), "reading star:hosts=4"),

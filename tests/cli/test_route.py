@@ -34,7 +34,7 @@ def json_of(capsys, *arguments: str) -> dict:
 
 
 def test_json_says_what_was_asked_and_found(capsys):
-    facts = json_of(capsys, TREE, "--engine", "fat-tree", "--seed", "7")
+    facts = json_of(capsys, TREE, "--routing-engine", "fat-tree", "--seed", "7")
     assert facts["weft"] == weft.__version__
     assert facts["spec"] == TREE
     assert (facts["seed"], facts["options"]["engine"], facts["engine"]) == (7, "fat-tree", "fat-tree")
@@ -52,7 +52,7 @@ def test_the_seed_decides_the_bisections(capsys):
 
 
 def test_the_text_names_engine_verdict_and_quality(capsys):
-    run("superpod:su=1", "--engine", "fat-tree")
+    run("superpod:su=1", "--routing-engine", "fat-tree")
     printed = capsys.readouterr().out
     for words in ("fat-tree: complete", "no credit loop", "rails", "worst shift", "Effective bisection", "seed 1"):
         assert words in printed
@@ -79,7 +79,7 @@ def test_compare_tells_of_every_engine(capsys):
 
 def test_tables_that_can_deadlock_are_shown_with_their_loop_and_status_1(capsys):
     with pytest.raises(SystemExit) as stopped:
-        run(TORUS, "--engine", "min-hop")
+        run(TORUS, "--routing-engine", "min-hop")
     assert stopped.value.code == 1
     assert "credit loop of" in capsys.readouterr().out
 
@@ -93,7 +93,7 @@ def test_a_comparison_shows_the_loop_and_goes_on(capsys):
 
 def test_a_dump_holds_the_tables(tmp_path, capsys):
     folder = tmp_path / "new" / "dump"
-    run(TREE, "--engine", "fat-tree", "--dump", str(folder))
+    run(TREE, "--routing-engine", "fat-tree", "--dump", str(folder))
     assert {"opensm-subnet.lst", "opensm.fdbs"} <= {path.name for path in folder.iterdir()}
     assert f"{folder}: written" in capsys.readouterr().out
     read = weft.load(str(folder / "opensm-subnet.lst"))
@@ -104,8 +104,8 @@ def test_a_dump_holds_the_tables(tmp_path, capsys):
 
 
 def test_a_dump_tells_of_the_lanes_where_there_are_several(tmp_path):
-    run("torus:5x5", "--engine", "dimension-order", "--dump", str(tmp_path / "several"))
-    run(TREE, "--engine", "fat-tree", "--dump", str(tmp_path / "one"))
+    run("torus:5x5", "--routing-engine", "dimension-order", "--dump", str(tmp_path / "several"))
+    run(TREE, "--routing-engine", "fat-tree", "--dump", str(tmp_path / "one"))
     lanes = {"opensm.psl", "opensm.slvl"}
     assert lanes <= {path.name for path in (tmp_path / "several").iterdir()}
     assert not lanes & {path.name for path in (tmp_path / "one").iterdir()}
@@ -125,7 +125,9 @@ def test_several_lids_per_port(capsys):
 
 def test_the_root_can_be_named(capsys):
     spread = [
-        json_of(capsys, TORUS, "--engine", "up-down", "--root", root)["quality"]["patterns"]["all-to-all"]["worst_link"]
+        json_of(capsys, TORUS, "--routing-engine", "up-down", "--root", root)["quality"]["patterns"]["all-to-all"][
+            "worst_link"
+        ]
         for root in ("sw1", "sw11")
     ]
     assert spread[0] != spread[1]
@@ -134,13 +136,13 @@ def test_the_root_can_be_named(capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((TREE, "--engine", "fattree"), "did you mean fat-tree"),
+        ((TREE, "--routing-engine", "fattree"), "did you mean fat-tree"),
         ((TREE, "--compare", "--dump", "x"), "leave out"),
-        ((TREE, "--compare", "--engine", "min-hop"), "leave out"),
+        ((TREE, "--compare", "--routing-engine", "min-hop"), "leave out"),
         ((TREE, "--picture", "loads.jpg"), ".png, .svg, .pdf"),
         ((TREE, "--seed", "-1"), "--seed must be 0 or more"),
-        ((TREE, "--root", "h99", "--engine", "up-down"), "h99"),
-        ((TREE, "--root", "h1", "--engine", "up-down"), "h1 is not a switch"),
+        ((TREE, "--root", "h99", "--routing-engine", "up-down"), "h99"),
+        ((TREE, "--root", "h1", "--routing-engine", "up-down"), "h1 is not a switch"),
         ((TREE, "--lmc", "9"), "--lmc must be 0 to 7"),
         ((TREE, "--dump", "/dev/null/x"), "/dev/null/x"),
     ],
@@ -176,14 +178,14 @@ def test_islands_are_named(islands, more):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("name", ["leaf3/9", "spine2", "h7"])
-def test_what_changes_without_a_cable_a_switch_or_a_host_is_counted(name, capsys):
-    app(["route", "fat-tree:hosts=128,radix=16", "--without", name, "--json"])
+@pytest.mark.parametrize("fault", ["cut:leaf3/9", "dead:spine2", "dead:h7"])
+def test_entries_changed_by_a_fault_are_counted(fault, capsys):
+    app(["route", "fat-tree:hosts=128,radix=16", "--fault", fault, "--json"])
     said = json.loads(capsys.readouterr().out)
     assert said["verdict"]["ok"]
-    assert name in said["changes"][-1]
+    assert fault.split(":")[1] in said["changes"][-1]
     assert said["changed_entries"] < 500
-    assert (said["changed_entries"] == 0) == (name == "h7")
+    assert (said["changed_entries"] == 0) == (fault == "dead:h7")
 
 
 def test_a_fabric_with_one_host_has_tables_and_a_proof_and_no_traffic(capsys, tmp_path):

@@ -103,7 +103,7 @@ def test_tables_of_opensm_are_run_as_they_are(capsys, tmp_path):
     lft = fabric.tables.lft
     lft[:4][(lft[:4] > 4) & (lft[:4] <= 8)] = 5
     write_dumps(fabric, tmp_path)
-    subnet, arguments = str(tmp_path / "opensm-subnet.lst"), ("--traffic", "shift", "--by", "4", "--size", "256K")
+    subnet, arguments = str(tmp_path / "opensm-subnet.lst"), ("--traffic", "shift", "--distance", "4", "--size", "256K")
     given = json_of(capsys, subnet, "--tables", str(tmp_path), *arguments)
     own = json_of(capsys, subnet, *arguments)
     assert (given["routing"], own["routing"]) == (
@@ -136,7 +136,7 @@ def test_pictures_are_written_and_named(capsys, tmp_path, monkeypatch):
         "64K",
         "--watch",
         "leaf1/1",
-        "--plot-queue",
+        "--picture-queue",
         "q.svg",
         "--picture",
         "h.svg",
@@ -150,7 +150,7 @@ def test_pictures_are_written_and_named(capsys, tmp_path, monkeypatch):
 def test_a_sweep_prints_a_row_for_each_load_and_path(capsys, tmp_path):
     picture = tmp_path / "latency.svg"
     arguments = ("--sweep-load", "0.2,0.8", "--paths", "table,adaptive", "--duration-us", "10")
-    run(TREE, *arguments, "--plot-latency", str(picture))
+    run(TREE, *arguments, "--picture", str(picture))
     printed = capsys.readouterr().out
     assert [line.split()[:2] for line in printed.splitlines() if line.split()[:1] in (["table"], ["adaptive"])] == [
         ["table", "0.2"],
@@ -190,10 +190,10 @@ def test_a_sweep_prints_a_row_for_each_load_and_path(capsys, tmp_path):
         (("--transport", "ud"), "one packet"),
         (("--watch", "leaf1/99"), "leaf1/99"),
         (("--watch", "leaf1/1", "--watch-every-us", "0"), "--watch-every-us 0"),
-        (("--plot-queue", "q.png"), "--watch"),
+        (("--picture-queue", "q.png"), "--watch"),
         (("--picture", "q.jpg"), ".svg, .png, .pdf, .html"),
         (("--picture", "nowhere/q.png"), "no folder nowhere"),
-        (("--plot-latency", "l.png"), "--sweep-load"),
+        (("--picture", "l.html", "--sweep-load", "0.1"), ".png"),
         (("--sweep-load", "0.1,x"), "--sweep-load 0.1,x"),
         (("--sweep-load", "0.1,2"), "--sweep-load 0.1,2"),
         (("--sweep-load", "0.1", "--traffic", "shift"), "not shift"),

@@ -88,8 +88,8 @@ def test_without_a_lab_it_says_how_to_start_one(tmp_path):
     ("words", "error", "says"),
     [
         (("--priority", "16"), ConfigError, "sm_priority 16 is refused: it must be a number from 0 to 15"),
-        (("--engine", "fattree"), ConfigError, "routing_engine fattree is refused: .*fat-tree.*ftree"),
-        (("--engine", "lash"), ConfigError, "lash.*dfsssp"),
+        (("--routing-engine", "fattree"), ConfigError, "routing_engine fattree is refused: .*fat-tree.*ftree"),
+        (("--routing-engine", "lash"), ConfigError, "lash.*dfsssp"),
         (("--config", "none.conf"), FileError, r"none\.conf"),
         (("--partitions", "none.conf"), FileError, r"none\.conf"),
         (("--on", "ibsim", "--ibsim", "nobody"), ConfigError, "no ibsim or lab listens at nobody"),

@@ -215,7 +215,7 @@ def test_an_unknown_action_is_refused(driver):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"ufm": "https://ufm", "sm": "x"}, "--sm and --ufm each name a fabric"),
+        ({"ufm": "https://ufm", "state": "x"}, "--state and --ufm each name a fabric"),
         ({"umad": "any"}, "--umad any is of no use here"),
         ({"ufm": "https://ufm", "lab": "mine"}, "--lab mine is of no use here"),
         ({"ufm": "https://ufm"}, "set WEFT_UFM_TOKEN, or WEFT_UFM_USER and WEFT_UFM_PASSWORD"),

@@ -153,7 +153,7 @@ def test_every_group_of_a_dragonfly_to_the_next_waits_for_its_own_link_only(spec
     """One link between two groups carries all: nobody waits for that of the group where he arrives."""
     fabric = route(weft.load(spec), RoutingOptions(engine="dragonfly", lmc=lmc)).fabric
     for by in (group_hosts, len(fabric.hcas) - group_hosts):
-        packet, flow = run_both(fabric, shift(fabric, size_bytes=262_144, by=by))
+        packet, flow = run_both(fabric, shift(fabric, size_bytes=262_144, distance=by))
         assert packet.last_arrival_ps == pytest.approx(flow.last_arrival_ps, rel=0.01)
 
 

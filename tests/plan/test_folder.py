@@ -21,7 +21,7 @@ from weft.plan.size import count, size
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    return make_plan(size(Request(gpus=48, grow_to=128, ufm=True)))
+    return make_plan(size(Request(gpus=48, grow_to=128, ufm_hosts=True)))
 
 
 def ends(fabric: Fabric) -> set[str]:
@@ -43,7 +43,7 @@ def test_the_folder_has_the_fabric_the_bill_the_cables_and_the_pictures(plan, tm
 
 
 def test_what_stands_today_stands_where_the_later_fabric_has_it(plan):
-    whole = make_plan(size(Request(gpus=128, ufm=True))).racks
+    whole = make_plan(size(Request(gpus=128, ufm_hosts=True))).racks
     later = {name: whole.position(box) for box, name in enumerate(whole.boxes)}
     today = {name: plan.racks.position(box) for box, name in enumerate(plan.racks.boxes)}
     assert len(today) < len(later)

@@ -125,8 +125,8 @@ def test_assumptions_and_the_way_to_make_it_again_come_last(page: str) -> None:
     text = words(page)
     assert "racks_per_row = 0, rack_u = 48" in text
     assert text.rstrip().endswith(f"weft {weft.__version__}: weft plan --gpus 512")
-    grown = make_plan(size(Request(servers=20, grow_to=40, ufm=True)))
-    assert command(grown) == "weft plan --servers 20 --grow-to 40 --ufm"
+    grown = make_plan(size(Request(servers=20, grow_to=40, ufm_hosts=True)))
+    assert command(grown) == "weft plan --servers 20 --grow-to 40 --ufm-hosts"
     assert grown.assumed
     assert all(one in words(to_html(grown)) for one in grown.assumed)
 

@@ -32,7 +32,7 @@ NAMES = {"cables_spine_leaf": "cables_leaf_spine"}
 def test_every_published_row_is_met_exactly(record):
     said = record["config"]
     ufm = "UFM" in said.get("note", "")
-    found = size(Request(gpus=said["gpus"], server=SERVERS[said["system"]], ufm=ufm)).report()
+    found = size(Request(gpus=said["gpus"], server=SERVERS[said["system"]], ufm_hosts=ufm)).report()
     found["cables_compute_and_ufm"] = found["cables_node_leaf"] + found["cables_ufm"]
     assert found["cables_node_leaf"] == said["nodes"] * said["rails"]
     assert found["servers"] == said["nodes"]
@@ -110,7 +110,7 @@ def test_gpus_that_do_not_fill_the_last_server_are_said():
 
 
 def test_ufm_takes_the_place_of_a_server_and_a_full_unit_says_so():
-    made = size(Request(gpus=256, ufm=True))
+    made = size(Request(gpus=256, ufm_hosts=True))
     assert made.report()["leaf"] == 16
     assert made.notes == (
         "The UFM hosts take the place of a server, which needs more switches: 31 servers would do with fewer.",
@@ -201,7 +201,7 @@ def test_the_fabric_follows_from_the_server_or_the_switch():
             {"servers": 2, "server": "gb200-nvl72", "topology": "dragonfly+"},
             r"72 rails, all on one leaf, which has 32 ports",
         ),
-        ({"gpus": 16, "topology": "fat-tree", "ufm": True}, r"--ufm needs a superpod"),
+        ({"gpus": 16, "topology": "fat-tree", "ufm_hosts": True}, r"--ufm-hosts needs a superpod"),
         ({"gpus": 16, "topology": "dragonfly+", "oversubscription": 2.0}, r"use --topology superpod or fat-tree"),
         ({"servers": 4, "server": "host-fdr"}, r"no fabric of the catalog has the ConnectX-3"),
         ({}, r"by --gpus or by --servers"),

@@ -67,5 +67,5 @@ def test_the_command_follows_tables_of_a_dump_and_reports_lost_packets(tree, tmp
     out = capsys.readouterr().out
     assert "It does not arrive. It ends at leaf1: the switch has no port for its DLID." in out
     assert "h9/1 to h1/1, LID 2, SL 0" in out
-    with pytest.raises(ConfigError, match="leave out --engine, or --tables"):
-        app(["path", "star:hosts=2", "h1", "h2", "--tables", str(tmp_path), "--engine", "min-hop"])
+    with pytest.raises(ConfigError, match="leave out --routing-engine, or --tables"):
+        app(["path", "star:hosts=2", "h1", "h2", "--tables", str(tmp_path), "--routing-engine", "min-hop"])

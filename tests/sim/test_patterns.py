@@ -85,7 +85,7 @@ def test_every_other_host_receives_as_much_of_uniform_traffic(tree):
 
 
 def test_a_shift_goes_so_many_places_on(tree):
-    traffic = patterns.shift(tree, by=3)
+    traffic = patterns.shift(tree, distance=3)
     hosts = host_ports(tree)
     assert traffic.src.tolist() == hosts.tolist()
     assert traffic.dst.tolist() == np.roll(hosts, -3).tolist()
@@ -146,7 +146,7 @@ def test_the_seed_decides_and_is_in_the_description(tree, name):
         ("uniform", {"size_bytes": 0}, "at least 1 byte"),
         ("uniform", {"size_bytes": 1 << 30}, "no message starts"),
         ("uniform", {"size_bytes": 1, "duration_ps": 10**12}, "messages are too many (limit 20,000,000)"),
-        ("shift", {"by": 32}, "to itself"),
+        ("shift", {"distance": 32}, "to itself"),
         ("rails", {}, "has no rails"),
         ("permutation", {"size_bytes": -1}, "-1 bytes"),
         ("permutation", {"seed": -1}, "--seed must be 0 or more"),

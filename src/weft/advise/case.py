@@ -117,17 +117,17 @@ class Case:
             raise ConfigError(f"{work.name} needs GPUs; {template.name} has none, give --server with one of {names}")
         for flag, setting, needs in (
             ("--model", self.model, work.model),
-            ("--tokens", self.tokens, work.model),
-            ("--message", self.message_bytes, work.sends),
-            ("--rate", self.rate_per_s, work.sends),
+            ("--batch-tokens", self.tokens, work.model),
+            ("--size", self.message_bytes, work.sends),
+            ("--message-rate", self.rate_per_s, work.sends),
         ):
             if setting not in ("", None) and not needs:
                 raise ConfigError(f"{flag} has no effect on {work.name}; it is for {_workloads_with(flag)}")
         for flag, value in (
-            ("--rate", self.rate_per_s),
-            ("--message", self.message_bytes),
+            ("--message-rate", self.rate_per_s),
+            ("--size", self.message_bytes),
             ("--batch", self.sequences),
-            ("--tokens", self.tokens),
+            ("--batch-tokens", self.tokens),
         ):
             if value is not None and not value > 0:
                 raise ConfigError(f"{flag} must be above 0, got {value:g}")
@@ -136,7 +136,7 @@ class Case:
         find_named("place of storage", self.storage, {name: name for name in STORAGE})
         find_named("kind of team", self.team, {name: name for name in TEAMS})
         if self.storage != "none" and work.name not in ("training", "storage"):
-            raise ConfigError(f"--storage has no effect on {work.name}; it is for training and storage")
+            raise ConfigError(f"--storage-network has no effect on {work.name}; it is for training and storage")
         if work.name == "storage" and self.servers < 2:
             raise ConfigError("the storage workload needs a fabric; give --servers 2 or more")
 
@@ -187,5 +187,5 @@ class Case:
 
 
 def _workloads_with(flag: str) -> str:
-    takes_model = flag in ("--model", "--tokens")
+    takes_model = flag in ("--model", "--batch-tokens")
     return ", ".join(work.name for work in WORKLOADS.values() if (work.model if takes_model else work.sends))

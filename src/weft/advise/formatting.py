@@ -84,7 +84,7 @@ def reasons(advice: Advice) -> Iterator[str]:
     if case.work.name == "training" and _tokens(advice) > 2 * (usual := facts()["batch"]["tokens"] / 1e6):
         yield (
             f"A step has {_tokens(advice):,.0f} M tokens, and large models are trained with about {usual:g} M: a "
-            f"smaller batch hides less of the network, --tokens {usual:g}M."
+            f"smaller batch hides less of the network, --batch-tokens {usual:g}M."
         )
     if case.team and _knows_not(best, case.team):
         yield f"Your team knows {case.team}: plan for learning, or weigh it against the difference."

@@ -25,10 +25,10 @@ def advise(
     workload: str | None = None,
     model: str | None = None,
     batch: Whole | None = None,
-    tokens: str | None = None,
-    message: str | None = None,
-    rate: float | None = None,
-    storage: str | None = None,
+    batch_tokens: str | None = None,
+    size: str | None = None,
+    message_rate: float | None = None,
+    storage_network: str | None = None,
     budget: str | None = None,
     cloud: bool = False,
     team: str | None = None,
@@ -55,15 +55,15 @@ def advise(
         The model to train, as in `weft train`. [default: llama3-70b; on one server llama3-8b]
     batch
         Sequences per step for each GPU. [default: 2]
-    tokens
+    batch_tokens
         Or tokens per step over all GPUs, 16M, rounded so that the GPUs divide them evenly.
-    message
+    size
         Message size: 8, 4K, 128M. [default: mpi 8 bytes, storage 128M, batch and web 4K]
-    rate
+    message_rate
         Messages per second of computing. [default: mpi 5000, storage and batch 1, web 1000]
-    storage
-        For training and storage: none, same (as the GPUs' fabric) or ethernet (beside it). [default: none; for the
-        storage workload both]
+    storage_network
+        Network of the storage, for training and storage: none, same (as the GPUs' fabric) or ethernet (beside it).
+        [default: none; for the storage workload both]
     budget
         USD for the fabric: 800K, 3M.
     cloud
@@ -87,10 +87,10 @@ def advise(
         "workload": workload,
         "model": model,
         "sequences": batch,
-        "tokens": tokens,
-        "message_bytes": message,
-        "rate_per_s": rate,
-        "storage": storage,
+        "tokens": batch_tokens,
+        "message_bytes": size,
+        "rate_per_s": message_rate,
+        "storage": storage_network,
         "budget_usd": budget,
         "team": team,
     }
@@ -122,7 +122,7 @@ def _case(options: dict[str, Any], prices: Any, *, cloud: bool, seed: int) -> Ca
     if gpus is not None and servers is not None:
         raise ConfigError("use --gpus or --servers, not both")
     if "sequences" in options and "tokens" in options:
-        raise ConfigError("use --batch or --tokens, not both")
+        raise ConfigError("use --batch or --batch-tokens, not both")
     if servers is None and gpus is None:
         servers = 128 if work.name == "training" else 32
     if servers is None:

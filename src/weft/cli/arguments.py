@@ -12,10 +12,12 @@ from cyclopts import Parameter, Token
 from weft.errors import ConfigError
 from weft.fabric.files.streams import STANDARD
 
+NO_OPTION = "there is no such option"
+
 
 def _refuse_options(_: object, value: object) -> None:
     if value is not None and str(value).startswith("-") and str(value) != STANDARD:
-        raise ValueError("there is no such option")
+        raise ValueError(NO_OPTION)
 
 
 def _parse_whole(_: object, tokens: Sequence[Token]) -> int:
@@ -55,11 +57,18 @@ Faults = Annotated[
         "middle of the job, also flap:dgx1/mlx5_0/1@5s. Repeat it for several.",
     ),
 ]
+RoutingEngine = Annotated[
+    str,
+    Parameter(
+        name=("--routing-engine", "-R"),
+        help="Routing engine: auto, fat-tree, up-down, min-hop, dfsssp, dimension-order or dragonfly; in `weft sm` "
+        "several, tried in turn. [auto; the fabric's own tables where it has some]",
+    ),
+]
 Fabrics = Annotated[
     str | None,
     Parameter(help="Fabrics to compare, names of `weft catalog` separated by commas: ndr,roce-400,eth-100-tcp."),
 ]
-Picture = Annotated[File, Parameter(name=["--picture", "--plot"])]
 LabName = Annotated[str, Parameter(help="The lab, if several run.")]
 
 

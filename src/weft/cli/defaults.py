@@ -1,7 +1,7 @@
 """Read the user's defaults: a TOML file with flags by command.
 
     [route]
-    engine = "up-down"
+    routing-engine = "up-down"
     [scenario.qos]
     seed = 7
 

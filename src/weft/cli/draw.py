@@ -22,7 +22,7 @@ def draw(
     /,
     *,
     output: Annotated[Path, Parameter(name=["--output", "-o"]), NAMES_FILE],
-    by: Literal["speed", "load", "length"] = "speed",
+    colour_by: Literal["speed", "load", "length"] = "speed",
 ) -> None:
     """Draw a fabric as SVG, PNG, PDF or an HTML page.
 
@@ -32,18 +32,18 @@ def draw(
     ----------
     output
         The picture: .svg, .png, .pdf or .html (which zooms, searches and highlights); - for SVG on standard output.
-    by
-        What colours the links: their speed, their load when all hosts talk to all (routed by `auto`), or their length.
+    colour_by
+        Colour the links by their speed, their load when all hosts talk to all (routed by `auto`), or their length.
     """
     from weft.draw import draw as draw_fabric
     from weft.fabric.spec import load
 
     with progress_bar(f"reading {spec}") as change:
         fabric, metric, label = load(spec), None, ""
-        if by == "load":
+        if colour_by == "load":
             change(description="routing")
             metric, label = _load(fabric), "flows, all to all"
-        elif by == "length":
+        elif colour_by == "length":
             metric, label = fabric.links.length_m.astype(float), "metres"
         change(description="drawing")
         draw_fabric(fabric, output, metric=metric, metric_label=label)

@@ -1,9 +1,10 @@
-"""Advice for options and programs of nccl-tests, OSU, mpirun and OpenSM that weft does not have."""
+"""Advice for options and programs of other tools that weft has by another name, or not at all."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 
 from weft.errors import ConfigError
 
@@ -36,6 +37,27 @@ _OPTIONS = {
         "--mca -mca --genv -genv": "use --mpi and --coll for the algorithms, --UCX_TLS for the transports",
     },
 }
+# Words for the same thing, in the order in which a command's own flag is looked for.
+_SAME_THING = (
+    ("--engine", "--routing-engine", "--routing_engine"),
+    ("--picture", "--plot", "--plot-latency", "--chart", "--figure", "--image", "--output"),
+    ("--picture-queue", "--plot-queue"),
+    ("--report", "--html"),
+    ("--fault", "--without", "--break", "--cut", "--kill", "--remove"),
+    ("--fabrics", "--compare", "--alternatives"),
+    ("--folder", "--directory", "--out-dir"),
+    ("--output", "--out", "--file", "--picture", "-o"),
+    ("--sort-by", "--colour-by", "--distance", "--by", "--sort", "--order", "--color-by", "--colour", "--color"),
+    ("--servers", "--nodes", "--hosts", "--server-count"),
+    ("--size", "--message", "--message-size", "--bytes"),
+    ("--message-rate", "--rate"),
+    ("--batch-tokens", "--tokens"),
+    ("--storage-network", "--storage"),
+    ("--ufm-hosts", "--ufm"),
+    ("--state", "--sm"),
+    ("--seconds", "--watch", "--duration", "--duration-us"),
+    ("--explain", "--verbose", "-v", "--details"),
+)
 _PROGRAMS = {
     r"\w+_perf|nccl-tests": "`weft nccl all_reduce SPEC` predicts its output",
     r"osu_\w+": "`weft osu {} SPEC` predicts its output",
@@ -64,7 +86,9 @@ def advice_for_program(program: str) -> str | None:
     return next((advice.format(program, program) for name, advice in patterns if re.fullmatch(name, program)), None)
 
 
-def advice_for_option(command: str, option: str) -> str | None:
-    """Return advice for an option that the original tool has and weft does not, or None."""
+def advice_for_option(command: str, option: str, flags: Collection[str]) -> str | None:
+    """Return advice for an option that the original tool has, or that is another word for one of `flags`; or None."""
     name = option.partition("=")[0]
-    return next((advice for names, advice in _OPTIONS.get(command, {}).items() if name in names.split()), None)
+    advice = next((advice for names, advice in _OPTIONS.get(command, {}).items() if name in names.split()), None)
+    same = (flag for words in _SAME_THING if name in words for flag in words if flag in flags)
+    return advice or next((f"use {flag}" for flag in same), None)

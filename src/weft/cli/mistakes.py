@@ -19,6 +19,7 @@ from cyclopts.exceptions import (
     ValidationError,
 )
 
+from weft.cli.arguments import NO_OPTION
 from weft.cli.elsewhere import advice_for_option, advice_for_program
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def _explain_argument(error: CycloptsError, arguments: list[Argument]) -> str:
             return missing + _help(error.argument)
         case UnknownOptionError() if error.token and (error.token.keyword or "").startswith(_NCCL):
             return _explain_nccl_variable(error.token.keyword or "", arguments)
-        case UnknownOptionError() if error.token and (advice := _advice(error)):
+        case UnknownOptionError() if error.token and (advice := _advice(error, error.token.keyword or "", arguments)):
             return f"there is no option {error.token.keyword}: {advice}"
         case UnknownOptionError():
             return str(error).replace("Unknown option: ", "there is no option ", 1)
@@ -66,14 +67,19 @@ def _explain_argument(error: CycloptsError, arguments: list[Argument]) -> str:
             return f"{name}: {error.token.value!r} is not a {_KINDS[error.target_type]}{_help(error.argument)}"
         case ValidationError() if error.exception_message and error.argument and error.argument.tokens:
             token = error.argument.tokens[0]
+            if error.exception_message == NO_OPTION and token.keyword:
+                return f"{token.keyword} needs a value before {token.value}"
+            if error.exception_message == NO_OPTION:  # an unknown option in the place of a positional argument
+                advice = _advice(error, token.value, arguments)
+                return f"there is no option {token.value}{f': {advice}' if advice else ''}"
             return f"{token.keyword or _name(error.argument)} {token.value!r}: {error.exception_message}"
         case _:
             return str(error)
 
 
-def _advice(error: UnknownOptionError) -> str | None:
+def _advice(error: CycloptsError, option: str, arguments: list[Argument]) -> str | None:
     command = (error.command_chain or ("",))[-1]
-    return advice_for_option(command, error.token.keyword or "") if error.token else None
+    return advice_for_option(command, option, [name for argument in arguments for name in argument.names])
 
 
 def _explain_nccl_variable(option: str, arguments: list[Argument]) -> str:

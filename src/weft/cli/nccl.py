@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Kinds, OnByDefault, Picture, Servers, Whole
+from weft.cli.arguments import NAMES_FILE, TABLES, Faults, File, Form, Kinds, OnByDefault, Servers, Whole
 from weft.cli.elsewhere import check_first_argument
 from weft.cli.output import console, print_data, progress_bar, report_written, table
 
@@ -40,7 +40,7 @@ def nccl(
     step: Annotated[str, Parameter(name=["--stepbytes", "-i"])] = "",
     kinds: Kinds = "",
     servers: Servers = "",
-    fault: tuple[str, ...] = (),
+    fault: Faults = (),
     algo: Annotated[str, _variable("NCCL_ALGO", "--algo")] = "",
     proto: Annotated[str, _variable("NCCL_PROTO", "--proto")] = "",
     channels: Whole | None = None,
@@ -68,7 +68,7 @@ def nccl(
     paths: str | None = None,
     gpudirect: OnByDefault = True,
     tuner: File = None,
-    picture: Picture = None,
+    picture: File = None,
     explain: bool = False,
     seed: Whole = 1,
     gpus: Annotated[Whole | None, Parameter(name=["--ngpus", "-g"])] = None,
@@ -97,9 +97,6 @@ def nccl(
         Factor from one size to the next. [2, unless --stepbytes is given]
     step
         Bytes from one size to the next, instead of --stepfactor.
-    fault
-        Apply a fault before the run and route around it: cut:dgx1/mlx5_0/1, slow:leaf1/3=4xHDR or dead:spine1. May be
-        repeated.
     algo
         Algorithms that NCCL may use: Ring, Tree, NVLS, NVLSTree, CollNetDirect, CollNetChain, PAT. Write Ring,Tree for
         two, ^NVLS for all others, ^NVLS;allreduce:Ring to add a list for one collective. [all]
@@ -296,16 +293,11 @@ def _sizes(min_bytes: str, max_bytes: str, factor: int | None, step: str) -> Siz
 def _place(spec: str, servers: str, faults: Sequence[str]) -> Ranks:
     from weft.collectives.nccl.cluster import check_gpus
     from weft.collectives.ranks import pick_servers, place
-    from weft.errors import ConfigError
     from weft.fabric.spec import load
     from weft.sim.perftest import prepare
-    from weft.training.failures import parse_fault
+    from weft.training.failures import break_permanently
 
-    fabric = load(spec)
-    for fault in map(parse_fault, faults):
-        if fault.kind == "flap":
-            raise ConfigError(f"--fault {fault} is over some time: `weft train` has it; cut: or slow: are for good")
-        fabric = fault.break_(fabric)
+    fabric = break_permanently(load(spec), faults)
     chosen = pick_servers(fabric, servers)
     check_gpus(fabric, chosen)
     return place(prepare(fabric), chosen)

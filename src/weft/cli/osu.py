@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import NAMES_FILE, TABLES, Form, Kinds, OnByDefault, Picture, Servers, Whole
+from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Kinds, OnByDefault, Servers, Whole
 from weft.cli.elsewhere import check_first_argument
 from weft.cli.output import console, print_data, progress_bar, report_written, table
 
@@ -40,7 +40,7 @@ def osu(
     full: Annotated[bool, Parameter(name=["--full", "-f"])] = False,
     band: OnByDefault = True,
     explain: bool = False,
-    picture: Picture = None,
+    picture: File = None,
     seed: Whole = 1,
     iterations: Annotated[Whole, Parameter(name=["--iterations", "-i"])] = 1,
     warmup: Annotated[Whole, Parameter(name=["--warmup", "-x"])] = 0,

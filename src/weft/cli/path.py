@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import sys
 
-from weft.cli.arguments import TABLES, File, Form, Spec
+from weft.cli.arguments import TABLES, File, Form, RoutingEngine, Spec
 from weft.cli.output import console, print_data, progress_bar, table
 
 
 def path(
-    spec: Spec, source: str, destination: str, /, *, tables: File = None, engine: str | None = None, form: Form = TABLES
+    spec: Spec,
+    source: str,
+    destination: str,
+    /,
+    *,
+    tables: File = None,
+    routing_engine: RoutingEngine | None = None,
+    form: Form = TABLES,
 ) -> None:
     """Show the path between two hosts, hop by hop.
 
@@ -23,8 +30,6 @@ def path(
         The same; with LMC the way to each of its LIDs is shown.
     tables
         Dumps of OpenSM or of `weft route --dump`: a folder, or one file of routes.
-    engine
-        Route the fabric with this engine. [its tables, else auto]
     """
     from dataclasses import asdict
 
@@ -36,14 +41,14 @@ def path(
     from weft.routing.trace import trace
     from weft.sim.traffic import find_host_port
 
-    if tables is not None and engine is not None:
-        raise ConfigError("--tables brings its own routes: leave out --engine, or --tables")
+    if tables is not None and routing_engine is not None:
+        raise ConfigError("--tables brings its own routes: leave out --routing-engine, or --tables")
     with progress_bar(f"reading {spec}"):
         fabric = load(spec)
         if tables is not None:
             read_tables(tables, fabric)
-        elif engine is not None or "lft" not in vars(fabric.tables):
-            fabric = route(fabric, Options(engine=engine or "auto")).fabric
+        elif routing_engine is not None or "lft" not in vars(fabric.tables):
+            fabric = route(fabric, Options(engine=routing_engine or "auto")).fabric
     ends = find_host_port(fabric, source), find_host_port(fabric, destination)
     ways = [*trace(fabric, *ends), *trace(fabric, *ends[::-1])]
     if form.is_data:

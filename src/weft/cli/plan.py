@@ -41,7 +41,7 @@ class Sizing:
     """Server ports per uplink of a leaf. [default: 1]"""
     grow_to: Whole | None = None
     """Plan so that this size can be reached later without moving a cable; in GPUs, or in servers with --servers."""
-    ufm: bool = False
+    ufm_hosts: bool = False
     """Reserve the place of one server for two UFM hosts."""
 
 

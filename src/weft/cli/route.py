@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.arguments import TABLES, File, Form, Spec, Whole
+from weft.cli.arguments import TABLES, Faults, File, Form, RoutingEngine, Spec, Whole
 from weft.cli.output import Cell, console, print_data, progress_bar, report_written, table
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ def route(
     spec: Spec,
     /,
     *,
-    engine: str = "auto",
+    routing_engine: RoutingEngine = "auto",
     lmc: Whole = 0,
     max_vls: Whole = 8,
     root: str = "",
-    without: str = "",
+    fault: Faults = (),
     compare: bool = False,
     dump: File = None,
     picture: File = None,
@@ -54,16 +54,12 @@ def route(
 
     Parameters
     ----------
-    engine
-        auto, dimension-order, dragonfly, fat-tree, dfsssp, up-down or min-hop.
     lmc
         Assign 2**LMC LIDs, hence paths, to each host port.
     max_vls
         Data VLs per port.
     root
         Root switch for up/down routing. [chosen by the engine]
-    without
-        Then remove a cable (named by its port), a node or a server, route again, and count the entries that change.
     compare
         Route with every suitable engine, and print the results side by side.
     dump
@@ -78,24 +74,32 @@ def route(
     from weft.fabric.spec import load
     from weft.routing.engine import Options
 
-    if compare and (dump is not None or engine != "auto" or without):
-        raise ConfigError("--compare looks at every engine: leave out --engine, --without and --dump, or --compare")
+    if compare and (dump is not None or routing_engine != "auto" or fault):
+        raise ConfigError(
+            "--compare looks at every engine: leave out --routing-engine, --fault and --dump, or --compare"
+        )
     if picture is not None:
         check_suffix(picture)
     with progress_bar(f"reading {spec}"):
         fabric = load(spec)
-    options = Options(engine=engine, lmc=lmc, max_vls=max_vls, root=root)
+    options = Options(engine=routing_engine, lmc=lmc, max_vls=max_vls, root=root)
     if compare:
         _compare(fabric, options, seed, picture, form)
     else:
-        _route_one(fabric, options, seed, without, dump, picture, form)
+        _route_one(fabric, options, seed, fault, dump, picture, form)
 
 
 def _route_one(
-    fabric: Fabric, options: Options, seed: int, without: str, dump: Path | None, picture: Path | None, form: Form
+    fabric: Fabric,
+    options: Options,
+    seed: int,
+    faults: Sequence[str],
+    dump: Path | None,
+    picture: Path | None,
+    form: Form,
 ) -> None:
     with _progress(3) as step:
-        result = _evaluate(fabric, options, seed, step, without=without)
+        result = _evaluate(fabric, options, seed, step, faults=faults)
         if dump is not None:
             step(f"writing {dump}")
             _dump(result, dump)
@@ -147,7 +151,7 @@ def _compare(fabric: Fabric, options: Options, seed: int, picture: Path | None, 
 
 
 def _evaluate(
-    fabric: Fabric, options: Options, seed: int, step: Step, *, without: str = "", again: bool = False
+    fabric: Fabric, options: Options, seed: int, step: Step, *, faults: Sequence[str] = (), again: bool = False
 ) -> Evaluation:
     from weft.routing.check import check
     from weft.routing.patterns import host_ports
@@ -163,21 +167,15 @@ def _evaluate(
         begin = time.perf_counter()
         route_fabric(fabric, options)
         calculation_s = time.perf_counter() - begin
-    if without:
-        routing = reroute(_take_away(routing.fabric, without), routing)
+    if faults:
+        from weft.training.failures import break_permanently
+
+        routing = reroute(break_permanently(routing.fabric, faults), routing)
     step(f"{routing.engine}: proving")
     verdict = check(routing.fabric)
     step(f"{routing.engine}: measuring")
     quality = measure(routing.fabric, seed=seed) if len(host_ports(routing.fabric)) > 1 else None
     return Evaluation(routing=routing, calculation_s=calculation_s, verdict=verdict, quality=quality)
-
-
-def _take_away(fabric: Fabric, name: str) -> Fabric:
-    from weft.fabric import faults
-    from weft.fabric.views import Port
-
-    is_port = name in fabric and isinstance(fabric[name], Port)
-    return faults.remove_link(fabric, name) if is_port else faults.kill(fabric, name)
 
 
 def _dump(result: Evaluation, folder: Path) -> None:

@@ -322,7 +322,7 @@ def _others(where: Where, repair: bool) -> Iterator[_Fabric]:
     from weft.tenants.drivers.subnet_manager import ManagerDriver
 
     with reach(where) as driver, ExitStack() as opened:
-        is_lab = not (where.sm or where.opensm or where.ufm)
+        is_lab = not (where.state or where.opensm or where.ufm)
         manager = driver.manager if isinstance(driver, ManagerDriver) else None
         if manager is not None and not repair and manager.status().repairs_drift:
             raise ConfigError(

@@ -86,15 +86,14 @@ def _check_outputs(outputs: Outputs) -> None:
     from weft.sim import files
 
     for path, check in (
-        (outputs.plot_queue, check_suffix),
-        (outputs.plot_latency, check_suffix),
-        (outputs.picture, partial(check_suffix, formats=RENDERERS)),
+        (outputs.picture_queue, check_suffix),
+        (outputs.picture, partial(check_suffix, formats=RENDERERS) if outputs.sweep_load is None else check_suffix),
         (outputs.write_traffic, files.check_suffix),
     ):
         if path is not None:
             check(path)
-    if outputs.plot_queue is not None and not outputs.watch:
-        raise ConfigError("--plot-queue needs to know whose queues: add --watch leaf1/3, or several by commas")
+    if outputs.picture_queue is not None and not outputs.watch:
+        raise ConfigError("--picture-queue needs to know whose queues: add --watch leaf1/3, or several by commas")
     if outputs.watch_every_us is not None and not outputs.watch:
         raise ConfigError("--watch-every-us says how often --watch looks: add --watch leaf1/3, or leave it out")
 
@@ -120,13 +119,10 @@ def _loads(traffic: str | None, messages: Messages, outputs: Outputs) -> list[fl
     from weft.errors import ConfigError
 
     if outputs.sweep_load is None:
-        if outputs.plot_latency is not None:
-            raise ConfigError("--plot-latency draws a sweep: add --sweep-load 0.1,0.5,0.9")
         return []
     if traffic not in (None, "uniform"):
         raise ConfigError(f"--sweep-load runs uniform traffic, not {traffic}: leave out --traffic, or --sweep-load")
-    single = {"--load": messages.load, "--watch": outputs.watch, "--picture": outputs.picture}
-    single |= {"--write-traffic": outputs.write_traffic}
+    single = {"--load": messages.load, "--watch": outputs.watch, "--write-traffic": outputs.write_traffic}
     for flag, value in single.items():
         if value is not None:
             raise ConfigError(f"{flag} is for a single run: leave it out, or --sweep-load")
@@ -167,7 +163,7 @@ def _parameters(messages: Messages) -> dict[str, Any]:
 
     parameters = {
         name: value
-        for name in ("load", "senders", "receiver", "by", "sl")
+        for name in ("load", "senders", "receiver", "distance", "sl")
         if (value := getattr(messages, name)) is not None
     }
     if messages.size is not None:
@@ -294,13 +290,13 @@ def _report_run(result: Result, routed_by: str, outputs: Outputs) -> None:
 
     if outputs.picture is not None:
         plots.draw_heat(outputs.picture, result)
-    if outputs.plot_queue is not None:
-        plots.draw_queues(outputs.plot_queue, result)
+    if outputs.picture_queue is not None:
+        plots.draw_queues(outputs.picture_queue, result)
     if outputs.form.is_data:
         print_data(outputs.form, _facts(result, routed_by))
         return
     _print_run(result, routed_by)
-    report_written(outputs.write_traffic, outputs.picture, outputs.plot_queue)
+    report_written(outputs.write_traffic, outputs.picture, outputs.picture_queue)
 
 
 def _print_run(result: Result, routed_by: str) -> None:
@@ -354,8 +350,8 @@ def _report_sweep(runs: list[tuple[float, Result]], routed_by: str, outputs: Out
     options, size = first.options, format_size(int(first.traffic.size_bytes[0]))
     note = f"uniform traffic of {size}; {options.network}, MTU {options.mtu_bytes}, seed {options.seed}"
     note += f", {first.engine} engine"
-    if outputs.plot_latency is not None:
-        _plot_sweep(runs, outputs.plot_latency, name_fabric(first.fabric), note)
+    if outputs.picture is not None:
+        _draw_sweep(runs, outputs.picture, name_fabric(first.fabric), note)
     if outputs.form.is_data:
         print_data(outputs.form, [{"load": load} | _facts(result, routed_by) for load, result in runs])
         return
@@ -368,10 +364,10 @@ def _report_sweep(runs: list[tuple[float, Result]], routed_by: str, outputs: Out
     )
     out.print(table("Latency against load", heads, rows, explanation))
     out.print(_speed_line([result for _, result in runs]), markup=False)
-    report_written(outputs.plot_latency)
+    report_written(outputs.picture)
 
 
-def _plot_sweep(runs: list[tuple[float, Result]], path: Path, title: str, note: str) -> None:
+def _draw_sweep(runs: list[tuple[float, Result]], path: Path, title: str, note: str) -> None:
     from weft.sim.plots import Curve, draw_latency
     from weft.version import __version__
 

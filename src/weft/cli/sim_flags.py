@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.cli.arguments import TABLES, File, Form, Whole
+from weft.cli.arguments import TABLES, File, Form, RoutingEngine, Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class Messages:
     """incast: hosts that send to the receiver. [8] multicast: members that send. [1]"""
     receiver: str | None = None
     """incast: the receiving host. [the first host]"""
-    by: Whole | None = None
+    distance: Whole | None = None
     """shift: distance from sender to receiver in the list of hosts. [1]"""
     sl: Whole | None = None
     """Service level. [that of the path]"""
@@ -53,8 +53,7 @@ class Network:
     """Input buffer of a port per VL: 64K. [two round trips of the link plus four packets]"""
     skip_tolerance: float = 0.0
     """Extrapolate rates that are steady within this relative tolerance; 0 simulates each packet."""
-    routing_engine: str | None = None
-    """Route the fabric with this engine, even if it has tables. [its tables, else auto]"""
+    routing_engine: RoutingEngine | None = None
     tables: File = None
     """OpenSM dumps: a folder with opensm.fdbs or opensm-lfts.dump, with opensm.psl and opensm.slvl if several VLs are
     used; or a single file of routes."""
@@ -70,14 +69,13 @@ class Outputs:
     """Sample the output queues of these ports: leaf1/3,leaf2/1."""
     watch_every_us: float | None = None
     """With --watch: microseconds between two samples. [1]"""
-    plot_queue: File = None
+    picture_queue: File = None
     """With --watch: draw the queues over time, .png, .svg or .pdf."""
     picture: File = None
-    """Draw the fabric with links coloured by utilisation: .png, .svg, .pdf or .html."""
+    """Draw the fabric with links coloured by utilisation, .png, .svg, .pdf or .html; with --sweep-load draw latency
+    against load."""
     sweep_load: str | None = None
     """Run uniform traffic at each of these loads: 0.1,0.5,0.9."""
-    plot_latency: File = None
-    """With --sweep-load: draw latency against load, .png, .svg or .pdf."""
     write_traffic: File = None
     """Write the traffic to a file, .csv or .json, for --traffic."""
     form: Form = TABLES

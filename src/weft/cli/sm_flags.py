@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import File, OnByDefault, Whole
+from weft.cli.arguments import File, OnByDefault, RoutingEngine, Whole
 
 if TYPE_CHECKING:
     from weft.sm.conf.options import Options
@@ -31,21 +31,20 @@ class SmFlags:
     """partitions.conf; or opafm.xml, the virtual fabrics of Omni-Path."""
     priority: Annotated[Whole | None, Parameter(("--priority", "-p"))] = None
     """From 0 to 15: the highest is master."""
-    engine: Annotated[str, Parameter(("--engine", "-R"))] = ""
-    """Routing engines, tried in turn: auto, fat-tree, up-down, min-hop, dfsssp, dimension-order, dragonfly."""
+    routing_engine: RoutingEngine = ""
     qos: Annotated[bool, Parameter(("--qos", "-Q"))] = False
     """Write SL to VL and VL arbitration tables, and follow the QoS policy."""
     m_key: OnByDefault = True
     """Protect the ports by an M_Key of weft's own where partitions exist: no other subnet manager can change them."""
     state: Path | None = None
-    """Where its state is kept, as JSON."""
+    """The state file of weft's subnet manager, JSON, which it writes."""
     dump: Path | None = None
     """A folder for opensm-subnet.lst, opensm.fdbs and the like after each sweep: ibdmchk reads them."""
 
     @property
     def given(self) -> list[str]:
         given = (field for field in fields(self) if getattr(self, field.name) != field.default)
-        return ["--no-m-key" if field.name == "m_key" else f"--{field.name}" for field in given]
+        return ["--no-m-key" if field.name == "m_key" else f"--{field.name.replace('_', '-')}" for field in given]
 
 
 NOTHING = SmFlags()
@@ -71,7 +70,7 @@ def sm_options(flags: SmFlags) -> Options:
     told: dict[str, Any] = {
         "virtual_fabrics_file" if is_opafm else "partition_config_file": flags.partitions,
         "sm_priority": flags.priority,
-        "routing_engine": parse_engines(flags.engine) if flags.engine else None,
+        "routing_engine": parse_engines(flags.routing_engine) if flags.routing_engine else None,
         "qos": flags.qos or None,
         "state_file": flags.state,
         "protect_tenants": None if flags.m_key else False,

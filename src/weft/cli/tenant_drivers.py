@@ -31,8 +31,8 @@ class Where:
 
     lab: str = ""
     """The lab, if more than one runs."""
-    sm: File = None
-    """Instead of a lab's: the state file of a subnet manager of weft's, as `weft sm status` shows it."""
+    state: File = None
+    """The state file of weft's subnet manager (`weft sm --state`), instead of a lab's."""
     opensm: File = None
     """A running OpenSM: the folder of the partitions.conf (-P) and the opensm.conf (-F) that it was started with."""
     opensm_pid: str = ""
@@ -45,12 +45,12 @@ class Where:
     """The certificates to trust of it; else this machine's."""
 
     def __post_init__(self) -> None:
-        chosen = {"--sm": self.sm, "--opensm": self.opensm, "--ufm": self.ufm}
+        chosen = {"--state": self.state, "--opensm": self.opensm, "--ufm": self.ufm}
         given = [name for name, value in chosen.items() if value]
         if len(given) > 1:
             raise ConfigError(f"{' and '.join(given)} each name a fabric: give one of them")
         for name, value, needed in (
-            ("--lab", self.lab, not (self.sm or self.ufm)),
+            ("--lab", self.lab, not (self.state or self.ufm)),
             ("--opensm-pid", self.opensm_pid, self.opensm),
             ("--umad", self.umad, given),
             ("--ufm-ca", self.ufm_ca, self.ufm),
@@ -92,7 +92,7 @@ def reach(where: Where, pool: range | None = None) -> Iterator[Driver]:
         from weft.sm.control import ManagerSocket, socket_of
         from weft.tenants.drivers.subnet_manager import ManagerDriver
 
-        yield ManagerDriver(ManagerSocket(socket_of(where.sm or _state_of_lab(where.lab))))
+        yield ManagerDriver(ManagerSocket(socket_of(where.state or _state_of_lab(where.lab))))
 
 
 @contextmanager
@@ -148,8 +148,8 @@ class _Remembering:
 
 def _memory(where: Where) -> Path:
     """What lies beside what a subnet manager keeps is of the same subnet: the next lab of a name begins anew."""
-    if where.sm is not None:
-        return where.sm.with_suffix(".ports")
+    if where.state is not None:
+        return where.state.with_suffix(".ports")
     if where.ufm or where.umad:
         return state_file(where, ".ports")
     from weft.lab import registry
@@ -178,7 +178,7 @@ def fabric_name(where: Where) -> str:
 
     from weft.lab import registry
 
-    file = where.opensm or where.sm
+    file = where.opensm or where.state
     fabric = where.ufm or (file and file.absolute()) or f"lab-{where.lab or registry.find().name}"
     return re.sub(r"[^A-Za-z0-9.]+", "-", str(fabric)).strip("-")
 

@@ -137,12 +137,12 @@ def prove(file: File = None, /, *, where: Where = LAB, form: Form = TABLES) -> N
 
 
 @tenants.command
-def violations(*, watch: float = 0, where: Where = LAB, form: Form = TABLES) -> None:
+def violations(*, seconds: float = 0, where: Where = LAB, form: Form = TABLES) -> None:
     """Show who tried to get across: packets that were stopped, by port and by what ports told.
 
     Parameters
     ----------
-    watch
+    seconds
         Seconds to listen for traps, which say who sent to whom with which key; then what ports have counted so far.
     """
     from dataclasses import asdict
@@ -153,7 +153,7 @@ def violations(*, watch: float = 0, where: Where = LAB, form: Form = TABLES) -> 
     with find_driver(where) as driver, attached(where) as carrier:
         allocation, fabric = driver.read().allocation, read_fabric(carrier)
         heard = []
-        for violation in _heard(carrier, fabric, allocation, watch):
+        for violation in _heard(carrier, fabric, allocation, seconds):
             heard.append(violation)
             if not form.is_data:
                 print(violation, flush=True)

@@ -23,7 +23,7 @@ _COUNTS = ("symbol errors", "rcv errors", "discards", "downs")
 def top(
     *,
     subnet: Subnet = THE_LAB,
-    by: Literal["errors", "load", "wait"] = "errors",
+    sort_by: Literal["errors", "load", "wait"] = "errors",
     lines: Whole = 0,
     every: float = 2.0,
     form: Form = TABLES,
@@ -34,7 +34,7 @@ def top(
 
     Parameters
     ----------
-    by
+    sort_by
         Order: ports with errors, then the busiest; the busiest; or those that wait longest for credits.
     lines
         Links to show. [as many as fit; 20 without a terminal]
@@ -48,9 +48,9 @@ def top(
         raise ConfigError(f"--lines {lines}: give how many links to show, or leave it out")
     watch = new_watch(subnet, every)
     if form.is_data or not sys.stdout.isatty():
-        _print_once(watch, by, lines or 20, form)
+        _print_once(watch, sort_by, lines or 20, form)
     else:
-        _go_on(watch, by, lines)
+        _go_on(watch, sort_by, lines)
 
 
 def _print_once(watch: Watch, by: By, lines: int, form: Form) -> None:

@@ -34,7 +34,7 @@ class Request:
     rails: int | None = None
     oversubscription: float = 1.0
     grow_to: int | None = None
-    ufm: bool = False
+    ufm_hosts: bool = False
 
     def __post_init__(self) -> None:
         if (self.gpus is None) == (self.servers is None):

@@ -137,9 +137,9 @@ def _options(request: Request) -> dict[str, Any]:
     """Return the options of the topology other than its size; raise ConfigError for those that it does not have."""
     options: dict[str, Any] = {"oversubscription": request.oversubscription}
     if request.kind == "superpod":
-        return options | {"ufm": UFM_HOSTS if request.ufm else None}
-    if request.ufm:
-        raise ConfigError(f"--ufm needs a superpod, and this is a {request.kind}; leave it out")
+        return options | {"ufm": UFM_HOSTS if request.ufm_hosts else None}
+    if request.ufm_hosts:
+        raise ConfigError(f"--ufm-hosts needs a superpod, and this is a {request.kind}; leave it out")
     if request.kind == "fat-tree":
         return options
     if request.oversubscription > 1:
@@ -198,7 +198,7 @@ def _notes(request: Request, servers: int, later: int) -> Iterator[str]:
         each = f"{servers:,} × {template.name} have {servers * template.gpus:,} GPUs"
         yield f"{each}; {request.gpus:,} do not fill the last server."
     ports = {"rails": template.rails, "trays": template.trays, "radix": request.radix}
-    if request.ufm and _needs_more_for_ufm(later, ports):
+    if request.ufm_hosts and _needs_more_for_ufm(later, ports):
         ufm_servers = -(-places_of_ufm(UFM_HOSTS, template.rails // template.trays) // template.trays)
         few = f"{later - ufm_servers:,} servers would do with fewer"
         yield f"The UFM hosts take the place of a server, which needs more switches: {few}."

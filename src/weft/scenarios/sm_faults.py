@@ -90,7 +90,7 @@ class Fault:
 def run(
     *,
     fabric: Annotated[str, "A topology or the path of a file."] = SPEC,
-    engine: Annotated[str, "Routing engines as in `weft sm`: auto, fat-tree, up-down, dfsssp, ..."] = "auto",
+    routing_engine: Annotated[str, "Routing engines as in `weft sm`: auto, fat-tree, up-down, dfsssp, ..."] = "auto",
     links: Annotated[int, "Number of cables between switches that fail."] = 12,
     switches: Annotated[int, "Number of switches that fail."] = 6,
     all_elements: Annotated[bool, "All cables between switches and all switches fail, one by one.", "--all"] = False,
@@ -100,7 +100,7 @@ def run(
     """Let cables between switches and switches, chosen by the seed, or all of them, fail one by one."""
     arguments = {
         "fabric": fabric,
-        "engine": engine,
+        "routing_engine": routing_engine,
         "links": links,
         "switches": switches,
         "all_elements": all_elements,
@@ -111,7 +111,7 @@ def run(
             f"--links, --switches and --seed must be 0 or more, with at least one fault; "
             f"got {links}, {switches}, {seed}"
         )
-    options = Options(routing_engine=parse_engines(engine), sweep_interval_s=0)  # only traps cause sweeps
+    options = Options(routing_engine=parse_engines(routing_engine), sweep_interval_s=0)  # only traps cause sweeps
     net = ManagedSubnet(spec.load(fabric), options)
     elements = list(_elements(net.fabric))
     chosen = elements if all_elements else _sample(elements, links, switches, seed)

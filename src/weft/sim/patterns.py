@@ -104,12 +104,14 @@ def uniform(
     )
 
 
-def shift(fabric: Fabric, *, size_bytes: int = USUAL_BYTES, by: int = 1, **kind: Unpack[MessageFields]) -> Traffic:
-    """Send from every host to the host `by` places further; with 1, the ring of a collective."""
+def shift(
+    fabric: Fabric, *, size_bytes: int = USUAL_BYTES, distance: int = 1, **kind: Unpack[MessageFields]
+) -> Traffic:
+    """Send from every host to the host `distance` places further; with 1, the ring of a collective."""
     hosts = _hosts(fabric)
-    if by % len(hosts) == 0:
-        raise ConfigError(f"--by {by} is a multiple of the {len(hosts):,} hosts: each would send to itself")
-    return _all_at_once(hosts, flows.shift(len(hosts), by), size_bytes, f"shift by {by}", kind)
+    if distance % len(hosts) == 0:
+        raise ConfigError(f"--distance {distance} is a multiple of the {len(hosts):,} hosts: each would send to itself")
+    return _all_at_once(hosts, flows.shift(len(hosts), distance), size_bytes, f"shift by {distance}", kind)
 
 
 def bisection(

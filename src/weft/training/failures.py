@@ -16,7 +16,7 @@ routed around it. If the last retry fails, the job ends and restarts from its ch
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -94,6 +94,15 @@ def parse_fault(text: str) -> Fault:
             raise ConfigError(f"fault {text!r} lacks a port or seconds: write {form}")
         return Fault(kind=kind, where=where, lasts_s=lasts_s)
     return Fault(kind=kind, where=rest)
+
+
+def break_permanently(fabric: Fabric, texts: Sequence[str]) -> Fabric:
+    """Apply faults that last: cut, slow or dead. Raise ConfigError for a flap."""
+    for fault in map(parse_fault, texts):
+        if fault.kind == "flap":
+            raise ConfigError(f"--fault {fault} ends after a time, which only `weft train` models; use cut: or slow:")
+        fabric = fault.break_(fabric)
+    return fabric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
