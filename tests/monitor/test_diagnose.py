@@ -82,6 +82,14 @@ def test_errors_one_way_leave_three_that_may_be_to_blame() -> None:
     assert "the transmitter of spine1/1, that direction of the cable, or the receiver of leaf1/33" in words(suspect)
 
 
+def test_nearly_equal_counts_at_both_ends_are_errors_in_both_directions() -> None:
+    """Of 600,000 errors a difference of one in a hundred is no chance, but no sign of one direction either."""
+    one = ward()
+    one.count(UPLINK, Column.SYMBOL_ERROR, 321_051)
+    one.count("spine1/1", Column.SYMBOL_ERROR, 317_581)
+    assert "both directions, as with a bad cable" in words(only(diagnose([one.change])))
+
+
 def test_one_reading_says_nothing() -> None:
     with pytest.raises(ConfigError, match="poll at least twice"):
         diagnose([])

@@ -70,8 +70,9 @@ def _of_other_end(signs: Signs, link: int, slot: int, near: int) -> str:
     name, errors = signs.well.ports.name(slot), int(signs.well.count(Column.SYMBOL_ERROR)[slot])
     if not signs.is_one_way[link]:
         return f"{name}, the other end, counted {number(errors, 'error')}: both directions, as with a bad cable."
+    direction = f"{number(errors, 'error')}: mostly one direction" if errors else "none: one direction only"
     return (
-        f"{name}, the other end, counted {errors or 'none'}: one direction only, so it is the transmitter of {name}, "
+        f"{name}, the other end, counted {direction}, so it is the transmitter of {name}, "
         f"that direction of the cable, or the receiver of {signs.well.ports.name(near)}."
     )
 

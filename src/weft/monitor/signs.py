@@ -18,6 +18,7 @@ from weft.monitor.thresholds import Limit, thresholds
 from weft.wire.port_info import PortState
 
 _DAY_S = 86_400.0
+_UNEVEN = 3  # least ratio of the errors at both ends that points to one direction
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,9 +54,10 @@ class Signs:
 
     @cached_property
     def is_one_way(self) -> Flags:
-        """The links with significantly more errors in one direction, if both ends are known: [link]."""
+        """The links with most of their errors in one direction, if both ends are known: [link]."""
         errors, bits = (self.well.at_ends(of) for of in (self.well.count(Column.SYMBOL_ERROR), self.well.line_bits))
-        one_way: Flags = (_uneven(errors) < FAMILY_WISE) & (bits > 0).all(axis=1)
+        mostly = errors.max(axis=1) > _UNEVEN * errors.min(axis=1)
+        one_way: Flags = mostly & (_uneven(errors) < FAMILY_WISE) & (bits > 0).all(axis=1)
         return one_way
 
     @cached_property
