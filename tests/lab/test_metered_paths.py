@@ -140,6 +140,30 @@ def test_a_meter_that_says_nonsense_breaks_nothing(lab, ends):
     assert "that is no question" in refusal(line, **wrong_sl)
 
 
+def test_late_counts_of_a_refused_path_reach_the_ports(lab, ends):
+    """A request in progress is counted after its path was closed, and after the lab refused to open it again."""
+    h1, h8 = ends
+    one, _ = pair(e.IBV_QPT_RC, h1, h8)
+    meter, before, slot = passage(h1, one).meter, counted(lab), lab.fabric["h1/1"].slot
+    lab.degrade("h8/1", 1e-9)
+    assert passage(h1, one) is None
+    fill(meter, [100] * 3)
+    lab.fix("h8/1")
+    wait_until(lambda: passage(h1, one))
+    fill(meter, [100] * 4)
+    assert (counted(lab) - before)[slot, TRAFFIC.index(Counter.PORT_XMIT_PKTS)] == 7
+
+
+def test_a_meter_is_closed_while_the_lab_refuses_its_path(lab, ends):
+    """A question whose answer came too late is asked again, and the first may have opened the meter."""
+    h1, h8 = ends
+    one, _ = pair(e.IBV_QPT_RC, h1, h8)
+    meter, line = passage(h1, one).meter, h1.ctx.adapter.carrier.line
+    path = {"lid": 0xBFFF, "sl": 0, "path_bits": 0, "p_key": 0xFFFF, "mtu_bytes": 1024, "gids": False}
+    assert line.ask("metered_path", meter=0, **path)["guid"] == 0
+    assert meter.is_open == 0
+
+
 def refusal(line, **words) -> str:
     with pytest.raises(ConfigError) as refused:
         line.ask("metered_path", **words)
@@ -166,13 +190,10 @@ def test_messages_go_by_lane_by_themselves_and_ports_count_them(lab, ends):
         assert [done.status for done in h1.poll() + h8.poll()] == [e.IBV_WC_SUCCESS] * 2
         assert h8.mr.read(100, 1 << 15) == bytes((turn,)) * 100
     assert one.core.shm_path is not None
-    slot = lab.fabric["h1/1"].slot
-
-    def new() -> dict[Counter, int]:
-        return dict(zip(TRAFFIC, (counted(lab) - before)[slot].tolist(), strict=True))
-
-    wait_until(lambda: new()[Counter.PORT_XMIT_PKTS] == new()[Counter.PORT_RCV_PKTS] == 40, lambda: str(new()))
-    assert new()[Counter.PORT_XMIT_DATA_WORDS] == 40 * (8 + BTH + 100 + ICRC) // 4
+    slot, meters = lab.fabric["h1/1"].slot, [(path.counted, path.there) for path in lab.metered_paths._paths.values()]
+    new = dict(zip(TRAFFIC, (counted(lab) - before)[slot].tolist(), strict=True))
+    assert new[Counter.PORT_XMIT_PKTS] == new[Counter.PORT_RCV_PKTS] == 40, (meters, passage(h1, one).meter.requests)
+    assert new[Counter.PORT_XMIT_DATA_WORDS] == 40 * (8 + BTH + 100 + ICRC) // 4
     lab.break_cable("h8/1")
     h8.post_receive(other, 100)
     h1.send(one, b"lost")

@@ -15,6 +15,7 @@ import pytest
 from tests.patience import wait_until
 
 from weft import runtime
+from weft.errors import SubnetError
 from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.carrier import LabCarrier
 from weft.verbs.carriers.lab.connection import METERS, QUEUE_PAIR_BITS
@@ -89,4 +90,26 @@ def test_threads_that_ask_for_the_same_path_at_the_same_time_get_the_same_grant(
         asked = threads.submit(second)
         assert handover() == asked.result() is not None
     assert asks == 1
+    own.carrier.close()
+
+
+def test_a_meter_that_a_late_answer_opened_is_asked_for_again(tmp_path):
+    own, answers = Program(tmp_path / "lab", 1), [SubnetError("the lab does not answer"), {"guid": GUID}]
+    grants = own.carrier.grants
+    assert grants is not None
+
+    def ask(do: str, patience_s: float, *, meter: int, **way: object) -> dict[str, int]:
+        own.meters[meter].is_open = 1
+        answer = answers.pop(0)
+        if isinstance(answer, SubnetError):
+            raise answer
+        return answer
+
+    own.carrier.line.ask = ask  # type: ignore[method-assign,assignment]
+    address = AddressVector(1), 0xFFFF, 4096, PEER << QUEUE_PAIR_BITS
+    assert grants.to(*address) is None
+    grants.forget()
+    granted = grants.to(*address)
+    assert granted is not None
+    assert granted.guid == GUID
     own.carrier.close()

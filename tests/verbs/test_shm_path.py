@@ -7,12 +7,15 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import numba
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.patience import wait_until
 from tests.verbs.hosts import CAP, REMOTE, Node, connect, poll
 from tests.verbs.peers import Peer, connect_to
 
@@ -27,10 +30,14 @@ from weft.verbs.pyverbs.mr import MR
 from weft.verbs.pyverbs.qp import QP
 from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 from weft.verbs.shm import native, requests
+from weft.verbs.shm.atomic import acquire, view
+from weft.verbs.shm.layout import MeterRecord
+from weft.verbs.shm.meter import count
 from weft.verbs.shm.queue_memory import QueueMemory, break_lock
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share memory on Linux only")
 OK = e.IBV_WC_SUCCESS
+view_meter = view(MeterRecord)
 MIDDLE = 2048  # of a node's memory: below is what is sent, above is where it goes
 
 
@@ -201,6 +208,28 @@ def test_a_meter_counts_the_packets_that_were_not_sent(size, opcode, kind):
     finally:
         packets.end()
         path.end()
+
+
+@numba.njit(nogil=True)
+def send_many(address: int, times: int) -> None:
+    meter = view_meter(address)
+    while acquire(meter, "is_open") == 0:
+        pass
+    for _ in range(times):
+        if acquire(meter, "is_open") != 0:
+            count(meter, requests.SEND, 100, 1, 0, True)
+
+
+def test_threads_that_share_a_meter_lose_no_counts():
+    meter, times = MeterRecord(is_open=1), 3_000_000
+    address = ctypes.addressof(meter)
+    send_many(address, 0)
+    meter.is_open = 0
+    with ThreadPoolExecutor(2) as threads:
+        senders = [threads.submit(send_many, address, times) for _ in range(2)]
+        wait_until(lambda: all(sender.running() for sender in senders))
+        meter.is_open = 1
+    assert (meter.requests, meter.responses) == (2 * times, 2 * times)
 
 
 def test_shared_memory_is_for_connections_that_are_used_much(node):

@@ -86,12 +86,15 @@ class MeteredPaths:
     ) -> int | None:
         """Open a path from a port to a LID; return its last slot, or None if the path is not clean.
 
-        A program uses a meter for one path only, since more than one of its queue pairs may look at it.
+        A program uses a meter for one path only, since more than one of its queue pairs may look at it. The counts of a
+        meter are never reset: a request in progress may be counted at any time.
         """
         if not 0 <= index < METERS:
             raise ConfigError(f"there are {METERS} meters: there is no {index}")
-        if (meters, index) in self._paths:
-            self._collect(self._paths.pop((meters, index)))
+        meter, before = meters.records[index], self._paths.get((meters, index))
+        if before is not None:
+            meter.is_open = 0
+            self._collect(before)
         devices = self.devices
         there = clean_path(devices, slot, lid, sl, p_key, mtu_bytes)
         if there is None or self.elsewhere & {slot, there.end}:
@@ -102,9 +105,9 @@ class MeteredPaths:
         if back is None:
             return None
         header_bytes = LRH.size + (GRH.size if gids else 0)
-        meter = meters.records[index]
         path = MeteredPath(meter=meter, there=there.out, back=back.out, sl=sl, header_bytes=header_bytes)
-        meter.clear()
+        if before is not None:
+            path.counted = before.counted
         if self._is_timed:
             self._times = self._times or _times_of(devices)
             meter.latency_ns, meter.byte_ps = self._times(there.out)

@@ -27,6 +27,7 @@ _TRIES = 2000
 acquire: Kernel
 release: Kernel
 exchange: Kernel
+add: Kernel
 move: Kernel
 where: Kernel
 numbers: Kernel
@@ -80,6 +81,16 @@ def _exchange(_context: Any, record: Any, name: Any, before: Any, after: Any) ->
     return types.boolean(record, name, types.int64, types.int64), emit
 
 
+def _add(_context: Any, record: Any, name: Any, value: Any) -> Any:
+    """Add to a field that other threads add to at the same time."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.atomic_rmw("add", _field(builder, record, args[0], name), args[2], "monotonic")
+        return context.get_dummy_value()
+
+    return types.void(record, name, types.int64), emit
+
+
 def _move(_context: Any, to: Any, source: Any, size: Any) -> Any:
     """Copy bytes."""
 
@@ -114,7 +125,9 @@ def _numbers(_context: Any, record: Any) -> Any:
     return types.UniTuple(types.uint64, len(record.fields))(record), emit  # type: ignore[no-untyped-call]
 
 
-acquire, release, exchange = (intrinsic(prefer_literal=True)(one) for one in (_acquire, _release, _exchange))
+acquire, release, exchange, add = (
+    intrinsic(prefer_literal=True)(function) for function in (_acquire, _release, _exchange, _add)
+)
 move, where, numbers = intrinsic(_move), intrinsic(_where), intrinsic(_numbers)
 _header, _word = view(Header), view(Word)
 

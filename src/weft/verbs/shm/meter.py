@@ -6,7 +6,7 @@ from __future__ import annotations
 from numba.core import types
 
 from weft.jit import Kernel, part
-from weft.verbs.shm.atomic import view
+from weft.verbs.shm.atomic import add, view
 from weft.verbs.shm.record import Record, record, u64
 from weft.verbs.shm.requests import ANSWERED, ATOMICS, READ, SEND_IMM, WRITE, WRITE_IMM
 from weft.wire.crc import ICRC_BYTES
@@ -45,7 +45,10 @@ def _padded(size: int, packets: int) -> int:
 
 @part
 def count(meter, op: int, size: int, packets: int, more: int, is_reliable: bool) -> None:
-    """Count the packets of a request and its response (RC only), with `more` bytes of another header."""
+    """Count the packets of a request and its response (RC only), with `more` bytes of another header.
+
+    Threads that send from several queue pairs may share a meter.
+    """
     sent, there, came, back = packets, _padded(size, packets), 1, _HEADERS + _AETH
     if op == READ:
         sent, there = 1, _HEADERS + _RETH
@@ -57,11 +60,11 @@ def count(meter, op: int, size: int, packets: int, more: int, is_reliable: bool)
             there += _RETH
         if op in (SEND_IMM, WRITE_IMM):
             there += _IMM
-    meter.requests += sent
-    meter.request_bytes += there + more
+    add(meter, "requests", sent)
+    add(meter, "request_bytes", there + more)
     if is_reliable:
-        meter.responses += came
-        meter.response_bytes += back
+        add(meter, "responses", came)
+        add(meter, "response_bytes", back)
 
 
 @part

@@ -68,7 +68,7 @@ class MemoryGrants:
 
     def _open(self, key: tuple[object, ...], meter: int) -> int | None:
         """Return the GUID of the port at the other end if the meter is open, or the lab opens it now."""
-        if self._meters[meter].is_open:
+        if self._meters[meter].is_open and meter in self._guids:  # an answer that came too late opens it too
             return self._guids[meter]
         if self._refused.get(meter, 0) > time.monotonic():
             return None
