@@ -401,7 +401,7 @@ def test_an_error_in_the_server_itself_is_logged_and_the_lab_goes_on(lab, host, 
 def test_a_client_that_is_killed_is_noticed_and_is_no_manager_any_more(lab, host, by, monkeypatch):
     """Nothing need be sent to it first: the kernel tells, or, where processes cannot be watched, its socket is gone."""
     if by == "its process":
-        lab.server.call(lambda: setattr(lab.server, "_check_at", float("inf")))
+        lab.server.call(lambda: setattr(lab.server, "_check_at_s", float("inf")))
     else:
         monkeypatch.setattr("weft.lab.ibsim.os.pidfd_open", lambda pid: -1)
     code = (

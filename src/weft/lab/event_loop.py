@@ -1,8 +1,9 @@
-"""A loop of one thread over file descriptors; other threads hand it work through `call`."""
+"""A loop of one thread over file descriptors, deadlines and services; other threads hand it work through `call`."""
 
 from __future__ import annotations
 
 import select
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TypeVar
@@ -10,30 +11,49 @@ from typing import TypeVar
 from weft.lab.calls import Calls
 from weft.lab.error_counts import ErrorCounts
 from weft.lab.fast_path import FastPath
+from weft.lab.streams import Service
 from weft.mad.subnet import Subnet
 
+TICK_S = 0.02  # between two ticks while there are deadlines
+IDLE_S = 2.0  # between two ticks otherwise
 T = TypeVar("T")
 
 
 class EventLoop(ABC):
-    """An epoll with a handler for each file descriptor. `serve` runs in one thread; others go through `call`."""
+    """An epoll with a handler for each file descriptor. `serve` runs in one thread; others go through `call`.
+
+    A round: handlers of ready descriptors; `on_timer` of services and `_on_tick`, if a tick is due; `after_round` of
+    services; `_end_round`.
+    """
 
     def __init__(self, subnet: Subnet, errors: ErrorCounts | None = None) -> None:
         self.errors = errors or ErrorCounts()
         self._stopped = self._serving = False
         self._calls = Calls()
         self._handlers: dict[int, Callable[[int], None]] = {}
+        self._services: list[Service] = []
+        self._tick_at_s = 0.0
         self._epoll = select.epoll()
         self.fast_path = FastPath(subnet, self._epoll)
         self._watch(self._calls.fileno(), lambda mask: self._calls.run())
 
     @abstractmethod
-    def _timeout_s(self) -> float:
-        """Return how long to wait for events at most."""
+    def _has_deadlines(self) -> bool:
+        """Return whether `_on_tick` is needed every `TICK_S`."""
 
     @abstractmethod
-    def _after_events(self) -> None:
-        """Do what is due after each batch of events, and after each timeout."""
+    def _on_tick(self, now_s: float) -> None:
+        """Do work that is due at a time of time.monotonic."""
+
+    @abstractmethod
+    def _end_round(self) -> None:
+        """Do work at the end of each round."""
+
+    def add_service(self, service: Service) -> None:
+        """Run another service in this loop, and close it with the loop."""
+        self._services.append(service)
+        self.fast_path.add_nested(service.fileno())
+        self._watch(service.fileno(), lambda mask: service.on_ready())
 
     def serve(self) -> None:
         """Handle events until `stop`."""
@@ -51,9 +71,21 @@ class EventLoop(ABC):
                 handler = self._handlers.get(fd)
                 if handler is not None:  # else a handler before it in this batch dropped it
                     handler(mask)
-            self._after_events()
+            now_s = time.monotonic()
+            if now_s >= self._tick_at_s:
+                self._tick_at_s = now_s + TICK_S
+                for service in self._services:
+                    service.on_timer()
+                self._on_tick(now_s)
+            for service in self._services:
+                service.after_round()
+            self._end_round()
         except Exception as error:  # any defect is logged, and the lab keeps running
             self.errors.note(f"the server failed on an event: {type(error).__name__}", str(error), error)
+
+    def _timeout_s(self) -> float:
+        is_due = self._has_deadlines() or any(service.next_deadline_s() is not None for service in self._services)
+        return TICK_S if is_due else IDLE_S
 
     def stop(self) -> None:
         """Stop from any thread, or from a signal handler."""
@@ -65,6 +97,8 @@ class EventLoop(ABC):
         return self._calls.call(work) if self._serving else work()
 
     def close(self) -> None:
+        for service in self._services:
+            service.close()
         self.fast_path.close()
         self._epoll.close()
         self._calls.close()

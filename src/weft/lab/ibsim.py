@@ -30,14 +30,12 @@ from weft.lab.event_loop import EventLoop
 from weft.lab.fast_path import Ancillary
 from weft.lab.places import Places
 from weft.lab.protocol import CLIENT_INFO, CONTROL, CONTROL_DATA_BYTES, DATA_BYTES, HEADER_BYTES, MAGIC, Control
-from weft.lab.streams import Service
 from weft.mad.subnet import Arrival, Subnet
 from weft.wire.mad import RESPONSE, Method, MgmtClass
 from weft.wire.smp import PERMISSIVE_LID
 
 ANSWER_S = 0.9  # how long a program may take to answer another; libibmad gives up after 1 s
 LIVENESS_S = 2.0
-_TICK_S = 0.02  # how exactly time is kept
 _BATCH = 64  # datagrams of one client before others have their turn
 _RETRIES = 3  # retries of a MAD lost on a bad cable, as the kernel does for OpenSM
 _SEND_BYTES = 4 << 20
@@ -56,45 +54,19 @@ class Server(EventLoop):
         self.at: dict[int, list[Client]] = {}  # slot -> clients attached there
         self._pending: dict[bytes, tuple[Client, bytes, float]] = {}  # transaction id -> sender, request, deadline
         self._unsent: set[Client] = set()
-        self._services: list[Service] = []
         self._sender: Client | None = None  # the current MAD
         self._last = -1  # number that was assigned to a client
         self._inbox = bytearray(2 * DATA_BYTES)
         self._control = self._open("ctl")
         self._watch(self._control.fileno(), self._on_control)
-        self._tick_at, self._check_at = 0.0, time.monotonic() + LIVENESS_S
+        self._check_at_s = time.monotonic() + LIVENESS_S
         subnet.deliver = self._deliver
-
-    # -- events ---------------------------------------------------------------------------------------------------
-
-    def _timeout_s(self) -> float:
-        return _TICK_S if self._has_deadlines() else LIVENESS_S
-
-    def _after_events(self) -> None:
-        if self.subnet.devices.traps.pending:
-            self.subnet.due()
-        now = time.monotonic()
-        if now >= self._tick_at:
-            self._tick_at = now + _TICK_S
-            self._on_tick(now)
-        for service in self._services:
-            service.after_round()
-        while self._unsent:
-            self._flush(self._unsent.pop())
 
     def close(self) -> None:
         for client in list(self.clients.values()):
             self.drop(client)
-        for service in self._services:
-            service.close()
         self._control.close()
         super().close()
-
-    def add_service(self, service: Service) -> None:
-        """Serve programs that attach by another protocol: weft's own preload, and verbs."""
-        self._services.append(service)
-        self.fast_path.add_nested(service.fileno())
-        self._watch(service.fileno(), lambda mask: service.on_ready())
 
     def _open(self, end: str, to: str = "") -> socket.socket:
         try:
@@ -105,27 +77,28 @@ class Server(EventLoop):
     # -- time -----------------------------------------------------------------------------------------------------
 
     def _has_deadlines(self) -> bool:
-        """Return whether requests, traps or services wait for a deadline."""
-        if self._pending or self.subnet.devices.traps.pending:
-            return True
-        return any(service.next_deadline_s() is not None for service in self._services)
+        return bool(self._pending or self.subnet.devices.traps.pending)
 
-    def _on_tick(self, now: float) -> None:
-        """Return unanswered requests as timed out, repeat traps, and drop clients that died."""
+    def _on_tick(self, now_s: float) -> None:
+        """Return unanswered requests as timed out, repeat traps, and drop clients whose process died."""
         while self._pending:
-            key, (client, request, until) = next(iter(self._pending.items()))
-            if until > now:
+            key, (client, request, until_s) = next(iter(self._pending.items()))
+            if until_s > now_s:
                 break
             del self._pending[key]
             self._push(client, protocol.timed_out(request, request[HEADER_BYTES:]))
-        for service in self._services:
-            service.on_timer()
-        if now >= self._check_at:
-            self._check_at = now + LIVENESS_S
+        if now_s >= self._check_at_s:
+            self._check_at_s = now_s + LIVENESS_S
             self.subnet.due()
-            for client in [one for one in self.clients.values() if not one.lives(self.base)]:
-                self.errors.note("a client died without a word", f"process {client.pid} at {client.name}")
+            for client in [client for client in self.clients.values() if not client.lives(self.base)]:
+                self.errors.note("a client died without disconnecting", f"process {client.pid} at {client.name}")
                 self.drop(client)
+
+    def _end_round(self) -> None:
+        if self.subnet.devices.traps.pending:
+            self.subnet.due()
+        while self._unsent:
+            self._flush(self._unsent.pop())
 
     # -- control --------------------------------------------------------------------------------------------------
 
