@@ -4,144 +4,215 @@
     python -m tests.mutate src/weft/sm/ucast/lids.py
 
 Each mutant is made in a copy of `src`, so the working tree never has one. It changes an operator, a
-number or a condition, or drops an error or an assignment. The tests that run are the files that import the module, and
-those in the package's own test folder that import it through others, nearest first, until one fails.
+number or a condition, or drops an error or an assignment. The package's own tests run once without a mutant, to record
+the functions that each test calls. Then each mutant runs the tests that call its function, those that call the fewest
+functions first, until one fails, and then the rest of their files. If no test calls the function, the test files that
+import its module run.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import gc
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
+from types import CodeType, FunctionType
 
+import pytest
+from tests import call_recorder
 from tests.import_graph import ROOT, ImportGraph
+from tests.mutants import FunctionNode, Mutant, find_function, find_mutants
 
-COMPARISONS = {
-    ast.Lt: ("<", "<="),
-    ast.LtE: ("<=", "<"),
-    ast.Gt: (">", ">="),
-    ast.GtE: (">=", ">"),
-    ast.Eq: ("==", "!="),
-    ast.NotEq: ("!=", "=="),
-    ast.In: ("in", "not in"),
-    ast.NotIn: ("not in", "in"),
-    ast.Is: ("is", "is not"),
-    ast.IsNot: ("is not", "is"),
-}
-CONDITIONS = {ast.And: ("and", "or"), ast.Or: ("or", "and")}
-OPERATIONS = {ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.BitAnd: ("&", "|"), ast.BitOr: ("|", "&")}
-CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
+_WALL_LIMIT_S = 600  # for the tests of a mutant
+_CPU_S = 20  # CPU time for the tests of a mutant; the others of its tests do not run
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Mutant:
-    """A change of the source: the bytes from `start` to `end` of a file become `text`."""
-
-    path: Path
-    line: int
-    start: int
-    end: int
-    text: str
-
-    def apply(self, source: bytes) -> bytes:
-        """Return the changed source."""
-        return source[: self.start] + self.text.encode() + source[self.end :]
-
-    def describe(self, source: bytes) -> str:
-        """Return the place and the change in one line."""
-        old = " ".join(source[self.start : self.end].decode().split())
-        line = source.splitlines()[self.line - 1].decode().strip()
-        return f"{self.path.relative_to(ROOT)}:{self.line}: {old} -> {self.text.strip() or 'nothing'}   in: {line}"
+# -- which tests -------------------------------------------------------------------------------------------------------
 
 
-class _Finder:
-    """A walk over the syntax tree of a file that yields its mutants."""
+class CallRecord:
+    """The functions that each test calls, and the CPU time that it takes."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.source = path, path.read_bytes()
-        self.offsets = [0]
-        for line in self.source.splitlines(keepends=True):
-            self.offsets.append(self.offsets[-1] + len(line))
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._calls: dict[str, set[str]] = defaultdict(set)  # by test
+        self._set_up: dict[str, set[str]] = defaultdict(set)  # by test file: its tests share fixtures
+        self.cpu_s: dict[str, float] = {}  # by test that passes
+        for kind, test, value in (line.split("\t") for line in lines):
+            if kind == "passed":
+                self.cpu_s[test] = float(value)
+            elif kind != "failed":
+                self._calls[test].add(value)
+                if kind == "setup":
+                    self._set_up[_file_of(test)].add(value)
 
-    def mutants(self) -> Iterator[Mutant]:
-        """Yield every mutant of the file."""
-        yield from self._walk(ast.parse(self.source))
+    def tests_of(self, path: Path, line: int | None) -> list[str]:
+        """Return the tests that call a function of a file, those that call the fewest functions first.
 
-    def _walk(self, node: ast.AST) -> Iterator[Mutant]:
-        yield from self._mutate(node)
-        for name, value in ast.iter_fields(node):
-            if name in ("annotation", "returns", "decorator_list"):  # types, and arguments of decorators
-                continue
-            for child in value if isinstance(value, list) else [value]:
-                if isinstance(child, ast.AST):
-                    yield from self._walk(child)
-
-    def _mutate(self, node: ast.AST) -> Iterator[Mutant]:
-        match node:
-            case ast.Compare(left=left, ops=[operator], comparators=[right]):
-                yield from self._swap(node, left, right, COMPARISONS[type(operator)])
-            case ast.BoolOp(op=operator, values=[left, right]):
-                yield from self._swap(node, left, right, CONDITIONS[type(operator)])
-            case ast.BinOp(left=left, op=operator, right=right) if type(operator) in OPERATIONS:
-                yield from self._swap(node, left, right, OPERATIONS[type(operator)])
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                yield self._mutant(node, self._start(node), self._start(operand), "")
-            case ast.Constant(value=bool(value)):
-                yield self._mutant(node, self._start(node), self._end(node), str(not value))
-            case ast.Constant(value=int(value)):
-                yield self._mutant(node, self._start(node), self._end(node), str(value + 1))
-            case ast.Constant(value=float(value)):
-                yield self._mutant(node, self._start(node), self._end(node), repr(value * 1.5 + 0.1))
-            case ast.Call(func=ast.Name(id=name) as function) if name in CALLS:
-                yield self._mutant(node, self._start(function), self._end(function), CALLS[name])
-            case ast.Raise() | ast.AugAssign() | ast.Continue() | ast.Break():
-                yield self._mutant(node, self._start(node), self._end(node), "pass")
-            case ast.Assign(targets=[ast.Subscript() | ast.Attribute()]):
-                yield self._mutant(node, self._start(node), self._end(node), "pass")
-
-    def _swap(self, node: ast.AST, left: ast.AST, right: ast.AST, operators: tuple[str, str]) -> Iterator[Mutant]:
-        """Yield the mutant with another operator between two operands."""
-        start, end = self._end(left), self._start(right)
-        between = self.source[start:end].decode()
-        if between.count(operators[0]) == 1:
-            yield self._mutant(node, start, end, between.replace(*operators))
-
-    def _mutant(self, node: ast.AST, start: int, end: int, text: str) -> Mutant:
-        return Mutant(self.path, node.lineno, start, end, text)  # type: ignore[attr-defined]
-
-    def _start(self, node: ast.AST) -> int:
-        return self.offsets[node.lineno - 1] + node.col_offset  # type: ignore[attr-defined]
-
-    def _end(self, node: ast.AST) -> int:
-        return self.offsets[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
+        Without a line, these are the tests that call any function of the file. The rest of their test files follow.
+        """
+        sizes = {
+            test: len(places)
+            for test, places in self._calls.items()
+            if test in self.cpu_s and _holds(places | self._set_up[_file_of(test)], path, line)
+        }
+        smallest: dict[str, int] = {}  # by test file
+        for test, size in sizes.items():
+            smallest[_file_of(test)] = min(size, smallest.get(_file_of(test), size))
+        calling = sorted(sizes, key=lambda test: (smallest[_file_of(test)], _file_of(test), sizes[test], test))
+        rest = [test for test in self.cpu_s if _file_of(test) in smallest and test not in sizes]
+        ends_s = accumulate(self.cpu_s[test] for test in calling + rest)
+        return [
+            test for test, end_s in zip(calling + rest, ends_s, strict=True) if test == calling[0] or end_s < _CPU_S
+        ]
 
 
-def find_mutants(path: Path) -> list[Mutant]:
-    """Return the mutants of a file in their order."""
-    return sorted(_Finder(path).mutants())
+def _file_of(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def _holds(places: set[str], path: Path, line: int | None) -> bool:
+    if line is not None:
+        return f"{path}:{line}" in places
+    return any(place.startswith(f"{path}:") for place in places)
 
 
 # -- running -----------------------------------------------------------------------------------------------------------
 
 
-def run_tests(tests: list[Path], sources: Path, timeout_s: float) -> bool:
-    """Return whether the tests pass with a copy of the sources; a run beyond the time limit has failed."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", *map(str, tests)]
-    environment = os.environ | {"PYTHONPATH": str(sources), "PYTHONDONTWRITEBYTECODE": "1"}
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    ) as process:
+def patch_functions(path: Path, source: bytes) -> bool:
+    """Give the functions that a file defines the code of a changed source; return whether all can have it."""
+    gc.unfreeze()  # tests/conftest.py freezes objects, which hides them
+    patched = False
+    codes: dict[tuple[str, int], CodeType] = {}
+    todo = [compile(source, str(path), "exec")]
+    for code in todo:
+        codes[code.co_qualname, code.co_firstlineno] = code
+        todo += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    for function in gc.get_objects():
+        if isinstance(function, FunctionType) and function.__code__.co_filename == str(path):
+            code = codes.get((function.__code__.co_qualname, function.__code__.co_firstlineno))
+            if code is None or code.co_freevars != function.__code__.co_freevars:
+                return False
+            function.__code__ = code
+            patched = True
+    return patched
+
+
+def fork(work: Callable[[], int], cpu_limit_s: float) -> int:
+    """Return the exit status of a function in a child process with a time limit, and kill all that it leaves."""
+    if not (child := os.fork()):
+        status = 1
         try:
-            return process.wait(timeout_s) in (0, 5)  # 5: no test was collected
+            os.setsid()
+            resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_limit_s) + 1, resource.RLIM_INFINITY))
+            status = work()
+        finally:
+            os._exit(status)
+    deadline = time.monotonic() + _WALL_LIMIT_S
+    while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline:
+        time.sleep(0.02)
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(ended[1] if ended[0] else os.waitpid(child, 0)[1])
+
+
+class MutantRuns:
+    """A plugin of pytest that runs the collected tests once to record their calls, then some of them for each mutant.
+
+    Each run is a fork of this process, which has imported the sources and the tests but run none of them.
+    """
+
+    def __init__(
+        self, mutants: Sequence[Mutant], sources: Path, graph: ImportGraph, report: Callable[[str], None]
+    ) -> None:
+        self._mutants, self._sources, self._graph, self._report = mutants, sources, graph, report
+        self._failed = False
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a failure."""
+        self._failed |= report.failed
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Run the mutants instead of the tests."""
+        self._items = {item.nodeid: item for item in session.items}
+        record_file = self._sources / "calls"
+        record_file.touch()
+        os.environ[call_recorder.RECORD] = str(record_file)
+        fork(self._record, cpu_limit_s=1800)
+        del os.environ[call_recorder.RECORD]
+        self._record_of_calls = CallRecord(record_file.read_text().splitlines())
+        for test in sorted(self._items.keys() - self._record_of_calls.cpu_s.keys()):
+            self._report(f"{test} fails without a mutant and is left out")
+        survivors = 0
+        for mutant in self._mutants:
+            copy = self._sources / mutant.path.relative_to(ROOT / "src")
+            original = copy.read_bytes()
+            copy.write_bytes(mutant.apply(original))
+            if self._survives(mutant, copy, find_function(original, mutant.line)):
+                survivors += 1
+                self._report(mutant.describe(original))
+            copy.write_bytes(original)
+        killed = len(self._mutants) - survivors
+        self._report(f"{len(self._mutants)} mutants run, {killed} killed, {survivors} survived")
+        return True
+
+    def _record(self) -> int:
+        call_recorder.start()
+        for item, following in zip(self._items.values(), [*list(self._items.values())[1:], None], strict=True):
+            self._failed, start_s = False, time.process_time()
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            call_recorder.append(
+                "failed" if self._failed else "passed", item.nodeid, f"{time.process_time() - start_s}"
+            )
+        return 0
+
+    def _survives(self, mutant: Mutant, copy: Path, function: FunctionNode | None) -> bool:
+        line = function and min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
+        record = self._record_of_calls
+        tests = record.tests_of(copy, line)
+        if not tests:
+            # Calls of kernels are not recorded; another function is called by tests of other packages only.
+            compiled = line is None or (function and "kernel" in "".join(map(ast.unparse, function.decorator_list)))
+            folder = ROOT / "tests" / mutant.path.relative_to(ROOT / "src/weft").parts[0]
+            files = [file for file in self._graph.tests_of(mutant.path) if compiled or not file.is_relative_to(folder)]
+            return not files or _run_afresh(map(str, files))
+        if line is None:
+            return _run_afresh(tests)
+        cpu_limit_s = 10 + 5 * sum(record.cpu_s[test] for test in tests)
+        status = fork(lambda: self._run_patched(copy, [self._items[test] for test in tests]), cpu_limit_s)
+        return _run_afresh(tests) if status == 2 else status == 0
+
+    def _run_patched(self, copy: Path, items: list[pytest.Item]) -> int:
+        if not patch_functions(copy, copy.read_bytes()):
+            return 2
+        self._failed = False
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if self._failed:
+                return 1
+        return 0
+
+
+def _run_afresh(tests: Iterable[str]) -> bool:
+    """Return whether tests pass in a new process: a change outside functions needs a new import."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", *tests]
+    null = subprocess.DEVNULL
+    with subprocess.Popen(command, cwd=ROOT, stdout=null, stderr=null, start_new_session=True) as process:
+        try:
+            return process.wait(_WALL_LIMIT_S) in (0, 5)  # 5: no test was collected
         except subprocess.TimeoutExpired:
             return False
         finally:
@@ -158,38 +229,38 @@ def list_sources(target: str) -> list[Path]:
     return files
 
 
+def run_mutants(targets: Iterable[str], sample: int, seed: int, sources: Path) -> None:
+    """Run a sample of the mutants of packages or files in this process, which imports weft from a copy of `src`."""
+    files = [path for target in targets for path in list_sources(target)]
+    mutants = [mutant for path in files for mutant in find_mutants(path)]
+    if 0 < sample < len(mutants):
+        mutants = sorted(random.Random(seed).sample(mutants, sample))
+    package = files[0].relative_to(ROOT / "src/weft").parts[0].removesuffix(".py")
+    folder, graph = ROOT / "tests" / package, ImportGraph()
+    tests = [folder] if folder.is_dir() else sorted({test for path in files for test in graph.tests_of(path)})
+    os.environ[call_recorder.SOURCES] = str(sources / "weft" / package)
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for pytest
+    runs = MutantRuns(mutants, sources, graph, lambda line: print(line, file=output, flush=True))
+    pytest.main(["-p", "no:cacheprovider", "-m", "not slow", *map(str, tests)], [runs])
+
+
 def main() -> int:
-    """Run the mutants of a package; return 1 if one survives."""
+    """Print the mutants that survive."""
     parser = argparse.ArgumentParser(description="List changes of the source that no test notices.")
-    parser.add_argument("target", help="a package such as sm, or a path such as src/weft/sm/ucast/lids.py")
+    parser.add_argument("targets", nargs="+", help="a package such as sm, or paths such as src/weft/sm/ucast/lids.py")
     parser.add_argument("--sample", type=int, default=40, help="number of mutants to run (0: all)")
     parser.add_argument("--seed", type=int, default=1, help="random seed of the sample")
-    parser.add_argument("--timeout-s", type=float, default=300.0, help="time limit for the tests of one mutant")
     options = parser.parse_args()
-    mutants = [mutant for path in list_sources(options.target) for mutant in find_mutants(path)]
-    total = len(mutants)
-    if 0 < options.sample < total:
-        mutants = sorted(random.Random(options.seed).sample(mutants, options.sample))
-    graph, survivors = ImportGraph(), 0
-    passes: dict[tuple[Path, ...], bool] = {}  # without a mutant
-    with tempfile.TemporaryDirectory(prefix="weft-mutate-") as folder:
-        sources = Path(folder) / "src"
-        shutil.copytree(ROOT / "src", sources, ignore=shutil.ignore_patterns("__pycache__"))
-        for mutant in mutants:
-            tests = graph.tests_of(mutant.path)
-            if tests and tuple(tests) not in passes:
-                passes[tuple(tests)] = run_tests(tests, sources, options.timeout_s)
-                if not passes[tuple(tests)]:
-                    sys.exit(f"the tests of {mutant.path.relative_to(ROOT)} fail without a mutant; repair them first")
-            copy = sources / mutant.path.relative_to(ROOT / "src")
-            original = copy.read_bytes()
-            copy.write_bytes(mutant.apply(original))
-            if run_tests(tests, sources, options.timeout_s) if tests else True:
-                survivors += 1
-                print(mutant.describe(original), "" if tests else "(no test imports it)", flush=True)
-            copy.write_bytes(original)
-    print(f"{len(mutants)} of {total} mutants run, {survivors} survived")
-    return int(survivors > 0)
+    if call_recorder.SOURCES in os.environ:
+        run_mutants(options.targets, options.sample, options.seed, Path(os.environ[call_recorder.SOURCES]))
+        return 0
+    with tempfile.TemporaryDirectory(prefix="weft-mutate-") as sources:
+        shutil.copytree(ROOT / "src", sources, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+        shutil.copy(call_recorder.__file__, Path(sources) / "sitecustomize.py")
+        variables = {"PYTHONPATH": sources, "PYTHONDONTWRITEBYTECODE": "1", call_recorder.SOURCES: sources}
+        command = [sys.executable, "-m", "tests.mutate", *sys.argv[1:]]
+        return subprocess.run(command, cwd=ROOT, env=os.environ | variables, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -1,9 +1,14 @@
-"""The mutation tester: the changes it makes, and the tests it selects."""
+"""The mutation tester: the changes it makes, the tests it selects, and how it runs them."""
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import time
+
 from tests.import_graph import ROOT, ImportGraph
-from tests.mutate import find_mutants
+from tests.mutants import find_function, find_mutants
+from tests.mutate import CallRecord, fork, patch_functions
 
 SOURCE = """
 LIMIT = 8
@@ -39,3 +44,62 @@ def test_nearest_tests_of_a_module_come_first_and_other_packages_run_direct_impo
     assert "tests/sm/test_lids.py" in tests
     assert tests.index("tests/sm/test_lids.py") < tests.index("tests/sm/test_sweep.py")
     assert not [test for test in tests if test.startswith("tests/serve/")]
+
+
+def test_messages_and_checks_of_equal_lengths_have_no_mutants(tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text("""zip(a, b, strict=True)\nf"{a + 1}"\nraise ValueError("1" + str(2))\n""")
+    assert [mutant.text for mutant in find_mutants(path)] == ["pass"]  # of the error
+
+
+def test_a_line_belongs_to_the_innermost_function_and_a_signature_to_none():
+    source = b"LIMIT = 8\ndef outer(\n    size=1,\n):\n    def inner():\n        return 1\n    return inner\n"
+    functions = [find_function(source, line) for line in range(1, 8)]
+    assert [function and function.name for function in functions] == [None] * 3 + [None, "outer", "inner", "outer"]
+
+
+def test_tests_that_call_the_fewest_functions_run_first_and_those_that_fail_do_not_run(tmp_path):
+    path = tmp_path / "module.py"
+    record = CallRecord(
+        [
+            *(f"call\ta.py::many\t{path}:{line}" for line in (3, 9)),
+            f"call\tb.py::single\t{path}:3",
+            f"call\tb.py::broken\t{path}:3",
+            f"setup\tc.py::first\t{path}:9",
+            *(f"passed\t{test}\t0.1" for test in ("a.py::many", "b.py::single", "b.py::other", "c.py::first")),
+            "failed\tb.py::broken\t0.1",
+        ]
+    )
+    assert record.tests_of(path, 3) == ["b.py::single", "a.py::many", "b.py::other"]
+    assert record.tests_of(path, 9) == ["c.py::first", "a.py::many"]
+    assert set(record.tests_of(path, None)) == {"a.py::many", "b.py::single", "b.py::other", "c.py::first"}
+    assert record.tests_of(tmp_path / "other.py", 3) == []
+
+
+def test_a_changed_source_replaces_the_code_of_functions_that_are_imported_already(tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text("class Limit:\n    @property\n    def most(self):\n        return 1\n")
+    spec = importlib.util.spec_from_file_location("module", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    limit = module.Limit()
+    assert patch_functions(path, path.read_bytes().replace(b"return 1", b"return 2"))
+    assert limit.most == 2
+    assert not patch_functions(tmp_path / "other.py", b"")
+
+
+def test_a_fork_returns_its_status_and_ends_at_its_limit_of_cpu_time():
+    assert fork(lambda: 0, 1) == 0
+    assert fork(lambda: 3, 1) == 3
+    assert fork(_raise, 1) == 1
+    assert fork(_spin, 0) < 0
+
+
+def _raise() -> int:
+    os.close(2)  # its traceback
+    raise ValueError
+
+
+def _spin() -> int:
+    while True:
+        time.sleep(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import io
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,8 @@ import pytest
 import weft
 from weft.fabric import catalog, faults
 from weft.fabric.kinds import Medium, NodeKind
-from weft.fabric.prices import Band, read_prices
-from weft.plan.bill import Bill, bill_of, make_bill, to_csv
+from weft.fabric.prices import Band, Price, read_prices
+from weft.plan.bill import Bill, Item, bill_of, make_bill, to_csv
 from weft.plan.floor.cables import Cabling, cable
 from weft.plan.floor.racks import place
 
@@ -194,3 +195,54 @@ def test_the_published_estimate_for_1024_gpus_stands_beside_the_bill() -> None:
     assert sum(one.low_usd for one in optics) == pytest.approx(1.2e6 * fibres / 2048, rel=0.01)
     assert sum(one.high_usd for one in optics) == pytest.approx(1.6e6 * fibres / 2048, rel=0.01)
     assert len(weft.load("superpod:su=4").of_kind(NodeKind.GPU)) == bill.gpus == 1024
+
+
+PRICE = Price(low_usd=10.0, high_usd=20.0, source="an offer", date=datetime.date(2026, 11, 2))
+SWITCH = Item(kind="switch", name="a switch", count=2, price=PRICE, power_w=100.0)
+SERVER = Item(kind="server", name="a server", count=3, price=PRICE, power_w=500.0)
+
+
+def test_an_empty_bill_has_no_price_per_gpu_and_no_cluster() -> None:
+    bill = Bill(items=())
+    assert (bill.gpus, bill.links, bill.power_w) == (0, 0, 0)
+    assert (bill.total, bill.per_gpu) == (Band(low_usd=0.0, high_usd=0.0), None)
+    assert (bill.cluster, bill.cluster_w) == (None, None)
+
+
+def test_a_cluster_adds_the_price_and_power_of_every_kind_of_server() -> None:
+    bill = Bill(items=(SWITCH,), servers=(SERVER, replace(SERVER, name="another", count=1)), gpus=4)
+    assert bill.per_gpu == Band(low_usd=5.0, high_usd=10.0)
+    assert bill.cluster == Band(low_usd=60.0, high_usd=120.0)
+    assert bill.cluster_w == 2 * 500 + 100
+
+
+@pytest.mark.parametrize("unknown", [0, 1])
+def test_a_cluster_with_one_kind_of_server_of_unknown_price_or_power_has_none(unknown: int) -> None:
+    servers = [SERVER, SERVER]
+    servers[unknown] = replace(SERVER, price=None, power_w=None)
+    bill = Bill(items=(SWITCH,), servers=tuple(servers))
+    assert (bill.cluster, bill.cluster_w) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "complete"), [("switch", False), ("adapter", False), ("cable", True), ("fibre", True)]
+)
+def test_a_bill_without_the_price_of_a_switch_or_an_adapter_is_incomplete(kind: str, complete: bool) -> None:
+    bill = Bill(items=(SWITCH, replace(SWITCH, kind=kind, name="b", price=None)), servers=(SERVER,), gpus=2)
+    assert [item.name for item in bill.missing] == ["b"]
+    assert bill.complete is complete
+    assert (bill.per_gpu is not None, bill.cluster is not None) == (complete, complete)
+
+
+def test_an_adapter_of_unknown_power_is_not_listed_as_powerless() -> None:
+    """The power of a server includes its adapters."""
+    bill = Bill(items=tuple(replace(SWITCH, kind=kind, name=kind, power_w=None) for kind in ("adapter", "cable")))
+    assert [item.name for item in bill.powerless] == ["cable"]
+    assert bill.power_w == 0
+
+
+def test_lines_of_a_kind_add_the_counts_of_equal_parts_only() -> None:
+    other = replace(PRICE, low_usd=11.0)
+    bill = Bill(items=(SWITCH, replace(SWITCH, count=5), replace(SWITCH, price=other)))
+    assert [(line.count, line.price) for line in bill.of_kind("switch")] == [(7, PRICE), (2, other)]
+    assert (bill.count("switch"), bill.count("cable")) == (9, 0)
