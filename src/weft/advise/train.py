@@ -52,8 +52,7 @@ class Training(Work):
         if option.storage != "none" and case.servers > 1:
             written_s = store_of(option, case).write(checkpoint_bytes(step.layout, self.transformer)).seconds
         timed = self._timed(step, case, written_s)
-        low_s, high_s = (limit_s / step.step_s * timed.seconds for limit_s in (run.band.low_s, run.band.high_s))
-        return replace(timed, band_s=(low_s, high_s))
+        return replace(timed, band_s=run.band.around(timed.seconds))
 
     def guess(self, option: Option, case: Case) -> Timed:
         case = self._job(case)

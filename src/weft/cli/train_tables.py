@@ -97,11 +97,11 @@ def _sorted_runs(prediction: Prediction) -> list[tuple[Curve, Run]]:
 
 
 def _record(prediction: Prediction, curve: Curve, run: Run, tokens: float | None) -> dict[str, Cell]:
-    step, band = run.step, run.band
+    step, (low_s, high_s) = run.step, run.band_s
     has_fabrics, has_sizes = len(prediction.curves) > 1, len(curve.runs) > 1
     record: dict[str, Cell] = {"fabric": curve.name} if has_fabrics or not has_sizes else {}
     record |= {"GPUs": run.site.gpus} if has_sizes else {}
-    record |= {"step s": step.step_s, "90 % band": f"{band.low_s:.4g} to {band.high_s:.4g}"}
+    record |= {"step s": step.step_s, "90 % band": f"{low_s:.4g} to {high_s:.4g}"}
     record |= {"ratio": round(prediction.slowdown(run), 2)} if has_fabrics else {}
     record |= {"scaling %": round(100 * curve.efficiency(run), 1)} if has_sizes else {}
     record |= {} if has_fabrics and has_sizes else {"MFU %": round(100 * step.mfu, 1)}

@@ -7,25 +7,26 @@ from weft.cli.output import console, print_data, table
 
 
 def print_validation(form: Form) -> None:
-    from weft.training.validate import mean_error, report, validate
+    from weft.calibration.figure import mean_error
+    from weft.training.validate import report, validate
 
-    rows = validate()
+    figures = validate()
     if form.is_data:
-        print_data(form, report(rows), "rows")
+        print_data(form, report(figures), "rows")
         return
     columns = ("job, GPUs, precision, release", "measured s", "weft s", "error %", "MFU %")
     lines = [
         (
-            row.published.name,
-            row.published.step_s,
-            round(row.step.step_s, 3),
-            round(100 * row.error, 1),
-            round(100 * row.step.mfu, 1),
+            figure.run,
+            figure.measured,
+            round(figure.predicted, 3),
+            round(100 * figure.error, 1),
+            round(100 * figure.step.mfu, 1),
         )
-        for row in rows
+        for figure in figures
     ]
     note = (
-        f"{len(rows)} steps, off by {100 * mean_error(rows):.1f} % in the mean. One set of constants for each type of "
-        "GPU, none for a row; an ideal network. Sources: --json."
+        f"{len(figures)} steps, off by {100 * mean_error(figures):.1f} % in the mean. One set of constants for each "
+        "type of GPU, none for a row; an ideal network. Sources: --json."
     )
     console().print(table("Published steps beside weft's", columns, lines, note))

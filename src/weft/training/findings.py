@@ -14,15 +14,15 @@ _EQUAL = 1.005  # narrower than any band: closer times count as equal
 
 
 def describe_run(run: Run, tokens: float | None = None) -> str:
-    step, band = run.step, run.band
+    step, (low_s, high_s) = run.step, run.band_s
     sentence = (
-        f"A step of {step.transformer.name} takes {step.step_s:.4g} s (90 % band {band.low_s:.4g} to "
-        f"{band.high_s:.4g}) on {_place(run.site)}: {step.tokens_per_s:,.0f} tokens/s, MFU {100 * step.mfu:.1f} %."
+        f"A step of {step.transformer.name} takes {step.step_s:.4g} s (90 % band {low_s:.4g} to "
+        f"{high_s:.4g}) on {_place(run.site)}: {step.tokens_per_s:,.0f} tokens/s, MFU {100 * step.mfu:.1f} %."
     )
     if tokens is None:
         return sentence
     days = run.days(tokens)
-    low, high = (days * limit_s / step.step_s for limit_s in (band.low_s, band.high_s))
+    low, high = run.band.around(days)
     return (
         f"{sentence} {format_count(tokens)} tokens take {days:,.1f} days ({low:,.1f} to {high:,.1f}), without failures."
     )
@@ -68,7 +68,7 @@ def flags_of(result: SearchResult) -> str:
 def describe_trust(runs: Sequence[Run]) -> str:
     """Return the source of the bands, and the properties that no published step has."""
     bands = [run.band for run in runs]
-    kinds = dict.fromkeys(f"{band.models} models with {band.kind}" for band in bands)
+    kinds = dict.fromkeys(f"{band.clusters} models with {band.kind}" for band in bands)
     far = dict.fromkeys(reason for band in bands for reason in band.far)
     warning = f" Beware: {'; '.join(far)}." if far else ""
     return f"Bands are from published steps of {' and of '.join(kinds)}.{warning}"

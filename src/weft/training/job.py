@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from weft.calibration.band import Band
 from weft.sim.flow.engine import FlowEngine
+from weft.training.band import step_band
 from weft.training.communication import Communication
 from weft.training.memory import GB, Footprint, check_fits
 from weft.training.parallel import Layout, check
 from weft.training.site import Site
-from weft.training.spread import Spread, step_spread
 from weft.training.step import Step, run_step
 from weft.training.transformer import Transformer
 
@@ -40,9 +41,14 @@ class Run:
         return self.step.layout
 
     @property
-    def band(self) -> Spread:
+    def band(self) -> Band:
         """Return the band around the step time."""
-        return step_spread(self.step, self.over)
+        return step_band(self.step, self.over)
+
+    @property
+    def band_s(self) -> tuple[float, float]:
+        """Return the ends of the band."""
+        return self.band.around(self.step.step_s)
 
     @property
     def free_bytes(self) -> float:
@@ -62,9 +68,9 @@ class Run:
             "fabric": site.name,
             "gpus": site.gpus,
             "step_s": step.step_s,
-            "band_s": [band.low_s, band.high_s],
+            "band_s": list(self.band_s),
             "band_kind": band.kind,
-            "band_models": band.models,
+            "band_models": band.clusters,
             "far": list(band.far),
             "notes": list(site.notes),
             "tokens_per_s": step.tokens_per_s,

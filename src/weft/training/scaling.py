@@ -127,12 +127,12 @@ def draw_parts(path: Path | str, runs: Sequence[Run]) -> None:
             if max(seconds) > 0.002 * max(run.step.step_s for run in runs):
                 axes.barh([run.site.name for run in runs], seconds, left=left, color=colour, label=part, height=0.6)
             left = [before + more for before, more in zip(left, seconds, strict=True)]
-        bands = [run.band for run in runs]
-        for row, (run, band) in enumerate(zip(runs, bands, strict=True)):
-            axes.plot([band.low_s, band.high_s], [row, row], color=INK, linewidth=1.2, marker="|", markersize=7)
-            label = f" {run.step.step_s:.3g} s ({band.low_s:.3g} to {band.high_s:.3g}), MFU {100 * run.step.mfu:.0f} %"
-            axes.text(band.high_s, row, label, va="center", fontsize=8.5)
-        axes.set_xlim(0, 1.4 * max(band.high_s for band in bands))
+        for row, run in enumerate(runs):
+            low_s, high_s = run.band_s
+            axes.plot([low_s, high_s], [row, row], color=INK, linewidth=1.2, marker="|", markersize=7)
+            label = f" {run.step.step_s:.3g} s ({low_s:.3g} to {high_s:.3g}), MFU {100 * run.step.mfu:.0f} %"
+            axes.text(high_s, row, label, va="center", fontsize=8.5)
+        axes.set_xlim(0, 1.4 * max(run.band_s[1] for run in runs))
         axes.set_ylim(len(runs) - 0.4, -0.6)
         axes.grid(visible=False, axis="y")
         axes.set_xlabel("time of a step (s)")
@@ -141,8 +141,7 @@ def draw_parts(path: Path | str, runs: Sequence[Run]) -> None:
 
 def _limits(run: Run, rate: float) -> tuple[float, float]:
     """Return the band of a rate: that of the longest and that of the shortest step in the band."""
-    band = run.band
-    return rate * run.step.step_s / band.high_s, rate * run.step.step_s / band.low_s
+    return rate / run.band.high, rate / run.band.low
 
 
 def _note(run: Run) -> str:

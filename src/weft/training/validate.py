@@ -1,7 +1,7 @@
 """Predictions beside published step times, to show their errors.
 
-    for row in validate():
-        print(row.published.name, row.published.step_s, row.step.step_s, row.error)
+    for figure in validate():
+        print(figure.run, figure.measured, figure.predicted, figure.error)
 
 One set of constants for each type of GPU, and none for a row. The network is taken to be without flaws.
 """
@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date
 from functools import cache
-from statistics import mean
 from typing import Any
 
 import msgspec
 
+from weft.calibration.figure import Figure as PublishedFigure
+from weft.calibration.figure import mean_error
+from weft.calibration.run import Run, read_runs
 from weft.collectives.nccl.cluster import from_server
 from weft.fabric import catalog
-from weft.fabric.rates import read_data
 from weft.training.communication import Ideal
 from weft.training.gpu import Gpu
 from weft.training.parallel import Layout
@@ -28,30 +28,22 @@ from weft.training.transformer import find
 from weft.version import __version__
 
 
-class Published(msgspec.Struct, frozen=True, kw_only=True):
+class Published(Run, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A measured step."""
 
-    name: str
     model: str
     server: str
     step_s: float
     layout: dict[str, Any]
-    source: str
-    date: date
-    overrides: dict[str, Any] = {}
+    overrides: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Row:
-    """A published step and its prediction."""
+class Figure(PublishedFigure):
+    """A published step time in seconds and its prediction."""
 
     published: Published
     step: Step
-
-    @property
-    def error(self) -> float:
-        """Return the relative error of the prediction; below 0 it is too fast."""
-        return self.step.step_s / self.published.step_s - 1
 
     def report(self) -> dict[str, Any]:
         """Return the fields of `--json`."""
@@ -62,8 +54,8 @@ class Row:
             "server": published.server,
             "layout": published.layout,
             "overrides": published.overrides,
-            "measured_s": published.step_s,
-            "step_s": step.step_s,
+            "measured_s": self.measured,
+            "step_s": self.predicted,
             "error": self.error,
             "mfu": step.mfu,
             "parts": step.parts,
@@ -74,8 +66,7 @@ class Row:
 
 @cache
 def published() -> tuple[Published, ...]:
-    tables = read_data("weft.training", "published.toml")
-    return msgspec.convert([{**table, "name": name} for name, table in tables.items()], tuple[Published, ...])
+    return read_runs("weft.training", "published.toml", Published)
 
 
 def predict(job: Published) -> Step:
@@ -86,15 +77,28 @@ def predict(job: Published) -> Step:
     return run_step(replace(find(job.model), **job.overrides), layout, Gpu.of(server.gpu), over)
 
 
-def validate() -> list[Row]:
+def kind_of(step: Step) -> tuple[str, ...]:
+    """Return the properties by which published steps are compared with a step, the most important first."""
+    return ("experts" if step.transformer.experts else "no experts", step.layout.precision, step.gpu.entry.name)
+
+
+def validate() -> list[Figure]:
     """Predict all published jobs, in the order of the file."""
-    return [Row(published=job, step=predict(job)) for job in published()]
+    return [_compare(job, predict(job)) for job in published()]
 
 
-def report(rows: Sequence[Row]) -> dict[str, Any]:
+def _compare(job: Published, step: Step) -> Figure:
+    return Figure(
+        run=job.name,
+        cluster=job.model,
+        kind=kind_of(step),
+        measured=job.step_s,
+        predicted=step.step_s,
+        published=job,
+        step=step,
+    )
+
+
+def report(figures: Sequence[Figure]) -> dict[str, Any]:
     """Return the fields of `--json`."""
-    return {"weft": __version__, "mean_error": mean_error(rows), "rows": [row.report() for row in rows]}
-
-
-def mean_error(rows: Sequence[Row]) -> float:
-    return mean(abs(row.error) for row in rows)
+    return {"weft": __version__, "mean_error": mean_error(figures), "rows": [figure.report() for figure in figures]}

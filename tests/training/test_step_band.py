@@ -8,7 +8,7 @@ import pytest
 
 from weft.collectives.kinds import Collective
 from weft.sim.analytic import AnalyticEngine
-from weft.training import spread as bands
+from weft.training import band as bands
 from weft.training.job import Run, run_job
 from weft.training.parallel import Layout
 from weft.training.site import find_site
@@ -23,27 +23,26 @@ def made(fabric: str, model: str = "llama3-8b", server: str = "dgx-h100", **size
 
 def test_published_steps_are_in_the_band_of_their_kind() -> None:
     """Which is made of them: so all are. It is not wider than they ask for, and a k-th more."""
-    for row in bands._rows():
-        _, models, width = bands._width(bands._words(row.step))
-        assert abs(log(row.step.step_s / row.published.step_s)) * (1 + 1 / models) <= log(width) * 1.000001
-        assert width < 1.4
+    for figure in bands._published():
+        band = bands._compute_band(figure.kind)
+        assert abs(log(figure.slowdown)) * (1 + 1 / band.clusters) <= log(band.high) * 1.000001
+        assert band.high < 1.4
 
 
 def test_a_kind_of_one_model_is_taken_wider() -> None:
     """Mixtures of experts are published of one model alone: all steps together say how far they may be off."""
-    kind, models, _ = bands._width(("experts", "bf16", "H100"))
-    assert (kind, models) == ("anything", len({row.published.model for row in bands._rows()}))
-    assert bands._width(("no experts", "bf16", "B200"))[0] == "no experts, bf16"
+    band = bands._compute_band(("experts", "bf16", "H100"))
+    assert (band.kind, band.clusters) == ("anything", len({figure.cluster for figure in bands._published()}))
+    assert bands._compute_band(("no experts", "bf16", "B200")).kind == "no experts, bf16"
 
 
 def test_a_network_that_is_less_known_makes_a_wider_band() -> None:
     """By what is not hidden of it: TCP's steps wait for it, InfiniBand's do not."""
     run, slow = made("ndr"), made("eth-100-tcp")
     near, far = run.band, slow.band
-    for band, one in ((near, run), (far, slow)):
-        assert band.low_s < one.step.step_s < band.high_s
-    assert far.high_s / slow.step.step_s > 1.02 * near.high_s / run.step.step_s
-    assert run.report()["band_s"] == [near.low_s, near.high_s]
+    assert near.low < 1 < near.high
+    assert far.low < 1 < far.high > 1.02 * near.high
+    assert run.report()["band_s"] == list(run.band_s)
 
 
 def test_a_stretched_network_takes_as_many_times_as_long() -> None:
