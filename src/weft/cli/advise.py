@@ -44,11 +44,11 @@ def advise(
     Parameters
     ----------
     gpus
-        GPUs in total; or give --servers. [default: training 1024, others 32 servers]
+        Number of GPUs; or give --servers. [default: training 1024, others 32 servers]
     servers
-        Servers in total, instead of --gpus.
+        Servers: their number, instead of --gpus.
     server
-        dgx-a100, dgx-h100 or dgx-b200; host is a plain server. [default: dgx-h100; for web services host]
+        Server template: dgx-a100, dgx-h100 or dgx-b200; host is a plain server. [default: dgx-h100; web: host]
     workload
         training, mpi, storage (parallel-fs), batch (inference), single-node or web. [default: training]
     model
@@ -73,9 +73,9 @@ def advise(
     prices
         A TOML file with your own prices, which replace weft's estimates.
     explain
-        Also print when the answer would change, vendor risk, other opinions, and all that the answer rests on.
+        Print more: when the answer would change, vendor risk, other opinions, and the assumptions.
     seed
-        Random seed for ECMP hashing.
+        Random seed, for ECMP hashing.
     """
     from weft.advise.advice import advise as run
     from weft.advise.report import report

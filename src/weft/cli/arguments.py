@@ -46,8 +46,7 @@ Kinds = Annotated[
 Servers = Annotated[
     str,
     Parameter(
-        help="Servers that take part: a number (the first N) or names: dgx1,dgx3, luna-0001..32, 'luna-*'. "
-        "[default: all]",
+        help="Servers: a number (the first N) or names, dgx1,dgx3, luna-0001..32, 'luna-*'. [default: all]",
     ),
 ]
 Faults = Annotated[

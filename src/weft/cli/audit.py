@@ -21,7 +21,7 @@ def audit(
     /,
     *,
     plan: Annotated[
-        str, NAMES_FILE, Parameter(help="What was planned: a folder of weft plan, a cables.csv, an NDT, any SPEC.")
+        str, NAMES_FILE, Parameter(help="The planned cabling: a folder of weft plan, a cables.csv, an NDT, any SPEC.")
     ],
     form: Form = TABLES,
 ) -> None:

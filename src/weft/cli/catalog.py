@@ -23,7 +23,7 @@ def catalog(name: str | None = None, /, *, prices: File = None, form: Form = TAB
     name
         An entry: `QM9700`, `dgx-h100`.
     prices
-        A TOML file with your own prices, which stand before weft's: those are weak.
+        A TOML file with your own prices, which replace weft's estimates.
     """
     from weft.fabric import catalog as entries
     from weft.fabric.prices import read_prices

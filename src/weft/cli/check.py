@@ -17,9 +17,9 @@ def check(spec: Spec, /, *, tables: File = None, hosts_only: bool = False, form:
     Parameters
     ----------
     tables
-        Dumps of OpenSM: a directory with opensm.fdbs or opensm-lfts.dump, and guid2lid or opensm-subnet.lst for
-        the LIDs; or one file of routes. Lanes are read from opensm.psl and opensm.slvl beside them, as `weft route
-        --dump` and `weft sm --dump` write them; OpenSM does not.
+        Forwarding tables dumped by OpenSM: a folder with opensm.fdbs or opensm-lfts.dump, and guid2lid or
+        opensm-subnet.lst for the LIDs; or one file of routes. VLs are read from opensm.psl and opensm.slvl beside them,
+        as `weft route --dump` and `weft sm --dump` write them; OpenSM does not.
     hosts_only
         Only paths between adapters, as ibdmchk does; else also those from and to switches.
     """

@@ -36,15 +36,16 @@ def compare(
     job
         A collective and its size, all_reduce:1G or all_to_all:64M; or trace:FILE with lines collective,size,count.
     fabrics
-        Fabrics of `weft catalog`, separated by commas. [default: ndr,roce-400,eth-100-tcp,hdr,xdr,opa-100]
+        Fabrics to compare, names of `weft catalog` separated by commas.
+        [default: ndr,roce-400,eth-100-tcp,hdr,xdr,opa-100]
     prices
         A TOML file with your own prices, which replace weft's estimates.
     report
         Write an HTML page with curves, the fabric and its busiest cables; it works offline.
     explain
-        Also print where the time goes, why, missing prices, and all that the figures rest on.
+        Print more: where the time goes, why, missing prices, and the assumptions.
     seed
-        Random seed for ECMP hashing.
+        Random seed, for ECMP hashing.
     """
     from weft.compare.comparison import compare as run
     from weft.compare.job import parse_job

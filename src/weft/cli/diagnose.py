@@ -35,9 +35,9 @@ def diagnose(
     polls
         How often the counters of all ports are read, 2 or more: the first time is what others are compared with.
     every
-        Seconds from poll to poll, by the clock of the subnet: a lab's may be faster. Longer finds rarer errors.
+        Seconds between two polls, by the clock of the subnet: a lab's may run faster. Longer finds rarer errors.
     plan
-        The cabling that should be there: a folder of weft plan, a cables.csv, an NDT, a dump, any SPEC. A lab's plan is
+        The planned cabling: a folder of weft plan, a cables.csv, an NDT, a dump, any SPEC. A lab's plan is
         the fabric that it was started with.
     """
     from weft.errors import ConfigError

@@ -31,7 +31,7 @@ def draw(
     Parameters
     ----------
     output
-        The picture: .svg, .png, .pdf or .html (which zooms, searches and highlights); - for SVG on standard output.
+        The file to write: .svg, .png, .pdf or .html (interactive); - for SVG on standard output.
     colour_by
         Colour the links by their speed, their load when all hosts talk to all (routed by `auto`), or their length.
     """

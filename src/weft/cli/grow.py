@@ -36,15 +36,15 @@ def grow(
     today
         A topology, superpod:su=1, the path of a file, or the folder of a plan.
     gpus
-        The same topology, for so many GPUs.
+        Number of GPUs, of the larger fabric with the same topology.
     servers
-        The same topology, for so many servers.
+        Servers: the number of the larger fabric, with the same topology.
     to
-        What it grows to: a topology, or a file.
+        The state after the change: a topology, or a file.
     keep
         The share of its uplinks that every leaf has at any moment, from 0 to 1.
     folder
-        Write each step there: a list of its plugs, step-1.csv, and the fabric after it, step-1.yaml.
+        The folder to write: for each step a list of its plugs, step-1.csv, and the fabric after it, step-1.yaml.
     """
     from weft.fabric.spec import load
     from weft.plan.audit.positions import read_today

@@ -148,7 +148,7 @@ def degrade(
     flaps
         How often an hour it goes down and comes up again.
     to
-        What it comes up with: 1xNDR, 4xHDR.
+        The state after the change: 1xNDR, 4xHDR.
     drain
         The share of line rate that the host at its end takes, 20%: switches before it wait.
     """
@@ -194,7 +194,7 @@ def load(
     speed
         Simulated seconds in each real one; 0: time passes by --advance alone.
     seed
-        Of permutations, errors and flaps.
+        Random seed, for permutations, errors and flaps.
     advance
         Let so many simulated seconds pass at once.
     """
@@ -264,13 +264,13 @@ def traffic(
         permutation, incast, uniform, shift, bisection, all-to-all or rails, as in `weft sim`; multicast: all hosts join
         a group, and one sends to it.
     size
-        Bytes of a message: 64K, 1M.
+        Message size: 64K, 1M.
     paths
-        table, or adaptive where the tables have port groups.
+        Choice of paths: table, or adaptive if the tables have port groups.
     senders
-        How many send: of incast, 8, and of multicast, 1.
+        Number of senders: of incast [8], of multicast [1].
     seed
-        Of a random pattern.
+        Random seed, for a random pattern.
     """
     from weft.cli.output import print_data, progress_bar
     from weft.lab import registry
@@ -315,9 +315,9 @@ def capture(
     port
         A port of the cable: leaf1/5.
     output
-        The file to write, in pcapng: x.pcapng.
+        The file to write: x.pcapng.
     seconds
-        For how long; else until Ctrl-C.
+        Seconds to run. [until Ctrl-C]
     packets
         Until there are so many.
     """

@@ -33,11 +33,11 @@ def monitor(
     listen
         Where `/metrics` is: address and port.
     every
-        Seconds from poll to poll, by our clock: a lab's may be faster.
+        Seconds between two polls, in real time; the clock of a lab may run faster.
     plan
-        The cabling that should be there, as of `weft diagnose`; cables that were up once are expected in any case.
+        The planned cabling, as for `weft diagnose`; cables that were up once are expected in any case.
     once
-        Print the metrics of one poll, and end.
+        Run once and end: print the metrics of one poll.
     rules
         Print alert rules for Prometheus, and end.
     dashboard

@@ -146,19 +146,19 @@ def nccl(
     sym_gin
         0: without symmetric kernels between servers. [1]
     network
-        infiniband, omni-path, roce, roce-v1 or tcp. [that of the links; roce on Ethernet]
+        Protocol: infiniband, omni-path, roce, roce-v1 or tcp. [that of the links; roce on Ethernet]
     paths
-        table, adaptive, ecmp or spray. [table; ecmp on Ethernet]
+        Choice of paths: table, adaptive, ecmp or spray. [table; ecmp on Ethernet]
     gpudirect
         Let adapters read and write GPU memory; otherwise data is copied through host memory.
     tuner
         Write the fastest choice at each size for NCCL's example tuner plugin, .csv.
     picture
-        Draw bus bandwidth over size, .png, .svg or .pdf.
+        The picture to write: bus bandwidth over size, .png, .svg or .pdf.
     explain
-        Add three columns: algorithm, protocol and channels; the bottleneck; and the 90 % band.
+        Print more: three columns with algorithm, protocol and channels; the bottleneck; and the 90 % band.
     seed
-        Random seed for ECMP hashing.
+        Random seed, for ECMP hashing.
     gpus
         GPUs per thread: times --nthreads, 1 or all GPUs of a server. No effect; accepted for compatibility.
     threads

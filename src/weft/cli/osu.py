@@ -77,19 +77,19 @@ def osu(
     window
         Messages in flight of bw and bibw. [64]
     network
-        infiniband, omni-path, roce, roce-v1 or tcp. [that of the links; roce on Ethernet]
+        Protocol: infiniband, omni-path, roce, roce-v1 or tcp. [that of the links; roce on Ethernet]
     paths
-        table, adaptive, ecmp or spray. [table; ecmp on Ethernet]
+        Choice of paths: table, adaptive, ecmp or spray. [table; ecmp on Ethernet]
     full
         Add two columns for collectives: the times of the first and of the last rank to finish.
     band
         Add two columns: the 90 % band, from the errors against published runs.
     explain
-        Add a column: the algorithm, or eager or rendezvous.
+        Print more: a column with the algorithm, or eager or rendezvous.
     picture
-        Draw the figures over size with their band, .png, .svg or .pdf.
+        The picture to write: the figures over size with their band, .png, .svg or .pdf.
     seed
-        Random seed for ECMP hashing.
+        Random seed, for ECMP hashing.
     iterations
         Iterations, which are all the same in a simulation. No effect; accepted for compatibility.
     warmup

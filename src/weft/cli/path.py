@@ -29,7 +29,7 @@ def path(
     destination
         The same; with LMC the way to each of its LIDs is shown.
     tables
-        Dumps of OpenSM or of `weft route --dump`: a folder, or one file of routes.
+        Forwarding tables dumped by OpenSM, or by `weft route --dump`: a folder, or one file of routes.
     """
     from dataclasses import asdict
 

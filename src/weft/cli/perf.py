@@ -73,7 +73,7 @@ def perf(
     connection
         RC, UC or UD.
     network
-        infiniband, omni-path, roce, roce-v1 or tcp. [that of the links; roce on Ethernet]
+        Protocol: infiniband, omni-path, roce, roce-v1 or tcp. [that of the links; roce on Ethernet]
     memory
         Location of the payload: host, gpudirect or staged.
     bidirectional
@@ -82,7 +82,7 @@ def perf(
         Measure instead of simulating: two processes of this machine exchange data through weft's software adapter, as
         hosts of a lab if hosts are given. Also atomic_bw and atomic_lat.
     lab
-        With --live: the lab of the hosts, if several run.
+        The lab, if several run; with --live.
     duration
         With --live: seconds to run, instead of --iterations.
     report_gbits

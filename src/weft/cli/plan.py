@@ -24,13 +24,14 @@ class Sizing:
     """The cluster to plan, unless SPEC names one."""
 
     gpus: Whole | None = None
-    """GPUs in total."""
+    """Number of GPUs."""
     servers: Whole | None = None
-    """Servers in total, instead of --gpus."""
+    """Servers: their number, instead of --gpus."""
     server: str | None = None
-    """Server template of the catalog: dgx-h100, dgx-a100, host. [default: dgx-h100]"""
+    """Server template: dgx-h100, dgx-a100, host. [default: dgx-h100]"""
     fabric: str | None = None
-    """Fabric of the catalog: ndr, xdr, hdr, roce-400, eth-100-tcp, opa-400. [default: that of the switch or server]"""
+    """The fabric: a name of `weft catalog`, ndr, xdr, hdr, roce-400, eth-100-tcp, opa-400. [default: the switch's or
+    the server's]"""
     switch: str | None = None
     """Switch model of the catalog. [default: the fabric's]"""
     topology: str | None = None
@@ -80,7 +81,7 @@ def plan(
     folder
         The folder to write; an older plan in it is replaced. [default: plan-SERVER-NUMBER; none with --json or --csv]
     explain
-        Also print racks, cable lengths, possible savings, upkeep and power.
+        Print more: racks, cable lengths, possible savings, upkeep and power.
     """
     from weft.fabric.prices import read_prices
     from weft.plan.floor.room import Room, read_room

@@ -28,11 +28,11 @@ def replay(
     traces
         The files of a trace, a folder with them or a pattern: one for each rank, NAME.0.et and so on, or one for all.
     fabric
-        A topology, `superpod:su=1`, or the path of a file. Rank n runs on its GPU n, or on its host n.
+        The fabric: a topology, `superpod:su=1`, or the path of a file. Rank n runs on its GPU n, or on its host n.
     engine
-        flow (fair rates), packet (every packet) or analytic (NCCL's closed form, each collective alone).
+        Simulation engine: flow (fair rates), packet (each packet) or analytic (NCCL's closed form).
     servers
-        The first so many servers of the fabric, or these by name: dgx1,dgx3. Else as many as it takes.
+        Servers: a number (the first N) or names, dgx1,dgx3. [as many as the trace needs]
     trace_out
         Write the timeline for Perfetto and chrome://tracing, .json.
     """

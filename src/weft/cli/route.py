@@ -63,11 +63,11 @@ def route(
     compare
         Route with every suitable engine, and print the results side by side.
     dump
-        Write the tables to this folder in OpenSM's dump format, which ibdmchk reads.
+        The folder for dumps in OpenSM's formats, which ibdmchk reads.
     picture
-        Draw a histogram of link load, .png, .svg or .pdf; with --compare for every engine.
+        The picture to write: a histogram of link load, .png, .svg or .pdf; with --compare for every engine.
     seed
-        Random seed for bisections and, in large fabrics, for the sample of shifts.
+        Random seed, for bisections and, in large fabrics, for the sample of shifts.
     """
     from weft.draw.chart import check_suffix
     from weft.errors import ConfigError

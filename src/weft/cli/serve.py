@@ -74,7 +74,7 @@ def serve(
     who
         Of tokens and users: the name.
     name
-        With SPEC: the lab's, by which its database is kept for the next time. Without a name both end with the service.
+        Name of the lab, with SPEC: its database is kept for the next time. Without a name both end with the service.
     database
         sqlite:////var/lib/weft/ledger.db or postgresql://user@host/name; else a file in XDG_STATE_HOME for each fabric.
     host
@@ -84,6 +84,10 @@ def serve(
     telemetry_port
         Also serve UFM Telemetry's CSV and Prometheus at this port, without a token, as UFM does at 9001; 0: one that is
         free. On this machine only, unless --insecure.
+    tls_cert
+        The certificate of the service, in PEM.
+    tls_key
+        The private key of the certificate, in PEM.
     tls_client_ca
         Clients need a certificate of it. Without a token, they are the user of its common name.
     insecure
@@ -99,7 +103,7 @@ def serve(
     repair
         Repair ports and partitions that differ from the ledger; else they are reported only.
     m_key
-        With SPEC: protect the ports by an M_Key where tenants exist.
+        Protect the ports by an M_Key, with SPEC: where tenants exist.
     token_file
         A file with the token of an admin, of 32 characters and more; or WEFT_SERVE_TOKEN has it. Then none is made.
     role

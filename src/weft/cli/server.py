@@ -34,7 +34,7 @@ def server(
     path
         What `nvidia-smi topo -m` printed, or the file of NCCL_TOPO_DUMP_FILE; - is standard input.
     output
-        The template to write, .yaml; - for standard output.
+        The file to write, a template, .yaml; - for standard output.
     gpu
         Which GPUs, as `weft catalog` calls them: H100. nvidia-smi does not tell; XML does, mostly.
     adapter

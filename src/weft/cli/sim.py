@@ -46,7 +46,7 @@ def sim(
         permutation, incast, uniform, shift, bisection, all-to-all, rails, multicast; a collective with its algorithm,
         all_reduce:ring; or the path of a traffic file, .csv or .json. [permutation]
     engine
-        packet (each packet, credit and queue), flow (fair rates) or analytic (closed forms).
+        Simulation engine: packet (each packet, credit and queue), flow (fair rates) or analytic (closed forms).
     """
     from weft.sim.engines import find_engine
     from weft.sim.files import write_traffic

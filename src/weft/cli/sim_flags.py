@@ -18,7 +18,7 @@ class Messages:
     duration_us: float | None = None
     """uniform: microseconds during which messages start. [100]"""
     senders: Whole | None = None
-    """incast: hosts that send to the receiver. [8] multicast: members that send. [1]"""
+    """Number of senders: of incast [8], of multicast [1]."""
     receiver: str | None = None
     """incast: the receiving host. [the first host]"""
     distance: Whole | None = None
@@ -36,15 +36,16 @@ class Network:
     """The network options."""
 
     network: str | None = None
-    """infiniband, roce, roce-v1, tcp or omni-path. [as the links speak; Ethernet is roce]"""
+    """Protocol: infiniband, omni-path, roce, roce-v1 or tcp. [that of the links; roce on Ethernet]"""
     paths: str | None = None
-    """table, adaptive, ecmp or spray; with --sweep-load several, separated by commas. [table; ecmp on Ethernet]"""
+    """Choice of paths: table, adaptive, ecmp or spray; with --sweep-load several, separated by commas. [table; ecmp
+    on Ethernet]"""
     switching: str = "cut-through"
     """cut-through or store-and-forward."""
     congestion_control: str | None = None
     """none, ib, dcqcn or reno. [dcqcn on roce, reno on tcp, none on others]"""
     memory: str = "host"
-    """Location of the data: host, gpudirect or staged."""
+    """Location of the payload: host, gpudirect or staged."""
     routed: bool = False
     """With --network roce-v1: each leaf is a separate IP subnet, which RoCE v1 packets cannot leave."""
     mtu: Whole = 0
@@ -55,10 +56,10 @@ class Network:
     """Extrapolate rates that are steady within this relative tolerance; 0 simulates each packet."""
     routing_engine: RoutingEngine | None = None
     tables: File = None
-    """OpenSM dumps: a folder with opensm.fdbs or opensm-lfts.dump, with opensm.psl and opensm.slvl if several VLs are
-    used; or a single file of routes."""
+    """Forwarding tables dumped by OpenSM: a folder with opensm.fdbs or opensm-lfts.dump, with opensm.psl and
+    opensm.slvl if several VLs are used; or one file of routes."""
     seed: Whole = 1
-    """Random seed for traffic, ECMP hashing and bit errors."""
+    """Random seed, for traffic, ECMP hashing and bit errors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +73,8 @@ class Outputs:
     picture_queue: File = None
     """With --watch: draw the queues over time, .png, .svg or .pdf."""
     picture: File = None
-    """Draw the fabric with links coloured by utilisation, .png, .svg, .pdf or .html; with --sweep-load draw latency
-    against load."""
+    """The picture to write: the fabric with links coloured by utilisation, .png, .svg, .pdf or .html; with --sweep-load
+    latency against load."""
     sweep_load: str | None = None
     """Run uniform traffic at each of these loads: 0.1,0.5,0.9."""
     write_traffic: File = None

@@ -47,7 +47,7 @@ def sm(
     umad
         An adapter of this machine, mlx5_0; else the first that is Active.
     once
-        End after the first sweep: status 0 if the subnet is up.
+        Run once and end: after the first sweep, with status 0 if the subnet is up.
     create_config
         Write all options with their defaults to this file, and end.
     """

@@ -24,7 +24,7 @@ class SmFlags:
     """None, False and nothing: it was not said."""
 
     at: str = ""
-    """The host it runs on: a name of the lab, of ibsim's net its id. Else the first."""
+    """The host to run on: a name of the lab, or the id in ibsim's net. [the first]"""
     config: Annotated[File, Parameter(("--config", "-F"))] = None
     """Options in the form of opensm.conf."""
     partitions: Annotated[File, Parameter(("--partitions", "-P"))] = None
@@ -35,11 +35,11 @@ class SmFlags:
     qos: Annotated[bool, Parameter(("--qos", "-Q"))] = False
     """Write SL to VL and VL arbitration tables, and follow the QoS policy."""
     m_key: OnByDefault = True
-    """Protect the ports by an M_Key of weft's own where partitions exist: no other subnet manager can change them."""
+    """Protect the ports by an M_Key, where partitions exist: no other subnet manager can change them."""
     state: Path | None = None
-    """The state file of weft's subnet manager, JSON, which it writes."""
+    """The state file of weft's subnet manager, JSON, to write."""
     dump: Path | None = None
-    """A folder for opensm-subnet.lst, opensm.fdbs and the like after each sweep: ibdmchk reads them."""
+    """The folder for dumps in OpenSM's formats, after each sweep, which ibdmchk reads."""
 
     @property
     def given(self) -> list[str]:

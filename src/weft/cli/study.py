@@ -39,7 +39,8 @@ def study(
         A command and its flags, `sim fat-tree:hosts={hosts} --engine flow`; or a file, .toml or .json, with the command
         as `run` and the lists of values as `grid`.
     output
-        The table, .csv or .parquet. A journal beside it lets the same command continue after an interruption.
+        The file to write, a table, .csv or .parquet. A journal beside it lets the same command continue
+        after an interruption.
     grid
         Values of a flag or of a name in braces: size=64K,1M or seed=1..10; several lists are combined with each other.
         Separate values that contain commas with `;`. Names that change together: "tp,pp=8,1;4,2".

@@ -28,7 +28,7 @@ class Subnet:
     umad: str = ""
     """An adapter of this machine, mlx5_0, or `any`, instead of a lab."""
     at: str = ""
-    """The host to ask from: a name of the lab, of ibsim's net its id. Else the first."""
+    """The host to run on: a name of the lab, or the id in ibsim's net. [the first]"""
 
     def __post_init__(self) -> None:
         if sum(1 for given in (self.lab, self.ibsim, self.umad) if given) > 1:

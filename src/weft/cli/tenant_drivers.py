@@ -30,7 +30,7 @@ class Where:
     """A string below a field is its help."""
 
     lab: str = ""
-    """The lab, if more than one runs."""
+    """The lab, if several run."""
     state: File = None
     """The state file of weft's subnet manager (`weft sm --state`), instead of a lab's."""
     opensm: File = None
@@ -38,7 +38,7 @@ class Where:
     opensm_pid: str = ""
     """Its process, or the file that has it; else opensm.pid in its folder, or in /run, where it is with -B."""
     umad: str = ""
-    """An adapter of this machine through which the subnet is seen, mlx5_0 or `any`; else a lab."""
+    """An adapter of this machine, mlx5_0 or `any`, instead of a lab."""
     ufm: str = ""
     """The address of a UFM, https://ufm.example. WEFT_UFM_TOKEN has its token; or WEFT_UFM_USER and _PASSWORD."""
     ufm_ca: File = None

@@ -143,7 +143,7 @@ def violations(*, seconds: float = 0, where: Where = LAB, form: Form = TABLES) -
     Parameters
     ----------
     seconds
-        Seconds to listen for traps, which say who sent to whom with which key; then what ports have counted so far.
+        Seconds to run, listening for traps with sender, receiver and key; then the counters of the ports are printed.
     """
     from dataclasses import asdict
 
@@ -188,9 +188,9 @@ def simulate(
     messages
         How many are timed.
     size
-        Bytes of each.
+        Message size: 64K, 1M.
     seed
-        Of the moments at which they start.
+        Random seed, for the start times.
     """
     from dataclasses import asdict
 

@@ -39,7 +39,7 @@ def top(
     lines
         Links to show. [as many as fit; 20 without a terminal]
     every
-        Seconds between two polls in real time; the clock of a lab may run faster.
+        Seconds between two polls, in real time; the clock of a lab may run faster.
     """
     from weft.cli.monitor import new_watch
     from weft.errors import ConfigError

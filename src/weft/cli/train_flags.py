@@ -88,24 +88,26 @@ class Where:
     """The hardware of the job."""
 
     gpus: Whole | None = None
-    """GPUs of the job. [all of the fabric]"""
+    """Number of GPUs. [all of the fabric]"""
     fabric: str | None = None
-    """A name of `weft catalog` (ndr, roce-400, eth-100-tcp), which builds a SuperPOD; or a topology, or the path of a
-    file. [that of the server's adapters]"""
+    """The fabric: a name of `weft catalog` (ndr, roce-400, eth-100-tcp), which builds a SuperPOD; or a topology, or
+    the path of a file. [that of the server's adapters]"""
     kinds: Kinds = ""
     servers: Servers = ""
     server: str | None = None
-    """With a fabric of the catalog: dgx-a100, dgx-b200 or the path of your own template, my-server.yaml. [dgx-h100]"""
+    """Server template, with a fabric of the catalog: dgx-a100, dgx-b200 or the path of your own template,
+    my-server.yaml. [dgx-h100]"""
     network: str | None = None
-    """infiniband, omni-path, roce, roce-v1 or tcp. [as the fabric's]"""
+    """Protocol: infiniband, omni-path, roce, roce-v1 or tcp. [as the fabric's]"""
     paths: str | None = None
-    """table, adaptive, ecmp or spray. [as the fabric's]"""
+    """Choice of paths: table, adaptive, ecmp or spray. [as the fabric's]"""
     slowest: float | None = None
     """Compute time of the slowest GPU over the mean, 1.3; all GPUs wait for it. [the usual spread of so many GPUs]"""
     engine: str | None = None
-    """flow (fair rates), analytic (closed forms over the routes) or packet (each packet of part of the job). [flow]"""
+    """Simulation engine: flow (fair rates), analytic (closed forms over the routes) or packet (each packet of
+    part of the job). [flow]"""
     seed: Whole = 1
-    """Random seed for ECMP hashing."""
+    """Random seed, for ECMP hashing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +126,7 @@ class Outputs:
     explain: bool = False
     """Print more: the memory and rates of the layout, notes, the engine and the seed."""
     picture: File = None
-    """Draw the results of --scale or --fabrics, .png, .svg or .pdf."""
+    """The picture to write: the results of --scale or --fabrics, .png, .svg or .pdf."""
     timeline: File = None
     """Draw the timeline of each pipeline stage, .png, .svg or .pdf."""
     trace: File = None

@@ -40,7 +40,7 @@ def up(
     Parameters
     ----------
     name
-        Its name, if there is to be more than one.
+        Name of the lab, if several run.
     daemon
         Return when it is up; `weft down` ends it.
     sm
