@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from tests.tenants.wanted import EXAMPLE, INTENTS, NAMES, TENANTS, fabric, intent, refusal
 
 from weft.tenants.compile import compile_intent
-from weft.tenants.intent import document_of, parse_intent
 from weft.tenants.partitions import Allocation, Inventory, Member, Partition
 
 
@@ -156,11 +155,6 @@ def test_a_port_that_is_down_keeps_its_membership(tmp_path):
     wanted = intent(tmp_path, '[tenant.a]\nguids = ["0x101"]')
     there = compile_intent(wanted, fabric()).allocation
     assert compile_intent(wanted, Inventory(()), before=there).allocation == there
-
-
-def test_an_intent_survives_a_round_trip_through_json(tmp_path):
-    wanted = intent(tmp_path, EXAMPLE)
-    assert parse_intent(msgspec.json.decode(msgspec.json.encode(document_of(wanted)))) == wanted
 
 
 # -- what stays when something is added --------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
     well = health(changes)
     well.symbol_ber[slot]       symbol errors per bit on the line, idle or not: the quality of the cable
-    well.effective_ber[slot]    packets damaged on this link per bit received: the effect on jobs
     well.wait_share[slot]       share of the time with data to send and no credits
     well.flaps[link]            how often the link went down, by both ends
 
@@ -99,10 +98,6 @@ class Health:
         return _ratio(self.count(Column.SYMBOL_ERROR), self.line_bits)
 
     @cached_property
-    def effective_ber(self) -> Floats:
-        return _ratio(self.damaged, self.data_bits)
-
-    @cached_property
     def load(self) -> Floats:
         """The share of the line rate in use for sending, at most 1: [slot]."""
         can_send = self.ports.rate_gbit_s * 1e9 * self.known_s[:, Column.PORT_XMIT_DATA_WORDS]
@@ -129,12 +124,6 @@ class Health:
         downs = self.count(Column.LINK_DOWNED)[self.links.ends]
         fewest = np.where(self.link_known, downs, np.iinfo(np.int64).max).min(axis=1)
         return np.where(self.link_known.any(axis=1), fewest, 0)
-
-    @cached_property
-    def asymmetry(self) -> Floats:
-        """The share of a link's symbol errors at the worse end, from 0.5 (symmetric) to 1 (one direction): [link]."""
-        errors = self.at_ends(self.count(Column.SYMBOL_ERROR))
-        return _ratio(errors.max(axis=1), errors.sum(axis=1).astype(np.float64))
 
 
 def _ratio(above: NDArray[Any], below: Floats) -> Floats:

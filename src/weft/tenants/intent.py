@@ -153,10 +153,6 @@ def _check_name(kind: str, name: str) -> None:
 _TABLES: Mapping[str, type[Any]] = {"class": Class, "tenant": Tenant, "service": Service}
 
 
-def read_intent(path: Path) -> Intent:
-    return intent_of(Document.load(path, otherwise=".toml"))
-
-
 def parse_intent(data: Mapping[str, Any], title: str = "intent") -> Intent:
     """Return the intent in parsed JSON or TOML."""
     return intent_of(Document(path=Path(title), data=data, text=""))
@@ -191,9 +187,3 @@ def lines_of(document: Document) -> Iterator[None]:
         if line is None:
             raise
         raise ConfigError(f"{document.path}:{line}: {error}") from error
-
-
-def document_of(intent: Intent) -> dict[str, Any]:
-    """Return an intent as JSON and TOML have it, without defaults."""
-    data: dict[str, Any] = msgspec.to_builtins(intent)
-    return data

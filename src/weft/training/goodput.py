@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from math import exp, expm1, sqrt
+from math import exp, expm1
 from typing import Any
 
 from weft.errors import ConfigError, find_named
@@ -126,11 +126,6 @@ class Goodput:
             "ettr_of_few": self.ettr_of_few,
             "parts": self.parts,
         }
-
-
-def young_s(mttf_s: float, blocks_s: float) -> float:
-    """Return the best interval for rare failures (Young, 1974)."""
-    return sqrt(2 * blocks_s * mttf_s)
 
 
 def best_interval_s(mttf_s: float, blocks_s: float) -> float:

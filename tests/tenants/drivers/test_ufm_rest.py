@@ -106,12 +106,6 @@ def test_members_are_sent_in_one_call_for_each_index0(server, ufm):
         {**same, "index0": False, "guids": [f"{0xA:016x}", f"{0xB:016x}"], "memberships": ["full", "limited"]},
         {**same, "index0": True, "guids": [f"{0xC:016x}"], "memberships": ["full"]},
     ]
-    server.asked.clear()
-    ufm.replace_guids(0x101, members, ip_over_ib=True)
-    assert [(method, body["index0"]) for method, _, body in server.asked] == [("PUT", False), ("POST", True)]
-    server.asked.clear()
-    ufm.replace_guids(0x101, {}, ip_over_ib=True)
-    assert [(method, body["guids"]) for method, _, body in server.asked] == [("PUT", [])]
 
 
 def test_partitions_are_read_with_their_members(server, ufm):

@@ -91,13 +91,6 @@ class UfmClient:
         for words in _members(p_key, members, ip_over_ib):
             self.call("POST", "resources/pkeys", words)
 
-    def replace_guids(self, p_key: int, members: Mapping[int, Member], *, ip_over_ib: bool) -> None:
-        """Replace all members."""
-        first, *more = _members(p_key, members, ip_over_ib)
-        self.call("PUT", "resources/pkeys", first)
-        for words in more:
-            self.call("POST", "resources/pkeys", words)
-
     def remove_guids(self, p_key: int, guids: Iterable[int]) -> None:
         """Remove members; a missing member is no error."""
         names = [f"{guid:016x}" for guid in guids]
