@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from tests.cli.test_options import SINGLE_SERVER
 
 import weft
 from weft.cli import app
@@ -273,9 +274,11 @@ def test_a_server_without_one_of_its_rails_has_that_much_less_bandwidth(capsys: 
         app(["nccl", "all_reduce", "superpod:su=1,servers=4", "--fault", "flap:dgx1/mlx5_0/1@5s"])
 
 
-def test_of_many_ranks_the_first_and_last_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    app(["nccl", "all_reduce", "superpod:su=1,servers=9", "-b", "1M", "-e", "1M"])
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("#  ")]
-    assert [line for line in lines if "Rank" in line][7:9] == [lines[7], lines[9]]
-    assert "#  ... 56 more ranks (--json lists all 72)" in lines
-    assert "Rank 71 " in lines[16]
+@pytest.mark.parametrize(("hosts", "shown"), [(16, [*range(16)]), (17, [0, 1, 2, 3, 13, 14, 15, 16])])
+def test_more_than_16_ranks_are_folded(hosts, shown, tmp_path, capsys):
+    server = tmp_path / "single.yaml"
+    server.write_text(SINGLE_SERVER)
+    app(["nccl", "all_gather", f"star:hosts={hosts},server={server}", "-b", "1M", "-e", "1M"])
+    printed = capsys.readouterr().out
+    assert [int(rank) for rank in re.findall(r"^#  Rank +(\d+) Group", printed, re.M)] == shown
+    assert ("#  ... 9 more ranks (--json lists all 17)" in printed) == (hosts == 17)

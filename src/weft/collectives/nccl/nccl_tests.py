@@ -22,7 +22,7 @@ from weft.version import __version__
 
 VERSION = "2.19.6"  # of the nccl-tests whose form this is
 JSON_VERSION = 3
-_MOST_LINES, _END_LINES = 64, 8  # of ranks: all up to so many, else the first and last few
+_MOST_LINES, _END_LINES = 16, 4  # of ranks: all up to the first number, else the first and last few
 _TIME = "%Y-%m-%d %H:%M:%S"
 _ROOTED = frozenset({Collective.BROADCAST, Collective.REDUCE, Collective.GATHER, Collective.SCATTER})
 # nccl-tests says `sum` for sendrecv_perf too.
