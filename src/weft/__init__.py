@@ -1,57 +1,81 @@
 """weft: a complete InfiniBand fabric in software.
 
-The layers. A module imports only from layers below its own; modules on the same line, or separated by a `|`, do not
-import each other. `tests/test_house.py` reads this diagram and enforces it.
+Load a fabric, ask a question, get an object with the answer:
 
-    cli                            one module per command; no logic
-    scenarios                      demonstrations: each a small program that measures one claim of the documents
-    study                          parameter studies: grids of options and seeds, here or on a Ray cluster, one table
-    serve | clouds                 REST, our own and UFM's, with roles and a database | OpenStack, CloudStack, Slurm
-    jobs                           LIVE JOBS: real programs as ranks on the hosts of a lab, and their rendezvous
-    lab                            RUNNING FABRICS: `weft up`, attached programs, cables broken on command
-    advise                         do I need InfiniBand: answer, reasons, supporting runs, sensitivity
-    compare                        which fabric for this cluster, and why: recable, job, comparison, report
-    plan | tenants | monitor       PURCHASE: size, bill, growth | PARTITIONS: intent, drivers | HEALTH: polling
-    training                       a job: transformer, parallel, gpu, communication, step; traces/ of other tools
-    mpi                            mpi4py's API for ranks, without an MPI library: COMM_WORLD on live/
-    collectives                    schedules/ (programs), run; nccl/ and mpi/ (choices, times), live/ (on real memory)
-    sim                            TIME: engine, traffic, result (protocol), layout/; analytic, flow/, packet/ (kernels)
-    verbs                          HOST: software adapter; pyverbs/, c/ (APIs), hca/ (RC UC UD RD), shm/, carriers/, cm/
-    sm                             SUBNET MANAGER: sweep; discovery/, ucast/, mcast/, pkey/, qos/, inform/, sminfo/, sa/
-    routing                        forwarding tables as pure functions of a fabric; proofs: reach, deadlock, balance
-    draw                           PICTURES of a fabric: scene, layout/; SVG, PNG, HTML; charts of results
-    diags                          the tools of infiniband-diags, over any carrier
-    mad                            MANAGEMENT PLANE: carriers, agents (SMA, PMA, congestion control), traps, faults
-    calibration                    published figures beside weft's: errors, bands, cross-validation
-    fabric                         CABLING: model, rates, catalog, tables, forwarding, topologies/, files/
-    wire                           BYTES: headers, MADs, CRCs, packets, pcap; knows no fabric
-    jit                            kernels, compiled once and cached
-    json_lines                     commands to a running process: one line of JSON each way
-    runtime                        folders, unix sockets and shared memory that only their owner can reach
-    plugins                        registries of topologies, engines, formats and more, for plugins
-    web                            the web console's built page, or how to get it
-    compiler | user_cache          the user's C compiler | compiled kernels, libraries and programs, cached
-    units | ids | version
-    errors                         errors: the user's, the fabric's, weft's
+    >>> import weft
+    >>> fabric = weft.load("superpod:su=1,servers=2")       # or the path of a file
+    >>> weft.time(fabric, "all_reduce", "1G").time_us
+    4436.0...
+    >>> weft.check(weft.route(fabric)).ok
+    True
+    >>> broken = fabric.without("dgx1/mlx5_0/1")            # a cable, a switch or a server
+    >>> weft.time(broken, "all_reduce", "1G").time_us
+    4507.9...
 
-The same fabric from Python:
+Look at a fabric
+    load         read a topology or a file
+    summarise    count its nodes, tiers and links, and list cabling warnings
+    draw         write a picture
+    export       write a file for another tool
+Route it
+    route        compute forwarding tables
+    check        prove that all pairs arrive and that nothing can deadlock
+    rate         measure the load of its links
+    path         list the hops from one host to another
+Predict
+    simulate     run traffic by the packet, flow or analytic engine
+    time         predict a collective, as nccl-tests would measure it
+    train        predict a step of a training job
+Plan and buy
+    compare      compare InfiniBand, RoCE and TCP for a job
+    plan         size a cluster; place, cable and price it
+    bill         price a fabric
+Operate
+    diagnose     find the bad cables of a running lab
 
-    import weft
-    fabric = weft.load("superpod:su=1")     # or "fat-tree:hosts=1024,switch=QM9700", or the path of a file
-    print(fabric["leaf3/17"].peer)
+Each does what the command of the same purpose does (`weft --help`). A fabric is given as an object, a spec or the path
+of a file. Sizes are numbers of bytes, or "64K", "1M", "1G". Errors are `weft.errors.ConfigError` for wrong arguments
+and `weft.errors.SubnetError` for failures of the fabric. `help(weft.time)` has the parameters and an example;
+docs/python.md is the tutorial.
 """
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from weft.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from weft.api.fabrics import draw as draw
+    from weft.api.fabrics import export as export
+    from weft.api.fabrics import load as load
+    from weft.api.fabrics import summarise as summarise
+    from weft.api.operations import diagnose as diagnose
+    from weft.api.predictions import simulate as simulate
+    from weft.api.predictions import time as time
+    from weft.api.predictions import train as train
+    from weft.api.purchases import bill as bill
+    from weft.api.purchases import compare as compare
+    from weft.api.purchases import plan as plan
+    from weft.api.routes import check as check
+    from weft.api.routes import path as path
+    from weft.api.routes import rate as rate
+    from weft.api.routes import route as route
     from weft.fabric.model import Fabric as Fabric
-    from weft.fabric.spec import load as load
 
-__all__ = ["Fabric", "load"]
+_MODULES = {
+    "weft.fabric.model": ("Fabric",),
+    "weft.api.fabrics": ("load", "summarise", "draw", "export"),
+    "weft.api.routes": ("route", "check", "rate", "path"),
+    "weft.api.predictions": ("simulate", "time", "train"),
+    "weft.api.purchases": ("compare", "plan", "bill"),
+    "weft.api.operations": ("diagnose",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = [*_MODULE_OF]
 
 
 def __dir__() -> list[str]:
@@ -59,13 +83,18 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
-    """Load the two public names on first use, so that `import weft` costs no numpy."""
-    if name == "load":
-        from weft.fabric.spec import load
+    """Load a public name on first use, so that `import weft` costs no numpy."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'weft' has no attribute {name!r}")
+    return getattr(import_module(_MODULE_OF[name]), name)
 
-        return load
-    if name == "Fabric":
-        from weft.fabric.model import Fabric
 
-        return Fabric
-    raise AttributeError(f"module 'weft' has no attribute {name!r}")
+class _Weft(ModuleType):
+    """The package, whose functions `draw`, `compare` and `plan` stay its attributes when the packages load."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _MODULE_OF and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Weft

@@ -8,6 +8,7 @@ import pytest
 
 import weft
 from weft.cli import app
+from weft.compare import comparison
 from weft.errors import ConfigError, FileError, UnknownName
 
 SMALL = ("superpod:su=1,servers=2", "--fabrics", "ndr,eth-100-tcp")
@@ -107,7 +108,7 @@ def test_a_wrong_input_is_refused_before_anything_runs(arguments, error, says, m
     def fail(*_args, **_options):
         raise AssertionError("something ran")
 
-    monkeypatch.setattr("weft.compare.comparison.measure", fail)
+    monkeypatch.setattr(comparison, "measure", fail)
     with pytest.raises(error, match=says):
         app(["compare", *arguments])
 

@@ -9,6 +9,7 @@ import pytest
 
 from weft.cli import app
 from weft.errors import ConfigError
+from weft.plan import plan
 from weft.plan.optimise import optimise
 
 
@@ -84,7 +85,7 @@ def test_ctrl_c_ends_the_search_with_the_best_so_far(capsys, monkeypatch):
 
         return optimise(racks, prices, progress=pressed, stop=stop)
 
-    monkeypatch.setattr("weft.plan.plan.optimise", interrupted)
+    monkeypatch.setattr(plan, "optimise", interrupted)
     before = signal.getsignal(signal.SIGINT)
     saving = json.loads(said(capsys, "--gpus", "96", "--optimise", "--json"))["saving"]
     assert saving["rounds"] == 2

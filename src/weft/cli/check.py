@@ -25,23 +25,13 @@ def check(spec: Spec, /, *, tables: File = None, hosts_only: bool = False, form:
     """
     from dataclasses import asdict
 
-    from weft.errors import ConfigError
-    from weft.fabric.files.opensm_tables import read_tables
+    from weft.api.routes import check as check_tables
     from weft.fabric.spec import load
-    from weft.routing.check import check as walk_all
 
-    lanes_known = True
-    with progress_bar(f"reading {spec}"):
+    with progress_bar(f"reading {spec}") as report:
         fabric = load(spec)
-        if tables is not None:
-            lanes_known = read_tables(tables, fabric)
-    if "lft" not in vars(fabric.tables):
-        raise ConfigError(
-            f"{spec} comes without forwarding tables: there is nothing to check"
-            "\n  Give OpenSM's with --tables; `weft route` makes its own and proves them."
-        )
-    with progress_bar(f"proving {spec}"):
-        verdict = walk_all(fabric, hosts_only=hosts_only, lanes_known=lanes_known)
+        report(description=f"proving {spec}")
+        verdict = check_tables(fabric, tables=tables, hosts_only=hosts_only)
     if form.is_data:
         facts = {"ok": verdict.ok, "changes": fabric.changes, "missing": verdict.missing}
         print_data(form, facts | asdict(verdict))

@@ -47,26 +47,22 @@ def compare(
     seed
         Random seed, for ECMP hashing.
     """
-    from weft.compare.comparison import compare as run
-    from weft.compare.job import parse_job
+    from weft.api.purchases import compare as run
     from weft.compare.report import check_path, to_html
     from weft.fabric.files.atomic import write_atomically
-    from weft.fabric.prices import read_prices
     from weft.fabric.spec import as_kinds
 
     check_explain(explain, form)
     if report is not None:
         check_path(report)
-    parsed_job, price_list = parse_job(job), read_prices(prices)
-    names = None if fabrics is None else [name.strip() for name in fabrics.split(",") if name.strip()]
     with progress_bar(f"reading {spec}") as change:
         comparison = run(
             as_kinds(spec, kinds),
-            parsed_job,
-            names,
+            job,
+            fabrics,
             servers=servers,
             seed=seed,
-            prices=price_list,
+            prices=prices,
             progress=lambda label: change(description=f"running {label}"),
         )
     if report is not None:

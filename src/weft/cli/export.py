@@ -32,19 +32,16 @@ def export(
         The format, where the suffix of the file does not tell.
     """
     from weft.errors import ConfigError
-    from weft.fabric import files
 
     if spec is None:
         _list_formats(form)
         return
     if output is None:
         raise ConfigError("weft export needs -o FILE: where to write")
-    from weft.fabric.spec import load
+    from weft.api.fabrics import export as write
 
-    with progress_bar(f"reading {spec}") as change:
-        fabric = load(spec)
-        change(description=f"writing {output}")
-        files.write(fabric, output, format)
+    with progress_bar(f"writing {output}"):
+        write(spec, output, format)
     report_written(output)
 
 

@@ -170,6 +170,7 @@ def nccl(
     check
         0: do not verify the result, #wrong is N/A; 1: verify it if the collective is small enough.
     """
+    from weft.api.predictions import nccl_options
     from weft.collectives.kinds import Algorithm, Protocol
     from weft.collectives.kinds import collective as find_collective
     from weft.collectives.nccl import nccl_tests
@@ -178,7 +179,6 @@ def nccl(
     from weft.draw.chart import check_suffix
     from weft.errors import ConfigError
     from weft.fabric.spec import as_kinds
-    from weft.sim.engine import Memory, Network, Options
     from weft.units import parse_size_bytes
 
     check_first_argument("nccl", collective, spec)
@@ -194,10 +194,6 @@ def nccl(
         )
     if picture is not None:
         check_suffix(picture)  # before a long run
-    # Sockets read host memory, to which NCCL's kernels write.
-    direct = Memory.HOST if network == Network.TCP else Memory.GPUDIRECT
-    chosen: dict[str, Any] = {"network": network, "paths": paths}  # strings, which Options checks and converts
-    chosen["memory"] = direct if gpudirect else Memory.STAGED
     kind = find_collective(collective)
     settings = Settings(
         collective=kind,
@@ -225,7 +221,7 @@ def nccl(
         sym_tma=None if sym_tma is None else sym_tma == 1,
         sym_gin=sym_gin != 0,
         prove=check != 0,
-        options=Options(**chosen, seed=seed),
+        options=nccl_options(network, paths, gpudirect=gpudirect, seed=seed),
     )
     if not spec:
         raise ConfigError(f"{collective} needs a cluster: weft nccl {collective} superpod:su=1 --servers 2")
@@ -291,16 +287,11 @@ def _sizes(min_bytes: str, max_bytes: str, factor: int | None, step: str) -> Siz
 
 
 def _place(spec: str, servers: str, faults: Sequence[str]) -> Ranks:
-    from weft.collectives.nccl.cluster import check_gpus
-    from weft.collectives.ranks import pick_servers, place
+    from weft.api.predictions import place_ranks
     from weft.fabric.spec import load
-    from weft.sim.perftest import prepare
     from weft.training.failures import break_permanently
 
-    fabric = break_permanently(load(spec), faults)
-    chosen = pick_servers(fabric, servers)
-    check_gpus(fabric, chosen)
-    return place(prepare(fabric), chosen)
+    return place_ranks(break_permanently(load(spec), faults), servers)
 
 
 # -- published runs ---------------------------------------------------------------------------------------------------

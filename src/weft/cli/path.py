@@ -33,24 +33,10 @@ def path(
     """
     from dataclasses import asdict
 
-    from weft.errors import ConfigError
-    from weft.fabric.files.opensm_tables import read_tables
-    from weft.fabric.spec import load
-    from weft.routing.engine import Options
-    from weft.routing.route import route
-    from weft.routing.trace import trace
-    from weft.sim.traffic import find_host_port
+    from weft.api.routes import path as follow
 
-    if tables is not None and routing_engine is not None:
-        raise ConfigError("--tables brings its own routes: leave out --routing-engine, or --tables")
     with progress_bar(f"reading {spec}"):
-        fabric = load(spec)
-        if tables is not None:
-            read_tables(tables, fabric)
-        elif routing_engine is not None or "lft" not in vars(fabric.tables):
-            fabric = route(fabric, Options(engine=routing_engine or "auto")).fabric
-    ends = find_host_port(fabric, source), find_host_port(fabric, destination)
-    ways = [*trace(fabric, *ends), *trace(fabric, *ends[::-1])]
+        ways = follow(spec, source, destination, tables=tables, routing_engine=routing_engine)
     if form.is_data:
         print_data(form, [asdict(way) | {"hops": [asdict(hop) for hop in way.hops]} for way in ways], "hops")
     else:

@@ -15,7 +15,6 @@ from weft.cli.output import Cell, check_explain, console, print_data, progress_b
 
 if TYPE_CHECKING:
     from weft.plan.plan import Plan
-    from weft.plan.size import Size
 
 
 @Parameter(name="*")
@@ -83,28 +82,29 @@ def plan(
     explain
         Print more: racks, cable lengths, possible savings, upkeep and power.
     """
-    from weft.fabric.prices import read_prices
-    from weft.plan.floor.room import Room, read_room
-    from weft.plan.folder import check_folder, default_name, write_folder
-    from weft.plan.plan import make_plan
+    from weft.api.purchases import plan as make_plan
+    from weft.api.purchases import size_cluster
+    from weft.plan.folder import default_name
 
     check_explain(explain, form)
-    price_list, hall = read_prices(prices), Room() if room is None else read_room(room)
     with progress_bar("sizing the fabric") as change:
 
         def describe(step: str) -> None:
             change(description=step)
 
-        size = _size(spec, sizing)
+        size = size_cluster(spec, {name: None if value is False else value for name, value in vars(sizing).items()})
         target = folder or (None if form.is_data else Path(default_name(size)))
-        if target is not None:
-            check_folder(target)  # before the work, not after it
         with _until_interrupted() if optimise else nullcontext(lambda: False) as stop:
             result = make_plan(
-                size, room=hall, prices=price_list, model=train, move=optimise, look=True, stop=stop, progress=describe
+                size,
+                room=room,
+                prices=prices,
+                optimise=optimise,
+                train=train,
+                folder=target,
+                stop=stop,
+                progress=describe,
             )
-        if target is not None:
-            write_folder(result, target, describe)
     if form.is_data:
         print_data(form, result.report(), *(["runs"] if form.csv else []))
         return
@@ -132,22 +132,6 @@ def _until_interrupted() -> Iterator[Callable[[], bool]]:
         yield lambda: bool(pressed)
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _size(spec: str | None, sizing: Sizing) -> Size:
-    from weft.errors import ConfigError
-    from weft.fabric.spec import load
-    from weft.plan.request import Request
-    from weft.plan.size import count, size
-
-    options = {name: value for name, value in vars(sizing).items() if value is not None and value is not False}
-    if spec is None:
-        return size(Request(**options))
-    if options:
-        flag = next(iter(options)).replace("_", "-")
-        raise ConfigError(f"{spec} is the fabric to plan: leave out --{flag}, or the spec")
-    fabric = load(spec)
-    return count(fabric.spec, fabric)
 
 
 def _print(plan: Plan, explain: bool) -> None:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from weft.fabric.model import Fabric
     from weft.sim.engine import Options, Progress
     from weft.sim.result import Engine, Result
-    from weft.sim.traffic import Traffic
 
 _BUSIEST = 8  # links in the table
 Step = Callable[[str], "Progress"]  # names the current step and returns the callback for the engine
@@ -48,6 +47,8 @@ def sim(
     engine
         Simulation engine: packet (each packet, credit and queue), flow (fair rates) or analytic (closed forms).
     """
+    from weft.api.traffic import check_traffic, make_traffic, read_parameters, route_traffic
+    from weft.fabric.spec import load
     from weft.sim.engines import find_engine
     from weft.sim.files import write_traffic
 
@@ -57,15 +58,17 @@ def sim(
     loads = _loads(traffic, messages, outputs)
     ways = (network.paths or "").split(",") if loads else [network.paths]
     options = [_options(network, outputs, way or None) for way in ways]
-    parameters = _parameters(messages)
+    parameters = read_parameters(**asdict(messages))
     name = traffic or ("uniform" if loads else "permutation")
-    _check_traffic(name, parameters)
+    check_traffic(name, parameters)
     with _progress() as step:
-        fabric, routed_by = _load(spec, network, options)
+        fabric, routed_by = route_traffic(
+            load(spec), options, tables=network.tables, routing_engine=network.routing_engine
+        )
         if loads:
             runs = _run_sweep(chosen, fabric, name, parameters, loads, options, step)
         else:
-            sent = _make(name, fabric, parameters, network.seed)
+            sent = make_traffic(name, fabric, parameters, network.seed)
             if outputs.write_traffic is not None:
                 write_traffic(outputs.write_traffic, fabric, sent)
             result = chosen.run(fabric, sent, options[0], progress=step(sent.description))
@@ -138,6 +141,7 @@ def _loads(traffic: str | None, messages: Messages, outputs: Outputs) -> list[fl
 
 
 def _options(network: Network, outputs: Outputs, paths: str | None) -> Options:
+    from weft.api.traffic import read_ps
     from weft.sim.engine import Options
     from weft.units import parse_size_bytes
 
@@ -151,106 +155,11 @@ def _options(network: Network, outputs: Outputs, paths: str | None) -> Options:
         buffer_bytes=parse_size_bytes(network.buffer) if network.buffer else 0,
         skip_tolerance=network.skip_tolerance,
         watch=tuple(outputs.watch.split(",")) if outputs.watch else (),
-        watch_every_ps=_ps("--watch-every-us", 1.0 if outputs.watch_every_us is None else outputs.watch_every_us),
+        watch_every_ps=read_ps("--watch-every-us", 1.0 if outputs.watch_every_us is None else outputs.watch_every_us),
     )
 
 
-def _parameters(messages: Messages) -> dict[str, Any]:
-    """Return the message options that are set, as parameters of a traffic pattern."""
-    from weft.errors import find_named
-    from weft.sim.traffic import Operation, Transport
-    from weft.units import parse_size_bytes
-
-    parameters = {
-        name: value
-        for name in ("load", "senders", "receiver", "distance", "sl")
-        if (value := getattr(messages, name)) is not None
-    }
-    if messages.size is not None:
-        parameters["size_bytes"] = parse_size_bytes(messages.size)
-    if messages.duration_us is not None:
-        parameters["duration_ps"] = _ps("--duration-us", messages.duration_us)
-    for kinds, name in ((Operation, messages.operation), (Transport, messages.transport)):
-        if name is not None:
-            parameter = kinds.__name__.lower()
-            parameters[parameter] = find_named(parameter, name, {kind.name.lower(): kind for kind in kinds})
-    return parameters
-
-
-def _ps(flag: str, us: float) -> int:
-    from weft.errors import ConfigError
-
-    if not 1e-6 <= us <= 1e9:
-        raise ConfigError(f"{flag} {us:g} is not from 0.000001 to 1,000,000,000 microseconds")
-    return round(us * 1e6)
-
-
-def _check_traffic(name: str, parameters: dict[str, Any]) -> None:
-    """Refuse unknown traffic, and parameters that it does not have."""
-    from weft.errors import ConfigError, UnknownName
-    from weft.sim.files import is_traffic_file
-    from weft.sim.patterns import PATTERNS, parameters_of
-
-    flags = {"size_bytes": "--size", "duration_ps": "--duration-us"}
-    accepted = ("size_bytes",) if ":" in name else parameters_of(name) if name in PATTERNS else ()
-    if ":" not in name and name not in PATTERNS:
-        if not is_traffic_file(name):
-            hint = "A traffic file has a name that ends in .csv or .json; a collective is written all_reduce:ring."
-            raise UnknownName("traffic", name, PATTERNS, hint)
-        if parameters:
-            named = ", ".join(flags.get(parameter, f"--{parameter}") for parameter in parameters)
-            raise ConfigError(f"{name} says all of its messages: leave out {named}")
-        return
-    for parameter in parameters:
-        if parameter not in accepted:
-            whose = " and ".join(other for other in PATTERNS if parameter in parameters_of(other))
-            raise ConfigError(f"{flags.get(parameter, f'--{parameter}')} is for {whose} traffic, not for {name}")
-
-
-def _make(name: str, fabric: Fabric, parameters: dict[str, Any], seed: int) -> Traffic:
-    from weft.sim.files import read_traffic
-    from weft.sim.patterns import PATTERNS, make, parameters_of
-
-    if ":" in name:
-        from weft.collectives.traffic import collective_traffic
-
-        collective, _, algorithm = name.partition(":")
-        return collective_traffic(fabric, collective, algorithm, parameters.get("size_bytes", 1 << 20))
-    if name not in PATTERNS:
-        return read_traffic(name, fabric)
-    return make(name, fabric, **parameters, **({"seed": seed} if "seed" in parameters_of(name) else {}))
-
-
 # -- runs -------------------------------------------------------------------------------------------------------------
-
-
-def _load(spec: str, network: Network, options: list[Options]) -> tuple[Fabric, str]:
-    """Return the fabric with its forwarding tables, and a description of their origin."""
-    from weft.errors import ConfigError
-    from weft.fabric.files.opensm_tables import read_tables
-    from weft.fabric.spec import load
-    from weft.routing.engine import Options as RoutingOptions
-    from weft.routing.route import route
-    from weft.sim.engine import Paths
-
-    fabric, lanes_known = load(spec), True
-    if network.tables is not None:
-        if network.routing_engine is not None:
-            raise ConfigError("--tables brings its own routes: leave out --routing-engine, or --tables")
-        lanes_known = read_tables(network.tables, fabric)
-    if "lft" in vars(fabric.tables) and network.routing_engine is None:
-        for run_options in options:
-            if run_options.paths not in (None, Paths.TABLE) and "ar_group" not in vars(fabric.tables):
-                raise ConfigError(
-                    f"paths {run_options.paths} needs groups of ports, and OpenSM's dumps have none: "
-                    f"leave out --paths, or --tables and let weft route"
-                )
-        lanes = "" if lanes_known else ", lanes unknown: all paths share one"
-        return fabric, f"tables of {network.tables or spec}{lanes}"
-    if not fabric.switches:
-        return fabric, "no switch to route"
-    routing = route(fabric, RoutingOptions(engine=network.routing_engine or "auto", adaptive=True))
-    return routing.fabric, f"routed by {routing.engine}"
 
 
 def _run_sweep(
@@ -262,10 +171,12 @@ def _run_sweep(
     options: list[Options],
     step: Step,
 ) -> list[tuple[float, Result]]:
+    from weft.api.traffic import make_traffic
+
     runs = []
     for run_options in options:
         for load in loads:
-            traffic = _make(name, fabric, parameters | {"load": load}, run_options.seed)
+            traffic = make_traffic(name, fabric, parameters | {"load": load}, run_options.seed)
             progress = step(f"load {load:g}, paths {run_options.paths or 'as usual'}")
             runs.append((load, engine.run(fabric, traffic, run_options, progress=progress)))
     return runs

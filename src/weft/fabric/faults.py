@@ -12,22 +12,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from weft.errors import ConfigError
-from weft.fabric import catalog
 from weft.fabric.columns import LinkColumns
-from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import parse_label
-from weft.fabric.views import Link, Port, Server
+from weft.fabric.views import Link, Port
 
 
 def remove_link(fabric: Fabric, port_name: str) -> Fabric:
     """Remove the cable from a port."""
-    keep = np.ones(len(fabric.links), bool)
-    keep[_link_at(fabric, port_name).index] = False
-    return fabric.subset(keep_links=keep).changed(f"removed the cable of {port_name}")
+    return fabric.removing(fabric.find_port(port_name).name)
 
 
 def degrade(fabric: Fabric, port_name: str, bit_error_rate: float, *, one_way: bool = False) -> Fabric:
@@ -65,39 +59,9 @@ def slow(fabric: Fabric, port_name: str, label: str) -> Fabric:
 
 def kill(fabric: Fabric, name: str) -> Fabric:
     """Remove a node, a server with all its devices, or a tray of a rack, and its cables."""
-    dead = np.zeros(len(fabric.nodes), bool)
-    dead[nodes_of(fabric, name)] = True
-    # An aggregation node sits inside the switch that it is linked to.
-    for near, far in (fabric.link_nodes, fabric.link_nodes[::-1]):
-        dead[near[(fabric.nodes.kind[near] == NodeKind.AGGREGATION) & dead[far]]] = True
-    return fabric.subset(keep_nodes=~dead).changed(f"killed {name}")
-
-
-def nodes_of(fabric: Fabric, name: str) -> list[int]:
-    """Return the nodes that a name means: one node, those of a server, or those of a tray of a rack, `nvl1/tray3`."""
-    rack, _, tray = name.rpartition("/tray")
-    if rack in fabric.server_index and tray.isdecimal():
-        return _tray(fabric.find_server(rack), int(tray))
-    element = fabric[name]
-    if isinstance(element, Port):
+    if name in fabric and isinstance(fabric[name], Port):
         raise ConfigError(f"{name} is a port: kill takes a node or a server; remove_link removes a port's cable")
-    return [node.index for node in element.nodes] if isinstance(element, Server) else [element.index]
-
-
-def _tray(rack: Server, number: int) -> list[int]:
-    """Return the nodes of a tray, without the NVSwitches, which have their own trays."""
-    cpu = next((node for node in rack.nodes if node.kind == NodeKind.CPU), None)
-    whole = catalog.server(catalog.server(cpu.model).box) if cpu else None
-    if whole is None or not number < whole.trays > 1:
-        has = f"tray0 to tray{whole.trays - 1}" if whole and whole.trays > 1 else "no trays"
-        raise ConfigError(f"there is no {rack.name}/tray{number}: {rack.name} has {has}")
-    counts = {"gpu": whole.gpus, "cpu": whole.cpus, "pcie": whole.pcie_switches}
-    numbered = [tuple(f"{stem}{n}" for n in range(count)) for stem, count in counts.items()]
-    dead = set[str]()
-    for names in (*numbered, whole.compute, whole.storage):
-        each = len(names) // whole.trays
-        dead.update(f"{rack.name}/{name}" for name in names[number * each : (number + 1) * each])
-    return [node.index for node in rack.nodes if node.name in dead]
+    return fabric.removing(name)
 
 
 def _link_at(fabric: Fabric, port_name: str) -> Link:

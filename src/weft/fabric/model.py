@@ -5,8 +5,8 @@
     fabric["leaf3/17"].peer   its other end  fabric.links.speed    int8[link], index into rates.speeds()
     fabric["dgx1"]            a server
 
-The cabling is read-only: `faults` and `subset` return a new fabric. The subnet manager's configuration (`tables`) and
-the traffic counters (`counters`) are writable arrays.
+The cabling is read-only: `without`, `subset` and `faults` return a new fabric. The subnet manager's configuration
+(`tables`) and the traffic counters (`counters`) are writable arrays.
 
 Port slots are laid out node by node, with a slot 0 for every node: the management port of a switch, unused on other
 nodes. So the slot of port n of node i is `nodes.first_port[i] + n`, everywhere.
@@ -21,13 +21,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.errors import UnknownName
+from weft.errors import ConfigError, UnknownName
 from weft.fabric.columns import FabricColumns, LinkColumns, NodeColumns, PortColumns
 from weft.fabric.counters import new_counters
 from weft.fabric.kinds import NodeKind
 from weft.fabric.notebook import render_with
 from weft.fabric.rates import Technology, speeds
 from weft.fabric.tables import Tables
+from weft.fabric.trays import tray_nodes
 from weft.fabric.views import Link, Node, Port, Server
 
 _INSIDE = (NodeKind.GPU, NodeKind.NVSWITCH, NodeKind.PCIE_SWITCH, NodeKind.CPU)
@@ -114,6 +115,16 @@ class Fabric(FabricColumns):
                 return Port(self, int(self.first_port[node]) + int(number))
         return None
 
+    def nodes_of(self, name: str) -> list[int]:
+        """Return the nodes of a name: one node, those of a server, or those of a tray of a rack, `nvl1/tray3`."""
+        rack, _, tray = name.rpartition("/tray")
+        if rack in self.server_index and tray.isdecimal():
+            return tray_nodes(self.find_server(rack), int(tray))
+        element = self[name]
+        if isinstance(element, Port):
+            raise ConfigError(f"{name} is a port; give a node or a server")
+        return [node.index for node in element.nodes] if isinstance(element, Server) else [element.index]
+
     def _names_like(self, name: str) -> list[str]:
         owner = name if name in self.node_index else name.rpartition("/")[0]
         if owner in self.node_index:
@@ -146,6 +157,11 @@ class Fabric(FabricColumns):
     def of_kind(self, *kinds: NodeKind) -> NDArray[np.int32]:
         """Return the indices of the nodes of these kinds."""
         return np.flatnonzero(np.isin(self.nodes.kind, kinds)).astype(np.int32)
+
+    @property
+    def cables(self) -> list[Link]:
+        """The cables of the network: between switches, and from adapters to switches."""
+        return [Link(self, index) for index in np.flatnonzero(self.network_links).tolist()]
 
     @property
     def switches(self) -> list[Node]:
@@ -181,6 +197,54 @@ class Fabric(FabricColumns):
         return np.where(off_network, 0, self.nodes.n_ports - n_inside).astype(np.int16)
 
     # -- another fabric -------------------------------------------------------------------------------------------
+
+    def without(self, *parts: str | Link | Port | Node | Server) -> Fabric:
+        """Return a new fabric without these parts; this one does not change.
+
+        The new fabric keeps its names, GUIDs and LIDs, and has no routes: `weft.route`, or any function that needs
+        them, computes new ones.
+
+        Parameters
+        ----------
+        parts
+            Names or objects: a cable by a port at either end (`leaf1/33`, `dgx1/mlx5_0/1`), a switch or another node
+            (`spine1`), a server (`dgx1`), or a tray of a rack (`nvl1/tray3`).
+
+        Returns
+        -------
+        Fabric
+            Its `changes` name the removed parts.
+
+        Example
+        -------
+        >>> fabric = weft.load("superpod:su=1,servers=2")
+        >>> broken = fabric.without("leaf1/33", "dgx1/mlx5_0/1")
+        >>> len(fabric.cables) - len(broken.cables)
+        2
+        """
+        fabric = self
+        for part in parts:
+            fabric = fabric.removing(str(part.a if isinstance(part, Link) else part))
+        return fabric.configured(fabric.tables.unrouted())
+
+    def removing(self, name: str) -> Fabric:
+        """Return a new fabric without the cable in a port, or without a node, a server or a tray and their cables.
+
+        Its tables still lead to the removed part, as they do until a subnet manager sweeps.
+        """
+        match = self._find(name)
+        if isinstance(match, Port):
+            if match.link is None:
+                raise ConfigError(f"{name} has no cable")
+            keep = np.ones(len(self.links), bool)
+            keep[match.link.index] = False
+            return self.subset(keep_links=keep).changed(f"removed the cable of {name}")
+        removed = np.zeros(len(self.nodes), bool)
+        removed[self.nodes_of(name)] = True
+        # An aggregation node sits inside the switch that it is linked to.
+        for near, far in (self.link_nodes, self.link_nodes[::-1]):
+            removed[near[(self.nodes.kind[near] == NodeKind.AGGREGATION) & removed[far]]] = True
+        return self.subset(keep_nodes=~removed).changed(f"killed {name}")
 
     def subset(
         self, keep_nodes: NDArray[np.bool_] | None = None, keep_links: NDArray[np.bool_] | None = None

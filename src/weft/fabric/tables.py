@@ -158,6 +158,12 @@ class Tables:
         """Return empty tables for the same nodes."""
         return Tables(self._n_ports, self._switches)
 
+    def unrouted(self) -> Tables:
+        """Return the same LIDs without forwarding tables."""
+        tables = self.like()
+        tables.port_info[:] = self.port_info
+        return tables
+
     def subset(self, nodes: NDArray[np.intp], ports: NDArray[np.intp]) -> Tables:
         """Return the tables of these nodes and ports only; tables that were never accessed stay unallocated."""
         rows = self.switch_row[nodes]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 
 from weft.errors import ConfigError, UnknownName
-from weft.fabric.faults import nodes_of
 from weft.fabric.views import Port
 from weft.lab.protocol import NAME_BYTES
 from weft.mad.devices import Devices
@@ -96,7 +95,7 @@ def cables(devices: Devices, name: str) -> list[int]:
     if name in fabric and isinstance(port := fabric[name], Port):
         slots = [port.slot]
     else:
-        nodes = nodes_of(fabric, name)
+        nodes = fabric.nodes_of(name)
         slots = [devices.first[node] + number for node in nodes for number in range(1, devices.last_port[node] + 1)]
     found = [slot for slot in slots if devices.cable[slot] >= 0]
     if not found:

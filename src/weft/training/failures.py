@@ -70,7 +70,7 @@ class Fault:
         """Return the slots of the affected ports: both ends of a cable, or all ports of a node, server or tray."""
         if self.where in fabric and isinstance(port := fabric[self.where], Port):
             return [end.slot for end in (port, port.peer) if end is not None]
-        return [port.slot for node in faults.nodes_of(fabric, self.where) for port in fabric.node(node).ports]
+        return [port.slot for node in fabric.nodes_of(self.where) for port in fabric.node(node).ports]
 
 
 def parse_fault(text: str) -> Fault:

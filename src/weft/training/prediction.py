@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import ConfigError
 from weft.fabric import catalog
+from weft.fabric.model import Fabric
 from weft.fabric.spec import as_kinds
 from weft.training.idle import without_effect
 from weft.training.job import SEQUENCES_PER_GPU, run_job
@@ -29,7 +30,7 @@ Progress = Callable[[str, int, int | None], None]  # current task, tasks done, t
 
 
 def find_sites(
-    fabrics: Sequence[str | None] = (None,),
+    fabrics: Sequence[str | Fabric | None] = (None,),
     gpus: Sequence[int | None] = (None,),
     *,
     layout: Mapping[str, Any] | None = None,
@@ -63,7 +64,9 @@ def find_sites(
     return sites
 
 
-def _with_kinds(fabric: str | None, kinds: str) -> str | None:
+def _with_kinds(fabric: str | Fabric | None, kinds: str) -> str | Fabric | None:
+    if isinstance(fabric, Fabric):
+        return fabric
     if kinds and (fabric is None or fabric in {interconnect.name for interconnect in catalog.interconnects()}):
         raise ConfigError(f"--as {kinds} is about the servers of a file: give --fabric FILE; else use --server")
     return as_kinds(fabric, kinds) if fabric else None

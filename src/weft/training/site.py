@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from weft.collectives.interconnect import build, options_of, own_wire, respec, template_of
 from weft.collectives.nccl.cluster import Cluster, from_server
@@ -123,7 +123,7 @@ class Site:
 
 
 def find_site(
-    fabric: str | None = None,
+    fabric: str | Fabric | None = None,
     *,
     gpus: int | None = None,
     servers: str = "",
@@ -138,12 +138,11 @@ def find_site(
     """
     if gpus is not None and servers:
         raise ConfigError(f"use --gpus {gpus} or --servers {servers}, not both")
-    if fabric and (
-        any(mark in fabric for mark in (":", "/", ".", " as ")) or fabric == STANDARD or os.path.exists(fabric)
-    ):
+    if isinstance(fabric, Fabric) or _is_spec(fabric):
+        name, cabled = (fabric.spec, fabric) if isinstance(fabric, Fabric) else (fabric, load(fabric))
         if server is not None:
-            raise ConfigError(f"--server {server}: {fabric} already defines its servers. Leave it out")
-        return _of_spec(fabric, gpus, servers, seed, network, paths)
+            raise ConfigError(f"--server {server}: {name} already defines its servers. Leave it out")
+        return _on_fabric(name, cabled, gpus, servers, seed, network, paths)
     template = catalog.server(server or "dgx-h100")
     if not template.gpus:
         able = [one.name for one in catalog.servers() if one.gpus]
@@ -170,20 +169,30 @@ def find_site(
     )
 
 
-def _of_spec(spec: str, gpus: int | None, servers: str, seed: int, network: str | None, paths: str | None) -> Site:
-    fabric = load(spec)
+def _is_spec(fabric: str | None) -> TypeGuard[str]:
+    """Return whether the text is a topology with parameters or a file, not the name of a fabric of the catalog."""
+    if not fabric:
+        return False
+    return any(mark in fabric for mark in (":", "/", ".", " as ")) or fabric == STANDARD or os.path.exists(fabric)
+
+
+def _on_fabric(
+    name: str, fabric: Fabric, gpus: int | None, servers: str, seed: int, network: str | None, paths: str | None
+) -> Site:
     names = pick_servers(fabric, servers) or ()
     template = template_of(fabric, names or None)
     existing = len(compute_servers(fabric))
     count = len(names) or (existing if gpus is None else _servers(gpus, template))
     if count > existing:
         raise ConfigError(
-            f"{gpus:,} GPUs, and {spec} has {existing:,} × {template.name} with {existing * template.gpus:,}: "
+            f"{gpus:,} GPUs, and {name} has {existing:,} × {template.name} with {existing * template.gpus:,}: "
             "give as many at most, or a larger fabric"
         )
     options = _changed(Options(seed=seed, memory=Memory.GPUDIRECT), network, paths)
     part = None if gpus is None else _part(gpus, template)
-    return Site(name=spec, fabric=fabric, template=template, servers=count, part=part, names=names, options=options)
+    return Site(
+        name=fabric.spec, fabric=fabric, template=template, servers=count, part=part, names=names, options=options
+    )
 
 
 def _part(gpus: int, template: catalog.Server) -> int | None:

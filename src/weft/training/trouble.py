@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from weft.collectives.ranks import Ranks
-from weft.fabric import catalog, faults
+from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.routing.engine import Options as RoutingOptions
@@ -95,7 +95,7 @@ def _unused_nodes(ranks: Ranks) -> set[int]:
         unused_gpus = {gpu.index for gpu in server.gpus[ranks.per_server :]}
         own = {gpu.index for gpu in server.gpus} - unused_gpus
         trays = catalog.server(server.of_kind(NodeKind.CPU)[0].model).trays if unused_gpus else 1
-        shared = (set(faults.nodes_of(fabric, f"{server}/tray{tray}")) for tray in range(trays) if trays > 1)
+        shared = (set(fabric.nodes_of(f"{server}/tray{tray}")) for tray in range(trays) if trays > 1)
         unused |= unused_gpus.union(*(tray for tray in shared if not tray & own))
     return unused
 

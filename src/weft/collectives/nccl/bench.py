@@ -213,6 +213,15 @@ class Row:
     wrong: int | None  # None: not proved
 
     @property
+    def time_us(self) -> float:
+        return self.estimate.time_us
+
+    @property
+    def bus_gbyte_s(self) -> float:
+        """Return the bus bandwidth (busbw of nccl-tests)."""
+        return self.estimate.bus_gbyte_s
+
+    @property
     def choice(self) -> str:
         """Return the choice as `Ring/LL128/16`; without channels if they are not known."""
         return f"{self.estimate.name}/{self.estimate.channels}" if self.estimate.channels else self.estimate.name

@@ -1,0 +1,224 @@
+"""Choose, size and price a fabric."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.api.arguments import FabricLike, read_fabric, read_names, read_spec, read_whole
+from weft.errors import ConfigError
+from weft.fabric.prices import Prices, read_prices
+
+if TYPE_CHECKING:
+    from weft.compare.outcome import Comparison
+    from weft.plan.bill import Bill
+    from weft.plan.floor.room import Room
+    from weft.plan.plan import Plan
+    from weft.plan.size import Size
+
+PathLike = str | os.PathLike[str]
+Progress = Callable[[str], None]  # the present step
+
+
+def compare(
+    spec: PathLike,
+    job: str = "all_reduce:1G",
+    fabrics: str | Sequence[str] | None = None,
+    *,
+    servers: str | int | Sequence[str] = "",
+    prices: PathLike | Prices | None = None,
+    seed: int = 1,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Run a job on the same servers over several fabrics, as `weft compare` does.
+
+    Parameters
+    ----------
+    spec
+        A topology with GPU servers, or the path of a file. A Fabric is not enough: each fabric is cabled anew.
+    job
+        A collective and its size, `all_reduce:1G`; or `trace:FILE` with lines collective,size,count.
+    fabrics
+        Fabrics of the catalog, as a list or separated by commas: `ndr`, `roce-400`, `eth-100-tcp`, `hdr`, `xdr`, ...
+    servers
+        The servers that take part, as in `weft.time`.
+    prices
+        A TOML file with your own prices.
+    seed
+        Random seed for ECMP hashing.
+    progress
+        Called with the label of each fabric before its run.
+
+    Returns
+    -------
+    Comparison
+        The `finding` in words, and `outcomes`: `time_us`, `band`, `bound`, `why` and `bill` of each fabric.
+
+    Example
+    -------
+    >>> comparison = weft.compare("superpod:su=1,servers=2", "all_reduce:256M", ["ndr", "eth-100-tcp"])
+    >>> comparison.fastest.interconnect.name
+    'ndr'
+    >>> comparison.speedup(comparison.fastest) > 2
+    True
+    """
+    from weft.compare.comparison import compare as run
+    from weft.compare.job import parse_job
+
+    names = None
+    if fabrics is not None:
+        names = [name.strip() for name in read_names("fabrics", fabrics).split(",") if name.strip()]
+    return run(
+        read_spec(spec),
+        parse_job(str(job)),
+        names,
+        servers=read_names("servers", servers),
+        seed=read_whole("seed", seed),
+        prices=_read_prices(prices),
+        progress=progress,
+    )
+
+
+def plan(
+    spec: FabricLike | Size | None = None,
+    /,
+    *,
+    gpus: int | None = None,
+    servers: int | None = None,
+    server: str | None = None,
+    fabric: str | None = None,
+    switch: str | None = None,
+    topology: str | None = None,
+    rails: int | None = None,
+    oversubscription: float | None = None,
+    grow_to: int | None = None,
+    ufm: bool = False,
+    room: PathLike | Room | None = None,
+    prices: PathLike | Prices | None = None,
+    optimise: bool = False,
+    train: str | None = None,
+    folder: PathLike | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    progress: Progress = lambda step: None,
+) -> Plan:
+    """Size a cluster, place it in racks, cable it and price it, as `weft plan` does.
+
+    Parameters
+    ----------
+    spec
+        A fabric to plan instead: an object, a topology or the path of a file.
+    gpus, servers
+        The size of the cluster: one of them.
+    server
+        The server template, dgx-h100 by default.
+    fabric, switch, topology
+        The fabric and the switch of the catalog; `superpod`, `fat-tree` or `dragonfly+`.
+    rails
+        Compute adapters of each server that are cabled; by default all.
+    oversubscription
+        Server ports per uplink of a leaf, 1 by default.
+    grow_to
+        A size to reach later without moving a cable, in the unit of the size.
+    ufm
+        Reserve the place of one server for two UFM hosts.
+    room
+        A Room, or a TOML file that describes it.
+    prices
+        A TOML file with your own prices.
+    optimise
+        Move switches to reduce the cost of cables.
+    train
+        Also compute the cost of training this model.
+    folder
+        Write the report, the bill and the list of cables to this folder.
+    stop
+        Called during `optimise`; True ends the search with the best result so far.
+    progress
+        Called with the name of each step.
+
+    Returns
+    -------
+    Plan
+        `size` with the fabric and its counts, `racks`, `cabling`, `bill`, `upkeep`; `report()` has all figures.
+
+    Example
+    -------
+    >>> plan = weft.plan(gpus=256)
+    >>> plan.size.leaf, plan.size.spine
+    (8, 4)
+    >>> plan.bill.low_usd < plan.bill.high_usd
+    True
+    """
+    from weft.plan.folder import check_folder, write_folder
+    from weft.plan.plan import make_plan
+    from weft.plan.size import Size
+
+    price_list, hall = _read_prices(prices), _read_room(room)
+    progress("sizing the fabric")
+    options: dict[str, Any] = {"gpus": gpus, "servers": servers, "server": server, "fabric": fabric, "switch": switch}
+    options |= {"topology": topology, "rails": rails, "oversubscription": oversubscription, "grow_to": grow_to}
+    sized = spec if isinstance(spec, Size) else size_cluster(spec, options | {"ufm": ufm or None})
+    if folder is not None:
+        check_folder(Path(folder))  # before the work, not after it
+    result = make_plan(
+        sized, room=hall, prices=price_list, model=train, move=optimise, look=True, stop=stop, progress=progress
+    )
+    if folder is not None:
+        write_folder(result, Path(folder), progress)
+    return result
+
+
+def size_cluster(spec: FabricLike | None, options: Mapping[str, Any]) -> Size:
+    """Return the size of a fabric, or of a cluster for the options of a request that are not None."""
+    from weft.plan.request import Request
+    from weft.plan.size import count, size
+
+    request = {name: value for name, value in options.items() if value is not None}
+    for name in ("gpus", "servers", "rails", "grow_to"):
+        if name in request:
+            request[name] = read_whole(f"--{name.replace('_', '-')}", request[name])
+    if spec is None:
+        return size(Request(**request))
+    if request:
+        flag = next(iter(request)).replace("_", "-")
+        raise ConfigError(f"{spec} is the fabric to plan: leave out --{flag}, or the spec")
+    fabric = read_fabric(spec)
+    return count(fabric.spec, fabric)
+
+
+def bill(fabric: FabricLike, prices: PathLike | Prices | None = None) -> Bill:
+    """Price a fabric in a room of usual measures: switches, adapters and cables; `weft plan` prints the total.
+
+    Parameters
+    ----------
+    fabric
+        A fabric, its spec, or the path of a file.
+    prices
+        A TOML file with your own prices, which replace weft's estimates.
+
+    Returns
+    -------
+    Bill
+        `items`, the `total` as a range, `per_gpu`, `missing` items without a price, `power_w`.
+
+    Example
+    -------
+    >>> bill = weft.bill("superpod:su=1")
+    >>> bill.count("switch"), bill.complete
+    (12, True)
+    """
+    from weft.plan.bill import bill_of
+
+    return bill_of(read_fabric(fabric), _read_prices(prices))
+
+
+def _read_prices(prices: PathLike | Prices | None) -> Prices:
+    return prices if isinstance(prices, Prices) else read_prices(None if prices is None else Path(prices))
+
+
+def _read_room(room: PathLike | Room | None) -> Room:
+    from weft.plan.floor.room import Room, read_room
+
+    return room if isinstance(room, Room) else Room() if room is None else read_room(Path(room))
