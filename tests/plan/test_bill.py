@@ -8,6 +8,7 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import weft
@@ -73,6 +74,7 @@ def test_a_switch_that_nobody_sells_is_priced_by_the_port_and_said_to_be_none() 
     assert (switch.name, switch.count) == ("16-port NDR switch", 1)
     assert switch.total == Band(low_usd=16 * 500, high_usd=16 * 1_000)
     assert switch.note == "not a product: a QM9700 has 64 ports; priced per port"
+    assert bill_of(weft.load("fat-tree:hosts=8,radix=16"), read_prices()).items[0].power_w == 747 * 16 / 64
 
 
 def test_the_port_that_a_switch_shows_for_sharp_makes_it_no_other_switch() -> None:
@@ -246,3 +248,20 @@ def test_lines_of_a_kind_add_the_counts_of_equal_parts_only() -> None:
     bill = Bill(items=(SWITCH, replace(SWITCH, count=5), replace(SWITCH, price=other)))
     assert [(line.count, line.price) for line in bill.of_kind("switch")] == [(7, PRICE), (2, other)]
     assert (bill.count("switch"), bill.count("cable")) == (9, 0)
+
+
+def test_parts_of_unknown_model_are_named_so() -> None:
+    fabric = weft.load("star:hosts=2")
+    bill = bill_of(replace(fabric, models=("",) * len(fabric.models)), read_prices())
+    assert [(item.name, item.count) for item in (*bill.items[:2], *bill.servers)] == [
+        ("switch of unknown model", 1),
+        ("adapter of unknown model", 2),
+        ("server of unknown model", 2),
+    ]
+    assert not bill.complete
+
+
+def test_cables_of_unknown_power_add_none(unit: Cabling) -> None:
+    parts = tuple(msgspec.structs.replace(part, power_w=None) for part in unit.parts)
+    bill = make_bill(replace(unit, parts=parts), read_prices())
+    assert (bill.power_w, bill.inside_w) == (12 * 747, 0)

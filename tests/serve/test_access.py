@@ -135,3 +135,16 @@ def test_the_configured_admin_token_is_replaced_at_each_start(service):
     assert status(service, second) == 401
     with pytest.raises(ConfigError, match="too short: use at least 32 random characters"):
         configure("short")
+
+
+def test_removing_a_token_or_user_that_does_not_exist_is_an_error(service):
+    for kind in ("tokens", "users"):
+        assert service.call("root", "DELETE", f"/{kind}/nosuch").status_code == 404
+
+
+def test_credentials_with_a_character_outside_base64_are_refused(service):
+    put_bob(service, "admin")
+    correct = basic("bob", "correct horse")
+    assert service.client.get("/api/v1/partitions", headers=correct).status_code == 200
+    wrong = {"Authorization": f"{correct['Authorization'][:-4]}!{correct['Authorization'][-4:]}"}
+    assert service.client.get("/api/v1/partitions", headers=wrong).status_code == 401

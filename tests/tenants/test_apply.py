@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from tests.tenants.wanted import EXAMPLE, INTENTS, fabric, intent
 from weft.errors import SubnetError
 from weft.tenants.apply import apply, apply_change, plan_change, remove_all
 from weft.tenants.drivers.driver import FabricChangedError
-from weft.tenants.partitions import Allocation
+from weft.tenants.partitions import Allocation, Inventory
 from weft.tenants.reconcile import Names, compare, lines, records
 
 
@@ -144,3 +145,13 @@ def test_drifted_ports_are_in_the_plan_and_repaired_by_apply(tmp_path):
     assert "1 ports differ" in change.summary
     apply_change(driver, change)
     assert plan_change(driver, wanted).is_empty
+
+
+def test_a_record_of_a_port_has_its_name_and_whether_it_is_in_the_fabric():
+    present, down = fabric(2).ports
+    names = Names(Inventory((present, replace(down, is_there=False))))
+    assert [(names.record(guid)["port"], names.record(guid)["is_there"]) for guid in (0x101, 0x201, 0x999)] == [
+        ("h1/1", True),
+        ("h2/1", False),
+        ("", False),
+    ]

@@ -82,6 +82,7 @@ ONE_CLASS = '[class.mpi]\nshare = 50\n[tenant.acme]\nhosts = ["h1"]\nclass = "mp
         ("[class.a]\nshare = 60\n[class.b]\nshare = 40", "leaves nothing for traffic without a class"),
         ("[class.a]\nshare = 0", "share must be 1 to 99 %, got 0"),
         ('[class.a]\nshare = 20\npriority = "high"', 'priority = "high" needs at least 50 % in total, got 20'),
+        ('[class.a]\nshare = 1\npriority = "high"', 'priority = "high" needs at least 50 % in total, got 1'),
         ("[class.a]\nshare = 98", "2 % for no class and 98 % for a need 14 entries"),
         ("[service.a]\n[tenant.a]", "service a: a tenant has the same name"),
         ("[tenant.default]", "tenant default: a name must be a letter and up to 30"),
@@ -109,6 +110,7 @@ def test_a_full_p_key_table_is_refused(tmp_path):
     text = '[tenant.a]\nhosts = ["h1"]\n[service.s]\nhosts = ["h2"]'
     said = refusal(tmp_path, text, fabric(p_keys=2))
     assert "h1/1 (0x0000000000000101) would need 3 P_Keys including Default's, but its table has 2" in said
+    assert len(compile_intent(intent(tmp_path, text), fabric(p_keys=3)).allocation.partitions) == 2
 
 
 def test_classes_are_refused_if_routing_needs_the_service_levels(tmp_path):

@@ -126,6 +126,7 @@ def test_a_leak_counts_even_without_a_route(net, made):
     proof = proof_of(net, made[1])
     assert pairs(proof.leaks) >= {("h2", far) for far in BLUE}
     assert {one.sls for one in proof.leaks} == {()}
+    assert all("maps to no VL" in one.why for one in proof.leaks)
     assert proof.arrive == 0
 
 
@@ -219,6 +220,15 @@ def test_a_proof_over_a_carrier_is_the_same(net, made):
     assert sorted(map(bytes, fabric.tables.sl2vl)) == sorted(map(bytes, here.sl2vl))
     lft = [row[1:].tolist() for row in fabric.tables.lft]
     assert sorted(lft) == sorted(row[1 : len(lft[0]) + 1].tolist() for row in here.lft)
+
+
+def test_lanes_of_service_levels_are_read_over_a_carrier(net):
+    lanes = 3 * np.arange(16) % 8
+    net.fabric.tables.sl2vl[:] = lanes
+    fabric = read_fabric(LocalCarrier(net.subnet, slot(net, "h1"), sleep=net.clock.sleep))
+    read = [row for row in fabric.tables.sl2vl if row.any()]  # other rows are of ports without a cable
+    assert len(read) > len(fabric.links)
+    assert all((row == lanes).all() for row in read)
 
 
 def test_a_fabric_that_is_not_running_cannot_be_proved():

@@ -67,6 +67,13 @@ def test_a_booting_server_keeps_its_name():
     assert recall(replace(before, ports=(*boots, taken)), remember(before)).ports == (*boots, taken)
 
 
+def test_a_remembered_port_whose_name_a_booting_server_has_again_is_forgotten():
+    before = fabric(3)
+    boots = replace(before.ports[2], name="H-0000000000000300/1", host="H-0000000000000300")
+    known = {**remember(before), 0x999: replace(before.ports[2], guid=0x999, is_there=False)}
+    assert recall(replace(before, ports=(*before.ports[:2], boots)), known) == before
+
+
 def test_an_adapter_keeps_its_name_while_another_of_its_host_is_down():
     """A single adapter is named after its host."""
     before = fabric(2)

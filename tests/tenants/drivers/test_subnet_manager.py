@@ -6,10 +6,12 @@ from types import SimpleNamespace
 
 import msgspec
 
+from weft.fabric.kinds import NodeKind
 from weft.sm.allocation import NOTHING, FileConfig, changed, described
 from weft.sm.inventory import Nodes, Ports, Subnet
 from weft.sm.pkey.partitions import NO_FILE
 from weft.tenants.drivers import subnet_manager
+from weft.tenants.drivers.inventory import inventory_of
 from weft.tenants.drivers.subnet_manager import ManagerDriver
 from weft.tenants.partitions import Allocation, Member, Partition
 
@@ -34,6 +36,30 @@ def test_the_inventory_is_read_again_only_after_a_change_of_the_subnet():
     assert asked == ["a", "b"]
     status.master = "0x0002c90300000201"
     assert driver.inventory().manager_guid == 0x0002C90300000201
+
+
+def test_only_ports_of_adapters_that_have_a_guid_can_be_members():
+    """Ports: switch port 0, an adapter's ports 1 and 2, and a switch port that the first of them is cabled to."""
+    nodes = {"name": ["sw1", "h1/mlx5_0"], "kind": [NodeKind.SWITCH.label, NodeKind.HCA.label], "guid": [0x10, 0x20]}
+    ports = {
+        "node": [0, 1, 1, 0],
+        "number": [0, 1, 2, 1],
+        "guid": [0x10, 0x21, 0, 0],
+        "lid": [1, 2, 0, 1],
+        "state": ["Active", "Active", "Down", "Active"],
+        "peer": [-1, 3, -1, 1],
+        "data_vls": [8, 8, 8, 4],
+    }
+    subnet = Subnet(
+        revision="a",
+        nodes=msgspec.structs.replace(EMPTY[Nodes], **nodes, partition_cap=[8, 32]),
+        ports=msgspec.structs.replace(EMPTY[Ports], **ports),
+    )
+    (port,) = inventory_of(subnet, 0x21).ports
+    assert (port.guid, port.name, port.host, port.is_active) == (0x21, "h1/mlx5_0/1", "h1", True)
+    assert (port.data_vls, port.p_keys, port.lid) == (4, 32, 2)
+    alone = msgspec.structs.replace(subnet, ports=msgspec.structs.replace(subnet.ports, peer=[-1] * 4))
+    assert inventory_of(alone, 0x21).ports[0].data_vls == 8
 
 
 def test_written_definitions_are_not_parsed_again(monkeypatch):
