@@ -4,7 +4,8 @@
     {"do": "break", "name": "leef1/5"}   ->   {"error": "there is no port ...", "kind": "you"}
     {"do": "traffic"}                    ->   {"progress": [4, 16]} lines, then {"ok": ...}
 
-The kind is `you`, `fabric` or `us`, as in `errors`, or a command's own word for its clients. A connection carries any
+The kind is `you`, `fabric` or `us`, as in `errors`: clients raise the same kind of error. Any other kind belongs to the
+command, which refuses with CommandRefused; clients raise that too. A connection carries any
 number of commands, one after the other; it is closed after ten seconds without one. A command that reports progress
 ends when its client disconnects; any other is completed.
 """
@@ -25,11 +26,12 @@ from typing import Any
 import msgspec
 
 from weft import runtime
-from weft.errors import ConfigError, SubnetError
+from weft.errors import ConfigError, SimulationBug, SubnetError, WeftError
 
 _LONGEST_BYTES = 1 << 16
 _SILENT_S = 10  # closes an idle connection
 _POLL_S = 0.1  # between two checks for shutdown
+_ERRORS: dict[str, type[WeftError]] = {"you": ConfigError, "fabric": SubnetError, "us": SimulationBug}
 
 
 def request(
@@ -39,8 +41,11 @@ def request(
     progress: Callable[[int, int], None] = lambda done, total: None,
     /,
     **parameters: Any,
-) -> dict[str, Any]:
-    """Send a command and return the answer, `ok` or `error`. Raise OSError or ValueError if no answer comes."""
+) -> Any:
+    """Send a command and return its result.
+
+    Raise OSError or ValueError if no answer comes; a WeftError or CommandRefused if the answer is an error.
+    """
     with runtime.dial(path, timeout_s) as connection:
         connection.sendall(_encode(do, parameters))
         with connection.makefile("rb") as lines:
@@ -48,7 +53,14 @@ def request(
             while "progress" in answer:
                 progress(*answer["progress"])
                 answer = msgspec.json.decode(lines.readline())
-    return answer
+    return _result(answer)
+
+
+def _result(answer: Mapping[str, Any]) -> Any:
+    if "error" not in answer:
+        return answer["ok"]
+    text, kind = answer["error"], answer["kind"]
+    raise _ERRORS[kind](text) if kind in _ERRORS else CommandRefused(text, kind)
 
 
 def _encode(do: str, parameters: Mapping[str, Any]) -> bytes:
@@ -65,8 +77,8 @@ class Connection:
         self._path, self._process = path, 0
         self._socket: socket.socket | None = None
 
-    def request(self, do: str, timeout_s: float, /, **parameters: Any) -> dict[str, Any]:
-        """Send a command and return the answer, as the function of this name; without progress."""
+    def request(self, do: str, timeout_s: float, /, **parameters: Any) -> Any:
+        """Send a command and return its result, as the function of this name; without progress."""
         if self._socket is not None and self._process == os.getpid():
             with suppress(ConnectionError):
                 return self._exchange(self._socket, _encode(do, parameters), timeout_s)
@@ -74,7 +86,7 @@ class Connection:
         self._socket, self._process = runtime.dial(self._path, timeout_s), os.getpid()
         return self._exchange(self._socket, _encode(do, parameters), timeout_s)
 
-    def _exchange(self, connection: socket.socket, command: bytes, timeout_s: float) -> dict[str, Any]:
+    def _exchange(self, connection: socket.socket, command: bytes, timeout_s: float) -> Any:
         try:
             connection.settimeout(timeout_s)
             connection.sendall(command)
@@ -86,7 +98,7 @@ class Connection:
         except BaseException:  # a late answer would be taken for the answer to the next command
             self.close()
             raise
-        return answer
+        return _result(answer)
 
     def close(self) -> None:
         if self._socket is not None:
@@ -184,8 +196,8 @@ class _ConnectionHandler(socketserver.StreamRequestHandler):
             done = command(**parameters)
         except CommandRefused as refusal:
             return _error(str(refusal), refusal.kind)
-        except (ConfigError, SubnetError) as error:
-            return _error(str(error), "you" if isinstance(error, ConfigError) else "fabric")
+        except WeftError as error:
+            return _error(str(error), next(kind for kind, form in _ERRORS.items() if isinstance(error, form)))
         except Exception as error:  # the server continues after any error of a command
             return _error(f"{type(error).__name__}: {error}".removesuffix(": "), "us")
         return b'{"ok": ' + (done if isinstance(done, bytes) else json.dumps(done).encode()) + b"}"

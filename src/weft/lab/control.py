@@ -9,11 +9,10 @@ from contextlib import suppress
 from typing import Any
 
 from weft import json_lines
-from weft.errors import ConfigError, SimulationBug, SubnetError, WeftError
+from weft.errors import SimulationBug, SubnetError
 from weft.lab.registry import Entry
 
 _PATIENCE_S = 60
-_ERRORS: dict[str, type[WeftError]] = {"you": ConfigError, "fabric": SubnetError}
 
 
 def ask(
@@ -30,14 +29,12 @@ def ask(
     and SimulationBug if the command failed in the lab.
     """
     try:
-        found = json_lines.request(entry.socket, do, patience_s, progress, **words)
+        return json_lines.request(entry.socket, do, patience_s, progress, **words)
+    except SimulationBug as error:
+        raise SimulationBug(f"{error}; see {entry.log}") from None
     except (OSError, ValueError) as error:
         reason = str(error) or type(error).__name__
         raise SubnetError(f"the lab {entry.name} does not answer: {reason}; its log is {entry.log}") from None
-    if "error" in found:
-        kind, text = found["kind"], found["error"]
-        raise SimulationBug(f"{text}; see {entry.log}") if kind == "us" else _ERRORS.get(kind, ConfigError)(text)
-    return found["ok"]
 
 
 def states(entries: Sequence[Entry], patience_s: float = 1.5) -> list[dict[str, Any]]:
@@ -64,6 +61,4 @@ def end(entry: Entry, patience_s: float = 10) -> None:
         if entry.is_free():
             return
         time.sleep(0.02)
-    raise SubnetError(
-        f"the lab {entry.name} was told to end but has not: see {entry.log}, or end it with `kill -9 {process}`"
-    )
+    raise SubnetError(f"the lab {entry.name} did not end: see {entry.log}, or end it with `kill -9 {process}`")

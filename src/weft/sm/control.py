@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from weft import json_lines
-from weft.errors import ConfigError, NoResponseError, SimulationBug, SubnetError
+from weft.errors import NoResponseError, SubnetError
 from weft.sm.allocation import Saved, qos_fields
 from weft.sm.conf.qos_options import QosOptions
-from weft.sm.control_server import OUT_OF_DATE, Checked, ManagerStatus
+from weft.sm.control_server import Checked, ManagerStatus
 from weft.sm.control_server import socket_of as socket_of
 from weft.sm.inventory import Subnet
 
@@ -79,7 +79,9 @@ class ManagerSocket:
         is_order = do in (_ORDER, _CHECK)
         patience_s = self.patience_s if is_order else min(self.patience_s, _QUESTION_S)
         try:
-            answer = json_lines.request(self.path, do, patience_s, **words)
+            return msgspec.convert(json_lines.request(self.path, do, patience_s, **words), form)
+        except json_lines.CommandRefused as refusal:
+            raise OutOfDate(str(refusal)) from None
         except TimeoutError:
             outcome = "whether it carries out what it was told is not known: read it again" if is_order else _NOTHING
             raise NoResponseError(
@@ -91,9 +93,3 @@ class ManagerSocket:
             raise SubnetError(
                 f"no subnet manager answers at {self.path}: {reason}; `weft sm status` shows those that run"
             ) from None
-        if "error" in answer:
-            raise _ERRORS.get(answer.get("kind", ""), SimulationBug)(answer["error"])
-        return msgspec.convert(answer["ok"], form)
-
-
-_ERRORS: dict[str, type[Exception]] = {"you": ConfigError, "fabric": SubnetError, OUT_OF_DATE: OutOfDate}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import ConfigError, NoResponseError
-from weft.json_lines import Connection
+from weft.json_lines import CommandRefused, Connection
 
 VARIABLE = "WEFT_JOB"  # of every rank: the address
 LATE = "late"  # the kind of a refusal: nobody has set it in time
@@ -51,14 +51,11 @@ class JobStore:
 
     def _ask(self, do: str, wait_s: float, **words: Any) -> Any:
         try:
-            found = self._line.request(do, wait_s + _PATIENCE_S, **words)
+            return self._line.request(do, wait_s + _PATIENCE_S, **words)
+        except CommandRefused as late:
+            raise TimeoutError(str(late)) from None
         except (OSError, ValueError) as error:
             reason = str(error) or type(error).__name__
             raise NoResponseError(
                 f"the store of the job at {self.address} does not answer: {reason}; it ends with `weft run`"
             ) from None
-        if "error" not in found:
-            return found["ok"]
-        if found["kind"] == LATE:
-            raise TimeoutError(found["error"])
-        raise ConfigError(found["error"])
