@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 import weft
-from weft.collectives.kinds import Collective
+from weft.cli import app
+from weft.collectives.kinds import Collective, Protocol
 from weft.collectives.nccl.cluster import from_server
 from weft.collectives.nccl.estimate import estimate
 from weft.collectives.nccl.ideal import ideal_networks
@@ -19,6 +20,7 @@ from weft.sim.analytic import AnalyticEngine
 from weft.sim.engine import Memory, Options, Paths
 from weft.training.communication import Ideal, OverFabric
 from weft.training.parallel import Layout
+from weft.training.site import find_site
 
 OPTIONS = Options(paths=Paths.ADAPTIVE, memory=Memory.GPUDIRECT)
 
@@ -123,3 +125,26 @@ def test_what_is_remembered_of_one_network_is_not_said_of_another():
         for name in ("infiniband", "tcp", "infiniband")
     ]
     assert times_s[0] == times_s[2] < times_s[1] / 2
+
+
+def test_tcp_on_a_faster_line_is_slower_only_by_the_protocol_that_nccl_chooses():
+    """NCCL compares protocols by the rate of the port, and one core's copies bound both."""
+    times, protocols = [], []
+    for name in ("eth-100-tcp", "eth-400-tcp"):
+        site = find_site(name, gpus=64)
+        part = replace(site.cluster, gpus=4, nics=4)
+        chosen, simple = (
+            estimate(part, Collective.REDUCE_SCATTER, 159 << 20, networks=site.networks, protocol=protocol)
+            for protocol in (None, Protocol.SIMPLE)
+        )
+        protocols.append(chosen.protocol)
+        times.append(simple.time_us)
+    assert protocols == [Protocol.SIMPLE, Protocol.LL128]
+    assert times[1] == pytest.approx(times[0], rel=0.01)
+
+
+def test_tcp_on_several_lines_is_explained_beside_the_table(capsys):
+    job = ("train", "llama3-8b", "--gpus", "16", "--tp", "2", "--engine", "analytic", "--fabrics")
+    for fabrics, is_explained in (("eth-100-tcp,eth-400-tcp", True), ("ndr,eth-400-tcp", False)):
+        app([*job, fabrics])
+        assert ("400G is no faster than 100G" in capsys.readouterr().out) == is_explained

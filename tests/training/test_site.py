@@ -46,7 +46,7 @@ def test_a_fabric_that_is_built_whole_has_the_cluster_of_its_template(name):
 @pytest.mark.parametrize(
     ("given", "note"),
     [
-        ({"fabric": "eth-400-tcp"}, "400G is as fast as 100G"),
+        ({"fabric": "eth-400-tcp"}, "400G is no faster than 100G"),
         ({"server": "gb300-nvl72"}, "GB300: the catalog has the same peak rates and memory bandwidth for GB200"),
         ({"fabric": "ndr"}, None),
     ],

@@ -75,7 +75,7 @@ def _parts(run: Run) -> list[tuple[Cell, ...]]:
 
 def print_runs(prediction: Prediction, tokens: float | None, *, explain: bool, strong: bool) -> None:
     """Print the answer and a table of fabrics, of numbers of GPUs, or of both."""
-    from weft.training.findings import describe_prediction
+    from weft.training.findings import describe_prediction, describe_surprise
     from weft.training.words import show_layout
 
     out = console()
@@ -87,6 +87,8 @@ def print_runs(prediction: Prediction, tokens: float | None, *, explain: bool, s
     if explain:
         columns = ("fabric", "GPUs", "batch", "tokens/s", "layout")
         out.print(table("", columns, [_layout_row(curve, run) for curve, run in _sorted_runs(prediction)]))
+    if not explain and (reason := describe_surprise(prediction.runs)):
+        out.print(f"{reason}.", markup=False)
     print_trust(prediction.runs, explain=explain)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weft.collectives.nccl.estimate import TCP_DOUBT
+from weft.sim.engine import Network
 from weft.training.job import Run
 from weft.training.scaling import Curve, Prediction
 from weft.training.search import SearchResult
@@ -63,6 +65,12 @@ def flags_of(result: SearchResult) -> str:
     sizes = {name: getattr(layout, name) for name in ("tp", "pp", "vp", "cp", "ep", "micro_batch", "zero")}
     flags = [f"--{name.replace('_', '-')} {value}" for name, value in sizes.items() if value > 1] or ["--tp 1"]
     return " ".join([*flags, *([] if layout.recompute == "none" else [f"--recompute {layout.recompute}"])])
+
+
+def describe_surprise(runs: Sequence[Run]) -> str:
+    """Return the reason why TCP over a faster line is not faster, if several lines are compared; else nothing."""
+    lines = {run.site.name for run in runs if run.site.servers > 1 and run.site.options.network is Network.TCP}
+    return TCP_DOUBT if len(lines) > 1 else ""
 
 
 def describe_trust(runs: Sequence[Run]) -> str:

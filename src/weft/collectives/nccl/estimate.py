@@ -38,8 +38,9 @@ _SLINGSHOT = (
     "Slingshot: libfabric's matching and rendezvous are not modelled; the one published run is up to 2.9 times as long"
 )
 TCP_DOUBT = (
-    "TCP: one core copies for each connection, 15 Gb/s of it, whatever the line carries: 400G is as fast as 100G. "
-    "More connections (NCCL_NSOCKS_PERTHREAD) are not modelled"
+    "TCP: one core copies for each connection, 15 Gb/s of it, whatever the line carries. 400G is no faster than 100G, "
+    "and up to 7 % slower where NCCL, which goes by the rate of the port, chooses LL128 instead of Simple. More "
+    "connections (NCCL_NSOCKS_PERTHREAD) are not modelled"
 )
 _GUESSED = (
     "the server's template does not say its processors: the link between them is taken to be that of Intel's first "
