@@ -70,3 +70,12 @@ def test_no_port_sends_or_waits_more_than_all_of_the_time():
     assert (row.out_gbit_s, row.load, row.wait) == (400.0, 1.0, 1.0)
     well, slot = health([change]), FABRIC.find_port("h2/1").slot
     assert (well.load[slot], well.wait_share[slot]) == (1.0, 1.0)
+
+
+def test_a_port_without_a_rate_has_no_load_and_comes_last():
+    ports = make_ports()
+    ports.rate_gbit_s[FABRIC.find_port("h2/1").slot] = 0.0
+    ports.rate_gbit_s[FABRIC.find_port("h2/1").peer.slot] = 0.0
+    rows = busiest(between(make_reading(ports, 0), make_reading(ports, 0, at_s=10.0)), "load")
+    assert [row.load for row in rows] == [0, 0, 0, None]
+    assert rows[-1].rate_gbit_s == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -42,6 +43,7 @@ def test_a_healthy_fabric_has_no_suspect(seed: int) -> None:
     assert diagnosis.is_well
     assert not diagnosis.notes
     assert diagnosis.symbol_ber == pytest.approx(1e-15, rel=0.5)
+    assert diagnosis.ports == 2 * diagnosis.links  # ports without a cable do not count
 
 
 def test_a_cable_that_errs_both_ways_is_named_by_both_ports_with_numbers() -> None:
@@ -88,6 +90,22 @@ def test_nearly_equal_counts_at_both_ends_are_errors_in_both_directions() -> Non
     one.count(UPLINK, Column.SYMBOL_ERROR, 321_051)
     one.count("spine1/1", Column.SYMBOL_ERROR, 317_581)
     assert "both directions, as with a bad cable" in words(only(diagnose([one.change])))
+
+
+def test_errors_one_way_blame_no_direction_if_the_other_end_is_unknown() -> None:
+    one = ward()
+    one.count(UPLINK, Column.SYMBOL_ERROR, 300)
+    one.forget("spine1/1")
+    assert "that direction of the cable" not in words(only(diagnose([one.change])))
+
+
+def test_confidence_is_one_minus_the_probability_over_all_tests() -> None:
+    """The chance of 6 or more errors where 0.08 are expected, times the number of tests."""
+    one = ward(ber=0.0)
+    one.count(UPLINK, Column.SYMBOL_ERROR, 6)
+    diagnosis = diagnose([one.change])
+    tail = 1 - sum(math.exp(-0.08) * 0.08**n / math.factorial(n) for n in range(6))
+    assert 1 - only(diagnosis).confidence == pytest.approx(diagnosis.tests * tail, rel=1e-3)
 
 
 def test_one_reading_says_nothing() -> None:
@@ -309,6 +327,7 @@ def test_a_link_below_what_both_ends_support_is_degraded() -> None:
     assert suspect.kind == "degraded link"
     assert "It runs at 1xNDR, 100 Gbit/s" in words(suspect)
     assert "both support 4xNDR" in words(suspect)
+    assert "If the new one is just as slow, try other ports" in suspect.action
 
 
 def test_a_link_whose_one_end_can_do_no_more_is_as_it_should_be() -> None:

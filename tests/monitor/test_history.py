@@ -57,6 +57,15 @@ def test_only_what_was_asked_for():
     assert len(History(":memory:").series("h1/1", C.SYMBOL_ERROR, 600)[0]) == 0
 
 
+def test_values_are_counts_of_readings_from_the_first_of_the_period_on():
+    history = filled(counts=[5, 6, 7, 8], known=lambda i: i != 2)
+    t, value = history.values("h1/1", C.SYMBOL_ERROR, 20)
+    assert t.tolist() == [1.7e9 + 10, 1.7e9 + 20, 1.7e9 + 30]
+    assert value[[0, 2]].tolist() == [6, 8]
+    assert np.isnan(value[1])
+    assert len(History(":memory:").values("h1/1", C.SYMBOL_ERROR, 20)[0]) == 0
+
+
 def test_the_past_becomes_coarser_and_stays_true():
     """Many readings in a ring of twenty: the newest are all there, the oldest are far back, and every rate is right."""
     t, rate = filled(counts=[10 * i for i in range(140)], most=20).series("h1/1", C.SYMBOL_ERROR, 1e6)

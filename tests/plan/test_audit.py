@@ -282,6 +282,15 @@ def test_a_schedule_says_where_both_ends_are(form, tmp_path):
     assert {str(action.position), str(action.to_position)} == {low, high}
 
 
+def test_devices_of_a_schedule_with_one_port_are_adapters_and_others_switches(tmp_path):
+    head = "port_a,rack_a,u_a,port_b,rack_b,u_b,speed"
+    rows = ["h1/1,A01,3,leaf1/1,A01,4,4xNDR", "h2/mlx5_0/2,A01,3,leaf1/2,A01,4,4xNDR"]
+    (tmp_path / "cables.csv").write_text("\n".join([head, *rows, ""]))
+    fabric = read_plan(str(tmp_path / "cables.csv")).fabric
+    kinds = dict(zip(fabric.nodes.name, fabric.nodes.kind.tolist(), strict=True))
+    assert kinds == {"h1": NodeKind.HCA, "h2/mlx5_0": NodeKind.HCA, "leaf1": NodeKind.SWITCH}
+
+
 def test_a_folder_without_a_plan_and_a_schedule_that_is_torn_are_named(tmp_path):
     with pytest.raises(ConfigError, match=r"neither cables\.csv nor fabric\.yaml"):
         read_plan(str(tmp_path))
