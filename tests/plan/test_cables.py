@@ -16,6 +16,7 @@ from weft.fabric.kinds import Medium
 from weft.plan.floor.cables import Cabling, cable
 from weft.plan.floor.racks import place
 from weft.plan.floor.room import Room
+from weft.plan.floor.trays import cross_columns
 
 # One row, two racks: 2 x 8U of servers in A01, the switch in A02 with a unit free above it.
 TWO_RACKS = Room(rack_u=17, switches="end")
@@ -64,6 +65,20 @@ def test_inside_a_rack_a_cable_goes_straight() -> None:
     assert found.route_m == pytest.approx(
         np.abs(racks.u[found.low_box] - racks.u[found.high_box]) * 0.04445 + 0.6, abs=5e-4
     )
+
+
+@pytest.mark.parametrize(("trays", "columns"), [(1, [2]), (2, [0, 3]), (3, [0, 2, 3])])
+def test_cross_trays_are_spread_evenly_and_a_single_tray_is_in_the_middle(trays: int, columns: list[int]) -> None:
+    room = Room(racks_per_row=3, rack_u=10, cross_trays=trays)
+    assert cross_columns(place(weft.load("star:hosts=6,server=dgx-h100"), room)).tolist() == columns
+
+
+def test_a_cable_runs_from_the_lower_tier_and_in_a_tier_from_the_first_box() -> None:
+    for spec in ("torus:3x3", "superpod:su=1,radix=8"):
+        found = cabled(spec)
+        tier, low, high = found.racks.tier, found.low_box, found.high_box
+        assert ((tier[low] < tier[high]) | ((tier[low] == tier[high]) & (low < high))).all()
+    assert (tier[high] == 2).any()
 
 
 def test_over_the_nearest_cross_tray_to_another_row() -> None:

@@ -86,8 +86,9 @@ def test_every_leaf_keeps_its_share_at_every_moment(pair):
 
 
 def test_as_few_cables_move_as_can_be(pair):
-    today, _, growth = pair
+    today, target, growth = pair
     assert growth.moved == growth.least_moved
+    assert growth.new == target.network_links.sum() - today.network_links.sum()
     assert growth.moved + growth.stay == int(today.network_links.sum())
     assert sum(len(step.batch.out) for step in growth.steps) == growth.moved
     assert not growth.retired
