@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
 
-from weft.errors import ConfigError
+from weft.errors import ConfigError, UnknownName
 from weft.fabric.model import Fabric
 from weft.fabric.spec import load
 from weft.routing.route import Routing
 from weft.units import parse_size_bytes
 
-FabricLike = str | os.PathLike[str] | Fabric | Routing
+PathLike = str | os.PathLike[str]
+FabricLike = PathLike | Fabric | Routing
 
 
 def read_fabric(fabric: FabricLike) -> Fabric:
@@ -60,3 +64,40 @@ def read_names(name: str, value: str | int | Sequence[str]) -> str:
     if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
         return ",".join(value)
     raise ConfigError(f"{name} must be a number, text or a list of names, got {value!r}")
+
+
+def read_number(name: str, value: float | str) -> float:
+    """Return a number from a number or its text."""
+    try:
+        if not isinstance(value, bool):
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    raise ConfigError(f"{name} must be a number, got {value!r}")
+
+
+def read_text(name: str, value: str) -> str:
+    """Return text. Raise ConfigError for an object of another type."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} must be text, got {value!r}")
+    return value
+
+
+def read_path(name: str, value: PathLike) -> Path:
+    """Return the path of a file or a folder."""
+    if not isinstance(value, str | os.PathLike):
+        raise ConfigError(f"{name} must be a path, got {value!r}")
+    return Path(value)
+
+
+_READERS: dict[str, Callable[[str, Any], Any]] = {"int": read_whole, "float": read_number, "str": read_text}
+
+
+def read_fields(kind: str, values: Mapping[str, Any], options: type[Any], *others: str) -> dict[str, Any]:
+    """Return fields of a dataclass of options, with numbers read from text. Other names must be among `others`."""
+    types = {field.name: str(field.type) for field in fields(options)} | dict.fromkeys(others, "int")
+    unknown = next((name for name in values if name not in types), None)
+    if unknown is not None:
+        raise UnknownName(kind, unknown, sorted(types))
+    readers = {name: _READERS.get(types[name], lambda _, value: value) for name in values}
+    return {name: readers[name](name, value) for name, value in values.items()}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from weft.api.arguments import FabricLike, read_fabric, read_spec
+from weft.api.arguments import FabricLike, PathLike, read_fabric, read_path, read_spec
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.fabric.spec import load as load_spec
@@ -19,7 +18,7 @@ Progress = Callable[[str], None]  # the present step
 COLOURS = ("speed", "load", "length")
 
 
-def load(spec: str | os.PathLike[str]) -> Fabric:
+def load(spec: PathLike) -> Fabric:
     """Return the fabric of a topology or a file.
 
     Parameters
@@ -72,7 +71,7 @@ def summarise(fabric: FabricLike) -> Summary:
 
 def draw(
     fabric: FabricLike,
-    output: str | os.PathLike[str],
+    output: PathLike,
     *,
     colour_by: Literal["speed", "load", "length"] = "speed",
     progress: Progress = lambda step: None,
@@ -116,13 +115,13 @@ def draw(
         label = "flows, all to all"
     elif colour_by == "length":
         metric, label = drawn.links.length_m.astype(float), "metres"
-    path = Path(output)
+    path = read_path("--output", output)
     progress("drawing")
     draw_fabric(drawn, path, metric=metric, metric_label=label)
     return path
 
 
-def export(fabric: FabricLike, output: str | os.PathLike[str], format: str | None = None) -> Path:  # noqa: A002
+def export(fabric: FabricLike, output: PathLike, format: str | None = None) -> Path:  # noqa: A002
     """Write a fabric as a file for another tool, as `weft export` does.
 
     Parameters
@@ -149,6 +148,6 @@ def export(fabric: FabricLike, output: str | os.PathLike[str], format: str | Non
     """
     from weft.fabric.files import write
 
-    path = Path(output)
+    path = read_path("--output", output)
     write(read_fabric(fabric), path, format)
     return path

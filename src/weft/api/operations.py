@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from weft.api.arguments import read_whole
+from weft.api.arguments import read_number, read_whole
 from weft.errors import ConfigError
 from weft.lab.subnets import Subnet
 
@@ -66,7 +66,13 @@ def diagnose(
     True
     """
     subnet = Subnet(lab=lab, ibsim=ibsim, umad=umad, at=at)
-    return diagnose_subnet(subnet, polls=read_whole("--polls", polls), every_s=every_s, plan=plan, progress=progress)
+    return diagnose_subnet(
+        subnet,
+        polls=read_whole("--polls", polls),
+        every_s=read_number("--every", every_s),
+        plan=plan,
+        progress=progress,
+    )
 
 
 def diagnose_subnet(

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from weft.api.arguments import FabricLike, read_fabric, read_names, read_size_bytes, read_spec, read_whole
+from weft.api.arguments import (
+    FabricLike,
+    read_fabric,
+    read_fields,
+    read_names,
+    read_number,
+    read_size_bytes,
+    read_spec,
+    read_text,
+    read_whole,
+)
 from weft.api.routes import Dumps
-from weft.errors import ConfigError, UnknownName
+from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.routing.route import Routing
 from weft.sim.engine import Memory, Network, Options
@@ -85,8 +94,10 @@ def simulate(
     """
     from weft.api.traffic import check_traffic, make_traffic, read_parameters, route_traffic
     from weft.sim.engines import find_engine
+    from weft.sim.traffic import Traffic
 
-    chosen, settings = find_engine(engine), _read_options(options)
+    chosen = find_engine(read_text("--engine", engine))
+    settings = Options(**read_fields("option of a simulation", options, Options))
     parameters = read_parameters(
         size=size,
         load=load,
@@ -98,27 +109,13 @@ def simulate(
         operation=operation,
         transport=transport,
     )
-    if isinstance(traffic, str):
-        check_traffic(traffic, parameters)
+    if not isinstance(traffic, Traffic):
+        check_traffic(read_text("--traffic", traffic), parameters)
     elif parameters:
         raise ConfigError(f"the traffic has all of its messages: leave out {', '.join(parameters)}")
     routed, _ = route_traffic(fabric, [settings], tables=tables, routing_engine=routing_engine)
-    sent = make_traffic(traffic, routed, parameters, settings.seed) if isinstance(traffic, str) else traffic
+    sent = traffic if isinstance(traffic, Traffic) else make_traffic(traffic, routed, parameters, settings.seed)
     return chosen.run(routed, sent, settings, progress=progress)
-
-
-def _read_options(options: dict[str, Any]) -> Options:
-    known = {field.name for field in fields(Options)}
-    for name, value in options.items():
-        if name not in known:
-            raise UnknownName("option of a simulation", name, sorted(known))
-        if name in ("seed", "mtu_bytes", "buffer_bytes"):
-            options = options | {name: (read_size_bytes if name == "buffer_bytes" else _whole(name))(value)}
-    return Options(**options)
-
-
-def _whole(name: str) -> Callable[[int | str], int]:
-    return lambda value: read_whole(name, value)
 
 
 def time(
@@ -180,9 +177,9 @@ def time(
     settings = Settings(
         collective=kind,
         sizes=Sizes(min_bytes=size_bytes, max_bytes=size_bytes),
-        algorithms=permitted("NCCL_ALGO", algo, kind, Algorithm),
-        protocols=permitted("NCCL_PROTO", proto, kind, Protocol),
-        nccl=nccl,
+        algorithms=permitted("NCCL_ALGO", read_text("--algo", algo), kind, Algorithm),
+        protocols=permitted("NCCL_PROTO", read_text("--proto", proto), kind, Protocol),
+        nccl=read_text("--nccl", nccl),
         prove=False,
         options=nccl_options(network, paths, gpudirect=gpudirect, seed=read_whole("seed", seed)),
     )
@@ -262,9 +259,7 @@ def train(
     from weft.training.prediction import find_sites, predict
     from weft.training.transformer import find
 
-    known = {field.name for field in fields(Layout)} - {"gpus"} | {"dp"}
-    for name in layout.keys() - known:
-        raise UnknownName("field of a layout", name, sorted(known))
+    layout = read_fields("field of a layout", layout, Layout, "dp")
     cabled = fabric.fabric if isinstance(fabric, Routing) else fabric
     sites = find_sites(
         [cabled if cabled is None or isinstance(cabled, Fabric) else read_spec(cabled)],
@@ -276,4 +271,6 @@ def train(
         paths=paths,
         seed=read_whole("seed", seed),
     )
-    return predict(find(str(model)), sites, layout, engine=find_engine(engine), slowest=slowest).runs[0]
+    slowest = None if slowest is None else read_number("--slowest", slowest)
+    clock = find_engine(read_text("--engine", engine))
+    return predict(find(str(model)), sites, layout, engine=clock, slowest=slowest).runs[0]

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.api.arguments import FabricLike, read_fabric, read_names, read_spec, read_whole
+from weft.api.arguments import (
+    FabricLike,
+    PathLike,
+    read_fabric,
+    read_names,
+    read_number,
+    read_path,
+    read_spec,
+    read_whole,
+)
 from weft.errors import ConfigError
 from weft.fabric.prices import Prices, read_prices
 
@@ -18,7 +25,6 @@ if TYPE_CHECKING:
     from weft.plan.plan import Plan
     from weft.plan.size import Size
 
-PathLike = str | os.PathLike[str]
 Progress = Callable[[str], None]  # the present step
 
 
@@ -160,13 +166,14 @@ def plan(
     options: dict[str, Any] = {"gpus": gpus, "servers": servers, "server": server, "fabric": fabric, "switch": switch}
     options |= {"topology": topology, "rails": rails, "oversubscription": oversubscription, "grow_to": grow_to}
     sized = spec if isinstance(spec, Size) else size_cluster(spec, options | {"ufm": ufm or None})
-    if folder is not None:
-        check_folder(Path(folder))  # before the work, not after it
+    target = None if folder is None else read_path("--folder", folder)
+    if target is not None:
+        check_folder(target)  # before the work, not after it
     result = make_plan(
         sized, room=hall, prices=price_list, model=train, move=optimise, look=True, stop=stop, progress=progress
     )
-    if folder is not None:
-        write_folder(result, Path(folder), progress)
+    if target is not None:
+        write_folder(result, target, progress)
     return result
 
 
@@ -179,11 +186,13 @@ def size_cluster(spec: FabricLike | None, options: Mapping[str, Any]) -> Size:
     for name in ("gpus", "servers", "rails", "grow_to"):
         if name in request:
             request[name] = read_whole(f"--{name.replace('_', '-')}", request[name])
+    if "oversubscription" in request:
+        request["oversubscription"] = read_number("--oversubscription", request["oversubscription"])
     if spec is None:
         return size(Request(**request))
     if request:
         flag = next(iter(request)).replace("_", "-")
-        raise ConfigError(f"{spec} is the fabric to plan: leave out --{flag}, or the spec")
+        raise ConfigError(f"{getattr(spec, 'spec', spec)} is the fabric to plan: leave out --{flag}, or the spec")
     fabric = read_fabric(spec)
     return count(fabric.spec, fabric)
 
@@ -215,10 +224,12 @@ def bill(fabric: FabricLike, prices: PathLike | Prices | None = None) -> Bill:
 
 
 def _read_prices(prices: PathLike | Prices | None) -> Prices:
-    return prices if isinstance(prices, Prices) else read_prices(None if prices is None else Path(prices))
+    return (
+        prices if isinstance(prices, Prices) else read_prices(None if prices is None else read_path("--prices", prices))
+    )
 
 
 def _read_room(room: PathLike | Room | None) -> Room:
     from weft.plan.floor.room import Room, read_room
 
-    return room if isinstance(room, Room) else Room() if room is None else read_room(Path(room))
+    return room if isinstance(room, Room) else Room() if room is None else read_room(read_path("--room", room))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.api.arguments import FabricLike, read_fabric, read_whole
+from weft.api.arguments import FabricLike, PathLike, read_fabric, read_names, read_path, read_text, read_whole
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.routing.engine import Options
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from weft.routing.quality import Quality
     from weft.routing.trace import Trace
 
-Dumps = str | os.PathLike[str] | None
+Dumps = PathLike | None
 
 
 def route(
@@ -67,14 +65,14 @@ def route(
     30
     """
     options = Options(
-        engine=routing_engine,
+        engine=read_text("--routing-engine", routing_engine),
         lmc=read_whole("lmc", lmc),
         max_vls=read_whole("max_vls", max_vls),
-        root=root,
+        root=read_text("--root", root),
         adaptive=adaptive,
     )
     routing = route_fabric(read_fabric(fabric), options)
-    faults = [fault] if isinstance(fault, str) else list(fault)
+    faults = [each for each in read_names("--fault", fault).split(",") if each]
     return reroute(break_permanently(routing.fabric, faults), routing) if faults else routing
 
 
@@ -181,7 +179,10 @@ def path(
     if tables is not None and routing_engine is not None:
         raise ConfigError("--tables brings its own routes: leave out --routing-engine, or --tables")
     routed, _ = read_routed(fabric, tables=tables, engine=routing_engine or "auto", again=routing_engine is not None)
-    ends = find_host_port(routed, source), find_host_port(routed, destination)
+    ends = (
+        find_host_port(routed, read_text("source", source)),
+        find_host_port(routed, read_text("destination", destination)),
+    )
     return (*trace(routed, *ends), *trace(routed, *ends[::-1]))
 
 
@@ -198,7 +199,7 @@ def read_routed(
     read = read_fabric(fabric)
     if tables is not None:
         filled = read.configured(read.tables.unrouted())
-        return filled, read_tables(Path(tables), filled)
+        return filled, read_tables(read_path("--tables", tables), filled)
     if engine and (again or not has_routes(read)):
         read = route_fabric(read, Options(engine=engine, adaptive=adaptive)).fabric
     return read, True

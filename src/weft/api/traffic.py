@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from weft.api.arguments import FabricLike, read_fabric, read_size_bytes, read_whole
+from weft.api.arguments import FabricLike, read_fabric, read_number, read_size_bytes, read_text, read_whole
 from weft.api.routes import Dumps, has_routes, read_routed
 from weft.errors import ConfigError, UnknownName, find_named
 from weft.fabric.model import Fabric
@@ -21,8 +21,6 @@ _FLAGS = {"size_bytes": "--size", "duration_ps": "--duration-us"}
 
 def read_ps(flag: str, us: float) -> int:
     """Return microseconds in picoseconds."""
-    if isinstance(us, bool) or not isinstance(us, int | float):
-        raise ConfigError(f"{flag} must be a number of microseconds, got {us!r}")
     if not 1e-6 <= us <= 1e9:
         raise ConfigError(f"{flag} {us:g} is not from 0.000001 to 1,000,000,000 microseconds")
     return round(us * 1e6)
@@ -41,17 +39,18 @@ def read_parameters(
     transport: str | None = None,
 ) -> dict[str, Any]:
     """Return the parameters that are not None, as a traffic pattern takes them."""
-    if load is not None and (isinstance(load, bool) or not isinstance(load, int | float)):
-        raise ConfigError(f"--load must be a number in (0, 1], got {load!r}")
     whole = {"senders": senders, "distance": distance, "sl": sl}
     parameters: dict[str, Any] = {
         name: read_whole(f"--{name}", value) for name, value in whole.items() if value is not None
     }
-    parameters |= {name: value for name, value in {"load": load, "receiver": receiver}.items() if value is not None}
+    if load is not None:
+        parameters["load"] = read_number("--load", load)
+    if receiver is not None:
+        parameters["receiver"] = read_text("--receiver", receiver)
     if size is not None:
         parameters["size_bytes"] = read_size_bytes(size)
     if duration_us is not None:
-        parameters["duration_ps"] = read_ps("--duration-us", duration_us)
+        parameters["duration_ps"] = read_ps("--duration-us", read_number("--duration-us", duration_us))
     for kinds, name in ((Operation, operation), (Transport, transport)):
         if name is not None:
             kind = kinds.__name__.lower()

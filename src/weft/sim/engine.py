@@ -93,6 +93,8 @@ class Options:
                 object.__setattr__(self, name, builtin(value))
             elif value is not None and value not in registry:
                 raise UnknownName(f"{name.replace('_', ' ')}", str(value), list(registry or builtin))
+        if self.seed < 0:
+            raise ConfigError(f"--seed must be 0 or more, got {self.seed}")
         for name, low, high, why in (
             ("mtu_bytes", 0, 65_536, "256 to 4096 on InfiniBand, 0 for the usual one"),
             ("buffer_bytes", 0, 1 << 30, "0 for two round trips of the link"),
