@@ -12,7 +12,7 @@ the catalog does not know answers that it does not support the attribute.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ _POWER_UP = AdaptiveRoutingInfo.pack(
 )
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _has_it(vendor_id: int, device_id: int) -> bool:
     """Return whether a device is an InfiniBand switch of the catalog."""
     adaptive = catalog.by_device_id(vendor_id, device_id)

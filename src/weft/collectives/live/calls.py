@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 
 from weft.collectives.kinds import Collective
 from weft.collectives.schedules.program import Program
@@ -24,12 +24,12 @@ def choose(kind: Collective, n_ranks: int, size_bytes: int, root: int = 0, *, di
     return _program(kind, n_ranks, is_small, root)
 
 
-@cache
+@lru_cache(maxsize=64)
 def _direct(kind: Collective, n_ranks: int) -> Program:
     return program(kind, "direct", nodes=n_ranks)
 
 
-@cache  # a group has few of them
+@lru_cache(maxsize=64)
 def _program(kind: Collective, n_ranks: int, is_small: bool, root: int) -> Program:
     algorithms = {
         Collective.ALL_REDUCE: "recursive-doubling" if is_small and not n_ranks & (n_ranks - 1) else "ring",

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from functools import cache
+from functools import lru_cache
 from typing import Annotated, Unpack
 
 import numpy as np
@@ -137,7 +137,7 @@ def count_switches(
     return _count(fit["su"] or 0, fit["leaves"] or rails // trays, radix, oversubscription)
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _count(units: int, each: int, radix: int, oversubscription: float) -> int:
     """Return the switches of so many units with `each` leaves."""
     leaves = units * each

@@ -18,6 +18,7 @@ from fastapi import Request, Response
 
 from weft.serve.access import Caller
 from weft.serve.audit import BODY_CHARACTERS
+from weft.serve.cache import ObjectCache
 from weft.serve.desired import Draft
 from weft.serve.gate import NOTED
 from weft.serve.ledger import Ledger
@@ -25,7 +26,6 @@ from weft.serve.problems import MEDIA, FabricTimeoutError, ForbiddenError, Preco
 
 T = TypeVar("T")
 PREFIX = "/api/v1"
-_MOST_CACHED = 64  # answers; each tenant may have its own
 _ALWAYS = (401, 403, 429, 413, 415, 408, 503)  # statuses that any route may return
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -82,18 +82,17 @@ def tag_of(body: bytes) -> str:
     return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
 
-_cache: dict[Hashable, tuple[tuple[object, ...], bytes, str]] = {}
+_answers: ObjectCache[tuple[bytes, str]] = ObjectCache(64)  # each tenant may have its own
 
 
-def cached(name: Hashable, of: tuple[object, ...], make: Callable[[], bytes]) -> tuple[bytes, str]:
-    """Return a cached answer and its tag. It is computed again if `of` has other objects than the last time."""
-    last = _cache.get(name)
-    if last is None or any(old is not other for old, other in zip(last[0], of, strict=True)):
+def cached(name: Hashable, objects: tuple[object, ...], make: Callable[[], bytes]) -> tuple[bytes, str]:
+    """Return a cached answer and its tag. It is computed again if an object was replaced."""
+
+    def tagged() -> tuple[bytes, str]:
         body = make()
-        last = of, body, tag_of(body)
-        if len(_cache) < _MOST_CACHED or name in _cache:
-            _cache[name] = last
-    return last[1], last[2]
+        return body, tag_of(body)
+
+    return _answers.get(name, objects, tagged)
 
 
 def answer(request: Request, body: bytes, tag: str = "") -> Response:

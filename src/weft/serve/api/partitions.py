@@ -14,6 +14,7 @@ from weft.errors import ConfigError
 from weft.ids import Guid
 from weft.serve.access import Caller, Role
 from weft.serve.api.exchange import answer, cached, caller_of, change, check_tags, encoded, gives, ledger_of, refuse
+from weft.serve.cache import ObjectCache
 from weft.serve.desired import Desired, Draft, NotFoundError
 from weft.tenants.partitions import Member, Partition
 
@@ -83,7 +84,7 @@ class PartitionSummary(msgspec.Struct, kw_only=True):
     members: int
 
 
-_encoded: dict[int, tuple[Partition, str, bytes]] = {}  # by P_Key: partition, owner, encoded answer
+_encoded: ObjectCache[bytes] = ObjectCache(4096)  # by P_Key
 
 
 def show(desired: Desired | Draft, p_key: int) -> bytes:
@@ -92,10 +93,7 @@ def show(desired: Desired | Draft, p_key: int) -> bytes:
     if partition is None:
         raise NotFoundError(f"there is no partition {p_key:#06x}")
     owner = desired.owners[p_key]
-    last = _encoded.get(p_key)
-    if last is None or last[0] is not partition or last[1] != owner:
-        last = _encoded[p_key] = (partition, owner, encoded(_partition_out(partition, owner)))
-    return last[2]
+    return _encoded.get(p_key, (partition, owner), lambda: encoded(_partition_out(partition, owner)))
 
 
 def _partition_out(partition: Partition, owner: str) -> PartitionOut:

@@ -15,6 +15,7 @@ from weft.ids import Guid
 from weft.serve.access import Role
 from weft.serve.api.exchange import answer, ask_fabric, cached, caller_of, change, encoded, gives, ledger_of, refuse
 from weft.serve.api.partitions import GuidText
+from weft.serve.cache import ObjectCache
 from weft.serve.desired import Desired
 from weft.tenants.partitions import EndPort, Inventory, Partition
 
@@ -83,15 +84,12 @@ def _quoted(p_key: int) -> bytes:
     return b'"%#06x"' % p_key
 
 
-_prefixes: dict[int, tuple[EndPort, bytes]] = {}  # by GUID: the encoded fields that do not depend on partitions
+_prefixes: ObjectCache[bytes] = ObjectCache(1 << 16)  # by GUID: the encoded fields that do not depend on partitions
 
 
 def _prefix(port: EndPort) -> bytes:
     """Return the JSON of a port up to its first P_Key."""
-    last = _prefixes.get(port.guid)
-    if last is None or last[0] is not port:
-        last = _prefixes[port.guid] = port, encoded(_port(port)).removesuffix(b"]}")
-    return last[1]
+    return _prefixes.get(port.guid, (port,), lambda: encoded(_port(port)).removesuffix(b"]}"))
 
 
 def _port(port: EndPort) -> FabricPort:

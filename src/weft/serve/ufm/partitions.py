@@ -19,6 +19,7 @@ import msgspec
 
 from weft.errors import ConfigError, UnknownName
 from weft.fabric.files.hostlist import expand
+from weft.serve.cache import ObjectCache
 from weft.serve.desired import ConflictError, Desired, Draft, NotFoundError
 from weft.serve.ufm.shapes import hex_guid
 from weft.sm.pkey.partitions import DEFAULT_P_KEY
@@ -243,15 +244,14 @@ def describe(desired: Desired, p_key: int, *, guids_data: bool, qos_conf: bool) 
     return description
 
 
-_encoded: dict[int, tuple[Partition, msgspec.Raw]] = {}  # by P_Key: a partition, and its members as JSON
+_encoded: ObjectCache[msgspec.Raw] = ObjectCache(4096)  # by P_Key: the members as JSON
 
 
 def _members(partition: Partition) -> msgspec.Raw:
-    last = _encoded.get(partition.p_key)
-    if last is None or last[0] is not partition:
-        raw = msgspec.Raw(msgspec.json.encode([_member(guid, member) for guid, member in partition.members.items()]))
-        last = _encoded[partition.p_key] = partition, raw
-    return last[1]
+    def encode() -> msgspec.Raw:
+        return msgspec.Raw(msgspec.json.encode([_member(guid, member) for guid, member in partition.members.items()]))
+
+    return _encoded.get(partition.p_key, (partition,), encode)
 
 
 def _member(guid: int, member: Member) -> dict[str, Any]:

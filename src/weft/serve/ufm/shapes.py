@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import msgspec
@@ -344,7 +344,7 @@ def hex_guid(guid: int) -> str:
     return f"{guid:016x}"
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _spaced(words: str) -> str:
     """Insert spaces: LinkUp becomes Link Up."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", words)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 
 from weft.errors import UnknownName
 from weft.fabric import catalog
@@ -11,7 +11,7 @@ from weft.fabric.kinds import NodeKind
 Model = catalog.Switch | catalog.Adapter
 
 
-@cache
+@lru_cache(maxsize=1024)
 def find_model(name: str | None) -> Model | None:
     """Return the switch or adapter with this name, None if the catalog has none."""
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated
 
 import msgspec
@@ -81,7 +81,7 @@ def _parse(doc: Document, place: Place) -> LinkEntry:
     return entry
 
 
-@cache
+@lru_cache(maxsize=1024)
 def default_line(a: Device, b: Device) -> Line | None:
     """Return the common line of two devices of the catalog: the slower one. None if it is undetermined."""
     lines = {device: model.line for device in (a, b) if (model := find_model(device[1]))}
