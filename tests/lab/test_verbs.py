@@ -6,7 +6,7 @@ import errno
 from types import SimpleNamespace
 
 import pytest
-from tests.lab.rdma import ACCESS, GRH, Host, all_active, pair, running, wait_until
+from tests.lab.rdma import ACCESS, GRH, Q_KEY, Host, all_active, pair, running, wait_until
 
 from weft.fabric.counters import Counter
 from weft.lab.metered_paths import clean_path
@@ -89,6 +89,15 @@ def test_a_datagram_tells_where_it_came_from(lab, hosts):
     h2.post_receive(one, 100 + GRH)
     h7.send(other, b"y" * 10, AH(h7.pd, wc=done, grh=h7.mr.buf + (1 << 15), port_num=1), done.src_qp)
     assert len(h2.poll(2)) == 2, "the answer finds its way back"
+
+
+def test_a_datagram_with_a_wrong_q_key_is_counted_by_the_port(hosts):
+    h2, h7 = hosts("h2", "h7")
+    sender, receiver = pair(e.IBV_QPT_UD, h2, h7, qkey=Q_KEY + 1)
+    h7.post_receive(receiver, 100 + GRH)
+    h2.send(sender, b"x", AH(h2.pd, attr=h7.address()), receiver.qp_num)
+    wait_until(lambda: h7.ctx.query_port(1).qkey_viol_cntr == 1, "a Q_Key violation")
+    assert h7.ctx.query_port(1).bad_pkey_cntr == 0
 
 
 def test_every_port_on_the_way_counts_the_same(lab, hosts):

@@ -155,6 +155,8 @@ def test_wrong_keys_of_packets_are_counted_and_told(running):
     packet = LRH.pack(slid=4, dlid=5, pkt_len=8) + bth + DETH.pack(q_key=7, src_qp=1) + bytes(6)
     packets.bad_p_key(devices, slot, packet)
     packets.bad_q_key(devices, slot, packet)
+    no_datagram = packet[: LRH.size] + BTH.pack(opcode=Opcode.RC_SEND_ONLY, dest_qp=2) + packet[LRH.size + BTH.size :]
+    packets.bad_q_key(devices, slot, no_datagram)
     port = running.slot_of("leaf2/1")
     packets._bad_p_key_at_switch(devices, port, packet, LRH.size, 1)
     assert sorted(numbers(running)) == [257, 258, 259]

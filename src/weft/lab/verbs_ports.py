@@ -21,6 +21,7 @@ from weft.ids import Lid
 from weft.lab.adapters import adapters_of, first_adapters
 from weft.lab.agents import Agent, Agents
 from weft.lab.metered_paths import MeteredPaths, Meters
+from weft.mad.packets import bad_p_key, bad_q_key
 from weft.mad.subnet import Subnet
 from weft.verbs.carriers.lab.connection import GUIDS_BYTES, QUEUE_PAIR_BITS, Event, Kind, frame, packets_frame
 from weft.wire.headers import BTH, LRH
@@ -107,6 +108,14 @@ class VerbsPorts:
             to_group = len(packet) > LRH.size and Lid.FIRST_MULTICAST <= LRH.dlid.get(packet) < Lid.PERMISSIVE
             if to_group and self.devices.is_active(program.slot):
                 self._arrived(program.slot, packet)  # the fabric returns nothing: an adapter gives its own a copy
+
+    def on_bad_key(self, program: Program, packet: bytes, *, is_q_key: bool) -> None:
+        """Count a packet that a queue pair dropped because of its key, and send a trap."""
+        if (bth := bth_at(packet)) <= 0:
+            return
+        number = BTH.dest_qp.get(packet, bth)
+        if number in (_GSI, _GROUP) or number >> QUEUE_PAIR_BITS == program.number:
+            (bad_q_key if is_q_key else bad_p_key)(self.devices, program.slot, packet)
 
     def _arrived(self, slot: int, packet: bytes) -> None:
         if (bth := bth_at(packet)) <= 0:

@@ -50,6 +50,8 @@ class VerbsServer(Streams[_Line]):
                 self.ports.send(line.program, list(packets_in(body)))
             elif kind == Kind.RING and len(body) == BELL.size and not line.host:
                 self.ports.wake(*BELL.unpack(body))
+            elif kind == Kind.BAD_KEY and line.program is not None:
+                self.ports.on_bad_key(line.program, body[1:], is_q_key=body[:1] == b"\1")
             elif kind == Kind.QUESTION:
                 self._on_question(line, body)
 

@@ -113,9 +113,11 @@ def bad_p_key(devices: Devices, slot: int, packet: bytes, count: int = 1) -> Non
 
 def bad_q_key(devices: Devices, slot: int, packet: bytes) -> None:
     """Count a datagram with a wrong Q_Key at a queue pair, and send trap 258."""
+    bth = bth_at(packet)
+    if (deth := _deth(packet, bth)) == NONE:
+        return  # only datagrams have a Q_Key
     if _is_news(devices, devices.own_slot(slot), Trap.BAD_Q_KEY, PortInfo.q_key_violations):
-        bth = bth_at(packet)
-        details = BadKeyDetails.pack(key=DETH.q_key.get(packet, _deth(packet, bth)), **_ends(packet, bth))
+        details = BadKeyDetails.pack(key=DETH.q_key.get(packet, deth), **_ends(packet, bth))
         devices.traps.raise_trap(devices, slot, Trap.BAD_Q_KEY, NoticeType.SECURITY, details)
 
 

@@ -118,8 +118,7 @@ class Agent(Datagrams):
                 connection.on_gone()
 
     def on_request(self, segment: Segment, grh: bytes, slid: int, sl: int) -> None:
-        if segment.q_key != QP1_KEY or len(segment.payload) != cm.CmMad.size:
-            self.qp.adapter.counters["qkey_violations"] += segment.q_key != QP1_KEY
+        if len(segment.payload) != cm.CmMad.size:
             return
         mad = cm.CmMad.unpack(bytes(segment.payload))
         form = cm.ATTRIBUTES.get(mad.attribute_id)

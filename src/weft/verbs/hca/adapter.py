@@ -226,9 +226,12 @@ class Adapter:
             self.counters["no_queue_pair"] += 1
             return
         if not p_keys_match(self.p_key(qp.settings.pkey_index), segment.p_key):
-            self.counters["pkey_violations"] += 1
+            self._on_bad_key(arrival, is_q_key=False)
             return
         if isinstance(qp, QueuePair) and qp.service == Service.UD:
+            if segment.q_key != qp.settings.q_key:
+                self._on_bad_key(arrival, is_q_key=True)
+                return
             qp.datagrams.on_request(segment, arrival.grh, arrival.slid, arrival.sl)
             return
         if arrival.source != qp.settings.source:
@@ -242,3 +245,7 @@ class Adapter:
         else:
             qp.requester.on_response(segment)
             self.arm_timer(qp)
+
+    def _on_bad_key(self, arrival: Arrival, *, is_q_key: bool) -> None:
+        self.counters["qkey_violations" if is_q_key else "pkey_violations"] += 1
+        self.carrier.report_bad_key(arrival, is_q_key=is_q_key)

@@ -27,6 +27,7 @@ class Arrival:
     slid: int = 0
     sl: int = 0
     group: object = None  # that it was sent to
+    packet: bytes = b""  # as received, where `report_bad_key` needs it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +99,10 @@ class Carrier(Protocol):
     def why_lost(self, to: object, p_key: int, mtu_bytes: int) -> str:
         """Return why packets do not arrive at an address, if the network knows."""
         return ""
+
+    def report_bad_key(self, arrival: Arrival, *, is_q_key: bool) -> None:
+        """Report a packet that a queue pair dropped because of its Q_Key or P_Key, if the network counts them."""
+        return
 
     def close(self) -> None:
         """Close the carrier; later packets to it are lost."""

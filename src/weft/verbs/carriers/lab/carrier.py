@@ -99,6 +99,9 @@ class LabCarrier(Carrier):
         except (ConfigError, SubnetError) as error:
             return str(error)
 
+    def report_bad_key(self, arrival: Arrival, *, is_q_key: bool) -> None:
+        self.line.report_bad_key(arrival.packet, is_q_key=is_q_key)
+
     # -- shared memory ------------------------------------------------------------------------------------------------
 
     def open(self, adapter: Adapter) -> None:
@@ -224,4 +227,5 @@ def _arrival(packet: bytes) -> Arrival:
         slid=slid,
         sl=sl_lnh >> 4,
         group=gids[1] if gids is not None else None,
+        packet=packet,
     )

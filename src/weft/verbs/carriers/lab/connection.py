@@ -6,6 +6,7 @@
     PORT                            the settings of the port by the subnet manager: PortInfo, GUIDs, P_Keys; see `Facts`
     EVENT                           one byte, for other events
     RING                            GUID of a port and number of a program there, which has something in its queues
+    BAD_KEY                         1 for a wrong Q_Key, 0 for a P_Key; the packet that a queue pair dropped for it
 
 The lab removes a program when its connection ends.
 """
@@ -54,6 +55,7 @@ class Kind(IntEnum):
     PORT = 4
     EVENT = 5
     RING = 6
+    BAD_KEY = 7
 
 
 class Event(IntEnum):
@@ -136,6 +138,11 @@ class Line:
         """Wake another program at the port with this GUID."""
         with self._lock:
             self._put(frame(Kind.RING, BELL.pack(guid, program)))
+
+    def report_bad_key(self, packet: bytes, *, is_q_key: bool) -> None:
+        with self._lock:
+            if self._unsent_bytes < MOST_BYTES:
+                self._put(frame(Kind.BAD_KEY, bytes((is_q_key,)), packet))
 
     def _put(self, data: bytes) -> None:
         if self.is_down:
