@@ -159,6 +159,70 @@ def test_a_default_file_of_another_installation_is_a_default_too():
 # -- defaults ----------------------------------------------------------------------------------------------------------
 
 
+OPENSM_DEFAULTS = """
+guid 0x0000000000000000
+m_key 0x0000000000000000
+m_key_lease_period 0
+m_key_protection_level 0
+sm_key 0x0000000000000001
+sa_key 0x0000000000000001
+subnet_prefix 0xfe80000000000000
+lmc 0
+lmc_esp0 FALSE
+sm_sl 0
+packet_life_time 0x12
+vl_stall_count 0x07
+leaf_vl_stall_count 0x07
+head_of_queue_lifetime 0x12
+leaf_head_of_queue_lifetime 0x10
+max_op_vls 5
+subnet_timeout 18
+local_phy_errors_threshold 0x08
+overrun_errors_threshold 0x08
+part_enforce both
+allow_both_pkeys FALSE
+keep_pkey_indexes TRUE
+sweep_interval 10
+reassign_lids FALSE
+force_heavy_sweep FALSE
+sweep_on_trap TRUE
+sm_priority 0
+ignore_other_sm FALSE
+polling_retry_number 4
+honor_guid2lid_file FALSE
+sm_inactive FALSE
+transaction_timeout 200
+max_msg_fifo_timeout 10000
+transaction_retries 3
+babbling_port_policy FALSE
+drop_event_subscriptions FALSE
+no_clients_rereg FALSE
+qos FALSE
+congestion_control FALSE
+cc_key 0x0000000000000000
+cc_max_outstanding_mads 500
+cc_sw_cong_setting_control_map 0x0
+cc_sw_cong_setting_threshold 0x00
+cc_sw_cong_setting_packet_size 0
+cc_sw_cong_setting_credit_starvation_threshold 0x00
+cc_sw_cong_setting_credit_starvation_return_delay 0:0
+cc_sw_cong_setting_marking_rate 0
+cc_ca_cong_setting_port_control 0x0000
+cc_ca_cong_setting_control_map 0x0000
+"""
+
+
+def test_a_file_with_opensms_defaults_changes_nothing():
+    assert parse_options(OPENSM_DEFAULTS, "opensm.conf") == Options()
+
+
+def test_an_own_option_of_weft_has_its_documented_default():
+    options = Options()
+    assert (options.max_vls, options.adaptive_routing, options.protect_tenants) == (8, False, True)
+    assert (options.repair_drift, options.flap_limit, options.flap_window_s) == (True, 5, 60.0)
+    assert (options.max_wire_smps, options.sminfo_polling_timeout_ms, options.routing_engine) == (128, 500, ("auto",))
+
+
 def test_a_standby_notices_within_three_seconds_that_the_master_is_gone():
     options = Options()
     assert options.sminfo_polling_timeout_ms * (options.polling_retry_number + 1) <= 3000
