@@ -229,15 +229,16 @@ def list_sources(target: str) -> list[Path]:
     return files
 
 
-def run_mutants(targets: Iterable[str], sample: int, seed: int, sources: Path) -> None:
+def run_mutants(options: argparse.Namespace, sources: Path) -> None:
     """Run a sample of the mutants of packages or files in this process, which imports weft from a copy of `src`."""
-    files = [path for target in targets for path in list_sources(target)]
+    files = [path for target in options.targets for path in list_sources(target)]
     mutants = [mutant for path in files for mutant in find_mutants(path)]
-    if 0 < sample < len(mutants):
-        mutants = sorted(random.Random(seed).sample(mutants, sample))
+    if 0 < options.sample < len(mutants):
+        mutants = sorted(random.Random(options.seed).sample(mutants, options.sample))
     package = files[0].relative_to(ROOT / "src/weft").parts[0].removesuffix(".py")
     folder, graph = ROOT / "tests" / package, ImportGraph()
-    tests = [folder] if folder.is_dir() else sorted({test for path in files for test in graph.tests_of(path)})
+    of_files = {test for path in files for test in graph.tests_of(path)}
+    tests = options.tests or ([folder] if folder.is_dir() else sorted(of_files))
     os.environ[call_recorder.SOURCES] = str(sources / "weft" / package)
     output = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for pytest
@@ -249,11 +250,12 @@ def main() -> int:
     """Print the mutants that survive."""
     parser = argparse.ArgumentParser(description="List changes of the source that no test notices.")
     parser.add_argument("targets", nargs="+", help="a package such as sm, or paths such as src/weft/sm/ucast/lids.py")
+    parser.add_argument("--tests", nargs="+", help="test files to run instead of the package's test folder")
     parser.add_argument("--sample", type=int, default=40, help="number of mutants to run (0: all)")
     parser.add_argument("--seed", type=int, default=1, help="random seed of the sample")
     options = parser.parse_args()
     if call_recorder.SOURCES in os.environ:
-        run_mutants(options.targets, options.sample, options.seed, Path(os.environ[call_recorder.SOURCES]))
+        run_mutants(options, Path(os.environ[call_recorder.SOURCES]))
         return 0
     with tempfile.TemporaryDirectory(prefix="weft-mutate-") as sources:
         shutil.copytree(ROOT / "src", sources, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)

@@ -43,3 +43,4 @@ def test_less_than_half_of_the_links_do_not_change_the_background(ber: float) ->
 def test_the_family_is_one_in_a_hundred() -> None:
     at_the_edge = np.log10(FAMILY_WISE / 100) + np.array([0.01, -0.01])
     assert is_chance(at_the_edge, 100).tolist() == [True, False]
+    assert is_chance(at_the_edge + 2, 1).tolist() == is_chance(at_the_edge + 2, 0).tolist() == [True, False]

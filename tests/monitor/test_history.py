@@ -27,6 +27,7 @@ def test_rates_are_those_of_intervals():
     t, rate = filled(counts=[0, 10, 30, 30]).series("h1/1", C.SYMBOL_ERROR, 600)
     assert rate.tolist() == [1, 2, 0]
     assert t.tolist() == [1.7e9 + 10, 1.7e9 + 20, 1.7e9 + 30]
+    assert filled(counts=[0, 0]).series("h1/1", C.SYMBOL_ERROR, 600)[1].tolist() == [0]
 
 
 def test_a_reset_counts_from_zero_and_what_is_not_known_is_a_gap():

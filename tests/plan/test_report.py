@@ -117,6 +117,17 @@ def test_what_moved_switches_save_is_told_beside_the_cables(plan: Plan, page: st
         < text.index("Cost over the years")
     )
     assert command(moved) == "weft plan --gpus 512 --optimise"
+    assert moved.report()["saving"] == {
+        "moved": saving.moved,
+        "optical_before": int(plan.cabling.optical.sum()),
+        "optical_after": int(after.optical.sum()),
+        "metres_before": saving.metres[0],
+        "metres_after": saving.metres[-1],
+        "usd": (1000.0, 2000.0),
+        "emptied_racks": saving.emptied,
+        "seed": 1,
+        "rounds": 40,
+    }
     own = replace(plan, prices=replace(plan.prices, path=Path("offers.toml")))
     assert command(own) == "weft plan --gpus 512 --prices offers.toml"
 

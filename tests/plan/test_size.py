@@ -148,6 +148,10 @@ def test_switches_are_counted_as_they_are_built(given):
     assert counted == sum(size(request).switches.values())
 
 
+def test_a_fabric_may_grow_to_the_size_it_has():
+    assert Request(gpus=64, grow_to=64).grow_to == 64
+
+
 def test_a_size_near_by_that_needs_far_fewer_switches_is_named():
     (note,) = size(Request(gpus=4_104, server="gb200-nvl72")).notes
     assert note == "A similar size needs far fewer switches: 4,104 GPUs take 456 switches, 4,032 GPUs take 320."

@@ -11,6 +11,7 @@ from weft.sm.conf.options import Options
 from weft.sm.events import Log
 from weft.sm.inventory import take_inventory
 from weft.sm.run import SubnetManager
+from weft.wire.port_info import PortInfo
 
 
 @pytest.mark.parametrize(("spec", "sls"), [("fat-tree:hosts=16,radix=8", 1), ("torus:5x5", 4)])
@@ -21,4 +22,33 @@ def test_it_says_how_many_service_levels_paths_have(spec, sls):
     manager.open()
     manager.step()
     assert take_inventory(manager.state.view).routing_sls == sls
+    manager.close()
+
+
+def test_ports_are_told_in_words_and_an_unknown_code_as_empty_or_0():
+    net = Net("star:hosts=2")
+    manager = SubnetManager(net.carrier, Options(), log=Log(io.StringIO()), clock=net.clock)
+    manager.open()
+    manager.step()
+    view = manager.state.view
+    before = take_inventory(view)
+    at = next(i for i, node in enumerate(before.ports.node) if before.nodes.name[node] == "h1")
+    ports = before.ports
+    assert (ports.state[at], ports.physical_state[at], ports.mtu_bytes[at], ports.mtu_cap_bytes[at]) == (
+        "Active",
+        "LinkUp",
+        4096,
+        4096,
+    )
+    assert (ports.active_width[at], ports.active_speed[at], ports.data_vls[at]) == ("4x", "NDR", 8)
+    assert "NDR" in ports.supported_speed[at]
+    assert ports.node[ports.peer[at]] != ports.node[at]
+    assert ports.peer[ports.peer[at]] == at
+    slot = view.fabric.find_port("h1/1").slot
+    for field in (PortInfo.neighbor_mtu, PortInfo.mtu_cap, PortInfo.vl_cap, PortInfo.port_physical_state):
+        field.set(view.port_info[slot], 15)
+    after = take_inventory(view)
+    assert (after.ports.mtu_bytes[at], after.ports.mtu_cap_bytes[at], after.ports.data_vls[at]) == (0, 0, 0)
+    assert after.ports.physical_state[at] == ""
+    assert after.revision != before.revision
     manager.close()

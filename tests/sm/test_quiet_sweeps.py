@@ -106,6 +106,17 @@ def test_ports_are_found_again_by_guid_when_a_node_before_them_is_gone(managed) 
     assert with_cable_in(now.plugged, now, before).all()
 
 
+def test_tables_of_ports_that_stay_are_not_written_again_when_a_host_leaves(net) -> None:
+    managed = Managed(net, qos=True)
+    managed.sweep()
+    tables = (SmpAttribute.SL_TO_VL_MAPPING_TABLE, SmpAttribute.VL_ARBITRATION_TABLE)
+    assert all(managed.sent[Method.SET, table] for table in tables)
+    pull_cable(managed.net.devices, managed.net.fabric.find_port("h5/1").slot)
+    managed.sweep()
+    assert managed.sent[Method.GET, SmpAttribute.NODE_INFO]  # a heavy sweep
+    assert not any(managed.sent[Method.SET, table] for table in tables)
+
+
 def test_a_link_that_fell_often_is_restless_and_the_others_are_not(managed) -> None:
     up = managed.sweep()
     ports = managed.net.fabric.ports
