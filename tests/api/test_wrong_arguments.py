@@ -40,7 +40,7 @@ WRONG: dict[str, Callable[[], object]] = {
     "--routing-engine must be text, got 3": lambda: weft.route(TREE, routing_engine=3),
     "--lmc must be 0 to 7, got 9": lambda: weft.route(TREE, lmc="9"),
     "'spine1' is not KIND:WHERE": lambda: weft.route(TREE, fault="spine1"),
-    "comes without forwarding tables": lambda: weft.check(TREE),
+    "has no forwarding tables": lambda: weft.check(TREE),
     "nosuch: no such file": lambda: weft.check(TREE, tables="nosuch"),
     "--tables must be a path, got 3": lambda: weft.check(TREE, tables=3),
     "fewer than two hosts": lambda: weft.rate("star:hosts=1"),

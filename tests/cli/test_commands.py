@@ -72,7 +72,7 @@ def test_show_shows_one_port_with_its_other_end():
 
 def test_show_says_that_lengths_of_a_topology_are_typical(capsys):
     app(["show", "superpod:su=1", "leaf1/1"])
-    assert "`weft plan superpod:su=1` has those of a floor plan" in capsys.readouterr().out
+    assert "`weft plan superpod:su=1` computes them from a floor plan" in capsys.readouterr().out
     app(["show", "superpod:su=1", "dgx1/gpu0"])  # no cable
     assert "typical" not in capsys.readouterr().out
 

@@ -32,7 +32,7 @@ def test_a_scenario_prints_claim_finding_and_trust_and_draws(capsys, tmp_path):
     path = tmp_path / "picture.png"
     app(["scenario", "qos", *SMALL, "--picture", str(path)])
     printed = capsys.readouterr().out
-    for words in ("The claim: ", "What ran: ", "seed 1", "What was found: ", "How far to trust it: ", "written"):
+    for words in ("Claim: ", "Runs: ", "seed 1", "Result: ", "How far to trust it: ", "written"):
         assert words in printed
     assert path.read_bytes().startswith(b"\x89PNG")
 

@@ -64,6 +64,6 @@ def test_import_writes_a_template_that_is_used_by_its_path(tmp_path: Path, capsy
         for server in (made, "dgx-h100")
     ]
     assert times[0] == times[1]
-    for words, says in (((), "needs -o FILE"), (("-o", str(tmp_path / "my.txt")), "ends as .yaml")):
+    for words, says in (((), "needs -o FILE"), (("-o", str(tmp_path / "my.txt")), "end in .yaml")):
         with pytest.raises(ConfigError, match=says):
             app(["server", "import", str(tmp_path / "topo.xml"), *words])

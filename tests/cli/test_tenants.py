@@ -83,7 +83,7 @@ def test_what_is_applied_is_shown_and_destroyed(driver, file, capsys):
     assert weft("destroy", file, "--yes", "--open-default") == 0
     assert driver.allocation == Allocation()
     assert weft("show") == 0
-    assert "everybody reaches everybody" in capsys.readouterr().out
+    assert "reaches every other port" in capsys.readouterr().out
 
 
 def test_programs_read_json(driver, file, capsys):
@@ -146,7 +146,7 @@ def test_a_host_that_is_down_keeps_its_seat_from_one_command_to_the_next(ufm, tm
     assert "Note: tenant a: h2/1 is not in the fabric now; it gets its P_Keys when it comes up\n" in said
     assert [[*one.members] for one in ufm.allocation.partitions.values()] == [[0x101, 0x201], [0x401]]
     assert weft("show", *at) == 0
-    assert capsys.readouterr().out.endswith("\nNot there now: h2\n")
+    assert capsys.readouterr().out.endswith("\nOffline: h2\n")
     assert weft("show", "--json", *at) == 0
     (a, _) = json.loads(capsys.readouterr().out)["partitions"]
     assert [(one["port"], one["is_there"]) for one in a["members"]] == [("h1/1", True), ("h2/1", False)]
@@ -155,7 +155,7 @@ def test_a_host_that_is_down_keeps_its_seat_from_one_command_to_the_next(ufm, tm
         weft("plan", str(file), *at)
     (memory,) = (tmp_path / "state/weft").iterdir()
     memory.write_text("{")
-    with pytest.raises(ConfigError, match=r"https-ufm\.example\.ports, where weft remembers .* of memory, cannot"):
+    with pytest.raises(ConfigError, match=r"https-ufm\.example\.ports: cannot read the remembered ports of memory"):
         weft("show", *at)
 
 
@@ -215,11 +215,14 @@ def test_an_unknown_action_is_refused(driver):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"ufm": "https://ufm", "state": "x"}, "--state and --ufm each name a fabric"),
-        ({"umad": "any"}, "--umad any is of no use here"),
-        ({"ufm": "https://ufm", "lab": "mine"}, "--lab mine is of no use here"),
+        ({"ufm": "https://ufm", "state": "x"}, "use one of --state and --ufm"),
+        ({"umad": "any"}, "--umad any has no effect here"),
+        ({"ufm": "https://ufm", "lab": "mine"}, "--lab mine has no effect here"),
         ({"ufm": "https://ufm"}, "set WEFT_UFM_TOKEN, or WEFT_UFM_USER and WEFT_UFM_PASSWORD"),
-        ({"opensm": Path("nowhere"), "opensm_pid": "x"}, "no x that tells OpenSM's process: say --opensm-pid"),
+        (
+            {"opensm": Path("nowhere"), "opensm_pid": "x"},
+            "no PID file of OpenSM at x: give its",
+        ),
         ({"lab": "nobody"}, "lab"),
     ],
 )

@@ -15,8 +15,8 @@ from weft.lab.registry import Entry
 @pytest.mark.parametrize(
     ("does", "says"),
     [
-        ("exec sleep 1000", r"the console says nothing for 0.1 s, .*weft serve --lab mine"),
-        ("exit 3", "has ended before"),
+        ("exec sleep 1000", r"the console was not up after 0.1 s .*weft serve --lab mine"),
+        ("exit 3", "failed to start"),
     ],
 )
 def test_a_console_that_does_not_come_up_is_told(
@@ -29,4 +29,4 @@ def test_a_console_that_does_not_come_up_is_told(
     monkeypatch.setattr(sys, "executable", str(program))
     monkeypatch.setattr(up, "CONSOLE_S", 0.1 if "sleep" in does else 1000.0)
     with pytest.raises(SubnetError, match=says):
-        up._show(Entry(name="mine", folder=tmp_path), True)
+        up._start_console(Entry(name="mine", folder=tmp_path), True)

@@ -94,7 +94,7 @@ def test_the_command_reads_slurmctlds_variables(server, run, monkeypatch, capsys
     assert capsys.readouterr().out == "job 12: h[1-2] has the partition 0x000c\n"
     assert server.members(12) == {1, 2, 17, 18}
     run("epilog")
-    assert capsys.readouterr().out == "job 12: it has no partition any longer\n"
+    assert capsys.readouterr().out == "job 12: its partition is deleted\n"
     assert server.partitions == {}
 
 

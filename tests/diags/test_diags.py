@@ -127,9 +127,9 @@ def test_an_unknown_tool_suggests_one():
 def test_the_command_lists_its_tools_and_refuses_two_subnets(capsys):
     diag()
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(TOOLS)
-    with pytest.raises(ConfigError, match="give one of them"):
+    with pytest.raises(ConfigError, match="use one of"):
         diag("ibstat", subnet=subnets.Subnet(lab="a", ibsim="b"))
-    with pytest.raises(ConfigError, match="leave out --at"):
+    with pytest.raises(ConfigError, match=r"--at .* has no effect with --umad"):
         diag("ibstat", subnet=subnets.Subnet(at="h1", umad="any"))
     with pytest.raises(ConfigError, match="no ibsim or lab listens at nowhere-at-all"):
         diag("ibstat", subnet=subnets.Subnet(ibsim="nowhere-at-all"))

@@ -78,7 +78,7 @@ def test_up_ps_break_fix_down(weft, name):
     assert weft("break", "leaf1/1").stdout == "leaf1/1: broken\n"
     assert "leaf1/1" in weft("ps").stdout
     assert "is broken already" in weft("break", "leaf1/1", status=2).stderr
-    assert weft("degrade", "leaf1/2", "--ber", "1e-9").stdout == "leaf1/2: errs with 1e-09\n"
+    assert weft("degrade", "leaf1/2", "--ber", "1e-9").stdout == "leaf1/2: bit error rate 1e-09\n"
     assert "must be in [0, 1)" in weft("degrade", "leaf1/2", "--ber", "7", status=2).stderr
     assert sorted(weft("fix").stdout.split()) == ["fixed", "fixed", "leaf1/1:", "leaf1/2:"]
     assert weft("fix").stdout == "nothing is broken\n"
@@ -109,7 +109,7 @@ def test_exec_takes_the_name_of_the_lab_with_an_equals_sign_and_a_command_behind
 
 
 def test_a_lab_named_twice_is_refused(weft, entry):
-    assert "weft down takes one lab" in weft("down", entry.name, "--lab", entry.name, status=2).stderr
+    assert "not both" in weft("down", entry.name, "--lab", entry.name, status=2).stderr
 
 
 def test_traffic_of_a_lab_without_a_subnet_manager_names_the_command_that_brings_it_up(weft, entry):

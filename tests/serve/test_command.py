@@ -19,7 +19,7 @@ from tests.warm import WARM, kill
 
 from weft import web
 from weft.cli import app, serve
-from weft.cli.serve import _first_token, _given_token
+from weft.cli.serve import _configured_token, _first_token
 from weft.errors import ConfigError, UnknownName
 from weft.serve.access import Role, Token, add_token, listed, remove
 from weft.serve.ledger import Ledger
@@ -147,17 +147,17 @@ def names(database: str) -> list[str]:
 
 def test_token_add_uses_the_database_of_the_running_service(homes, capsys):
     first, second = (f"sqlite:///{homes}/{name}.db" for name in ("first", "second"))
-    with pytest.raises(ConfigError, match="which ledger"):
+    with pytest.raises(ConfigError, match="no service runs"):
         app(["serve", "token", "add", "a"])
     with announced("lab-one", first):
         app(["serve", "token", "add", "a"])
         app(["serve", "token", "add", "b", "--lab", "one"])
         with announced("lab-two", second):
-            with pytest.raises(ConfigError, match="2 services run, of lab-one, lab-two: say which with --lab"):
+            with pytest.raises(ConfigError, match="2 services run, of lab-one, lab-two: choose one with --lab"):
                 app(["serve", "token", "add", "c"])
             app(["serve", "token", "add", "c", "--lab", "two"])
     assert (names(first), names(second)) == (["a", "b"], ["c"])
-    with pytest.raises(ConfigError, match="which ledger"):  # they have ended
+    with pytest.raises(ConfigError, match="no service runs"):  # they have ended
         app(["serve", "user", "list"])
     assert not list((homes / "weft").glob("*.db"))
 
@@ -180,7 +180,7 @@ def test_the_file_of_a_killed_service_is_removed(homes):
 
 @pytest.mark.parametrize("words", [["token", "list"], ["user", "revoke", "x"], ["backup", "f"], ["audit", "check"]])
 def test_a_missing_ledger_is_not_created(homes, words):
-    with pytest.raises(ConfigError, match="there is no ledger"):
+    with pytest.raises(ConfigError, match="no such ledger"):
         app(["serve", *words, "--lab", "typo"])
     assert not list((homes / "weft").glob("*.db"))
 
@@ -188,19 +188,19 @@ def test_a_missing_ledger_is_not_created(homes, words):
 def test_the_admins_token_comes_from_a_file_or_the_environment(tmp_path, monkeypatch):
     path = tmp_path / "token"
     path.write_text("from the file\n")
-    assert _given_token(path) == "from the file"
-    assert _given_token(None) == ""
+    assert _configured_token(path) == "from the file"
+    assert _configured_token(None) == ""
     monkeypatch.setenv("WEFT_SERVE_TOKEN", "from the environment")
-    assert _given_token(None) == "from the environment"
+    assert _configured_token(None) == "from the environment"
     assert "WEFT_SERVE_TOKEN" not in os.environ
     monkeypatch.setenv("WEFT_SERVE_TOKEN", "x")
-    with pytest.raises(ConfigError, match="leave out one"):
-        _given_token(path)
+    with pytest.raises(ConfigError, match="not both"):
+        _configured_token(path)
     path.write_text("")
     with pytest.raises(ConfigError, match="is empty"):
-        _given_token(path)
+        _configured_token(path)
     with pytest.raises(ConfigError, match="cannot be read"):
-        _given_token(tmp_path / "nothing")
+        _configured_token(tmp_path / "nothing")
 
 
 def test_an_admin_token_is_created_if_no_admin_can_log_in(database):
@@ -218,13 +218,13 @@ def test_the_audit_log_is_checked_and_compared_with_an_earlier_head(database, ca
     capsys.readouterr()
     app(["serve", "audit", "check", "--database", database])
     said = capsys.readouterr().out
-    head = re.fullmatch(r"the audit log is unbroken\nchanges: head (1:[0-9a-f]{64})\n", said)[1]
+    head = re.fullmatch(r"the audit log is intact\nchanges: head (1:[0-9a-f]{64})\n", said)[1]
     app(["serve", "token", "add", "b", "--database", database])
     app(["serve", "audit", "check", "--head", head, "--database", database])
     for other in ("2:" + head[2:], "9:" + head[2:]):
         with pytest.raises(TamperedError):
             app(["serve", "audit", "check", "--head", other, "--database", database])
-    with pytest.raises(ConfigError, match="is not NUMBER:HASH"):
+    with pytest.raises(ConfigError, match="must be NUMBER:HASH"):
         app(["serve", "audit", "check", "--head", "x", "--database", database])
 
 
@@ -251,7 +251,7 @@ def test_the_database_is_readable_only_by_its_owner(database, tmp_path):
         (["token", "make", "x"], UnknownName, "no action 'make'"),
         (["token", "add"], ConfigError, "needs a name"),
         (["token", "add", "x", "--role", "tenant"], ConfigError, "with the role tenant"),
-        (["token", "revoke", "x"], ConfigError, "there is no ledger"),
+        (["token", "revoke", "x"], ConfigError, "no such ledger"),
         (["user", "add", "x", "--days", "3"], ConfigError, "--days has no effect on `weft serve user add`"),
         (["token", "add", "x", "--certificate"], ConfigError, "--certificate has no effect"),
         (["token", "add", "x", "--head", "1:a"], ConfigError, "--head has no effect"),
@@ -260,7 +260,7 @@ def test_the_database_is_readable_only_by_its_owner(database, tmp_path):
         (["audit", "show"], UnknownName, "no action 'show'"),
         (["restore", "nothing"], ConfigError, "cannot read nothing: No such file"),
         (["star:hosts=4", "--host", "0.0.0.0"], ConfigError, "unencrypted"),
-        (["--no-m-key"], ConfigError, "--no-m-key is for the subnet manager of SPEC"),
+        (["--no-m-key"], ConfigError, "--no-m-key needs SPEC"),
         (["star:hosts=4", "--trusted-proxy", "proxy"], ConfigError, "--trusted-proxy: 'proxy' does not"),
     ],
 )

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from weft.cli.sm import _as_told, _rows
+from weft.cli.sm import _rows, _with_live_status
 from weft.mad import faults
 from weft.sm.conf.options import Options
 from weft.sm.events import Log
@@ -66,7 +66,7 @@ def test_state_and_dumps_that_cannot_be_written_are_said_once_and_the_master_goe
         pull_and_plug(net, manager, times=2)
         assert is_whole(net)
         if what == "state":
-            old = _as_told(state, read_status(state))
+            old = _with_live_status(state, read_status(state))
             assert old.sweeps_since == manager.sweeps - old.sweeps > 0
             assert any(label == "out of date" and "the disk may be full" in text for label, text in _rows(old))
     assert log.counts["NOT_WRITTEN"] == 1
@@ -76,7 +76,7 @@ def test_state_and_dumps_that_cannot_be_written_are_said_once_and_the_master_goe
     assert log.counts["NOT_WRITTEN"] == log.counts["WRITTEN_AGAIN"] == 1
     if what == "state":
         assert read_status(state).sweeps == manager.sweeps
-        assert _as_told(state, read_status(state)).sweeps_since == 0
+        assert _with_live_status(state, read_status(state)).sweeps_since == 0
     manager.close()
 
 

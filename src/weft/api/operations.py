@@ -83,9 +83,9 @@ def diagnose_subnet(
     from weft.monitor.impact import add_impact, read_jobs, read_routed
 
     if polls < 2:
-        raise ConfigError(f"--polls {polls}: counts may be old, so 2 polls are the fewest that say something")
+        raise ConfigError(f"--polls must be at least 2, got {polls}: errors are counted between two polls")
     if not 0.1 <= every_s <= 86_400:
-        raise ConfigError(f"--every {every_s:g}: give seconds from poll to poll, 0.1 to 86,400")
+        raise ConfigError(f"--every must be 0.1 to 86,400 seconds, got {every_s:g}")
     poller = subnet.new_poller(plan)
     try:
         diagnosis = diagnose_changes(_poll(poller, polls, every_s, progress))

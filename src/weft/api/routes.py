@@ -107,8 +107,8 @@ def check(fabric: FabricLike, *, tables: Dumps = None, hosts_only: bool = False)
     routed, lanes_known = read_routed(fabric, tables=tables)
     if not has_routes(routed):
         raise ConfigError(
-            f"{routed.spec} comes without forwarding tables: there is nothing to check"
-            "\n  Give OpenSM's with --tables; `weft route` makes its own and proves them."
+            f"{routed.spec} has no forwarding tables"
+            "\n  Give OpenSM's with --tables; `weft route` computes and verifies its own."
         )
     return check_tables(routed, hosts_only=hosts_only, lanes_known=lanes_known)
 

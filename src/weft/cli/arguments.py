@@ -87,7 +87,7 @@ class Form:
 
     @property
     def is_data(self) -> bool:
-        """Whether the output is for programs."""
+        """Return whether the output is JSON or CSV."""
         return self.json or self.csv
 
 

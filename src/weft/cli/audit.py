@@ -1,4 +1,4 @@
-"""`weft audit`: is it cabled as planned, and if not, which plugs to touch?"""
+"""`weft audit`: compare the cabling of a fabric with its plan, and list the plugs to move."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 
 def audit(
-    found: Annotated[
-        str, NAMES_FILE, Parameter(help="What stands: output of ibnetdiscover, a lab file, an OpenSM dump, ...")
+    discovered: Annotated[
+        str,
+        NAMES_FILE,
+        Parameter(help="The discovered fabric: output of ibnetdiscover, a lab file, an OpenSM dump, ..."),
     ],
     /,
     *,
@@ -33,10 +35,10 @@ def audit(
     from weft.plan.audit.audit import compare
     from weft.plan.audit.positions import read_plan
 
-    with progress_bar(f"reading {found}"):
-        stands, planned = load(found), read_plan(plan)
+    with progress_bar(f"reading {discovered}"):
+        actual, planned = load(discovered), read_plan(plan)
     with progress_bar("comparing"):
-        done = compare(stands, planned)
+        done = compare(actual, planned)
     if form.is_data:
         print_data(form, _facts(done), "walk")
     else:
@@ -54,22 +56,22 @@ def _print(done: Audit) -> None:
         out.print(f"{verdict}: nothing to do", markup=False)
         return
     out.print(f"{verdict}; {_count(len(done.findings), 'finding')}", markup=False, end="\n\n")
-    rows = [(number, one.kind, one.text) for number, one in enumerate(done.findings, start=1)]
+    rows = [(number, finding.kind, finding.text) for number, finding in enumerate(done.findings, start=1)]
     out.print(table("Findings", ("#", "kind", "what"), rows))
     walk = [(number, str(action)) for number, action in done.walk()]
-    note = "A port that is still taken when you come to it: let the plug hang, another line of the same # frees it."
+    note = "If a port is still occupied, leave the plug loose: another step with the same # frees the port."
     out.print(
         table(
-            f"The walk: {_count(len(walk), 'thing')} to do",
+            f"Repairs in walking order: {_count(len(walk), 'step')}",
             ("#", "do"),
             walk,
-            note if any(len(one.actions) > 1 for one in done.findings) else "",
+            note if any(len(finding.actions) > 1 for finding in done.findings) else "",
         )
     )
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _facts(done: Audit) -> dict[str, Any]:
@@ -86,14 +88,15 @@ def _facts(done: Audit) -> dict[str, Any]:
         "findings": [
             {
                 "finding": number,
-                "kind": one.kind,
-                "what": one.text,
-                "harmless": one.harmless,
+                "kind": finding.kind,
+                "what": finding.text,
+                "harmless": finding.harmless,
                 "cables": [
-                    {"a": a, "b": b, "label": label} for (a, b), label in zip(one.cables, one.labels, strict=True)
+                    {"a": a, "b": b, "label": label}
+                    for (a, b), label in zip(finding.cables, finding.labels, strict=True)
                 ],
             }
-            for number, one in enumerate(done.findings, start=1)
+            for number, finding in enumerate(done.findings, start=1)
         ],
         "walk": done.records(),
     }

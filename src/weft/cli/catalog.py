@@ -1,4 +1,4 @@
-"""`weft catalog`: what can be bought, with source and date."""
+"""`weft catalog`: list parts with their source and date."""
 
 from __future__ import annotations
 
@@ -28,24 +28,25 @@ def catalog(name: str | None = None, /, *, prices: File = None, form: Form = TAB
     from weft.fabric import catalog as entries
     from weft.fabric.prices import read_prices
 
-    known = read_prices(prices)
+    price_list = read_prices(prices)
 
     if name is not None:
-        facts = _facts(entries.find(name), known)
+        facts = _facts(entries.find(name), price_list)
         if form.is_data:
             print_data(form, facts)
         else:
-            told = [(key, _show(value)) for key, value in facts.items() if value not in ("", None, [], {})]
-            console().print(table(facts["name"], ("field", "value"), told))
+            fields = [(key, _show(value)) for key, value in facts.items() if value not in ("", None, [], {})]
+            console().print(table(facts["name"], ("field", "value"), fields))
         return
     if form.is_data:
-        print_data(form, [_facts(entry, known) for entry in entries.entries()])
+        print_data(form, [_facts(entry, price_list) for entry in entries.entries()])
         return
     rows = [
-        (entry.kind, entry.name, entry.summary, _price(entry, known), str(entry.date)) for entry in entries.entries()
+        (entry.kind, entry.name, entry.summary, _price(entry, price_list), str(entry.date))
+        for entry in entries.entries()
     ]
     note = "Prices are rough estimates: give your own with --prices FILE. Sources: weft catalog NAME"
-    console().print(table("Catalog", ("kind", "name", "what it is", "USD", "read on"), rows, note))
+    console().print(table("Catalog", ("kind", "name", "description", "USD", "date"), rows, note))
 
 
 def _facts(entry: Entry, prices: Prices) -> dict[str, Any]:
@@ -56,12 +57,12 @@ def _facts(entry: Entry, prices: Prices) -> dict[str, Any]:
     facts = {"kind": entry.kind, **msgspec.to_builtins(entry)}
     facts |= {name: str(value.name) for name in facts if isinstance(value := getattr(entry, name), Enum)}
     price, link = prices.of(entry), prices.link(entry) if isinstance(entry, Cable) else None
-    told = {f"price_{name}": value for name, value in price.report().items()} if price else {}
-    return facts | told | ({"price_of_a_link_usd": (link.low_usd, link.high_usd)} if link else {})
+    price_facts = {f"price_{name}": value for name, value in price.report().items()} if price else {}
+    return facts | price_facts | ({"price_of_a_link_usd": (link.low_usd, link.high_usd)} if link else {})
 
 
 def _price(entry: Entry, prices: Prices) -> str:
-    """Of optics there is no such part: transceivers and fibres are ordered, and a link has some of each."""
+    """Return the price; for optics that of a whole link, since its transceivers and fibres are ordered separately."""
     from weft.fabric.catalog import Cable
 
     link = prices.link(entry) if isinstance(entry, Cable) and entry.transceivers else None

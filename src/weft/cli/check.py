@@ -1,4 +1,4 @@
-"""`weft check`: do these forwarding tables lead everywhere, and can they deadlock?"""
+"""`weft check`: verify that forwarding tables reach every port and cannot deadlock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check(spec: Spec, /, *, tables: File = None, hosts_only: bool = False, form:
         opensm-subnet.lst for the LIDs; or one file of routes. VLs are read from opensm.psl and opensm.slvl beside them,
         as `weft route --dump` and `weft sm --dump` write them; OpenSM does not.
     hosts_only
-        Only paths between adapters, as ibdmchk does; else also those from and to switches.
+        Check only paths between adapters, as ibdmchk does; otherwise also paths from and to switches.
     """
     from dataclasses import asdict
 

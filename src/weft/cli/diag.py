@@ -1,4 +1,4 @@
-"""`weft diag`: the tools of infiniband-diags where they are not installed."""
+"""`weft diag`: run weft's versions of the tools of infiniband-diags."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def diag(
     tool
         ibstat, ibstatus, ibnetdiscover, ibtracert, perfquery, sminfo or smpquery.
     arguments
-        Those of the tool.
+        Arguments of the tool.
     """
     from weft.diags import TOOLS
     from weft.diags import tool as find
 
     if not tool:
-        print("\n".join(f"{name:<14} {what}" for name, what in TOOLS.items()))
+        print("\n".join(f"{name:<14} {description}" for name, description in TOOLS.items()))
         return
     run = find(tool)
     carrier = subnet.attach()

@@ -1,4 +1,4 @@
-"""`weft diagnose`: which cable is bad, and how one knows."""
+"""`weft diagnose`: find bad cables, with the evidence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.cli.subnets import THE_LAB, Subnet
 if TYPE_CHECKING:
     from weft.monitor.suspects import Diagnosis
 
-_MOST = 10  # suspects that are printed
+_MOST = 10  # suspects in the printed report
 
 
 def diagnose(
@@ -30,7 +30,7 @@ def diagnose(
     Parameters
     ----------
     polls
-        How often the counters of all ports are read, 2 or more: the first time is what others are compared with.
+        Polls of the counters of all ports, 2 or more; the first is the baseline.
     every
         Seconds between two polls, by the clock of the subnet: a lab's may run faster. Longer finds rarer errors.
     plan
@@ -40,7 +40,7 @@ def diagnose(
     from weft.api.operations import diagnose_subnet
 
     with progress_bar("polling") as change:
-        found = diagnose_subnet(
+        diagnosis = diagnose_subnet(
             subnet,
             polls=polls,
             every_s=every,
@@ -48,28 +48,29 @@ def diagnose(
             progress=lambda done, total: change(description=f"poll {done + 1} of {total}", completed=done, total=total),
         )
     if form.is_data:
-        print_data(form, found.report(), "suspects")
+        print_data(form, diagnosis.report(), "suspects")
     else:
-        _print(found, polls)
-    sys.exit(0 if found.is_well else 1)
+        _print(diagnosis, polls)
+    sys.exit(0 if diagnosis.is_well else 1)
 
 
-def _print(found: Diagnosis, polls: int) -> None:
+def _print(diagnosis: Diagnosis, polls: int) -> None:
     from weft.monitor.evidence import concerns, seconds_in_words
 
     out = console()
-    for number, suspect in enumerate(found.suspects[:_MOST], 1):
+    for number, suspect in enumerate(diagnosis.suspects[:_MOST], 1):
         out.print(f"{number}. {suspect.kind}: {suspect.name}", style="bold", markup=False)
         for line in (*suspect.evidence, *concerns(suspect), f"To do: {suspect.action}"):
             out.print(f"   {line}", markup=False)
-    if len(found.suspects) > _MOST:
-        out.print(f"{len(found.suspects) - _MOST:,} more suspects: --json has them all.")
-    for note in found.notes:
+    if len(diagnosis.suspects) > _MOST:
+        out.print(f"{len(diagnosis.suspects) - _MOST:,} more suspects: --json has them all.")
+    for note in diagnosis.notes:
         out.print(f"Note: {note}", markup=False)
-    verdict = "" if found.suspects else "No suspect. "
-    others = f"{found.symbol_ber:.1e}" if found.symbol_ber else "no error"
+    verdict = "" if diagnosis.suspects else "No suspect. "
+    background = f"{diagnosis.symbol_ber:.1e}" if diagnosis.symbol_ber else "no error"
+    duration = seconds_in_words(diagnosis.seconds)
     out.print(
-        f"{verdict}{found.ports:,} ports of {found.links:,} links, {polls} polls in {seconds_in_words(found.seconds)}; "
-        f"bit error rate of all but suspects: {others}.",
+        f"{verdict}{diagnosis.ports:,} ports of {diagnosis.links:,} links, {polls} polls in {duration}; "
+        f"bit error rate of all but suspects: {background}.",
         markup=False,
     )

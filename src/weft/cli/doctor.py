@@ -1,4 +1,4 @@
-"""`weft doctor`: what is installed, what is missing, what stands in the way."""
+"""`weft doctor`: check the libraries, caches and labs of this machine."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def doctor(*, form: Form = TABLES) -> None:
     from weft.lab.doctor import Finding, findings
 
     path = defaults.find()
-    words = f"{path} is in use" if path else "no file: flags are what --help says, unless they are given"
-    found = [*findings(), Finding("own defaults", "good", words)]
-    bad = [one for one in found if one.state == "bad"]
+    text = f"{path} is in use" if path else "no file: flags are what --help says, unless they are given"
+    checks = [*findings(), Finding("own defaults", "good", text)]
+    bad = [check for check in checks if check.state == "bad"]
     if form.is_data:
-        print_data(form, [asdict(one) for one in found])
+        print_data(form, [asdict(check) for check in checks])
     else:
-        rows = [(one.what, one.state, one.words) for one in found]
-        note = f"In the way: {', '.join(one.what for one in bad)}." if bad else "Nothing is in the way."
+        rows = [(check.what, check.state, check.words) for check in checks]
+        note = f"In the way: {', '.join(check.what for check in bad)}." if bad else "Nothing is in the way."
         console().print(table("This machine", ("what", "", "in words"), rows, note))
     if bad:
         sys.exit(1)

@@ -27,7 +27,7 @@ def draw(
     output
         The file to write: .svg, .png, .pdf or .html (interactive); - for SVG on standard output.
     colour_by
-        Colour the links by their speed, their load when all hosts talk to all (routed by `auto`), or their length.
+        Colour links by speed, by load in an all-to-all (routed by `auto`), or by length.
     """
     from weft.api.fabrics import draw as draw_fabric
 

@@ -1,4 +1,4 @@
-"""`weft export`: a fabric as a file that other tools read."""
+"""`weft export`: convert a fabric to the file formats of other tools."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def export(
     output
         The file to write (for `opensm` a folder); - for standard output.
     format
-        The format, where the suffix of the file does not tell.
+        The format, if the suffix of the file does not determine it.
     """
     from weft.errors import ConfigError
 
@@ -52,7 +52,7 @@ def _list_formats(form: Form) -> None:
         (entry.name, ", ".join(entry.suffixes), "yes" if entry.reads else "", "yes", entry.description)
         for entry in FORMATS.working().values()
     ]
-    heads = ("format", "suffixes", "reads", "writes", "what it is")
+    heads = ("format", "suffixes", "reads", "writes", "description")
     if form.is_data:
         print_data(form, [dict(zip(heads, row, strict=True)) for row in rows])
     else:

@@ -1,4 +1,4 @@
-"""`weft grow`: which cables move, and in which steps, when a fabric gets larger?"""
+"""`weft grow`: plan the steps that extend a fabric, moving as few cables as possible."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def grow(
     to
         The state after the change: a topology, or a file.
     keep
-        The share of its uplinks that every leaf has at any moment, from 0 to 1.
+        Minimum share of its uplinks that each leaf keeps during a step, from 0 to 1.
     folder
         The folder to write: for each step a list of its plugs, step-1.csv, and the fabric after it, step-1.yaml.
     """
@@ -52,10 +52,10 @@ def grow(
     from weft.plan.growth.step_files import write_steps
 
     with progress_bar(f"reading {today}") as change:
-        stands = read_today(today)
-        target = load(_target(stands.fabric, gpus, servers, to))
-        done = grow_fabric(stands.fabric, target, keep=keep, progress=lambda what: change(description=what))
-    written = write_steps(done, folder, stands.positions) if folder is not None else []
+        current = read_today(today)
+        target = load(_target(current.fabric, gpus, servers, to))
+        done = grow_fabric(current.fabric, target, keep=keep, progress=lambda step: change(description=step))
+    written = write_steps(done, folder, current.positions) if folder is not None else []
     if form.is_data:
         print_data(form, _facts(done), "steps")
         return
@@ -67,8 +67,8 @@ def _target(today: Fabric, gpus: int | None, servers: int | None, to: str | None
     from weft.errors import ConfigError
     from weft.plan.growth.larger import larger, servers_of
 
-    if sum(one is not None for one in (gpus, servers, to)) != 1:
-        raise ConfigError("say what it grows to: one of --gpus, --servers and --to")
+    if sum(option is not None for option in (gpus, servers, to)) != 1:
+        raise ConfigError("give one of --gpus, --servers and --to")
     return to if to is not None else larger(today, servers_of(today, gpus) if gpus is not None else servers or 0)
 
 
@@ -86,7 +86,7 @@ def _print(done: Growth) -> None:
         rows.append(_row(number, step, moved))
     heads = ("step", "rack", "out", "in", "moved", "worst leaf", "slowdown", "after", "routed by", "hosts", "proved")
     note = (
-        "Worst leaf: uplinks that it has while cables are out. Slowdown: all-to-all among today's hosts, while cables "
+        "Worst leaf: remaining uplinks while cables are out. Slowdown: all-to-all among today's hosts, while cables "
         f"are out and after; today {done.before.slowdown:.2f}. Hosts: on the network after. Proved: pairs of hosts and "
         "switches that arrive without a credit loop, while cables are out and after."
     )

@@ -1,4 +1,4 @@
-"""`weft join`: this machine, or this container, as a host of a lab that runs elsewhere."""
+"""`weft join`: run a program as a host of a lab on another machine."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 _USAGE = """weft join ADDRESS:PORT --as HOST [--token T] [--patience SECONDS] [--sysfs] [--roce ADDRESS] -- COMMAND...
 
-Run a program as a host of a lab on another machine, which `weft up SPEC --join ADDRESS:PORT` brought up there.
-The token is what that printed; without --token it is in WEFT_JOIN_TOKEN, where a list of processes does not show it.
-After a cut it tries to come back for SECONDS, 30 if nothing is said.
+Run a program as a host of a lab on another machine, started there with `weft up SPEC --join ADDRESS:PORT`.
+That command prints the token. Without --token it is read from WEFT_JOIN_TOKEN, which a process list does not show.
+After a lost connection it tries to reconnect for SECONDS (default 30).
 With --sysfs the program finds the host's adapters in /sys.
-With --roce its RDMA goes as RoCE v2 from that address of this machine, past the lab."""
+With --roce its RDMA traffic bypasses the lab as RoCE v2 from that address of this machine."""
 _VALUES = ("--token", "--as", "--patience", "--roce")
 
 
-def join(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
+def join(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
     """Run a program as a lab's host on another machine."""
     import os
 
@@ -29,10 +29,10 @@ def join(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
     from weft.lab.join.handshake import TOKEN, JoinRequest
     from weft.verbs import launch
 
-    if not words or words[0] in ("--help", "-h"):
+    if not arguments or arguments[0] in ("--help", "-h"):
         print(_USAGE)
         return
-    address, options, has_sysfs, command = _read(words)
+    address, options, has_sysfs, command = _read(arguments)
     token = options.get("--token") or os.environ.pop(TOKEN, "")
     if not token:
         raise ConfigError(f"weft join needs the lab's token: --token TOKEN, or the variable {TOKEN}")
@@ -45,28 +45,28 @@ def join(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
     raise SystemExit(client.run(command, invitation, launch.roce_environment(options.get("--roce", ""))))
 
 
-def _read(words: tuple[str, ...]) -> tuple[str, dict[str, str], bool, tuple[str, ...]]:
-    """Address, options, whether there is to be a /sys, command."""
+def _read(arguments: tuple[str, ...]) -> tuple[str, dict[str, str], bool, tuple[str, ...]]:
+    """Return the address, the options, whether --sysfs is set, and the command."""
     from weft.errors import ConfigError
 
-    if "--" not in words or words[-1] == "--":
-        raise ConfigError(f"weft join needs a command behind `--`: {_USAGE.splitlines()[0]}")
-    at = words.index("--")
-    ours, command = list(words[:at]), words[at + 1 :]
+    if "--" not in arguments or arguments[-1] == "--":
+        raise ConfigError(f"weft join needs a command after `--`: {_USAGE.splitlines()[0]}")
+    at = arguments.index("--")
+    ours, command = list(arguments[:at]), arguments[at + 1 :]
     address, has_sysfs, options = "", False, {}
     while ours:
-        word = ours.pop(0)
-        name, equals, value = word.partition("=")
+        argument = ours.pop(0)
+        name, equals, value = argument.partition("=")
         if name in _VALUES:
             if not equals and not ours:
                 raise ConfigError(f"{name} has no value: {_USAGE.splitlines()[0]}")
             options[name] = value if equals else ours.pop(0)
-        elif word == "--sysfs":
+        elif argument == "--sysfs":
             has_sysfs = True
-        elif address or word.startswith("-"):
-            raise ConfigError(f"weft join does not know {word!r}: {_USAGE.splitlines()[0]}")
+        elif address or argument.startswith("-"):
+            raise ConfigError(f"weft join does not know {argument!r}: {_USAGE.splitlines()[0]}")
         else:
-            address = word
+            address = argument
     if not address:
         raise ConfigError(f"weft join needs the address of a lab: {_USAGE.splitlines()[0]}")
     return address, options, has_sysfs, command
@@ -81,18 +81,18 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= PATIENCE_MAX_S:
-        raise ConfigError(f"--patience {text}: give seconds from 0 to {PATIENCE_MAX_S:g}")
+        raise ConfigError(f"--patience must be 0 to {PATIENCE_MAX_S:g} seconds, got {text}")
     return seconds
 
 
-def say_how(entry: Entry, fabric: Fabric) -> None:
-    """To join a lab, if it lets anybody."""
+def print_join_command(entry: Entry, fabric: Fabric) -> None:
+    """Print the command that joins a lab, if the lab accepts joins."""
     from weft.lab import control
 
     if (join_server := control.ask(entry, "state")["join"]) is not None:
-        print(how(join_server["address"], entry.token.read_text(encoding="ascii").strip(), fabric))
+        print(join_command(join_server["address"], entry.token.read_text(encoding="ascii").strip(), fabric))
 
 
-def how(address: str, token: str, fabric: Fabric) -> str:
+def join_command(address: str, token: str, fabric: Fabric) -> str:
     host = [*fabric.servers][-1] if fabric.servers else fabric.hcas[-1].name if fabric.hcas else "HOST"
-    return f"hosts join by `weft join {address} --token {token} --as {host} -- ibstat`"
+    return f"join from another machine: `weft join {address} --token {token} --as {host} -- ibstat`"

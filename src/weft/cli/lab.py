@@ -33,7 +33,7 @@ def down(name: str = "", /, *, lab: LabName = "") -> None:
     from weft.lab import control, registry
 
     if name and lab:
-        raise ConfigError(f"weft down takes one lab: {name}, or --lab {lab}")
+        raise ConfigError(f"use {name} or --lab {lab}, not both")
     entry = registry.find(name or lab)
     control.end(entry)
     print(f"lab {entry.name} is down")
@@ -73,12 +73,12 @@ def ps(*, form: Form = TABLES) -> None:
             continue
         if state["traffic"]:
             out.print(f"{state['name']} carries traffic: {state['traffic']}", markup=False)
-        for one in (state["join"] or {"hosts": []})["hosts"]:
-            cut = ", but is cut off" if one["is_cut"] else ""
-            out.print(f"{state['name']}: {one['from']} has joined as {one['host']}{cut}", markup=False)
+        for joined in (state["join"] or {"hosts": []})["hosts"]:
+            cut = ", disconnected" if joined["is_cut"] else ""
+            out.print(f"{state['name']}: {joined['from']} has joined as {joined['host']}{cut}", markup=False)
 
 
-def exec_(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
+def exec_(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
     """Run a program as a host of a lab.
 
     For example: weft exec h1 ibnetdiscover. --lab NAME before HOST selects the lab.
@@ -89,10 +89,10 @@ def exec_(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
     from weft.lab import programs, registry
     from weft.lab.control import ask
 
-    if words[:1] in (("--help",), ("-h",)):
+    if arguments[:1] in (("--help",), ("-h",)):
         print(_EXEC)
         return
-    lab, has_sysfs, rest = "", False, words
+    lab, has_sysfs, rest = "", False, arguments
     while rest and (rest[0] in ("--lab", "--sysfs") or rest[0].startswith("--lab=")):
         name, equals, value = rest[0].partition("=")
         if name == "--sysfs":
@@ -144,25 +144,25 @@ def degrade(
     ber
         Bit error rate after error correction: a good cable has 1e-15, a bad one 1e-8.
     one_way
-        Only what NAME receives errs.
+        With --ber: corrupt only packets that NAME receives.
     flaps
-        How often an hour it goes down and comes up again.
+        Times per hour that the link goes down and up again.
     to
         The state after the change: 1xNDR, 4xHDR.
     drain
-        The share of line rate that the host at its end takes, 20%: switches before it wait.
+        Share of the line rate that the host at its end drains, 20%; the switches before it run out of credits.
     """
     from weft.units import parse_share
 
-    said = (
-        (ber, f"errs with {ber:g}{' one way' if one_way else ''}" if ber is not None else ""),
+    effects = (
+        (ber, f"bit error rate {ber:g}{' in one direction' if one_way else ''}" if ber is not None else ""),
         (flaps, f"flaps {flaps:g} times an hour" if flaps is not None else ""),
-        (to, f"comes up with {to}"),
-        (drain, f"takes {drain}"),
+        (to, f"speed {to}"),
+        (drain, f"host drains {drain}"),
     )
-    words = {"bit_error_rate": ber, "one_way": one_way, "flaps": flaps, "to": to}
-    words["drain"] = parse_share(drain) if drain is not None else None
-    _tell(lab, "degrade", ", ".join(text for given, text in said if given is not None), name=name, **words)
+    fault = {"bit_error_rate": ber, "one_way": one_way, "flaps": flaps, "to": to}
+    fault["drain"] = parse_share(drain) if drain is not None else None
+    _tell(lab, "degrade", ", ".join(text for value, text in effects if value is not None), name=name, **fault)
 
 
 def fix(name: str = "", /, *, lab: LabName = "") -> None:
@@ -173,7 +173,7 @@ def fix(name: str = "", /, *, lab: LabName = "") -> None:
     Parameters
     ----------
     name
-        A port, a node or a server; nothing for all.
+        A port, a node or a server. [all cables]
     """
     _tell(lab, "fix", "fixed", name=name)
 
@@ -188,26 +188,25 @@ def load(
     Parameters
     ----------
     jobs
-        train=ring:h[1-64]@80%: a name, a pattern (ring, all-to-all, permutation, incast, storage), hosts, and the share
-        of its line rate that each wants to send. Without hosts all, without a share the line rate. They take the place
-        of those before.
+        train=ring:h[1-64]@80%: a name, a pattern (ring, all-to-all, permutation, incast, storage), hosts [all], and the
+        share of its line rate that each host sends [100%]. They replace the jobs that run.
     speed
-        Simulated seconds in each real one; 0: time passes by --advance alone.
+        Simulated seconds per real second; 0: time passes only with --advance.
     seed
         Random seed, for permutations, errors and flaps.
     advance
-        Let so many simulated seconds pass at once.
+        Skip this many simulated seconds at once.
     """
     from weft.cli.output import console, print_data, table
     from weft.lab import registry
     from weft.lab.control import ask
 
     entry = registry.find(lab)
-    found = ask(entry, "load", None, jobs=jobs, speed=speed, seed=seed) if jobs else ask(entry, "load_state")
+    state = ask(entry, "load", None, jobs=jobs, speed=speed, seed=seed) if jobs else ask(entry, "load_state")
     if advance:
-        found = ask(entry, "advance", None, seconds=advance)
+        state = ask(entry, "advance", None, seconds=advance)
     if form.is_data:
-        print_data(form, found)
+        print_data(form, state)
         return
     rows: list[tuple[Cell, ...]] = [
         (
@@ -218,11 +217,11 @@ def load(
             f"{job['gbit_s']:,.0f}",
             f"{job['slowest']:.1%}",
         )
-        for job in found["jobs"]
+        for job in state["jobs"]
     ]
-    heads = ("job", "pattern", "hosts", "wants Gbit/s", "gets", "slowest pair")
-    nothing = "" if rows else "None: weft load train=ring@80%"
-    clock = f"{found['seconds']:,.0f} simulated seconds so far, {found['speed']:g} in each real one; {nothing}"
+    heads = ("job", "pattern", "hosts", "demand Gbit/s", "gets", "slowest pair")
+    hint = "" if rows else "None: weft load train=ring@80%"
+    clock = f"{state['seconds']:,.0f} simulated seconds so far, {state['speed']:g} in each real one; {hint}"
     console().print(table("Load", heads, rows, clock.rstrip("; ")))
 
 
@@ -234,7 +233,7 @@ def unload(*names: str, lab: LabName = "") -> None:
     Parameters
     ----------
     names
-        Of jobs.
+        Names of jobs.
     """
     from weft.lab import registry
     from weft.lab.control import ask
@@ -277,23 +276,29 @@ def traffic(
     from weft.lab.control import ask
     from weft.units import parse_size_bytes
 
-    words = {"pattern": pattern, "size_bytes": parse_size_bytes(size), "paths": paths, "senders": senders, "seed": seed}
+    options = {
+        "pattern": pattern,
+        "size_bytes": parse_size_bytes(size),
+        "paths": paths,
+        "senders": senders,
+        "seed": seed,
+    }
     with progress_bar(f"{pattern}, messages delivered") as change:
-        found = ask(registry.find(lab), "traffic", None, lambda done, of: change(completed=done, total=of), **words)
+        result = ask(registry.find(lab), "traffic", None, lambda done, of: change(completed=done, total=of), **options)
     if form.is_data:
-        print_data(form, found)
+        print_data(form, result)
         return
-    latency, without_path = found["latency_us"], found["without_path"]
+    latency, without_path = result["latency_us"], result["without_path"]
     if without_path:
-        print(f"{without_path:,} messages were not sent: the subnet administrator knows no path for them")
-    if "copies" in found:
-        some = ", ".join([*found["copies"]][:8]) + (", ..." if len(found["copies"]) > 8 else "")
-        print(f"{sum(found['copies'].values()):,} datagrams came to {len(found['copies']):,} ports: {some}")
+        print(f"{without_path:,} messages were not sent: the subnet administrator has no path for them")
+    if "copies" in result:
+        some = ", ".join([*result["copies"]][:8]) + (", ..." if len(result["copies"]) > 8 else "")
+        print(f"{sum(result['copies'].values()):,} datagrams came to {len(result['copies']):,} ports: {some}")
     print(
-        f"{found['traffic']}: {found['delivered']:,} of {found['messages']:,} messages delivered, "
-        f"{found['goodput_gbit_s']:,.0f} Gbit/s, the last after {latency.get('max', 0):,.1f} us\n"
-        f"{found['corrupted_packets']:,} packets corrupted, {found['retransmitted']:,} sent again; seed {seed}\n"
-        f"What the ports counted: weft exec HOST perfquery, ibqueryerrors"
+        f"{result['traffic']}: {result['delivered']:,} of {result['messages']:,} messages delivered, "
+        f"{result['goodput_gbit_s']:,.0f} Gbit/s, the last after {latency.get('max', 0):,.1f} us\n"
+        f"{result['corrupted_packets']:,} packets corrupted, {result['retransmitted']:,} sent again; seed {seed}\n"
+        f"Port counters: weft exec HOST perfquery, ibqueryerrors"
     )
 
 
@@ -319,7 +324,7 @@ def capture(
     seconds
         Seconds to run. [until Ctrl-C]
     packets
-        Until there are so many.
+        Stop after this many packets.
     """
     from weft.cli.output import progress_bar
     from weft.errors import ConfigError

@@ -1,4 +1,4 @@
-"""`weft links`: what a line carries, generation by generation."""
+"""`weft links`: list the data rates of link speeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weft monitor`: the counters of a fabric for Prometheus."""
+"""`weft monitor`: export the counters of a fabric to Prometheus."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def monitor(
     Parameters
     ----------
     listen
-        Where `/metrics` is: address and port.
+        Address and port of `/metrics`.
     every
         Seconds between two polls, in real time; the clock of a lab may run faster.
     plan
@@ -65,8 +65,8 @@ def monitor(
         return
     from weft.monitor.listen import Listener
 
-    with Listener(listen, lambda: render(watch.latest, now_s=time.monotonic())) as door, watch:
-        print(f"{door.url}: every {every:g} s", flush=True)
+    with Listener(listen, lambda: render(watch.latest, now_s=time.monotonic())) as listener, watch:
+        print(f"{listener.url}: every {every:g} s", flush=True)
         _until_interrupted()
 
 
@@ -82,16 +82,16 @@ def new_watch(subnet: Subnet, every_s: float, *, plan: str = "", tell: Callable[
     from weft.monitor.watch import Watch
 
     if not 0.1 <= every_s <= 86_400:
-        raise ConfigError(f"--every {every_s:g}: give seconds from poll to poll, 0.1 to 86,400")
+        raise ConfigError(f"--every must be 0.1 to 86,400 seconds, got {every_s:g}")
 
-    held: list[Carrier] = []
+    carriers: list[Carrier] = []
 
     def new_poller() -> Poller:
-        while held:  # that of a lab that is gone
-            held.pop().close()
-        made = subnet.new_poller(plan)
-        held.append(made.carrier)
-        return made
+        while carriers:  # attached to a lab that has ended
+            carriers.pop().close()
+        poller = subnet.new_poller(plan)
+        carriers.append(poller.carrier)
+        return poller
 
     return Watch(new_poller(), every_s=every_s, diagnose=diagnose, again=new_poller, tell=tell)
 
@@ -100,7 +100,7 @@ def _until_interrupted() -> None:
     import signal
     import threading
 
-    ends = threading.Event()
-    for one in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(one, lambda *_: ends.set())
-    ends.wait()
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    stop.wait()

@@ -1,4 +1,4 @@
-"""`weft path`: which way packets take from one host to another."""
+"""`weft path`: trace the path of packets from one host to another."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def path(
     source
         A server, an adapter or a port of one: h1, dgx1/mlx5_0, h1/1.
     destination
-        The same; with LMC the way to each of its LIDs is shown.
+        The same; with LMC the path to each of its LIDs is shown.
     tables
         Forwarding tables dumped by OpenSM, or by `weft route --dump`: a folder, or one file of routes.
     """

@@ -1,4 +1,4 @@
-"""`weft replay`: a trace of a training job, recorded elsewhere, on any fabric."""
+"""`weft replay`: replay the recorded trace of a job on a fabric."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.cli.output import console, print_data, progress_bar, report_written, t
 if TYPE_CHECKING:
     from weft.training.traces.replay import Replay
 
-_MOST_ROWS = 16  # ranks that are listed
+_MOST_ROWS = 16  # ranks in the table
 
 
 def replay(
@@ -48,7 +48,7 @@ def replay(
     trace = read(traces)
     on = prepare(load(fabric))
     with progress_bar("messages") as change:
-        found = run(
+        result = run(
             trace,
             on,
             engine=engine,
@@ -56,28 +56,30 @@ def replay(
             progress=lambda done, of: change(completed=done, total=of),
         )
     if trace_out is not None:
-        write_chrome(found.spans, trace_out)
+        write_chrome(result.spans, trace_out)
     if form.is_data:
-        print_data(form, found.report(), "ranks")
+        print_data(form, result.report(), "ranks")
         return
-    _print(found)
+    _print(result)
     report_written(trace_out)
 
 
-def _print(found: Replay) -> None:
-    facts = found.report()
+def _print(result: Replay) -> None:
+    facts = result.report()
     out = console()
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in facts["nodes"].items() if count)
-    out.print(f"{found.trace.source}: {found.trace.format}, {len(found.ranks):,} ranks, {kinds}", markup=False)
-    how = "messages share the network" if found.method == "together" else "each collective alone, in closed form"
-    out.print(f"{found.spec}, {found.engine} engine: {how}", markup=False)
-    for note in found.trace.notes:
+    out.print(f"{result.trace.source}: {result.trace.format}, {len(result.ranks):,} ranks, {kinds}", markup=False)
+    how = "messages share the network" if result.method == "together" else "each collective alone, in closed form"
+    out.print(f"{result.spec}, {result.engine} engine: {how}", markup=False)
+    for note in result.trace.notes:
         out.print(f"note: {note}", markup=False)
-    out.print(f"\ntotal       {found.total_s * 1e3:,.6g} ms", markup=False)
-    ranks = found.ranks if len(found.ranks) <= _MOST_ROWS else sorted(found.ranks, key=lambda one: -one.exposed_s)
+    out.print(f"\ntotal       {result.total_s * 1e3:,.6g} ms", markup=False)
+    ranks = result.ranks if len(result.ranks) <= _MOST_ROWS else sorted(result.ranks, key=lambda rank: -rank.exposed_s)
     heads = ("rank", "compute ms", "exposed communication ms", "waiting ms")
-    rows = [(one.rank, one.compute_s * 1e3, one.exposed_s * 1e3, one.waiting_s * 1e3) for one in ranks[:_MOST_ROWS]]
-    note = "Exposed: data moves for the rank while it computes nothing. Waiting: neither, for others or at its end."
+    rows = [
+        (rank.rank, rank.compute_s * 1e3, rank.exposed_s * 1e3, rank.waiting_s * 1e3) for rank in ranks[:_MOST_ROWS]
+    ]
+    note = "Exposed: the rank communicates and does not compute. Waiting: it does neither."
     if len(ranks) > len(rows):
-        note += f" The {len(rows)} ranks with the most exposed of {len(ranks):,}."
-    out.print(table("Where the time of the ranks goes", heads, rows, note))
+        note += f" The {len(rows)} ranks of {len(ranks):,} with the most exposed communication."
+    out.print(table("Time of each rank", heads, rows, note))

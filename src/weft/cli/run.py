@@ -1,4 +1,4 @@
-"""`weft run`: real programs as ranks on the hosts of a lab."""
+"""`weft run`: run a program as ranks on the hosts of a lab."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 _USAGE = """weft run -n RANKS [--lab NAME|SPEC] [options] PROGRAM [ARGUMENTS...]
 
 Run a program as many ranks on the hosts of a lab, as torchrun does: weft run -n 8 train.py --epochs 3
-A PROGRAM that ends in .py is run by this Python, any other as it is: weft run -n 4 python -m module
+A PROGRAM that ends in .py is run with this Python, any other directly: weft run -n 4 python -m module
 
--n RANKS          how many
---lab NAME|SPEC   a lab that runs, by its name; else a topology or a file: a lab of that, with weft's subnet manager,
-                  which ends with the job. Without it: the smallest fat tree that has the hosts
---hosts h3,h[7-9] on these hosts, in this order; else on all in theirs
---per-host N      so many ranks on each; else one for each GPU, or each adapter where there are no GPUs
---mpi[=MPIRUN]    ranks of MPI, joined by mpirun: Open MPI's, or MPICH's
---no-prefix       no [RANK] before the lines of ranks
--q, --quiet       nothing but what ranks print, and errors
---json FILE       what the summary says, as JSON, with every port; - is standard output
---csv FILE        the same as CSV: a row for each host
---record FOLDER   what ranks do through weft.mpi and weft's groups, as a trace: weft replay FOLDER --fabric SPEC;
+-n RANKS          number of ranks
+--lab NAME|SPEC   a running lab by its name; or a topology or a file: a new lab of it with weft's subnet manager,
+                  which ends with the job. [the smallest fat tree with enough hosts]
+--hosts h3,h[7-9] use these hosts, in this order [all]
+--per-host N      ranks per host [one per GPU; one per adapter if there are no GPUs]
+--mpi[=MPIRUN]    start the ranks with mpirun, of Open MPI or MPICH
+--no-prefix       do not print [RANK] before the lines of ranks
+-q, --quiet       print only the output of the ranks, and errors
+--json FILE       write the summary as JSON, with every port; - is standard output
+--csv FILE        write the summary as CSV: one row per host
+--record FOLDER   record the calls of weft.mpi and of weft's groups as a trace: weft replay FOLDER --fabric SPEC;
                   and as a schedule for other simulators, FOLDER/job.goal
---predict         with it: how long that would take on real hardware of the fabric
---grace SECONDS   from SIGTERM to SIGKILL, when ranks have to end: 5"""
+--predict         with --record: predict the time on real hardware of the fabric
+--grace SECONDS   time between SIGTERM and SIGKILL when ranks must end [5]"""
 _VALUES = ("-n", "--lab", "--hosts", "--per-host", "--json", "--csv", "--grace", "--record")
 _SWITCHES = {"--no-prefix": "--no-prefix", "-q": "--quiet", "--quiet": "--quiet", "--predict": "--predict"}
 _COLUMNS = ("ranks", "sent_bytes", "received_bytes", "sent_packets", "received_packets")
@@ -41,12 +41,12 @@ _SHOWN = 16  # hosts of a summary
 _NOTICE_S = 2.0
 
 
-def run(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
+def run(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
     """Run a program as many ranks in a lab, like torchrun."""
-    if not words or words[0] in ("--help", "-h"):
+    if not arguments or arguments[0] in ("--help", "-h"):
         print(_USAGE)
         return
-    options, command = _read(words)
+    options, command = _read(arguments)
     from weft.errors import WeftError
     from weft.jobs import job as jobs
     from weft.jobs.signals import SignalHandler, StopRequested
@@ -67,11 +67,11 @@ def run(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
         _summarise(job, outcome)
     if job.record:
         try:
-            _tell_recorded(job, lab, is_predicted="--predict" in options)
+            _report_recording(job, lab, is_predicted="--predict" in options)
         except WeftError as error:
             if not outcome.failure:
                 raise
-            _say(str(error))  # and how the job ended, which is why
+            _say(str(error))  # before the failure of the job, which is its cause
     if outcome.failure:
         last = "".join(f"\n  {line}" for line in outcome.last_errors)
         _say(f"{outcome.failure}, and so all ended{'; its last lines of errors:' if last else ''}{last}")
@@ -82,20 +82,20 @@ def _say(text: str) -> None:
     print(f"weft: {text}", file=sys.stderr, flush=True)
 
 
-# -- what was said ----------------------------------------------------------------------------------------------------
+# -- options ----------------------------------------------------------------------------------------------------------
 
 
-def _read(words: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Options by name, and the program with its arguments, which are its own."""
+def _read(arguments: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the options by name, and the program with its arguments."""
     from weft.errors import ConfigError, UnknownName
 
     options: dict[str, str] = {}
-    rest = list(words)
+    rest = list(arguments)
     while rest and rest[0].startswith("-"):
-        word = rest.pop(0)
-        if word == "--":
+        argument = rest.pop(0)
+        if argument == "--":
             break
-        name, equals, value = word.partition("=")
+        name, equals, value = argument.partition("=")
         if name == "--mpi":
             options[name] = value or "mpirun"
         elif name in _SWITCHES and not equals:
@@ -105,15 +105,15 @@ def _read(words: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
                 raise ConfigError(f"{name} has no value: {_USAGE.splitlines()[0]}")
             options[name] = value if equals else rest.pop(0)
         else:
-            known = [*_VALUES, *_SWITCHES, "--mpi"]
-            raise UnknownName("option", word, known, "Options of the program stand behind it; weft run --help")
+            option_names = [*_VALUES, *_SWITCHES, "--mpi"]
+            raise UnknownName("option", argument, option_names, "Options of the program come after it; weft run --help")
     if "-n" not in options:
-        raise ConfigError(f"how many ranks? -n 4: {_USAGE.splitlines()[0]}")
+        raise ConfigError(f"-n is missing: {_USAGE.splitlines()[0]}")
     return options, tuple(rest)
 
 
 def _check_record(options: dict[str, str], job: Job, lab: Fabric | Entry) -> None:
-    """Before anything runs; the folder is made."""
+    """Check --predict and create the folder of --record, before anything runs."""
     from pathlib import Path
 
     from weft.errors import ConfigError
@@ -121,11 +121,11 @@ def _check_record(options: dict[str, str], job: Job, lab: Fabric | Entry) -> Non
 
     if "--predict" in options:
         if not job.record:
-            raise ConfigError("--predict is of what was recorded: add --record FOLDER")
+            raise ConfigError("--predict needs a recording: add --record FOLDER")
         if not isinstance(lab, Fabric):
-            raise ConfigError("--predict is for --lab SPEC: of a lab that runs, use weft replay FOLDER --fabric SPEC")
+            raise ConfigError("--predict needs --lab SPEC; for a running lab use weft replay FOLDER --fabric SPEC")
         if job.per_host is not None:
-            raise ConfigError("--predict has a rank on each GPU, or on each host without any: leave --per-host out")
+            raise ConfigError("--predict places one rank per GPU, or per host without GPUs: leave out --per-host")
     if job.record:
         try:
             Path(job.record).mkdir(parents=True, exist_ok=True)
@@ -133,23 +133,23 @@ def _check_record(options: dict[str, str], job: Job, lab: Fabric | Entry) -> Non
                 for old in Path(job.record).glob(pattern):
                     old.unlink()
         except OSError as error:
-            raise ConfigError(f"--record {job.record}: no folder to write to: {error.strerror}") from None
+            raise ConfigError(f"--record {job.record}: cannot write to this folder: {error.strerror}") from None
 
 
-def _tell_recorded(job: Job, lab: Fabric | Entry, *, is_predicted: bool) -> None:
+def _report_recording(job: Job, lab: Fabric | Entry, *, is_predicted: bool) -> None:
     from pathlib import Path
 
     from weft.fabric.model import Fabric
     from weft.jobs.recorded import GOAL, collect, predict, write_schedule
 
     folder = Path(job.record)
-    found = collect(folder, job.n)
-    also = f"as GOAL {folder / GOAL}" if write_schedule(found.trace, folder) else f"too many messages for {GOAL}"
-    _say(f"{found.calls:,} calls are recorded: weft replay {job.record} --fabric SPEC; {also}")
+    recording = collect(folder, job.n)
+    also = f"as GOAL {folder / GOAL}" if write_schedule(recording.trace, folder) else f"too many messages for {GOAL}"
+    _say(f"{recording.calls:,} calls are recorded: weft replay {job.record} --fabric SPEC; {also}")
     if is_predicted and isinstance(lab, Fabric):
         seconds = predict(folder, lab, job.hosts)
         _say(
-            f"here a rank was up to {found.talked_s:.3g} s in calls; on real hardware of {lab.spec} it would be "
+            f"here a rank was up to {recording.talked_s:.3g} s in calls; on real hardware of {lab.spec} it would be "
             f"{seconds:.3g} s, by the flow engine: the network, and ranks that wait for each other; no launches, no "
             "copies (docs/trust.md)"
         )
@@ -187,7 +187,7 @@ def _whole(name: str, text: str) -> int:
 
 
 def _lab(text: str, job: Job) -> Fabric | Entry:
-    """One that runs, by its name; else the fabric of a new one."""
+    """Return the running lab of this name, or the fabric of a new lab."""
     import os
 
     from weft.errors import ConfigError, UnknownName
@@ -196,7 +196,7 @@ def _lab(text: str, job: Job) -> Fabric | Entry:
 
     if not text:
         if job.hosts:
-            raise ConfigError(f"--hosts {','.join(job.hosts)}: of which lab? Add --lab NAME, or --lab SPEC")
+            raise ConfigError(f"--hosts {','.join(job.hosts)} needs a lab: add --lab NAME or --lab SPEC")
         return load(f"fat-tree:hosts={-(-job.n // (job.per_host or 1))}")
     running = {entry.name: entry for entry in registry.running()}
     if text in running:
@@ -208,8 +208,7 @@ def _lab(text: str, job: Job) -> Fabric | Entry:
 
 
 class _Notice:
-    """A line on standard error if it takes long until the lab is up. By a timer: a lab is forked, and no thread may be
-    there then."""
+    """A notice on standard error if the lab starts slowly, by a timer: no thread may exist when a lab forks."""
 
     def __init__(self, is_quiet: bool) -> None:
         self._is_quiet = is_quiet
@@ -234,11 +233,11 @@ class _Notice:
         _say("the lab is coming up; the first time on a machine, parts of weft are compiled")
 
 
-# -- what came of it --------------------------------------------------------------------------------------------------
+# -- results ----------------------------------------------------------------------------------------------------------
 
 
 def _check_files(options: dict[str, str]) -> None:
-    """A job may take long: where its report cannot be written, it does not begin."""
+    """Refuse unwritable reports before the job runs."""
     import os
     from pathlib import Path
 
@@ -249,7 +248,7 @@ def _check_files(options: dict[str, str]) -> None:
         if str(path) == "-":
             continue
         if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise ConfigError(f"{name} {path}: there no file can be written: name another")
+            raise ConfigError(f"{name} {path}: cannot write this file; name another")
 
 
 def _write(options: dict[str, str], job: Job, outcome: Outcome) -> None:
@@ -265,7 +264,7 @@ def _write(options: dict[str, str], job: Job, outcome: Outcome) -> None:
         text = io.StringIO()
         table = csv.DictWriter(text, ["host", *_COLUMNS], extrasaction="ignore", lineterminator="\n")
         table.writeheader()
-        table.writerows({"host": host} | counted for host, counted in facts["hosts"].items())
+        table.writerows({"host": host} | counters for host, counters in facts["hosts"].items())
         _put(options["--csv"], text.getvalue())
 
 
@@ -282,7 +281,7 @@ def _summarise(job: Job, outcome: Outcome) -> None:
     from weft.cli.output import console, table
 
     rows: list[tuple[Cell, ...]] = [
-        (host, *(getattr(one, name) for name in _COLUMNS)) for host, one in outcome.hosts.items()
+        (host, *(getattr(traffic, name) for name in _COLUMNS)) for host, traffic in outcome.hosts.items()
     ]
     more = f"{len(rows) - _SHOWN} more hosts are in --json FILE" if len(rows) > _SHOWN else ""
     heads = ("host", "ranks", "bytes sent", "received", "packets sent", "received")

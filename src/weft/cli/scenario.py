@@ -1,4 +1,4 @@
-"""`weft scenario`: claims about InfiniBand, run and counted."""
+"""`weft scenario`: test claims about InfiniBand in simulations and labs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def _question(name: str) -> str:
-    """Of a plugin that cannot be used, why: it is no reason not to run another."""
+    """Return the question of a scenario; for a plugin that cannot be loaded, the error, so that others still run."""
     try:
         return SCENARIOS[name].question
-    except ConfigError as broken:
-        return str(broken).splitlines()[0]
+    except ConfigError as error:
+        return str(error).splitlines()[0]
 
 
 scenario = App(
@@ -52,24 +52,24 @@ def list_scenarios(name: str | None = None, /, *, form: Form = TABLES) -> None:
     if name is not None:
         raise UnknownName("scenario", name, SCENARIOS)
     if form.is_data:
-        print_data(form, [{"scenario": one, "question": _question(one)} for one in SCENARIOS])
+        print_data(form, [{"scenario": key, "question": _question(key)} for key in SCENARIOS])
     else:
         note = "Run one: weft scenario NAME. Its options: weft scenario NAME --help"
-        rows = [(one, _question(one)) for one in SCENARIOS]
+        rows = [(scenario_name, _question(scenario_name)) for scenario_name in SCENARIOS]
         console().print(table("Scenarios", ("scenario", "question"), rows, note))
 
 
 def __getattr__(name: str) -> Callable[..., None]:
-    """The command of a scenario, made when it is called for: the parameters of its `run`, and those of all."""
+    """Build the command of a scenario, with the parameters of its `run` and those common to all."""
     if name not in SCENARIOS:
         raise AttributeError(name)
     module = import_module(SCENARIOS[name].module)
     hints = get_type_hints(module.run, include_extras=True)
     own = {key: place for key, place in signature(module.run).parameters.items() if key != "progress"}
 
-    def command(*, picture: Path | None = None, form: Form = TABLES, **given: Any) -> None:
-        sizes = {key: parse_size_bytes(value) for key, value in given.items() if key.endswith("_bytes")}
-        _run(module, picture, form, given | sizes)
+    def command(*, picture: Path | None = None, form: Form = TABLES, **options: Any) -> None:
+        sizes = {key: parse_size_bytes(value) for key, value in options.items() if key.endswith("_bytes")}
+        _run(module, picture, form, options | sizes)
 
     drawn = Parameter(help=f"{(module.draw.__doc__ or '').rstrip('.')}, .png, .svg or .pdf.")
     places = [_flag(key, hints[key], place.default) for key, place in own.items()]
@@ -82,23 +82,25 @@ def __getattr__(name: str) -> Callable[..., None]:
 
 
 def _flag(name: str, hint: Any, default: Any) -> Place:
-    """A parameter of `run` as a flag."""
+    """Return the flag for a parameter of `run`."""
     kind, (meaning, *flag) = hint.__origin__, hint.__metadata__
-    words = Parameter(name=flag or [f"--{name.removesuffix('_bytes').replace('_', '-')}"], help=meaning)
+    parameter = Parameter(name=flag or [f"--{name.removesuffix('_bytes').replace('_', '-')}"], help=meaning)
     if name.endswith("_bytes"):
         kind, default = str, format_size_bytes(default)
-    return Place(name, Place.KEYWORD_ONLY, default=default, annotation=Annotated[Whole if kind is int else kind, words])
+    return Place(
+        name, Place.KEYWORD_ONLY, default=default, annotation=Annotated[Whole if kind is int else kind, parameter]
+    )
 
 
-def _run(module: Any, picture: Path | None, form: Form, given: dict[str, Any]) -> None:
+def _run(module: Any, picture: Path | None, form: Form, options: dict[str, Any]) -> None:
     from weft.draw.chart import check_suffix
 
     if picture is not None:
         check_suffix(picture)
     with progress_bar("running") as change:
         if "progress" in signature(module.run).parameters:
-            given["progress"] = lambda done, of, name: change(description=name, completed=done, total=of)
-        finding = module.run(**given)
+            options["progress"] = lambda done, of, name: change(description=name, completed=done, total=of)
+        finding = module.run(**options)
     if picture is not None:
         module.draw(finding, picture)
     if form.is_data:
@@ -110,8 +112,8 @@ def _run(module: Any, picture: Path | None, form: Form, given: dict[str, Any]) -
 
 def _print(finding: Finding) -> None:
     out = console()
-    out.print(f'The claim: "{finding.claim}"\n  ({finding.source})', markup=False)
-    out.print(f"What ran: {finding.ran}; seed {finding.options['seed']}", markup=False)
+    out.print(f'Claim: "{finding.claim}"\n  ({finding.source})', markup=False)
+    out.print(f"Runs: {finding.ran}; seed {finding.options['seed']}", markup=False)
     out.print(table("", finding.columns, finding.rows))
-    out.print(f"What was found: {finding.finding}", markup=False)
+    out.print(f"Result: {finding.finding}", markup=False)
     out.print(f"How far to trust it: {finding.trust}", markup=False)

@@ -1,4 +1,4 @@
-"""`weft serve`: the service; `weft serve token` and `weft serve user`: who may use it."""
+"""`weft serve`: run the service; `weft serve token` and `weft serve user` manage its users."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from weft.tenants.drivers.driver import Driver
 
 _LOOK_S = 1.0
-_FIRST = "first"  # the name of the token that is made where there is none
-_LAB = "serve"  # the lab of a service that has no name
+_FIRST = "first"  # the name of the token that is created if there is no admin
+_LAB = "serve"  # the lab's name without --name
 _TOKEN = "WEFT_SERVE_TOKEN"
 
 
 def serve(
     spec: Spec = "",
     action: str = "",
-    who: str = "",
+    account: str = "",
     /,
     *,
     where: Where = LAB,
@@ -67,20 +67,20 @@ def serve(
     Parameters
     ----------
     spec
-        A topology: a lab of it is started with weft's subnet manager, and ends with the service. Or `token`, `user`,
-        `audit`, `backup`, `restore`.
+        A topology, to start a lab with weft's subnet manager that ends with the service; or `token`, `user`, `audit`,
+        `backup`, `restore`.
     action
-        Of tokens and users: `add`, `list`, `revoke`. Of the audit log: `check`. Of backups: the file.
-    who
-        Of tokens and users: the name.
+        For tokens and users `add`, `list` or `revoke`; for the audit log `check`; for backups the file.
+    account
+        The name of the token or user.
     name
         Name of the lab, with SPEC: its database is kept for the next time. Without a name both end with the service.
     database
-        sqlite:////var/lib/weft/ledger.db or postgresql://user@host/name; else a file in XDG_STATE_HOME for each fabric.
+        sqlite:////var/lib/weft/ledger.db or postgresql://user@host/name. [a file per fabric in XDG_STATE_HOME]
     host
-        The address to listen at. Other machines are served with TLS only.
+        The address to listen on. Other machines are served only with TLS.
     port
-        0: one that is free.
+        The port to listen on; 0 for a free one.
     telemetry_port
         Also serve UFM Telemetry's CSV and Prometheus at this port, without a token, as UFM does at 9001; 0: one that is
         free. On this machine only, unless --insecure.
@@ -89,36 +89,36 @@ def serve(
     tls_key
         The private key of the certificate, in PEM.
     tls_client_ca
-        Clients need a certificate of it. Without a token, they are the user of its common name.
+        Require client certificates of this CA. Without a token, the user is the certificate's common name.
     insecure
         Serve other machines without TLS.
     trust_remote_user
-        Of callers on this machine the header X-Remote-User is believed, as UFM's plugins send it.
+        Trust the header X-Remote-User from this machine, as UFM's plugins send it.
     trusted_proxy
-        Addresses or networks of proxies whose X-Forwarded-For and X-Forwarded-Host are believed: 10.0.0.5,10.1.0.0/16.
+        Trust X-Forwarded-For and X-Forwarded-Host from these addresses or networks: 10.0.0.5,10.1.0.0/16.
     rate
-        Requests a second of one user or token, together with the tokens that it made.
+        Requests per second of a user or token, together with the tokens that it created.
     ends_with_lab
         End when the lab does.
     repair
-        Repair ports and partitions that differ from the ledger; else they are reported only.
+        Repair ports and partitions that differ from the ledger; otherwise only report them.
     m_key
         Protect the ports by an M_Key, with SPEC: where tenants exist.
     token_file
-        A file with the token of an admin, of 32 characters and more; or WEFT_SERVE_TOKEN has it. Then none is made.
+        A file with the token of an admin, at least 32 characters; or set WEFT_SERVE_TOKEN. Otherwise one is created.
     role
-        Of a new token or user.
+        The role of a new token or user.
     tenant
-        Whose, with --role tenant.
+        With --role tenant: the tenant.
     days
-        Until a new token expires; 365 else.
+        Days until a new token expires. [365]
     certificate
-        A new user has no password: it logs in by a certificate (--tls-client-ca).
+        Create a user without a password, who logs in with a certificate (--tls-client-ca).
     head
         NUMBER:HASH of an earlier `audit check`: the audit log must still have that line.
     """
     if spec in COMMANDS:
-        manage(Order(spec, action, who, Rights(role, tenant, days, certificate), head, form), where, database)
+        manage(Order(spec, action, account, Rights(role, tenant, days, certificate), head, form), where, database)
         return
     from weft.errors import ConfigError
     from weft.serve.clients import read_networks
@@ -126,7 +126,7 @@ def serve(
     from weft.serve.settings import Settings
 
     if name and not spec:
-        raise ConfigError(f"--name {name} has no effect without a topology: name a lab that runs with --lab {name}")
+        raise ConfigError(f"--name {name} has no effect without a topology: use --lab {name} for a running lab")
     settings = Settings(
         host=host,
         port=port,
@@ -139,14 +139,14 @@ def serve(
         trusted_proxies=read_networks(trusted_proxy),
     )
     if not (m_key or spec):
-        raise ConfigError("--no-m-key is for the subnet manager of SPEC: start the other with `weft sm --no-m-key`")
-    secret = _given_token(token_file)
+        raise ConfigError("--no-m-key needs SPEC: start a separate subnet manager with `weft sm --no-m-key`")
+    secret = _configured_token(token_file)
     with ExitStack() as opened:
         lab = name or _LAB
-        fabric = opened.enter_context(_own(spec, lab, repair, m_key) if spec else _others(where, repair))
+        fabric = opened.enter_context(_new_lab(spec, lab, repair, m_key) if spec else _existing_fabric(where, repair))
         where = Where(lab=lab) if spec else where
         if not database:
-            database = opened.enter_context(_passing()) if spec and not name else usual_database(where)
+            database = opened.enter_context(_temporary_database()) if spec and not name else usual_database(where)
         opened.enter_context(announced(fabric_name(where), database))
         _serve(fabric, database, settings, ends_with_lab, repair, telemetry_port, secret)
 
@@ -197,13 +197,13 @@ def _serve(
         if telemetry_port is not None:
             context = opened.enter_context(_telemetry(telemetry_port, settings, context, monitor))
         starting.set_app(create_app(settings, ledger, context, watcher, monitor))
-        opened.callback(server.close)  # before what its requests use
+        opened.callback(server.close)  # before the objects that its requests use
         if monitor is not None:
-            opened.callback(monitor.events.close)  # before the server: it waits for who listens
-        print(f"weft serves {driver.title} at {server.url}, its documents at {server.url}/docs")
+            opened.callback(monitor.events.close)  # before the server, which waits for its listeners
+        print(f"weft serves {driver.title} at {server.url}, API documentation at {server.url}/docs")
         print(f"ledger {ledger.store.title}")
         if token := _first_token(ledger, secret):
-            print(f"token {token}\n  of an admin, named {_FIRST}; it is shown this once: `weft serve token` makes more")
+            print(f"token {token}\n  of the admin {_FIRST}, shown only once; create others with `weft serve token add`")
             print(_console(server.url, token))
         if context.telemetry_port:
             print(
@@ -217,7 +217,7 @@ def _serve(
 def _telemetry(
     port: int, settings: Settings, context: UfmContext, monitor: FabricMonitor | None
 ) -> Iterator[UfmContext]:
-    """Serve UFM Telemetry's endpoint at a port of its own; yield the calls' view that names the port."""
+    """Serve UFM Telemetry's endpoint on a separate port; yield the context with that port."""
     from dataclasses import replace
     from urllib.parse import urlsplit
 
@@ -241,15 +241,15 @@ def _console(url: str, token: str) -> str:
     )
 
 
-def _given_token(file: Path | None) -> str:
-    """Return the admin's token that a file or the environment has; empty if neither."""
+def _configured_token(file: Path | None) -> str:
+    """Return the admin's token from a file or the environment; empty if neither is set."""
     from weft.errors import ConfigError
 
-    secret = os.environ.pop(_TOKEN, "")  # programs that are started here need not know it
+    secret = os.environ.pop(_TOKEN, "")  # child processes must not see it
     if file is None:
         return secret
     if secret:
-        raise ConfigError(f"--token-file and {_TOKEN} both give the admin's token: leave out one")
+        raise ConfigError(f"use --token-file or {_TOKEN}, not both")
     try:
         secret = file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -260,7 +260,7 @@ def _given_token(file: Path | None) -> str:
 
 
 def _first_token(ledger: Ledger, secret: str) -> str:
-    """Set the admin's token that was given, or make one if there is no admin. Returns it if it was made."""
+    """Store the configured admin token, or create one if there is no admin; return a created token, else nothing."""
     from weft.serve import access
 
     if secret or access.has_configured_token(ledger.desired().documents):
@@ -271,24 +271,24 @@ def _first_token(ledger: Ledger, secret: str) -> str:
 
 
 def _wait(lab: Entry | None) -> None:
-    """Until SIGINT or SIGTERM, or the end of a lab."""
+    """Wait for SIGINT, SIGTERM or the end of a lab."""
     import signal
     import threading
 
-    told = threading.Event()
+    stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: told.set())
-    while not told.wait(_LOOK_S if lab is not None else None):
+        signal.signal(number, lambda *_: stop.set())
+    while not stop.wait(_LOOK_S if lab is not None else None):
         if lab is not None and lab.is_free():
             return
 
 
-# -- where ------------------------------------------------------------------------------------------------------------
+# -- the fabric -------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _own(spec: str, name: str, repair: bool, m_key: bool) -> Iterator[_Fabric]:
-    """A new lab. It is there for tests, so trouble can be asked for."""
+def _new_lab(spec: str, name: str, repair: bool, m_key: bool) -> Iterator[_Fabric]:
+    """Start a lab for the service. Faults can be injected in it, since it exists for tests."""
     from weft.cli.output import progress_bar
     from weft.fabric.spec import load
     from weft.lab.own_lab import launched_lab
@@ -301,7 +301,7 @@ def _own(spec: str, name: str, repair: bool, m_key: bool) -> Iterator[_Fabric]:
     from weft.sm.warm_up import is_warmed_up
     from weft.tenants.drivers.subnet_manager import ManagerDriver
 
-    with progress_bar(f"reading {spec}"):  # and ends with it: a lab is forked, and no thread may draw then
+    with progress_bar(f"reading {spec}"):  # ends before the lab forks, when no thread may run
         fabric = load(spec)
     options = Options(repair_drift=repair, protect_tenants=m_key)
     with launched_lab(fabric, name, options) as (lab, wait_until_up):
@@ -313,8 +313,8 @@ def _own(spec: str, name: str, repair: bool, m_key: bool) -> Iterator[_Fabric]:
 
 
 @contextmanager
-def _others(where: Where, repair: bool) -> Iterator[_Fabric]:
-    """What runs already. Ports are switched off and on in a lab alone."""
+def _existing_fabric(where: Where, repair: bool) -> Iterator[_Fabric]:
+    """Open a fabric that exists already. Ports can be switched off and on only in a lab."""
     from weft.errors import ConfigError
     from weft.lab import registry
     from weft.serve.console.monitor import Backend
@@ -334,7 +334,7 @@ def _others(where: Where, repair: bool) -> Iterator[_Fabric]:
                 "repair_drift FALSE in its opensm.conf (weft sm -F)"
             )
         walk = None
-        if where.opensm:  # by a port of its own: the driver's is in use for as long as a change takes
+        if where.opensm:  # a separate port, since the driver's is busy during a change
             carrier = opened.enter_context(attached(where))
             walk = lambda: take_inventory(discover(carrier))  # noqa: E731
         watch = Watch(manager, walk, elsewhere=driver.title)
@@ -344,8 +344,8 @@ def _others(where: Where, repair: bool) -> Iterator[_Fabric]:
 
 
 @contextmanager
-def _passing() -> Iterator[str]:
-    """A database that ends with the service."""
+def _temporary_database() -> Iterator[str]:
+    """Yield the URL of a database that is deleted at the end."""
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="weft-serve-") as folder:

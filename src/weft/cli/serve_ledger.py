@@ -1,4 +1,4 @@
-"""`weft serve token`, `user`, `audit`, `backup` and `restore`: the ledger of a service, whether it runs or not."""
+"""`weft serve token`, `user`, `audit`, `backup` and `restore`: manage the ledger of a service, running or not."""
 
 from __future__ import annotations
 
@@ -80,37 +80,37 @@ def _check(order: Order) -> None:
 
 
 def usual_database(where: Where) -> str:
-    """Return the database of a fabric where none is named: each has its own."""
+    """Return the default database of a fabric."""
     return f"sqlite:///{state_file(where, '.db')}"
 
 
 def find_database(where: Where) -> str:
-    """Return the database of the service that runs; else the one that a service of this fabric would take."""
+    """Return the database of the running service, else the default database of this fabric."""
     from weft.lab import registry
     from weft.serve import services
 
     if where != LAB:
-        found = services.databases(fabric_name(where))
-        return _only(found) if found else usual_database(where)
-    if found := services.databases():
-        return _only(found)
+        databases = services.databases(fabric_name(where))
+        return _only(databases) if databases else usual_database(where)
+    if databases := services.databases():
+        return _only(databases)
     if len(registry.running()) != 1:
-        raise ConfigError("which ledger? No service runs: name its lab with --lab NAME, or its --database")
+        raise ConfigError("no service runs: give --lab NAME or --database")
     return usual_database(where)
 
 
-def _only(found: dict[str, list[str]]) -> str:
-    several = [database for those in found.values() for database in those]
+def _only(databases: dict[str, list[str]]) -> str:
+    several = [database for urls in databases.values() for database in urls]
     if len(several) > 1:
-        names = ", ".join(found)
-        raise ConfigError(f"{len(several)} services run, of {names}: say which with --lab NAME, or with --database")
+        names = ", ".join(databases)
+        raise ConfigError(f"{len(several)} services run, of {names}: choose one with --lab NAME or --database")
     return several[0]
 
 
 def _must_exist(database: str) -> None:
     path = database.removeprefix("sqlite:///")
     if path != database and path and not Path(path).exists():
-        raise ConfigError(f"there is no ledger {path}: name another with --lab or --database")
+        raise ConfigError(f"{path}: no such ledger; choose one with --lab or --database")
 
 
 # -- the audit log, backups -------------------------------------------------------------------------------------------
@@ -124,13 +124,13 @@ def _check_audit(database: str, head: str) -> None:
     with closing(Store(database)) as store:
         newest = store.check_audit()
         if head:
-            number, _, wanted = head.partition(":")
-            if not number.isdecimal() or not wanted:
-                raise ConfigError(f"--head {head} is not NUMBER:HASH, as `weft serve audit check` prints it")
+            number, _, expected = head.partition(":")
+            if not number.isdecimal() or not expected:
+                raise ConfigError(f"--head must be NUMBER:HASH, as `weft serve audit check` prints it, got {head}")
             line = store.audit_line(int(number))
-            if line is None or line.hash != wanted:
-                raise TamperedError(f"line {number} of the audit log is not the one with the hash {wanted}")
-        print("the audit log is unbroken")
+            if line is None or line.hash != expected:
+                raise TamperedError(f"line {number} of the audit log is not the one with the hash {expected}")
+        print("the audit log is intact")
         for kind, line in newest.items():
             print(f"{kind}: head {line.id}:{line.hash}")
 
@@ -170,12 +170,22 @@ def _list(ledger: Ledger, kind: str, form: Form) -> None:
 
     documents = ledger.desired().documents
     names = ["name", "role", "tenant", "made_at"]
-    rows = [[one.name, one.role, one.tenant, _date(one.made_at_s)] for one in access.listed(documents, access.User)]
+    rows = [
+        [entry.name, entry.role, entry.tenant, _date(entry.made_at_s)]
+        for entry in access.listed(documents, access.User)
+    ]
     if kind == access.TOKEN:
         names += ["expires_at", "owner"]
         rows = [
-            [one.name, one.role, one.tenant, _date(one.made_at_s), _date(one.expires_at_s), " ".join(one.owner or ())]
-            for one in access.listed(documents, access.Token)
+            [
+                entry.name,
+                entry.role,
+                entry.tenant,
+                _date(entry.made_at_s),
+                _date(entry.expires_at_s),
+                " ".join(entry.owner or ()),
+            ]
+            for entry in access.listed(documents, access.Token)
         ]
     if form.is_data:
         print_data(form, [dict(zip(names, row, strict=True)) for row in rows])
@@ -199,17 +209,19 @@ def _revoke(ledger: Ledger, kind: str, name: str) -> None:
 def _add(ledger: Ledger, kind: str, name: str, rights: Rights) -> None:
     from weft.serve import access
 
-    what, role = f"weft serve {kind} add {name} --role {rights.role}", access.Role(rights.role)
+    request, role = f"weft serve {kind} add {name} --role {rights.role}", access.Role(rights.role)
     if kind == access.TOKEN:
         print(
             ledger.change(
-                _me(), what, lambda draft: access.add_token(draft, name, role, rights.tenant, days=rights.days or _DAYS)
+                _me(),
+                request,
+                lambda draft: access.add_token(draft, name, role, rights.tenant, days=rights.days or _DAYS),
             )
         )
         return
     password = None if rights.is_by_certificate else _password(name)
     user = access.new_user(name, password, role, rights.tenant)
-    ledger.change(_me(), what, lambda draft: access.put_user(draft, user))
+    ledger.change(_me(), request, lambda draft: access.put_user(draft, user))
     print(f"user {name} is {role}")
 
 

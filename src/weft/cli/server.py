@@ -1,4 +1,4 @@
-"""`weft server`: a template of a server of one's own, from what the machine says of itself."""
+"""`weft server`: create a template of your own server from the output of its tools."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ def server(
     action
         import.
     path
-        What `nvidia-smi topo -m` printed, or the file of NCCL_TOPO_DUMP_FILE; - is standard input.
+        The output of `nvidia-smi topo -m`, or the file of NCCL_TOPO_DUMP_FILE; - is standard input.
     output
         The file to write, a template, .yaml; - for standard output.
     gpu
-        Which GPUs, as `weft catalog` calls them: H100. nvidia-smi does not tell; XML does, mostly.
+        GPU model of `weft catalog`: H100. Required for nvidia-smi; the XML usually contains it.
     adapter
-        Which compute adapters: ConnectX-7. Likewise.
+        Model of the compute adapters: ConnectX-7. Likewise.
     storage_adapter
-        Which other adapters. Else as --adapter where the file does not tell.
+        Model of the other adapters. [from the file, else as --adapter]
     compute
-        The rails in their order, by commas: mlx5_0,mlx5_3. Else the adapters that share a PCIe switch with a GPU.
+        The rails in order: mlx5_0,mlx5_3. [the adapters that share a PCIe switch with a GPU]
     height_u
-        Units of a rack, which no file tells.
+        Height in rack units.
     """
     from weft.errors import ConfigError
     from weft.fabric.files.atomic import write_atomically
     from weft.fabric.files.machine import MachineHints, to_yaml
 
     if output is None:
-        raise ConfigError("weft server import needs -o FILE: where to write, my-server.yaml")
+        raise ConfigError("weft server import needs -o FILE: -o my-server.yaml")
     if output.suffix not in (".yaml", ".yml") and str(output) != "-":
-        raise ConfigError(f"-o {output}: a template goes by its path, which ends as .yaml")
+        raise ConfigError(f"-o {output}: the name of a template must end in .yaml")
     rails = [name.strip() for name in compute.split(",") if name.strip()]
     hints = MachineHints(gpu=gpu, adapter=adapter, storage_adapter=storage_adapter, compute=rails, height_u=height_u)
     write_atomically(output, to_yaml(path, hints))

@@ -1,4 +1,4 @@
-"""`weft show`: what a fabric is."""
+"""`weft show`: summarise a fabric, or show a node, port or server."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def show(spec: Spec, name: str | None = None, /, *, form: Form = TABLES) -> None
     with progress_bar(f"reading {spec}"):
         fabric = load(spec)
     if name is not None:
-        thing = fabric[name]
-        things = thing.nodes if isinstance(thing, Server) else [thing]
-        ports = [port for one in things for port in ([one] if isinstance(one, Port) else one.ports)]
+        selected = fabric[name]
+        nodes = selected.nodes if isinstance(selected, Server) else [selected]
+        ports = [port for node in nodes for port in ([node] if isinstance(node, Port) else node.ports)]
         rows = [_port_row(port) for port in ports]
         if form.is_data:
             print_data(form, rows)
@@ -41,7 +41,7 @@ def show(spec: Spec, name: str | None = None, /, *, form: Form = TABLES) -> None
             heads = ("port", "kind", "port GUID", "LID", "plugged into", "speed", "Gbit/s", "medium", "m", "BER")
             console().print(table(name, heads, [tuple(row.values()) for row in rows]))
             if is_topology(spec) and any(row["length_m"] for row in rows):
-                print(f"Lengths and media are typical ones. `weft plan {spec}` has those of a floor plan.")
+                print(f"Lengths and media are typical values. `weft plan {spec}` computes them from a floor plan.")
         return
     with progress_bar("counting"):
         summary = summarise(fabric)

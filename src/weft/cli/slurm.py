@@ -1,4 +1,4 @@
-"""`weft slurm`: a partition for each job."""
+"""`weft slurm`: give each Slurm job its own partition."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def slurm(
     Parameters
     ----------
     action
-        `prolog`, `epilog`; or `tidy`, which asks squeue and deletes the partitions of jobs that are gone.
+        `prolog`, `epilog`; or `tidy`, which deletes the partitions of jobs that squeue no longer lists.
     ufm
-        The address of a UFM, or of `weft serve`, https://ufm.example. WEFT_UFM_TOKEN has its token; or WEFT_UFM_USER
-        and _PASSWORD.
+        The address of UFM or of `weft serve`, https://ufm.example. Set WEFT_UFM_TOKEN, or WEFT_UFM_USER and
+        WEFT_UFM_PASSWORD.
     ufm_ca
-        The certificates to trust of it; else this machine's.
+        CA file for UFM's certificate. [this machine's CAs]
     ip_over_ib
-        The partition has the multicast groups that IPoIB needs.
+        Create the multicast groups that IPoIB needs.
     index0
-        Its P_Key is at index 0 of its members: programs that know of no P_Keys use it.
+        Put the P_Key at index 0 of the members' tables, for programs that do not choose a P_Key.
     """
     from weft.clouds.slurm import ask_squeue, epilog, prolog, read_job, tidy
 
@@ -51,4 +51,4 @@ def slurm(
         print(f"job {job.number}: {job.nodes} has the partition {p_key:#06x}")
     else:
         epilog(client, job)
-        print(f"job {job.number}: it has no partition any longer")
+        print(f"job {job.number}: its partition is deleted")

@@ -1,4 +1,4 @@
-"""`weft sm`: the subnet manager, and `weft sm status`: what it did."""
+"""`weft sm`: run a subnet manager; `weft sm status`: show its state."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from weft.sm.conf.options import Options
     from weft.sm.status import Status
 
-_PATIENCE_S = 5.0  # with a manager that does not answer: the rest is in its file
-_NAMED = 10  # partitions
+_TIMEOUT_S = 5.0  # for a manager that does not answer: then its state file is shown
+_NAMED = 10  # partitions in the status
 
 
 def sm(
@@ -41,11 +41,11 @@ def sm(
     action
         `run`, or `status`.
     on
-        A running lab, the default; ibsim; or umad: this machine's adapters, or what `weft exec HOST` puts before them.
+        A running lab; ibsim; or umad: this machine's adapters, or those of a host under `weft exec HOST`. [lab]
     ibsim
-        The name of a running ibsim's sockets (IBSIM_SOCKNAME); else sim.
+        The socket name of a running ibsim (IBSIM_SOCKNAME). [sim]
     umad
-        An adapter of this machine, mlx5_0; else the first that is Active.
+        An adapter of this machine, mlx5_0. [the first with an Active port]
     once
         Run once and end: after the first sweep, with status 0 if the subnet is up.
     create_config
@@ -61,11 +61,11 @@ def sm(
         write_atomically(create_config, write_options(sm_options(flags)))
         report_written(create_config)
     elif action == "status":
-        _show(sm_options(flags).state_file, _chosen(on, lab, ibsim, umad), form=form)
+        _show(sm_options(flags).state_file, _selected_subnet(on, lab, ibsim, umad), form=form)
     else:
         _import_manager()
-        subnet = _chosen(on, lab, ibsim, umad) or ("lab", "")
-        options = read_flags(flags)  # what is wrong with them is said before anything else happens
+        subnet = _selected_subnet(on, lab, ibsim, umad) or ("lab", "")
+        options = read_flags(flags)  # raises an error before anything else happens
         carrier, place, key_file, title = _attach(subnet, flags.at)
         options = replace(
             options,
@@ -78,23 +78,23 @@ def sm(
             carrier.close()
 
 
-def _chosen(on: str | None, lab: str, ibsim: str, umad: str) -> tuple[str, str] | None:
-    """Which subnet, of what kind and by what name; None if nothing was said."""
+def _selected_subnet(on: str | None, lab: str, ibsim: str, umad: str) -> tuple[str, str] | None:
+    """Return the kind and the name of the chosen subnet; None if no option names one."""
     from weft.errors import ConfigError
 
-    given = {"lab": lab, "ibsim": ibsim, "umad": umad}
-    on = on or next((name for name, value in given.items() if value), None)
-    for name, value in given.items():
+    names = {"lab": lab, "ibsim": ibsim, "umad": umad}
+    on = on or next((name for name, value in names.items() if value), None)
+    for name, value in names.items():
         if value and name != on:
-            raise ConfigError(f"--{name} {value} is of no use with --on {on}: leave out one of them")
-    return None if on is None else (on, given[on])
+            raise ConfigError(f"--{name} {value} has no effect with --on {on}: leave out one of them")
+    return None if on is None else (on, names[on])
 
 
 # -- run --------------------------------------------------------------------------------------------------------------
 
 
 def _import_manager() -> None:
-    """All modules at once. They come to stay: looking for garbage among them would be a seventh of the work."""
+    """Import all modules at once. The garbage collector skips them, which saves a seventh of the start-up time."""
     import gc
 
     gc.disable()
@@ -106,7 +106,7 @@ def _import_manager() -> None:
 
 
 def _attach(subnet: tuple[str, str], at: str) -> tuple[Carrier, Path, Path, str]:
-    """The port to speak through, where the state and the M_Key are kept, and what the subnet is called."""
+    """Return the port to send from, the files of the state and of the M_Key, and the title of the subnet."""
     from weft import runtime
     from weft.cli.subnets import Subnet
     from weft.lab import registry
@@ -114,14 +114,18 @@ def _attach(subnet: tuple[str, str], at: str) -> tuple[Carrier, Path, Path, str]
     on, name = subnet
     if on == "lab":
         entry = registry.find(name)
-        there = Subnet(lab=entry.name, at=at)
+        target = Subnet(lab=entry.name, at=at)
         folder, begin, title = entry.cache, "sm-", f"lab {entry.name}"
     else:
-        there = Subnet(ibsim=name or "sim", at=at) if on == "ibsim" else Subnet(umad=name or "any", at=at)
-        folder, begin, title = runtime.folder(), f"sm-{on}-{name or 'first'}-", f"{on} {there.ibsim or there.umad}"
-    carrier = there.attach()
+        target = Subnet(ibsim=name or "sim", at=at) if on == "ibsim" else Subnet(umad=name or "any", at=at)
+        folder, begin, title = (
+            runtime.folder(),
+            f"sm-{on}-{name or 'first'}-",
+            f"{on} {target.ibsim or target.umad}",
+        )
+    carrier = target.attach()
     host = getattr(carrier, "host", "")
-    return carrier, folder / f"{begin}{host or 'first'}.json".replace("/", "-"), there.m_key_file, title
+    return carrier, folder / f"{begin}{host or 'first'}.json".replace("/", "-"), target.m_key_file, title
 
 
 def _run(carrier: Carrier, options: Options, subnet: str, flags: SmFlags, *, once: bool, form: Form) -> None:
@@ -140,7 +144,7 @@ def _run(carrier: Carrier, options: Options, subnet: str, flags: SmFlags, *, onc
             print(f"state in {options.state_file}: see `weft sm status`; Ctrl-C ends it", file=sys.stderr)
         if log is not None:
             print(f"log in {log}", file=sys.stderr)
-            stream = stack.enter_context(log.open("a"))  # after what it holds already, as OpenSM does
+            stream = stack.enter_context(log.open("a"))  # appended, as OpenSM does
         manager = SubnetManager(carrier, options, log=Log(stream), dump=dump, subnet=subnet)
         stack.enter_context(obeying_signals(manager))
         up = run_warmed_up(manager, once=once)
@@ -160,30 +164,29 @@ def _show(state_file: Path | None, subnet: tuple[str, str] | None, *, form: Form
     from weft.errors import ConfigError
     from weft.sm.status import read_status
 
-    paths = [state_file] if state_file else _known_files(subnet)
-    found = [(path, status) for path in paths if (status := read_status(path)) is not None]
+    paths = [state_file] if state_file else _state_files(subnet)
+    statuses = [(path, status) for path in paths if (status := read_status(path)) is not None]
     if state_file is None and subnet is None:
-        found = _of_now(found)
-    if not found:
+        statuses = _current(statuses)
+    if not statuses:
         where = f" in {state_file}" if state_file else f" of {' '.join(subnet).strip()}" if subnet else ""
         raise ConfigError(
-            f"no subnet manager of weft has left its state{where}: start one with `weft sm`, or say where it is with "
-            "--state FILE"
+            f"no state file of a subnet manager{where}: start one with `weft sm`, or give its file with --state FILE"
         )
-    found = [(path, _as_told(path, status)) for path, status in found]
+    statuses = [(path, _with_live_status(path, status)) for path, status in statuses]
     if form.is_data:
-        print_data(form, [_as_json(path, status) for path, status in found])
+        print_data(form, [_as_json(path, status) for path, status in statuses])
         return
-    found.sort(key=lambda one: (not one[1].is_running, -one[1].at_s))
-    for place, (path, status) in enumerate(found):
+    statuses.sort(key=lambda entry: (not entry[1].is_running, -entry[1].at_s))
+    for place, (path, status) in enumerate(statuses):
         if place == 0 or status.is_running:
             _print(path, status)
         else:
             print(f"{status.title} ({path})")
 
 
-def _known_files(subnet: tuple[str, str] | None) -> list[Path]:
-    """Of the subnet that was named; of none: of labs that run, and whatever ran on ibsim or on adapters."""
+def _state_files(subnet: tuple[str, str] | None) -> list[Path]:
+    """Return the state files of a subnet; without one, those of running labs and all of ibsim and of adapters."""
     from weft import runtime
     from weft.lab import registry
 
@@ -191,22 +194,22 @@ def _known_files(subnet: tuple[str, str] | None) -> list[Path]:
     if on in ("ibsim", "umad"):
         return sorted(runtime.folder().glob(f"sm-{on}-{name or '*'}-*.json"))
     entries = [registry.find(name)] if on else registry.running()
-    found = [path for entry in entries for path in sorted(entry.cache.glob("sm-*.json"))]
-    return found if on else found + sorted(runtime.folder().glob("sm-*.json"))
+    paths = [path for entry in entries for path in sorted(entry.cache.glob("sm-*.json"))]
+    return paths if on else paths + sorted(runtime.folder().glob("sm-*.json"))
 
 
-def _of_now(found: list[tuple[Path, Status]]) -> list[tuple[Path, Status]]:
-    """Files of ibsim and of adapters stay when all is over: they count where nothing else is there, or if they run."""
+def _current(statuses: list[tuple[Path, Status]]) -> list[tuple[Path, Status]]:
+    """Drop ended managers of ibsim and of adapters, whose files remain, unless there is no other manager and no lab."""
     from weft import runtime
     from weft.lab import registry
 
     folder = runtime.folder()
-    now = [(path, status) for path, status in found if path.parent != folder or status.is_running]
-    return found if not now and not registry.running() else now
+    now = [(path, status) for path, status in statuses if path.parent != folder or status.is_running]
+    return statuses if not now and not registry.running() else now
 
 
-def _as_told(path: Path, status: Status) -> Status:
-    """With what it was told over its socket since it wrote this."""
+def _with_live_status(path: Path, status: Status) -> Status:
+    """Return the status with the changes that the manager received over its socket since it wrote the file."""
     import msgspec
 
     from weft.errors import WeftError
@@ -219,15 +222,15 @@ def _as_told(path: Path, status: Status) -> Status:
     if not status.is_running:
         return status
     try:
-        manager = ManagerSocket(socket_of(path), _PATIENCE_S)
-        told, live = manager.allocation(), manager.status()
-    except WeftError:  # it may be another's, or none
+        manager = ManagerSocket(socket_of(path), _TIMEOUT_S)
+        allocation, live = manager.allocation(), manager.status()
+    except WeftError:  # another user's socket, or none
         return status
-    filed = {str(PKey(p_key)) for p_key in (DEFAULT_P_KEY, *told.taken)}
+    filed = {str(PKey(p_key)) for p_key in (DEFAULT_P_KEY, *allocation.taken)}
     names = {key: name for key, name in status.partitions.items() if key in filed}
-    for p_key, definition in sorted(split_definitions(told.partitions).items()):
+    for p_key, definition in sorted(split_definitions(allocation.partitions).items()):
         names[str(PKey(p_key))] = definition.partition("=")[0]
-    written = read_status(path) or status  # it may have been written meanwhile
+    written = read_status(path) or status  # the manager may have written it meanwhile
     since = max(live.sweeps - written.sweeps, 0)
     return msgspec.structs.replace(written, partitions=names, drift=live.drift, sweeps_since=since)
 

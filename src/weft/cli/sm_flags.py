@@ -1,4 +1,4 @@
-"""What a subnet manager can be told, by `weft sm` and by `weft up --sm`; a string below a field is its help."""
+"""The subnet manager options of `weft sm` and `weft up --sm`; the string below a field is its help."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ from weft.cli.arguments import File, OnByDefault, RoutingEngine, Whole
 if TYPE_CHECKING:
     from weft.sm.conf.options import Options
 
-_OPENSMS = (
-    Path("/var/log/opensm.log"),
-    Path("/var/log"),
-)  # `opensm -c` names them of its own accord: nobody chose them
+_OPENSM_DEFAULTS = (Path("/var/log/opensm.log"), Path("/var/log"))  # written by `opensm -c`, not chosen by the user
 
 
 @dataclass(frozen=True, kw_only=True)
 class SmFlags:
-    """None, False and nothing: it was not said."""
+    """The options of a subnet manager; None, False and empty mean that an option is not set."""
 
     at: str = ""
     """The host to run on: a name of the lab, or the id in ibsim's net. [the first]"""
@@ -30,7 +27,7 @@ class SmFlags:
     partitions: Annotated[File, Parameter(("--partitions", "-P"))] = None
     """partitions.conf; or opafm.xml, the virtual fabrics of Omni-Path."""
     priority: Annotated[Whole | None, Parameter(("--priority", "-p"))] = None
-    """From 0 to 15: the highest is master."""
+    """Priority from 0 to 15; the highest becomes master."""
     routing_engine: RoutingEngine = ""
     qos: Annotated[bool, Parameter(("--qos", "-Q"))] = False
     """Write SL to VL and VL arbitration tables, and follow the QoS policy."""
@@ -42,16 +39,17 @@ class SmFlags:
     """The folder for dumps in OpenSM's formats, after each sweep, which ibdmchk reads."""
 
     @property
-    def given(self) -> list[str]:
-        given = (field for field in fields(self) if getattr(self, field.name) != field.default)
-        return ["--no-m-key" if field.name == "m_key" else f"--{field.name.replace('_', '-')}" for field in given]
+    def set_flags(self) -> list[str]:
+        """The flags that are not at their defaults."""
+        changed = (field for field in fields(self) if getattr(self, field.name) != field.default)
+        return ["--no-m-key" if field.name == "m_key" else f"--{field.name.replace('_', '-')}" for field in changed]
 
 
 NOTHING = SmFlags()
 
 
 def read_flags(flags: SmFlags) -> Options:
-    """The options of the file, with what was given on top; what cannot be used is refused now, and files are read."""
+    """Return the options of the file and of the command line, after reading and checking all files that they name."""
     from weft.sm.configuration import read_configuration
 
     options = sm_options(flags)
@@ -67,7 +65,7 @@ def sm_options(flags: SmFlags) -> Options:
 
     options = read_options(flags.config) if flags.config else Options()
     is_opafm = flags.partitions is not None and flags.partitions.suffix == ".xml"
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "virtual_fabrics_file" if is_opafm else "partition_config_file": flags.partitions,
         "sm_priority": flags.priority,
         "routing_engine": parse_engines(flags.routing_engine) if flags.routing_engine else None,
@@ -77,35 +75,33 @@ def sm_options(flags: SmFlags) -> Options:
     }
     if options.m_key and not flags.m_key:
         raise ConfigError(f"--no-m-key contradicts m_key in {flags.config}: leave out one of them")
-    return replace(options, **{name: value for name, value in told.items() if value is not None})
+    return replace(options, **{name: value for name, value in values.items() if value is not None})
 
 
 def dump_folder(flags: SmFlags, options: Options) -> Path | None:
-    """Where dumps go, made; None: nowhere."""
+    """Create and return the folder for dumps; None without one."""
     from weft.errors import ConfigError
 
-    chosen = options.dump_files_dir if options.dump_files_dir not in _OPENSMS else None
+    chosen = options.dump_files_dir if options.dump_files_dir not in _OPENSM_DEFAULTS else None
     folder = flags.dump or chosen
     if folder is not None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(
-                f"cannot make the folder {folder} for dumps: {error.strerror}; name another with --dump"
-            ) from None
+            raise ConfigError(f"cannot create the folder {folder} for dumps: {error.strerror}; use --dump") from None
     return folder
 
 
 def log_file(options: Options) -> Path | None:
-    """Where somebody wants the log; None: it goes where the command says."""
+    """Return the log file of the options; None without one."""
     from weft.errors import ConfigError
 
-    path = options.log_file if options.log_file not in _OPENSMS else None
+    path = options.log_file if options.log_file not in _OPENSM_DEFAULTS else None
     if path is not None:
         try:
             path.open("a").close()
         except OSError as error:
             raise ConfigError(
-                f"log_file {path} cannot be written: {error.strerror}; (null) logs to the terminal"
+                f"log_file {path}: cannot write this file: {error.strerror}; (null) logs to the terminal"
             ) from None
     return path

@@ -22,7 +22,7 @@ _INTERRUPTED = 130  # the exit status of shells after SIGINT
 
 
 def study(
-    *words: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    *command: Annotated[str, Parameter(allow_leading_hyphen=True)],
     output: Annotated[Path, Parameter(name=["--output", "-o"])],
     grid: tuple[str, ...] = (),
     workers: Whole | None = None,
@@ -35,7 +35,7 @@ def study(
 
     Parameters
     ----------
-    words
+    command
         A command and its flags, `sim fat-tree:hosts={hosts} --engine flow`; or a file, .toml or .json, with the command
         as `run` and the lists of values as `grid`.
     output
@@ -55,7 +55,7 @@ def study(
     from weft.study.grid import read
     from weft.study.worker import OK
 
-    plan = read(words, grid)
+    plan = read(command, grid)
     _check(plan)
     try:
         with progress_bar("starting") as change:

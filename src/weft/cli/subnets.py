@@ -17,7 +17,7 @@ class Subnet(subnets.Subnet):
 
     lab: LabName = ""
     ibsim: str = ""
-    """The name of a running ibsim's sockets (IBSIM_SOCKNAME), instead of a lab."""
+    """The socket name of a running ibsim (IBSIM_SOCKNAME), instead of a lab."""
     umad: str = ""
     """An adapter of this machine, mlx5_0, or `any`, instead of a lab."""
     at: str = ""

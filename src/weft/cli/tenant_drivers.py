@@ -1,4 +1,4 @@
-"""Which fabric has the tenants: of a lab, of a subnet manager of weft's, of OpenSM's, of a UFM's."""
+"""The options that choose the fabric of tenants: a lab, a subnet manager of weft, OpenSM or UFM."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOKEN, USER, PASSWORD = "WEFT_UFM_TOKEN", "WEFT_UFM_USER", "WEFT_UFM_PASSWORD"
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Where:
-    """A string below a field is its help."""
+    """The chosen fabric; the string below a field is its help."""
 
     lab: str = ""
     """The lab, if several run."""
@@ -36,27 +36,27 @@ class Where:
     opensm: File = None
     """A running OpenSM: the folder of the partitions.conf (-P) and the opensm.conf (-F) that it was started with."""
     opensm_pid: str = ""
-    """Its process, or the file that has it; else opensm.pid in its folder, or in /run, where it is with -B."""
+    """The process ID of OpenSM, or its PID file. [opensm.pid in the folder of --opensm, or in /run]"""
     umad: str = ""
     """An adapter of this machine, mlx5_0 or `any`, instead of a lab."""
     ufm: str = ""
-    """The address of a UFM, https://ufm.example. WEFT_UFM_TOKEN has its token; or WEFT_UFM_USER and _PASSWORD."""
+    """The address of UFM, https://ufm.example. Set WEFT_UFM_TOKEN, or WEFT_UFM_USER and WEFT_UFM_PASSWORD."""
     ufm_ca: File = None
-    """The certificates to trust of it; else this machine's."""
+    """CA file for UFM's certificate. [this machine's CAs]"""
 
     def __post_init__(self) -> None:
         chosen = {"--state": self.state, "--opensm": self.opensm, "--ufm": self.ufm}
-        given = [name for name, value in chosen.items() if value]
-        if len(given) > 1:
-            raise ConfigError(f"{' and '.join(given)} each name a fabric: give one of them")
+        flags = [name for name, value in chosen.items() if value]
+        if len(flags) > 1:
+            raise ConfigError(f"use one of {' and '.join(flags)}, not both")
         for name, value, needed in (
             ("--lab", self.lab, not (self.state or self.ufm)),
             ("--opensm-pid", self.opensm_pid, self.opensm),
-            ("--umad", self.umad, given),
+            ("--umad", self.umad, flags),
             ("--ufm-ca", self.ufm_ca, self.ufm),
         ):
             if value and not needed:
-                raise ConfigError(f"{name} {value} is of no use here: leave it out")
+                raise ConfigError(f"{name} {value} has no effect here: leave it out")
 
 
 LAB = Where()
@@ -64,14 +64,14 @@ LAB = Where()
 
 @contextmanager
 def find_driver(where: Where, pool: range | None = None) -> Iterator[Driver]:
-    """One that remembers which ports it has seen, from one command to the next."""
+    """Yield the driver of the fabric; it remembers ports from one command to the next."""
     with reach(where, pool) as driver:
         yield _Remembering(driver, _memory(where))
 
 
 @contextmanager
 def reach(where: Where, pool: range | None = None) -> Iterator[Driver]:
-    """`pool`: P_Keys that weft gives; a UFM does not know whose a partition is."""
+    """Yield the driver of the fabric. `pool`: the P_Keys that weft manages, since UFM does not record owners."""
     if where.ufm:
         from weft.tenants.drivers.ufm import UfmDriver
 
@@ -97,7 +97,7 @@ def reach(where: Where, pool: range | None = None) -> Iterator[Driver]:
 
 @contextmanager
 def attached(where: Where) -> Iterator[Carrier]:
-    """A port of that fabric."""
+    """Yield a port of the fabric."""
     from weft.cli.subnets import Subnet
 
     carrier = Subnet(lab=where.lab, umad=where.umad).attach()
@@ -108,7 +108,7 @@ def attached(where: Where) -> Iterator[Carrier]:
 
 
 class _Remembering:
-    """A driver for whom hosts that are down have names."""
+    """A driver that remembers the names of hosts that are down."""
 
     def __init__(self, driver: Driver, file: Path) -> None:
         self._driver, self._file = driver, file
@@ -124,30 +124,30 @@ class _Remembering:
         from weft.fabric.files.atomic import write_atomically
         from weft.tenants.recall import recall, remember
 
-        before = self._known()
-        found = recall(self._driver.inventory(), before)
-        after = remember(found)
+        before = self._read_ports()
+        inventory = recall(self._driver.inventory(), before)
+        after = remember(inventory)
         if after != before:
             write_atomically(self._file, msgspec.json.encode([*after.values()]))
-        return found
+        return inventory
 
-    def _known(self) -> KnownPorts:
+    def _read_ports(self) -> KnownPorts:
         import msgspec
 
         from weft.tenants.partitions import EndPort
 
         try:
-            said = self._file.read_bytes() if self._file.exists() else b"[]"
-            return {port.guid: port for port in msgspec.json.decode(said, type=list[EndPort])}
+            data = self._file.read_bytes() if self._file.exists() else b"[]"
+            return {port.guid: port for port in msgspec.json.decode(data, type=list[EndPort])}
         except (OSError, msgspec.MsgspecError) as error:
             raise ConfigError(
-                f"{self._file}, where weft remembers the ports of {self.title}, cannot be read: {error}; remove it, "
-                "and weft learns them again, all but those of hosts that are down now"
+                f"{self._file}: cannot read the remembered ports of {self.title}: {error}; delete the file (weft then "
+                "forgets the ports of hosts that are down)"
             ) from None
 
 
 def _memory(where: Where) -> Path:
-    """What lies beside what a subnet manager keeps is of the same subnet: the next lab of a name begins anew."""
+    """Return the file of remembered ports, beside the subnet manager's state; so a new lab of that name has none."""
     if where.state is not None:
         return where.state.with_suffix(".ports")
     if where.ufm or where.umad:
@@ -158,7 +158,7 @@ def _memory(where: Where) -> Path:
 
 
 def state_file(where: Where, suffix: str) -> Path:
-    """In XDG_STATE_HOME, one for each fabric."""
+    """Return the path of a state file of this fabric in XDG_STATE_HOME."""
     from weft import runtime
 
     home = runtime.state_folder()
@@ -166,14 +166,13 @@ def state_file(where: Where, suffix: str) -> Path:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
-            f"cannot make {home}, where weft keeps what it knows of a fabric: {error.strerror}; set XDG_STATE_HOME to "
-            "a folder that is yours"
+            f"{home}: cannot create weft's state folder: {error.strerror}; set XDG_STATE_HOME to a writable folder"
         ) from None
     return home / f"{fabric_name(where)}{suffix}"
 
 
 def fabric_name(where: Where) -> str:
-    """Return a name for files of a fabric. A lab that is named need not run; else it is the only one that does."""
+    """Return the name of a fabric's files. A lab of --lab need not run; the default is the only running lab."""
     import re
 
     from weft.lab import registry
@@ -183,30 +182,30 @@ def fabric_name(where: Where) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "-", str(fabric)).strip("-")
 
 
-def _process(folder: Path, told: str) -> int | Path:
-    if told.isdecimal():
-        return int(told)
-    places = [Path(told)] if told else [folder / "opensm.pid", Path("/run/opensm.pid")]
+def _process(folder: Path, pid: str) -> int | Path:
+    if pid.isdecimal():
+        return int(pid)
+    places = [Path(pid)] if pid else [folder / "opensm.pid", Path("/run/opensm.pid")]
     for place in places:
         if place.is_file():
             return place
     raise ConfigError(
-        f"there is no {' and no '.join(map(str, places))} that tells OpenSM's process: say --opensm-pid with its number"
+        f"no PID file of OpenSM at {' or '.join(map(str, places))}: give its process ID with --opensm-pid"
     )
 
 
 def _state_of_lab(lab: str) -> Path:
-    """Of the subnet manager of weft's that runs there; of several, the master."""
+    """Return the state file of weft's subnet manager in a lab; of several, that of the master."""
     from weft.lab import registry
     from weft.sm.status import read_status
 
     entry = registry.find(lab)
-    found = [(path, status) for path in sorted(entry.cache.glob("sm-*.json")) if (status := read_status(path))]
-    running = [(path, status) for path, status in found if status.is_running]
+    statuses = [(path, status) for path in sorted(entry.cache.glob("sm-*.json")) if (status := read_status(path))]
+    running = [(path, status) for path, status in statuses if status.is_running]
     if not running:
         raise ConfigError(
-            f"lab {entry.name} has no subnet manager of weft's: start one with `weft sm --lab {entry.name}`; for an "
-            "OpenSM say --opensm FOLDER"
+            f"lab {entry.name} has no subnet manager of weft: start one with `weft sm --lab {entry.name}`; for OpenSM "
+            "use --opensm FOLDER"
         )
     masters = [path for path, status in running if status.master == status.guid]
     return masters[0] if masters else running[0][0]
@@ -217,7 +216,7 @@ def connect_ufm(url: str, ca: Path | None) -> UfmClient:
 
     token, user, password = (os.environ.get(name) for name in (TOKEN, USER, PASSWORD))
     if not token and not (user and password):
-        raise ConfigError(f"--ufm {url} wants to know who asks: set {TOKEN}, or {USER} and {PASSWORD}")
+        raise ConfigError(f"--ufm {url} needs credentials: set {TOKEN}, or {USER} and {PASSWORD}")
     ca_file = str(ca) if ca else None
     if token:
         return UfmClient(url, token=token, ca_file=ca_file)

@@ -1,4 +1,4 @@
-"""`weft tenants`: isolated partitions of a fabric, as a file wants them."""
+"""`weft tenants`: isolate tenants in partitions, as described in a file."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from weft.tenants.reconcile import Names
     from weft.tenants.violations import Violation
 
-CHANGES = 3  # status of a plan that is not empty; 1 and 2 are errors
-Wanted = Annotated[Path, NAMES_FILE, Parameter(help="The intent: tenants, services and classes, in TOML.")]
+CHANGES = 3  # the exit status of `plan` if there are changes; 1 and 2 are errors
+IntentFile = Annotated[Path, NAMES_FILE, Parameter(help="The intent: tenants, services and classes, in TOML.")]
 
 tenants = App(name="tenants", help_format="markdown")
 
@@ -48,8 +48,8 @@ def _default(action: str | None = None, /, *, where: Where = LAB, form: Form = T
 
 
 @tenants.command
-def plan(file: Wanted, /, *, where: Where = LAB, form: Form = TABLES) -> None:
-    """Show what has to change for the fabric to be as wanted. Status 0 if nothing has, 3 if something has."""
+def plan(file: IntentFile, /, *, where: Where = LAB, form: Form = TABLES) -> None:
+    """Show the changes that an intent needs. The exit status is 0 without changes, 3 with changes."""
     from weft.tenants.apply import plan_change
 
     with _reading(file) as intent, find_driver(where, intent.pool) as driver:
@@ -60,8 +60,8 @@ def plan(file: Wanted, /, *, where: Where = LAB, form: Form = TABLES) -> None:
 
 
 @tenants.command
-def apply(file: Wanted, /, *, yes: bool = False, where: Where = LAB, form: Form = TABLES) -> None:
-    """Make the fabric as wanted: show the plan, ask, write it, and read back that it is there.
+def apply(file: IntentFile, /, *, yes: bool = False, where: Where = LAB, form: Form = TABLES) -> None:
+    """Apply an intent: show the plan, ask, write it, and verify it.
 
     Parameters
     ----------
@@ -76,14 +76,14 @@ def apply(file: Wanted, /, *, yes: bool = False, where: Where = LAB, form: Form 
 
 @tenants.command
 def destroy(
-    file: Wanted, /, *, open_default: bool = False, yes: bool = False, where: Where = LAB, form: Form = TABLES
+    file: IntentFile, /, *, open_default: bool = False, yes: bool = False, where: Where = LAB, form: Form = TABLES
 ) -> None:
-    """Take away all partitions with a P_Key of this file's p_keys, and their lanes.
+    """Delete all partitions with a P_Key of this file's p_keys, and their lanes.
 
     Parameters
     ----------
     open_default
-        Make all ports full members of Default again if no partition is left: everybody reaches everybody.
+        Make all ports full members of Default again if no partition is left, so that every port reaches every other.
     yes
         Do not ask.
     """
@@ -95,7 +95,7 @@ def destroy(
 
 @tenants.command
 def show(*, where: Where = LAB, form: Form = TABLES) -> None:
-    """Show who may talk to whom now: partitions, their members, and their lanes."""
+    """Show the current partitions with their members and lanes."""
     from weft.tenants.reconcile import Names
 
     with find_driver(where) as driver:
@@ -108,12 +108,12 @@ def show(*, where: Where = LAB, form: Form = TABLES) -> None:
 
 @tenants.command
 def prove(file: File = None, /, *, where: Where = LAB, form: Form = TABLES) -> None:
-    """Prove from the tables of all devices that members reach each other, and nobody else. Status 1 if not.
+    """Prove from the tables of all devices that members reach each other and no other port. Status 1 if not.
 
     Parameters
     ----------
     file
-        The intent to prove, in TOML; without one, what the subnet manager was told.
+        The intent to prove, in TOML. [the present partitions of the subnet manager]
     """
     from dataclasses import asdict
 
@@ -138,7 +138,7 @@ def prove(file: File = None, /, *, where: Where = LAB, form: Form = TABLES) -> N
 
 @tenants.command
 def violations(*, seconds: float = 0, where: Where = LAB, form: Form = TABLES) -> None:
-    """Show who tried to get across: packets that were stopped, by port and by what ports told.
+    """Show P_Key and Q_Key violations: packets dropped per port, and the traps of ports.
 
     Parameters
     ----------
@@ -153,23 +153,34 @@ def violations(*, seconds: float = 0, where: Where = LAB, form: Form = TABLES) -
     with find_driver(where) as driver, attached(where) as carrier:
         allocation, fabric = driver.read().allocation, read_fabric(carrier)
         heard = []
-        for violation in _heard(carrier, fabric, allocation, seconds):
+        for violation in _listen(carrier, fabric, allocation, seconds):
             heard.append(violation)
             if not form.is_data:
                 print(violation, flush=True)
         counted = count_violations(carrier, fabric, allocation)
     if form.is_data:
-        facts = {"heard": [asdict(one) for one in heard], "counted": [asdict(one) for one in counted]}
+        facts = {
+            "heard": [asdict(violation) for violation in heard],
+            "counted": [asdict(violation) for violation in counted],
+        }
         print_data(form, facts, "counted")
         return
     heads = ("port", "partitions", "bad P_Keys", "bad Q_Keys", "from it, at its switch", "to it, at its switch")
     rows = [
-        (one.port, ", ".join(one.partitions), one.p_keys, one.q_keys, one.from_port, one.to_port) for one in counted
+        (
+            violation.port,
+            ", ".join(violation.partitions),
+            violation.p_keys,
+            violation.q_keys,
+            violation.from_port,
+            violation.to_port,
+        )
+        for violation in counted
     ]
     console().print(table("Dropped packets", heads, rows, "" if rows else "None."))
 
 
-def _heard(carrier: Carrier, fabric: Fabric, allocation: Allocation, watch_s: float) -> Iterator[Violation]:
+def _listen(carrier: Carrier, fabric: Fabric, allocation: Allocation, watch_s: float) -> Iterator[Violation]:
     from weft.tenants.violations import Watch, attribute
 
     if watch_s > 0:
@@ -179,14 +190,14 @@ def _heard(carrier: Carrier, fabric: Fabric, allocation: Allocation, watch_s: fl
 
 @tenants.command
 def simulate(
-    file: Wanted, spec: Spec, /, *, messages: Whole = 600, size: str = "64", seed: Whole = 1, form: Form = TABLES
+    file: IntentFile, spec: Spec, /, *, messages: Whole = 600, size: str = "64", seed: Whole = 1, form: Form = TABLES
 ) -> None:
     """Simulate the classes on a fabric: latency of a tenant's messages under another's load, before and after.
 
     Parameters
     ----------
     messages
-        How many are timed.
+        Messages to time.
     size
         Message size: 64K, 1M.
     seed
@@ -202,22 +213,25 @@ def simulate(
     with progress_bar(f"simulating {spec}"), _reading(file) as intent:
         fabric = load(spec)
         compiled = compile_intent(intent, planned_inventory(fabric))
-        found = simulate_quality(compiled, fabric, messages=messages, size_bytes=parse_size_bytes(size), seed=seed)
+        result = simulate_quality(compiled, fabric, messages=messages, size_bytes=parse_size_bytes(size), seed=seed)
     if form.is_data:
-        print_data(form, {"seed": seed, **asdict(found)}, "outcomes")
+        print_data(form, {"seed": seed, **asdict(result)}, "outcomes")
         return
     heads = ("run", "median, µs", "p99, µs", "longest, µs", "load, Gbit/s")
-    rows = [(one.name, one.p50_us, one.p99_us, one.max_us, one.load_gbit_s) for one in found.outcomes]
-    title = f"{found.tenant} while {found.load} loads the cable of {found.case.receiver}"
-    console().print(table(title, heads, rows, f"{found.explain()}.\nSeed {seed}. {found.trust}"))
+    rows = [
+        (outcome.name, outcome.p50_us, outcome.p99_us, outcome.max_us, outcome.load_gbit_s)
+        for outcome in result.outcomes
+    ]
+    title = f"{result.tenant} while {result.load} loads the cable of {result.case.receiver}"
+    console().print(table(title, heads, rows, f"{result.explain()}.\nSeed {seed}. {result.trust}"))
 
 
-# -- what they share ---------------------------------------------------------------------------------------------------
+# -- common parts ------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def _reading(file: Path) -> Iterator[Intent]:
-    """What is wrong with it on this fabric is said with its line."""
+    """Yield the intent of a file; errors about it on this fabric then name the file and the line."""
     from weft.fabric.files.lab.document import Document
     from weft.tenants.intent import intent_of, lines_of
 
@@ -231,11 +245,9 @@ def _apply_change(driver: Driver, change: Change, yes: bool, form: Form) -> None
 
     asks = not (yes or change.is_empty)
     if asks and (form.is_data or not sys.stdin.isatty()):
-        raise ConfigError(
-            "nobody can be asked here whether to change the fabric: look at `weft tenants plan`, add --yes"
-        )
+        raise ConfigError("standard input is not a terminal: check the change with `weft tenants plan`, then add --yes")
     _say(driver, change, form)
-    if asks and input("Change the fabric like this? Only yes is yes: ").strip() != "yes":
+    if asks and input("Apply these changes? Type yes: ").strip() != "yes":
         raise SystemExit("nothing was changed")
     apply_change(driver, change)
     if not (form.is_data or change.is_empty):
@@ -250,7 +262,7 @@ def _say(driver: Driver, change: Change, form: Form) -> None:
         facts = {
             "fabric": driver.title,
             "changes": records(change.plan, names),
-            "lanes": [_lane(one) for one in change.compiled.needs],
+            "lanes": [_lane(lane) for lane in change.compiled.needs],
             "notes": [*change.compiled.notes],
             "drift": [*change.drift],
         }
@@ -260,9 +272,9 @@ def _say(driver: Driver, change: Change, form: Form) -> None:
     for line in lines(change.plan, names):
         out.print(f"  {line}", style=_STYLES[line.strip()[0]], markup=False)
     if change.compiled.needs and change.plan.lanes_change:
-        heads = ("class", "SL", "VL", "priority", "asked for, %", "gets, %")
-        rows = [tuple(_lane(one).values()) for one in change.compiled.needs]
-        note = "Of a link that all want, in packets of 4 KiB."
+        heads = ("class", "SL", "VL", "priority", "requested, %", "gets, %")
+        rows = [tuple(_lane(lane).values()) for lane in change.compiled.needs]
+        note = "Shares of a link that all classes load, in packets of 4 KiB."
         out.print(table("\nLanes", heads, rows, note))
     for note in change.compiled.notes:
         out.print(f"Note: {note}", markup=False)
@@ -285,7 +297,7 @@ def _lane(lane: Any) -> dict[str, Any]:
     }
 
 
-# -- what is there -----------------------------------------------------------------------------------------------------
+# -- the present partitions --------------------------------------------------------------------------------------------
 
 
 def _state(observed: Observed, names: Names) -> dict[str, Any]:
@@ -295,16 +307,16 @@ def _state(observed: Observed, names: Names) -> dict[str, Any]:
         "taken": [f"{p_key:#06x}" for p_key in sorted(observed.foreign_p_keys)],
         "partitions": [
             {
-                "name": one.name,
-                "p_key": f"{one.p_key:#06x}",
-                "sl": one.sl,
-                "ipoib": one.ipoib,
+                "name": partition.name,
+                "p_key": f"{partition.p_key:#06x}",
+                "sl": partition.sl,
+                "ipoib": partition.ipoib,
                 "members": [
                     names.record(guid) | {"membership": "full" if member.full else "limited", "index0": member.index0}
-                    for guid, member in one.members.items()
+                    for guid, member in partition.members.items()
                 ],
             }
-            for one in allocation.partitions.values()
+            for partition in allocation.partitions.values()
         ],
     }
 
@@ -312,22 +324,25 @@ def _state(observed: Observed, names: Names) -> dict[str, Any]:
 def _print_state(title: str, observed: Observed, names: Names) -> None:
     allocation = observed.allocation
     rows = []
-    for one in allocation.partitions.values():
+    for partition in allocation.partitions.values():
         both = [
-            names.spell(guid for guid, member in one.members.items() if member.full is full) for full in (True, False)
+            names.spell(guid for guid, member in partition.members.items() if member.full is full)
+            for full in (True, False)
         ]
-        rows.append((one.name, f"{one.p_key:#06x}", one.sl, "yes" if one.ipoib else "", *both))
-    everybody = (
-        "Every port is a full member of Default (0x7fff): everybody reaches everybody."
+        rows.append((partition.name, f"{partition.p_key:#06x}", partition.sl, "yes" if partition.ipoib else "", *both))
+    default_note = (
+        "Every port is a full member of Default (0x7fff) and reaches every other port."
         if allocation.default_is_full
-        else "Ports are limited members of Default (0x7fff): there they reach the subnet manager, and not each other."
+        else "Ports are limited members of Default (0x7fff), where they reach the subnet manager but not each other."
     )
     heads = ("partition", "P_Key", "SL", "IPoIB", "full members", "limited members")
     out = console()
-    out.print(table(title, heads, rows, everybody))
-    missing = names.missing(dict.fromkeys(guid for one in allocation.partitions.values() for guid in one.members))
+    out.print(table(title, heads, rows, default_note))
+    missing = names.missing(
+        dict.fromkeys(guid for partition in allocation.partitions.values() for guid in partition.members)
+    )
     if missing:
-        out.print(f"Not there now: {names.spell(missing)}", markup=False)
+        out.print(f"Offline: {names.spell(missing)}", markup=False)
     if observed.foreign_p_keys:
         out.print(
             f"Not weft's: {', '.join(f'{p_key:#06x}' for p_key in sorted(observed.foreign_p_keys))}", markup=False

@@ -1,4 +1,4 @@
-"""`weft topologies`: what SPEC can be."""
+"""`weft topologies`: list the topologies for SPEC."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def topologies(name: str | None = None, /, *, form: Form = TABLES) -> None:
     from weft.errors import find_named
     from weft.fabric.spec import describe
 
-    known = {entry.name: entry for entry in describe()}
-    entry = find_named("topology", name, known) if name is not None else None
+    entries = {entry.name: entry for entry in describe()}
+    entry = find_named("topology", name, entries) if name is not None else None
     if form.is_data:
-        print_data(form, [asdict(one) for one in known.values() if entry in (None, one)], "parameters")
+        print_data(form, [asdict(topology) for topology in entries.values() if entry in (None, topology)], "parameters")
     elif entry is None:
-        rows = [(one.name, one.summary, one.example) for one in known.values()]
+        rows = [(topology.name, topology.summary, topology.example) for topology in entries.values()]
         note = "Parameters: weft topologies NAME"
-        console().print(table("Topologies", ("topology", "what it is", "example"), rows, note))
+        console().print(table("Topologies", ("topology", "description", "example"), rows, note))
     else:
         rows = [
             (p.name, p.meaning, "required" if p.required else "" if p.default is None else str(p.default))
             for p in entry.parameters
         ]
-        usage = entry.usage.replace("[", " [")  # else it is one word, longer than a screen is wide
+        usage = entry.usage.replace("[", " [")  # so that it can wrap
         console().print(table(usage, ("parameter", "meaning", "default"), rows, entry.summary), markup=False)

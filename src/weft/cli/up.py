@@ -1,4 +1,4 @@
-"""`weft up`: a lab, with what is wanted beside it."""
+"""`weft up`: start a lab, optionally with a subnet manager and the console."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from weft.cli.arguments import Spec
-from weft.cli.join import how, say_how
+from weft.cli.join import join_command, print_join_command
 from weft.cli.sm_flags import NOTHING, SmFlags, dump_folder, log_file, read_flags
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from weft.lab.lab import Lab
     from weft.lab.registry import Entry
 
-CONSOLE_S = 120.0  # until it is up, on a machine that has much else to do
+CONSOLE_S = 120.0  # until the console is up, on a busy machine
 
 
 def up(
@@ -31,7 +31,7 @@ def up(
     web: bool = False,
     timed: bool = False,
     join: str = "",
-    flags: Annotated[SmFlags, Parameter(name="*", group="Of the subnet manager, with --sm")] = NOTHING,
+    flags: Annotated[SmFlags, Parameter(name="*", group="Subnet manager, with --sm")] = NOTHING,
 ) -> None:
     """Start a lab: an emulated fabric for real tools.
 
@@ -42,15 +42,15 @@ def up(
     name
         Name of the lab, if several run.
     daemon
-        Return when it is up; `weft down` ends it.
+        Return when the lab is up; `weft down` ends it.
     sm
-        With weft's own subnet manager on the first host: all ports Active when it is up.
+        Also start weft's subnet manager on the first host; all ports are Active when the command returns.
     web
-        With that, and the console in a browser: `weft serve` beside the lab, until it ends.
+        Also start the subnet manager and `weft serve`, the console in a browser, which ends with the lab.
     timed
-        RDMA programs feel the latency and the rate of the links on their way, as `weft sim` has them.
+        Delay RDMA traffic by the latency and the rate of the links, as modelled by `weft sim`.
     join
-        ADDRESS:PORT at which other machines and containers may join it as hosts, by `weft join`.
+        ADDRESS:PORT on which other machines and containers join the lab as hosts with `weft join`.
     """
     from weft.cli.output import progress_bar
     from weft.errors import ConfigError
@@ -58,32 +58,32 @@ def up(
     from weft.lab import daemon as process
 
     sm = sm or web
-    if flags.given and not sm:
-        raise ConfigError(f"{', '.join(flags.given)} is for the subnet manager: add --sm, or start one with `weft sm`")
-    with progress_bar(f"reading {spec}"):  # and ends with it: a lab is forked, and no thread may draw then
+    if flags.set_flags and not sm:
+        raise ConfigError(f"{', '.join(flags.set_flags)} needs a subnet manager: add --sm, or start one with `weft sm`")
+    with progress_bar(f"reading {spec}"):  # ends before the lab forks, when no thread may run
         fabric = load(spec)
     manage = _manager(fabric, flags) if sm else lambda entry: None
     if daemon:
         entry = process.start(fabric, name, timed=timed, join=join)
         manage(entry)
-        say_how(entry, fabric)
-        _show(entry, web)
+        print_join_command(entry, fabric)
+        _start_console(entry, web)
         print(f"lab {name} is up: {fabric.spec}; try `weft exec {_host(fabric)} ibstat`, `weft down`; log {entry.log}")
     elif sys.stdin.isatty() and sys.stdout.isatty():
         entry = process.start(fabric, name, timed=timed, join=join, follow=True)
         manage(entry)
-        say_how(entry, fabric)
-        _show(entry, web)
+        print_join_command(entry, fabric)
+        _start_console(entry, web)
         _prompt(entry)
     elif sm:
         flag = "--web" if web else "--sm"
-        raise ConfigError(f"{flag} needs a lab that runs beside this process: add --daemon, or call it on a terminal")
+        raise ConfigError(f"{flag} needs a lab in the background: add --daemon, or use a terminal")
     else:
-        process.serve(fabric, name, _say_up, timed=timed, join=join)
+        process.serve(fabric, name, _print_up, timed=timed, join=join)
 
 
 def _manager(fabric: Fabric, flags: SmFlags) -> Callable[[Entry], None]:
-    """Return the function that starts the subnet manager of a lab; its options are checked before there is a lab."""
+    """Return a function that starts the subnet manager; its options are checked now, before the lab starts."""
     from weft.lab.places import Places
     from weft.mad.power_up import switch_on
 
@@ -102,8 +102,8 @@ def _manager(fabric: Fabric, flags: SmFlags) -> Callable[[Entry], None]:
     return manage
 
 
-def _show(entry: Entry, web: bool) -> None:
-    """The console, if it is wanted: a service that ends with the lab."""
+def _start_console(entry: Entry, web: bool) -> None:
+    """Start the console with --web: a service that ends with the lab."""
     if not web:
         return
     import subprocess
@@ -112,10 +112,10 @@ def _show(entry: Entry, web: bool) -> None:
     from weft.errors import SubnetError
 
     place = entry.folder / f"{entry.name}.web.log"
-    words = ("--lab", entry.name, "--port", "0", "--database", f"sqlite:///{entry.cache}/web.db", "--ends-with-lab")
+    arguments = ("--lab", entry.name, "--port", "0", "--database", f"sqlite:///{entry.cache}/web.db", "--ends-with-lab")
     with place.open("w") as log:
         service = subprocess.Popen(
-            [sys.executable, "-m", "weft", "serve", *words],
+            [sys.executable, "-m", "weft", "serve", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -127,28 +127,28 @@ def _show(entry: Entry, web: bool) -> None:
             service.kill()
             service.wait()
             raise SubnetError(
-                f"the console says nothing for {CONSOLE_S:g} s, and was ended: see {place}. The lab runs: "
-                f"`weft serve --lab {entry.name}` is another, `weft down` ends it"
+                f"the console was not up after {CONSOLE_S:g} s and was stopped: see {place}. The lab runs: try "
+                f"`weft serve --lab {entry.name}`, or end it with `weft down`"
             )
-        said = [line for line in place.read_text().splitlines() if line.startswith("console ")]
-        if said:
-            print(said[0])
+        lines = [line for line in place.read_text().splitlines() if line.startswith("console ")]
+        if lines:
+            print(lines[0])
             return
         time.sleep(0.05)
-    raise SubnetError(f"the console has ended before it was up: see {place}")
+    raise SubnetError(f"the console failed to start: see {place}")
 
 
 def _host(fabric: Fabric) -> str:
     return fabric.hcas[0].name if fabric.hcas else fabric.switches[0].name
 
 
-def _say_up(lab: Lab) -> None:
+def _print_up(lab: Lab) -> None:
     import logging
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
     print(f"lab {lab.name} is up: {lab.fabric.spec}; `weft down` or SIGTERM ends it", flush=True)
     if lab.join_server is not None:
-        print(how(lab.join_server.address, lab.join_server.token, lab.fabric), flush=True)
+        print(join_command(lab.join_server.address, lab.join_server.token, lab.fabric), flush=True)
 
 
 def _prompt(entry: Entry) -> None:

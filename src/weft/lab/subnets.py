@@ -25,9 +25,9 @@ class Subnet:
 
     def __post_init__(self) -> None:
         if sum(1 for given in (self.lab, self.ibsim, self.umad) if given) > 1:
-            raise ConfigError("--lab, --ibsim and --umad each name a subnet: give one of them")
+            raise ConfigError("use one of --lab, --ibsim and --umad")
         if self.umad and self.at:
-            raise ConfigError(f"--umad asks from this machine, not from {self.at}: leave out --at")
+            raise ConfigError(f"--at {self.at} has no effect with --umad, which sends from this machine: leave it out")
 
     def attach(self) -> Carrier:
         """Return a port of the subnet, whose SMPs carry the M_Key if the user's own subnet manager has made one."""
