@@ -27,7 +27,7 @@ class Figure:
 
     @property
     def is_within_limit(self) -> bool | None:
-        """Whether the error is within its limit; None without a promise."""
+        """Return whether the error is within its limit; None without a promise."""
         return None if self.limit is None else abs(self.error) <= self.limit
 
     @property

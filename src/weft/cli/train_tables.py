@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from weft.training.search import SearchResult
     from weft.training.site import Site
 
-_BEST = 10  # layouts that are shown
+_BEST = 10  # layouts that are largest_first
 
 
 def print_run(run: Run, tokens: float | None, *, explain: bool, has_failures: bool) -> None:
@@ -121,8 +121,8 @@ def _waits(run: Run) -> str:
     """Return the parts in which GPUs wait, `dp 12, bubble 3`: the largest first, from half a per cent on."""
     step = run.step
     parts = {part: 100 * step.parts[part] / step.step_s for part in ("tp", "cp", "ep", "bubble", "dp")}
-    shown = sorted(((share, part) for part, share in parts.items() if share >= 0.5), reverse=True)
-    return ", ".join(f"{part} {share:.0f}" for share, part in shown)
+    largest_first = sorted(((share, part) for part, share in parts.items() if share >= 0.5), reverse=True)
+    return ", ".join(f"{part} {share:.0f}" for share, part in largest_first)
 
 
 def print_search(results: Sequence[SearchResult], site: Site, *, explain: bool) -> None:

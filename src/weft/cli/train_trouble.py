@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
-    """Faults during the job, its checkpoints and its failure rate."""
+    """The options for faults during the job, its checkpoints and its failure rate."""
 
     fault: Faults = ()
     goodput: str | None = None
