@@ -16,7 +16,7 @@ class Figure:
     measured: float
     predicted: float
     size_bytes: int = 0  # 0: a training step
-    limit: float | None = None  # of the error; None: no promise
+    limit: float | None = None  # largest promised error; None: no promise
     cluster: str = ""  # or model: its figures are left out together
     kind: tuple[str, ...] = ()  # properties, the most important first
 
@@ -46,7 +46,7 @@ def mean_error(figures: Iterable[Figure]) -> float:
 
 
 def summary_cells(name: str, figures: Collection[Figure]) -> tuple[str, ...]:
-    """Return the cells of a table that are alike for all runs: name, sizes, mean error and worst error."""
+    """Return the cells that all tables have: name, sizes, mean error and worst error."""
     worst = max(figures, key=lambda figure: abs(figure.error))
     place = f"{worst.error:+.0%} at {worst.size_bytes:,} B"
     return name, str(len(figures)), f"{mean_error(figures):.1%}", place

@@ -29,7 +29,7 @@ def slurm(
     action
         `prolog`, `epilog`; or `tidy`, which deletes the partitions of jobs that squeue no longer lists.
     ufm
-        The address of UFM or of `weft serve`, https://ufm.example. Set WEFT_UFM_TOKEN, or WEFT_UFM_USER and
+        The address of UFM, or of `weft serve`, https://ufm.example. Set WEFT_UFM_TOKEN, or WEFT_UFM_USER and
         WEFT_UFM_PASSWORD.
     ufm_ca
         CA file for UFM's certificate. [this machine's CAs]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from weft.training.search import SearchResult
     from weft.training.site import Site
 
-_BEST = 10  # layouts that are largest_first
+_BEST = 10  # layouts in the table
 
 
 def print_run(run: Run, tokens: float | None, *, explain: bool, has_failures: bool) -> None:
