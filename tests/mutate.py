@@ -13,7 +13,6 @@ import its module run.
 from __future__ import annotations
 
 import argparse
-import ast
 import gc
 import os
 import random
@@ -36,7 +35,7 @@ from tests import call_recorder
 from tests.import_graph import ROOT, ImportGraph
 from tests.mutants import FunctionNode, Mutant, find_function, find_mutants
 
-_WALL_LIMIT_S = 600  # for the tests of a mutant
+_WALL_LIMIT_S = 200  # for the tests of a mutant
 _CPU_S = 20  # CPU time for the tests of a mutant; the others of its tests do not run
 
 
@@ -183,14 +182,9 @@ class MutantRuns:
         line = function and min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
         record = self._record_of_calls
         tests = record.tests_of(copy, line)
-        if not tests:
-            # Calls of kernels are not recorded; another function is called by tests of other packages only.
-            compiled = line is None or (function and "kernel" in "".join(map(ast.unparse, function.decorator_list)))
-            folder = ROOT / "tests" / mutant.path.relative_to(ROOT / "src/weft").parts[0]
-            files = [file for file in self._graph.tests_of(mutant.path) if compiled or not file.is_relative_to(folder)]
-            return not files or _run_afresh(map(str, files))
-        if line is None:
-            return _run_afresh(tests)
+        if not tests or line is None:  # at an import, in a kernel, whose calls are not recorded, or by other packages
+            tests = record.tests_of(copy, None) or [str(file) for file in self._graph.tests_of(mutant.path)]
+            return not tests or _run_afresh(tests)
         cpu_limit_s = 10 + 5 * sum(record.cpu_s[test] for test in tests)
         status = fork(lambda: self._run_patched(copy, [self._items[test] for test in tests]), cpu_limit_s)
         return _run_afresh(tests) if status == 2 else status == 0

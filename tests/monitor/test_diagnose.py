@@ -13,7 +13,10 @@ from weft.errors import ConfigError
 from weft.monitor.columns import Column
 from weft.monitor.diagnose import diagnose
 from weft.monitor.health import health
+from weft.monitor.signs import look, supported_rate
 from weft.monitor.suspects import Diagnosis, Suspect
+from weft.monitor.traffic_trouble import senders_of_marked
+from weft.wire.port_info import LinkSpeed
 
 UPLINK, DOWNLINK = "leaf1/33", "leaf1/1"  # to spine1/1 and h1/1
 TICK_S = 22e-9
@@ -145,6 +148,22 @@ def test_damaged_packets_tell_where_symbols_are_not_counted() -> None:
     one.change.known[:, Column.SYMBOL_ERROR] = False
     one.count(UPLINK, Column.PORT_RCV_ERRORS, 40)
     assert only(diagnose([one.change])).ends[0] == UPLINK
+
+
+def test_a_switch_that_received_one_marked_packet_is_not_the_one_that_damages_them() -> None:
+    for received, blamed in ((0, True), (1, False)):
+        one = ward(ber=0.0)
+        one.count("h1/1", Column.PORT_RCV_REMOTE_PHYSICAL_ERRORS, 10_000)
+        one.count(UPLINK, Column.PORT_RCV_REMOTE_PHYSICAL_ERRORS, received)
+        assert bool(senders_of_marked(health([one.change]))) is blamed
+
+
+@pytest.mark.parametrize(("fewer", "is_one_way"), [(0, True), (3, True), (85, False), (100, False)])
+def test_a_direction_is_blamed_only_if_errors_differ_significantly(fewer: int, is_one_way: bool) -> None:
+    one = ward(ber=0.0)
+    one.count(UPLINK, Column.SYMBOL_ERROR, 100)
+    one.count("spine1/1", Column.SYMBOL_ERROR, fewer)
+    assert int(look(health([one.change])).is_one_way.sum()) == is_one_way
 
 
 def test_overruns_and_malformed_packets_are_no_cables_doing() -> None:
@@ -328,6 +347,17 @@ def test_a_link_below_what_both_ends_support_is_degraded() -> None:
     assert "It runs at 1xNDR, 100 Gbit/s" in words(suspect)
     assert "both support 4xNDR" in words(suspect)
     assert "If the new one is just as slow, try other ports" in suspect.action
+
+
+def test_the_supported_speed_is_the_fastest_of_both_ends() -> None:
+    one = ward()
+    one.ports.speed_supported[one.slot(UPLINK)] = int(LinkSpeed.SDR)
+    one.ports.speed_supported[one.slot(DOWNLINK)] = int(LinkSpeed.SDR)
+    one.ports.speed_supported[one.slot("h1/1")] = int(LinkSpeed.DDR)
+    well = health([one.change])
+    _, speed = supported_rate(well)
+    by_port = {well.ports.name(int(end)): int(speed[at]) for at, ends in enumerate(well.links.ends) for end in ends}
+    assert (by_port[UPLINK], by_port[DOWNLINK], by_port["h2/1"]) == (LinkSpeed.SDR, 0, LinkSpeed.NDR)
 
 
 def test_a_link_whose_one_end_can_do_no_more_is_as_it_should_be() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import urllib.error
 import urllib.request
 
@@ -206,3 +207,10 @@ def test_all_looks_of_a_day_are_one_diagnosis(stage):
     alone = stage.tick().diagnosis
     assert alone is not None
     assert alone.tests == 720 * diagnose([stage.watch.latest.change]).tests  # a day has 720 times two minutes
+
+
+def test_a_stopped_monitor_has_no_thread_and_one_that_never_started_can_be_stopped(stage):
+    stage.watch.stop()
+    watch = Watch(stage.poller, every_s=10.0, clock=lambda: stage.now_s).start()
+    watch.stop()
+    assert "weft monitor" not in {thread.name for thread in threading.enumerate()}
