@@ -117,6 +117,14 @@ def test_the_show_action_lists_members(run):
     guids = ["0x08c0eb0300123456"]
     assert (status, json.loads(out)) == (0, {"p_key": "0x0064", "partition": "cloudstack-42", "guids": guids})
     assert run("custom-action", **{**action, "action": "dance"})[0] == 1
+    _, out, _ = run("custom-action", network_id="42", action="show")
+    assert json.loads(out) == {"p_key": "0x0000", "partition": None, "guids": []}
+
+
+@pytest.mark.parametrize("vlan", [1, 4094])
+def test_the_first_and_the_last_vlan_are_p_keys(server, run, vlan):
+    assert run("implement-network", {**NETWORK, "vlan": str(vlan)})[0] == 0
+    assert [*server.partitions] == [vlan]
 
 
 def test_commands_of_other_services_are_ignored(server, run):
@@ -130,6 +138,7 @@ def test_commands_of_other_services_are_ignored(server, run):
     [
         ("implement-network", {**NETWORK, "vlan": ""}, "got ''"),
         ("implement-network", {**NETWORK, "vlan": "4095"}, "must be 1 to 4094"),
+        ("implement-network", {**NETWORK, "vlan": "0"}, "must be 1 to 4094"),
         ("prepare-nic", {**NIC, "mac": "none"}, "the MAC address 'none' must be six bytes"),
         ("dance", NETWORK, "unknown command 'dance'"),
     ],

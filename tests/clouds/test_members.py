@@ -42,6 +42,7 @@ def test_the_prefix_of_a_name_identifies_the_owner():
     first, second = Rules(frozenset(["ib"]), "os"), Rules(frozenset(["ib"]), "os-b")
     name = second.partition(NETWORK, [segment()]).name
     assert name == "os-b-2f6ba8b17d5b4b9ea4a1"
+    assert not second.partition(NETWORK, [segment()]).index0
     assert second.is_ours(name)
     assert not first.is_ours(name)
     assert not first.is_ours("os-somebody")
