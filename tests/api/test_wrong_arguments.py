@@ -74,7 +74,7 @@ WRONG: dict[str, Callable[[], object]] = {
     "--room must be a path, got 3": lambda: weft.plan(gpus=8, room=3),
     "no such file": lambda: weft.bill(TREE, prices="nosuch.toml"),
     "no running lab 'api-none'": lambda: weft.diagnose("api-none"),
-    "--polls 1": lambda: weft.diagnose("api-none", polls=1),
+    "--polls must be at least 2": lambda: weft.diagnose("api-none", polls=1),
     "--every must be a number, got 'x'": lambda: weft.diagnose("api-none", every_s="x"),
 }
 
