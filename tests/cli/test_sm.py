@@ -182,7 +182,7 @@ def test_the_status_is_of_labs_that_run_and_says_which(lab, runtime, capsys):
         assert f"Subnet manager at h3/1 of lab {lab.name}: stopped" in page
         assert "ibsim" not in page
         run("status", "--on", "ibsim")
-        assert "Subnet manager at H-1/1 of ibsim sim: gone without a word; master, " in capsys.readouterr().out
+        assert "Subnet manager at H-1/1 of ibsim sim: crashed; master, " in capsys.readouterr().out
         with pytest.raises(ConfigError, match="subnet manager of umad"):
             run("status", "--on", "umad")
     finally:

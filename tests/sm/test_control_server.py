@@ -151,7 +151,7 @@ def test_who_read_something_else_is_refused(managed):
         ({"define": "red: ALL;"}, "P_Key must be from"),
         ({"define": "red=0x0101: ALL=fool;"}, "ALL=fool is not full, limited or both"),
         ({"define": "red=0x0101: h2;"}, "a port GUID like"),
-        ({"remove": [0x0102]}, "there is no partition 0x0102"),
+        ({"remove": [0x0102]}, "partition 0x0102 cannot be removed"),
         ({"default_is_full": 7}, "Expected `bool | null`"),
     ],
 )
@@ -289,7 +289,7 @@ def test_a_manager_that_starts_again_knows_what_it_was_told(managed):
     managed.start()
     assert managed.client.allocation() == there
     assert managed.keys("h2/1") == [0x7FFF, 0x8101]
-    assert "it was told before: 1 partitions of" in managed.manager.state.log.recent[0]
+    assert "restored run-time configuration: 1 partitions of" in managed.manager.state.log.recent[0]
 
 
 def test_nobody_answers_where_no_manager_is(tmp_path):

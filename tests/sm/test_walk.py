@@ -155,7 +155,7 @@ def test_a_node_that_says_impossible_things_is_named_and_left_out(net, field, va
     view = make_view(walk(net))
     assert len(view.fabric.of_kind(NodeKind.HCA)) == 15
     assert len(view.oddities) == 1
-    assert view.oddities[0].startswith("lying: what is behind leaf2/3 says")
+    assert view.oddities[0].startswith("lying: the device behind leaf2/3 says")
 
 
 def test_a_node_that_never_answers_is_named_by_the_port_before_it(net):
@@ -168,7 +168,7 @@ def test_a_node_that_never_answers_is_named_by_the_port_before_it(net):
     net.tampers.append(silence)
     view = make_view(walk(net))
     assert "h7" not in view.fabric
-    assert view.oddities == ("silent: what is behind leaf2/3 does not answer NodeInfo",)
+    assert view.oddities == ("silent: the device behind leaf2/3 does not answer NodeInfo",)
 
 
 def test_a_carrier_whose_own_node_is_silent_is_an_error(net):

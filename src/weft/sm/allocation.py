@@ -1,11 +1,10 @@
 """Hold the run-time configuration of a subnet manager: partitions, and lanes for their traffic.
 
-    files of the operator  +  what it was told  ->  the partitions that ports get
+    files of the operator  +  run-time changes  ->  the partitions that ports get
 
-A P_Key that a file defines is the file's: nobody who tells it something else is heard. What it was told is kept in one
-file beside its state, written whole or not at all, so that a manager which was killed comes back with it. There is no
-count of changes: `revision` is a digest of all that can be told, so the same state has the same revision wherever it
-came from.
+A P_Key that a file defines cannot be changed at run time. Run-time changes are stored in one file beside the state,
+written atomically, so that a manager which was killed restores them. There is no count of changes: `revision` is a
+digest of the run-time configuration, so equal configurations have equal revisions.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from weft.sm.pkey.conf_words import split, strtoul
 from weft.sm.pkey.partitions import DEFAULT_P_KEY, Everyone, Member, Membership, Partition, Partitions
 
 _RULES = 1 << 17  # more than a partition can have: rules are ordered by P_Key, not by arrival
-_SOURCE = "what the subnet manager is told"
+_SOURCE = "run-time configuration"
 _FULL = (Member(who=Everyone.ALL, membership=Membership.FULL),)
 _LIMITED = (
     Member(who=Everyone.ALL, membership=Membership.LIMITED),
@@ -58,7 +57,7 @@ class RuntimeConfig:
 NOTHING = RuntimeConfig()
 
 
-# -- files and what was told ------------------------------------------------------------------------------------------
+# -- files and run-time changes ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +176,7 @@ def _parse(p_key: int, definition: str, *, lanes: bool) -> Partition:
 
 
 def adopted(partitions: Partitions, files: FileConfig) -> tuple[FileConfig, RuntimeConfig]:
-    """Return the partitions `found` in the ports as if a manager that was given none had been told of them."""
+    """Return the configuration of a manager without partitions of its own that adopts those of the ports."""
     tenants = [partition for partition in partitions.partitions if partition.p_key != DEFAULT_P_KEY]
     base = replace(files, partitions=Partitions(partitions=(_default(partitions.partitions),)))
     define = ";".join(map(_definition, tenants))
@@ -217,7 +216,10 @@ def read_runtime_config(path: Path, files: FileConfig) -> RuntimeConfig:
         return changed(NOTHING, files, define=saved.partitions, qos=qos, default_is_full=saved.default_is_full)
     except (msgspec.MsgspecError, ConfigError) as error:
         raise FileError(
-            path, None, str(error), "what weft's subnet manager was told; remove it to start anew"
+            path,
+            None,
+            str(error),
+            "a file of weft's subnet manager; delete it to start without partitions",
         ) from None
 
 

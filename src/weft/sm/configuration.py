@@ -86,7 +86,7 @@ def load_configuration(state: State) -> None:
     state.policy, state.roots = read.policy, read.roots
     if state.told != NOTHING:
         summary = f"{len(state.told.definitions):,} partitions of {file}"
-        state.log.say_once(Event.PARTITIONS, f"it was told before: {summary}; remove that file to forget them")
+        state.log.say_once(Event.PARTITIONS, f"restored run-time configuration: {summary}; delete it to reset")
     for note in read.partitions.notes:
         state.log.say_once(Event.PARTITIONS, note)
     for note in read.policy.notes if read.policy is not None else ():

@@ -26,7 +26,7 @@ from weft.sm.inventory import Subnet
 _PATIENCE_S = 120.0  # for an order: it may be in the middle of a sweep of a large subnet
 _QUESTION_S = 30.0  # questions wait for nothing
 _ORDER, _CHECK = "allocate", "check"
-_NOTHING = "it was told nothing, and nothing was changed"
+_NOTHING = "nothing was changed"
 T = TypeVar("T")
 
 
@@ -83,7 +83,7 @@ class ManagerSocket:
         except json_lines.CommandRefused as refusal:
             raise OutOfDate(str(refusal)) from None
         except TimeoutError:
-            outcome = "whether it carries out what it was told is not known: read it again" if is_order else _NOTHING
+            outcome = "it may still apply the change: read its state again" if is_order else _NOTHING
             raise NoResponseError(
                 f"the subnet manager at {self.path} has not answered within {patience_s:g} s: {outcome}\n"
                 "  Its process is stopped, or has more to do than it can; `weft sm status` shows it."

@@ -1,13 +1,13 @@
 """Serve requests at the manager's socket: queries, and changes of partitions and lanes; `control` is the client.
 
-    {"do": "status"}                                  who it is, and revisions to see whether anything changed
-    {"do": "subnet"}                                  what it sees: `inventory.Subnet`
-    {"do": "allocation"}                              what it was told: `allocation.Saved`
-    {"do": "check", "repair": true}                   ports that something else has changed; they are repaired
+    {"do": "status"}                                  its identity, and revisions that show whether anything changed
+    {"do": "subnet"}                                  the discovered subnet: `inventory.Subnet`
+    {"do": "allocation"}                              its run-time configuration: `allocation.Saved`
+    {"do": "check", "repair": true}                   find and repair ports that something else has changed
     {"do": "allocate", "revision": "...", "set": "Red=0x0101: 0x0002c90300001231=full;", "remove": ["0x0102"]}
 
-Questions are answered in threads of their own, from what there was after the last sweep, and keep nobody waiting. An
-order waits for the manager's own thread, which comes to it between two sweeps.
+Queries are answered in separate threads from the state after the last sweep, without waiting. A change waits for the
+manager's main thread, which executes it between two sweeps.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class AllocationChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             except ValueError:
                 is_defined = False
             if not is_defined:
-                raise ConfigError(f"there is no partition {text} to remove among those that the manager was told of")
+                raise ConfigError(f"partition {text} cannot be removed: it is not in the run-time configuration")
         return [int(text, 16) for text in self.remove]
 
 
@@ -159,7 +159,7 @@ class ControlServer:
             assert state.options.state_file is not None, "there is no socket without it"
             keep = partial(write_runtime_config, allocation_file(state.options.state_file), runtime)
             reallocate(state, runtime, keep, self._sweep)
-            state.log.say(Event.PARTITIONS, f"it was told of {len(runtime.definitions):,} partitions")
+            state.log.say(Event.PARTITIONS, f"run-time configuration: {len(runtime.definitions):,} partitions")
         return self._describe().revision
 
     def _find_drift(self, repair: bool) -> Checked:

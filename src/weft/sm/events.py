@@ -1,4 +1,4 @@
-"""What the subnet manager says in its log: a time, the name of an event that never changes, and words.
+"""The log of the subnet manager: a time, the fixed name of an event, and a text.
 
 2026-11-15 12:00:00.123 SUBNET_UP SUBNET UP: 54 switches, 648 adapters, 1,296 links, fat-tree, 0.41 s, 9,876 MADs
 
@@ -34,7 +34,7 @@ class Event(StrEnum):
     LID_CHANGED = "LID_CHANGED"
     NO_LID = "NO_LID"
     ROUTING_FALLBACK = "ROUTING_FALLBACK"
-    REFUSED = "REFUSED"  # a device did not take what it was told
+    REFUSED = "REFUSED"  # a device refused a setting
     PARTITIONS = "PARTITIONS"
     DRIFT = "DRIFT"  # ports that something else has changed
     QOS = "QOS"

@@ -37,7 +37,7 @@ _NONE = np.zeros(0, np.intp)
 def reallocate(
     state: State, runtime: RuntimeConfig, keep: Callable[[], None], sweep: Callable[[], Report | None]
 ) -> None:
-    """Make the devices have what it is told, and `keep` it; else all is as before, and the error says why.
+    """Write the new configuration to the devices and `keep` it; on an error everything is as before.
 
     `sweep` looks at the whole subnet; None if it failed.
     """
@@ -76,8 +76,8 @@ def program(state: State, *, lanes: bool) -> list[str]:
     `lanes`: they may have changed too.
     """
     sender, contents, options = state.sender, state.known, state.options
-    assert state.view is not None, "nothing is told to a manager that has not swept"
-    assert contents is not None, "nor to one that is not master"
+    assert state.view is not None, "the manager has not swept"
+    assert contents is not None, "the manager is not master"
     view = _with_fresh_tables(state, state.view, lanes=lanes)
     pkeys = give_pkeys(state, view, contents)
     lacking = [note for note in pkeys.lacking if note not in state.lacking]

@@ -103,7 +103,7 @@ class SubnetManager:
 
     @cached_property
     def administrator(self) -> Administrator:
-        """The SA. There is nothing to ask it before the first sweep, and nobody should wait for it to be imported."""
+        """The subnet administrator, imported on first use: it has nothing to answer before the first sweep."""
         from weft.sm.sa.administrator import Administrator
 
         return Administrator(self.state)
@@ -359,7 +359,7 @@ class SubnetManager:
         at = state.view.end_ports[np.isin(state.view.fabric.tables.lid[state.view.end_ports], lids)]
         nodes = np.unique(state.view.fabric.ports.node[at]).astype(np.intp)
         nodes = nodes[state.view.is_switch[nodes]]
-        changed = "somebody whom we do not know sent a trap" if len(nodes) < len(lids) else ""
+        changed = "an unknown node sent a trap" if len(nodes) < len(lids) else ""
         self._sweep_if(changed or switch_changes(state.sender, state.view, nodes))
 
     def _sweep_if(self, changed: str) -> None:

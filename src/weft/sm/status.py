@@ -61,7 +61,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     sweep: Sweep | None = None
     partitions: dict[str, str] = {}  # P_Key -> name
     drift: tuple[str, ...] = ()  # ports that something else has changed, and that are not repaired yet
-    groups: int = 0  # of multicast; of a standby: what it has copied from its master
+    groups: int = 0  # multicast groups; in a standby those copied from its master
     services: int = 0
     subscriptions: int = 0
     lids: dict[str, int] = {}  # port GUID -> its first LID
@@ -76,7 +76,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     def title(self) -> str:
         """The subnet and the state; if the process is gone, the state that it wrote last."""
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.at_s))
-        state = f"gone without a word; {self.sm_state}, {when}"
+        state = f"crashed; {self.sm_state}, {when}"
         if self.sm_state == "stopped":
             state = f"stopped, {when}"
         elif self.is_running:

@@ -122,7 +122,7 @@ def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
     rest = bring_up(sender, view, contents, expected, among=~trunks, reregister=reregister)
     refused += [view.name(slot) for slot in np.union1d(first.refused, rest.refused).tolist()]
     for name in refused:
-        state.log.say(Event.REFUSED, f"{name} does not take what it is told")
+        state.log.say(Event.REFUSED, f"{name} refuses its settings")
 
     if state.options.congestion_control:
         for name in set_up_congestion_control(sender, view, contents, state.options):
@@ -201,7 +201,7 @@ def route_subnet(state: State, view: View, contents: Known) -> tuple[View, Routi
         except WeftError as error:
             state.log.say(Event.ROUTING_FALLBACK, f"{engine or 'as before'}: {error}")
             continue
-        # What comes on top of the engine's tables is not written into them: P_Keys and lanes change between sweeps.
+        # P_Keys and lanes are not part of the engine's tables, since they change between sweeps.
         return replace(view, fabric=routing.fabric.configured(copy.copy(routing.tables))), routing
     raise SubnetError("no routing engine can route this subnet")
 

@@ -1,5 +1,5 @@
-"""Options that OpenSM 3.3.23 knows and weft has no use for, with OpenSM's defaults, so that a file which sets one of
-them to something else can be told that it has no effect.
+"""Options of OpenSM 3.3.23 that weft does not use, with OpenSM's defaults: weft reports that another value has no
+effect.
 """
 
 from __future__ import annotations

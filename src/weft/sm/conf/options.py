@@ -47,7 +47,7 @@ _NO_ENGINE = {
     "dnup": "take up-down, which has the same rule the other way round",
     "lash": "take dfsssp, which fills its lanes as LASH does",
     "nue": "take dfsssp, or up-down where the lanes are too few",
-    "sssp": "take dfsssp, which balances alike and cannot deadlock",
+    "sssp": "use dfsssp, which balances the same way and cannot deadlock",
     "torus-2qos": "take dimension-order",
     "file": "take auto",
     "chain": "take auto",
@@ -76,7 +76,7 @@ class Options:
     guid: int = _option(0, _KEY, "GUID of the port to run on; 0: the first that is up")
     m_key: int = _option(0, _KEY, "M_Key of all ports")
     m_key_lease_period_s: int = _option(0, _WORD, "seconds until a port forgets its M_Key", "m_key_lease_period")
-    m_key_protection_level: int = _option(0, Number(0, 3), "what a port refuses without its M_Key")
+    m_key_protection_level: int = _option(0, Number(0, 3), "requests that a port refuses without its M_Key")
     sm_key: int = _option(1, _KEY, "other subnet managers must have this SM_Key")
     sa_key: int = _option(1, _KEY, "queries with this SM_Key are trusted")
     subnet_prefix: int = _option(Gid.LINK_LOCAL_PREFIX, _KEY, "first half of every GID")
@@ -147,11 +147,11 @@ class Options:
     # -- quality of service
     qos: bool = _option(False, _FLAG, "write SL to VL and VL arbitration tables, follow the policy")
     qos_policy_file: Path | None = _option(None, _FILE, "qos-policy.conf")
-    qos_general: QosOptions = _option(SILENT, None, "of all ports", "qos")
-    qos_ca: QosOptions = _option(SILENT, None, "of adapters")
-    qos_sw0: QosOptions = _option(SILENT, None, "of port 0 of switches")
-    qos_swe: QosOptions = _option(SILENT, None, "of the other ports of switches")
-    qos_rtr: QosOptions = _option(SILENT, None, "of routers")
+    qos_general: QosOptions = _option(SILENT, None, "all ports", "qos")
+    qos_ca: QosOptions = _option(SILENT, None, "adapters")
+    qos_sw0: QosOptions = _option(SILENT, None, "port 0 of switches")
+    qos_swe: QosOptions = _option(SILENT, None, "other ports of switches")
+    qos_rtr: QosOptions = _option(SILENT, None, "routers")
 
     # -- congestion control
     congestion_control: bool = _option(False, _FLAG, "configure congestion control")

@@ -201,7 +201,7 @@ def _say(oddity: Oddity, names: tuple[str, ...]) -> str:
         node, port = oddity.near
         where = f"{names[node]}/{port}" if port else names[node]
         if oddity.kind in ("silent", "lying") and port:
-            where = f"what is behind {where}"
+            where = f"the device behind {where}"
     return f"{oddity.kind}: {where or 'our own node'} {oddity.text}".replace(":  ", ": ")
 
 

@@ -1,9 +1,9 @@
 """Keep subscriptions: Set(InformInfo) subscribes, and notices are sent to subscribers as Report(Notice).
 
     reports = subscriptions.reports(notice, view)       MADs, and where they go; a ReportResp is due for each
-    subscriptions.failed(address)                       none came: nobody is there any more
+    subscriptions.failed(address)                       no ReportResp came: the subscriber is gone
 
-What the subnet manager itself has to tell, that ports and groups came and went (traps 64 to 67), is put into
+The subnet manager's own notices about ports and groups that came and went (traps 64 to 67) are put into
 `Subscriptions.outbox` by `announce_group` and `announce_ports`; `take` empties it.
 (InfiniBand Architecture volume 1, "Event Forwarding" and "InformInfoRecord".)
 """

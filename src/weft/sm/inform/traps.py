@@ -120,7 +120,7 @@ def asks_for_handover(trap: bytes) -> bool:
 def _say(view: View | None, notice: Notice) -> str:
     where, details = _who(view, notice.issuer_lid), notice.data_details
     if not notice.is_generic:
-        return f"of the vendor, from {where}"
+        return f"vendor trap from {where}"
     match notice.trap_number:
         case Trap.LINK_STATE_CHANGED:
             return f"a link of {where} changed"

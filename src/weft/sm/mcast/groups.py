@@ -1,10 +1,10 @@
 """Keep multicast groups: their members and multicast LIDs.
 
-A group lives as long as it has a full member; those that the partitions ask for live always. Whoever joins or leaves
-between two sweeps has its MLID put into `Groups.changed`, for `trees.reprogram` to plant the tree of that group anew.
+A group exists while it has a full member; groups that the partitions define exist always. A join or leave between two
+sweeps puts the MLID into `Groups.changed`, and `trees.reprogram` rebuilds the tree of that group.
 
-MLIDs are used in this order: those of the block of 32 that was begun, those that were freed, the longest ago first,
-and then a new block. So tables stay short, and packets for a group that is gone rarely meet the next one.
+MLIDs are allocated in this order: the rest of the current block of 32, then freed MLIDs, the oldest first, then a new
+block. So tables stay short, and late packets of a deleted group rarely reach the next group with its MLID.
 (InfiniBand Architecture volume 1, "Multicast" and "MCMemberRecord".)
 """
 

@@ -9,10 +9,10 @@
 Guarantee: a packet reaches every receiving member once, from any member. Where the routing engine is `up-down` or
 `fat-tree` packets to groups and to single ports cannot block each other in a circle, since both keep to the same
 order of the switches; with other engines packets to groups cannot block each other, and are safe from the rest if
-their service level has a lane of its own. For the same members the same tree comes out, whoever joined first.
+their service level has its own lane. The tree depends only on the members, not on the order in which they joined.
 
-Tables change in two waves: first every switch drops the ports that it shall have no more, then it gets the new ones.
-What is in the switches is so at any moment a part of the old tree or a part of the new one, and never a circle.
+Tables change in two waves: first every switch drops its old ports, then it gets the new ones. So the tables are at any
+moment a part of the old tree or a part of the new one, and never form a loop.
 """
 
 from __future__ import annotations

@@ -41,12 +41,12 @@ _LEAST_WITHOUT_QOS = 5  # percent
 _SERVICE_LEVELS = 16
 _NODE_TYPES = {"fi": Everyone.ALL_CAS, "sw": Everyone.ALL_SWITCHES}
 _SELECTS = {"all": Everyone.ALL, "self": Everyone.SELF, "swe0": Everyone.ALL_SWITCHES}
-_NO_SUCH = ("hfidirectconnect", "tfis", "allmgmtallowed")  # what an InfiniBand subnet does not tell
+_NO_SUCH = ("hfidirectconnect", "tfis", "allmgmtallowed")  # properties that an InfiniBand subnet does not report
 _QOS_TAGS = ("QOS", "Bandwidth", "HighPriority", "BaseSL")
 _NOT_CARRIED = ("MulticastSL", "PreemptRank", "FlowControlDisable", "PktLifeTimeMult", "HoqLife")
 _MTU = {"2048": 4, "4096": 5, "8192": 5, "10240": 5}  # the standard's codes; it has none above 4,096
 _RATE = {"25g": 15, "50g": 20, "75g": 20, "100g": 16}
-# What IPoIB joins first, RFC 4391: IPv4 broadcast, nodes, routers, mDNS; IPv6 nodes, routers, MLDv2 routers, mDNS.
+# Groups of IPoIB (RFC 4391): IPv4 broadcast, nodes, routers, mDNS; IPv6 nodes, routers, MLDv2 routers, mDNS.
 _IPOIB = tuple(
     [Gid.parse(f"ff12:401b::{group}") for group in ("ffff:ffff", "1", "2", "fb")]
     + [Gid.parse(f"ff12:601b::{group}") for group in ("1", "2", "16", "fb")]

@@ -15,9 +15,9 @@ from weft.sm.pkey.partitions import DEFAULT_P_KEY, NO_FILE, Everyone, Member, Me
 def adopt_partitions(held: NDArray[np.uint16], view: View) -> Partitions:
     """Return partitions that give ports the P_Keys that they hold now: uint16[slot, 128], 0 where empty.
 
-    Ports that hold nothing at all have just started. A partition that has all others is for ALL, with the exceptions
-    named, so that whoever is plugged in later belongs too; any other has its ports by GUID. Our own port is a full
-    member of Default: the one that had to be was the old master's.
+    Ports without any P_Key have just started. A partition that all other ports hold becomes a rule for ALL with named
+    exceptions, so that it includes ports that are plugged in later; any other lists its ports by GUID. Our own port is
+    a full member of Default, in place of the old master's port.
     """
     slots = view.end_ports[(held[view.end_ports] & 0x7FFF).any(axis=1)]
     if not len(slots):

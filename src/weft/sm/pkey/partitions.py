@@ -3,8 +3,8 @@
 A partition has a P_Key of 15 bits. A port that holds it with the top bit set is a full member, without it a limited
 one; two ports may talk where they share a partition and at least one of them is a full member in it.
 
-The rules of a partition are kept in the order in which they were written, not as lists of ports: `ALL` is whoever is
-there at the next sweep. Where two rules speak of the same port the later one counts, as in OpenSM.
+The rules of a partition are kept in the order in which they were written, not as lists of ports: `ALL` means all ports
+of the next sweep. If two rules name the same port, the later one counts, as in OpenSM.
 """
 
 from __future__ import annotations

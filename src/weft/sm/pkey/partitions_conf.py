@@ -58,8 +58,8 @@ def parse_partitions(text: str, path: Path | str = "partitions.conf", *, qos: bo
 def parse_definition(text: str, source: str, *, qos: bool, rank: int) -> Partition:
     """Read one partition that a program gives to a running manager; it may have no members.
 
-    Whatever would be a note of a file is refused here, since nobody reads notes; but an SL without `qos`, which counts
-    for nothing, waits for lanes: UFM's clients name one whether there are lanes or not. Its rules have places from
+    Problems that are notes in a file are errors here, since a program does not read notes. Exception: an SL without
+    `qos`, which has no effect until lanes exist, because UFM's clients always name one. Its rules are numbered from
     `rank` on.
     """
     reader = _Reader(source, qos=True)
@@ -249,7 +249,7 @@ class _Reader:
                 raise self.refuse(p_key_text, "a P_Key: 0x and hexadecimal digits, or a decimal number")
             p_key = number & 0x7FFF
             if number != p_key:
-                self.note(f"of the P_Key {p_key_text} only the low 15 bits count: {p_key:#06x}")
+                self.note(f"only the low 15 bits of the P_Key {p_key_text} count: {p_key:#06x}")
         if p_key == 0:
             existing = self.named(name)
             if existing is not None:
@@ -305,7 +305,7 @@ class _Reader:
             self.note(f"{name}={value} is not full, limited or both: taken as limited")
             return Membership.LIMITED
         if not value:
-            self.note(f"{name}= says nothing: taken as full, as in OpenSM")
+            self.note(f"{name}= has no value: taken as full, as in OpenSM")
         return _MEMBERSHIPS[word]
 
     def contradictions(self, partition: _Draft, new: Member) -> None:

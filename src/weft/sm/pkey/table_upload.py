@@ -1,7 +1,7 @@
 """Read unknown P_Key tables, compute them from the partitions, and write those that differ.
 
-A table is read whole from a port that somebody managed before us, since what he left in it would let packets through;
-of a port that never had a LID the first block is enough.
+The whole table is read from a port that another manager has configured, since its entries would let packets through;
+for a port that never had a LID, the first block is enough.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BLOCK = 32  # P_Keys in a MAD
 
 def choose_pkeys(partitions: Partitions, options: Options, view: View, contents: Known) -> PKeyTables:
     """Compute the P_Key tables of all ports, also into the view's tables."""
-    # Has nobody said who may talk to whom, not even in a file without a word, switches have nothing to check.
+    # Without a partition file, not even an empty one, switches have nothing to enforce.
     part_enforce = "off" if partitions == NO_FILE else options.part_enforce
     chosen = wanted_pkeys(
         partitions,

@@ -228,8 +228,8 @@ def _devices(selector: Devices, fabric: Fabric, slots: NDArray[np.int64]) -> NDA
 def _last_rules(rules: _Rules) -> _Rules:
     """Return the effective rule of each (partition, port), with `index0` only where the partition gets index 0.
 
-    A port's index 0 goes to the last rule that asks for it, over all partitions. Where a later rule of the same
-    partition does not ask, it is given up, and not to whoever asked before: OpenSM remembers one partition for a port.
+    Index 0 of a port goes to the last rule of all partitions that asks for it. If a later rule of the same partition
+    does not ask, index 0 stays free and does not return to an earlier rule: OpenSM remembers one partition per port.
     """
     asks = np.full(int(rules.end.max(initial=-1)) + 1, -1, np.int64)
     np.maximum.at(asks, rules.end[rules.index0], rules.order[rules.index0])

@@ -337,7 +337,7 @@ class _Parser:
         for line, text in self.until(start, "qos-ulps"):
             match = _ULP.fullmatch(text)
             if match is None:
-                self.refuse(line, text, "what it is about, a colon and a service level, as `sdp, port-num 30000 : 2`")
+                self.refuse(line, text, "a match, a colon and a service level: `sdp, port-num 30000 : 2`")
             count += 1
             sl = self.checked(line, match["sl"], 0, 15)
             if match["ulp"].lower() == "default" and match["key"] is None:

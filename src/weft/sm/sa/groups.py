@@ -134,9 +134,9 @@ def _check_rights(guid: int, group: Group, view: View, slot: int) -> None:
         return
     if member.proxy:
         if not has_p_key(view, slot, group.p_key):
-            raise _Refused("who asks is not in the group's partition")
+            raise _Refused("the requester is not in the group's partition")
     elif int(view.fabric.ports.guid[slot]) != guid:
-        raise _Refused("the port joined by itself, another one asks")
+        raise _Refused("the port joined by itself; another port cannot remove it")
 
 
 def _wanted(sa: Context, query: _Query, port: int) -> MCMemberRecord:

@@ -72,7 +72,7 @@ def answer(kind: Kind, sa: Context, request: SaMad, source_slot: int) -> Reply:
 
 
 def answer_port_info(kind: Kind, sa: Context, request: SaMad, source_slot: int) -> Reply:
-    """Match capabilities bit by bit if asked to; show an M_Key of the options to the trusted, one of weft to nobody."""
+    """Match capabilities bit by bit if requested; show an M_Key of the options to trusted clients, weft's to none."""
     mask = without_component(PortInfoRecord, request.component_mask, "options")
     options = request.data[PortInfoRecord.options.bit // 8] if mask != request.component_mask else 0
     at = PortInfoRecord.port_info.bit // 8

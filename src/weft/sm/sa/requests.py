@@ -1,8 +1,8 @@
 """Queue requests to the subnet administrator.
 
-Hosts may ask for more tables than can be made, and a host that hears nothing asks again. So short questions come before
-tables, the same question waits once, and beyond a limit of time or number the answer is BUSY, which the standard has
-for it ("Common MAD status field"). Whoever asks who is master never stands in this queue.
+Hosts may request more tables than can be computed, and repeat a request that is not answered. So short queries come
+before tables, a repeated query is queued once, and beyond a limit of time or number the answer is BUSY ("Common MAD
+status field"). SMInfo queries bypass this queue.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""ServiceRecords.
+"""Keep ServiceRecords.
 
-A record is told apart by service id, GID and P_Key. It goes when its lease is over. Whoever did not register it needs
-its key to change or to end it. (OpenSM keeps the keys but asks nobody for them.)
+A record is identified by service id, GID and P_Key, and expires with its lease. A port that did not register it needs
+its key to change or delete it. (OpenSM stores the keys but does not check them.)
 (InfiniBand Architecture volume 1, "ServiceRecord".)
 """
 
@@ -101,7 +101,7 @@ def _shown(sa: Context, record: ServiceRecord, request: SaMad) -> ServiceRecord:
 
 def _denied(sa: Context, record: ServiceRecord) -> Reply:
     name = record.service_name.rstrip(b"\0").decode(errors="replace")
-    sa.state.log.say(Event.SERVICE, f"{name} {record.service_id:#018x}: refused to who has not its key")
+    sa.state.log.say(Event.SERVICE, f"{name} {record.service_id:#018x}: refused: wrong service key")
     return Reply(SaStatus.REQUEST_INVALID)
 
 

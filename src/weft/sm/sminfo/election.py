@@ -1,4 +1,4 @@
-"""Which of the subnet managers is the master: the state machine of each of them.
+"""Elect the master among subnet managers: the state machine of each manager.
 
     DISCOVERING   a sweep is under way; at its end     a master is there, or a higher one -> STANDBY; else MASTER
     STANDBY       asks the master again and again      it is silent -> DISCOVERING; it hands over -> MASTER
@@ -6,8 +6,8 @@
                                                        a lower master is there: waits for it to hand over
     NOT_ACTIVE    only answers                         a master says STANDBY -> STANDBY
 
-Higher is who has the greater priority, and of equals who has the lower GUID. (InfiniBand Architecture volume 1, "Subnet
-Manager state machine"; where it leaves a choice this does as OpenSM does, osm_sm_state_mgr.c and osm_sminfo_rcv.c.)
+A manager is higher if its priority is greater or, at equal priority, its GUID lower. (InfiniBand Architecture volume 1,
+"Subnet Manager state machine"; where it leaves a choice this follows OpenSM, osm_sm_state_mgr.c, osm_sminfo_rcv.c.)
 
 There is no thread and no socket here: `due` says what to ask now, `Question.heard` takes the answer, `on_sm_info` what
 others ask, and each says by an `Action` what to do next.
@@ -159,7 +159,7 @@ class Election:
         above = masters or [other for other in self.others if other.state in _ACTIVE and other.rank > self.rank]
         if above:
             return self._stand_behind(max(above, key=_rank))
-        self._enter(SMState.MASTER, "there is no other master, and nobody is above us")
+        self._enter(SMState.MASTER, "there is no other master and no manager of higher priority")
         return Action.CONFIGURE
 
     def _set_silent(self, silent: tuple[OtherSm, ...]) -> None:
@@ -379,10 +379,10 @@ class Election:
             case SMState.MASTER, SMControl.ACKNOWLEDGE if self._handing and self._handing.guid == other.guid:
                 return self._stand_behind(replace(self._handing, state=SMState.MASTER))
             case SMState.STANDBY, SMControl.DISABLE:
-                self._enter(SMState.NOT_ACTIVE, f"{other} says so")
+                self._enter(SMState.NOT_ACTIVE, f"at the request of {other}")
                 return Action.NOTHING
             case SMState.STANDBY, SMControl.DISCOVER:
-                return self._discover(f"{other} says so")
+                return self._discover(f"at the request of {other}")
             case SMState.NOT_ACTIVE, SMControl.STANDBY:
                 return self._stand_behind(other)
         return None

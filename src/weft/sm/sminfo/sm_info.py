@@ -26,7 +26,7 @@ from weft.wire.smp import PERMISSIVE_LID, DirectedSmp, NodeInfo, SMControl, SMIn
 
 _DIRECTED = int(MgmtClass.SUBN_DIRECTED_ROUTE)
 _RETURN_PATH = 192
-_WAITS_MS = (25, 50, 100, 200)  # not longer: a manager that died without a word still has its IsSM bit
+_WAITS_MS = (25, 50, 100, 200)  # not longer: the port of a crashed manager still has its IsSM bit
 
 
 class Action(Enum):
@@ -51,7 +51,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherSm:
-    """Another subnet manager, as described by its SMInfo, and how to reach it."""
+    """A different subnet manager: its SMInfo and its address."""
 
     guid: int  # port
     priority: int
@@ -78,7 +78,7 @@ class OtherSm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Here:
-    """Our own port."""
+    """The manager's own port."""
 
     lid: int = 0
     node_type: int = 1

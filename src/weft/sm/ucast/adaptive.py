@@ -7,7 +7,7 @@
 `infos` is uint8[switch, 28], AdaptiveRoutingInfo as each said it; all zeros, and so no group, for one that takes none.
 `tables` are wanted tables, routed with `Options(adaptive=True)`; `before` is what was planned and written last time, or
 None, and of switches that did not take all of it `before.forget(rows)`. A group keeps its number while it is in use,
-and a new one takes a number that nobody uses: first the new groups are written, then the LIDs move over to them, last
+and a new one takes a free number: first the new groups are written, then the LIDs move over to them, last
 it is turned on. So no LID points to a group that is being changed, unless the switch has no number left.
 
 Two rules of these switches, see `weft.wire.adaptive` for how sure they are. The adaptive forwarding table carries the
