@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
+import sys
 import time
 from pathlib import Path
 
@@ -59,7 +62,31 @@ def test_long_work_is_announced_on_stderr(monkeypatch, capfd):
     announcer.end()
     wait_until(lambda: printed.append(capfd.readouterr().err) or "\n" in "".join(printed), "the announcement")
     announcer.end()
-    assert "".join(printed) == "weft: compiling kernels, once per machine: 0 s so far\n"
+    announcer.begin()  # is not announced again
+    announcer.end()
+    printed.append(capfd.readouterr().err)
+    hint = "`weft doctor --compile` does it for all commands"
+    assert "".join(printed) == f"weft: compiling kernels, once per machine; {hint}\n"
+
+
+def test_long_work_is_counted_on_a_terminal_and_leaves_no_line(monkeypatch):
+    monkeypatch.setattr(user_cache, "_SILENT_S", 0.0)
+    far, near = pty.openpty()
+    with open(near, "w") as terminal, open(far, "rb", buffering=0) as screen:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        announcer = user_cache.Announcer("compiling kernels")
+        announcer.begin()
+        assert screen.read(200).startswith(b"\rweft: compiling kernels, once per machine: 0 s")
+        announcer.end()
+        assert screen.read(200).endswith(b"\r\x1b[K")
+
+
+def test_the_lock_of_an_entry_keeps_others_out_until_it_is_made(tmp_path):
+    entry = tmp_path / "cache" / "library-0123456789abcdef"
+    with user_cache.lock(entry), open(f"{entry}.lock", "rb") as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with open(f"{entry}.lock", "rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_short_work_is_not_announced(capfd):

@@ -7,18 +7,21 @@ entry of the same kind is made.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _DAY_S = 24 * 3600
 _LONGEST_S = 30 * _DAY_S
-_SILENT_S, _AGAIN_S = 2.0, 10.0
+_SILENT_S, _AGAIN_S = 1.0, 1.0
+NOTICE = "once per machine"  # in the text of every announcement
 _NAME = re.compile(r"(.+)-[0-9a-f]{16}(\..+)?")  # with a suffix: a file, or left by a process that was killed
 
 
@@ -27,11 +30,15 @@ def root() -> Path:
 
 
 class Announcer:
-    """A progress notice on stderr: printed once the work has taken two seconds in total, then every ten seconds."""
+    """A notice on stderr that something is compiled, once the work has taken a second in total.
+
+    On a terminal it is a line that counts the seconds and is cleared in the end; elsewhere it is printed once.
+    """
 
     def __init__(self, what: str) -> None:
         self._what, self._depth = what, 0
-        self._spent_s, self._next_s = 0.0, _SILENT_S  # work before the current `begin`; time of the next notice
+        self._spent_s = 0.0  # work before the current `begin`
+        self._is_printed = False
 
     def begin(self) -> None:
         self._depth += 1
@@ -51,10 +58,32 @@ class Announcer:
         return self._spent_s + time.monotonic() - self._began_s
 
     def _speak(self) -> None:
-        while not self._is_over.wait(max(0.0, self._next_s - self._elapsed_s())):
-            elapsed_s = self._elapsed_s()
-            print(f"weft: {self._what}, once per machine: {elapsed_s:.0f} s so far", file=sys.stderr, flush=True)
-            self._next_s = elapsed_s + _AGAIN_S
+        if self._is_over.wait(max(0.0, _SILENT_S - self._elapsed_s())):
+            return
+        if sys.stderr is not None and sys.stderr.isatty():
+            self._count()
+        elif not self._is_printed:
+            self._is_printed = True
+            hint = "`weft doctor --compile` does it for all commands"
+            print(f"weft: {self._what}, {NOTICE}; {hint}", file=sys.stderr, flush=True)
+
+    def _count(self) -> None:
+        """Show the seconds until the work ends."""
+        while True:
+            text = f"\rweft: {self._what}, {NOTICE}: {self._elapsed_s():.0f} s\x1b[K"
+            print(text, end="", file=sys.stderr, flush=True)
+            if self._is_over.wait(_AGAIN_S):
+                break
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def lock(entry: Path) -> Iterator[None]:
+    """Hold the lock of an entry: one process makes it while the others wait."""
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    with open(entry.with_name(f"{entry.name}.lock"), "wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def mark_used(entry: Path) -> Path:

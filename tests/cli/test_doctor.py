@@ -10,6 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from weft.cli import app
+from weft.cli.arguments import Form
+from weft.cli.doctor import doctor
+from weft.errors import WeftError
+from weft.lab import precompile
+
 
 @pytest.fixture
 def run(tmp_path):
@@ -28,6 +34,27 @@ def test_a_machine_in_order_is_good(run):
     status, found = run()
     assert status == 0
     assert found["numba"]["state"] == found["kernel cache"]["state"] == found["runtime folder"]["state"] == "good"
+
+
+def test_compile_runs_every_step_in_turn_and_names_it(monkeypatch, capsys):
+    monkeypatch.setattr(precompile, "STEPS", (precompile.Step("links", ("links", "topologies")),))
+    monkeypatch.setattr(precompile.build, "folder", lambda: None)
+    doctor(compile_=True, form=Form(json=True))
+    printed = capsys.readouterr()
+    steps = [line.removeprefix("weft: compiling kernels: ") for line in printed.err.splitlines()]
+    assert steps[:2] == ["links", "copies between ranks"]
+    assert json.loads(printed.out)
+
+
+def test_a_command_that_fails_ends_the_compilation_with_its_message(monkeypatch):
+    monkeypatch.setattr(precompile, "STEPS", (precompile.Step("nothing", ("show no-such-fabric",)),))
+    with pytest.raises(WeftError, match=r"`weft show no-such-fabric` failed with status 2\n.*no-such-fabric"):
+        list(precompile.compile_all())
+
+
+@pytest.mark.parametrize("words", [words for step in precompile.STEPS for words in step.commands])
+def test_commands_that_compile_have_the_flags_of_today(words):
+    app.parse_args(words.split(), exit_on_error=False, print_error=False)
 
 
 def test_a_program_that_is_not_installed_is_missing_and_nothing_is_bad(run, monkeypatch):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
+from tests.patience import wait_until
 
 import weft
+from weft import user_cache
 from weft.errors import SubnetError
 from weft.lab import control, daemon, subnet_manager
 from weft.lab.lab import Lab
@@ -45,3 +49,22 @@ def test_one_that_cannot_begin_is_not_waited_for_and_its_log_says_why(tmp_path):
         assert "h9" in (tmp_path / "sm.log").read_text()
     finally:
         control.end(entry)
+
+
+def test_kernels_that_the_manager_compiles_are_announced_to_the_caller(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(user_cache, "_SILENT_S", 0.0)
+    (tmp_path / "sm.log").write_text(f"weft: compiling kernels, {user_cache.NOTICE}\n")
+    printed: list[str] = []
+    entry = daemon.start(weft.load("star:hosts=2"), f"slow{time.monotonic_ns() % 10**12}", follow=True)
+    alive, held = os.pipe()  # the lab has no copy of it
+    launched = subnet_manager.Launched(entry, tmp_path / "sm.log", tmp_path / "state.json", alive)
+    try:
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(launched.wait)
+            wait_until(lambda: printed.append(capfd.readouterr().err) or "manager is" in "".join(printed), "the notice")
+            os.close(held)
+            with pytest.raises(SubnetError, match="has not brought it up"):
+                waiting.result()
+    finally:
+        control.end(entry)
+    assert "weft: the subnet manager is compiling kernels, once per machine" in "".join(printed)

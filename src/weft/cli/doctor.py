@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from weft.cli.arguments import TABLES, Form
 from weft.cli.output import console, print_data, table
 
 
-def doctor(*, form: Form = TABLES) -> None:
+def doctor(*, compile_: Annotated[bool, Parameter(name="--compile")] = False, form: Form = TABLES) -> None:
     """Check this machine: libraries, kernel cache, labs.
 
     The exit status is 1 if a required part is missing or broken.
+
+    Parameters
+    ----------
+    compile_
+        Compile all kernels first, and the library for programs in C if there is a C compiler; the cache keeps them.
     """
     from dataclasses import asdict
+
+    if compile_:
+        from weft.lab.precompile import compile_all
+
+        for name in compile_all():
+            print(f"weft: compiling kernels: {name}", file=sys.stderr, flush=True)
 
     from weft.cli import defaults
     from weft.lab.doctor import Finding, findings

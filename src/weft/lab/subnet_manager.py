@@ -11,7 +11,7 @@ import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from weft import runtime
+from weft import runtime, user_cache
 from weft.errors import ConfigError, SubnetError
 from weft.lab.daemon import unfollow
 from weft.lab.registry import Entry
@@ -37,7 +37,9 @@ class Launched:
     alive: int  # the end of a pipe that can be read when the manager has ended
 
     def wait(self) -> Path:
-        """Return when the subnet is up, with the path of the log. Kernels may have to be compiled first."""
+        """Return when the subnet is up, with the path of the log; announce it if the manager compiles kernels first."""
+        compiling = user_cache.Announcer("the subnet manager is compiling kernels")
+        is_compiling = False
         try:
             for _ in range(int(_PATIENCE_S / _LOOK_S)):
                 has_ended = runtime.wait_ready([self.alive], timeout_s=_LOOK_S)
@@ -46,9 +48,18 @@ class Launched:
                     return self.log
                 if has_ended or not self.entry.answers():
                     break
+                if not is_compiling and self._compiles():
+                    is_compiling = True
+                    compiling.begin()
         finally:
             os.close(self.alive)
+            if is_compiling:
+                compiling.end()
         raise SubnetError(f"the subnet manager of lab {self.entry.name} has not brought it up: see {self.log}")
+
+    def _compiles(self) -> bool:
+        """Return whether its log says that kernels are compiled."""
+        return self.log.is_file() and user_cache.NOTICE in self.log.read_text(encoding="utf-8", errors="replace")
 
 
 def launch(

@@ -24,7 +24,8 @@ _SHARED_BYTES = 1 << 20  # what helpers are called for
 _HELPERS_MAX = 3  # memory is hardly quicker with more
 
 
-def _kernels() -> tuple[Callable[..., bool], Callable[[int], None]]:
+def kernels() -> tuple[Callable[..., bool], Callable[[int], None]]:
+    """Return `take` and `help_out`, compiled."""
     from weft.collectives.live.kernels import help_out, take
     from weft.jit import overload_for
 
@@ -34,7 +35,7 @@ def _kernels() -> tuple[Callable[..., bool], Callable[[int], None]]:
 def read_word(process: int, address: int) -> int | None:
     """Read a word of another process; None if it cannot be read."""
     job, word = Job(), ctypes.c_uint64()
-    take, _ = _kernels()
+    take, _ = kernels()
     is_read = take(ctypes.addressof(job), 1, process, address, ctypes.addressof(word), ctypes.sizeof(word), PUT)
     return word.value if is_read else None
 
@@ -52,7 +53,7 @@ class CopyWorkers:
         for job, block in zip(self._jobs, self._blocks, strict=True):
             job.block = block.ctypes.data
         self._address = ctypes.addressof(self._jobs)
-        self._take, help_out = _kernels()
+        self._take, help_out = kernels()
         self._calls: list[SimpleQueue[bool]] = [SimpleQueue() for _ in range(n_helpers)]
         for n, calls in enumerate(self._calls, 1):
             at = self._address + n * Job.size

@@ -47,7 +47,14 @@ def folder(cache: Path | None = None) -> Path | None:
     found = compiler.find()
     if found is None:
         return None
-    _compile(found, made, objects, python, private)
+    compiling = user_cache.Announcer("compiling libibverbs for programs in C")
+    compiling.begin()
+    try:
+        with user_cache.lock(objects):
+            if not (made / NAME).is_file():  # else another process compiled it meanwhile
+                _compile(found, made, objects, python, private)
+    finally:
+        compiling.end()
     return made
 
 
@@ -62,28 +69,19 @@ def _compile(cc: str, made: Path, objects: Path, python: str, private: tuple[str
     """Compile, and link. Another libibverbs of the system has other private names, for which linking is enough."""
     from weft.verbs.c import kernels  # which need numba
 
-    linked = b"" if objects.is_dir() else kernels.compiled()
-    compiling = user_cache.Announcer("compiling libibverbs for programs in C")
-    compiling.begin()
-    try:
-        if not objects.is_dir():
-            _make(objects, lambda partial: _compile_in(partial, cc, python, linked))
-        _make(made, lambda partial: _link_in(partial, user_cache.mark_used(objects), cc, private))
-    finally:
-        compiling.end()
+    if not objects.is_dir():
+        linked = kernels.compiled()
+        _make(objects, lambda partial: _compile_in(partial, cc, python, linked))
+    _make(made, lambda partial: _link_in(partial, user_cache.mark_used(objects), cc, private))
 
 
 def _make(made: Path, fill: Callable[[Path], None]) -> None:
-    """Fill a folder that is renamed when it is whole: other processes may do the same at the same time."""
-    made.parent.mkdir(parents=True, exist_ok=True)
+    """Fill a folder that is renamed when it is whole: other processes see nothing else."""
     partial = Path(tempfile.mkdtemp(prefix=f"{made.name}.", dir=made.parent))
     try:
         fill(partial)
         partial.chmod(0o755)
         partial.rename(made)
-    except OSError:  # another was faster
-        if not made.is_dir():
-            raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     user_cache.remove_unused(made)
