@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from weft.advise.formatting import short_trust
 from weft.cli.advise import _case
 from weft.errors import ConfigError
 
@@ -31,3 +35,19 @@ def test_defaults_depend_on_the_work():
     assert _case({"workload": "web", "servers": 3}, None, cloud=False, seed=1).server == "host"
     case = _case({"workload": "parallel-fs", "servers": 4}, None, cloud=True, seed=2)
     assert (case.workload, case.bytes_sent, case.cloud, case.seed) == ("storage", 128 << 20, True, 2)
+
+
+def test_line_on_trust_names_only_evidence_that_the_answer_uses():
+    steps, prices = (
+        "Training steps are 7 % off published ones on average. ",
+        "Prices are rough estimates: give your own ",
+    )
+    ties = "Differences under 5 % are ties."
+
+    def line(cloud: bool, **options: Any) -> str:
+        advice: Any = SimpleNamespace(case=_case(options, None, cloud=cloud, seed=1))
+        return short_trust(advice)
+
+    assert line(False) == f"{steps}{prices}with --prices FILE. {ties}"
+    assert line(True) == f"{steps}{ties}"
+    assert line(False, workload="mpi") == f"{prices}with --prices FILE. {ties}"

@@ -33,6 +33,10 @@ def test_a_screen_for_people_and_a_folder(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     out = said(capsys, "--gpus", "64")
     assert "8 × dgx-h100, 64 GPUs: superpod:su=1,leaves=1,switch=QM9700" in out
+    trust = (
+        "How far to trust it: All prices are rough estimates. Give your own prices with --prices FILE. More: --explain"
+    )
+    assert trust in " ".join(out.split())
     assert out.endswith("plan-dgx-h100-64: written; open report.html, order bill.csv, cable by cables.csv\n")
     assert (tmp_path / "plan-dgx-h100-64" / "fabric.yaml").is_file()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import log
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from weft.collectives.kinds import Collective
 from weft.sim.analytic import AnalyticEngine
 from weft.training import band as bands
+from weft.training.findings import describe_trust
 from weft.training.job import Run, run_job
 from weft.training.parallel import Layout
 from weft.training.site import find_site
@@ -54,4 +56,9 @@ def test_a_stretched_network_takes_as_many_times_as_long() -> None:
 
 
 def test_properties_without_published_steps_are_named() -> None:
-    assert "no steps are published for B200" in made("ndr", server="dgx-b200").band.far
+    run = made("ndr", server="dgx-b200")
+    assert "no steps are published for B200" in run.band.far
+    assert re.fullmatch(
+        r"Bands are from published steps of \d models with no experts, bf16\. Beware: .*for B200.*",
+        describe_trust([run]),
+    )
