@@ -189,7 +189,7 @@ def test_windows_go_by_nccl_tests_name_and_kernels_by_nccls(capsys: pytest.Captu
     app(["nccl", "all_gather", alone, "-b", "64M", "-e", "64M", "-R", "2", "--explain"])
     printed = capsys.readouterr().out
     assert rows(printed)[0][13] == "AllGather_STMC/2"
-    assert "# Far from anything published: nobody published AllGather_STMC" in printed
+    assert "# Far from anything published: no published run of AllGather_STMC" in printed
     flags = ["--local_register", "2", "--NCCL_SYM_KERNEL", "AllGather_ST", "--NCCL_SYM_CTAS", "3", "--nccl", "2.32"]
     app(["nccl", "all_gather", alone, "-b", "64M", "-e", "64M", "--explain", *flags])
     printed = capsys.readouterr().out

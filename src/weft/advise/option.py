@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from weft.advise.case import Case
-from weft.collectives.interconnect import own_wire
+from weft.collectives.interconnect import own_interconnect
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
@@ -46,7 +46,7 @@ def options(case: Case) -> tuple[Option, ...]:
     """Return the options: InfiniBand at the rate of the server's adapters, Ethernet at that rate or the fastest below,
     and TCP on 100G; for the storage workload also InfiniBand with storage on Ethernet."""
     own = catalog.adapter(case.template.compute_adapter)
-    fast = own_wire(case.template)
+    fast = own_interconnect(case.template)
     slower = [
         interconnect
         for interconnect in catalog.interconnects()

@@ -26,8 +26,8 @@ def template_of(fabric: Fabric, servers: Sequence[str] | None = None) -> catalog
     with_gpus = fabric.nodes.server[fabric.of_kind(NodeKind.GPU)]
     if servers is not None:
         with_gpus = with_gpus[np.isin(with_gpus, [fabric.find_server(name).index for name in servers])]
-    found = fabric.of_kind(NodeKind.CPU)
-    cpus = {fabric.node(cpu).model for cpu in found[np.isin(fabric.nodes.server[found], with_gpus)].tolist()}
+    processors = fabric.of_kind(NodeKind.CPU)
+    cpus = {fabric.node(cpu).model for cpu in processors[np.isin(fabric.nodes.server[processors], with_gpus)].tolist()}
     if not cpus:
         raise ConfigError(
             f"{fabric.spec} has no servers with GPUs, and a job runs on GPUs: "
@@ -45,22 +45,22 @@ def template_of(fabric: Fabric, servers: Sequence[str] | None = None) -> catalog
 def respec(spec: str, interconnect: Interconnect, template: catalog.Server, servers: int) -> str:
     """Return the same topology with the switch and the card of that fabric, for `servers`."""
     box = template.equipped(template.card_for(interconnect))
-    name, given = parse(spec)
+    name, parameters = parse(spec)
     size: dict[str, int | None] = {}
     if name == "superpod":
-        asked = {key: given[key] for key in ("leaves", "ufm") if key in given}
-        radix = given.get("radix") or ports_for(catalog.switch(interconnect.switch), box.adapter)
-        size = fit_superpod(servers, rails=box.rails, trays=box.trays, radix=radix, **asked)
+        inherited = {key: parameters[key] for key in ("leaves", "ufm") if key in parameters}
+        radix = parameters.get("radix") or ports_for(catalog.switch(interconnect.switch), box.adapter)
+        size = fit_superpod(servers, rails=box.rails, trays=box.trays, radix=radix, **inherited)
     return rewrite(spec, switch=interconnect.switch, speed=None, server=box.name, **size)
 
 
-def own_wire(template: catalog.Server) -> Interconnect:
+def own_interconnect(template: catalog.Server) -> Interconnect:
     """Return the fabric of the catalog for the adapters of the server."""
     for interconnect in catalog.interconnects():
         if interconnect.adapter == template.compute_adapter:
             return interconnect
-    known = ", ".join(interconnect.name for interconnect in catalog.interconnects())
-    raise ConfigError(f"no fabric of the catalog has the {template.compute_adapter} of {template.name}: give {known}")
+    names = ", ".join(interconnect.name for interconnect in catalog.interconnects())
+    raise ConfigError(f"no fabric of the catalog has the {template.compute_adapter} of {template.name}: give {names}")
 
 
 def build(spec: str, interconnect: Interconnect) -> Fabric:

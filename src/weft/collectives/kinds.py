@@ -26,9 +26,9 @@ class Collective(enum.StrEnum):
     BARRIER = "barrier", "MPI_Barrier", ""
 
     def __new__(cls, name: str, mpi: str, nccl: str) -> Self:
-        made = str.__new__(cls, name)
-        made._value_, made.mpi, made.nccl = name, mpi, nccl
-        return made
+        member = str.__new__(cls, name)
+        member._value_, member.mpi, member.nccl = name, mpi, nccl
+        return member
 
     def bus_factor(self, ranks: int) -> float:
         """Return bus over algorithm bandwidth: the least bytes that a rank sends, over the size.
@@ -42,7 +42,7 @@ class Collective(enum.StrEnum):
         return 0.0 if self == Collective.BARRIER else 1.0
 
 
-# Of which a rank keeps one part in n and moves the others.
+# A rank keeps one part in n and moves the other parts.
 PARTED = frozenset(
     (Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_TO_ALL, Collective.GATHER, Collective.SCATTER)
 )
@@ -50,10 +50,10 @@ PARTED = frozenset(
 
 def collective(name: str) -> Collective:
     """Find a collective by its name in PyTorch, MPI, NCCL or nccl-tests: `AllReduce`, `all_reduce_perf`."""
-    wanted = _bare(name)
-    for one in Collective:
-        if wanted in (_bare(one), _bare(one.mpi), _bare(one.nccl)):
-            return one
+    bare_name = _bare(name)
+    for kind in Collective:
+        if bare_name in (_bare(kind), _bare(kind.mpi), _bare(kind.nccl)):
+            return kind
     raise UnknownName("collective", name, list(Collective))
 
 
@@ -76,9 +76,9 @@ class Algorithm(enum.StrEnum):
     PAT = "pat", "PAT"
 
     def __new__(cls, name: str, label: str) -> Self:
-        made = str.__new__(cls, name)
-        made._value_, made.label = name, label
-        return made
+        member = str.__new__(cls, name)
+        member._value_, member.label = name, label
+        return member
 
 
 class Protocol(enum.StrEnum):

@@ -77,7 +77,10 @@ def run_by_rails(
     inside = None
     if per_server > 1:
         whole = program(collective, "hierarchical", nodes=1, gpus=per_server)
-        kinds = [run_program(whole, one, size_bytes, options, engine=engine) for one in _kinds_of_servers(ranks)]
+        kinds = [
+            run_program(whole, server_ranks, size_bytes, options, engine=engine)
+            for server_ranks in _kinds_of_servers(ranks)
+        ]
         inside = max(kinds, key=lambda timing: timing.time_ps)
     along = program(collective, outside, nodes=n, gpus=1)
     part_bytes = -(-size_bytes // per_server)
@@ -119,14 +122,14 @@ def _kinds_of_servers(ranks: Ranks) -> Iterator[Ranks]:
     """Yield a server of each kind, by the NVLinks of its GPUs, as a fabric of its own."""
     fabric = ranks.fabric
     links = fabric.links_of(Technology.NVLINK)
-    ends = np.concatenate([end[links] for end in fabric.link_nodes])  # of a GPU all, whoever is at the other end
+    ends = np.concatenate([end[links] for end in fabric.link_nodes])  # every link of a GPU counts
     rate_gbit_s = np.bincount(ends, np.tile(fabric.link_rate_gbit_s[links], 2), minlength=len(fabric.nodes))
     of = fabric.nodes.server
-    seen: set[tuple[float, ...]] = set()
+    kinds: set[tuple[float, ...]] = set()
     gpus = np.flatnonzero(fabric.nodes.kind == NodeKind.GPU)
     by_server = rate_gbit_s[gpus][np.argsort(of[gpus], kind="stable")].reshape(-1, ranks.per_server)
     for server, rates in zip(np.unique(of[gpus]).tolist(), by_server.tolist(), strict=True):
         name = fabric.servers[server]
-        if tuple(rates) not in seen and name in ranks.servers:
-            seen.add(tuple(rates))
+        if tuple(rates) not in kinds and name in ranks.servers:
+            kinds.add(tuple(rates))
             yield place(join_nvlinks(fabric.subset(of == server)))

@@ -34,7 +34,7 @@ class Ranks:
     fabric: Fabric
     servers: tuple[str, ...]
     per_server: int
-    nvlink: NDArray[np.int32]  # [rank] -> slot of its GPU's port inside the server, NONE where nobody joined them
+    nvlink: NDArray[np.int32]  # [rank] -> slot of its GPU's port inside the server, NONE without NVLinks
     adapters: NDArray[np.int32]  # [server, rail] -> slot of the adapter's port
     rail_of: NDArray[np.int32]  # [rank of a server] -> rail
 
@@ -103,10 +103,12 @@ def pick_servers(fabric: Fabric, text: str) -> tuple[str, ...] | None:
         return None
     if not text.isdecimal():
         return tuple(name for part in text.split(",") for name in match_servers(fabric, part.strip()))
-    there = compute_servers(fabric)
-    if not 1 <= int(text) <= len(there):
-        raise ConfigError(f"--servers {text}: {fabric.spec} has {len(there)}: give from 1 to {len(there)}, or names")
-    return there[: int(text)]
+    present = compute_servers(fabric)
+    if not 1 <= int(text) <= len(present):
+        raise ConfigError(
+            f"--servers {text}: {fabric.spec} has {len(present)}: give from 1 to {len(present)}, or names"
+        )
+    return present[: int(text)]
 
 
 def adapters_by_host(fabric: Fabric) -> dict[str, list[int]]:
@@ -115,16 +117,16 @@ def adapters_by_host(fabric: Fabric) -> dict[str, list[int]]:
     Ranks use adapters as in `place`; an adapter without a server is a host.
     """
     of = fabric.nodes.server
-    gpus = np.bincount(of[_gpus(fabric)] + 1, minlength=len(fabric.servers) + 1)  # of what belongs to none first
-    found: dict[str, list[int]] = {}
+    gpus = np.bincount(of[_gpus(fabric)] + 1, minlength=len(fabric.servers) + 1)  # first entry: GPUs of no server
+    by_host: dict[str, list[int]] = {}
     for node in _compute_adapters(fabric).tolist():
         if gpus[of[node] + 1] or not gpus.any():
             host = fabric.servers[of[node]] if of[node] >= 0 else fabric.nodes.name[node]
-            found.setdefault(host, []).append(node)
-    for host, adapters in found.items():
+            by_host.setdefault(host, []).append(node)
+    for host, adapters in by_host.items():
         n = int(gpus[of[adapters[0]] + 1]) or len(adapters)
-        found[host] = [adapters[rank * len(adapters) // n] for rank in range(n)]
-    return found
+        by_host[host] = [adapters[rank * len(adapters) // n] for rank in range(n)]
+    return by_host
 
 
 def subset(ranks: Ranks, members: Sequence[int]) -> Ranks:
@@ -133,9 +135,9 @@ def subset(ranks: Ranks, members: Sequence[int]) -> Ranks:
     servers, count = np.unique(ranks.server[chosen], return_counts=True)
     odd = np.flatnonzero(count != count[0])
     if len(odd):
-        one, other = ranks.servers[servers[0]], ranks.servers[servers[odd[0]]]
+        first, other = ranks.servers[servers[0]], ranks.servers[servers[odd[0]]]
         raise ConfigError(
-            f"a group of {len(chosen)} ranks has {count[0]} on {one} and {count[odd[0]]} on {other}: "
+            f"a group of {len(chosen)} ranks has {count[0]} on {first} and {count[odd[0]]} on {other}: "
             f"collectives run on groups with as many ranks on each of their servers. Name other servers"
         )
     per_server = int(count[0])
@@ -157,10 +159,10 @@ def subset(ranks: Ranks, members: Sequence[int]) -> Ranks:
 
 def _gpus(fabric: Fabric) -> NDArray[np.intp]:
     """Return the GPUs by model, since they are hosts if NVLinks are joined."""
-    known = {one.name for one in catalog.gpus()}
-    models = [index for index, model in enumerate(fabric.models) if model in known]
-    found: NDArray[np.intp] = np.flatnonzero(np.isin(fabric.nodes.model, models))
-    return found
+    names = {entry.name for entry in catalog.gpus()}
+    models = [index for index, model in enumerate(fabric.models) if model in names]
+    nodes: NDArray[np.intp] = np.flatnonzero(np.isin(fabric.nodes.model, models))
+    return nodes
 
 
 def _nvlink_ports(fabric: Fabric, gpus: NDArray[np.intp]) -> NDArray[np.int32]:
@@ -177,8 +179,8 @@ def _compute_adapters(fabric: Fabric) -> NDArray[np.intp]:
     models = np.unique(fabric.nodes.model[cpus])
     stored = {name for model in models.tolist() if model >= 0 for name in catalog.server(fabric.models[model]).storage}
     own = [fabric.nodes.name[node].rpartition("/")[2] not in stored for node in nodes.tolist()]
-    kept: NDArray[np.intp] = nodes[np.array(own, bool)]
-    return kept
+    compute: NDArray[np.intp] = nodes[np.array(own, bool)]
+    return compute
 
 
 def _common_rails(fabric: Fabric, adapters: NDArray[np.intp], servers: NDArray[np.int64]) -> NDArray[np.intp]:
@@ -194,20 +196,20 @@ def _common_rails(fabric: Fabric, adapters: NDArray[np.intp], servers: NDArray[n
         return adapters
     common = set.intersection(*(set(rails[of == server].tolist()) for server in servers.tolist()))
     if len(common) == fewest:
-        kept: NDArray[np.intp] = adapters[np.isin(rails, list(common))]
-        return kept
+        shared: NDArray[np.intp] = adapters[np.isin(rails, list(common))]
+        return shared
     return np.concatenate([adapters[of == server][:fewest] for server in servers.tolist()])
 
 
-def _by_server(fabric: Fabric, nodes: NDArray[np.intp], servers: NDArray[np.int64], what: str) -> NDArray[np.intp]:
+def _by_server(fabric: Fabric, nodes: NDArray[np.intp], servers: NDArray[np.int64], noun: str) -> NDArray[np.intp]:
     """Return nodes as [server, n]. Raise ConfigError if servers differ."""
     of = fabric.nodes.server[nodes]
     count = np.bincount(of[of >= 0], minlength=len(fabric.servers))[servers]
     odd = np.flatnonzero(count != count[0])
     if len(odd):
-        one, other = fabric.servers[servers[0]], fabric.servers[servers[odd[0]]]
+        server, other = fabric.servers[servers[0]], fabric.servers[servers[odd[0]]]
         raise ConfigError(
-            f"{one} has {count[0]} {what}, {other} has {count[odd[0]]}: every server needs the same number. "
+            f"{server} has {count[0]} {noun}, {other} has {count[odd[0]]}: every server needs the same number. "
             f"Name servers of one kind with --servers"
         )
     order = np.argsort(of, kind="stable")

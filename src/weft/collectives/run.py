@@ -25,8 +25,8 @@ from weft.sim.engine import Options, Progress
 from weft.sim.flow.engine import FlowEngine
 from weft.sim.result import Engine, Result
 
-MOST_SENDS = 500_000  # of a program that is run whole
-_MOST_ROUNDS = 64  # of a run
+MOST_SENDS = 500_000  # in a program that is run whole
+_MOST_ROUNDS = 64  # in a run
 _STEADY = 1e-3  # rounds take the same, if they differ by no more than this part
 
 
@@ -76,11 +76,11 @@ def run_program(
     keep = program.n_rounds if count_sends(program) <= MOST_SENDS else 2 * window + 1
     while True:
         short = shortened(program, keep)
-        made = whole_schedule(program) if short is program else _in_rounds(short)
-        traffic = program_traffic(program, ranks, size_bytes, made, step_ps=step_ps, pxn=pxn)
+        schedule = whole_schedule(program) if short is program else _in_rounds(short)
+        traffic = program_traffic(program, ranks, size_bytes, schedule, step_ps=step_ps, pxn=pxn)
         result = clock.run(ranks.fabric, traffic, options, progress=progress)
         end_ps = np.zeros(short.n_rounds, np.int64)
-        np.maximum.at(end_ps, made.round, result.finish_ps[: len(made.round)])
+        np.maximum.at(end_ps, schedule.round, result.finish_ps[: len(schedule.round)])
         more_ps, steady = _rest(program, short, end_ps, window)
         if steady or keep >= _MOST_ROUNDS:
             break
@@ -103,16 +103,16 @@ def shortened(program: Program, keep: int) -> Program:
     """Return a program with the first `keep` rounds of each run, for timing only."""
     if all(run.n_rounds <= keep for run in program.runs):
         return program
-    kept = [min(run.n_rounds, keep) for run in program.runs]
-    numbers = np.concatenate([run.first + np.arange(n) for run, n in zip(program.runs, kept, strict=True)])
-    return replace(program, runs=in_runs(*kept), make_round=lambda number: program.make_round(int(numbers[number])))
+    n_rounds = [min(run.n_rounds, keep) for run in program.runs]
+    numbers = np.concatenate([run.first + np.arange(n) for run, n in zip(program.runs, n_rounds, strict=True)])
+    return replace(program, runs=in_runs(*n_rounds), make_round=lambda number: program.make_round(int(numbers[number])))
 
 
 def _window(program: Program, ranks: Ranks) -> int:
     """Return the period of a repeating program in rounds."""
     for run in program.runs:
-        one = program.make_round(run.first)
-        inside = one.src // ranks.per_server == one.dst // ranks.per_server
+        first = program.make_round(run.first)
+        inside = first.src // ranks.per_server == first.dst // ranks.per_server
         if run.n_rounds > 1 and inside.any() and not inside.all():
             return ranks.per_server
     return 1
@@ -121,10 +121,10 @@ def _window(program: Program, ranks: Ranks) -> int:
 def _rest(program: Program, short: Program, end_ps: NDArray[np.int64], window: int) -> tuple[int, bool]:
     """Return the time of the rounds that were not run, and whether it is known."""
     more_ps, steady = 0, True
-    for whole, kept in zip(program.runs, short.runs, strict=True):
-        left = whole.n_rounds - kept.n_rounds
+    for whole, short_run in zip(program.runs, short.runs, strict=True):
+        left = whole.n_rounds - short_run.n_rounds
         if left:
-            last = kept.first + kept.n_rounds - 1
+            last = short_run.first + short_run.n_rounds - 1
             now_ps, before_ps = (int(end_ps[at] - end_ps[at - window]) for at in (last, last - window))
             steady &= abs(now_ps - before_ps) <= _STEADY * now_ps
             more_ps += left * now_ps // window
@@ -137,21 +137,21 @@ def _in_rounds(program: Program) -> Schedule:
     n_ranks = program.n_ranks + program.n_reducers
     begin, count = np.zeros(n_ranks, np.int64), np.zeros(n_ranks, np.int64)  # [rank] -> its part of `arrived`
     arrived, counts, spans, at = [], [], [], 0
-    for one in rounds:
-        counts.append(count[one.src])
-        spans.append(begin[one.src])
-        arrived.append(at + np.argsort(one.dst, kind="stable"))
-        got = np.bincount(one.dst, minlength=n_ranks)
-        first = at + np.cumsum(got) - got
-        begin, count = np.where(got > 0, first, begin), np.where(got > 0, got, count)
-        at += len(one)
+    for sends in rounds:
+        counts.append(count[sends.src])
+        spans.append(begin[sends.src])
+        arrived.append(at + np.argsort(sends.dst, kind="stable"))
+        received = np.bincount(sends.dst, minlength=n_ranks)
+        first = at + np.cumsum(received) - received
+        begin, count = np.where(received > 0, first, begin), np.where(received > 0, received, count)
+        at += len(sends)
     many, start = np.concatenate(counts), np.concatenate(spans)
     first = np.concatenate(([0], np.cumsum(many)))
     flat = np.repeat(start - first[:-1], many) + np.arange(int(first[-1]))
-    made = Schedule(
+    schedule = Schedule(
         sends=Sends.join(rounds),
-        round=np.repeat(np.arange(len(rounds), dtype=np.int32), [len(one) for one in rounds]),
+        round=np.repeat(np.arange(len(rounds), dtype=np.int32), [len(sends) for sends in rounds]),
         after_first=first.astype(np.int64),
         after=np.concatenate(arrived)[flat].astype(np.int32),
     )
-    return joined(made) if program.aggregated else made
+    return joined(schedule) if program.aggregated else schedule

@@ -1,8 +1,8 @@
 """A program as traffic: a message for each send, with its dependencies.
 
 Ranks of one server talk over NVLink, others through the adapters of their rails. With PXN, as NCCL has it, a message to
-another rail goes over NVLink to the GPU of that rail first; without, it crosses rails in the network. Where a program
-says so, all sends of a round from one rank to another are one message.
+another rail goes over NVLink to the GPU of that rail first; without, it crosses rails in the network. A program may
+have all sends of a round from one rank to another as one message.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from weft.sim.traffic import Traffic
 def collective_traffic(fabric: Fabric, collective: str, algorithm: str, size_bytes: int) -> Traffic:
     """Return the traffic of a collective on all servers; its program is proved first."""
     ranks = place(fabric)
-    made = write_program(collective, algorithm, nodes=len(ranks.servers), gpus=ranks.per_server)
-    check(made)
-    return program_traffic(made, ranks, size_bytes)
+    program = write_program(collective, algorithm, nodes=len(ranks.servers), gpus=ranks.per_server)
+    check(program)
+    return program_traffic(program, ranks, size_bytes)
 
 
 def whole_schedule(program: Program) -> Schedule:
     """Return every message of a program with its dependencies."""
-    made = schedule(program)
-    return joined(made) if program.aggregated else made
+    whole = schedule(program)
+    return joined(whole) if program.aggregated else whole
 
 
 def program_traffic(
     program: Program,
     ranks: Ranks,
     size_bytes: int,
-    made: Schedule | None = None,
+    whole: Schedule | None = None,
     *,
     step_ps: int = 0,
     pxn: bool = True,
@@ -49,8 +49,8 @@ def program_traffic(
     step_ps: time of a rank between a receive and the next send.
     """
     refuse_misfits(program, ranks, size_bytes)
-    made = whole_schedule(program) if made is None else made
-    sends, per_server = made.sends, ranks.per_server
+    whole = whole_schedule(program) if whole is None else whole
+    sends, per_server = whole.sends, ranks.per_server
     server = [np.asarray(end) // per_server for end in (sends.src, sends.dst)]
     inside = server[0] == server[1]
     if (inside & (ranks.nvlink[sends.src] < 0)).any():
@@ -68,9 +68,9 @@ def program_traffic(
     proxy = ranks.nvlink[server[0][hops] * per_server + np.searchsorted(ranks.rail_of, rail[1][hops])]
     bytes_each = message_bytes(program, sends, size_bytes)
     n, n_hops = len(sends), len(hops)
-    first, flat = _with_hops(made, hops)
+    first, flat = _with_hops(whole, hops)
     delay_ps = np.where(np.diff(first) > 0, step_ps, 0)
-    delay_ps[hops] = 0  # nobody works between a hop and the rest of the way
+    delay_ps[hops] = 0  # a hop adds no work
     return Traffic.make(
         np.concatenate((src, ranks.nvlink[sends.src[hops]])),
         np.concatenate((dst, proxy)),
@@ -88,19 +88,19 @@ def message_bytes(program: Program, sends: Sends, size_bytes: int) -> NDArray[np
     return sends.n_chunks.astype(np.int64) * chunk_bytes
 
 
-def _with_hops(made: Schedule, hops: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def _with_hops(whole: Schedule, hops: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Return the dependencies with hops: a send waits for its hop, and the hop for the send's dependencies."""
-    n, count = len(made.sends), np.diff(made.after_first)
+    n, count = len(whole.sends), np.diff(whole.after_first)
     many = np.concatenate((count, count[hops]))
     many[hops] = 1
     first = np.concatenate(([0], np.cumsum(many)))
-    where = np.concatenate((made.after_first[:-1], made.after_first[hops]))
+    where = np.concatenate((whole.after_first[:-1], whole.after_first[hops]))
     at = np.repeat(where - first[:-1], many) + np.arange(int(first[-1]))
     hop_of = np.full(n + len(hops), -1)
     hop_of[hops] = n + np.arange(len(hops))
     waits = np.repeat(hop_of, many)
     flat = np.where(
-        waits >= 0, waits, made.after[np.minimum(at, max(len(made.after) - 1, 0))] if len(made.after) else 0
+        waits >= 0, waits, whole.after[np.minimum(at, max(len(whole.after) - 1, 0))] if len(whole.after) else 0
     )
     return first.astype(np.int64), flat.astype(np.int32)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.collectives.interconnect import own_wire, template_of
+from weft.collectives.interconnect import own_interconnect, template_of
 from weft.errors import ConfigError
 from weft.fabric.catalog import Interconnect
 from weft.fabric.kinds import NodeKind
@@ -213,4 +213,4 @@ def _wire(sized: Size) -> Interconnect:
     if not len(sized.fabric.of_kind(NodeKind.GPU)):
         raise ConfigError(f"{sized.spec} has no GPUs to train on; leave out --train")
     requested = sized.request.wire if sized.request else None
-    return requested or own_wire(template_of(sized.fabric))
+    return requested or own_interconnect(template_of(sized.fabric))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from weft.collectives.interconnect import own_wire
+from weft.collectives.interconnect import own_interconnect
 from weft.errors import ConfigError, find_named
 from weft.fabric import catalog
 from weft.fabric.topologies.builder import ports_for
@@ -81,7 +81,7 @@ class Request:
         """The interconnect of the catalog; None if the switch belongs to none and joins the servers' own cards."""
         if self.fabric is not None:
             return catalog.interconnect(self.fabric)
-        own = own_wire(catalog.server(self.server))
+        own = own_interconnect(catalog.server(self.server))
         if self.switch is None:
             return own
         switch = catalog.switch(self.switch)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeGuard
 
-from weft.collectives.interconnect import build, options_of, own_wire, respec, template_of
+from weft.collectives.interconnect import build, options_of, own_interconnect, respec, template_of
 from weft.collectives.nccl.cluster import Cluster, from_server
 from weft.collectives.nccl.estimate import TCP_DOUBT
 from weft.collectives.nccl.ideal import ideal_networks
@@ -147,7 +147,7 @@ def find_site(
     if not template.gpus:
         able = [one.name for one in catalog.servers() if one.gpus]
         raise ConfigError(f"{template.name} has no GPUs: training runs on {', '.join(able)}")
-    wire = catalog.interconnect(fabric) if fabric else own_wire(template)
+    wire = catalog.interconnect(fabric) if fabric else own_interconnect(template)
     if servers and not servers.isdecimal():
         raise ConfigError(f"--servers {servers}: {wire.name} has no server names; give their number")
     if gpus is None and not servers:

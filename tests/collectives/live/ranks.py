@@ -32,20 +32,20 @@ class Board:
             return self._values[key]
 
 
-def together(n: int, do: Callable[[Group], T], *, told_bytes: int = 1 << 16, timeout_s: float = 300) -> list[T]:
+def together(n: int, do: Callable[[Group], T], *, announced_bytes: int = 1 << 16, timeout_s: float = 300) -> list[T]:
     """What each of n ranks returns; the first error of any is raised."""
     return as_ranks(
-        n, lambda end, board, rank: do(Group(end, board, "test", rank, n, timeout_s)), told_bytes=told_bytes
+        n, lambda end, board, rank: do(Group(end, board, "test", rank, n, timeout_s)), announced_bytes=announced_bytes
     )
 
 
 def as_ranks(
-    n: int, do: Callable[[Endpoint, Board, int], T], *, fragment_bytes: int = 1 << 10, told_bytes: int = 1 << 16
+    n: int, do: Callable[[Endpoint, Board, int], T], *, fragment_bytes: int = 1 << 10, announced_bytes: int = 1 << 16
 ) -> list[T]:
     board = Board()
 
     def rank(number: int) -> T:
-        end = Endpoint(fragment_bytes=fragment_bytes, told_bytes=told_bytes)
+        end = Endpoint(fragment_bytes=fragment_bytes, announced_bytes=announced_bytes)
         try:
             return do(end, board, number)
         finally:

@@ -69,4 +69,4 @@ def test_what_is_wide_or_far_is_said():
     assert wide == "Published collectives up to 2 KiB over RDMA took up to 2 times as long: the band is wide"
     assert far == "Far from anything published: 2,048 ranks, and the most over RDMA are 512"
     (unknown,) = remarks(TCP, 512, bands)
-    assert unknown == "Far from anything published: nobody has collectives up to 2 KiB over TCP"
+    assert unknown == "Far from anything published: no published collectives up to 2 KiB over TCP"

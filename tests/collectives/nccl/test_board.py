@@ -161,7 +161,7 @@ def test_bands_are_wide_and_say_that_nobody_published_such_servers() -> None:
     for server, joined in (("ovx-l40s", "PCIe"), ("hgx-a100-4", "NVLinks from GPU to GPU")):
         made = estimate(from_server(server, nodes=2), Collective.ALL_REDUCE, MIB)
         found = band_of(made)
-        assert f"nobody published GPUs joined by {joined}" in found.far
+        assert f"no published run of GPUs joined by {joined}" in found.far
         assert found.high > 2 * known.high / known.low
 
 

@@ -153,7 +153,7 @@ def test_small_messages_take_the_kernels_latency_and_large_ones_nvlink() -> None
 def test_a_band_says_that_nobody_published_kernels() -> None:
     cluster = replace(from_server("dgx-h100", nodes=1), windows=True)
     found = band_of(estimate(cluster, Collective.ALL_REDUCE, 1 << 20))
-    assert "nobody published AllReduce_RSxLDMC_AGxSTMC" in found.far
+    assert "no published run of AllReduce_RSxLDMC_AGxSTMC" in found.far
     assert "in one node" in found.kind
 
 

@@ -41,8 +41,8 @@ class Array:
 
     def add(self, begin: int, data: Bytes) -> None:
         part, offset = self._part(begin)
-        here = part[offset : offset + len(data)].view(self._type)
-        self._reduce(here, data.view(self._type), out=here)
+        target = part[offset : offset + len(data)].view(self._type)
+        self._reduce(target, data.view(self._type), out=target)
 
     def _part(self, begin: int) -> tuple[Bytes, int]:
         if begin < self.size_bytes:

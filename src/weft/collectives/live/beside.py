@@ -18,7 +18,7 @@ class Calls:
     def __init__(self, store: Store, name: str, rank: int) -> None:
         self._store, self._name, self._rank = store, name, rank
         self._count = 0
-        self._words = ""  # of the call that it is in; empty: in none
+        self._words = ""  # the present call; empty: none
         self._is_left = False
 
     def begin(self, words: str) -> None:

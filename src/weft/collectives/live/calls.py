@@ -8,7 +8,7 @@ from weft.collectives.kinds import Collective
 from weft.collectives.schedules.program import Program
 from weft.collectives.schedules.writers import program
 
-SMALL_BYTES = 1 << 15  # where the rounds of a ring cost as much as what a ring saves
+SMALL_BYTES = 1 << 15  # here the latency of a ring's rounds equals the time that its fewer bytes save
 DIRECT_MAX_RANKS = 8  # that all send to each other: as many bytes as by a ring, in two rounds, over a link to each
 _DIRECT = (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
 

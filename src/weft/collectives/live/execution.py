@@ -28,7 +28,7 @@ class Memory(Protocol):
 
     size_bytes: int
     item_bytes: int
-    sums: int | None  # what "add" is for kernels, one of `job.KINDS`; None: only `add` knows
+    sums: int | None  # the sum for kernels, one of `job.KINDS`; None: `add` computes it
 
     def address(self, begin: int) -> int: ...
 
@@ -43,13 +43,13 @@ class _Sent:
 
     link: Link
     nth: int
-    is_told: bool
+    is_announced: bool
     begin: int
     end: int
 
     @property
     def is_done(self) -> bool:
-        return (self.link.returned if self.is_told else self.link.completed) >= self.nth
+        return (self.link.returned if self.is_announced else self.link.completed) >= self.nth
 
 
 class Execution:
@@ -59,14 +59,14 @@ class Execution:
         self._rendezvous, self._memory, self._call, self._deadline_s = rendezvous, memory, call, deadline_s
         self._tag = zlib.crc32(call.encode()) & TAG_MASK
         self._under_way: deque[_Sent] = deque()
-        self._told: dict[tuple[int, bool], _Places] = {}  # by stream: what is to be read of a stretch
+        self._announced: dict[tuple[int, bool], _Places] = {}  # by stream: what is to be read of a stretch
 
-    def run(self, made: list[Step]) -> None:
+    def run(self, steps: list[Step]) -> None:
         rendezvous, call, deadline_s = self._rendezvous, self._call, self._deadline_s
-        links = {peer: rendezvous.link(peer, "collective") for peer in sorted({step.peer for step in made})}
+        links = {peer: rendezvous.link(peer, "collective") for peer in sorted({step.peer for step in steps})}
         for link in links.values():
             rendezvous.bring_up(link, deadline_s)
-        for step in made:
+        for step in steps:
             (self._send if step.is_send else self._take)(links[step.peer], step)
         for link in links.values():
             rendezvous.wait(link, lambda link=link: link.completed == link.posted, deadline_s, call)  # type: ignore[misc]
@@ -77,23 +77,25 @@ class Execution:
     # -- sending ------------------------------------------------------------------------------------------------------
 
     def _send(self, link: Link, step: Step) -> None:
-        is_told = link.is_read and step.can_be_told and step.stretch_bytes >= self._rendezvous.end.told_bytes
-        if is_told and not step.is_first:
+        is_announced = (
+            link.is_read and step.can_be_announced and step.stretch_bytes >= self._rendezvous.end.announced_bytes
+        )
+        if is_announced and not step.is_first:
             return
         if not link.credits:
             self._rendezvous.wait(link, lambda: link.credits > 0, self._deadline_s, self._call)
-        pieces = step.stretch if is_told else step.pieces
+        pieces = step.stretch if is_announced else step.pieces
         places = [(self._memory.address(piece.begin), piece.length) for piece in pieces]
-        (link.tell if is_told else link.send)(places, self._tag)
-        nth = link.used if is_told else link.posted
-        self._under_way.extend(_Sent(link, nth, is_told, one.begin, one.begin + one.length) for one in pieces)
+        (link.announce if is_announced else link.send)(places, self._tag)
+        nth = link.used if is_announced else link.posted
+        self._under_way.extend(_Sent(link, nth, is_announced, each.begin, each.begin + each.length) for each in pieces)
 
     def _let_go(self, pieces: tuple[Piece, ...]) -> None:
         """Wait until no send from these bytes is in flight."""
         while self._under_way and self._under_way[0].is_done:
             self._under_way.popleft()
         for sent in self._under_way:
-            if any(sent.begin < one.begin + one.length and one.begin < sent.end for one in pieces):
+            if any(sent.begin < piece.begin + piece.length and piece.begin < sent.end for piece in pieces):
                 self._wait_for(sent)
 
     def _wait_for(self, sent: _Sent) -> None:
@@ -103,22 +105,22 @@ class Execution:
 
     def _take(self, link: Link, step: Step) -> None:
         stream = step.peer, step.add
-        told = self._told.get(stream)
-        if told is None:
+        places = self._announced.get(stream)
+        if places is None:
             arrival = self._next(link)
-            if not arrival.is_told:
+            if not arrival.is_announced:
                 self._let_go(step.pieces)
                 self._use(step, arrival.data)
                 link.free()
                 return
-            told = self._told[stream] = _Places(arrival.places())
-        # What this rank sends in the same round is sent from its fragments before these are taken, and not earlier.
+            places = self._announced[stream] = _Places(arrival.places())
+        # Fragments that this rank sends in the same round are sent before these are read, and not earlier.
         if step.is_crossed:
-            self._read(link, step, step.pieces, told)
+            self._read(link, step, step.pieces, places)
         elif step.is_first:
-            self._read(link, step, step.stretch, told)
+            self._read(link, step, step.stretch, places)
         if step.is_last:
-            del self._told[stream]
+            del self._announced[stream]
             link.free(at_once=True)
 
     def _next(self, link: Link) -> Arrival:
@@ -139,12 +141,12 @@ class Execution:
             (self._memory.add if step.add else self._memory.put)(piece.begin, part)
             offset += piece.length
 
-    def _read(self, link: Link, step: Step, pieces: tuple[Piece, ...], told: _Places) -> None:
+    def _read(self, link: Link, step: Step, pieces: tuple[Piece, ...], places: _Places) -> None:
         """Read a stretch from the memory of the sender."""
         self._let_go(pieces)
         memory, workers = self._memory, self._rendezvous.end.workers(self._rendezvous.size)
         for piece in pieces:
-            for begin, far, length in told.take(piece):
+            for begin, far, length in places.take(piece):
                 kind = memory.sums if step.add else PUT
                 if kind is not None:
                     is_read = workers.take(link.process, far, memory.address(begin), length, kind)
@@ -159,10 +161,10 @@ class Execution:
         end, item_bytes = self._rendezvous.end, self._memory.item_bytes
         most = len(end.beside) // item_bytes * item_bytes
         for done in range(0, length, most):
-            here = min(most, length - done)
-            if not end.workers(self._rendezvous.size).take(link.process, far + done, end.beside.ctypes.data, here, PUT):
+            size = min(most, length - done)
+            if not end.workers(self._rendezvous.size).take(link.process, far + done, end.beside.ctypes.data, size, PUT):
                 return False
-            self._memory.add(begin + done, end.beside[:here])
+            self._memory.add(begin + done, end.beside[:size])
         return True
 
 
@@ -177,8 +179,8 @@ class _Places:
         done = 0
         while done < piece.length:
             far, length = self._places.popleft()
-            here = min(length, piece.length - done)
-            if here < length:
-                self._places.appendleft((far + here, length - here))
-            yield piece.begin + done, far, here
-            done += here
+            size = min(length, piece.length - done)
+            if size < length:
+                self._places.appendleft((far + size, length - size))
+            yield piece.begin + done, far, size
+            done += size

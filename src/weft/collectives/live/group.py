@@ -57,16 +57,16 @@ class Group:
             raise rendezvous.failed
         begin_s = self.record.begin() if self.record is not None else 0.0
         sizes = memory.size_bytes, memory.item_bytes
-        made = _steps(program, self.rank, *sizes, rendezvous.end.fragment_bytes)
+        plan = _steps(program, self.rank, *sizes, rendezvous.end.fragment_bytes)
         if self._calls is not None:
             self._calls.begin(words)
         try:
-            Execution(rendezvous, memory, call, time.monotonic() + rendezvous.timeout_s).run(made)
+            Execution(rendezvous, memory, call, time.monotonic() + rendezvous.timeout_s).run(plan)
         except BaseException as error:  # also one of the memory's, or Ctrl-C: it cannot go on from here
-            told = (
+            reason = (
                 error if isinstance(error, SubnetError) else SubnetError(f"{type(error).__name__} in {call}: {error}")
             )
-            rendezvous.give_up(told)
+            rendezvous.give_up(reason)
             raise
         finally:
             if self._calls is not None:

@@ -9,7 +9,7 @@ from weft.verbs.shm.record import Record, record, u64
 PUT, NAMES = 0, ("f4", "f8", "i4", "i8", "i2", "i1")
 KINDS = {np.dtype(name): kind for kind, name in enumerate(NAMES, 1)}
 KINDS |= {np.dtype(f"u{size}"): KINDS[np.dtype(f"i{size}")] for size in (1, 2, 4, 8)}  # sums have the same bits
-BLOCK_BYTES = 1 << 18  # what a core has in its caches, with as much that it is added to
+BLOCK_BYTES = 1 << 18  # fits the cache of a core, with as many bytes to add it to
 OUT, CALLED, IDLE, BUSY = range(4)
 
 
@@ -23,7 +23,7 @@ class Job(Record):
     own: u64
     length: u64
     kind: u64
-    block: u64  # where what is added comes by
+    block: u64  # address of the block through which summands pass
     has_failed: u64
     vector: u64
     vector_length: u64

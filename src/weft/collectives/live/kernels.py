@@ -14,7 +14,7 @@ from weft.verbs.shm.atomic import acquire, exchange, release, view
 
 _F4, _F8, _I4, _I8, _I2, _I1 = (number for number, _ in enumerate(NAMES, 1))
 _PART_BYTES = 1 << 12  # parts are multiples of that
-_SPINS, _YIELDS = 64, 1 << 13  # loads between two calls of sched_yield, and so many of those: some milliseconds
+_SPINS, _YIELDS = 64, 1 << 13  # loads between two calls of sched_yield, and calls: some milliseconds
 
 _job = view(Job)
 _VECTOR, _FAR_VECTOR, _JOB_BYTES = Job.offset("vector"), Job.offset("far_vector"), Job.size
@@ -43,25 +43,25 @@ _f4, _f8, _i4, _i8, _i2, _i1 = (
 
 
 @part
-def _sum(here, there, count: int) -> None:
+def _sum(target, summands, count: int) -> None:
     for n in range(count):
-        here[n] += there[n]
+        target[n] += summands[n]
 
 
 @handler
-def _add(kind: int, here: int, there: int, size: int) -> None:
+def _add(kind: int, target: int, summands: int, size: int) -> None:
     if kind == _F4:
-        _sum(_f4(here), _f4(there), size // 4)
+        _sum(_f4(target), _f4(summands), size // 4)
     elif kind == _F8:
-        _sum(_f8(here), _f8(there), size // 8)
+        _sum(_f8(target), _f8(summands), size // 8)
     elif kind == _I4:
-        _sum(_i4(here), _i4(there), size // 4)
+        _sum(_i4(target), _i4(summands), size // 4)
     elif kind == _I8:
-        _sum(_i8(here), _i8(there), size // 8)
+        _sum(_i8(target), _i8(summands), size // 8)
     elif kind == _I2:
-        _sum(_i2(here), _i2(there), size // 2)
+        _sum(_i2(target), _i2(summands), size // 2)
     elif kind == _I1:
-        _sum(_i1(here), _i1(there), size)
+        _sum(_i1(target), _i1(summands), size)
 
 
 @part
@@ -105,7 +105,7 @@ def help_out(at: int) -> None:
 def take(jobs: int, n_jobs: int, process: int, far: int, own: int, length: int, kind: int) -> bool:
     """Copy all; this thread takes the first job, and those of absent helpers."""
     each = (-(-length // n_jobs) + _PART_BYTES - 1) // _PART_BYTES * _PART_BYTES
-    is_right, given = True, 0
+    is_right, assigned = True, 0
     for n in range(n_jobs - 1, -1, -1):
         at, begin = jobs + n * _JOB_BYTES, n * each
         job = _job(at)
@@ -114,12 +114,12 @@ def take(jobs: int, n_jobs: int, process: int, far: int, own: int, length: int, 
         job.process, job.far, job.own, job.kind = process, far + begin, own + begin, kind
         job.length = min(each, length - begin)
         if n != 0 and exchange(job, "state", IDLE, BUSY):
-            given |= 1 << n
+            assigned |= 1 << n
             continue
         _work(at)
         is_right &= job.has_failed == 0
     for n in range(1, n_jobs):
-        if given >> n & 1:
+        if assigned >> n & 1:
             job, spins = _job(jobs + n * _JOB_BYTES), 0
             while acquire(job, "state") == BUSY:
                 spins += 1

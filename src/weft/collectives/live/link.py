@@ -39,16 +39,16 @@ from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 
 SLOTS = 4
 FRAGMENT_BYTES = 1 << 20
-TOLD_BYTES = 1 << 16  # what is read where it is, if it can be: a shorter one is copied twice in less time
+ANNOUNCED_BYTES = 1 << 16  # from this size on the receiver reads the sender's memory; below, two copies take less time
 ADAPTER = "WEFT_ADAPTER"  # which device a rank uses; the first, if nothing is said
 _CREDIT = 1 << 31  # in the immediate: what it tells of is free slots, not a fragment
 _PLACES = 1 << 30  # the slot says where fragments are
 TAG_MASK = _PLACES - 1
 _ABORT = 0xFFFF_FFFF  # it has given up
-_DATA, _PROBE = 1, 2  # wr_id of fragments, and of what only asks; nobody waits for the others
+_DATA, _PROBE = 1, 2  # wr_id of fragments and of probes; no caller waits for other sends
 _RECEIVES = 2 * SLOTS + 2  # fragments, and credits
-_SENDS = 2 * _RECEIVES  # that nobody has polled for yet
-_COMPLETIONS = _SENDS + _RECEIVES  # of a link, at most at once
+_SENDS = 2 * _RECEIVES  # without a polled completion
+_COMPLETIONS = _SENDS + _RECEIVES  # a link at once, at most
 _PLACE = np.dtype([("address", np.uint64), ("length", np.uint64)])
 ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE
 _ANYWHERE_BYTES = 1 << 62
@@ -56,7 +56,7 @@ _RETRIES, _RNR_TIMER = 7, 12
 # In a lab a second, and seven times more, as UCX has it: a subnet manager needs some of them to route around a cable, a
 # standby to take its master's place. What a bad cable loses is sent again long before, by `Link.probe`.
 _TIMEOUT, _TIMEOUT_IN_LAB = 14, 18
-_PARTITION, _FULL = 0x7FFF, 0x8000  # of a P_Key
+_PARTITION, _FULL = 0x7FFF, 0x8000  # bits of a P_Key
 
 
 class Broken(SubnetError):
@@ -73,7 +73,7 @@ class Arrival:
 
     data: Any  # bytes: of numpy, or of PyTorch on a GPU
     tag: int
-    is_told: bool
+    is_announced: bool
 
     def places(self) -> list[tuple[int, int]]:
         """Return addresses and lengths."""
@@ -91,8 +91,8 @@ class Address:
     slots: int  # address of the first
     rkey: int
     p_keys: list[int]  # as they are in the port's table
-    host: str  # of a lab, if it is in one
-    word: int  # what is there: who reads it there is on the same machine, and may
+    host: str  # host of a lab, or empty
+    word: int  # value at the first slot: a rank that reads it there is on the same machine, with permission
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -110,17 +110,19 @@ class Endpoint:
 
     is_readable = True  # for other processes of this machine
 
-    def __init__(self, device: str = "", *, fragment_bytes: int = FRAGMENT_BYTES, told_bytes: int = TOLD_BYTES) -> None:
+    def __init__(
+        self, device: str = "", *, fragment_bytes: int = FRAGMENT_BYTES, announced_bytes: int = ANNOUNCED_BYTES
+    ) -> None:
         self.fragment_bytes = fragment_bytes  # the same at all ranks
-        self.told_bytes = told_bytes
+        self.announced_bytes = announced_bytes
         self.port: Port = open_port(device or os.environ.get(ADAPTER, ""))
         self.pd = PD(self.port.ctx)
         self.cq = CQ(self.port.ctx, _COMPLETIONS)
-        # Programs send from wherever their data is. The key is for reading here, and nobody else's.
+        # Programs send from any address. The key permits local reads only, and no peer gets it.
         self.anywhere = self.port.ctx.adapter.regions.register(self.pd.key, 0, _ANYWHERE_BYTES, 0)
         self._links: dict[int, Link] = {}
         self._workers: CopyWorkers | None = None
-        self.beside = np.empty(fragment_bytes, np.uint8)  # where what is read lies until somebody adds it
+        self.beside = np.empty(fragment_bytes, np.uint8)  # data that was read and not yet added
 
     def workers(self, ranks: int) -> CopyWorkers:
         """Return threads that read memory of other processes; `ranks` share the cores of this machine."""
@@ -157,16 +159,16 @@ class Endpoint:
 
     def link(self, rank: int, use: str) -> Link:
         """Create a link, which is not connected yet."""
-        if (wanted := (len(self._links) + 1) * _COMPLETIONS) > self.cq.cqe:
-            self.cq.resize(2 * wanted)
-        made = Link(self, rank, use)
-        self._links[made.qp.qp_num] = made
-        return made
+        if (n_completions := (len(self._links) + 1) * _COMPLETIONS) > self.cq.cqe:
+            self.cq.resize(2 * n_completions)
+        link = Link(self, rank, use)
+        self._links[link.qp.qp_num] = link
+        return link
 
     def poll(self) -> bool:
         """Dispatch completions to links. Return False if there were none."""
-        count, found = self.cq.poll(16)
-        for wc in found:
+        count, completions = self.cq.poll(16)
+        for wc in completions:
             link = self._links.get(wc.qp_num)
             if link is not None:
                 link.on_completion(wc.wr_id, wc.status, wc.opcode, wc.imm_data, wc.byte_len)
@@ -199,7 +201,7 @@ class Link:
         self._psn, self._word = int.from_bytes(os.urandom(3), "big"), int.from_bytes(os.urandom(8), "little")
         if end.is_readable:
             self._memory[:8].view(np.uint64)[0] = self._word
-        self._places = np.empty((SLOTS, PIECES_MAX), _PLACE)  # as slots of the other end are told them
+        self._places = np.empty((SLOTS, PIECES_MAX), _PLACE)  # written into slots of the other end
         self._far: Address | None = None
         self.credits = SLOTS
         self.arrived: deque[Arrival] = deque()
@@ -257,17 +259,19 @@ class Link:
 
     def _common_key(self, own: list[int], far: list[int]) -> int:
         """Return the index of the first common P_Key with a full member; both ends find the same."""
-        found = []
+        pairs = []
         for index, key in enumerate(own):
             partition = key & _PARTITION
-            others = [n for n, one in enumerate(far) if one & _PARTITION == partition and (one | key) & _FULL]
-            if partition and others:
-                found.append((max(index, others[0]), partition, index))
-        if not found:
-            keys = [", ".join(f"{key:#06x}" for key in ones if key) or "none" for ones in (own, far)]
+            matching = [
+                n for n, far_key in enumerate(far) if far_key & _PARTITION == partition and (far_key | key) & _FULL
+            ]
+            if partition and matching:
+                pairs.append((max(index, matching[0]), partition, index))
+        if not pairs:
+            keys = [", ".join(f"{key:#06x}" for key in keys_of_end if key) or "none" for keys_of_end in (own, far)]
             self.broken = Broken(self.who, f"no partition in common: P_Keys are {keys[0]} here and {keys[1]} there")
             raise self.broken
-        index = min(found)[2]
+        index = min(pairs)[2]
         self._p_key = own[index]
         return index
 
@@ -290,7 +294,7 @@ class Link:
         elements = [SGE(address, length, self._end.key(address, length)) for address, length in pieces]
         self._write(elements, self._next_slot(), tag & TAG_MASK, _DATA)
 
-    def tell(self, pieces: Sequence[tuple[int, int]], tag: int) -> None:
+    def announce(self, pieces: Sequence[tuple[int, int]], tag: int) -> None:
         """Announce the addresses of a stretch, for an end that can read them."""
         places = self._places[self.used % SLOTS, : len(pieces)]
         places[:] = pieces
@@ -340,8 +344,8 @@ class Link:
         else:
             begin = self._next_in * self._end.fragment_bytes
             self._next_in = (self._next_in + 1) % SLOTS
-            data, is_told = self._memory[begin : begin + length], bool(immediate & _PLACES)
-            self.arrived.append(Arrival(data, immediate & TAG_MASK, is_told))
+            data, is_announced = self._memory[begin : begin + length], bool(immediate & _PLACES)
+            self.arrived.append(Arrival(data, immediate & TAG_MASK, is_announced))
 
     def why_lost(self) -> str:
         """Return the reason for a loss as the end of a sentence, if the network knows it."""

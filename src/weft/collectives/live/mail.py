@@ -24,7 +24,7 @@ from weft.errors import ConfigError, SubnetError
 
 _USE = "mail"
 _HEAD = struct.Struct("<QQ")
-OWN_TAGS = 1 << 32  # from here on: for who asks for one of them; who takes any tag does not get them
+OWN_TAGS = 1 << 32  # from here on: received by exact tag only, never by a receive for any tag
 
 
 @dataclass(eq=False)
@@ -34,7 +34,7 @@ class Sending:
     link: Link | None  # None: to itself
     data: Any
     head: NDArray[np.uint8]
-    address: int  # of the data
+    address: int  # address of the first byte
     fragment_bytes: int
     sent: int = -1  # bytes; -1: not even the head
     last: int = -1  # which send of the link was its last
@@ -50,11 +50,11 @@ class Sending:
             pieces, room = [], self.fragment_bytes
             if self.sent < 0:
                 pieces, room, self.sent = [(self.head.ctypes.data, _HEAD.size)], room - _HEAD.size, 0
-            here = min(room, len(self.data) - self.sent)
-            if here:
-                pieces.append((self.address + self.sent, here))
+            size = min(room, len(self.data) - self.sent)
+            if size:
+                pieces.append((self.address + self.sent, size))
             link.send(pieces, 0)
-            self.sent, self.last = self.sent + here, link.posted
+            self.sent, self.last = self.sent + size, link.posted
         return self.sent != before
 
 
@@ -103,8 +103,10 @@ class Mail:
     rendezvous: Rendezvous
     record: GroupRecord | None = None
     _sends: dict[Link, deque[Sending]] = field(default_factory=dict)
-    _wanted: list[Receiving] = field(default_factory=list)
-    _kept: list[_Arriving] = field(default_factory=list)  # that nobody wanted yet, whole or still coming
+    _pending: list[Receiving] = field(default_factory=list)
+    _unexpected: list[_Arriving] = field(
+        default_factory=list
+    )  # not yet received by the program, complete or still arriving
     _arriving: dict[Link, _Arriving] = field(default_factory=dict)
     _links: list[Link] = field(default_factory=list)
 
@@ -121,43 +123,43 @@ class Mail:
         begin_s = self.record.begin() if self.record is not None else 0.0
         head = np.frombuffer(_HEAD.pack(tag, len(data)), np.uint8)
         end = self.rendezvous.end
-        made = Sending(link, data, head, end.address(data), end.fragment_bytes)
-        self._sends.setdefault(link, deque()).append(made)
+        sending = Sending(link, data, head, end.address(data), end.fragment_bytes)
+        self._sends.setdefault(link, deque()).append(sending)
         self.go_on()
         if self.record is not None:
             self.record.message(begin_s, SEND, to, tag, len(data))
-        return made
+        return sending
 
     def receive(self, data: Any, source: int | None = None, tag: int | None = None) -> Receiving:
         """Post a receive; `wait` completes it."""
         self._hear_from(source)
-        made = Receiving(data, source, tag)
-        for kept in self._kept:
-            if made.takes(kept.source, kept.tag):
-                self._kept.remove(kept)
-                self._give(kept, made)
-                return made
-        self._wanted.append(made)
-        return made
+        receiving = Receiving(data, source, tag)
+        for arriving in self._unexpected:
+            if receiving.takes(arriving.source, arriving.tag):
+                self._unexpected.remove(arriving)
+                self._give(arriving, receiving)
+                return receiving
+        self._pending.append(receiving)
+        return receiving
 
     def look(self, source: int | None = None, tag: int | None = None) -> Receiving | None:
         """Return the message that a receive would get now, and leave it in the queue."""
         self._hear_from(source)
         self.poll()
-        for kept in self._kept:
-            if (made := Receiving(None, source, tag)).takes(kept.source, kept.tag):
-                made.source, made.tag, made.length = kept.source, kept.tag, len(kept.place)
-                return made
+        for arriving in self._unexpected:
+            if (receiving := Receiving(None, source, tag)).takes(arriving.source, arriving.tag):
+                receiving.source, receiving.tag, receiving.length = arriving.source, arriving.tag, len(arriving.place)
+                return receiving
         return None
 
-    def test(self, what: Sending | Receiving) -> bool:
+    def test(self, transfer: Sending | Receiving) -> bool:
         """Return whether a request is done, without waiting."""
         begin_s = self.record.begin() if self.record is not None else 0.0
-        if not what.is_done:
+        if not transfer.is_done:
             self.poll()
-        if what.is_done:
-            self._end(what, begin_s)
-        return what.is_done
+        if transfer.is_done:
+            self._end(transfer, begin_s)
+        return transfer.is_done
 
     def poll(self) -> None:
         """Make progress without waiting."""
@@ -167,25 +169,27 @@ class Mail:
             self.rendezvous.give_up(error)
             raise
 
-    def wait(self, what: Sending | Receiving, timeout_s: float | None = None) -> None:
+    def wait(self, transfer: Sending | Receiving, timeout_s: float | None = None) -> None:
         """Wait for a request, up to `timeout_s` or the group's timeout."""
         begin_s = self.record.begin() if self.record is not None else 0.0
         rank = self.rendezvous.rank
-        peer = what.source if isinstance(what, Receiving) else what.link.rank if what.link else rank
-        words = f"a {'send to' if isinstance(what, Sending) else 'receive from'} rank {'any' if peer is None else peer}"
+        peer = transfer.source if isinstance(transfer, Receiving) else transfer.link.rank if transfer.link else rank
+        words = (
+            f"a {'send to' if isinstance(transfer, Sending) else 'receive from'} rank {'any' if peer is None else peer}"
+        )
         link = None if peer is None or peer == rank else self._link(peer)
-        self.wait_until(lambda: what.is_done, words, link, timeout_s)
-        self._end(what, begin_s)
+        self.wait_until(lambda: transfer.is_done, words, link, timeout_s)
+        self._end(transfer, begin_s)
 
-    def _end(self, what: Sending | Receiving, begin_s: float) -> None:
+    def _end(self, transfer: Sending | Receiving, begin_s: float) -> None:
         """Complete a request."""
-        if not isinstance(what, Receiving):
+        if not isinstance(transfer, Receiving):
             return
-        if what.error:
-            raise ConfigError(what.error)
-        is_new, what.is_recorded = not what.is_recorded, True
-        if self.record is not None and is_new and what.source is not None and what.tag is not None:
-            self.record.message(begin_s, RECEIVE, what.source, what.tag, what.length)
+        if transfer.error:
+            raise ConfigError(transfer.error)
+        is_new, transfer.is_recorded = not transfer.is_recorded, True
+        if self.record is not None and is_new and transfer.source is not None and transfer.tag is not None:
+            self.record.message(begin_s, RECEIVE, transfer.source, transfer.tag, transfer.length)
 
     def wait_until(
         self, is_ready: Callable[[], bool], words: str, link: Link | None = None, timeout_s: float | None = None
@@ -248,14 +252,14 @@ class Mail:
 
     def _begin(self, source: int, tag: int, length: int) -> _Arriving:
         """Begin an incoming message, with or without a matching receive."""
-        wanted = next((one for one in self._wanted if one.takes(source, tag)), None)
+        receiving = next((candidate for candidate in self._pending if candidate.takes(source, tag)), None)
         empty = self.rendezvous.end.empty
-        place = wanted.begin(source, tag, length, empty) if wanted is not None else empty(length)
-        now = _Arriving(source, tag, place, wanted)
-        if wanted is not None:
-            self._wanted.remove(wanted)
+        place = receiving.begin(source, tag, length, empty) if receiving is not None else empty(length)
+        now = _Arriving(source, tag, place, receiving)
+        if receiving is not None:
+            self._pending.remove(receiving)
         else:
-            self._kept.append(now)
+            self._unexpected.append(now)
         return now
 
     def _fill(self, now: _Arriving, data: Any) -> None:
@@ -265,11 +269,11 @@ class Mail:
         if now.filled == len(now.place) and now.wanted_by is not None:
             now.wanted_by.is_done = True
 
-    def _give(self, kept: _Arriving, wanted: Receiving) -> None:
+    def _give(self, arriving: _Arriving, receiving: Receiving) -> None:
         """Hand a queued message, complete or not, to a receive."""
         end = self.rendezvous.end
-        place = wanted.begin(kept.source, kept.tag, len(kept.place), end.empty)
-        place[: kept.filled] = kept.place[: kept.filled]
+        place = receiving.begin(arriving.source, arriving.tag, len(arriving.place), end.empty)
+        place[: arriving.filled] = arriving.place[: arriving.filled]
         end.settle()
-        kept.place, kept.wanted_by = place, wanted
-        wanted.is_done = kept.filled == len(place)
+        arriving.place, arriving.wanted_by = place, receiving
+        receiving.is_done = arriving.filled == len(place)

@@ -1,9 +1,9 @@
 """A program as one rank sees it: fragments to send, and fragments to take, in order.
 
-What a rank sends to another in one round is one stream of bytes, cut into fragments that fit a slot. Of each round
-first the fragments number 0 of all streams are sent, then those that come are taken, then number 1, and so on. All
-ranks keep this order of (round, fragment), so whoever is furthest behind never waits for a slot of one who waits for
-it: one slot for each neighbour is enough, and more only let ranks run ahead.
+The bytes from one rank to another in one round form a stream, cut into fragments that fit a slot. In each round a rank
+sends fragment 0 of all streams, then takes fragment 0 of all arriving streams, then sends fragment 1, and so on. All
+ranks keep this order of (round, fragment), so the rank that is furthest behind never waits for a slot of a rank that
+waits for it: one slot for each neighbour is enough, and more slots only let ranks run ahead.
 
 Consecutive fragments form a stretch. If the receiver can read it in the memory of the sender, the first fragment
 announces it, and the others are not sent.
@@ -20,7 +20,7 @@ import numpy as np
 from weft.collectives.schedules.program import Program, Sends
 from weft.errors import ConfigError
 
-PIECES_MAX = 30  # of a fragment: elements of a request
+PIECES_MAX = 30  # pieces of a fragment: elements of a request
 STRETCH = 4  # fragments
 
 
@@ -42,7 +42,7 @@ class Step:
     pieces: tuple[Piece, ...]
     stretch: tuple[Piece, ...]  # the pieces of all of it
     stretch_bytes: int
-    is_first: bool  # of its stretch
+    is_first: bool  # in its stretch
     is_last: bool
     is_crossed: bool = False  # this rank also takes, or sends, some of the same bytes in this round
     is_alone: bool = True  # no other stream goes to the same peer in this round, or comes from it
@@ -53,7 +53,7 @@ class Step:
         return sum(piece.length for piece in self.pieces)
 
     @property
-    def can_be_told(self) -> bool:
+    def can_be_announced(self) -> bool:
         """Return whether a stretch may be announced: its bytes stay until the next round and a slot has room."""
         return not self.is_crossed and self.is_alone and len(self.stretch) <= PIECES_MAX
 
@@ -68,7 +68,7 @@ def steps(program: Program, rank: int, size_bytes: int, item_bytes: int, fragmen
         )
     layout = Layout(program, size_bytes, item_bytes)
     fragment_bytes = fragment_bytes // item_bytes * item_bytes
-    made: list[Step] = []
+    ordered: list[Step] = []
     for number in range(program.n_rounds):
         sends = program.make_round(number)
         outgoing = _streams(layout, sends, sends.src == rank, sends.dst, sends.src_chunk, fragment_bytes, is_send=True)
@@ -79,8 +79,8 @@ def steps(program: Program, rank: int, size_bytes: int, item_bytes: int, fragmen
         outgoing.sort(key=lambda stream: (rank - stream[0].peer) % program.n_ranks)
         incoming.sort(key=lambda stream: (stream[0].peer - rank) % program.n_ranks)
         for out, into in zip_longest(zip_longest(*outgoing), zip_longest(*incoming), fillvalue=()):
-            made += [one for one in (*out, *into) if one is not None]
-    return made
+            ordered += [step for step in (*out, *into) if step is not None]
+    return ordered
 
 
 class Layout:
@@ -131,36 +131,36 @@ def _streams(
 
 def _steps_of(peer: int, is_send: bool, add: bool, fragments: list[tuple[Piece, ...]], size_bytes: int) -> list[Step]:
     """Return the steps of a stream. An empty one still signals the progress of its sender."""
-    made = []
+    steps = []
     for begin in range(0, len(fragments), STRETCH):
         stretch = fragments[begin : begin + STRETCH]
         whole = _joined([piece for fragment in stretch for piece in fragment], size_bytes)
         length = sum(piece.length for piece in whole)
         for nth, pieces in enumerate(stretch):
             is_first, is_last = nth == 0, nth == len(stretch) - 1
-            made.append(Step(peer, is_send, add, pieces, whole, length, is_first, is_last))
-    return made
+            steps.append(Step(peer, is_send, add, pieces, whole, length, is_first, is_last))
+    return steps
 
 
 def _joined(pieces: list[Piece], size_bytes: int) -> tuple[Piece, ...]:
     """Merge adjacent pieces, but not data with scratch memory, which lies elsewhere."""
-    made: list[Piece] = []
+    joined: list[Piece] = []
     for piece in pieces:
-        if made and made[-1].begin + made[-1].length == piece.begin != size_bytes:
-            made[-1] = Piece(made[-1].begin, made[-1].length + piece.length)
+        if joined and joined[-1].begin + joined[-1].length == piece.begin != size_bytes:
+            joined[-1] = Piece(joined[-1].begin, joined[-1].length + piece.length)
         else:
-            made.append(piece)
-    return tuple(made)
+            joined.append(piece)
+    return tuple(joined)
 
 
-def _marked(streams: list[list[Step]], others: list[list[Step]]) -> list[list[Step]]:
+def _marked(streams: list[list[Step]], opposite: list[list[Step]]) -> list[list[Step]]:
     """Mark the streams of a round that may be announced, given the streams of the other direction."""
-    pieces = [piece for stream in others for step in stream for piece in step.pieces]
-    begins, ends = np.array([one.begin for one in pieces]), np.array([one.begin + one.length for one in pieces])
+    pieces = [piece for stream in opposite for step in stream for piece in step.pieces]
+    begins, ends = np.array([each.begin for each in pieces]), np.array([each.begin + each.length for each in pieces])
 
     def is_crossed(stream: list[Step]) -> bool:
         mine = [piece for step in stream if step.is_first for piece in step.stretch]
-        return any(bool(np.any((begins < one.begin + one.length) & (ends > one.begin))) for one in mine)
+        return any(bool(np.any((begins < each.begin + each.length) & (ends > each.begin))) for each in mine)
 
     peers = Counter(stream[0].peer for stream in streams)
     marks = [(is_crossed(stream), peers[stream[0].peer] == 1) for stream in streams]
@@ -171,32 +171,32 @@ def _marked(streams: list[list[Step]], others: list[list[Step]]) -> list[list[St
 
 
 def _cut(pieces: list[Piece], fragment_bytes: int) -> list[tuple[Piece, ...]]:
-    made: list[tuple[Piece, ...]] = []
+    fragments: list[tuple[Piece, ...]] = []
     now: list[Piece] = []
     room = fragment_bytes
     for piece in pieces:
         begin, left = piece.begin, piece.length
         while left:
-            here = min(left, room)
-            now.append(Piece(begin, here))
-            begin, left, room = begin + here, left - here, room - here
+            size = min(left, room)
+            now.append(Piece(begin, size))
+            begin, left, room = begin + size, left - size, room - size
             if not room or len(now) == PIECES_MAX:
-                made.append(tuple(now))
+                fragments.append(tuple(now))
                 now, room = [], fragment_bytes
-    return [*made, tuple(now)] if now else made
+    return [*fragments, tuple(now)] if now else fragments
 
 
 def _refuse_overwriting(program: Program, number: int, outgoing: list[list[Step]], incoming: list[list[Step]]) -> None:
     """Raise an error if a round sends bytes that an earlier fragment of it overwrites."""
-    taken = [
+    received = [
         (piece.begin, piece.begin + piece.length, nth)
         for stream in incoming
         for nth, step in enumerate(stream)
         for piece in step.pieces
     ]
-    if not taken:
+    if not received:
         return
-    begins, ends, order = (np.array(column) for column in zip(*taken, strict=True))
+    begins, ends, order = (np.array(column) for column in zip(*received, strict=True))
     for stream in outgoing:
         for nth, step in enumerate(stream):
             for piece in step.pieces:

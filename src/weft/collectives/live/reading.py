@@ -3,9 +3,9 @@
     workers.take(process, far, own, length, PUT)      from an address there to one here
     workers.take(process, far, own, length, kind)     added to what is here, as numbers of a kind: `job.KINDS`
 
-The system copies it, page by page, at the speed of one processor; what is added comes by a block that stays in a cache.
-So long ones are cut into as many parts as there are threads. A helper waits for parts in a kernel, where it needs no
-lock of Python's; after some milliseconds in vain it rests, until it is called again.
+The system copies page by page at the speed of one processor; summands pass through a block that stays in a cache. So
+long copies are cut into as many parts as there are threads. A helper waits for parts in a kernel, without Python's
+lock; after some idle milliseconds it sleeps until the next call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from weft.collectives.live.job import BLOCK_BYTES, CALLED, OUT, PUT, Job
 
-_SHARED_BYTES = 1 << 20  # what helpers are called for
+_SHARED_BYTES = 1 << 20  # from this size on helpers take part
 _HELPERS_MAX = 3  # memory is hardly quicker with more
 
 

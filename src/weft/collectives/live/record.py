@@ -33,7 +33,7 @@ class Recorder:
         self._file = path.open("w", encoding="utf-8", buffering=1)
         self._end_s, self._processor_s, self._compute_s = time.monotonic(), time.process_time(), 0.0
         self._has_begun = False
-        self._depth = 0  # of calls that came from the program: Split calls Allgather
+        self._depth = 0  # nested calls, since Split calls Allgather
 
     def enter(self) -> None:
         """Mark the entry of a call: time before it is compute, time until it begins in its group is not."""
@@ -56,7 +56,7 @@ class Recorder:
     def end(self, begin_s: float, **facts: Any) -> None:
         times = {"begin_s": begin_s, "end_s": time.monotonic(), "compute_s": self._compute_s}
         self._file.write(json.dumps(facts | times) + "\n")
-        self._end_s, self._processor_s = time.monotonic(), time.process_time()  # to write it was nobody's computing
+        self._end_s, self._processor_s = time.monotonic(), time.process_time()  # without the writing of the record
         self._compute_s = 0.0
 
 
@@ -71,10 +71,10 @@ class GroupRecord:
         """Decorate a method that programs call, to record its entry."""
 
         @wraps(method)
-        def wrapped(*words: Any, **given: Any) -> Any:
+        def wrapped(*words: Any, **options: Any) -> Any:
             self._recorder.enter()
             try:
-                return method(*words, **given)
+                return method(*words, **options)
             finally:
                 self._recorder.leave()
 

@@ -19,7 +19,7 @@ from weft.errors import SubnetError
 _SPINS = 50  # polls that find nothing before a rank rests: some 100 us
 _REST_S = 0.01
 _PROBE_S = 0.1  # between two looks whether the other end is still there
-_TOLD_S = 0.5  # between two looks whether somebody who has no link to us gave up
+_CHECK_S = 0.5  # between checks whether a rank without a link to this one gave up
 _LOOK_S = 1e-3  # between two looks into the store
 _READS = b"ready, and reads"  # the memory of the other end, where it is
 _HEAR_S = 5.0  # for what was certainly said
@@ -47,7 +47,7 @@ class Rendezvous:
         self._store, self._name = store, name
         self._waits = Waits(self._tell, self._hear, rank, size)
         self._links: dict[tuple[str, int], Link] = {}
-        self._unready: dict[Link, float] = {}  # whose other end may not take anything yet: when to look for it again
+        self._unready: dict[Link, float] = {}  # links whose other end may not be ready: when to check again
         self.failed: SubnetError | None = None
         self.on_idle: Callable[[], bool] = lambda: False  # something else that can be done while waiting
         self.on_long: Callable[[int], None] = lambda rank: None  # a look at one that is waited for
@@ -56,8 +56,8 @@ class Rendezvous:
 
     def link(self, peer: int, use: str) -> Link:
         """Return the link to a rank for one use; it may not be up yet."""
-        if (found := self._links.get((use, peer))) is not None:
-            return found
+        if (existing := self._links.get((use, peer))) is not None:
+            return existing
         link = self._links[use, peer] = self.end.link(peer, use)
         self._unready[link] = 0.0
         self._tell(f"{use}/{self.rank}/{peer}", link.address.encode())
@@ -75,7 +75,7 @@ class Rendezvous:
 
     def bring_up(self, link: Link, deadline_s: float) -> None:
         end_s, before = deadline_s, None
-        while link in self._unready and not self._bring_up(link, min(_TOLD_S, end_s - time.monotonic())):
+        while link in self._unready and not self._bring_up(link, min(_CHECK_S, end_s - time.monotonic())):
             self._check(link)
             with suppress(TimeoutError):
                 self._hear_why(0.0)
@@ -95,12 +95,12 @@ class Rendezvous:
         return Broken(f"rank {late}", f"{reason}; {link.who}, which this rank waits for, waits for it too")
 
     def _bring_up(self, link: Link, timeout_s: float) -> bool:
-        there, back = f"{link.use}/{link.rank}/{self.rank}", f"{link.use}/{self.rank}/{link.rank}"
+        forward, back = f"{link.use}/{link.rank}/{self.rank}", f"{link.use}/{self.rank}/{link.rank}"
         try:
             if not link.is_connected:
-                link.connect(Address.decode(self._hear(there, timeout_s)))
+                link.connect(Address.decode(self._hear(forward, timeout_s)))
                 self._tell(f"ready/{back}", _READS if link.process else b"ready")
-            link.is_read = self._hear(f"ready/{there}", timeout_s) == _READS
+            link.is_read = self._hear(f"ready/{forward}", timeout_s) == _READS
         except TimeoutError:
             return False
         del self._unready[link]
@@ -147,11 +147,11 @@ class Rendezvous:
                 end_s, before = now_s + SETTLE_S, self._waits.look()
             if now_s > probed_s + _PROBE_S:
                 probed_s = now_s
-                for one in self._links.values():
-                    if one is link or one.completed < one.posted:
-                        one.probe()
+                for other in self._links.values():
+                    if other is link or other.completed < other.posted:
+                        other.probe()
             looked_s = looked_s or now_s
-            if link is not None and now_s > looked_s + _TOLD_S:
+            if link is not None and now_s > looked_s + _CHECK_S:
                 looked_s = now_s
                 self._waits.say(link.rank)
                 self.on_long(link.rank)
@@ -166,9 +166,9 @@ class Rendezvous:
         self.on_idle()
 
     def _check(self, link: Link | None, words: str = "") -> None:
-        for one in self._links.values():
-            if one.broken is not None and (one is link or one.completed < one.posted):
-                raise Broken(one.who, f"{one.broken.reason}, in {words}" if words else one.broken.reason)
+        for other in self._links.values():
+            if other.broken is not None and (other is link or other.completed < other.posted):
+                raise Broken(other.who, f"{other.broken.reason}, in {words}" if words else other.broken.reason)
         self._check_others(words)
 
     def check_read(self, words: str) -> None:
@@ -178,17 +178,17 @@ class Rendezvous:
         self._check_others(words)
 
     def _check_others(self, words: str) -> None:
-        gave_up = next((one for one in self._links.values() if one.aborted), None)
+        gave_up = next((link for link in self._links.values() if link.aborted), None)
         if gave_up is not None:
             with suppress(TimeoutError):  # it could not say
                 self._hear_why(_HEAR_S, words)
-            raise self._aborted(f"{gave_up.who} gave up, and nobody knows why", words)
+            raise self._aborted(f"{gave_up.who} gave up without a reason", words)
 
     def _hear_why(self, timeout_s: float, words: str = "") -> None:
         raise self._aborted(self._hear("gave up", timeout_s).decode(), words)
 
-    def _aborted(self, said: str, words: str) -> PeerAborted:
-        return PeerAborted(f"{said} (this is rank {self.rank}{f', in {words}' if words else ''})")
+    def _aborted(self, reason: str, words: str) -> PeerAborted:
+        return PeerAborted(f"{reason} (this is rank {self.rank}{f', in {words}' if words else ''})")
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

@@ -17,9 +17,9 @@ from typing import Any
 from weft.errors import ConfigError, NoResponseError
 from weft.json_lines import CommandRefused, Connection
 
-VARIABLE = "WEFT_JOB"  # of every rank: the address
-LATE = "late"  # the kind of a refusal: nobody has set it in time
-LONGEST_BYTES = 16 << 20  # of a value
+VARIABLE = "WEFT_JOB"  # environment variable of every rank: the address
+LATE = "late"  # the kind of a refusal: no rank has set it in time
+LONGEST_BYTES = 16 << 20  # largest value
 _LONGEST_S = 366 * 24 * 3600
 _PATIENCE_S = 60.0  # for the launcher, beyond what it was asked to wait
 
@@ -29,7 +29,7 @@ class JobStore:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self._of_thread = threading.local()  # each has a line of its own: one that waits for a value holds nobody up
+        self._of_thread = threading.local()  # a connection each, so that a waiting thread delays no other
 
     def set(self, key: str, value: bytes) -> None:
         if len(value) > LONGEST_BYTES:
@@ -44,10 +44,10 @@ class JobStore:
 
     @property
     def _line(self) -> Connection:
-        found: Connection | None = getattr(self._of_thread, "line", None)
-        if found is None:
-            found = self._of_thread.line = Connection(Path(self.address))
-        return found
+        connection: Connection | None = getattr(self._of_thread, "line", None)
+        if connection is None:
+            connection = self._of_thread.line = Connection(Path(self.address))
+        return connection
 
     def _ask(self, do: str, wait_s: float, **words: Any) -> Any:
         try:

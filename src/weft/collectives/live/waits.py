@@ -34,16 +34,16 @@ class Waits:
 
     def look(self) -> dict[int, bytes]:
         """Return the last entries of the other ranks."""
-        said: dict[int, bytes] = {}
+        values: dict[int, bytes] = {}
         for rank in range(self._size):
             with suppress(*_ABSENT):
-                said[rank] = self._hear(f"waits/{rank}", 0.0)
-        return said
+                values[rank] = self._hear(f"waits/{rank}", 0.0)
+        return values
 
     def late(self, peer: int, before: dict[int, bytes]) -> int:
         """Return the rank at the end of the chain that begins with `peer`; `peer` itself if the chain is a circle."""
-        now, seen, late = self.look(), {self._rank}, peer
-        while late not in seen and late in now and now[late] != before.get(late):
-            seen.add(late)
+        now, visited, late = self.look(), {self._rank}, peer
+        while late not in visited and late in now and now[late] != before.get(late):
+            visited.add(late)
             late = int(now[late].split()[0])
-        return peer if late in seen else late
+        return peer if late in visited else late

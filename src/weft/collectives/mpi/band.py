@@ -20,13 +20,13 @@ from weft.collectives.mpi.times import Band
 SMALL_BYTES = 2048  # up to which latency is what counts
 MANY_RANKS = 2048
 _SMALL, _LARGE = "up to 2 KiB", "from 4 KiB on"
-_LEAST = {  # of a band, to both sides, as logarithms; of small messages bandwidth is the rate of calls
+_LEAST = {  # least width to both sides, as logarithms; bandwidth of small messages is the rate of calls
     **dict.fromkeys((f"latency {_SMALL}", f"latency {_LARGE}", f"bandwidth {_LARGE}"), 0.15),
     f"bandwidth {_SMALL}": 0.3,
     **dict.fromkeys((f"collectives {_SMALL}", f"collectives {_LARGE}"), 0.35),
 }
 _WIDE = 10.0
-_COVERAGE = 0.9  # of each cluster's figures
+_COVERAGE = 0.9  # share of each cluster's figures
 
 
 class RankedFigure(Published, Protocol):
@@ -78,6 +78,6 @@ def remarks(kind: tuple[str, ...], n_ranks: int, bands: dict[str, Band]) -> Iter
         over = f" over {kind[1]}" if len(_narrowest(kind, bands)) > 1 else ""
         yield f"Published {kind[0]}{over} took up to {band.worst:.0f} times as long: the band is wide"
     if alike is None:
-        yield f"Far from anything published: nobody has {kind[0]} over {kind[1]}"
+        yield f"Far from anything published: no published {kind[0]} over {kind[1]}"
     elif n_ranks > BEYOND * alike.ranks:
         yield f"Far from anything published: {n_ranks:,} ranks, and the most over {kind[1]} are {alike.ranks:,}"

@@ -37,7 +37,7 @@ MOST_RANKS = 131_072
 MOST_BYTES = 1 << 30
 _BY_SERVER = ("slot", "hwthread", "core", "l1cache", "l2cache", "l3cache", "numa", "package", "socket")
 MAP_BY = {**dict.fromkeys(_BY_SERVER, "slot"), "node": "node"}  # as mpirun's: what is in a server has no place here
-_REPLY_BYTES = 4  # of osu_bw's answer to a window
+_REPLY_BYTES = 4  # osu_bw's reply to a window
 _SHARP = (Collective.ALL_REDUCE, Collective.REDUCE, Collective.BROADCAST, Collective.BARRIER)
 
 
@@ -63,21 +63,21 @@ class Test(enum.StrEnum):
     def __new__(
         cls, name: str, heading: str, kind: Collective | None, datatype: str, min_bytes: int, max_bytes: int
     ) -> Self:
-        made = str.__new__(cls, name)
-        made._value_, made.heading, made.collective, made.datatype = name, heading, kind, datatype
-        made.min_bytes, made.max_bytes = min_bytes, max_bytes
-        return made
+        member = str.__new__(cls, name)
+        member._value_, member.heading, member.collective, member.datatype = name, heading, kind, datatype
+        member.min_bytes, member.max_bytes = min_bytes, max_bytes
+        return member
 
     @property
     def is_bandwidth(self) -> bool:
         return self in (Test.BW, Test.BIBW)
 
 
-def find_test(name: str, *others: str) -> Test:
+def find_test(name: str, *more: str) -> Test:
     """Find a test by OSU's name, with or without osu_."""
-    known = {str(one): one for one in Test}
-    hint = f"Or {', '.join(others)}." if others else ""
-    return find_named("test", name.lower().removeprefix("osu_"), known, hint)
+    tests = {str(test): test for test in Test}
+    hint = f"Or {', '.join(more)}." if more else ""
+    return find_named("test", name.lower().removeprefix("osu_"), tests, hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +114,8 @@ class Settings:
             least = self.test.min_bytes
             raise ConfigError(f"-m {low}:{high}: osu_{self.test} has sizes from {least} B to 1 GiB, smallest first")
         if self.sharp and self.test.collective not in _SHARP:
-            known = ", ".join(str(one) for one in Test if one.collective in _SHARP)
-            raise ConfigError(f"--sharp: switches add and copy for {known}, not for {self.test}: leave it out")
+            supported = ", ".join(str(test) for test in Test if test.collective in _SHARP)
+            raise ConfigError(f"--sharp: switches add and copy for {supported}, not for {self.test}: leave it out")
 
     def _limits(self) -> tuple[int, int]:
         low = self.test.min_bytes if self.min_bytes is None else self.min_bytes
@@ -152,10 +152,10 @@ class Row:
     value: float
     low: float
     high: float
-    least: float  # of the ranks
+    least: float  # the first rank
     most: float
     how: str  # the algorithm, or the protocol
-    kind: tuple[str, ...]  # of figures that are as far off
+    kind: tuple[str, ...]  # properties of comparable figures
     remarks: tuple[str, ...]
 
 
@@ -184,8 +184,8 @@ def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] |
         raise ConfigError(f"--UCX_TLS {settings.ucx_tls}: nothing carries messages between servers: give ib or tcp too")
     alone = loopback(settings.ucx_tls)
     if alone and (len(ranks.servers) < 2 or interconnect.network is Network.TCP):
-        what = f"{ranks.servers[0]}, which is alone," if len(ranks.servers) < 2 else "a server with TCP"
-        raise ConfigError(f"--UCX_TLS {settings.ucx_tls}: how {what} talks to itself is not known: give sm too")
+        place = f"{ranks.servers[0]}, which is alone," if len(ranks.servers) < 2 else "a server with TCP"
+        raise ConfigError(f"--UCX_TLS {settings.ucx_tls}: how {place} talks to itself is not known: give sm too")
     messages = Messages(interconnect=interconnect, rules=chosen.message_rules(cached=settings.cached), loopback=alone)
     sizes, rows = list(settings.sizes), []
     begun = np.zeros(interconnect.n_ranks)
@@ -215,7 +215,7 @@ def _row(
     else:
         took, how = collective_us(kind, size_bytes, messages, chosen, begun, settings.component)
     value = float(took.mean())
-    alike, band, said = _band(settings.test, interconnect, size_bytes)
+    alike, band, doubts = _band(settings.test, interconnect, size_bytes)
     return Row(
         size_bytes=size_bytes,
         value=value,
@@ -225,7 +225,7 @@ def _row(
         most=float(took.max()),
         how=how,
         kind=alike,
-        remarks=said,
+        remarks=doubts,
     )
 
 
@@ -249,7 +249,7 @@ def _point_to_point(settings: Settings, interconnect: FabricInterconnect, messag
     both_ways = 2 if settings.test is Test.BIBW else 1
     cost = messages.inside(sizes, both_ways) if inside and not messages.loopback else messages.between(sizes)
     took_us = float(cost.total[0])
-    kind, band, said = _band(settings.test, interconnect, size_bytes)
+    kind, band, doubts = _band(settings.test, interconnect, size_bytes)
     how = f"shared memory, {_protocol(cost.request[0])}" if inside else _protocol(cost.request[0])
     if settings.test is Test.LATENCY:
         value = took_us
@@ -273,7 +273,7 @@ def _point_to_point(settings: Settings, interconnect: FabricInterconnect, messag
         most=value,
         how=how,
         kind=kind,
-        remarks=said,
+        remarks=doubts,
     )
 
 
@@ -286,12 +286,12 @@ def _protocol(request_us: float) -> str:
 
 def _sharp_us(kind: Collective, interconnect: FabricInterconnect, messages: Messages, size_bytes: int) -> Floats:
     """Return the time of each rank: up inside the nodes, up and down the tree of switches, down inside the nodes."""
-    known, servers, ppn = times(), interconnect.n_servers, interconnect.ppn
+    constants, servers, ppn = times(), interconnect.n_servers, interconnect.ppn
     other = np.arange(1, servers) * ppn
     way_us = float(interconnect.lone_us(1.0)) + float(interconnect.together(np.zeros_like(other), other).more_us.max())
-    own_us = known.message.send_us + known.message.receive_us
-    stream_us = size_bytes * interconnect.us_per_byte / known.sharp.rate
-    between_us = own_us + way_us + interconnect.levels() * known.sharp.level_us + stream_us
+    own_us = constants.message.send_us + constants.message.receive_us
+    stream_us = size_bytes * interconnect.us_per_byte / constants.sharp.rate
+    between_us = own_us + way_us + interconnect.levels() * constants.sharp.level_us + stream_us
     up = kind is not Collective.BROADCAST and ppn > 1
     down = kind is not Collective.REDUCE and ppn > 1
     clock_us = np.zeros(interconnect.n_ranks)
@@ -301,8 +301,8 @@ def _sharp_us(kind: Collective, interconnect: FabricInterconnect, messages: Mess
     if not down:
         clock_us[::ppn] = begun_us
         return clock_us
-    told = clock.run((_inside(knomial_broadcast(ppn), servers, size_bytes),), messages)
-    return begun_us + told
+    spread_us = clock.run((_inside(knomial_broadcast(ppn), servers, size_bytes),), messages)
+    return begun_us + spread_us
 
 
 def _inside(inner: Program, nodes: int, size_bytes: int) -> Step:
@@ -310,9 +310,9 @@ def _inside(inner: Program, nodes: int, size_bytes: int) -> Step:
     first = np.arange(nodes)[:, None] * inner.n_ranks
 
     def make_round(number: int) -> Sends:
-        made = inner.make_round(number)
-        src, dst = ((first + end).ravel() for end in (made.src, made.dst))
-        return Sends.make(src, dst, 0, add=np.tile(made.add, nodes))
+        sends = inner.make_round(number)
+        src, dst = ((first + end).ravel() for end in (sends.src, sends.dst))
+        return Sends.make(src, dst, 0, add=np.tile(sends.add, nodes))
 
     runs = (1,) * inner.n_rounds
     whole = Program.of(inner.name, inner.collective, nodes * inner.n_ranks, runs, make_round, n_chunks=1)

@@ -61,7 +61,7 @@ class Figure(PublishedFigure):
 
     @property
     def is_in_band(self) -> bool:
-        """Whether the published figure lies in the band that weft prints."""
+        """Return whether the published figure lies in the band that weft prints."""
         return self.row.low <= self.measured <= self.row.high
 
 
@@ -120,10 +120,10 @@ def cross_validation(figures: Sequence[Figure]) -> tuple[list[tuple[str, ...]], 
     counted = [figure for figure in figures if figure.counted]
 
     def predict(cluster: str) -> Iterator[tuple[Figure, Band]]:
-        others = bands(counted, without=cluster)
+        other_bands = bands(counted, without=cluster)
         for figure in counted:
             if figure.cluster == cluster:
-                yield figure, find_band(figure.kind, figure.ranks, others)
+                yield figure, find_band(figure.kind, figure.ranks, other_bands)
 
     predictions = leave_one_out((figure.cluster for figure in counted), predict)
     rows = cluster_rows(predictions, lambda _, own: (f"{mean_error(own):.1%}",))
@@ -144,7 +144,7 @@ def summary(compared: Iterable[tuple[Run, tuple[Figure, ...]]]) -> tuple[list[tu
         return rows, ""
     n_inside = sum(figure.is_in_band for figure in promised)
     note = (
-        f"Of {len(promised)} figures of promised runs {n_inside} lie in their band; mean absolute error "
+        f"{n_inside} of {len(promised)} figures of promised runs lie in their band; mean absolute error "
         f"{mean_error(promised):.1%}. Each size, source and note: weft osu calibration NAME, or --json"
     )
     return rows, note

@@ -25,7 +25,7 @@ def find_coll(chosen: Library, coll: str) -> str:
             f"--coll {coll}: its choices are not written down here. What Open MPI does without it: --coll tuned, or "
             f"han from 5.0 on"
         )
-    return find_named("component", coll or COLLS[0], {one: one for one in COLLS})
+    return find_named("component", coll or COLLS[0], {name: name for name in COLLS})
 
 
 def choose(chosen: Library, kind: Collective, *, nodes: int, ppn: int, size_bytes: int, coll: str = "") -> Choice:

@@ -84,15 +84,15 @@ def _in_order(step: Step, messages: Messages, clock: Floats) -> Floats:
         for number in numbers.tolist():
             clock = _round(step, number, messages, clock)
         return begun + (clock - begun) * (program.n_rounds / len(numbers))
-    for one in program.runs:
+    for run in program.runs:
         window = max(2 * ppn, _FEWEST_REPEATED)
-        kept = min(one.n_rounds, 2 * window)
+        n_exact = min(run.n_rounds, 2 * window)
         ends = []
-        for number in range(one.first, one.first + kept):
+        for number in range(run.first, run.first + n_exact):
             clock = _round(step, number, messages, clock)
             ends.append(float(clock.max()))
-        if kept < one.n_rounds:
-            clock = clock + (one.n_rounds - kept) * (ends[-1] - ends[-1 - window]) / window
+        if n_exact < run.n_rounds:
+            clock = clock + (run.n_rounds - n_exact) * (ends[-1] - ends[-1 - window]) / window
     return clock
 
 
@@ -103,7 +103,7 @@ def _round(step: Step, number: int, messages: Messages, clock: Floats) -> Floats
     sent = np.empty(len(src))
     sent[order] = clock[src[order]] + _running_sum(cost.send[order], src[order])
     after = clock.copy()
-    np.maximum.at(after, src, sent)  # of each rank, when it has sent all of this round
+    np.maximum.at(after, src, sent)  # when each rank has sent all of this round
     asks = cost.request > 0
     arrived = np.where(asks, np.maximum(sent + cost.request, after[dst]) + cost.ready, sent) + cost.flight
     order = np.lexsort((arrived, dst))
@@ -152,9 +152,9 @@ def _messages(step: Step, number: int, interconnect: Interconnect) -> tuple[Ints
 def _joined(sends: Sends, n_ranks: int) -> Sends:
     """Merge the sends between two ranks into one message."""
     key = sends.src.astype(np.int64) * n_ranks + sends.dst
-    _, first, which = np.unique(key, return_index=True, return_inverse=True)
-    one = Sends(**{name: getattr(sends, name)[first] for name in Sends.__slots__})
-    return replace(one, n_chunks=np.bincount(which, sends.n_chunks).astype(np.int32))
+    _, first, group = np.unique(key, return_index=True, return_inverse=True)
+    merged = Sends(**{name: getattr(sends, name)[first] for name in Sends.__slots__})
+    return replace(merged, n_chunks=np.bincount(group, sends.n_chunks).astype(np.int32))
 
 
 def _cost(messages: Messages, src: Ints, dst: Ints, size_bytes: Floats, add: NDArray[np.bool_]) -> Cost:
@@ -175,12 +175,12 @@ def _cost(messages: Messages, src: Ints, dst: Ints, size_bytes: Floats, add: NDA
             _fill(parts, inside, messages.inside(size_bytes[inside], within[of]))
     if not inside.all():
         of = server[~inside]
-        found = interconnect.together(src[~inside], dst[~inside])
+        extra = interconnect.together(src[~inside], dst[~inside])
         crowd_us = np.maximum(leaving[of] / interconnect.rails - 1, 0.0) * interconnect.crowd_us
-        shared = found.us_per_byte + (
+        shared = extra.us_per_byte + (
             within[of] / interconnect.rails * interconnect.us_per_byte if messages.loopback else 0.0
         )
-        _fill(parts, ~inside, messages.between(size_bytes[~inside], found.more_us + crowd_us, shared))
+        _fill(parts, ~inside, messages.between(size_bytes[~inside], extra.more_us + crowd_us, shared))
     parts["receive"] += np.where(add, size_bytes, 0.0) / times().shared.reduce_gbyte_s / 1e3
     return Cost(**parts)
 
@@ -201,10 +201,12 @@ def _running_sum(values: Floats, group: Ints) -> Floats:
 
 def _running_max(values: Floats, group: Ints) -> Floats:
     """Return the running maximum in each group, by doubling steps."""
-    found = values
+    highest = values
     step, longest = 1, int(np.diff(np.append(np.flatnonzero(np.diff(group, prepend=-1)), len(group))).max())
     while step < longest:
         same = group[step:] == group[:-step]
-        found = np.concatenate((found[:step], np.where(same, np.maximum(found[step:], found[:-step]), found[step:])))
+        highest = np.concatenate(
+            (highest[:step], np.where(same, np.maximum(highest[step:], highest[:-step]), highest[step:]))
+        )
         step *= 2
-    return found
+    return highest

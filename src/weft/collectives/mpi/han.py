@@ -36,7 +36,7 @@ def han(kind: Collective, nodes: int, ppn: int, size_bytes: int) -> Choice | Non
     if kind is Collective.ALL_GATHER:
         return _all_gather(nodes, ppn, size_bytes)
     segment_bytes = min(size_bytes, SEGMENT_BYTES)
-    up, down = (_inside(one, ppn, segment_bytes) for one in _ENDS.get(kind, (kind, kind)))
+    up, down = (_inside(part_kind, ppn, segment_bytes) for part_kind in _ENDS.get(kind, (kind, kind)))
     name, between, parts = _between(kind, nodes, segment_bytes)
     program = with_leaders(between, ppn, up=up[1], down=down[1])
     inside = [f"{words} " for words in (up[0], down[0])]
@@ -83,16 +83,16 @@ def _between(kind: Collective, nodes: int, size_bytes: int) -> tuple[str, Progra
     if kind is Collective.REDUCE:
         return reduced, reduce, (reduce.n_rounds,)
     linear = nodes <= _LINEAR_NODES
-    tell = (linear_broadcast if linear else binomial_broadcast)(nodes)
+    broadcast = (linear_broadcast if linear else binomial_broadcast)(nodes)
 
-    def told(number: int) -> Sends:
-        made = tell.make_round(number)
-        return Sends.make(made.src, made.dst, 0, n=reduce.n_chunks, add=False)
+    def broadcast_result(number: int) -> Sends:
+        sends = broadcast.make_round(number)
+        return Sends.make(sends.src, sends.dst, 0, n=reduce.n_chunks, add=False)
 
-    whole = one_after_another([_stage(reduce), Stage(runs=(1,) * tell.n_rounds, make_round=told)])
+    whole = one_after_another([_stage(reduce), Stage(runs=(1,) * broadcast.n_rounds, make_round=broadcast_result)])
     name = f"{reduced} and {'linear' if linear else 'binomial'}"
     program = Program.of(name, kind, nodes, whole.runs, whole.make_round, reduce.n_chunks)
-    return name, program, (reduce.n_rounds, tell.n_rounds)
+    return name, program, (reduce.n_rounds, broadcast.n_rounds)
 
 
 def _stage(program: Program) -> Stage:
@@ -104,8 +104,8 @@ def _all_gather(nodes: int, ppn: int, size_bytes: int) -> Choice:
     n = nodes * ppn
     first = np.arange(nodes)[:, None] * ppn
     exchange = tuned(Collective.ALL_GATHER, nodes, 1, size_bytes * ppn)
-    tell_name, tell = _inside(Collective.BROADCAST, ppn, size_bytes * n)
-    between, piece = exchange.steps[0].program, n // tell.n_chunks
+    broadcast_name, broadcast = _inside(Collective.BROADCAST, ppn, size_bytes * n)
+    between, piece = exchange.steps[0].program, n // broadcast.n_chunks
 
     def gathered(number: int) -> Sends:
         half = 1 << number
@@ -115,24 +115,24 @@ def _all_gather(nodes: int, ppn: int, size_bytes: int) -> Choice:
         return Sends.make(sender, sender - half, sender, n=count, add=False)
 
     def exchanged(number: int) -> Sends:
-        made = between.make_round(number)
-        ends = made.src * ppn, made.dst * ppn
-        return Sends.make(*ends, made.src_chunk * ppn, to=made.dst_chunk * ppn, n=made.n_chunks * ppn, add=False)
+        sends = between.make_round(number)
+        ends = sends.src * ppn, sends.dst * ppn
+        return Sends.make(*ends, sends.src_chunk * ppn, to=sends.dst_chunk * ppn, n=sends.n_chunks * ppn, add=False)
 
-    def told(number: int) -> Sends:
-        made = tell.make_round(number)
-        src, dst = ((first + end).ravel() for end in (made.src, made.dst))
-        chunk, count = (np.tile(one, nodes) * piece for one in (made.src_chunk, made.n_chunks))
+    def broadcast_result(number: int) -> Sends:
+        sends = broadcast.make_round(number)
+        src, dst = ((first + end).ravel() for end in (sends.src, sends.dst))
+        chunk, count = (np.tile(column, nodes) * piece for column in (sends.src_chunk, sends.n_chunks))
         return Sends.make(src, dst, chunk, n=count, add=False)
 
     whole = one_after_another(
         [
             Stage(runs=(1,) * (ppn - 1).bit_length(), make_round=gathered),
             Stage(runs=tuple(run.n_rounds for run in between.runs), make_round=exchanged),
-            Stage(runs=tuple(run.n_rounds for run in tell.runs), make_round=told),
+            Stage(runs=tuple(run.n_rounds for run in broadcast.runs), make_round=broadcast_result),
         ]
     )
-    name = f"han: binomial | {exchange.name} | {tell_name}"
-    aggregated = between.aggregated or tell.aggregated
+    name = f"han: binomial | {exchange.name} | {broadcast_name}"
+    aggregated = between.aggregated or broadcast.aggregated
     program = Program.of(name, Collective.ALL_GATHER, n, whole.runs, whole.make_round, aggregated=aggregated)
     return Choice(name=name, steps=(Step(program=program, size_bytes=size_bytes * n, by_level=True),))

@@ -97,7 +97,9 @@ class Interconnect(ABC):
     @cached_property
     def cloud(self) -> catalog.Interconnect | None:
         """Return the fabric of a cloud whose own transport the adapter has, if any."""
-        return next((one for one in catalog.interconnects() if one.transport and one.adapter == self.adapter), None)
+        return next(
+            (entry for entry in catalog.interconnects() if entry.transport and entry.adapter == self.adapter), None
+        )
 
     @property
     def carrier(self) -> str:
@@ -126,8 +128,8 @@ class FabricInterconnect(Interconnect):
 
     ranks: Ranks
     options: Options
-    more_us: float = 0.0  # of each message: what virtual machines add
-    known: dict[bytes, Together] = field(default_factory=dict)
+    more_us: float = 0.0  # added to each message by virtual machines
+    rounds: dict[bytes, Together] = field(default_factory=dict)
     lone: Floats | None = None  # [size of the grid] -> microseconds
 
     def __post_init__(self) -> None:
@@ -183,16 +185,16 @@ class FabricInterconnect(Interconnect):
     def together(self, src: Ints, dst: Ints) -> Together:
         ports = np.stack((self.port(src), self.port(dst)))
         key = ports.tobytes()
-        if key not in self.known:
-            pairs, which, count = np.unique(ports, axis=1, return_inverse=True, return_counts=True)
+        if key not in self.rounds:
+            pairs, index, count = np.unique(ports, axis=1, return_inverse=True, return_counts=True)
             small_us = self._run(pairs[0], pairs[1], np.ones(len(count), np.int64), alone=True)
             large_us = self._run(pairs[0], pairs[1], count * LARGE_BYTES)
             lone_us = self.lone_us(np.array([1.0, LARGE_BYTES]))
             shared = np.maximum(large_us - small_us - (lone_us[1] - lone_us[0]), 0.0) / LARGE_BYTES
             more_us = small_us - lone_us[0]
-            row = which.ravel()
-            self.known[key] = Together(more_us=more_us[row], us_per_byte=shared[row])
-        return self.known[key]
+            row = index.ravel()
+            self.rounds[key] = Together(more_us=more_us[row], us_per_byte=shared[row])
+        return self.rounds[key]
 
     def levels(self) -> int:
         """Return the switch levels of the tree that connects all servers."""
@@ -246,7 +248,7 @@ class IdealInterconnect(Interconnect):
     ppn: int = 1
     pair: FabricInterconnect
     servers: int
-    more_us: float = 0.0  # of each message: more switches than between the pair
+    more_us: float = 0.0  # added to each message by more switches than between the pair
 
     @property
     def n_servers(self) -> int:

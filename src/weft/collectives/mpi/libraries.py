@@ -47,7 +47,7 @@ from weft.collectives.schedules.ring import chain_broadcast, chain_reduce, ring_
 from weft.errors import find_named
 from weft.fabric.rates import Sourced, read_data
 
-ELEMENT_BYTES = 4  # of the reductions of OSU's programs
+ELEMENT_BYTES = 4  # reductions of OSU's programs
 _ALL_REDUCE, _REDUCE, _BROADCAST = Collective.ALL_REDUCE, Collective.REDUCE, Collective.BROADCAST
 _ALL_GATHER, _ALL_TO_ALL, _BARRIER = Collective.ALL_GATHER, Collective.ALL_TO_ALL, Collective.BARRIER
 
@@ -104,7 +104,7 @@ LIBRARIES = ("openmpi", "mvapich2")
 
 
 def library(name: str) -> Library:
-    return _read(find_named("MPI library", name, {one: one for one in LIBRARIES}))
+    return _read(find_named("MPI library", name, {each: each for each in LIBRARIES}))
 
 
 # -- Open MPI ---------------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def library(name: str) -> Library:
 def open_mpi_word(kind: Collective, n_ranks: int, size_bytes: int) -> str:
     """Return the word of Open MPI's rules for a collective."""
     rules = msgspec.convert(library("openmpi").rules[kind], tuple[BySize, ...])
-    rule = next(one for one in rules if n_ranks < one.ranks_below)
+    rule = next(each for each in rules if n_ranks < each.ranks_below)
     return rule.take[sum(size_bytes >= limit for limit in rule.bytes_below)]
 
 
@@ -122,8 +122,8 @@ def tuned(kind: Collective, nodes: int, ppn: int, size_bytes: int) -> Choice:
     n = nodes * ppn
     word = open_mpi_word(kind, n, size_bytes)
     if word == "nonoverlapping":
-        parts = [tuned(one, nodes, ppn, size_bytes) for one in (_REDUCE, _BROADCAST)]
-        names = " + ".join(f"{one.name} {which}" for one, which in zip(parts, ("reduce", "bcast"), strict=True))
+        parts = [tuned(part, nodes, ppn, size_bytes) for part in (_REDUCE, _BROADCAST)]
+        names = " + ".join(f"{part.name} {suffix}" for part, suffix in zip(parts, ("reduce", "bcast"), strict=True))
         return Choice(name=f"nonoverlapping: {names}", steps=parts[0].steps + parts[1].steps)
     few = size_bytes // ELEMENT_BYTES < (1 << (n.bit_length() - 1))
     if kind is _ALL_REDUCE and word == "rabenseifner" and few:
@@ -224,8 +224,8 @@ _OPEN_MPI: dict[Collective, dict[str, Callable[[int], Program]]] = {
 def mvapich2_letter(kind: Collective, n_ranks: int, ppn: int, size_bytes: int) -> str:
     """Return the letter of MVAPICH2's tables for a collective."""
     table = msgspec.convert(library("mvapich2").rules[kind], tuple[ByLetter, ...])
-    known = sorted({row.ppn for row in table})
-    per_node = next((one for one in known if one >= ppn), known[-1])
+    sizes = sorted({row.ppn for row in table})
+    per_node = next((each for each in sizes if each >= ppn), sizes[-1])
     rows = [row for row in table if row.ppn == per_node]
     row = max((row for row in rows if row.ranks <= n_ranks), key=lambda row: row.ranks, default=rows[0])
     place = (size_bytes // row.from_bytes).bit_length() - 1

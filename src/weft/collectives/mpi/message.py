@@ -43,7 +43,7 @@ _RDMA = (
 _NETWORKS = ("ib", *_RDMA, "tcp")
 _TLS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("all", "sm", "shm", "mm"), _MAPPED),
-    **{one: frozenset((one,)) for one in sorted(_MAPPED)},
+    **{each: frozenset((each,)) for each in sorted(_MAPPED)},
     **dict.fromkeys((*_NETWORKS, "self", "cma", "knem", "rdmacm"), frozenset[str]()),
 }
 
@@ -53,7 +53,7 @@ def loopback(ucx_tls: str) -> bool:
     if not ucx_tls:
         return False
     names = ucx_tls.removeprefix("^").split(",")
-    named = frozenset[str]().union(*(find_named("transport of UCX_TLS", one, _TLS) for one in names))
+    named = frozenset[str]().union(*(find_named("transport of UCX_TLS", each, _TLS) for each in names))
     return named == _MAPPED if ucx_tls.startswith("^") else not named
 
 
@@ -68,8 +68,8 @@ class Cost:
 
     send: Floats  # the sender is busy
     request: Floats  # until a request is there; 0: the data goes at once
-    ready: Floats  # of both, after the request and when the receiver has come
-    flight: Floats  # of the data
+    ready: Floats  # both ends, after the request and when the receiver is ready
+    flight: Floats  # transfer of the data
     receive: Floats  # the receiver is busy
 
     @property
@@ -98,19 +98,21 @@ class Messages:
 
     def between(self, size_bytes: Floats, more_us: Floats | float = 0.0, us_per_byte: Floats | float = 0.0) -> Cost:
         """Return the cost over the network; `more_us` and `us_per_byte` are added by the path and by contention."""
-        known = times()
+        constants = times()
         flight = self.interconnect.lone_us(size_bytes) + more_us + size_bytes * us_per_byte
         request = np.asarray(self.interconnect.lone_us(1.0)) + more_us
         if self.interconnect.network is Network.TCP:
-            return self._over_tcp(known, size_bytes, flight, request)
-        message = known.message
+            return self._over_tcp(constants, size_bytes, flight, request)
+        message = constants.message
         eager = size_bytes <= self.rules.eager_bytes
         piece = np.where(eager, np.minimum(size_bytes, message.copy_bytes), 0) / message.copy_gbyte_s / 1e3
-        stream = 1 / known.stream_gbyte_s(self.interconnect.adapter) / 1e3
+        stream = 1 / constants.stream_gbyte_s(self.interconnect.adapter) / 1e3
         slower = np.maximum(stream - self.interconnect.us_per_byte - us_per_byte, 0.0)
         rest = np.where(eager, np.maximum(size_bytes - message.copy_bytes, 0), 0) * slower
         registered = 0.0 if self.rules.cached else 1.0
-        register = registered * (known.registration.overhead_us + size_bytes * known.registration.ns_per_byte / 1e3)
+        register = registered * (
+            constants.registration.overhead_us + size_bytes * constants.registration.ns_per_byte / 1e3
+        )
         return Cost(
             send=message.send_us + piece + np.where(eager, 0.0, register),
             request=np.where(eager, 0.0, self.rules.handshakes * request),
@@ -119,8 +121,8 @@ class Messages:
             receive=message.receive_us + piece + rest,
         )
 
-    def _over_tcp(self, known: MpiTimes, size_bytes: Floats, flight: Floats, request: Floats) -> Cost:
-        tcp = known.tcp
+    def _over_tcp(self, constants: MpiTimes, size_bytes: Floats, flight: Floats, request: Floats) -> Cost:
+        tcp = constants.tcp
         eager = size_bytes <= self.rules.tcp_eager_bytes
         copied = np.where(eager, size_bytes, 0.0) / tcp.copy_gbyte_s / 1e3
         return Cost(

@@ -13,7 +13,7 @@ from weft.version import __version__
 
 VERSION = "7.5"
 _SIZE, _FIELD = 10, 18  # widths of their columns
-_BARE = 17  # of the only one of osu_barrier
+_BARE = 17  # width of osu_barrier's only column
 
 
 def text(table: Table, *, full: bool = False, band: bool = True, explain: bool = False) -> Iterator[str]:
@@ -26,7 +26,7 @@ def text(table: Table, *, full: bool = False, band: bool = True, explain: bool =
         yield f"# Datatype: {test.datatype}."
     yield f"# Simulated by weft: {where(table)}."
     if band:
-        yield from (f"# {one}." for one in dict.fromkeys(one for row in table.rows for one in row.remarks))
+        yield from (f"# {remark}." for remark in dict.fromkeys(remark for row in table.rows for remark in row.remarks))
     unit = "MB/s" if test.is_bandwidth else "us"
     heads = ["Bandwidth (MB/s)" if test.is_bandwidth else "Avg Latency(us)"]
     heads += ["Min Latency(us)", "Max Latency(us)", "Iterations"] if full else []
@@ -54,11 +54,11 @@ def where(table: Table) -> str:
     network = f" over {table.network}" if table.network else " in shared memory"
     processes = "1 process" if settings.ppn == 1 else f"{settings.ppn} processes"
     each = f"{processes} on each of {servers} servers" if servers > 1 else f"{processes} on one server"
-    told = [settings.mpi, *([settings.coll] if settings.coll else []), each]
+    words = [settings.mpi, *([settings.coll] if settings.coll else []), each]
     more = [f"UCX_TLS={settings.ucx_tls}"] if settings.ucx_tls else []
     more += ["mapped by node"] if settings.by_node else []
     more += ["SHARP"] if settings.sharp else []
-    return f"{', '.join(told)} of {table.ranks.fabric.spec}{network}{''.join(f', {one}' for one in more)}"
+    return f"{', '.join(words)} of {table.ranks.fabric.spec}{network}{''.join(f', {extra}' for extra in more)}"
 
 
 def report(table: Table) -> dict[str, Any]:

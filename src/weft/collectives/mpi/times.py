@@ -65,7 +65,7 @@ class Band(calibration.Band):
     """The band of a kind of figures."""
 
     ranks: int  # the most that were published
-    worst: float  # of the published: how many times as long
+    worst: float  # largest published slowdown
 
 
 class MpiTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

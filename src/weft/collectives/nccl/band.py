@@ -42,7 +42,7 @@ class Evidence:
 
     @cached_property
     def usual_by_kind(self) -> dict[tuple[str, ...], list[Figure]]:
-        """Return the times without those over a transport of a cloud, which say nothing of other networks."""
+        """Return the times over common networks; a transport of a cloud is no evidence for them."""
         return by_kind(figure for figure in self.figures if not figure.estimate.transport)
 
 
@@ -53,10 +53,10 @@ def everything() -> Evidence:
 
 def band_of(estimate: Estimate, evidence: Evidence | None = None) -> Band:
     """Return the band around a predicted time, by all published times or by some."""
-    known = everything() if evidence is None else evidence
-    band = _band(kind_of(estimate), rare_property(estimate), known)
+    basis = everything() if evidence is None else evidence
+    band = _band(kind_of(estimate), rare_property(estimate), basis)
     shortest = min(_least_us(estimate) / estimate.time_us, 1.0)
-    return replace(band, low=max(band.low, shortest), far=tuple(_far(estimate, known)))
+    return replace(band, low=max(band.low, shortest), far=tuple(_far(estimate, basis)))
 
 
 def describe(estimate: Estimate, band: Band) -> str:
@@ -119,9 +119,9 @@ def _far(estimate: Estimate, evidence: Evidence) -> list[str]:
     """Return the properties that no published time has."""
     published, largest = _bounds(evidence)
     far = [
-        f"nobody published {words.format(read(estimate))}"
-        for (words, read), known in zip(_PROPERTIES, published, strict=True)
-        if read(estimate) and read(estimate) not in known
+        f"no published run of {words.format(read(estimate))}"
+        for (words, read), values in zip(_PROPERTIES, published, strict=True)
+        if read(estimate) and read(estimate) not in values
     ]
     for (words, read), most in zip(_COUNTS, largest, strict=True):
         if read(estimate) > BEYOND * most:

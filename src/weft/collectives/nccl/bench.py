@@ -38,9 +38,9 @@ MOST_QPS = 128
 MOST_BUFFER = 1 << 30
 MOST_SIZES = 100_000  # a minute
 MOST_PROVED = 64  # ranks; the proof executes every send
-_STEPS = 8  # of a buffer: NCCL_STEPS
+_STEPS = 8  # steps of a buffer: NCCL_STEPS
 _LEAST_CHUNK = 1 << 10
-_WORD_BYTES = {  # of an element, as nccl-tests calls them; of others NCCL has no sum by NVLS
+_WORD_BYTES = {  # element sizes by nccl-tests' names; for other types NCCL has no sum by NVLS
     "float": 4,
     "half": 2,
     "bfloat16": 2,
@@ -50,7 +50,7 @@ _WORD_BYTES = {  # of an element, as nccl-tests calls them; of others NCCL has n
     "int64": 8,
     "uint64": 8,
 }
-_ALIGNED_BYTES = 16  # where every rank has a part of its own, parts begin at multiples of so many
+_ALIGNED_BYTES = 16  # parts of ranks begin at multiples of it
 
 _PROGRAMS = {
     Collective.ALL_TO_ALL: "alltoall_perf",
@@ -143,8 +143,8 @@ class Settings:
         """Return the environment variables of NCCL that differ from its defaults."""
         lanes, paired = (None, self.channels) if self.collective in PAIRWISE else (self.channels, None)
         variables = {
-            "NCCL_ALGO": ",".join(one.label for one in self.algorithms) or None,
-            "NCCL_PROTO": ",".join(one.label for one in self.protocols) or None,
+            "NCCL_ALGO": ",".join(each.label for each in self.algorithms) or None,
+            "NCCL_PROTO": ",".join(each.label for each in self.protocols) or None,
             "NCCL_MIN_CTAS": lanes or self.min_ctas,
             "NCCL_MAX_CTAS": lanes or self.max_ctas,
             "NCCL_MIN_P2P_NCHANNELS": paired,
@@ -281,10 +281,10 @@ def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] |
     proved: dict[str, int | None] = {}
     rows = []
     for size_bytes, count in sizes:
-        found = _estimate(settings, cluster, size_bytes, networks)
-        if found.name not in proved:
-            proved[found.name] = _prove(cluster, kind, found) if settings.prove else None
-        rows.append(Row(size_bytes=size_bytes, count=count, estimate=found, wrong=proved[found.name]))
+        estimated = _estimate(settings, cluster, size_bytes, networks)
+        if estimated.name not in proved:
+            proved[estimated.name] = _prove(cluster, kind, estimated) if settings.prove else None
+        rows.append(Row(size_bytes=size_bytes, count=count, estimate=estimated, wrong=proved[estimated.name]))
         if progress is not None:
             progress(len(rows), len(sizes))
     return Table(ranks=ranks, settings=settings, cluster=cluster, networks=networks, rows=tuple(rows))
@@ -348,11 +348,11 @@ def _check_sharp(ranks: Ranks) -> None:
     """Raise ConfigError if NCCL_COLLNET_ENABLE is set and a switch has no SHARP."""
     fabric = ranks.fabric
     for switch in map(fabric.node, fabric.of_kind(NodeKind.SWITCH).tolist()):
-        entry = next((one for one in catalog.switches() if one.name == switch.model), None)
+        entry = next((model for model in catalog.switches() if model.name == switch.model), None)
         if entry is not None and not entry.sharp:
             raise ConfigError(
                 f"NCCL_COLLNET_ENABLE=1: {switch} is a {entry.name}, which has no SHARP. Leave it at 0, or take "
-                f"{', '.join(one.name for one in catalog.switches() if one.sharp)}"
+                f"{', '.join(model.name for model in catalog.switches() if model.sharp)}"
             )
 
 
@@ -365,15 +365,15 @@ def _cut(kind: Collective, size_bytes: int, ranks: int, word_bytes: int) -> tupl
     return part * ranks * word_bytes, part
 
 
-def _prove(cluster: Cluster, kind: Collective, found: Estimate) -> int | None:
+def _prove(cluster: Cluster, kind: Collective, estimated: Estimate) -> int | None:
     """Return 0 if the program is proved correct; None if there is no program, or too many ranks to execute it.
 
     Sends between pairs have no algorithm name: the first program of the collective is used. Symmetric kernels that
     reduce in the switches use the program of NVLS.
     """
-    if found.kernel and (cluster.nodes > 1 or "MC" not in found.kernel):
+    if estimated.kernel and (cluster.nodes > 1 or "MC" not in estimated.kernel):
         return None
-    name: str = found.algorithm or (Algorithm.NVLS if found.kernel else next(algorithms(kind), ""))
+    name: str = estimated.algorithm or (Algorithm.NVLS if estimated.kernel else next(algorithms(kind), ""))
     if kind not in ALGORITHMS.get(name, {}) or cluster.ranks > MOST_PROVED:
         return None
     check(program(kind, name, nodes=cluster.nodes, gpus=cluster.gpus))

@@ -33,7 +33,7 @@ class Board:
     lanes_gbyte_s: tuple[float, ...]
     ways: tuple[tuple[_Way, ...], ...]  # [GPU][GPU]
     nvlinks: tuple[tuple[int, ...], ...]  # [GPU][GPU], directly
-    slot_gbyte_s: float  # of a GPU
+    slot_gbyte_s: float  # a GPU's slot
     order: tuple[int, ...]  # GPUs in the order of the PCIe tree
     open: bool = False  # adapters at both ends of that order: channels may enter at one and leave at the other
     groups: tuple[tuple[int, ...], ...] = ()
@@ -45,14 +45,14 @@ class Board:
     def links(self, gpus: int) -> int:
         """Return the fewest NVLinks of a GPU to the others of its group; 0 if a ring needs PCIe."""
         group = self._groups(gpus)[0]
-        peers = [[self.nvlinks[one][other] for other in group if other != one] for one in group]
+        peers = [[self.nvlinks[gpu][other] for other in group if other != gpu] for gpu in group]
         ring = min(gpus - 1, 2)  # so many neighbours
         return min((sum(of) if sum(map(bool, of)) >= ring else 0 for of in peers), default=0)
 
     def pair_links(self, gpus: int) -> int:
         """Return the fewest NVLinks between two connected GPUs of a group."""
         group = self._groups(gpus)[0]
-        return min((self.nvlinks[one][other] or 1 << 30 for one, other in permutations(group, 2)), default=0)
+        return min((self.nvlinks[gpu][other] or 1 << 30 for gpu, other in permutations(group, 2)), default=0)
 
     def ring_gbyte_s(self, gpus: int, nvlink_gbyte_s: float) -> float:
         """Return the bandwidth of rings through all GPUs of each group; `nvlink_gbyte_s` is that of one link."""
@@ -78,18 +78,18 @@ class Board:
     def gather_gbyte_s(self, gpus: int, nvlink_gbyte_s: float) -> float:
         """Return the bandwidth into the first GPU of each group from all others."""
         share = 1 / (gpus - 1)
-        edges = [(one, group[0], share) for group in self._groups(gpus) for one in group[1:]]
+        edges = [(gpu, group[0], share) for group in self._groups(gpus) for gpu in group[1:]]
         return self.rate_gbyte_s(edges, nvlink_gbyte_s)
 
     def rate_gbyte_s(self, edges: Sequence[Edge], nvlink_gbyte_s: float) -> float:
         """Return the send rate of each GPU if all edges are active; the fullest lane limits it."""
         load: dict[int, float] = {}
         rates = []
-        for one, other, share in edges:
-            if self.nvlinks[one][other]:
-                rates.append(self.nvlinks[one][other] * nvlink_gbyte_s / share)
+        for gpu, other, share in edges:
+            if self.nvlinks[gpu][other]:
+                rates.append(self.nvlinks[gpu][other] * nvlink_gbyte_s / share)
                 continue
-            for lane, weight in self.ways[one][other]:
+            for lane, weight in self.ways[gpu][other]:
                 load[lane] = load.get(lane, 0.0) + weight * share
         return min(rates + [self.lanes_gbyte_s[lane] / total for lane, total in load.items()])
 
@@ -102,13 +102,13 @@ class Board:
 
 
 def _ring(group: Sequence[int]) -> Iterator[Edge]:
-    yield from ((one, other, 1.0) for one, other in zip(group, (*group[1:], group[0]), strict=True))
+    yield from ((gpu, other, 1.0) for gpu, other in zip(group, (*group[1:], group[0]), strict=True))
 
 
 def _path(group: Sequence[int]) -> Iterator[Edge]:
     """Yield the edges of a path, with half of the bytes in each direction."""
-    for one, other in pairwise(group):
-        yield from ((one, other, 0.5), (other, one, 0.5))
+    for gpu, other in pairwise(group):
+        yield from ((gpu, other, 0.5), (other, gpu, 0.5))
 
 
 def board_of(template: catalog.Server, gpus: Sequence[int], nvlinks: Mapping[tuple[int, int], int]) -> Board:
@@ -116,7 +116,7 @@ def board_of(template: catalog.Server, gpus: Sequence[int], nvlinks: Mapping[tup
     tree = _Tree(template)
     names = [f"gpu{number}" for number in gpus]
     between = [[nvlinks.get((min(a, b), max(a, b)), 0) if a != b else 0 for b in gpus] for a in gpus]
-    ways = tuple(tuple(tree.way(one, other) if one != other else () for other in names) for one in names)
+    ways = tuple(tuple(tree.way(gpu, other) if gpu != other else () for other in names) for gpu in names)
     hangs = {name: at for at, name in enumerate(tree.leaves())}
     order = sorted(range(len(gpus)), key=lambda gpu: hangs[names[gpu]])
     ends = {tree.root(names[order[0]]), tree.root(names[order[-1]])}
@@ -134,8 +134,8 @@ def pairs_of(template: catalog.Server) -> dict[tuple[int, int], int]:
     """Return the number of direct NVLinks for each pair of GPUs, the lower number first."""
     number = {f"gpu{gpu}": gpu for gpu in range(template.gpus)}
     pairs: dict[tuple[int, int], int] = {}
-    for one, other, links in template.nvlink_pairs:
-        low, high = sorted((number[one], number[other]))
+    for gpu, other, links in template.nvlink_pairs:
+        low, high = sorted((number[gpu], number[other]))
         pairs[low, high] = links
     return pairs
 
@@ -160,8 +160,8 @@ class _Tree:
             if name.startswith("gpu"):
                 yield name
 
-    def way(self, one: str, other: str) -> _Way:
-        up, down = self._to_root(one), self._to_root(other)
+    def way(self, gpu: str, other: str) -> _Way:
+        up, down = self._to_root(gpu), self._to_root(other)
         meet = next((name for name in up if name in down), None)
         if meet is not None and not self.gpu.p2p:
             meet = up[-1]  # host memory is at the processor
@@ -179,28 +179,28 @@ class _Tree:
         return self._to_root(name)[-1]
 
     def _to_root(self, name: str) -> list[str]:
-        found = [name]
-        while found[-1] in self.above:
-            found.append(self.above[found[-1]])
-        return found
+        path = [name]
+        while path[-1] in self.above:
+            path.append(self.above[path[-1]])
+        return path
 
-    def _number(self, one: str, other: str) -> int:
-        if (one, other) not in self._lane:
-            self._lane[one, other] = len(self.lanes_gbyte_s)
-            self.lanes_gbyte_s.append(self._gbyte_s(one, other))
-        return self._lane[one, other]
+    def _number(self, node: str, other: str) -> int:
+        if (node, other) not in self._lane:
+            self._lane[node, other] = len(self.lanes_gbyte_s)
+            self.lanes_gbyte_s.append(self._gbyte_s(node, other))
+        return self._lane[node, other]
 
-    def _gbyte_s(self, one: str, other: str) -> float:
-        if one.startswith("cpu") and other.startswith("cpu"):
+    def _gbyte_s(self, node: str, other: str) -> float:
+        if node.startswith("cpu") and other.startswith("cpu"):
             return timings().socket.of(self.template)
-        below = one if self.above.get(one) == other else other
+        below = node if self.above.get(node) == other else other
         return slot_gbyte_s(self.gpu.pcie if below.startswith("gpu") else self.template.pcie)
 
 
 def slot_gbyte_s(label: str) -> float:
     """Return the bandwidth of a PCIe slot by NCCL's count."""
-    found, lanes = parse_label(label)
-    return pcie_gbyte_s(int(found.name.removeprefix("PCIe")), lanes)
+    speed, lanes = parse_label(label)
+    return pcie_gbyte_s(int(speed.name.removeprefix("PCIe")), lanes)
 
 
 def pcie_gbyte_s(generation: int, lanes: int = 16) -> float:

@@ -53,7 +53,7 @@ class Run(PublishedRun, frozen=True, forbid_unknown_fields=True, kw_only=True):
     transport: str = ""  # as fabrics.toml has it
     speed: str = ""
     cloud: bool = False
-    adapter_gbyte_s: float | None = None  # what the slowest adapter had in ib_write_bw, where the source says it
+    adapter_gbyte_s: float | None = None  # ib_write_bw of the slowest adapter, if the source has it
     channels: int | None = None
     call_us: float = 0.0
     promised: bool = True
@@ -70,7 +70,9 @@ class Run(PublishedRun, frozen=True, forbid_unknown_fields=True, kw_only=True):
             )
             if self.adapter_gbyte_s is not None:
                 measured = self.adapter_gbyte_s
-                networks = {pattern: replace(one, adapter_gbyte_s=measured) for pattern, one in networks.items()}
+                networks = {
+                    pattern: replace(network, adapter_gbyte_s=measured) for pattern, network in networks.items()
+                }
         return estimate(
             self.cluster,
             self.collective,
@@ -86,7 +88,7 @@ class Figure(PublishedFigure):
     """A published time in microseconds and weft's."""
 
     estimate: Estimate
-    call_us: float  # of the host for each call, in both times
+    call_us: float  # host time for each call, in both times
 
     @property
     def sizes(self) -> Sizes:
@@ -94,7 +96,7 @@ class Figure(PublishedFigure):
 
     @property
     def is_within_limit(self) -> bool | None:
-        """Whether the promised accuracy is met; None without a promise. Large sizes compare by bandwidth."""
+        """Return whether the promised accuracy is met; None without a promise. Large sizes compare by bandwidth."""
         if self.limit is None:
             return None
         return abs(self.slowdown - 1 if self.sizes is Sizes.LARGE else self.error) <= self.limit

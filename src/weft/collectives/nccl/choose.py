@@ -22,7 +22,7 @@ from weft.errors import ConfigError
 
 _BLACKWELL = 100
 _AMPERE = 80
-_CORRECTION_BYTES = 64  # where the corrections of trees begin
+_CORRECTION_BYTES = 64  # smallest size with a correction of trees
 _COLLNET_FIRST_SWITCH = 16
 _LEAST_WARPS = 3
 _NEVER = ("not for ", "with ")  # whatever the cluster
@@ -37,11 +37,11 @@ class Choice:
     collective: Collective
     size_bytes: int
     rows: tuple[Row, ...]
-    times_us: tuple[float | None, ...]  # of each row; None where it is off
+    times_us: tuple[float | None, ...]  # by row; None where it is off
     row: Row
     time_us: float
     channels: int  # at most
-    threads: int  # of each
+    threads: int  # per channel
     kernel: Kernel | None = None  # a symmetric one, which NCCL takes instead
     kernels: tuple[Kernel, ...] = ()  # all symmetric ones for this collective, if buffers are in windows
 
@@ -77,8 +77,10 @@ class Choice:
         if following:
             lines.append(f"next {', '.join(following)}")
         lines += [f"{name} off: {why}" for name, why in self._off().items()]
-        lines += [f"{one.name}: {_us(one.time_us)}" for one in self.kernels if not one.off and one != self.kernel]
-        lines += [f"{one.name} off: {one.off}" for one in self.kernels if one.off]
+        lines += [
+            f"{other.name}: {_us(other.time_us)}" for other in self.kernels if not other.off and other != self.kernel
+        ]
+        lines += [f"{other.name} off: {other.off}" for other in self.kernels if other.off]
         return "\n".join(lines)
 
     def _off(self) -> dict[str, str]:
@@ -92,17 +94,17 @@ def choose(cluster: Cluster, collective: Collective, size_bytes: int, *, graphs:
     """Return NCCL's choice. `graphs` are the results of its search, if they are known; else those of `search`."""
     if size_bytes < 1:
         raise ConfigError(f"{collective} of {size_bytes} bytes: there is nothing to choose below 1 byte")
-    found = graphs if graphs is not None else search(cluster)
-    rows = table(cluster, found, collective)
-    times_us = tuple(time_us(cluster, found, collective, row, size_bytes) for row in rows)
+    searched = graphs if graphs is not None else search(cluster)
+    rows = table(cluster, searched, collective)
+    times_us = tuple(time_us(cluster, searched, collective, row, size_bytes) for row in rows)
     on = [(time, row) for time, row in zip(times_us, rows, strict=True) if time is not None]
     if not on:
         raise ConfigError(_nothing_left(cluster, collective, rows))
     time, row = min(on, key=lambda pair: pair[0])
-    channels, threads = width(cluster, found, row, size_bytes)
+    channels, threads = width(cluster, searched, row, size_bytes)
     return Choice(
         cluster=cluster,
-        graphs=found,
+        graphs=searched,
         collective=collective,
         size_bytes=size_bytes,
         rows=rows,
@@ -117,8 +119,8 @@ def choose(cluster: Cluster, collective: Collective, size_bytes: int, *, graphs:
 
 
 def _nothing_left(cluster: Cluster, collective: Collective, rows: tuple[Row, ...]) -> str:
-    asked = [row for row in rows if not row.off.startswith(VARIABLES)]
-    why = {row.algorithm.label: row.off for row in asked}  # the last of each is Simple, if that may be taken
+    permitted = [row for row in rows if not row.off.startswith(VARIABLES)]
+    why = {row.algorithm.label: row.off for row in permitted}  # the last of each is Simple, if that may be taken
     return (
         f"NCCL_ALGO and NCCL_PROTO leave nothing for {collective} on {cluster}, where NCCL ends too: "
         f"{'; '.join(f'{name} is off, {off}' for name, off in why.items())}. Allow more"
@@ -148,8 +150,8 @@ def _plateau(cluster: Cluster, collective: Collective, part_bytes: int) -> float
         return whole
     steps = (cluster.ranks - 1) * (2 if collective == Collective.ALL_REDUCE else 1)
     grown = 1 - (step.ring_plateau_end / (whole - 1)) ** (steps - 1)
-    gone = step.ring_plateau_end * min(1.0, max(0.0, part_bytes / step.ring_plateau_end_bytes - 1))
-    return 1 + (whole - 1 - gone) * grown
+    decay = step.ring_plateau_end * min(1.0, max(0.0, part_bytes / step.ring_plateau_end_bytes - 1))
+    return 1 + (whole - 1 - decay) * grown
 
 
 def _tree_correction(cluster: Cluster, collective: Collective, row: Row, size_bytes: int) -> float:

@@ -54,8 +54,8 @@ class Cluster:
     nics: int = 0  # in a node
     nic_gbit_s: float = 0.0  # each
     nvlinks: int | None = None  # from each GPU to NVSwitches, 0 where there are none; None: as the generation has them
-    board: Board | None = None  # of a node without NVSwitches: how PCIe and NVLinks between GPUs join them
-    pcie_gbyte_s: float | None = None  # of a GPU's or adapter's slot by NCCL's count; None: as the generation has it
+    board: Board | None = None  # a node without NVSwitches: how PCIe and NVLinks connect its GPUs
+    pcie_gbyte_s: float | None = None  # slot of a GPU or adapter by NCCL's count; None: by the generation
     processor: Processor = Processor.INTEL
     guessed: bool = False  # the template does not name its processors, and GPUs communicate through them
     near: bool = True  # every adapter has a GPU below the same PCIe switch
@@ -77,9 +77,13 @@ class Cluster:
     nccl: str = ""  # version, 2.28; by default the newest that weft supports
 
     def __post_init__(self) -> None:
-        for what, value, least in (("gpus", self.gpus, 1), ("nodes", self.nodes, 1), ("nvlinks", self.nvlinks or 0, 0)):
+        for field_name, value, least in (
+            ("gpus", self.gpus, 1),
+            ("nodes", self.nodes, 1),
+            ("nvlinks", self.nvlinks or 0, 0),
+        ):
             if value < least:
-                raise ConfigError(f"a cluster with {what}={value}: the least is {least}")
+                raise ConfigError(f"a cluster with {field_name}={value}: the least is {least}")
         if self.ranks < 2:
             raise ConfigError("a cluster of one GPU has no peers: set gpus=2 or nodes=2")
         most = constants().limits.channels
@@ -156,8 +160,8 @@ def from_server(template: str, *, nodes: int, sharp: bool = False, nvls: bool = 
     """Return nodes of a server template of the catalog, with all rails cabled."""
     kind = catalog.server(template)
     if not kind.gpus:
-        known = [one.name for one in catalog.servers() if one.gpus]
-        raise ConfigError(f"{kind.name} has no GPUs: NCCL runs on {', '.join(known)}")
+        names = [server.name for server in catalog.servers() if server.gpus]
+        raise ConfigError(f"{kind.name} has no GPUs: NCCL runs on {', '.join(names)}")
     gpu = catalog.gpu(kind.gpu)
     above = {name: switch for switch, names in kind.pcie_tree.items() for name in names}
     switches = {above[f"gpu{number}"] for number in range(kind.gpus)} & above.keys()  # processors are below nothing
@@ -192,7 +196,7 @@ def from_fabric(
     odd = next((box for box in boxes if box.shape != boxes[0].shape), None)
     if odd is not None:
         raise ConfigError(
-            f"{boxes[0].server} has {boxes[0]}, {odd.server} has {odd}: NCCL's model wants nodes that are alike. "
+            f"{boxes[0].server} has {boxes[0]}, {odd.server} has {odd}: NCCL's model needs equal nodes. "
             f"Name servers of one kind"
         )
     whole = from_server(boxes[0].template, nodes=len(boxes), sharp=sharp, nvls=nvls)
@@ -209,8 +213,8 @@ def from_fabric(
 
 def _board(boxes: Sequence[_Box]) -> Board:
     """Return the board of servers without NVSwitches, with the fewest NVLinks of each pair of GPUs."""
-    first, *others = (box.pairs for box in boxes)
-    pairs = {pair: min([links, *(other[pair] for other in others)]) for pair, links in first.items()}
+    first, *rest = (box.pairs for box in boxes)
+    pairs = {pair: min([links, *(other[pair] for other in rest)]) for pair, links in first.items()}
     return board_of(catalog.server(boxes[0].template), [_number(gpu) for gpu in boxes[0].gpus], pairs)
 
 

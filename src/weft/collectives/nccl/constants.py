@@ -220,7 +220,9 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     def of_sm(self, sm: int) -> Generation:
         """Return the newest generation up to this compute capability."""
-        return max((one for one in self.generation.values() if one.sm <= sm), key=lambda one: one.sm)
+        return max(
+            (generation for generation in self.generation.values() if generation.sm <= sm), key=lambda each: each.sm
+        )
 
 
 @cache
@@ -229,24 +231,24 @@ def constants(version: str = "") -> Constants:
     tables = read_catalog("nccl.toml")
     older, newer = tables.pop("older"), tables.pop("newer")
     base = _minor(tables["version"])
-    asked = _minor(version) if version else base
-    known = [base, *map(_minor, older), *map(_minor, newer)]
-    if asked not in known:
-        names = ", ".join(f"{major}.{minor}" for major, minor in sorted(known))
+    requested = _minor(version) if version else base
+    versions = [base, *map(_minor, older), *map(_minor, newer)]
+    if requested not in versions:
+        names = ", ".join(f"{major}.{minor}" for major, minor in sorted(versions))
         raise ConfigError(f"NCCL {version}: weft has read the code of {names}. Take the nearest of them")
     for name, changes in (older | newer).items():  # each from the one next to the tables on
-        if base > _minor(name) >= asked or base < _minor(name) <= asked:
+        if base > _minor(name) >= requested or base < _minor(name) <= requested:
             tables = _changed(tables, changes)
-    if version and asked != base:
+    if version and requested != base:
         tables["version"] = version
     return msgspec.convert(tables, Constants)
 
 
 def _minor(version: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d{1,3})\.(\d{1,3})(\.\d{1,3})?", version)
-    if not found:
+    match = re.fullmatch(r"(\d{1,3})\.(\d{1,3})(\.\d{1,3})?", version)
+    if not match:
         raise ConfigError(f"NCCL {version!r}: a version is 2.28 or 2.28.3")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def _changed(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

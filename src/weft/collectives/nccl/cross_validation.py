@@ -32,10 +32,10 @@ def cross_validate() -> dict[str, tuple[Prediction[Figure], ...]]:
 
 def _predict(where: str) -> Iterator[tuple[Figure, Band]]:
     fitted = refitted(where)
-    others = Evidence(tuple(figure for figure in compare_all() if figure.cluster != where))
+    evidence = Evidence(tuple(figure for figure in compare_all() if figure.cluster != where))
     for run in runs():
         if run.where == where:
-            yield from ((figure, band_of(figure.estimate, others)) for figure in compare(run, fitted))
+            yield from ((figure, band_of(figure.estimate, evidence)) for figure in compare(run, fitted))
 
 
 def refitted(where: str) -> Times:
@@ -68,15 +68,17 @@ def _loss(fitted: Times, fit: Fit, names: Sequence[str]) -> float:
     return sum(losses) / len(losses)
 
 
-def with_constant(known: Times, name: str, value: float) -> Times:
+def with_constant(constants: Times, name: str, value: float) -> Times:
     """Return constants with one of them changed, by its name: `pipeline.fill`."""
     table, _, field = name.partition(".")
-    return msgspec.structs.replace(known, **{table: msgspec.structs.replace(getattr(known, table), **{field: value})})
+    return msgspec.structs.replace(
+        constants, **{table: msgspec.structs.replace(getattr(constants, table), **{field: value})}
+    )
 
 
-def _value(known: Times, name: str) -> float:
+def _value(constants: Times, name: str) -> float:
     table, _, field = name.partition(".")
-    return float(getattr(getattr(known, table), field))
+    return float(getattr(getattr(constants, table), field))
 
 
 COLUMNS = ("cluster", "times", "mean error", "left out", "from 256 MiB on", "bands that hold")

@@ -22,6 +22,6 @@ def draw_curve(path: Path | str, table: Table) -> None:
 
 
 def _point(row: Row) -> Point:
-    found = row.estimate
-    low, high = found.bus_gbyte_s / row.band.high, found.bus_gbyte_s / row.band.low
-    return Point(size_bytes=row.size_bytes, value=found.bus_gbyte_s, low=low, high=high, choice=found.name)
+    estimate = row.estimate
+    low, high = estimate.bus_gbyte_s / row.band.high, estimate.bus_gbyte_s / row.band.low
+    return Point(size_bytes=row.size_bytes, value=estimate.bus_gbyte_s, low=low, high=high, choice=estimate.name)

@@ -15,20 +15,20 @@ from weft.errors import ConfigError, find_named
 _Label = TypeVar("_Label", Algorithm, Protocol)
 
 
-def permitted(variable: str, text: str, kind: Collective, known: type[_Label]) -> tuple[_Label, ...]:
+def permitted(variable: str, text: str, kind: Collective, labelled: type[_Label]) -> tuple[_Label, ...]:
     """Return the entries that a list allows for a collective, as NCCL parses it (parseList, src/graph/tuning.cc).
 
     Empty: no restriction. `^` allows all others. `;` separates lists; all but the first begin with their collective.
     """
     allowed: tuple[_Label, ...] = ()
-    for place, entry in enumerate(one for one in text.split(";") if one):
+    for place, entry in enumerate(part for part in text.split(";") if part):
         whose, colon, names = entry.rpartition(":")
         if place and not colon:
             raise ConfigError(f"{variable}={text}: {entry!r} must begin with its collective, allreduce:{entry}")
-        labels = {one.label: one for one in known}
-        named = [find_named(variable, one, labels) for one in names.removeprefix("^").split(",") if one]
+        labels = {part.label: part for part in labelled}
+        named = [find_named(variable, part, labels) for part in names.removeprefix("^").split(",") if part]
         if not colon or collective(whose) == kind:
-            allowed = tuple(one for one in known if (one in named) != names.startswith("^"))
+            allowed = tuple(part for part in labelled if (part in named) != names.startswith("^"))
             if not allowed:
                 raise ConfigError(f"{variable}={text} allows nothing for {kind}: it takes {', '.join(labels)}")
     return allowed
@@ -49,8 +49,8 @@ _WHY = {
     "NCCL_IB_ROCE_VERSION_NUM": "--network roce or roce-v1 says which packets",
     "NCCL_IB_ADAPTIVE_ROUTING": "--paths adaptive has the fabric route so",
     "NCCL_IB_AR_THRESHOLD": "--paths adaptive has the fabric route so, for messages of any size",
-    "NCCL_IB_SL": "a job that is alone shares its lanes with nobody. `weft sim` has lanes",
-    "NCCL_IB_TC": "a job that is alone shares its lanes with nobody. `weft sim` has lanes",
+    "NCCL_IB_SL": "a single job shares its lanes with no other. `weft sim` has lanes",
+    "NCCL_IB_TC": "a single job shares its lanes with no other. `weft sim` has lanes",
     "NCCL_IB_TIMEOUT": "no packet is lost here. `weft train` has failures",
     "NCCL_IB_RETRY_CNT": "no packet is lost here. `weft train` has failures",
     "NCCL_CROSS_NIC": "rings stay on their rails, as NCCL's search finds them where every GPU has NVSwitches",
@@ -80,5 +80,5 @@ _WHY = {
 
 def why_without_effect(name: str) -> str:
     """Return the reason why a variable of NCCL's has no effect, in words."""
-    found = max((one for one in _WHY if name.startswith(one)), key=len)
-    return _WHY[found]
+    prefix = max((each for each in _WHY if name.startswith(each)), key=len)
+    return _WHY[prefix]

@@ -62,7 +62,7 @@ class Estimate:
     parts: dict[str, float]  # microseconds that add up to the time
     bound: str  # limit of the data part: adapters, NVLink, PCIe, channels or proxies
     fabric: str = "NVLink"  # between nodes, or in the only one
-    transport: str = ""  # of a plugin of NCCL's, as fabrics.toml has it
+    transport: str = ""  # NCCL's plugin, as fabrics.toml has it
     kernel: str = ""  # a symmetric one, by NCCL's name
 
     @property
@@ -97,12 +97,12 @@ class Estimate:
 
     def explain(self) -> str:
         """Describe the time, its parts and its limit. `weft.collectives.nccl.band` has the band around it."""
-        made = ", ".join(f"{name} {value:,.1f} us" for name, value in self.parts.items())
+        parts = ", ".join(f"{name} {value:,.1f} us" for name, value in self.parts.items())
         channels = f" on {self.channels} {'blocks' if self.kernel else 'channels'}" if self.channels else ""
         return (
             f"{self.collective} of {self.size_bytes:,} bytes on {self.cluster}\n"
             f"{self.name}{channels}: {self.time_us:,.1f} us, bus bandwidth {self.bus_gbyte_s:,.2f} GB/s\n"
-            f"{made}; the data is bound by {self.bound}"
+            f"{parts}; the data is bound by {self.bound}"
         ) + "".join(f"\nin doubt: {why}" for why in self.doubts)
 
 
@@ -128,30 +128,30 @@ def estimate(
     fitted: constants instead of nccl_times.toml's.
     """
     if collective == Collective.BARRIER:
-        made = estimate(cluster, Collective.ALL_REDUCE, _BARRIER_BYTES, networks=networks, graphs=graphs)
-        return replace(made, collective=collective, size_bytes=size_bytes)
-    for what, value in (
+        barrier = estimate(cluster, Collective.ALL_REDUCE, _BARRIER_BYTES, networks=networks, graphs=graphs)
+        return replace(barrier, collective=collective, size_bytes=size_bytes)
+    for variable, value in (
         ("bytes", size_bytes),
         ("channels", 1 if channels is None else channels),
         ("bytes in a chunk", 1 if chunk_bytes is None else chunk_bytes),
     ):
         if value < 1:
-            raise ConfigError(f"{collective} with {value} {what}: the least is 1")
+            raise ConfigError(f"{collective} with {value} {variable}: the least is 1")
     if networks is None:
         networks = ideal_networks(cluster) if cluster.nodes > 1 else {}
-    known = times() if fitted is None else fitted
+    time_constants = times() if fitted is None else fitted
     any_network = next(iter(networks.values())) if cluster.nodes > 1 else None
     if not cluster.protocols:
-        protocol = protocol or _forced(cluster, any_network, known)
+        protocol = protocol or _forced(cluster, any_network, time_constants)
     chosen: Algorithm | None = None
     kernel = _kernel(cluster, collective, size_bytes, algorithm, over_tcp=isinstance(any_network, TcpNetwork))
     if kernel is not None:
         used, lanes = kernel.protocol, kernel.blocks
-        found = symmetric_parts(cluster, kernel, size_bytes, networks, known)
+        pieces = symmetric_parts(cluster, kernel, size_bytes, networks, time_constants)
     elif collective in PAIRWISE:
         used = _pairs_protocol(cluster, collective, size_bytes, algorithm, protocol)
         lanes = pairs_channels(cluster, graphs, channels)
-        found = pairs_parts(cluster, collective, size_bytes, used, networks, known, lanes, chunk_bytes)
+        pieces = pairs_parts(cluster, collective, size_bytes, used, networks, time_constants, lanes, chunk_bytes)
     else:
         whole = graphs if graphs is not None else search(cluster)
         row = _row(cluster, whole, collective, size_bytes, algorithm, protocol)
@@ -164,9 +164,9 @@ def estimate(
             row=row,
             channels=lanes,
             networks=networks,
-            fitted=known,
+            fitted=time_constants,
         )
-        found = parts(case)
+        pieces = parts(case)
     return Estimate(
         cluster=cluster,
         collective=collective,
@@ -174,8 +174,8 @@ def estimate(
         algorithm=chosen,
         protocol=used,
         channels=lanes,
-        parts={name: getattr(found, f"{name}_us") for name in ("launch", "steps", "pipeline", "data")},
-        bound=found.bound,
+        parts={name: getattr(pieces, f"{name}_us") for name in ("launch", "steps", "pipeline", "data")},
+        bound=pieces.bound,
         fabric=any_network.fabric if any_network else inside_name(cluster),
         transport=any_network.transport if any_network else "",
         kernel=kernel.name if kernel else "",
@@ -192,12 +192,12 @@ def _kernel(
     check_kernel(cluster)
     if not cluster.windows or ((algorithm or cluster.algorithms) and constants(cluster.nccl).rules.algorithm_first):
         return None
-    found = None if over_tcp else pick(cluster, collective, size_bytes)
-    if found is None and cluster.sym_kernel:
-        why = {one.name: one.off for one in kernels(cluster, collective, size_bytes)}
+    kernel = None if over_tcp else pick(cluster, collective, size_bytes)
+    if kernel is None and cluster.sym_kernel:
+        why = {each.name: each.off for each in kernels(cluster, collective, size_bytes)}
         reason = why.get(cluster.sym_kernel, f"it is not for {collective}") or "GPUs cannot talk to adapters over TCP"
         raise ConfigError(f"NCCL_SYM_KERNEL={cluster.sym_kernel} on {cluster}: {reason}. Leave it out, NCCL chooses")
-    return found
+    return kernel
 
 
 def _pairs_protocol(
@@ -209,21 +209,21 @@ def _pairs_protocol(
 ) -> Protocol:
     """Return the protocol of sends between pairs; they have no algorithm, and NCCL ignores NCCL_ALGO for them."""
     protocols = cluster.protocols if protocol is None else (protocol,)
-    found = pairs_protocol(cluster, collective, size_bytes)
-    allowed = [one for one in (found, Protocol.SIMPLE, Protocol.LL) if not protocols or one in protocols]
+    own = pairs_protocol(cluster, collective, size_bytes)
+    allowed = [each for each in (own, Protocol.SIMPLE, Protocol.LL) if not protocols or each in protocols]
     if algorithm is not None or not allowed:
-        asked = ", ".join(one.label for one in ((algorithm,) if algorithm is not None else protocols))
-        raise ConfigError(f"{collective} is sends between pairs, with LL or Simple: there is no {asked} for it")
+        requested = ", ".join(each.label for each in ((algorithm,) if algorithm is not None else protocols))
+        raise ConfigError(f"{collective} is sends between pairs, with LL or Simple: there is no {requested} for it")
     return allowed[0]
 
 
-def _forced(cluster: Cluster, network: Network | None, known: Times) -> Protocol | None:
+def _forced(cluster: Cluster, network: Network | None, fitted: Times) -> Protocol | None:
     """Return Simple if the network may write the bytes of a message in any order, which breaks flags in the data."""
-    plugin = plugin_of(network, known) if network else None
+    plugin = plugin_of(network, fitted) if network else None
     return Protocol.SIMPLE if plugin and cluster.sm < plugin.ordered_sm else None
 
 
-@lru_cache(maxsize=4096)  # of every network it is the same
+@lru_cache(maxsize=4096)  # the same for every network
 def _row(
     cluster: Cluster,
     graphs: Graphs,
@@ -236,11 +236,11 @@ def _row(
     if algorithm is None and protocol is None:
         return choose(cluster, collective, size_bytes, graphs=graphs).row
     rows = [row for row in table(cluster, graphs, collective) if not row.off]
-    asked = [row for row in rows if algorithm in (None, row.algorithm) and protocol in (None, row.protocol)]
-    if not asked:
-        name = "/".join(one.label for one in (algorithm, protocol) if one is not None)
+    matching = [row for row in rows if algorithm in (None, row.algorithm) and protocol in (None, row.protocol)]
+    if not matching:
+        name = "/".join(each.label for each in (algorithm, protocol) if each is not None)
         raise ConfigError(
             f"{name} is off for {collective} on {cluster}; on are {', '.join(row.name for row in rows)}. "
             f"`choose(...).explain()` says why others are off"
         )
-    return min(asked, key=lambda row: time_us(cluster, graphs, collective, row, size_bytes) or 0.0)
+    return min(matching, key=lambda row: time_us(cluster, graphs, collective, row, size_bytes) or 0.0)

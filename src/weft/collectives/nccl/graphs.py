@@ -60,9 +60,7 @@ class Graph:
 
 
 NONE = Graph(channels=0, intra_gbyte_s=0.0, inter_gbyte_s=0.0)
-_SIMPLE_ORDER = Graph(
-    channels=1, intra_gbyte_s=0.1, inter_gbyte_s=0.1
-)  # what NCCL takes where its search finds nothing
+_SIMPLE_ORDER = Graph(channels=1, intra_gbyte_s=0.1, inter_gbyte_s=0.1)  # NCCL's default if its search fails
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,20 +120,20 @@ def search(cluster: Cluster) -> Graphs:
 
 def _one_node(cluster: Cluster) -> Graphs:
     total, speeds = inside_gbyte_s(cluster), constants(cluster.nccl).of_sm(cluster.sm).one_node
-    found = _best(speeds, lambda speed: _ring_channels(cluster, total, speed), _enough_gbyte_s(cluster), _most(cluster))
-    if not found.channels:
+    best = _best(speeds, lambda speed: _ring_channels(cluster, total, speed), _enough_gbyte_s(cluster), _most(cluster))
+    if not best.channels:
         return Graphs(ring=_SIMPLE_ORDER, tree=_SIMPLE_ORDER, same_channels=True)
-    ring = _cut(cluster, found, _most(cluster))
+    ring = _cut(cluster, best, _most(cluster))
     # Two GPUs are a tree of one edge, which takes only half of each one's NVLink.
     shared = 2 * total if cluster.gpus == 2 and cluster.nvlink else total
     if cluster.board is not None and not cluster.nvlink:
-        tree = next((one for one in speeds if _path_channels(cluster, one) >= ring.channels), speeds[-1])
+        tree = next((each for each in speeds if _path_channels(cluster, each) >= ring.channels), speeds[-1])
     else:
         tree = next((speed for speed in speeds if ring.channels * speed <= shared), speeds[-1])
     nvls = NONE
     if _has_nvls(cluster):
         heads = min(cluster.gpus, constants().limits.nvls_gpus)
-        speed = next((one for one in speeds if (heads + 1) * one <= total), speeds[-1])
+        speed = next((each for each in speeds if (heads + 1) * each <= total), speeds[-1])
         nvls = Graph(heads, speed, _raised(speeds, speed, speeds[0]))
     return Graphs(ring=ring, tree=Graph(ring.channels, tree, tree), nvls=nvls, same_channels=True)
 
@@ -143,7 +141,7 @@ def _one_node(cluster: Cluster) -> Graphs:
 def _network(cluster: Cluster) -> Graphs:
     speeds = constants(cluster.nccl).of_sm(cluster.sm).network
     gpus, nic = cluster.gpus, cluster.nic_gbyte_s
-    inside = inside_gbyte_s(cluster) if gpus > 1 else float("inf")  # of all channels together
+    inside = inside_gbyte_s(cluster) if gpus > 1 else float("inf")  # all channels together
     outside = min(cluster.nics * nic, gpus * cluster.slot_gbyte_s)
 
     def fitting(speed: float) -> int:
@@ -152,10 +150,10 @@ def _network(cluster: Cluster) -> Graphs:
         rings = _path_channels(cluster, speed) if _alternates(cluster) else inside / speed
         return int(min(cluster.nics * int(nic / speed), outside / speed, rings))
 
-    found = _best(speeds, fitting, _enough_gbyte_s(cluster), _most(cluster))
-    if not found.channels:
+    best = _best(speeds, fitting, _enough_gbyte_s(cluster), _most(cluster))
+    if not best.channels:
         raise ConfigError(f"adapters slower than {speeds[-1]:g} GB/s are too slow for NCCL's search")
-    ring = _cut(cluster, found, _most(cluster))
+    ring = _cut(cluster, best, _most(cluster))
     between = ring.inter_gbyte_s
     tree = Graph(ring.channels, _raised(speeds, between, inside / ring.channels), between)
     if cluster.board is not None and cluster.sm < _HOPPER and gpus > 1:
@@ -174,7 +172,7 @@ def _network(cluster: Cluster) -> Graphs:
 def _collnet_direct(cluster: Cluster, speeds: Sequence[float]) -> Graph:
     """Return one channel for each head, the GPU of an adapter."""
     most = min(cluster.gpus, constants().limits.collnet_gpus)
-    speed = next((one for one in speeds if one <= cluster.nic_gbyte_s), speeds[-1])
+    speed = next((each for each in speeds if each <= cluster.nic_gbyte_s), speeds[-1])
     heads = Graph(min(most, cluster.nics), speed, speed)
     whole = _cut(cluster, heads, most)
     return whole if whole != heads else Graph(heads.channels, _raised(speeds, speed, speeds[0]), speed)
@@ -184,10 +182,8 @@ def _nvls(cluster: Cluster, speeds: Sequence[float]) -> Graph:
     """Return one channel for each head, whose NVLink carries it twice."""
     heads = min(cluster.gpus, cluster.nics, constants().limits.nvls_gpus)
     total, nic = cluster.nvlink_gbyte_s, cluster.nic_gbyte_s
-    found = _best(
-        speeds, lambda speed: min(heads, int(total / speed) - 1) if speed <= nic else 0, total, _most(cluster)
-    )
-    return Graph(found.channels, found.intra_gbyte_s, _raised(speeds, found.inter_gbyte_s, nic))
+    best = _best(speeds, lambda speed: min(heads, int(total / speed) - 1) if speed <= nic else 0, total, _most(cluster))
+    return Graph(best.channels, best.intra_gbyte_s, _raised(speeds, best.inter_gbyte_s, nic))
 
 
 def _has_nvls(cluster: Cluster) -> bool:
@@ -232,9 +228,9 @@ def _alternates(cluster: Cluster) -> bool:
 def _path_channels(cluster: Cluster, speed: float) -> int:
     """Return the number of paths of that speed through the GPUs of a node over PCIe, in alternating directions."""
     assert cluster.board is not None
-    given = cluster.gpus, cluster.link_gbyte_s
-    both, one = cluster.board.path_gbyte_s(*given), cluster.board.one_way_gbyte_s(*given)
-    return min(int(both / speed), 2 * int(one / speed))
+    gpus_and_rate = cluster.gpus, cluster.link_gbyte_s
+    both, one_way = cluster.board.path_gbyte_s(*gpus_and_rate), cluster.board.one_way_gbyte_s(*gpus_and_rate)
+    return min(int(both / speed), 2 * int(one_way / speed))
 
 
 def _balanced(cluster: Cluster, speeds: Sequence[float], tree: Graph) -> Graph:
@@ -244,7 +240,7 @@ def _balanced(cluster: Cluster, speeds: Sequence[float], tree: Graph) -> Graph:
     """
     if not cluster.nvlink:
         most = cluster.slot_gbyte_s / (tree.channels + 0.5)
-        speed = next(one for one in speeds if one <= min(most, tree.inter_gbyte_s))
+        speed = next(candidate for candidate in speeds if candidate <= min(most, tree.inter_gbyte_s))
         return Graph(tree.channels, speed, speed)
     each = tree.channels // cluster.gpus
     if not each:

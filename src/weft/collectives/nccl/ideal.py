@@ -19,7 +19,7 @@ from weft.sim import engine as sim
 from weft.sim.layout.rules import RULES
 from weft.units import gbyte_s
 
-_CABLE_NS = 25  # 5 m, as the engines take it where nobody wrote a length down
+_CABLE_NS = 25  # 5 m, as the engines assume without a length
 _SWITCHES = {Technology.INFINIBAND: "QM9700"}  # which stands for all; others by timing.toml
 
 
@@ -58,7 +58,7 @@ def ideal_networks(
     """
     if cluster.nodes < 2:
         raise ConfigError(f"{cluster}: a network is between two nodes or more")
-    kind = find_named("network", network, {str(one): one for one in sim.Network})
+    kind = find_named("network", network, {str(each): each for each in sim.Network})
     rules = RULES[kind]
     rate_gbit_s, line = _line(cluster, rules.technology, speed)
     payload = rules.mtu_bytes / (rules.mtu_bytes + rules.header_bytes)
@@ -68,29 +68,29 @@ def ideal_networks(
     carried = transport or transport_of(adapter)
     if cloud and rules.technology is Technology.ETHERNET and not carried:
         between_us += times().network.cloud_ethernet_us
-    made: Network
+    between: Network
     if kind is sim.Network.TCP:
         tcp, connections = timings().tcp, max(1, search(cluster).channels(cluster) // cluster.nics)
-        made = TcpNetwork(
+        between = TcpNetwork(
             step_us=between_us + (tcp.send_ns + tcp.receive_ns) / 1000,
             adapter_gbyte_s=min(adapter_gbyte_s, tcp_gbyte_s(connections)),
         )
     else:
         ends = timings().of_adapter(adapter or _card_of(carried), rules.technology)
         step_us = between_us + (ends.post_ns + ends.receive_ns) / 1000
-        made = Network(step_us=step_us, adapter_gbyte_s=adapter_gbyte_s, fabric=FABRICS[kind], transport=carried)
-    return dict.fromkeys(Pattern, made)
+        between = Network(step_us=step_us, adapter_gbyte_s=adapter_gbyte_s, fabric=FABRICS[kind], transport=carried)
+    return dict.fromkeys(Pattern, between)
 
 
 def _line(cluster: Cluster, technology: Technology, speed: str) -> tuple[float, LineTiming]:
     """Return the rate and the overhead of the line: of the named speed, or of the one with the adapters' rate."""
     if speed:
-        found, width = parse_label(speed)
-        return found.rate_gbit_s(width), timings().of_line(found.name)
+        line_speed, width = parse_label(speed)
+        return line_speed.rate_gbit_s(width), timings().of_line(line_speed.name)
     same = [
-        one.name
-        for one in speeds()
-        if one.technology is technology and abs(one.rate_gbit_s() / cluster.nic_gbit_s - 1) < 0.01
+        entry.name
+        for entry in speeds()
+        if entry.technology is technology and abs(entry.rate_gbit_s() / cluster.nic_gbit_s - 1) < 0.01
     ]
     return cluster.nic_gbit_s, timings().of_line(same[0] if same else "")
 
@@ -102,11 +102,11 @@ def tcp_gbyte_s(connections: int) -> float:
 
 def transport_of(adapter: str) -> str:
     """Return the transport of NCCL's messages over this adapter, if it is neither RDMA nor sockets."""
-    return next((one.transport for one in catalog.interconnects() if adapter and one.adapter == adapter), "")
+    return next((entry.transport for entry in catalog.interconnects() if adapter and entry.adapter == adapter), "")
 
 
 def _card_of(transport: str) -> str:
     if not transport:
         return ""
-    cards = {one.transport: one.adapter for one in reversed(catalog.interconnects()) if one.transport}
+    cards = {entry.transport: entry.adapter for entry in reversed(catalog.interconnects()) if entry.transport}
     return find_named("transport", transport, cards)

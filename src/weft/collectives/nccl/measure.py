@@ -28,9 +28,9 @@ from weft.sim.result import Engine, Result
 from weft.sim.traffic import Traffic
 
 CONNECTIONS = 2  # between two adapters: NCCL's channels for each, the least that it takes between servers
-_EDGE_BYTES = 256 << 20  # of a whole edge; any large number gives the same rates
+_EDGE_BYTES = 256 << 20  # per edge; any large number gives the same rates
 _SMALL_BYTES = 8
-_MOST_SHIFTS = 32  # of all pairs of many servers, so many evenly spaced shifts are run
+_MOST_SHIFTS = 32  # evenly spaced shifts that are run instead of all pairs of many servers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,8 +81,8 @@ def measure_traffic(
     if rules is sim.Network.TCP:
         return TcpNetwork(step_us=step_us, adapter_gbyte_s=min(adapter_gbyte_s, tcp_gbyte_s(connections))), result
     carried = transport_of(fabric.port(int(traffic.src[0])).node.model)
-    found = Network(step_us=step_us, adapter_gbyte_s=adapter_gbyte_s, fabric=FABRICS[rules], transport=carried)
-    return found, result
+    measured = Network(step_us=step_us, adapter_gbyte_s=adapter_gbyte_s, fabric=FABRICS[rules], transport=carried)
+    return measured, result
 
 
 def pattern_traffic(ranks: Ranks, pattern: Pattern, connections: int = CONNECTIONS) -> Traffic:

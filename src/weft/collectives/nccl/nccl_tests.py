@@ -20,9 +20,9 @@ from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
 from weft.version import __version__
 
-VERSION = "2.19.6"  # of the nccl-tests whose form this is
+VERSION = "2.19.6"  # the version of nccl-tests with this output
 JSON_VERSION = 3
-_MOST_LINES, _END_LINES = 16, 4  # of ranks: all up to the first number, else the first and last few
+_MOST_LINES, _END_LINES = 16, 4  # ranks: all up to the first number, else the first and last few
 _TIME = "%Y-%m-%d %H:%M:%S"
 _ROOTED = frozenset({Collective.BROADCAST, Collective.REDUCE, Collective.GATHER, Collective.SCATTER})
 # nccl-tests says `sum` for sendrecv_perf too.
@@ -63,10 +63,10 @@ def about(table: Table) -> list[str]:
     """Return lines that say that the run is simulated, and with which settings."""
     settings, options = table.settings, table.settings.options
     forced = settings.environment | {"network": options.network or "", "paths": options.paths or ""}
-    shown = "".join(f" {name}={value}" for name, value in forced.items() if value) + " -R 2" * settings.windows
+    variables = "".join(f" {name}={value}" for name, value in forced.items() if value) + " -R 2" * settings.windows
     lines = [
         f"Simulated by weft {__version__}, not measured: {table.ranks.fabric.spec} seed={options.seed} "
-        f"memory={options.memory}{shown}",
+        f"memory={options.memory}{variables}",
         *(f"  with {change}" for change in table.ranks.fabric.changes),
         f"Job: {table.cluster}; NCCL {constants(table.cluster.nccl).version}",
     ]
@@ -111,20 +111,20 @@ def _head(explain: bool) -> Iterator[str]:
 
 
 def _line(settings: Settings, row: Row) -> str:
-    found = row.estimate
+    estimate = row.estimate
     wrong = f"  {row.wrong:6g}" if row.wrong is not None else "    N/A"
-    time, algo, bus = _fit(found.time_us, 7), _fit(found.algo_gbyte_s, 6), _fit(found.bus_gbyte_s, 6)
+    time, algo, bus = _fit(estimate.time_us, 7), _fit(estimate.algo_gbyte_s, 6), _fit(estimate.bus_gbyte_s, 6)
     body = f"  {time}  {algo}  {bus}{wrong}"
-    what = f"{settings.datatype:>8}  {_redop(settings):>6}  {_root(settings):6d}"
-    return f"{row.size_bytes:12d}  {row.count:12d}  {what}{body}{body}"
+    columns = f"{settings.datatype:>8}  {_redop(settings):>6}  {_root(settings):6d}"
+    return f"{row.size_bytes:12d}  {row.count:12d}  {columns}{body}{body}"
 
 
 def _fit(value: float, width: int) -> str:
     """Format a value with as many decimals as fit (getFloatStr, src/util.cu)."""
     for decimals in (2, 1, 0):
-        shown = f"{value:{width}.{decimals}f}"
-        if len(shown) <= width:
-            return shown
+        text = f"{value:{width}.{decimals}f}"
+        if len(text) <= width:
+            return text
     return f"{value:{width}.{1 if width >= 7 else 0}e}"
 
 
@@ -166,9 +166,9 @@ def _devices(ranks: Ranks) -> Iterator[dict[str, Any]]:
 def _device_lines(ranks: Ranks) -> Iterator[str]:
     """Return the lines of the first and last of many ranks; the JSON has all."""
     lines = [
-        f"#  Rank {one['rank']:2d} Group {one['group']:2d} Pid {one['pid']:6d} on {one['hostname']:>10} "
-        f"device {one['device']:2d} [{one['device_hex']}] {one['device_info']}"
-        for one in _devices(ranks)
+        f"#  Rank {device['rank']:2d} Group {device['group']:2d} Pid {device['pid']:6d} on {device['hostname']:>10} "
+        f"device {device['device']:2d} [{device['device_hex']}] {device['device_info']}"
+        for device in _devices(ranks)
     ]
     if len(lines) <= _MOST_LINES:
         yield from lines
@@ -238,9 +238,9 @@ def _env(settings: Settings) -> list[str]:
 
 
 def _result(settings: Settings, row: Row) -> dict[str, Any]:
-    found = row.estimate
+    estimate = row.estimate
     wrong = None if row.wrong is None else float(row.wrong)
-    body = {"time": found.time_us, "alg_bw": found.algo_gbyte_s, "bus_bw": found.bus_gbyte_s, "nwrong": wrong}
+    body = {"time": estimate.time_us, "alg_bw": estimate.algo_gbyte_s, "bus_bw": estimate.bus_gbyte_s, "nwrong": wrong}
     return {
         "size": row.size_bytes,
         "count": row.count,
@@ -252,12 +252,12 @@ def _result(settings: Settings, row: Row) -> dict[str, Any]:
         "actual_iterations": 1,
         "experiment_name": "",
         "weft": {
-            "algorithm": found.algorithm.label if found.algorithm else None,
-            "kernel": found.kernel or None,
-            "protocol": found.protocol.label,
-            "channels": found.channels,
-            "bound": found.bound,
-            "parts_us": found.parts,
+            "algorithm": estimate.algorithm.label if estimate.algorithm else None,
+            "kernel": estimate.kernel or None,
+            "protocol": estimate.protocol.label,
+            "channels": estimate.channels,
+            "bound": estimate.bound,
+            "parts_us": estimate.parts,
             "band_us": list(row.band_us),
             "band_kind": row.band.kind,
             "band_clusters": row.band.clusters,

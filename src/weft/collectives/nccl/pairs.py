@@ -49,12 +49,12 @@ def pairs_protocol(cluster: Cluster, collective: Collective, size_bytes: int) ->
     return Protocol.LL if peer_bytes <= times().pairs.ll_bytes else Protocol.SIMPLE
 
 
-def pairs_channels(cluster: Cluster, graphs: Graphs | None = None, asked: int | None = None) -> int:
+def pairs_channels(cluster: Cluster, graphs: Graphs | None = None, requested: int | None = None) -> int:
     """Return the channels of all sends between pairs, a power of two (`16 p2p channels` in NCCL's log); 0: unknown."""
-    if asked is None and graphs is None and cluster.gpus > 1 and not cluster.nvlink and cluster.board is None:
+    if requested is None and graphs is None and cluster.gpus > 1 and not cluster.nvlink and cluster.board is None:
         return 0
-    found = asked or (graphs or search(cluster)).channels(cluster)
-    return min(_power_up(found), constants(cluster.nccl).limits.channels)
+    channels = requested or (graphs or search(cluster)).channels(cluster)
+    return min(_power_up(channels), constants(cluster.nccl).limits.channels)
 
 
 def channels_per_peer(cluster: Cluster, channels: int) -> int:

@@ -36,7 +36,7 @@ from weft.collectives.nccl.times import Chunk
 
 _BLACKWELL = 100
 _TWO_NODES = 1  # the column of lists
-_RELAYED_CHANNELS = 16  # of the nodes with eight GPUs and adapters that NCCL's figures for LL are of
+_RELAYED_CHANNELS = 16  # on nodes with eight GPUs and adapters, for which NCCL's figures of LL hold
 _MANY_NODES = 4  # from which NVLS trees have small chunks
 
 
@@ -141,12 +141,12 @@ def _rounds(case: Case, chunk: Chunk, lanes: int, scale: float = 1.0) -> float:
 
 def _tree(case: Case) -> Parts:
     cluster, levels = case.cluster, case.levels
-    others, protocol = cluster.gpus - 1, case.row.protocol
+    n_peers, protocol = cluster.gpus - 1, case.row.protocol
     limits = {CHANNELS: _tree_gbyte_s(case)}
     crossing_us = peers_us = 0.0
-    if others:
+    if n_peers:
         # Along the GPUs of a node each byte comes up and goes down again.
-        limits[inside_name(cluster)] = _inside_gbyte_s(case) * PAYLOAD[protocol] * cluster.gpus / (2 * others)
+        limits[inside_name(cluster)] = _inside_gbyte_s(case) * PAYLOAD[protocol] * cluster.gpus / (2 * n_peers)
     if cluster.nodes > 1:
         crossing_us = case.crossing_us(Pattern.TREE)
         limits[ADAPTERS] = case.adapters_gbyte_s(Pattern.TREE) / _tree_loads(cluster)
@@ -159,11 +159,11 @@ def _tree(case: Case) -> Parts:
     pipeline_us = (rounds - 1) * _waiting_us(case, limits, rounds, peers_us)
     if protocol == Protocol.SIMPLE:
         copy_us = case.size_bytes / rounds / case.channels / block_gbyte_s(cluster) / 1000
-        pipeline_us += 2 * others * copy_us
+        pipeline_us += 2 * n_peers * copy_us
     if levels:
         pipeline_us += (2 * levels - 1) * case.size_bytes / rounds / limits[ADAPTERS] / 1000
         pipeline_us += 2 * levels * _relay_us(case, case.size_bytes)
-    return case.parts(data, 2 * (others * case.inside_us + levels * crossing_us), pipeline_us)
+    return case.parts(data, 2 * (n_peers * case.inside_us + levels * crossing_us), pipeline_us)
 
 
 def _waiting_us(case: Case, limits: dict[str, float], rounds: float, wait_us: float) -> float:

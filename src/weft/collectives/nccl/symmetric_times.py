@@ -42,15 +42,15 @@ def symmetric_parts(cluster: Cluster, kernel: Kernel, size_bytes: int, networks:
     adapter = adapters_gbyte_s(cluster, network, fitted) / cluster.gpus
     latency_us = constants(cluster.nccl).latency_us.network[Algorithm.RING][_SIMPLE]
     step_us = crossing_us(cluster, network, latency_us, Protocol.SIMPLE, fitted)
-    others, rail = cluster.nodes - 1, model.known.rail
+    n_peers, rail = cluster.nodes - 1, model.figures.rail
     if kernel.collective == Collective.ALL_GATHER:
-        on_nvlink, on_adapters, blocks_us = nvlink / cluster.ranks, adapter / others, 0.0
-        first_bytes, steps_us = min(model.bytes, rail.gather_chunk_bytes), others * step_us
+        on_nvlink, on_adapters, blocks_us = nvlink / cluster.ranks, adapter / n_peers, 0.0
+        first_bytes, steps_us = min(model.bytes, rail.gather_chunk_bytes), n_peers * step_us
     else:
         block, by_nccl, _ = model.scatter_gbyte_s(kernel.multicast)
         alone = cluster.gpus == 1  # nothing goes over NVLink, which there may not be
         on_nvlink = by_nccl if alone else by_nccl * nvlink / model.rail_nvlink_gbyte_s
-        on_adapters = adapter / others
+        on_adapters = adapter / n_peers
         blocks_us = model.bytes / (kernel.blocks * block) / 1000
         first_bytes, steps_us = min(model.bytes, rail.scatter_chunk_bytes * kernel.blocks), step_us
     data_us = {NVLINK: model.bytes / on_nvlink / 1000, ADAPTERS: model.bytes / on_adapters / 1000, CHANNELS: blocks_us}

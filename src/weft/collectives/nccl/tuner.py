@@ -47,8 +47,8 @@ def ranges(table: Table) -> list[Range]:
     ]
 
 
-def _answer(one: Estimate) -> tuple[object, ...]:
-    return one.algorithm, one.protocol, one.channels
+def _answer(estimated: Estimate) -> tuple[object, ...]:
+    return estimated.algorithm, estimated.protocol, estimated.channels
 
 
 def _fastest(table: Table, row: Row) -> Estimate:
@@ -58,7 +58,7 @@ def _fastest(table: Table, row: Row) -> Estimate:
     for other in choose(cluster, kind, row.size_bytes).rows:
         if other.off:
             continue
-        one = estimate(
+        estimated = estimate(
             cluster,
             kind,
             row.size_bytes,
@@ -69,7 +69,7 @@ def _fastest(table: Table, row: Row) -> Estimate:
             chunk_bytes=settings.chunk_bytes,
             fitted=settings.times,
         )
-        best = min(best, one, key=lambda candidate: candidate.time_us)
+        best = min(best, estimated, key=lambda candidate: candidate.time_us)
     return best
 
 
@@ -106,16 +106,16 @@ def to_text(table: Table) -> str:
         about[:_LINE],
         "# collective,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks,numPipeOps,regBuff",
     ]
-    for one in ranges(table):
-        algorithm, protocol, channels = one.best.algorithm, one.best.protocol, one.best.channels
+    for span in ranges(table):
+        algorithm, protocol, channels = span.best.algorithm, span.best.protocol, span.best.channels
         assert algorithm is not None
-        if one.best.time_us < one.row.estimate.time_us:
+        if span.best.time_us < span.row.estimate.time_us:
             lines.append(
-                f"# {one.best.time_us:.2f} us at {one.row.size_bytes} bytes; NCCL by itself takes {one.row.choice}: "
-                f"{one.row.estimate.time_us:.2f} us"
+                f"# {span.best.time_us:.2f} us at {span.row.size_bytes} bytes; NCCL by itself takes {span.row.choice}: "
+                f"{span.row.estimate.time_us:.2f} us"
             )
         name = algorithm.replace("-", "_")
         where = f"{cluster.nodes},{cluster.ranks},{_ANY},{_ANY}"
-        sizes = f"{one.first_bytes},{one.last_bytes}"
+        sizes = f"{span.first_bytes},{span.last_bytes}"
         lines.append(f"{kind.replace('_', '')},{sizes},{name},{protocol},{channels},{where}")
     return "\n".join(lines) + "\n"

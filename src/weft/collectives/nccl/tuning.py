@@ -4,8 +4,8 @@ NCCL estimates the time of n bytes as latency + n / bandwidth. Latency is a star
 or PCIe) and between them; bandwidth is that of the channels of the search, less the share of flags, up to the limit of
 the protocol or of one channel. `NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING` prints the same table.
 
-The formulas are those of ncclTopoTuneModel (src/graph/tuning.cc), for one rank on each GPU, nodes that are alike, sums
-of float32, no environment variables, and adapters that report no latency of their own, as InfiniBand's. The constants
+The formulas are those of ncclTopoTuneModel (src/graph/tuning.cc), for one rank on each GPU, equal nodes, sums of
+float32, no environment variables, and adapters that report no latency of their own, as InfiniBand's. The constants
 are in `catalog/nccl.toml`.
 """
 
@@ -22,7 +22,7 @@ from weft.errors import ConfigError
 
 _BLACKWELL = 100
 _PROTOCOLS = list(Protocol)
-_NVLS_ONCE = 5 / 6  # of its channels, that NCCL expected before 2.28
+_NVLS_ONCE = 5 / 6  # share of its channels that NCCL expected before 2.28
 _NVLS_TREE_ONCE = 0.7  # and of NVLS trees in 2.18
 VARIABLES = ("NCCL_ALGO", "NCCL_PROTO")  # that allow rows
 _SCATTERED = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
@@ -41,7 +41,7 @@ class Row:
     protocol: Protocol
     latency_us: float
     algo_gbyte_s: float  # size over time
-    bus_gbyte_s: float  # what each rank's link carries, as nccl-tests counts
+    bus_gbyte_s: float  # rate of each rank's link, as nccl-tests counts
     off: str = ""
 
     @property
@@ -50,7 +50,7 @@ class Row:
         return f"{self.algorithm.label}/{self.protocol.label}"
 
 
-@lru_cache(maxsize=1024)  # of every size it is the same, and a search asks for thousands
+@lru_cache(maxsize=1024)  # the same for every size, and a search asks for thousands
 def table(cluster: Cluster, graphs: Graphs, collective: Collective) -> tuple[Row, ...]:
     """Return all rows, in the order in which NCCL compares them: the first of equal ones wins."""
     if collective not in TUNED:
@@ -59,7 +59,7 @@ def table(cluster: Cluster, graphs: Graphs, collective: Collective) -> tuple[Row
             f"Everything else is sends and receives between pairs"
         )
     model = _Model(cluster, graphs, collective)
-    return tuple(model.row(one, protocol) for one in Algorithm for protocol in Protocol)
+    return tuple(model.row(algorithm, protocol) for algorithm in Algorithm for protocol in Protocol)
 
 
 def log2_down(value: int) -> int:
@@ -77,7 +77,7 @@ class _Model:
         self.scale = min(cluster.nodes, 3) - 1  # the column of lists for 1 node, 2 nodes, more
         self.ranks, self.nodes, self.per_node = cluster.ranks, cluster.nodes, cluster.gpus
         steps = self.ranks if collective in _ROOTED else self.ranks - 1
-        self.steps = 2 * steps if collective == Collective.ALL_REDUCE else steps  # of a ring
+        self.steps = 2 * steps if collective == Collective.ALL_REDUCE else steps  # in a ring
 
     def row(self, algorithm: Algorithm, protocol: Protocol) -> Row:
         off = self._off(algorithm, protocol)
@@ -96,16 +96,16 @@ class _Model:
     @property
     def _algorithms(self) -> tuple[Algorithm, ...]:
         if self.collective == Collective.ALL_REDUCE:
-            return tuple(one for one in Algorithm if one != Algorithm.PAT)
+            return tuple(algorithm for algorithm in Algorithm if algorithm != Algorithm.PAT)
         return self.constants.rules.scattered if self.collective in _SCATTERED else (Algorithm.RING,)
 
     def _off(self, algorithm: Algorithm, protocol: Protocol) -> str:
         """Return the reason why a row is disabled, or an empty string."""
-        for variable, one, allowed in (
+        for variable, option, allowed in (
             (VARIABLES[0], algorithm.label, [each.label for each in self.cluster.algorithms]),
             (VARIABLES[1], protocol.label, [each.label for each in self.cluster.protocols]),
         ):
-            if allowed and one not in allowed:
+            if allowed and option not in allowed:
                 return f"{variable} is {','.join(allowed)}"
         if algorithm not in self._algorithms:
             return f"not for {self.collective}"
@@ -156,8 +156,8 @@ class _Model:
 
     def _heads_off(self, *, always: bool = False) -> str:
         """Return the reason if GPUs lack adapters of their own, which gathers in the network need."""
-        wanted = always or self.collective in _SCATTERED
-        short = wanted and self.nodes > 1 and self.cluster.nics < self.per_node
+        needed = always or self.collective in _SCATTERED
+        short = needed and self.nodes > 1 and self.cluster.nics < self.per_node
         return "fewer adapters than GPUs" if short else ""
 
     def _ll128_off(self) -> str:
@@ -173,14 +173,14 @@ class _Model:
     # How fast.
 
     def _graph(self, algorithm: Algorithm) -> Graph:
-        found = {
+        graph = {
             Algorithm.RING: self.graphs.ring,
             Algorithm.COLLNET_DIRECT: self.graphs.collnet_direct,
             Algorithm.COLLNET_CHAIN: self.graphs.collnet_chain,
             Algorithm.NVLS: self.graphs.nvls,
             Algorithm.NVLS_TREE: self.graphs.nvls,
         }
-        return found.get(algorithm, self.graphs.tree)
+        return graph.get(algorithm, self.graphs.tree)
 
     def _algo_gbyte_s(self, algorithm: Algorithm, protocol: Protocol) -> float:
         """Return size over time. NCCL uses the bus bandwidth for all_gather and reduce_scatter, except on rings."""
@@ -251,7 +251,7 @@ class _Model:
         inside *= 2 if self.collective == Collective.ALL_REDUCE else (self.per_node - 1) / self.per_node
         if algorithm == Algorithm.NVLS:
             return min(inside, graph.inter_gbyte_s)
-        # Of two nodes, each has one neighbour only.
+        # With two nodes, each has one neighbour only.
         between = graph.inter_gbyte_s * (2 if self.nodes == 2 else 1)
         return min(inside, between, self.generation.nvls_tree_channel_gbyte_s[self.scale])
 
@@ -292,15 +292,15 @@ class _Model:
         exposed = rules.exposed and self.per_node == 1 and not (algorithm in _COLLNET and rules.rewritten)
         between = latency.network[Algorithm.TREE if exposed else algorithm][protocol]
         inside = self._inside[algorithm][protocol]
-        base, others, depth = latency.base[algorithm][protocol], self.per_node - 1, log2_down(self.nodes)
+        base, n_peers, depth = latency.base[algorithm][protocol], self.per_node - 1, log2_down(self.nodes)
         if algorithm == Algorithm.RING:
             return base + self._ring_steps_us(protocol, inside, between)
         if algorithm == Algorithm.TREE:
-            return base + 2 * (others * inside + depth * between)
+            return base + 2 * (n_peers * inside + depth * between)
         if algorithm == Algorithm.COLLNET_DIRECT:
-            return base + 2 * (min(1, others) * inside + others * step.collnet_arity_us) + between
+            return base + 2 * (min(1, n_peers) * inside + n_peers * step.collnet_arity_us) + between
         if algorithm == Algorithm.COLLNET_CHAIN:
-            return base + 2 * others * inside + between
+            return base + 2 * n_peers * inside + between
         if algorithm == Algorithm.NVLS:
             return base + inside + (between if self.nodes > 1 else 0.0)
         if algorithm == Algorithm.NVLS_TREE:
@@ -313,8 +313,8 @@ class _Model:
         if self.collective in _ROOTED:
             # A pipe: its latency is one step where all channels go the same way, else a step for each rank.
             like = Algorithm.TREE if simple and not self.graphs.same_channels else Algorithm.RING
-            one = (latency.network if self.nodes > 1 else self._inside)[like][protocol]
-            return one if self.graphs.same_channels else self.steps * one
+            step_us = (latency.network if self.nodes > 1 else self._inside)[like][protocol]
+            return step_us if self.graphs.same_channels else self.steps * step_us
         crossings = self.nodes - 1
         if self.collective == Collective.ALL_REDUCE and self.nodes > 1:
             crossings = 2 * self.nodes - self.constants.rules.ring_crossings_less

@@ -35,10 +35,10 @@ def bruck_all_to_all(n_ranks: int) -> Program:
         far = np.arange(n)
         far = far[far & bit > 0]
         rank, far = np.repeat(np.arange(n), len(far)), np.tile(far, n)
-        gone = far & (bit - 1)  # so far it has come already, and in the round of the highest bit of that
-        last = np.frexp(gone)[1] - 1
-        begin = np.where(gone == 0, (rank + far) % n, (2 + last) * n + far)
-        end = np.where(far < 2 * bit, n + (rank - gone) % n, (2 + number) * n + far)
+        done = far & (bit - 1)  # so far it has come already, and in the round of the highest bit of that
+        last = np.frexp(done)[1] - 1
+        begin = np.where(done == 0, (rank + far) % n, (2 + last) * n + far)
+        end = np.where(far < 2 * bit, n + (rank - done) % n, (2 + number) * n + far)
         return Sends.make(rank, (rank + bit) % n, begin, to=end, add=False)
 
     room = {"n_chunks": (2 + bits) * n, "n_beside": (1 + bits) * n}
@@ -83,7 +83,7 @@ def _along_rails(n_nodes: int, gpus: int, shift: int) -> Sends:
     rank = np.arange(n)
     node, own = np.divmod(rank, gpus)
     peer = (rank + shift * gpus) % n
-    held, to = 2 * n + peer - own, n + node * gpus  # where the parts of GPU 0 are, and go
+    held, to = 2 * n + peer - own, n + node * gpus  # chunks of GPU 0's parts, and their targets
     return _join(
         Sends.make(rank, peer, peer, to=n + rank, add=False),
         Sends.make(rank, peer, held, to=to, n=own, add=False),

@@ -51,23 +51,23 @@ def side_by_side(channels: Sequence[Channel]) -> Stage:
     first = channels[0].program
 
     def make_round(number: int) -> Sends:
-        return Sends.join([_placed(one, at, n, number) for at, one in enumerate(channels)])
+        return Sends.join([_placed(channel, at, n, number) for at, channel in enumerate(channels)])
 
     return Stage(runs=tuple(run.n_rounds for run in first.runs), make_round=make_round)
 
 
 def _placed(channel: Channel, at: int, n_channels: int, number: int) -> Sends:
-    program, made = channel.program, channel.program.make_round(number)
+    program, sends = channel.program, channel.program.make_round(number)
     woven = program.collective in WOVEN
     scale, shift = (n_channels, at) if woven else (1, at * program.n_chunks)
     return Sends.make(
-        channel.ranks[made.src],
-        channel.ranks[made.dst],
-        made.src_chunk * scale + shift,
-        to=made.dst_chunk * scale + shift,
-        n=made.n_chunks,
-        stride=made.stride * scale,
-        add=made.add,
+        channel.ranks[sends.src],
+        channel.ranks[sends.dst],
+        sends.src_chunk * scale + shift,
+        to=sends.dst_chunk * scale + shift,
+        n=sends.n_chunks,
+        stride=sends.stride * scale,
+        add=sends.add,
     )
 
 

@@ -56,8 +56,8 @@ def _check_barrier(program: Program) -> None:
     heard = np.eye(n + program.n_reducers, n, dtype=np.bool_)  # [rank, rank]
     for number, sends in enumerate(program.rounds()):
         _refuse_bad_sends(program, number, sends)
-        told = heard[sends.src]
-        np.logical_or.at(heard, sends.dst, told)
+        news = heard[sends.src]
+        np.logical_or.at(heard, sends.dst, news)
     deaf = np.argwhere(~heard[:n])
     if len(deaf):
         rank, other = (int(value) for value in deaf[0])
@@ -66,15 +66,15 @@ def _check_barrier(program: Program) -> None:
 
 def begins_with(program: Program) -> NDArray[np.bool_]:
     """Return whether a rank's chunk has data at the beginning: [rank, chunk]."""
-    here = np.zeros((program.n_ranks, program.n_chunks), np.bool_)
-    parts = here[:, : program.n_parts]
+    present = np.zeros((program.n_ranks, program.n_chunks), np.bool_)
+    parts = present[:, : program.n_parts]
     if program.collective in (Collective.ALL_GATHER, Collective.GATHER):
         parts[:] = _blocks(*parts.shape)
     elif program.collective in (Collective.BROADCAST, Collective.SCATTER):
         parts[program.root] = True
     else:
         parts[:] = True
-    return here
+    return present
 
 
 def _ends_with(program: Program, symbols: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -92,7 +92,7 @@ def _ends_with(program: Program, symbols: NDArray[np.int64]) -> tuple[NDArray[np
             expected[:, received], matters[:, received] = np.roll(begun, 1, axis=0), True
         else:
             expected[:, received] = begun.reshape(n, n, -1).transpose(1, 0, 2).reshape(n, parts)
-            matters[:, received] = ~_blocks(n, parts)  # what a rank sends to itself is a copy, not a send
+            matters[:, received] = ~_blocks(n, parts)  # a rank's own part is copied, not sent
         return expected, matters
     if kind in (Collective.ALL_GATHER, Collective.GATHER):
         expected[:, :parts] = begun[np.arange(parts) * n // parts, np.arange(parts)]
@@ -138,40 +138,40 @@ def _refuse_bad_sends(program: Program, number: int, sends: Sends) -> None:
         raise ConfigError(
             f"{program.name}: in round {number} rank {sends.src[row]} sends {sends.n_chunks[row]} chunks from "
             f"{sends.src_chunk[row]} on{apart} to rank {sends.dst[row]}: "
-            f"there are {n} ranks and {program.n_chunks} chunks, and nobody sends to itself"
+            f"there are {n} ranks and {program.n_chunks} chunks, and no rank sends to itself"
         )
 
 
 def _tell(program: Program, rank: int, chunk: int) -> str:
     """Describe a wrong chunk by counting: the parts that are missing or repeated."""
     held: dict[tuple[int, int], Counter[tuple[int, int]]] = {}
-    here = begins_with(program)
+    initial = begins_with(program)
     for sends in program.rounds():
-        moves = [tuple(int(value) for value in one) for one in zip(*sends.chunks(), strict=True)]
-        read = [_get(held, here, int(sends.src[row]), src_chunk) for row, src_chunk, _ in moves]
+        moves = [tuple(int(value) for value in each) for each in zip(*sends.chunks(), strict=True)]
+        read = [_get(held, initial, int(sends.src[row]), src_chunk) for row, src_chunk, _ in moves]
         for (row, _, dst_chunk), value in zip(moves, read, strict=True):
             to = int(sends.dst[row]), dst_chunk
-            held[to] = _get(held, here, *to) + value if sends.add[row] else Counter(value)
-    found = _get(held, here, rank, chunk)
+            held[to] = _get(held, initial, *to) + value if sends.add[row] else Counter(value)
+    content = _get(held, initial, rank, chunk)
     reduces = program.collective in (Collective.ALL_REDUCE, Collective.REDUCE, Collective.REDUCE_SCATTER)
-    missing = [one for one in range(program.n_ranks) if (one, chunk) not in found] if reduces else []
-    twice = [one for (one, _), count in found.items() if count > 1]
+    missing = [each for each in range(program.n_ranks) if (each, chunk) not in content] if reduces else []
+    twice = [each for (each, _), count in content.items() if count > 1]
     parts = (
         [f"lacks the part of rank {missing[0]}" + (f" and {len(missing) - 1} more" if missing[1:] else "")]
         if missing
         else []
     )
-    parts += [f"has the part of rank {twice[0]} {found[twice[0], chunk]} times"] if twice else []
-    return ", ".join(parts) or f"holds {_name(found)}"
+    parts += [f"has the part of rank {twice[0]} {content[twice[0], chunk]} times"] if twice else []
+    return ", ".join(parts) or f"holds {_name(content)}"
 
 
 def _get(
-    held: dict[tuple[int, int], Counter[tuple[int, int]]], here: NDArray[np.bool_], rank: int, chunk: int
+    held: dict[tuple[int, int], Counter[tuple[int, int]]], initial: NDArray[np.bool_], rank: int, chunk: int
 ) -> Counter[tuple[int, int]]:
     if (rank, chunk) in held:
         return held[rank, chunk]
-    return Counter({(rank, chunk): 1}) if rank < len(here) and here[rank, chunk] else Counter()
+    return Counter({(rank, chunk): 1}) if rank < len(initial) and initial[rank, chunk] else Counter()
 
 
-def _name(found: Counter[tuple[int, int]]) -> str:
-    return " + ".join(f"chunk {chunk} of rank {rank}" for rank, chunk in sorted(found)) or "nothing"
+def _name(content: Counter[tuple[int, int]]) -> str:
+    return " + ".join(f"chunk {chunk} of rank {rank}" for rank, chunk in sorted(content)) or "nothing"

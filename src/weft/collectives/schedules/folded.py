@@ -6,7 +6,7 @@ Communication Operations in MPICH, 2005):
 
     rank      0 <- 1   2 <- 3   4   5         six ranks: 1 and 3 give to 0 and 2
     of four   0        1        2   3         0, 2, 4 and 5 reduce
-              0 -> 1   2 -> 3   4   5         and 1 and 3 are told
+              0 -> 1   2 -> 3   4   5         and send the result to 1 and 3
 
 Rabenseifner's halving, as Open MPI and MPICH have it, begins with the nearest partner: the large halves stay inside a
 node, and what goes far is small. (`recursive` has the other order, which leaves every rank with its own part.)
@@ -62,8 +62,10 @@ def scatter_broadcast(n_ranks: int, root: int = 0, *, ring: bool = False) -> Pro
     then = Stage(runs=tuple(run.n_rounds for run in gather.runs), make_round=gather.make_round)
     whole = one_after_another([Stage(runs=(1,) * levels, make_round=scatter), then])
     name = f"scatter and {'ring ' if ring else ''}all-gather broadcast"
-    made = Program.of(name, Collective.BROADCAST, n_ranks, whole.runs, whole.make_round, aggregated=gather.aggregated)
-    return turned(made, root)
+    program = Program.of(
+        name, Collective.BROADCAST, n_ranks, whole.runs, whole.make_round, aggregated=gather.aggregated
+    )
+    return turned(program, root)
 
 
 def _folded(
@@ -85,24 +87,24 @@ def _folded(
         def give(_number: int) -> Sends:
             return Sends.make(odd, odd - 1, 0, n=whole, add=True)
 
-        def told(_number: int) -> Sends:
+        def send_back(_number: int) -> Sends:
             return Sends.make(odd - 1, odd, 0, n=whole, add=kind is Collective.BARRIER)
 
         stages.insert(0, Stage(runs=(1,), make_round=give))
         if tell:
-            stages.append(Stage(runs=(1,), make_round=told))
-    made = one_after_another(stages)
-    return Program.of(name, kind, n_ranks, made.runs, made.make_round, n_chunks=inner.n_chunks)
+            stages.append(Stage(runs=(1,), make_round=send_back))
+    program = one_after_another(stages)
+    return Program.of(name, kind, n_ranks, program.runs, program.make_round, n_chunks=inner.n_chunks)
 
 
 def _meetings(n_ranks: int) -> Program:
     """Return exchanges as in dissemination, but in both directions between the same two ranks."""
-    rank, made = np.arange(n_ranks), dissemination_barrier(n_ranks)
+    rank, barrier = np.arange(n_ranks), dissemination_barrier(n_ranks)
 
     def make_round(number: int) -> Sends:
         return Sends.make(rank, rank ^ (1 << number), 0, add=True)
 
-    runs = tuple(run.n_rounds for run in made.runs)
+    runs = tuple(run.n_rounds for run in barrier.runs)
     return Program.of("recursive doubling barrier", Collective.BARRIER, n_ranks, runs, make_round, n_chunks=1)
 
 
@@ -122,7 +124,7 @@ def _halve_and_gather(n_ranks: int) -> Program:
         if number < bits:
             return _halve(n_ranks, number)
         level = 2 * bits - 1 - number
-        child = (1 << level) + np.arange(1 << level)  # whose higher bits are 0: the others have given theirs
+        child = (1 << level) + np.arange(1 << level)  # ranks with higher bits 0: the other ranks have sent their sums
         begin, held = _begin(child, n_ranks, level + 1), n_ranks >> level + 1
         return Sends.make(child, child - (1 << level), begin, n=held, add=False)
 

@@ -172,8 +172,8 @@ def rail_rings(collective: Collective, n_nodes: int, gpus: int, root: int = 0, s
     """
     channels = [_ring(collective, _round_trip(n_nodes, gpus, first), root, slices) for first in range(gpus)]
     whole = side_by_side(channels)
-    one = channels[0].program
-    return replace(one, n_chunks=one.n_chunks * gpus, make_round=whole.make_round, root=root, gpus=gpus)
+    ring = channels[0].program
+    return replace(ring, n_chunks=ring.n_chunks * gpus, make_round=whole.make_round, root=root, gpus=gpus)
 
 
 def _round_trip(n_nodes: int, gpus: int, first: int) -> list[int]:

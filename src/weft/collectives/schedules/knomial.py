@@ -142,8 +142,8 @@ def turned(program: Program, root: int) -> Program:
         raise ConfigError(f"root {root} of {program.name} is not from 0 to {n - 1}")
 
     def make_round(number: int) -> Sends:
-        made = program.make_round(number)
-        return replace(made, src=(made.src + root) % n, dst=(made.dst + root) % n)
+        sends = program.make_round(number)
+        return replace(sends, src=(sends.src + root) % n, dst=(sends.dst + root) % n)
 
     return replace(program, make_round=make_round, root=root) if root else program
 

@@ -34,21 +34,21 @@ def with_leaders(leaders: Program, ppn: int, *, up: Program, down: Program) -> P
     first = np.arange(leaders.n_ranks) * ppn
 
     def within(program: Program, number: int) -> Sends:
-        made = program.make_round(number)
-        ends = [(first[:, None] + end).ravel() for end in (made.src, made.dst)]
-        add = np.tile(made.add | (kind is Collective.BARRIER), leaders.n_ranks)
+        sends = program.make_round(number)
+        ends = [(first[:, None] + end).ravel() for end in (sends.src, sends.dst)]
+        add = np.tile(sends.add | (kind is Collective.BARRIER), leaders.n_ranks)
         return Sends.make(ends[0], ends[1], 0, n=chunks, add=add)
 
     def between(number: int) -> Sends:
-        made = leaders.make_round(number)
+        sends = leaders.make_round(number)
         return Sends(
-            src=(made.src * ppn).astype(np.int32),
-            dst=(made.dst * ppn).astype(np.int32),
-            src_chunk=made.src_chunk,
-            dst_chunk=made.dst_chunk,
-            n_chunks=made.n_chunks,
-            stride=made.stride,
-            add=made.add,
+            src=(sends.src * ppn).astype(np.int32),
+            dst=(sends.dst * ppn).astype(np.int32),
+            src_chunk=sends.src_chunk,
+            dst_chunk=sends.dst_chunk,
+            n_chunks=sends.n_chunks,
+            stride=sends.stride,
+            add=sends.add,
         )
 
     stages: Sequence[Stage] = [

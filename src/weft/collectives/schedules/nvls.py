@@ -5,8 +5,8 @@
     GPU 2 ──┘               └── ... the nodes add up each part on its rail ...
     GPU 0 ── writes part 0 ── NVSwitch ──┬── to all
 
-A GPU sends S to be added and S/g to be told, instead of 2 (g-1)/g S, and in half as many steps. Reducer `n_ranks` + a
-stands for the NVSwitches of node a.
+A GPU sends S to be added and S/g of the result, instead of 2 (g-1)/g S, and in half as many steps. Reducer `n_ranks` +
+a stands for the NVSwitches of node a.
 
 Between nodes NCCL has two ways: SHARP, or a double binary tree on the rail of each head (NVLSTree). Here every GPU is
 a head; NCCL takes those which have an adapter of their own.

@@ -53,8 +53,8 @@ def pat_reduce_scatter(n_ranks: int, most: int | None = None) -> Program:
     edges = [(node, step) for node in range(min(step, n_ranks) - 1, 0, -1)] + _far(n_ranks, step)[::-1]
 
     def make_round(number: int) -> Sends:
-        told = _edge(n_ranks, *edges[number])
-        return Sends.make(told.dst, told.src, told.src_chunk, n=told.n_chunks, stride=told.stride, add=True)
+        sends = _edge(n_ranks, *edges[number])
+        return Sends.make(sends.dst, sends.src, sends.src_chunk, n=sends.n_chunks, stride=sends.stride, add=True)
 
     runs = (1,) * len(edges)
     return Program.of("PAT reduce-scatter", Collective.REDUCE_SCATTER, n_ranks, runs, make_round, aggregated=True)

@@ -37,7 +37,7 @@ class Sends:
     src: NDArray[np.int32]
     dst: NDArray[np.int32]
     src_chunk: NDArray[np.int32]  # the first of those sent
-    dst_chunk: NDArray[np.int32]  # where it goes
+    dst_chunk: NDArray[np.int32]  # its place at the receiver
     n_chunks: NDArray[np.int32]
     stride: NDArray[np.int32]  # from one of them to the next, at both ends: 1 where they lie together
     add: NDArray[np.bool_]  # added to what is there; else put in its place
@@ -101,10 +101,10 @@ class Program:
     name: str  # `ring all-reduce`
     collective: Collective
     n_ranks: int
-    n_chunks: int  # of the buffer of a rank
+    n_chunks: int  # in the buffer of a rank
     runs: tuple[Run, ...]
     make_round: Callable[[int], Sends]
-    root: int = 0  # of a broadcast, a reduction, a gather or a scatter
+    root: int = 0  # for broadcast, reduce, gather and scatter
     n_reducers: int = 0
     n_beside: int = 0  # chunks at the end of the buffer beside the data: where an all-to-all receives, or passes on
     gpus: int = 1  # ranks of a node, which NVLink joins: rank // gpus is the node
@@ -119,7 +119,7 @@ class Program:
         runs: Iterable[int],
         make_round: Callable[[int], Sends],
         n_chunks: int | None = None,
-        **others: Any,
+        **fields: Any,
     ) -> Program:
         """Return a program with runs of these lengths, by default with as many chunks as ranks."""
         return cls(
@@ -129,7 +129,7 @@ class Program:
             n_chunks=n_ranks if n_chunks is None else n_chunks,
             runs=in_runs(*runs),
             make_round=make_round,
-            **others,
+            **fields,
         )
 
     def __post_init__(self) -> None:
@@ -180,7 +180,7 @@ def schedule(program: Program) -> Schedule:
     """
     rounds = list(program.rounds())
     sends = Sends.join(rounds)
-    number = np.repeat(np.arange(len(rounds), dtype=np.int32), [len(one) for one in rounds])
+    number = np.repeat(np.arange(len(rounds), dtype=np.int32), [len(part) for part in rounds])
     row, src_chunk, dst_chunk = sends.chunks()
     read, written = (
         of[row].astype(np.int64) * program.n_chunks + chunk
@@ -197,27 +197,27 @@ def schedule(program: Program) -> Schedule:
     return Schedule(sends=sends, round=number, after_first=first, after=after)
 
 
-def joined(made: Schedule) -> Schedule:
+def joined(whole: Schedule) -> Schedule:
     """Merge the sends of a round between the same ranks into one, with all dependencies.
 
     Only the number of their chunks is kept.
     """
-    sends = made.sends
+    sends = whole.sends
     n = int(max(sends.src.max(), sends.dst.max())) + 1
-    key = (made.round.astype(np.int64) * n + sends.src) * n + sends.dst
+    key = (whole.round.astype(np.int64) * n + sends.src) * n + sends.dst
     _, first, message = np.unique(key, return_index=True, return_inverse=True)
     n_chunks = np.bincount(message, sends.n_chunks).astype(np.int32)
-    one = replace(Sends(**{name: getattr(sends, name)[first] for name in Sends.__slots__}), n_chunks=n_chunks)
-    after_first, after = _waits(np.repeat(message, np.diff(made.after_first)), message[made.after], len(first))
-    return Schedule(sends=one, round=made.round[first], after_first=after_first, after=after)
+    merged = replace(Sends(**{name: getattr(sends, name)[first] for name in Sends.__slots__}), n_chunks=n_chunks)
+    after_first, after = _waits(np.repeat(message, np.diff(whole.after_first)), message[whole.after], len(first))
+    return Schedule(sends=merged, round=whole.round[first], after_first=after_first, after=after)
 
 
 def _waits(waiting: NDArray[np.int64], other: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Return dependencies as offsets [n + 1] and values, each once and in order."""
     pairs = np.sort(waiting * n + other, kind="stable")
     pairs = pairs[np.diff(pairs, prepend=-1) > 0]  # np.unique takes ten times as long: these are almost in order
-    who, after = np.divmod(pairs, max(n, 1))
-    first = np.concatenate(([0], np.cumsum(np.bincount(who, minlength=n)))).astype(np.int64)
+    waiter, after = np.divmod(pairs, max(n, 1))
+    first = np.concatenate(([0], np.cumsum(np.bincount(waiter, minlength=n)))).astype(np.int64)
     return first, after.astype(np.int32)
 
 

@@ -88,9 +88,9 @@ class Tree:
         """Return the sends down: a rank sends a slice in the round after its arrival."""
         return self._sends(self.parent, self.child, number - self.parent_depth, False)
 
-    def _sends(self, src: NDArray[np.int64], dst: NDArray[np.int64], which: NDArray[np.int64], add: bool) -> Sends:
-        now = (which >= 0) & (which < self.slices)
-        return Sends.make(src[now], dst[now], self.first + which[now], add=add)
+    def _sends(self, src: NDArray[np.int64], dst: NDArray[np.int64], tree: NDArray[np.int64], add: bool) -> Sends:
+        now = (tree >= 0) & (tree < self.slices)
+        return Sends.make(src[now], dst[now], self.first + tree[now], add=add)
 
 
 def levels(parent: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -52,24 +52,24 @@ from weft.collectives.schedules.tree import double_tree_all_reduce, tree_broadca
 from weft.errors import ConfigError, UnknownName
 from weft.plugins import Registry
 
-Writer = Callable[[int, int, int], Program]  # of nodes, GPUs in each, and the root
+Writer = Callable[[int, int, int], Program]  # (nodes, GPUs in each, root) -> program
 
 
 def program(collective: str, algorithm: str, *, nodes: int, gpus: int = 1, root: int = 0) -> Program:
     """Return the program of a collective by one of its `algorithms`."""
-    which = find(collective)
-    wanted = {_bare(name): name for name in ALGORITHMS}.get(_bare(algorithm))
-    if wanted is None or which not in ALGORITHMS[wanted]:
-        raise UnknownName(f"algorithm of {which}", algorithm, algorithms(which))
+    kind = find(collective)
+    algorithm_name = {_bare(name): name for name in ALGORITHMS}.get(_bare(algorithm))
+    if algorithm_name is None or kind not in ALGORITHMS[algorithm_name]:
+        raise UnknownName(f"algorithm of {kind}", algorithm, algorithms(kind))
     if nodes < 1 or gpus < 1:
-        raise ConfigError(f"{wanted} {which} on {nodes} nodes of {gpus} GPUs: give one or more of each")
-    return replace(ALGORITHMS[wanted][which](nodes, gpus, root), gpus=gpus)
+        raise ConfigError(f"{algorithm_name} {kind} on {nodes} nodes of {gpus} GPUs: give one or more of each")
+    return replace(ALGORITHMS[algorithm_name][kind](nodes, gpus, root), gpus=gpus)
 
 
 def algorithms(collective: str) -> Iterator[str]:
     """Yield the algorithms of a collective."""
-    which = find(collective)
-    return (name for name, writers in ALGORITHMS.working().items() if which in writers)
+    kind = find(collective)
+    return (name for name, writers in ALGORITHMS.working().items() if kind in writers)
 
 
 def _bare(name: str) -> str:
@@ -97,12 +97,12 @@ def _switches(kind: Collective, name: str, inside: Callable[[Parts], Inside] = d
 
 
 def _one_gpu(write: Callable[[int], Program]) -> Writer:
-    def made(nodes: int, gpus: int, _root: int) -> Program:
+    def write_flat(nodes: int, gpus: int, _root: int) -> Program:
         if gpus > 1:
             raise ConfigError(f"PAT is for nodes with one GPU, not {gpus}: use ring or hierarchical")
         return write(nodes)
 
-    return made
+    return write_flat
 
 
 def _tree_all_reduce(nodes: int, gpus: int, _root: int) -> Program:
@@ -158,5 +158,7 @@ ALGORITHMS: Registry[dict[str, Writer]] = Registry(
     "weft.collectives",
     _OWN,
     'a dict of functions of (nodes, gpus, root) that return programs: {"all_reduce": write}',
-    lambda _, thing: isinstance(thing, dict) and set(thing) <= set(Collective) and all(map(callable, thing.values())),
+    lambda _, writers: (
+        isinstance(writers, dict) and set(writers) <= set(Collective) and all(map(callable, writers.values()))
+    ),
 )

@@ -25,7 +25,7 @@ from weft.collectives.live.group import Group
 from weft.collectives.live.link import Endpoint
 from weft.collectives.live.pytorch import gpu, sparse
 from weft.collectives.live.pytorch.tensors import SUM, Reduction, TensorMemory, as_bytes
-from weft.collectives.live.pytorch.work import Tensors, Work, told
+from weft.collectives.live.pytorch.work import Tensors, Work, converted_errors
 from weft.errors import ConfigError, SubnetError
 
 _EXCHANGE = 1 << 62  # a tag that no program has
@@ -54,8 +54,8 @@ class TorchStore:
                 self._store.wait([key], datetime.timedelta(seconds=timeout_s))
             except (dist.DistStoreError, RuntimeError) as error:
                 raise TimeoutError(key) from error
-        found: bytes = self._store.get(key)
-        return found
+        value: bytes = self._store.get(key)
+        return value
 
 
 def _name(store: TorchStore, rank: int, timeout_s: float) -> str:
@@ -85,9 +85,9 @@ def _described(data: torch.Tensor, numel: int) -> str:
 @contextmanager
 def _together(*tensors: torch.Tensor) -> Iterator[Tensors]:
     """Yield contiguous tensors: the given ones, or copies that are copied back."""
-    made = [tensor if tensor.is_contiguous() else tensor.contiguous() for tensor in tensors]
-    yield made
-    for tensor, copy in zip(tensors, made, strict=True):
+    contiguous = [tensor if tensor.is_contiguous() else tensor.contiguous() for tensor in tensors]
+    yield contiguous
+    for tensor, copy in zip(tensors, contiguous, strict=True):
         if copy is not tensor:
             tensor.copy_(copy)
 
@@ -100,7 +100,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._rank, self._size, self._timeout_s = rank, size, timeout.total_seconds()
         self._keys = TorchStore(store)
         self._on_gpu: tuple[torch.device, Group] | None = None
-        with told():
+        with converted_errors():
             name = _name(self._keys, rank, self._timeout_s)
             self._calls = Calls(self._keys, f"{name}-calls", rank)
             self._group = Group(endpoint(), self._keys, name, rank, size, self._timeout_s, self._calls)
@@ -211,14 +211,14 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def allgather(self, outputs: list[Tensors], tensors: Tensors, opts: Any = None) -> Work:
         for into, tensor in zip(outputs, tensors, strict=True):
-            if any(one.numel() != tensor.numel() for one in into):  # others may have more, or less
+            if any(output.numel() != tensor.numel() for output in into):  # others may have more, or less
                 self._run_each(into, tensor)
                 continue
             data = tensor.new_empty((self._size, tensor.numel()))
             self.all_gather_single(data, tensor)
-            for one, block in zip(into, data, strict=True):
-                one.copy_(block.view(one.shape))
-        return Work(self._group, [one for into in outputs for one in into])
+            for output, block in zip(into, data, strict=True):
+                output.copy_(block.view(output.shape))
+        return Work(self._group, [output for into in outputs for output in into])
 
     def _everybodys(self, tensor: torch.Tensor, counts: list[int], dim: int) -> torch.Tensor:
         """Gather tensors of all ranks along a dimension; `counts` are their sizes there."""
@@ -228,8 +228,8 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def _run_each(self, into: Tensors, tensor: torch.Tensor) -> None:
         """Gather tensors of different sizes by one broadcast for each."""
-        for rank, one in enumerate(into):
-            with _together(one) as (data,):
+        for rank, output in enumerate(into):
+            with _together(output) as (data,):
                 if rank == self._rank:
                     data.copy_(tensor)
                 self._run(Collective.BROADCAST, data, root=rank)
@@ -240,10 +240,10 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def reduce_scatter(self, outputs: Tensors, tensors: list[Tensors], opts: Any = None) -> Work:
         for output, parts in zip(outputs, tensors, strict=True):
-            if any(one.numel() != output.numel() for one in parts):
+            if any(part.numel() != output.numel() for part in parts):
                 self._reduce_each(output, parts, opts)
             else:
-                self.reduce_scatter_single(output, torch.cat([one.reshape(-1) for one in parts]), opts)
+                self.reduce_scatter_single(output, torch.cat([part.reshape(-1) for part in parts]), opts)
         return Work(self._group, outputs)
 
     def _reduce_each(self, output: torch.Tensor, parts: Tensors, opts: Any) -> None:
@@ -267,15 +267,15 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             if is_root:
                 data[self._rank].copy_(tensor.reshape(-1))
             self._run_rooted(Collective.GATHER, data, opts.rootRank)
-            for one, block in zip(outputs[nth], data, strict=True) if is_root else ():
-                one.copy_(block.view(one.shape))
-        return Work(self._group, [one for into in outputs for one in into])
+            for output, block in zip(outputs[nth], data, strict=True) if is_root else ():
+                output.copy_(block.view(output.shape))
+        return Work(self._group, [output for into in outputs for output in into])
 
     def scatter(self, outputs: Tensors, tensors: list[Tensors], opts: Any) -> Work:
         is_root = self._rank == opts.rootRank
         for nth, output in enumerate(outputs):
             if is_root:
-                data = torch.stack([one.reshape(-1) for one in tensors[nth]])
+                data = torch.stack([part.reshape(-1) for part in tensors[nth]])
             else:
                 data = output.new_empty(output.numel())
             self._run_rooted(Collective.SCATTER, data, opts.rootRank)
@@ -285,7 +285,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     # -- messages -----------------------------------------------------------------------------------------------------
 
     def send(self, tensors: Tensors, to: int, tag: int = 0) -> Work:
-        with told():
+        with converted_errors():
             data = tensors[0].contiguous()
             group = self._group_of(data)
             work = Work(group, tensors, group.mail.send(to, as_bytes(data), _checked(tag)))
@@ -301,7 +301,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def _receive(self, tensors: Tensors, source: int | None, tag: int) -> Work:
         tensor = tensors[0]
         data = tensor if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
-        with told():
+        with converted_errors():
             group = self._group_of(data)
             work = Work(group, tensors, group.mail.receive(as_bytes(data), source, _checked(tag)))
         if data is not tensor:
@@ -323,7 +323,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             return
         by = f" by {reduction.name}" if reduction is not None else ""
         words = f"{kind} of {_described(data, data.numel())}{by}, root {root}"
-        with told():
+        with converted_errors():
             if reduction is not None:
                 reduction.check(data)
             program = choose(kind, self._size, data.nbytes, root, direct=not data.is_cuda)
@@ -336,7 +336,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             return
         n_blocks = 1 if self._rank == root else self._size
         words = f"{kind} of {_described(data, data.numel() * n_blocks)}, root {root}"
-        with told():
+        with converted_errors():
             program = choose(kind, self._size, data.nbytes * n_blocks, root)
             block = self._rank * (n_blocks > 1)
             memory = (gpu.GpuMemory if data.is_cuda else TensorMemory)(data, block=block, n_blocks=n_blocks)

@@ -1,8 +1,8 @@
-"""Tensors on a GPU: slots are there too, copies and sums are the GPU's, and no byte of them goes through the host.
+"""Tensors on a GPU: slots are GPU memory too, the GPU copies and adds, and no byte passes through the host.
 
-A rank sends from where its tensor is into a slot on the GPU of the other one, which its own GPU writes to by CUDA IPC
-(`weft.verbs.gpudirect`). Sums are PyTorch's, on its current stream. Adapters know nothing of streams: what was to be
-done on the current one is finished before anything is sent, and what was put or added before anybody is told.
+A rank writes from its tensor into a slot on the GPU of the other rank, by CUDA IPC (`weft.verbs.gpudirect`). Sums are
+PyTorch's, on its current stream. Adapters do not know streams: the work of the current stream is finished before
+anything is sent, and copies and sums are finished before the other rank gets its credit.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ class GpuEndpoint(Endpoint):
 
     def key(self, address: int, length: int) -> int:
         try:
-            found = driver().allocation_at(address, length, for_others=False)
+            allocation = driver().allocation_at(address, length, for_others=False)
         except CudaError as error:
             raise ConfigError(f"a tensor on {self.device} cannot be sent: {error}") from error
-        if found is None:  # the head of a message
+        if allocation is None:  # the head of a message
             return super().key(address, length)
-        name = found.number, found.start, found.size  # of expandable segments there is no number
+        name = allocation.number, allocation.start, allocation.size  # expandable segments have no number
         if name not in self._regions:
             table = self.port.ctx.adapter.regions
-            self._regions[name] = table.register(self.pd.key, found.start, found.size, 0, device=found)
+            self._regions[name] = table.register(self.pd.key, allocation.start, allocation.size, 0, device=allocation)
             if len(self._regions) > _REGIONS_MAX:
                 table.drop(self._regions.popitem(last=False)[1])
         self._regions.move_to_end(name)
@@ -117,8 +117,8 @@ class GpuMemory:
 
     def add(self, begin: int, data: Any) -> None:
         part, offset = self._part(begin)
-        here = part[offset : offset + len(data)].view(self._type)
-        self._join(here, data.view(self._type), out=here)
+        target = part[offset : offset + len(data)].view(self._type)
+        self._join(target, data.view(self._type), out=target)
         self._end.settle()
 
     def _part(self, begin: int) -> tuple[torch.Tensor, int]:

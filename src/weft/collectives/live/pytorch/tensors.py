@@ -54,9 +54,9 @@ SUM = Reduction(ReduceOp.SUM)
 
 @cache
 def _check(join: Callable[..., torch.Tensor], name: str, kind: torch.dtype, device: torch.device) -> None:
-    one = torch.zeros(1, dtype=kind, device=device)
+    probe = torch.zeros(1, dtype=kind, device=device)
     try:
-        join(one, one, out=one)
+        join(probe, probe, out=probe)
     except RuntimeError as error:
         raise ConfigError(f"backend weft does not reduce {kind} by {name}, as PyTorch does not: {error}") from None
 
@@ -82,11 +82,11 @@ class TensorMemory(Array):
 
     def add(self, begin: int, data: Bytes) -> None:
         part, offset = self._part(begin)
-        here = torch.from_numpy(part[offset : offset + len(data)]).view(self._tensor_type)
-        self._join(here, torch.from_numpy(data).view(self._tensor_type), out=here)
+        target = torch.from_numpy(part[offset : offset + len(data)]).view(self._tensor_type)
+        self._join(target, torch.from_numpy(data).view(self._tensor_type), out=target)
 
 
 def as_bytes(tensor: torch.Tensor) -> Any:
     """Return the memory of a tensor without a copy: as numpy, or as PyTorch on a GPU."""
-    found = tensor.detach().reshape(-1).view(torch.uint8)
-    return found if found.is_cuda else found.numpy()
+    flat = tensor.detach().reshape(-1).view(torch.uint8)
+    return flat if flat.is_cuda else flat.numpy()

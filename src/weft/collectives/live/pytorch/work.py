@@ -17,7 +17,7 @@ Tensors = list[torch.Tensor]
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def converted_errors() -> Iterator[None]:
     """Convert weft's errors to those that PyTorch programs expect."""
     try:
         yield
@@ -43,7 +43,7 @@ class Work(dist._Work):  # type: ignore[misc]
     def wait(self, timeout: datetime.timedelta | None = None) -> bool:
         """Wait up to the group's timeout or this one; PyTorch passes 0 for none."""
         if self._message is not None:
-            with told():
+            with converted_errors():
                 self._group.mail.wait(self._message, timeout.total_seconds() if timeout else None)
             self.at_end()
             self.at_end = lambda: None
@@ -52,7 +52,7 @@ class Work(dist._Work):  # type: ignore[misc]
 
     def is_completed(self) -> bool:
         if self._message is not None and not self._message.is_done:
-            with told():
+            with converted_errors():
                 self._group.mail.poll()
         return self._message is None or self._message.is_done
 
