@@ -26,7 +26,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from itertools import accumulate
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -72,10 +71,12 @@ class CallRecord:
             smallest[_file_of(test)] = min(size, smallest.get(_file_of(test), size))
         calling = sorted(sizes, key=lambda test: (smallest[_file_of(test)], _file_of(test), sizes[test], test))
         rest = [test for test in self.cpu_s if _file_of(test) in smallest and test not in sizes]
-        ends_s = accumulate(self.cpu_s[test] for test in calling + rest)
-        return [
-            test for test, end_s in zip(calling + rest, ends_s, strict=True) if test == calling[0] or end_s < _CPU_S
-        ]
+        chosen, left_s = calling[:1], _CPU_S - sum(self.cpu_s[test] for test in calling[:1])
+        for test in calling[1:] + rest:
+            if self.cpu_s[test] <= left_s:
+                chosen.append(test)
+                left_s -= self.cpu_s[test]
+        return chosen
 
 
 def _file_of(test: str) -> str:

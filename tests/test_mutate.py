@@ -76,6 +76,13 @@ def test_tests_that_call_the_fewest_functions_run_first_and_those_that_fail_do_n
     assert record.tests_of(tmp_path / "other.py", 3) == []
 
 
+def test_a_test_that_takes_too_much_cpu_time_does_not_displace_quick_ones(tmp_path):
+    path = tmp_path / "module.py"
+    tests = {"a.py::first": 19.0, "a.py::second": 19.0, "a.py::third": 0.5}
+    lines = [f"call\t{test}\t{path}:3" for test in tests] + [f"passed\t{test}\t{s}" for test, s in tests.items()]
+    assert CallRecord(lines).tests_of(path, 3) == ["a.py::first", "a.py::third"]
+
+
 def test_a_changed_source_replaces_the_code_of_functions_that_are_imported_already(tmp_path):
     path = tmp_path / "module.py"
     path.write_text("class Limit:\n    @property\n    def most(self):\n        return 1\n")

@@ -150,18 +150,22 @@ def test_damaged_packets_tell_where_symbols_are_not_counted() -> None:
     assert only(diagnose([one.change])).ends[0] == UPLINK
 
 
-def test_a_switch_that_received_one_marked_packet_is_not_the_one_that_damages_them() -> None:
+@pytest.mark.parametrize("column", [Column.PORT_RCV_REMOTE_PHYSICAL_ERRORS, Column.PORT_RCV_ERRORS])
+def test_a_switch_that_received_a_marked_or_damaged_packet_does_not_damage_them_itself(column: Column) -> None:
     for received, blamed in ((0, True), (1, False)):
         one = ward(ber=0.0)
         one.count("h1/1", Column.PORT_RCV_REMOTE_PHYSICAL_ERRORS, 10_000)
-        one.count(UPLINK, Column.PORT_RCV_REMOTE_PHYSICAL_ERRORS, received)
+        one.count(UPLINK, column, received)
         assert bool(senders_of_marked(health([one.change]))) is blamed
 
 
-@pytest.mark.parametrize(("fewer", "is_one_way"), [(0, True), (3, True), (85, False), (100, False)])
-def test_a_direction_is_blamed_only_if_errors_differ_significantly(fewer: int, is_one_way: bool) -> None:
+@pytest.mark.parametrize(
+    ("more", "fewer", "is_one_way"),
+    [(100, 0, True), (100, 3, True), (100, 85, False), (100, 100, False), (2, 0, False), (6, 1, False)],
+)
+def test_a_direction_is_blamed_only_if_errors_differ_significantly(more: int, fewer: int, is_one_way: bool) -> None:
     one = ward(ber=0.0)
-    one.count(UPLINK, Column.SYMBOL_ERROR, 100)
+    one.count(UPLINK, Column.SYMBOL_ERROR, more)
     one.count("spine1/1", Column.SYMBOL_ERROR, fewer)
     assert int(look(health([one.change])).is_one_way.sum()) == is_one_way
 

@@ -301,6 +301,16 @@ def test_ports_that_are_not_there_are_named():
     notes = wanted_pkeys(parse_partitions(text), FABRIC, OWN).notes
     expected = "partition Red=0x0010: there is no port 0x000000000000dead (line 1), 0x000000000000beef (line 1)"
     assert notes == (expected,)
+    above_all = wanted_pkeys(parse_partitions("Red=0x10: 0xfffffffffffffffe;"), FABRIC, OWN).notes
+    assert "there is no port 0xfffffffffffffffe (line 1)" in above_all[0]
+
+
+def test_keys_of_switch_ports_stay_where_switches_enforce_nothing():
+    found = np.zeros((len(FABRIC.ports), 128), np.uint16)
+    external = next(slot for slot in range(len(FABRIC.ports)) if slot not in ENDS and FABRIC.ports.number[slot] > 0)
+    found[external, 2] = 0x8123
+    made = wanted_pkeys(parse_partitions("A=1: ALL;"), FABRIC, OWN, found=found, part_enforce="off")
+    assert made.table[external, 2] == 0x8123
 
 
 def test_a_manager_that_is_not_a_full_member_of_default_is_named():

@@ -9,7 +9,8 @@ from weft.wire.attributes import CLASSES, parse_mad
 from weft.wire.format import Malformed
 from weft.wire.mad import ClassPortInfo, Mad, MgmtClass, PlainMad, VendorMad
 from weft.wire.notice import BadKeyDetails, GidDetails, LinkStateDetails, Notice, Trap, details
-from weft.wire.port_info import Mtu, PortInfo, PortState
+from weft.wire.port_info import Capability, Mtu, PortInfo, PortState
+from weft.wire.roce import FRAMING_BYTES
 
 
 @pytest.mark.parametrize("mgmt_class", CLASSES)
@@ -68,3 +69,12 @@ def test_a_port_reads_as_an_operator_knows_it():
 def test_counters_start_with_the_port_they_are_of():
     starts = [kind for kind in perf.ATTRIBUTES.values() if kind not in (ClassPortInfo, perf.PortSamplesResult)]
     assert {kind.fields["port_select"].bit for kind in starts} == {8}
+
+
+def test_bits_of_the_capability_mask_are_in_the_order_of_the_standard():
+    positions = [flag.bit_length() - 1 for flag in Capability.__members__.values()]
+    assert positions == list(range(1, 1 + len(positions)))
+
+
+def test_a_frame_takes_24_bytes_more_on_the_wire_than_in_a_capture():
+    assert FRAMING_BYTES == 24  # preamble, checksum and the gap between frames (IEEE 802.3)
