@@ -11,6 +11,8 @@ from urllib.parse import unquote
 
 import pytest
 
+import weft
+import weft.routing
 from weft.cli import COMMANDS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -24,18 +26,35 @@ def site(tmp_path_factory) -> Path:
     return folder / "html"
 
 
-def test_every_page_is_in_the_navigation():
+def test_every_page_is_in_the_navigation(monkeypatch):
     config = tomllib.loads((DOCS / "site/zensical.toml").read_text(encoding="utf-8"))
     in_navigation = set(re.findall(r"[\w/.-]+\.md", str(config["project"]["nav"])))
     written = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
-    assert in_navigation == written | {"reference/commands.md", "reference/python.md"}
+    monkeypatch.syspath_prepend(DOCS / "site")
+    import build
+
+    made = {"commands", "python", *build.packages()}
+    assert in_navigation == written | {f"reference/{name}.md" for name in made}
 
 
 def test_every_command_and_every_way_in_is_described(site):
     commands = (site / "reference/commands.html").read_text(encoding="utf-8")
     for name in COMMANDS:
         assert f'id="weft-{name}"' in commands
-    assert 'id="weft.fabric.spec.load"' in (site / "reference/python.html").read_text(encoding="utf-8")
+
+
+def test_every_function_of_weft_is_described_with_its_parameters(site):
+    text = (site / "reference/python.html").read_text(encoding="utf-8")
+    for name in set(weft.__all__) - {"Fabric"}:
+        assert f'id="{getattr(weft, name).__module__}.{name}"' in text
+    assert re.search(r"duration_us.*?how long messages start", text, re.S)
+    assert "Parameters\n---" not in text
+
+
+def test_the_page_of_a_package_has_every_public_module_and_its_functions(site):
+    text = (site / "reference/weft.routing.html").read_text(encoding="utf-8")
+    for name in (*weft.routing.__all__, "route.route", "route.Routing", "check.TableCheck", "engine.Options"):
+        assert f'id="weft.routing.{name}"' in text
 
 
 def test_the_site_fetches_nothing(site):

@@ -5,25 +5,23 @@ python docs/site/build.py out/site          into out/site/html
 
 from __future__ import annotations
 
+import importlib
 import re
 import shutil
 import subprocess
 import sys
+from inspect import getdoc
 from pathlib import Path
 
+import weft
 from weft.cli import COMMANDS, app, use_whole_docstring
 
 ROOT = Path(__file__).parents[2]
-# What a program outside is meant to import, in the order in which one meets it.
-MODULES = (
-    "weft.fabric.spec", "weft.fabric.model", "weft.fabric.views", "weft.fabric.faults", "weft.fabric.summary",
-    "weft.fabric.files", "weft.draw", "weft.routing.route", "weft.routing.engine", "weft.routing.check",
-    "weft.routing.quality", "weft.sim.engine", "weft.sim.traffic", "weft.sim.result", "weft.collectives",
-    "weft.compare", "weft.lab.lab", "weft.mad.carrier", "weft.verbs.pyverbs.device", "weft.verbs.pyverbs.qp",
-    "weft.verbs.pyverbs.wr",
-)  # fmt: skip
+# Packages without a page: `weft` itself has one for its functions, and no program imports the command line.
+_WITHOUT_PAGE = ("api", "cli")
 _OUTSIDE = re.compile(r"\[([^]]+)\]\((?:\.\./)+([A-Z]+\.md|(?:src|tests|examples)/[\w./-]+)\)")
 
+_SECTIONS = "Parameters\n    "  # of the docstrings of functions for users
 _IMPORTS = re.compile(r"^from (weft\.[\w.]+) import ", re.M)
 _OPTIONAL = re.compile(r"\[([^]`]+)\](?!\()")
 
@@ -36,9 +34,13 @@ def main(folder: Path) -> int:
         page.write_text(_OUTSIDE.sub(r"\1 (`\2`)", page.read_text(encoding="utf-8")), encoding="utf-8")
     (pages / "reference").mkdir()
     (pages / "reference" / "commands.md").write_text(commands(), encoding="utf-8")
-    (pages / "reference" / "python.md").write_text(python(), encoding="utf-8")
-    for module in MODULES:
+    (pages / "reference" / "python.md").write_text(functions(), encoding="utf-8")
+    for module in public_modules("weft.api"):
         copy_source(module, folder / "src")
+    for package in packages():
+        (pages / "reference" / f"{package}.md").write_text(describe(package), encoding="utf-8")
+        for module in public_modules(package):
+            copy_source(module, folder / "src")
     shutil.copy(ROOT / "docs/site/zensical.toml", folder)
     return subprocess.run([sys.executable, "-m", "zensical", "build", "--strict"], cwd=folder, check=False).returncode
 
@@ -47,8 +49,7 @@ def copy_source(module: str, target: Path) -> None:
     """With the packages that it is in, and what it imports: else all of weft would be read to describe some of it."""
     parts = module.split(".")
     for depth in range(1, len(parts) + 1):
-        name = Path(*parts[:depth])
-        file = name / "__init__.py" if (ROOT / "src" / name).is_dir() else name.with_suffix(".py")
+        file = source_file(".".join(parts[:depth])).relative_to(ROOT / "src")
         if (target / file).exists():
             continue
         (target / file).parent.mkdir(parents=True, exist_ok=True)
@@ -67,8 +68,63 @@ def commands() -> str:
     return "".join(parts)
 
 
-def python() -> str:
-    return "# Python\n\nMade from the docstrings.\n\n" + "".join(f"::: {module}\n\n" for module in MODULES)
+def packages() -> list[str]:
+    """Return the packages with public names, each of which has a page."""
+    names = sorted(path.parent.name for path in (ROOT / "src/weft").glob("*/__init__.py"))
+    return [f"weft.{name}" for name in names if name not in _WITHOUT_PAGE and public_names(f"weft.{name}")]
+
+
+def public_names(package: str) -> list[str]:
+    names: list[str] = importlib.import_module(package).__all__
+    return names
+
+
+def source_file(module: str) -> Path:
+    place = ROOT / "src" / Path(*module.split("."))
+    return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+
+
+def public_modules(package: str) -> list[str]:
+    """Return a package and its public modules, with those of public packages in it."""
+    modules = [package]
+    for name in (f"{package}.{name}" for name in public_names(package)):
+        if source_file(name).is_file():
+            modules += public_modules(name) if source_file(name).name == "__init__.py" else [name]
+    return modules
+
+
+def describe(package: str) -> str:
+    """Return the page of a package: its docstring and own names, then its public modules."""
+    parts = [f"# {package}\n\n"]
+    for module in public_modules(package):
+        file = source_file(module)
+        options = ["docstring_style: numpy"] if _SECTIONS in file.read_text(encoding="utf-8") else []
+        if file.name == "__init__.py":
+            own = [name for name in public_names(module) if not source_file(f"{module}.{name}").is_file()]
+            options.append(f"members: {own}" if own else "members: false")
+        parts.append(reference(module, *options))
+    return "".join(parts)
+
+
+def functions() -> str:
+    """Return the page of the functions of `weft`, with a list of the pages of packages."""
+    summary = {package: (getdoc(importlib.import_module(package)) or "").splitlines()[0] for package in packages()}
+    lines = [f"- [{package}]({package}.md): {line}" for package, line in summary.items()]
+    heads = ("docstring_style: numpy", "show_root_full_path: false")
+    homes = {name: getattr(weft, name).__module__ for name in weft.__all__ if name != "Fabric"}
+    return (
+        "# Python\n\nThe functions of `import weft`, from their docstrings. [Python](../python.md) is the tutorial. "
+        "`weft.Fabric` is described in [weft.fabric](weft.fabric.md). Packages:\n\n"
+        + "\n".join(lines)
+        + "\n\n"
+        + "".join(reference(f"{home}.{name}", *heads) for name, home in homes.items())
+    )
+
+
+def reference(name: str, *options: str) -> str:
+    """Return the directive of mkdocstrings for a name."""
+    lines = [f"::: {name}", *(["    options:"] if options else []), *(f"      {option}" for option in options)]
+    return "\n".join(lines) + "\n\n"
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def test_docstring_has_every_parameter_and_the_result(name):
     parameters, _, rest = text.partition("Parameters\n----------\n")[2].partition("\nReturns\n-------\n")
     documented = [word.strip() for line in parameters.splitlines() if line[:1].strip() for word in line.split(",")]
     assert documented == list(inspect.signature(FUNCTIONS[name]).parameters)
-    assert "\nExample\n-------\n" in rest
+    assert "\nExamples\n--------\n" in rest
 
 
 def test_functions_keep_their_names_after_packages_of_the_same_name_load():

@@ -13,3 +13,5 @@ rule          rows -> an answer
 sensitivity   the same rule at other points: where the answer changes
 formatting    the answer in sentences
 """
+
+__all__ = ["advice", "case"]

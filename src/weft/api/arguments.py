@@ -99,5 +99,5 @@ def read_fields(kind: str, values: Mapping[str, Any], options: type[Any], *other
     unknown = next((name for name in values if name not in types), None)
     if unknown is not None:
         raise UnknownName(kind, unknown, sorted(types))
-    readers = {name: _READERS.get(types[name], lambda _, value: value) for name in values}
-    return {name: readers[name](name, value) for name, value in values.items()}
+    readers = {name: _READERS.get(types[name]) for name in values}
+    return {name: read(name, values[name]) if read else values[name] for name, read in readers.items()}

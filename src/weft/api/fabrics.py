@@ -32,8 +32,8 @@ def load(spec: PathLike) -> Fabric:
     Fabric
         Nodes, ports and cables by name, `fabric["leaf3/17"].peer`, and as arrays.
 
-    Example
-    -------
+    Examples
+    --------
     >>> fabric = weft.load("superpod:su=1")
     >>> fabric
     <Fabric superpod:su=1: switches 12, HCAs 384, links 5,888>
@@ -56,8 +56,8 @@ def summarise(fabric: FabricLike) -> Summary:
     Summary
         `nodes` by kind, `tiers` of switches with their oversubscription, `links` by speed, `cabling_warnings`.
 
-    Example
-    -------
+    Examples
+    --------
     >>> summary = weft.summarise("fat-tree:hosts=48,radix=24,oversubscription=2")
     >>> summary.nodes
     {'switch': 4, 'HCA': 48}
@@ -94,8 +94,8 @@ def draw(
     Path
         The path of the picture.
 
-    Example
-    -------
+    Examples
+    --------
     >>> weft.draw("star:hosts=4", "star.svg").stat().st_size > 1000
     True
     """
@@ -139,8 +139,8 @@ def export(fabric: FabricLike, output: PathLike, format: str | None = None) -> P
     Path
         The path of the file.
 
-    Example
-    -------
+    Examples
+    --------
     >>> weft.export("star:hosts=4", "star.ibnetdiscover")
     PosixPath('star.ibnetdiscover')
     >>> weft.load("star.ibnetdiscover")

@@ -53,8 +53,8 @@ def diagnose(
     Diagnosis
         `suspects`, the worst first, each with its `name`, `evidence` and `action`; `is_well` if there is none.
 
-    Example
-    -------
+    Examples
+    --------
     >>> from weft.lab.lab import Lab
     >>> from weft.mad.ibsim_client import IbsimCarrier
     >>> from weft.sm.run import SubnetManager

@@ -86,8 +86,8 @@ def simulate(
     Result
         `finish_ps` of every message, the `use` of every port, and figures: `report()` has them all.
 
-    Example
-    -------
+    Examples
+    --------
     >>> result = weft.simulate("star:hosts=4", "incast", senders=3, size="1M")
     >>> result.report()["messages"], round(result.finish_ps.max() / 1e6)     # microseconds
     (3, 67)
@@ -162,8 +162,8 @@ def time(
     Row
         `time_us`, `bus_gbyte_s`, the `choice` of NCCL, the part that `bound` it, and `band_us`, the 90 % interval.
 
-    Example
-    -------
+    Examples
+    --------
     >>> row = weft.time("superpod:su=1,servers=4", "all_reduce", "1G")
     >>> round(row.time_us), round(row.bus_gbyte_s), row.choice
     (5690, 366, 'Ring/Simple/16')
@@ -248,8 +248,8 @@ def train(
     Run
         `step.step_s`, `step.mfu`, `step.parts`, the `band` around the time, `footprint` in memory, `days(tokens)`.
 
-    Example
-    -------
+    Examples
+    --------
     >>> run = weft.train("llama3-8b", "ndr", gpus=16, tp=4, seq=4096)
     >>> round(run.step.step_s, 2), round(run.step.mfu, 2)
     (0.83, 0.51)

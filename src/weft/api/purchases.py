@@ -62,8 +62,8 @@ def compare(
     Comparison
         The `finding` in words, and `outcomes`: `time_us`, `band`, `bound`, `why` and `bill` of each fabric.
 
-    Example
-    -------
+    Examples
+    --------
     >>> comparison = weft.compare("superpod:su=1,servers=2", "all_reduce:256M", ["ndr", "eth-100-tcp"])
     >>> comparison.fastest.interconnect.name
     'ndr'
@@ -149,8 +149,8 @@ def plan(
     Plan
         `size` with the fabric and its counts, `racks`, `cabling`, `bill`, `upkeep`; `report()` has all figures.
 
-    Example
-    -------
+    Examples
+    --------
     >>> plan = weft.plan(gpus=256)
     >>> plan.size.leaf, plan.size.spine
     (8, 4)
@@ -212,8 +212,8 @@ def bill(fabric: FabricLike, prices: PathLike | Prices | None = None) -> Bill:
     Bill
         `items`, the `total` as a range, `per_gpu`, `missing` items without a price, `power_w`.
 
-    Example
-    -------
+    Examples
+    --------
     >>> bill = weft.bill("superpod:su=1")
     >>> bill.count("switch"), bill.complete
     (12, True)

@@ -56,8 +56,8 @@ def route(
     Routing
         The routed `fabric`, the `engine` that was used, and `notes` with the reasons.
 
-    Example
-    -------
+    Examples
+    --------
     >>> routing = weft.route("fat-tree:hosts=16,radix=8")
     >>> routing.engine
     'fat-tree'
@@ -94,8 +94,8 @@ def check(fabric: FabricLike, *, tables: Dumps = None, hosts_only: bool = False)
         `ok`, the number of `pairs` and of those that `arrived`, the `credit_loop` if there is one; `explain()` says
         the same in words.
 
-    Example
-    -------
+    Examples
+    --------
     >>> weft.check(weft.route("fat-tree:hosts=16,radix=8")).ok
     True
     >>> result = weft.check(weft.route("torus:5x5", routing_engine="min-hop"))
@@ -129,8 +129,8 @@ def rate(fabric: FabricLike, *, seed: int = 1) -> Quality:
         The load of several `patterns` with the worst link of each, all `shifts`, and the effective `bisection`
         bandwidth.
 
-    Example
-    -------
+    Examples
+    --------
     >>> quality = weft.rate("fat-tree:hosts=16,radix=8")
     >>> quality.all_to_all.max_load, quality.all_to_all.slowdown
     (12.0, 1.0)
@@ -167,8 +167,8 @@ def path(
     tuple of Trace
         A trace for each LID of the destination, then those of the way back: `hops`, and whether it `arrived`.
 
-    Example
-    -------
+    Examples
+    --------
     >>> there, back = weft.path("fat-tree:hosts=16,radix=8", "h1", "h16")
     >>> [hop.port for hop in there.hops]
     ['h1/1', 'leaf1/5', 'spine1/7', 'leaf4/4']

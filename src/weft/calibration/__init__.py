@@ -7,3 +7,5 @@ band                the width of a band
 figure              a published figure beside weft's, and the errors of many
 run                 published runs, read from a file
 """
+
+__all__ = ["band", "cross_validation", "figure", "run"]

@@ -17,6 +17,8 @@ from cyclopts import App, Group, Parameter
 from weft.cli import defaults
 from weft.version import __version__
 
+__all__ = ["main"]
+
 # The first line of each command's docstring, repeated here so that `weft --help` imports no command.
 GROUPS = {
     "Inspect": {

@@ -18,3 +18,5 @@ Print the algorithm that NCCL would choose, and why:
     from weft.collectives.kinds import Collective
     print(choose(from_server("dgx-h100", nodes=4), Collective.ALL_REDUCE, 64 << 20).explain())
 """
+
+__all__ = ["interconnect", "kinds", "live", "mpi", "nccl", "rails", "ranks", "run", "schedules", "traffic"]

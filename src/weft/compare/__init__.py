@@ -10,3 +10,5 @@ The same servers are cabled with each fabric (`recable`), the patterns of a coll
 and
 everything else is closed form (`weft.collectives.nccl.estimate`).
 """
+
+__all__ = ["comparison", "job", "outcome"]

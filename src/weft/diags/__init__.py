@@ -15,6 +15,8 @@ from weft.errors import UnknownName
 if TYPE_CHECKING:
     from weft.mad.carrier import Carrier
 
+__all__ = ["TOOLS", "Tool", "tool"]
+
 Tool = Callable[["Carrier", Sequence[str]], str]
 TOOLS = {
     "ibstat": "The adapter of this host: state, rate, LID.",

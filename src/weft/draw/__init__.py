@@ -26,6 +26,8 @@ from weft.draw.wires import Wires
 from weft.fabric.files.atomic import write_atomically
 from weft.fabric.model import Fabric
 
+__all__ = ["RENDERERS", "chart", "draw", "lay_out", "save"]
+
 RENDERERS: dict[str, Callable[[Scene], str | bytes]] = {
     ".svg": to_svg,
     ".png": to_png,

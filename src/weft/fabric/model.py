@@ -215,8 +215,8 @@ class Fabric(FabricColumns):
         Fabric
             Its `changes` name the removed parts.
 
-        Example
-        -------
+        Examples
+        --------
         >>> fabric = weft.load("superpod:su=1,servers=2")
         >>> broken = fabric.without("leaf1/33", "dgx1/mlx5_0/1")
         >>> len(fabric.cables) - len(broken.cables)

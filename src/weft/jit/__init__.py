@@ -20,6 +20,22 @@ from weft.jit.cache import BOUNDSCHECK as BOUNDSCHECK
 from weft.jit.cache import LaterCache, has_source, plugin_functions
 from weft.jit.cache import cache_folder as cache_folder
 
+__all__ = [
+    "BOUNDSCHECK",
+    "Kernel",
+    "address_of",
+    "cache_folder",
+    "handler",
+    "inlined",
+    "kernel",
+    "lean_kernel",
+    "object_code",
+    "overload_for",
+    "part",
+    "prefetch",
+    "quick_kernel",
+]
+
 Kernel = Callable[..., Any]  # numba infers the types
 # functions that have an address; interpreted, the address is the index here. Real addresses are larger
 _pointed: list[Any] = [None] * 16

@@ -11,3 +11,5 @@ traps       what agents tell unasked
 devices     state of all switches and adapters over the fabric's own tables and counters; `power_up`
 links       cables that come up and go down; `faults`: what breaks them
 """
+
+__all__ = ["carrier", "ibsim_client", "local", "umad"]

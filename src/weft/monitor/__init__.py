@@ -7,3 +7,5 @@
 
 It uses only MADs through a carrier, never the lab itself.
 """
+
+__all__ = ["change", "columns", "diagnose", "history", "poll", "suspects", "watch"]

@@ -117,6 +117,7 @@ def Wtime() -> float:
 
 
 def Wtick() -> float:
+    """Return the resolution of `Wtime` in seconds."""
     return time.get_clock_info("perf_counter").resolution
 
 

@@ -58,6 +58,8 @@ class Group:
 
 
 class Communicator(Objects):
+    """A communicator of mpi4py: collectives and messages among a group of ranks."""
+
     _n_derived = 0  # communicators that all ranks of this one created from it
     _n_created: dict[str, int]  # by digest of group and tag: those that only some ranks created
 

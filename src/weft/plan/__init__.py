@@ -19,3 +19,5 @@ floor/     the room, racks, cables and their routes, parts to order
 size       from a request to a fabric with its tiers and cables
 request    the user's request
 """
+
+__all__ = ["audit", "bill", "floor", "folder", "growth", "optimise", "plan", "request", "size", "upkeep"]

@@ -9,6 +9,8 @@ from weft.plugins import Registry
 if TYPE_CHECKING:
     from weft.routing.engine import RoutingEngine
 
+__all__ = ["ENGINES", "OPENSM_ENGINES", "check", "engine", "quality", "route", "trace"]
+
 ENGINES: Registry[RoutingEngine] = Registry(
     "weft.routing",
     {

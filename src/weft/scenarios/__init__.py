@@ -16,6 +16,8 @@ from dataclasses import dataclass
 
 from weft.plugins import Registry
 
+__all__ = ["SCENARIOS", "Scenario", "finding"]
+
 
 @dataclass(frozen=True, slots=True)
 class Scenario:

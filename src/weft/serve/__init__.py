@@ -16,3 +16,5 @@ drift                differences between the fabric and the ledger
 store                the database
 desired              the desired state in the ledger
 """
+
+__all__ = ["embedded"]

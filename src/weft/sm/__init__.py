@@ -34,3 +34,5 @@ attachment       the port that the manager uses
 writing          files that are written beside the sweeps
 events           the log
 """
+
+__all__ = ["control", "run"]

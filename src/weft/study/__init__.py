@@ -11,3 +11,5 @@
 The caller names the function that performs a run, `module:function`; a worker imports it. It takes the words of a
 command line and returns rows.
 """
+
+__all__ = ["conduct", "grid"]

@@ -18,3 +18,5 @@ drivers/       read and write partitions: weft's subnet manager, OpenSM, UFM
 guids          GUIDs from DHCP client-ids and MAC addresses
 partitions     partitions with members, and the QoS configuration
 """
+
+__all__ = ["apply", "compile", "drivers", "intent", "isolation", "partitions", "reconcile"]

@@ -158,7 +158,7 @@ class Layout:
         return self.tokens // self.tp if self.cuts_sequence else self.tokens
 
     def chunks(self, layers: int) -> tuple[tuple[int, ...], ...]:
-        """Return layers by [stage][virtual chunk]; tokens pass the first chunk of every stage, then the second of each.
+        """Return layers by stage and virtual chunk; tokens pass the first chunk of every stage, then the second.
 
         The first and the last chunk also hold the embeddings: where layers do not divide, they have up to three fewer.
         """

@@ -24,3 +24,5 @@ A program is written as for pyverbs:
 
 or stays as it is: `weft.verbs.pyverbs.install()` lets `import pyverbs.qp` find `weft.verbs.pyverbs.qp`.
 """
+
+__all__ = ["enums", "gpudirect", "pyverbs"]

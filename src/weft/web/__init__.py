@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+__all__ = ["PATHS", "POLICY", "File", "files", "is_built"]
+
 _BUILT = Path(__file__).parent / "dist"
 _MEDIA = {
     "index.html": "text/html; charset=utf-8",
@@ -41,6 +43,7 @@ class File:
 
 
 def is_built() -> bool:
+    """Return whether the files of the console exist."""
     return all((_BUILT / name).is_file() for name in _MEDIA)
 
 

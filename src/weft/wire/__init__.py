@@ -24,6 +24,30 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from weft.wire.format import Format
 
+__all__ = [
+    "adaptive",
+    "attributes",
+    "cc",
+    "cm",
+    "crc",
+    "fields",
+    "format",
+    "formats",
+    "headers",
+    "mad",
+    "notice",
+    "opcodes",
+    "packet",
+    "pcap",
+    "perf",
+    "port_info",
+    "rmpp",
+    "roce",
+    "sa",
+    "sa_query",
+    "smp",
+]
+
 _DECLARE = ("headers", "roce", "mad", "port_info", "adaptive", "smp", "notice", "sa", "perf", "cm", "cc", "pcap")
 
 

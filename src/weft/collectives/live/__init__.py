@@ -9,3 +9,5 @@ record          the calls of a rank, for `weft run --record`
 beside          groups of the same ranks on several kinds of memory
 group           ranks that do collectives together, and send to each other
 """
+
+__all__ = ["group", "job", "pytorch", "store"]

@@ -13,3 +13,5 @@ message        what MPI adds to a message: matching, copies, rendezvous, registr
 interconnect   times of messages between servers: a lone one, and all of a round together
 times          constants, read
 """
+
+__all__ = ["band", "bench", "calibration"]

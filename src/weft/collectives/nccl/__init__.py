@@ -25,3 +25,5 @@ board             servers without NVSwitches
 environment       NCCL's environment variables
 times, constants  fitted times, and NCCL's own constants
 """
+
+__all__ = ["band", "bench", "calibration", "choose", "cluster", "estimate", "measure", "nccl_tests", "network"]

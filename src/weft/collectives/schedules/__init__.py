@@ -17,3 +17,5 @@ all_to_all      all-to-all, gather, scatter
 check           the proof of a program
 program         a program as data: the sends of each round
 """
+
+__all__ = ["check", "program", "writers"]

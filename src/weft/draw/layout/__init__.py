@@ -13,6 +13,8 @@ from weft.draw.parts import Parts
 from weft.draw.scene import Canvas
 from weft.draw.wires import Wires
 
+__all__: list[str] = []
+
 
 def draw_layout(canvas: Canvas, wires: Wires) -> None:
     shape = shape_of(wires.parts)

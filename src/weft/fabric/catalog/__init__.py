@@ -32,6 +32,38 @@ from weft.fabric.catalog.entries import Switch as Switch
 from weft.fabric.kinds import Medium
 from weft.fabric.rates import Speed, parse_label, read_catalog
 
+__all__ = [
+    "Adapter",
+    "Cable",
+    "Cpu",
+    "Ends",
+    "Entry",
+    "Gpu",
+    "Interconnect",
+    "Joins",
+    "Server",
+    "Switch",
+    "adapter",
+    "adapters",
+    "by_device_id",
+    "cable_for",
+    "cables",
+    "cables_for",
+    "entries",
+    "find",
+    "gpu",
+    "gpus",
+    "interconnect",
+    "interconnects",
+    "is_server",
+    "is_template_file",
+    "plug_power_w",
+    "server",
+    "servers",
+    "switch",
+    "switches",
+]
+
 
 class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A server template: its devices and their PCIe tree."""

@@ -23,6 +23,8 @@ from weft.plugins import Registry
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric
 
+__all__ = ["FORMATS", "Format", "read", "text", "to_text", "write"]
+
 _SNIFFED_BYTES = 65_536
 
 

@@ -1,1 +1,3 @@
 """Kernels on a fabric."""
+
+__all__: list[str] = []

@@ -16,4 +16,16 @@ from weft.fabric.topologies.star import star
 from weft.fabric.topologies.superpod import superpod
 from weft.fabric.topologies.torus import mesh, torus
 
-__all__ = ["TOPOLOGIES", "dragonfly", "dragonfly_plus", "fat_tree", "hyperx", "mesh", "star", "superpod", "torus"]
+__all__ = [
+    "TOPOLOGIES",
+    "builder",
+    "dragonfly",
+    "dragonfly_plus",
+    "fat_tree",
+    "hyperx",
+    "mesh",
+    "registry",
+    "star",
+    "superpod",
+    "torus",
+]

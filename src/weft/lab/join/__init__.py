@@ -8,3 +8,5 @@
 
 A program on a joined host finds the same sockets as one of `weft exec`: it does not depend on where the lab runs.
 """
+
+__all__: list[str] = []

@@ -1,1 +1,3 @@
 """The inner loops of routing, compiled by numba."""
+
+__all__: list[str] = []

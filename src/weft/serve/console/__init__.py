@@ -11,3 +11,5 @@ layout          positions of nodes
 event_stream    server-sent events
 runs            runs of `weft compare` and `weft train`
 """
+
+__all__: list[str] = []

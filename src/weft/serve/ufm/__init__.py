@@ -14,3 +14,5 @@ reports        the health of the fabric, and of the service
 versions       version numbers of collections
 shapes         systems, ports and links as UFM describes them
 """
+
+__all__: list[str] = []

@@ -1,1 +1,3 @@
 """Receive traps, and send reports to subscribers."""
+
+__all__: list[str] = []

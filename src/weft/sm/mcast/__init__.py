@@ -1,1 +1,3 @@
 """Multicast: groups, their LIDs and their trees."""
+
+__all__: list[str] = []

@@ -17,3 +17,5 @@ Only posting and polling are C; a control verb fills a record and asks Python, w
 To add one: a record and a function here (`@operation(record)`), a C function in lib/ that fills and asks, and its
 name in lib/exports.map.
 """
+
+__all__: list[str] = []

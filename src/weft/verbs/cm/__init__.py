@@ -4,3 +4,5 @@ agent            queue pair 1 of an adapter: its listeners and connections
 connection       one end of a connection
 services         ports and services in use on this machine
 """
+
+__all__: list[str] = []

@@ -43,3 +43,6 @@ globals().update(members(adapter) | members(queues) | members(steering))
 
 if TYPE_CHECKING:
     from weft.verbs.enums.names import *  # noqa: F403
+
+# pyverbs' programs import all of them with `*`.
+__all__ = [name for name in list(globals()) if name.lower().startswith("ibv_")]

@@ -14,3 +14,5 @@ shm_path      to a queue pair of the same machine, where the poster does the wor
 end_to_end    reliable datagrams: EE contexts, and how queue pairs share them
 adapter       all queue pairs of a port, and what moves them
 """
+
+__all__: list[str] = []

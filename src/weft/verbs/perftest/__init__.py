@@ -7,3 +7,5 @@ devinfo     ibv_devinfo, ibv_devices
 exchange    the messages of the two ends over TCP
 programs    all tools by name, and as executables for a PATH
 """
+
+__all__: list[str] = []

@@ -24,6 +24,24 @@ if TYPE_CHECKING:
 else:
     Loader = MetaPathFinder = object  # importlib.abc imports tempfile, and programs in C install nothing
 
+__all__ = [
+    "OTHER_NAMES",
+    "addr",
+    "cmid",
+    "cq",
+    "device",
+    "eec",
+    "fork",
+    "install",
+    "mem_alloc",
+    "mr",
+    "pd",
+    "qp",
+    "srq",
+    "wr",
+    "xrcd",
+]
+
 # Modules that have another name in weft. rdma-core 57 renamed the enumerations.
 OTHER_NAMES = {
     "base": "weft.verbs.attributes.objects",

@@ -40,6 +40,8 @@ from weft.fabric.files.lab.links import plug
 from weft.fabric.files.lab.nodes import add_nodes
 from weft.fabric.model import Fabric
 
+__all__: list[str] = []
+
 SUFFIXES = (".yaml", ".yml", ".toml")
 
 

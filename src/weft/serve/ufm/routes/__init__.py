@@ -10,6 +10,8 @@ from fastapi import FastAPI
 from weft.serve.ufm.routes import actions, app, pkeys, reports, resources, telemetry
 from weft.serve.ufm.routes.context import UfmContext
 
+__all__: list[str] = []
+
 BASES = ("/ufmRest", "/ufmRestV2", "/ufmRestV3")
 
 

@@ -1,1 +1,3 @@
 """The built-in congestion controls, one per module; `weft.sim.congestion` defines the interface."""
+
+__all__ = ["dcqcn"]

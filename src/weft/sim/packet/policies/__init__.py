@@ -1,1 +1,3 @@
 """The built-in adaptive-routing policies, one per module; `weft.sim.adaptive` defines the interface."""
+
+__all__: list[str] = []

@@ -1,1 +1,3 @@
 """Ports of a lab."""
+
+__all__: list[str] = []

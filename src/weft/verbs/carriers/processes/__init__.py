@@ -1,1 +1,3 @@
 """Adapters of other processes of this machine."""
+
+__all__: list[str] = []

@@ -1,1 +1,3 @@
 """RoCE v2 over UDP."""
+
+__all__: list[str] = []

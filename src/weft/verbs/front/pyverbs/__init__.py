@@ -11,6 +11,8 @@ import importlib.util
 import sys
 from pathlib import Path
 
+__all__: list[str] = []
+
 if importlib.util.find_spec("weft") is None:
     sys.path.append(str(Path(__file__).resolve().parents[4]))
 if importlib.util.find_spec("numpy") is None:
