@@ -37,7 +37,7 @@ def test_a_screen_for_people_and_a_folder(capsys, tmp_path, monkeypatch):
         "How far to trust it: All prices are rough estimates. Give your own prices with --prices FILE. More: --explain"
     )
     assert trust in " ".join(out.split())
-    assert out.endswith("plan-dgx-h100-64: written; open report.html, order bill.csv, cable by cables.csv\n")
+    assert out.endswith("plan-dgx-h100-64: written\nOpen report.html, order by bill.csv, cable by cables.csv.\n")
     assert (tmp_path / "plan-dgx-h100-64" / "fabric.yaml").is_file()
 
 

@@ -52,7 +52,7 @@ def _own_labs(warm, monkeypatch) -> Iterator[None]:
 
 def environment() -> dict[str, str]:
     """What is printed is the same in every country: `ls` sorts by locale."""
-    return os.environ | {"COLUMNS": "160", "LC_ALL": "C.UTF-8"}
+    return {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"LC_ALL": "C.UTF-8"}
 
 
 def steps(block: str) -> list[tuple[str, list[str]]]:

@@ -271,7 +271,7 @@ def traffic(
     seed
         Random seed, for a random pattern.
     """
-    from weft.cli.output import print_data, progress_bar
+    from weft.cli.output import console, print_data, progress_bar
     from weft.lab import registry
     from weft.lab.control import ask
     from weft.units import parse_size_bytes
@@ -289,17 +289,19 @@ def traffic(
         print_data(form, result)
         return
     latency, without_path = result["latency_us"], result["without_path"]
+    lines = []
     if without_path:
-        print(f"{without_path:,} messages were not sent: the subnet administrator has no path for them")
+        lines.append(f"{without_path:,} messages were not sent: the subnet administrator has no path for them")
     if "copies" in result:
         some = ", ".join([*result["copies"]][:8]) + (", ..." if len(result["copies"]) > 8 else "")
-        print(f"{sum(result['copies'].values()):,} datagrams came to {len(result['copies']):,} ports: {some}")
-    print(
+        lines.append(f"{sum(result['copies'].values()):,} datagrams came to {len(result['copies']):,} ports: {some}")
+    lines += (
         f"{result['traffic']}: {result['delivered']:,} of {result['messages']:,} messages delivered, "
-        f"{result['goodput_gbit_s']:,.0f} Gbit/s, the last after {latency.get('max', 0):,.1f} us\n"
-        f"{result['corrupted_packets']:,} packets corrupted, {result['retransmitted']:,} sent again; seed {seed}\n"
-        f"Port counters: weft exec HOST perfquery, ibqueryerrors"
+        f"{result['goodput_gbit_s']:,.0f} Gbit/s, the last after {latency.get('max', 0):,.1f} us",
+        f"{result['corrupted_packets']:,} packets corrupted, {result['retransmitted']:,} sent again; seed {seed}",
+        "Port counters: weft exec HOST perfquery, ibqueryerrors",
     )
+    console().print("\n".join(lines), markup=False)
 
 
 def capture(

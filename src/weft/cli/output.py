@@ -34,10 +34,10 @@ class _Screen(Console):
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console for standard output or error. In a pipe or a file, text is not wrapped."""
+    """Return a console for standard output or error. Text is wrapped on a screen, and in a pipe if COLUMNS is set."""
     is_screen = (sys.stderr if stderr else sys.stdout).isatty()
-    width = None if is_screen or os.environ.get("COLUMNS", "").isdecimal() else _PIPE_WIDTH
-    return _Screen(stderr=stderr, highlight=False, soft_wrap=not is_screen, width=width)
+    has_width = is_screen or os.environ.get("COLUMNS", "").isdecimal()
+    return _Screen(stderr=stderr, highlight=False, soft_wrap=not has_width, width=None if has_width else _PIPE_WIDTH)
 
 
 def check_explain(explain: bool, form: Form) -> None:

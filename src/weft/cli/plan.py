@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Whole
-from weft.cli.output import Cell, check_explain, console, print_data, progress_bar, table
+from weft.cli.output import Cell, check_explain, console, print_data, progress_bar, report_written, table
 
 if TYPE_CHECKING:
     from weft.plan.plan import Plan
@@ -109,7 +109,8 @@ def plan(
         print_data(form, result.report(), *(["runs"] if form.csv else []))
         return
     _print(result, explain)
-    print(f"{target}: written; open report.html, order bill.csv, cable by cables.csv")
+    report_written(target)
+    print("Open report.html, order by bill.csv, cable by cables.csv.")
 
 
 @contextmanager

@@ -253,7 +253,7 @@ def _print(path: Path, status: Status) -> None:
         print(textwrap.fill(value, out.width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False))
     print("  recent log:")
     for line in status.recent[-5:]:
-        print(f"  {line}")
+        print(textwrap.fill(line, out.width, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False))
 
 
 def _rows(status: Status) -> Iterator[tuple[str, str]]:
