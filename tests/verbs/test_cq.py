@@ -29,6 +29,7 @@ from weft.verbs.enums import (
     IBV_WC_STANDARD_FLAGS,
     IBV_WC_WITH_IMM,
     IBV_WC_WR_FLUSH_ERR,
+    ibv_wc_status,
 )
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.hca.completion import CompletionQueue
@@ -274,3 +275,45 @@ def test_a_short_message_behind_a_completion_is_put_in_place_before_the_queue_mo
     cq.forget(2)
     assert (kept.raw, gone.raw) == (b"hello", bytes(5))
     assert [numbers[CompletionRecord.names.index("place")] for numbers in cq.poll(4)] == [0]
+
+
+def test_full_queues_do_not_share_memory():
+    queues = [CompletionQueue(capacity) for capacity in (3, 8, 1)]
+    for number, cq in enumerate(queues, 1):
+        assert all(cq.add(CompletionRecord(qp_num=number)) for _ in range(cq.capacity))
+    for number, cq in enumerate(queues, 1):
+        assert len(cq) == cq.capacity
+        taken = [numbers[CompletionRecord.names.index("qp_num")] for numbers in cq.poll(99)]
+        assert taken == [number] * cq.capacity
+
+
+def test_a_queue_that_overflowed_takes_nothing_more_and_says_so_once():
+    cq, overflows = CompletionQueue(1), []
+    cq.on_overflow = lambda: overflows.append(len(cq))
+    assert [cq.add(CompletionRecord(qp_num=1)) for _ in range(3)] == [True, False, False]
+    assert len(cq.poll(2)) == 1
+    assert not cq.add(CompletionRecord(qp_num=1))
+    assert overflows == [1]
+
+
+@pytest.mark.parametrize(
+    ("solicited_only", "is_solicited", "fails", "expected"),
+    [(False, False, False, 1), (True, False, False, 0), (True, True, False, 1), (True, False, True, 1)],
+)
+def test_an_event_is_raised_once_for_the_completions_that_were_requested(solicited_only, is_solicited, fails, expected):
+    cq, events = CompletionQueue(4), []
+    cq.on_event = lambda: events.append(len(cq))
+    cq.arm(solicited_only=solicited_only)
+    status = ibv_wc_status.IBV_WC_LOC_PROT_ERR if fails else ibv_wc_status.IBV_WC_SUCCESS
+    for _ in range(2):
+        cq.add(CompletionRecord(status=status, solicited=is_solicited))
+    assert events == [1] * expected
+
+
+def test_a_request_for_all_completions_overrides_one_for_solicited_ones():
+    cq, events = CompletionQueue(4), []
+    cq.on_event = lambda: events.append(len(cq))
+    cq.arm(solicited_only=False)
+    cq.arm(solicited_only=True)
+    cq.add(CompletionRecord(status=ibv_wc_status.IBV_WC_SUCCESS))
+    assert events == [1]
