@@ -278,12 +278,12 @@ def test_a_short_message_behind_a_completion_is_put_in_place_before_the_queue_mo
 
 
 def test_full_queues_do_not_share_memory():
-    queues = [CompletionQueue(capacity) for capacity in (3, 8, 1)]
+    queues = [CompletionQueue(capacity) for capacity in (300, 8, 300, 1)]
     for number, cq in enumerate(queues, 1):
         assert all(cq.add(CompletionRecord(qp_num=number)) for _ in range(cq.capacity))
     for number, cq in enumerate(queues, 1):
         assert len(cq) == cq.capacity
-        taken = [numbers[CompletionRecord.names.index("qp_num")] for numbers in cq.poll(99)]
+        taken = [numbers[CompletionRecord.names.index("qp_num")] for numbers in cq.poll(999)]
         assert taken == [number] * cq.capacity
 
 
