@@ -245,7 +245,7 @@ def test_the_prompt_breaks_fixes_and_lists(entry):
     assert "h1  hca" in printed
     assert "leaf1/1" in printed
     assert "nothing to do" in printed
-    assert "nobody is attached" in printed
+    assert "no program is attached" in printed
     assert "h1 ibstat" in printed
 
 

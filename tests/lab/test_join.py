@@ -149,7 +149,7 @@ def test_what_is_not_a_lab_of_this_version_is_named(join, greeting, said, status
 def test_nobody_there(join):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-    assert f"nobody answers at {address}" in join("--as", "h3", "--", "true", address=address, status=1).stderr
+    assert f"no lab answers at {address}" in join("--as", "h3", "--", "true", address=address, status=1).stderr
 
 
 def test_who_answers_must_know_the_token_too(lab, join):

@@ -27,24 +27,24 @@ class Adapter:
 
 def adapters_of(devices: Devices, host: str) -> list[Adapter]:
     """Return all adapters of a host; for an empty name, the first adapter of the fabric."""
-    made = []
+    adapters = []
     for number, node in enumerate(_nodes_of(devices, host)):
         first, last = (0, 0) if devices.is_switch[node] else (1, devices.last_port[node])
-        made.append(Adapter(name=local_name(devices, node, number), node=node, first_port=first, last_port=last))
-    return made
+        adapters.append(Adapter(name=local_name(devices, node, number), node=node, first_port=first, last_port=last))
+    return adapters
 
 
 def first_adapters(devices: Devices) -> list[int]:
     """Return the first adapter of each host, in the fabric's order."""
     fabric, servers = devices.fabric, set()
-    found = []
+    first = []
     for node in devices.nodes:
         server = fabric.nodes.server[node]
         if fabric.nodes.kind[node] == NodeKind.HCA and server not in servers:
-            found.append(node)
+            first.append(node)
             if server >= 0:
                 servers.add(server)
-    return found
+    return first
 
 
 def _nodes_of(devices: Devices, host: str) -> list[int]:
@@ -53,9 +53,10 @@ def _nodes_of(devices: Devices, host: str) -> list[int]:
         return [next(node for node in devices.nodes if not devices.is_switch[node])]
     if host in fabric.server_index:
         server = fabric.server_index[host]
-        found = [n for n in devices.nodes if fabric.nodes.server[n] == server and fabric.nodes.kind[n] == NodeKind.HCA]
-        if found:
-            return found
+        nodes = fabric.nodes
+        adapters = [n for n in devices.nodes if nodes.server[n] == server and nodes.kind[n] == NodeKind.HCA]
+        if adapters:
+            return adapters
     if host in fabric.node_index and fabric.node_index[host] in managed:
         return [fabric.node_index[host]]
     if host in fabric.nodes.description:
@@ -75,11 +76,13 @@ def find_port(devices: Devices, adapters: list[Adapter], name: str, number: int)
 
     As libibumad chooses (rdma-core libibumad/umad.c, resolve_ca_port).
     """
-    asked = [one for one in adapters if not name or one.name == name]
-    if not asked or (name and number):
-        exact = [one for one in asked if one.first_port <= number <= one.last_port]
+    named = [adapter for adapter in adapters if not name or adapter.name == name]
+    if not named or (name and number):
+        exact = [adapter for adapter in named if adapter.first_port <= number <= adapter.last_port]
         return (exact[0], number) if exact else None
-    ports = [(one, n) for one in asked for n in range(one.first_port, one.last_port + 1) if number in (0, n)]
+    ports = [
+        (adapter, n) for adapter in named for n in range(adapter.first_port, adapter.last_port + 1) if number in (0, n)
+    ]
     ranked = sorted(ports, key=lambda port: _rank(devices, devices.slot(port[0].node, port[1])))
     return ranked[0] if ranked else None
 

@@ -171,7 +171,7 @@ class Agents:
 
     def next_deadline_s(self) -> float | None:
         """Return when `on_timer` has work, by `clock`."""
-        deadlines = [one.next_deadline_s() for one in self._transfers.values()]
+        deadlines = [transfers.next_deadline_s() for transfers in self._transfers.values()]
         deadlines += [self._timers[0][0]] if self._timers else []
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 

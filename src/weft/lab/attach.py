@@ -125,13 +125,14 @@ class Attachments(Streams[_Connection]):
 
     def _answer_about(self, connection: _Connection, kind: int, adapters: list[Adapter], ca: str, number: int) -> bytes:
         if kind == LIST_ADAPTERS:
-            return b"".join(one.name.encode()[:19].ljust(20, b"\0") for one in adapters)
+            return b"".join(adapter.name.encode()[:19].ljust(20, b"\0") for adapter in adapters)
         if kind == GET_ADAPTER:
-            return self._adapter_facts(next((one for one in adapters if not ca or one.name == ca), None))
-        found = find_port(self.devices, adapters, ca, number)
-        if found is None:
+            named = (adapter for adapter in adapters if not ca or adapter.name == ca)
+            return self._adapter_facts(next(named, None))
+        located = find_port(self.devices, adapters, ca, number)
+        if located is None:
             raise OSError(errno.ENODEV, "no such port")
-        adapter, port = found
+        adapter, port = located
         slot = self.devices.slot(adapter.node, port)
         if kind == OPEN_PORT:
             connection.port = _Port(next(self._numbers), slot, connection.host)
@@ -182,8 +183,8 @@ class Attachments(Streams[_Connection]):
             raise KeyError(number)
         return port
 
-    def _register(self, port: _Port, *asked: int) -> int:
-        mgmt_class, version, rmpp_version, flags, oui, low, high = asked
+    def _register(self, port: _Port, *fields: int) -> int:
+        mgmt_class, version, rmpp_version, flags, oui, low, high = fields
         connection = self._connection_of(port)
         free = next((n for n in range(AGENTS_PER_PORT) if n not in port.agents), None)
         if free is None:
@@ -202,7 +203,7 @@ class Attachments(Streams[_Connection]):
         return free
 
     def _connection_of(self, port: _Port) -> _Connection:
-        return next(one for one in self if one.port is port)
+        return next(connection for connection in self if connection.port is port)
 
     # -- MADs --
 
@@ -249,9 +250,9 @@ class Attachments(Streams[_Connection]):
     def _push(
         self, connection: _Connection, agent: int, message: bytes, lid: int, status: int, pkey_index: int
     ) -> None:
-        who = _QP_AND_Q_KEY.pack(0, 0) if message[1] in SMP_CLASSES else _QP_AND_Q_KEY.pack(1, QP1_Q_KEY)
+        queue_pair = _QP_AND_Q_KEY.pack(0, 0) if message[1] in SMP_CLASSES else _QP_AND_Q_KEY.pack(1, QP1_Q_KEY)
         length = USER_MAD.size + len(message)
-        head = USER_MAD.pack(agent, status, 0, 0, length, who, lid.to_bytes(2, "big"), pkey_index)
+        head = USER_MAD.pack(agent, status, 0, 0, length, queue_pair, lid.to_bytes(2, "big"), pkey_index)
         message = message.ljust(MAD_BYTES, b"\0")  # `length` is what counts
         if not self.push(connection, LENGTH.pack(USER_MAD.size + len(message)) + head + message):
             assert connection.port is not None

@@ -26,7 +26,7 @@ class Client:
     _: KW_ONLY
     socket: Socket
     pid: int  # as the process calls itself: its socket has it in its name
-    control: bytes  # name of the socket that it asks from: nobody else may ask for it
+    control: bytes  # name of the socket of its requests; requests from other sockets are refused
     process: int = -1  # file descriptor that says when it dies, -1 if there is none
     is_known: bool = False  # its first datagram has shown whose it is
     is_sm: bool = False
@@ -60,15 +60,15 @@ class Client:
         return True
 
 
-def free_number(taken: Container[int], last: int) -> int:
+def free_number(used: Container[int], last: int) -> int:
     """Return the next free number, in rotation, so that late MADs of a former client do not reach its successor."""
     number = (last + 1) % _NUMBERS
-    while number in taken:
+    while number in used:
         number = (number + 1) % _NUMBERS
     return number
 
 
-def pick(there: Iterable[Client], mad: bytes, sender: Client | None) -> Client | None:
+def pick(clients: Iterable[Client], mad: bytes, sender: Client | None) -> Client | None:
     """Return the client that a MAD at a port is for.
 
     libumad2sim does not report which classes a program listens to, and a MAD of another class crashes it. So a response
@@ -77,11 +77,11 @@ def pick(there: Iterable[Client], mad: bytes, sender: Client | None) -> Client |
     """
     mgmt_class, method = mad[1], mad[3]
     if method & RESPONSE:
-        return next((one for one in there if one.tag == mad[8:10]), None)
+        return next((client for client in clients if client.tag == mad[8:10]), None)
     if method == Method.REPORT:
-        return next((one for one in there if mgmt_class in one.classes and one is not sender), None)
+        return next((client for client in clients if mgmt_class in client.classes and client is not sender), None)
     if mgmt_class in _OF_MANAGER:
-        return next((one for one in there if one.is_sm), None)
-    listening = [one for one in there if not one.is_sm and one is not sender]
-    silent = [one for one in listening if not one.classes]
-    return next(iter(silent + [one for one in listening if mgmt_class in one.classes]), None)
+        return next((client for client in clients if client.is_sm), None)
+    listening = [client for client in clients if not client.is_sm and client is not sender]
+    silent = [client for client in listening if not client.classes]
+    return next(iter(silent + [client for client in listening if mgmt_class in client.classes]), None)

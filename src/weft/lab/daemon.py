@@ -31,7 +31,7 @@ def serve(
     join: str = "",
     until: int | None = None,
 ) -> None:
-    """Run a lab in this process until it is told to end; `until` is a pipe whose end means the same.
+    """Run a lab in this process until the command `down`, or until the pipe `until` is closed.
 
     `join` is an address at which other machines may join it as hosts.
     """
@@ -69,25 +69,25 @@ def _let_join(lab: Lab, entry: registry.Entry, address: str) -> None:
 def start(fabric: Fabric, name: str, *, timed: bool = False, join: str = "", follow: bool = False) -> registry.Entry:
     """Run a lab in another process and return when it is up. `follow`: it ends when this process does."""
     entry = registry.entry(name)
-    tell, told = os.pipe()[::-1]
+    write_end, read_end = os.pipe()[::-1]
     life_read, life_write = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
     if os.fork() == 0:
-        os.close(told)
+        os.close(read_end)
         os.close(life_write)
         unfollow()
-        _live(fabric, entry, tell, life_read if follow else None, timed, join)
-    os.close(tell)
+        _live(fabric, entry, write_end, life_read if follow else None, timed, join)
+    os.close(write_end)
     os.close(life_read)
     if follow:
         followed.append(life_write)
     else:
         os.close(life_write)
-    with os.fdopen(told, "rb") as news:
-        said = news.read()
-    if not said.startswith(_UP):
-        raise ConfigError(said.decode() or f"the lab {name} did not start: see {entry.log}")
+    with os.fdopen(read_end, "rb") as news:
+        message = news.read()
+    if not message.startswith(_UP):
+        raise ConfigError(message.decode() or f"the lab {name} did not start: see {entry.log}")
     return entry
 
 

@@ -86,7 +86,7 @@ def _labs() -> Iterator[Finding]:
         folder = runtime.folder()
     except ConfigError:
         return  # said already
-    alive = {one.name for one in registry.running()}
+    alive = {entry.name for entry in registry.running()}
     for name in sorted({path.stem for path in folder.glob("*.sock") if path.with_suffix(".lock").exists()} | alive):
         if name in alive:
             yield Finding(f"lab {name}", "good", f"runs; `weft down --lab {name}` ends it")
@@ -113,8 +113,8 @@ def _own_sysfs() -> Finding:
 
 def _peers() -> Iterator[Finding]:
     for program, use in PEERS:
-        found = shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin")
-        if found:
-            yield Finding(program, "good", found)
+        path = shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin")
+        if path:
+            yield Finding(program, "good", path)
         else:
             yield Finding(program, "missing", f"{use}; `make peers` installs it on Debian")

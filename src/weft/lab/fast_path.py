@@ -41,7 +41,7 @@ class Line:
 
     slot: int
     is_idle: Callable[[], bool]  # does nothing of it wait in Python?
-    # Of datagrams, or of a stream: answers that the kernel could not send, requests that are not its.
+    # They take answers that the kernel could not send and requests that it does not serve: datagrams, or a stream.
     take: Callable[[list[bytes], list[tuple[bytes, Ancillary]]], None] | None = None
     take_bytes: Callable[[bytes, bytes], None] | None = None
     tag: int = 0  # upper 16 bits of the transaction IDs of datagram clients
@@ -121,8 +121,8 @@ class FastPath:
     def _ancillary(self, i: int) -> Ancillary:
         """Return the credentials of a datagram's sender, if the system sent them."""
         words = self._room.control[i]
-        said = int(self._room.messages[0, i, 5]) >= _CREDENTIALS_BYTES
-        return [(int(words[2]), int(words[3]), words[4:7].tobytes())] if said else []
+        has_credentials = int(self._room.messages[0, i, 5]) >= _CREDENTIALS_BYTES
+        return [(int(words[2]), int(words[3]), words[4:7].tobytes())] if has_credentials else []
 
     # -- loading ------------------------------------------------------------------------------------------------------
 
@@ -163,8 +163,8 @@ def _loaded(subnet: Subnet) -> tuple[FastPathState, Callable[..., int]]:
     from weft.mad.fast_path import FastPathState
 
     fast_path = FastPathState(subnet)
-    with select.epoll() as nobody:
-        smp_loop(fast_path.state(), new_lines(1, 0), nobody.fileno(), 0)
+    with select.epoll() as empty:
+        smp_loop(fast_path.state(), new_lines(1, 0), empty.fileno(), 0)
     return fast_path, smp_loop
 
 

@@ -108,24 +108,24 @@ class Server(EventLoop):
                 raw, extra, _, address = self._control.recvmsg(2 * CONTROL.size, runtime.CREDENTIALS_BYTES)
             except OSError:
                 return
-            who = runtime.sender(extra)
-            if not runtime.is_trusted(who):
-                self._on_stranger(who)
+            sender = runtime.sender(extra)
+            if not runtime.is_trusted(sender):
+                self._on_stranger(sender)
                 continue
             if not protocol.is_control(raw):
                 self.errors.note("a control datagram is none", f"{len(raw)} bytes, {raw[:16].hex()}")
                 continue
             _, number, kind, length, data = CONTROL.unpack(raw)
             try:
-                number, data = self._control_answer(number, kind, data, address, who.pid)
+                number, data = self._control_answer(number, kind, data, address, sender.pid)
             except (ConfigError, OSError) as error:
-                self.errors.note("a control request is refused", f"kind {kind} of process {who.pid}: {error}")
+                self.errors.note("a control request is refused", f"kind {kind} of process {sender.pid}: {error}")
                 kind, data = Control.ERROR, protocol.reason(error)
             with contextlib.suppress(OSError):  # the client is gone, or does not read
                 self._control.sendto(CONTROL.pack(MAGIC, number, kind, length, data), address)
 
-    def _on_stranger(self, who: runtime.Credentials) -> None:
-        self.errors.note("another user is not let in", f"process {who.pid} of user {who.uid}")
+    def _on_stranger(self, sender: runtime.Credentials) -> None:
+        self.errors.note("another user is not let in", f"process {sender.pid} of user {sender.uid}")
 
     def _control_answer(self, number: int, kind: int, data: bytes, address: bytes, pid: int) -> tuple[int, bytes]:
         if kind == Control.CONNECT:
@@ -139,13 +139,13 @@ class Server(EventLoop):
         if kind == Control.SET_ISSM:
             self._set_is_sm(client, bool(struct.unpack_from("=i", data)[0]))
             return number, data
-        shown = sysfs.show(self.subnet, client.slot, kind, data)
-        return number, shown.ljust(CONTROL_DATA_BYTES, b"\0")
+        reply = sysfs.show(self.subnet, client.slot, kind, data)
+        return number, reply.ljust(CONTROL_DATA_BYTES, b"\0")
 
     def _connect(self, data: bytes, address: bytes, pid: int) -> tuple[int, bytes]:
         named, queue_pair, is_sm, name = CLIENT_INFO.unpack_from(data)
         slot = self.places.find(name.split(b"\0")[0].decode(errors="replace"))
-        for old in [one for one in self.clients.values() if one.pid == named]:
+        for old in [client for client in self.clients.values() if client.pid == named]:
             self.drop(old)  # the process number came round, or its program began anew
         number = free_number(self.clients, self._last)
         data_socket = self._open(f"out{number}", to=f"in{named}")
@@ -182,9 +182,9 @@ class Server(EventLoop):
             del self._pending[key]
 
     def _set_is_sm(self, client: Client, on: bool) -> None:
-        others = [one for one in self.at.get(client.slot, ()) if one is not client and one.is_sm]
-        if on and others:
-            raise ConfigError(f"process {others[0].pid} is the subnet manager at {client.name} already")
+        managers = [other for other in self.at.get(client.slot, ()) if other is not client and other.is_sm]
+        if on and managers:
+            raise ConfigError(f"process {managers[0].pid} is the subnet manager at {client.name} already")
         if client.is_sm != on:
             client.is_sm = on
             self.subnet.devices.set_is_sm(client.slot, on)
@@ -215,9 +215,9 @@ class Server(EventLoop):
 
     def _is_owner(self, client: Client) -> bool:
         """Check the sender of a client's first datagram: no other socket can send to the lab's end after it."""
-        client.is_known = runtime.is_trusted(who := runtime.first_sender(client.socket))
+        client.is_known = runtime.is_trusted(sender := runtime.first_sender(client.socket))
         if not client.is_known:
-            self._on_stranger(who)
+            self._on_stranger(sender)
             self.drop(client)
         return client.is_known
 
@@ -276,8 +276,8 @@ class Server(EventLoop):
         if subnet.lost:
             self._push(client, protocol.timed_out(request, mad))
         else:
-            kept = bytes(request[:HEADER_BYTES] + mad)
-            entry = client, kept, time.monotonic() + ANSWER_S
+            packet = bytes(request[:HEADER_BYTES] + mad)
+            entry = client, packet, time.monotonic() + ANSWER_S
             self._pending.setdefault(protocol.transaction(mad), entry)  # repeated, it waits no longer than at first
         return None
 

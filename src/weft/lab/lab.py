@@ -148,7 +148,7 @@ class Lab:
 
     def rank_hosts(self) -> list[dict[str, Any]]:
         """Return where ranks of a job may run: `rank_hosts.RankHost`."""
-        return self.server.call(lambda: [asdict(one) for one in rank_hosts(self.subnet.devices)])
+        return self.server.call(lambda: [asdict(host) for host in rank_hosts(self.subnet.devices)])
 
     def port_counts(self) -> dict[str, list[dict[str, Any]]]:
         """Return the counters of each host's ports: `rank_hosts.PortCounts`."""
@@ -225,7 +225,7 @@ class Lab:
     ) -> dict[str, Any]:
         """Run a pattern of `weft sim` by the packet engine, on the tables as they are now, and count it at every port.
 
-        MADs are answered meanwhile. `progress` is told messages delivered and in all, and ends it by raising. Returns
+        MADs are answered meanwhile. `progress` gets the messages delivered and in all, and ends it by raising. Return
         the engine's report.
         """
         return self._traffic.run(pattern, size_bytes, paths=paths, senders=senders, seed=seed, progress=progress)
@@ -245,9 +245,9 @@ class Lab:
         packets: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> dict[str, Any]:
-        """Write what crosses the cable of a port to a pcapng file, both ways, for so long or until there is so much.
+        """Write the packets on the cable of a port to a pcapng file, both ways, up to a time or a number of packets.
 
-        `progress` is told how many packets there are, and ends it by raising. Returns packets and bytes.
+        `progress` gets the number of packets, and ends it by raising. Return packets and bytes.
         """
         return self._captures.run(port, Path(path), seconds=seconds, packets=packets, progress=progress)
 
@@ -303,8 +303,8 @@ class Lab:
 
     def _port_counts(self) -> dict[str, list[dict[str, Any]]]:
         self.metered_paths.collect()
-        found = port_counts(self.subnet.devices)
-        return {host: [asdict(port) for port in ports] for host, ports in found.items()}
+        counts = port_counts(self.subnet.devices)
+        return {host: [asdict(port) for port in ports] for host, ports in counts.items()}
 
     def _break(self, name: str) -> list[str]:
         self.metered_paths.close_all()
@@ -329,8 +329,8 @@ class Lab:
         self.metered_paths.close_all()
         devices = self.subnet.devices
         wrong = [*sorted(devices.broken), *faulty_cables(devices)]
-        asked = set(cables(devices, name)) if name else set(wrong)
-        fixed = [slot for slot in wrong if {slot, devices.cable[slot]} & asked]
+        chosen = set(cables(devices, name)) if name else set(wrong)
+        fixed = [slot for slot in wrong if {slot, devices.cable[slot]} & chosen]
         for slot in fixed:
             faults.mend(devices, slot)
             faults.plug_cable(devices, slot)
@@ -353,8 +353,8 @@ class Lab:
 
 def _one_end(devices: Devices, name: str) -> list[int]:
     """Return one slot for each cable of a name."""
-    found: list[int] = []
+    slots: list[int] = []
     for slot in cables(devices, name):
-        if devices.cable[slot] not in found:
-            found.append(slot)
-    return found
+        if devices.cable[slot] not in slots:
+            slots.append(slot)
+    return slots

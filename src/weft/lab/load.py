@@ -3,8 +3,8 @@
     lab.load("train=ring:h[1-64]@80%", "backup=incast:h[65-72]@30%", speed=60)
     lab.advance(3600)                      an hour, in milliseconds; beside the clock, or instead of it with speed=0
 
-Rates are those of `sim.steady` on the cabling and the tables of the moment, found again when these have changed; what
-ports count is added between two MADs. Cables that flap go down and up by the same hands as those that somebody pulls.
+Rates are those of `sim.steady` on the present cabling and tables, computed again when these change; counts are added to
+ports between two MADs. Flapping cables go down and up as by `weft break` and `weft fix`.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ class LabLoad:
         if not 0 <= speed <= MOST_SPEED:
             raise ConfigError(f"speed {speed:g} is not from 0, only by `advance`, to {MOST_SPEED:,.0f}: 1 is real time")
         fabric = self._server.subnet.devices.fabric
-        made = [read_job(fabric, spec, number, seed) for number, spec in enumerate(jobs, 1)]
-        if twice := sorted({job.name for job in made if sum(one.name == job.name for one in made) > 1}):
+        new = [read_job(fabric, spec, number, seed) for number, spec in enumerate(jobs, 1)]
+        if twice := sorted({job.name for job in new if sum(other.name == job.name for other in new) > 1}):
             raise ConfigError(f"two jobs are called {twice[0]}: give each a name of its own, NAME=PATTERN")
         with self._one:
             self._seed, self._rng = seed, np.random.default_rng(seed)
-            self._jobs, self._seen, self._is_told = tuple(made), None, True
+            self._jobs, self._seen, self._is_told = tuple(new), None, True
             self._settle()
             self._run_clock(speed)
             return self.state()
@@ -91,7 +91,7 @@ class LabLoad:
             return self.state()
 
     def keep_time(self) -> None:
-        """Run the clock unless somebody said how: something happens by itself."""
+        """Run the clock at real time, unless a command has set its speed."""
         with self._one:
             if not self._is_told:
                 self._run_clock(1.0)
@@ -125,11 +125,11 @@ class LabLoad:
                         "name": job.name,
                         "pattern": job.pattern,
                         "hosts": [name(slot) for slot in job.hosts.tolist()],
-                        "wanted_gbit_s": wanted,
-                        "gbit_s": got,
+                        "wanted_gbit_s": demand,
+                        "gbit_s": rate,
                         "slowest": slowest,
                     }
-                    for job, wanted, got, slowest in jobs
+                    for job, demand, rate, slowest in jobs
                 ],
                 "speed": self.speed,
                 "seconds": self.seconds,
@@ -179,14 +179,14 @@ class LabLoad:
         def look() -> tuple[object, Fabric | None]:
             awake = [name for name in _TABLES if name in vars(devices.tables)]
             sums = [zlib.crc32(devices.view(name)) for name in awake]
-            seen = devices.fabric, devices.generation, dict(devices.takes), sums
-            return seen, None if seen == self._seen else still(self._fabric_now())
+            inputs = devices.fabric, devices.generation, dict(devices.takes), sums
+            return inputs, None if inputs == self._seen else still(self._fabric_now())
 
-        seen, fabric = self._server.call(look)
+        inputs, fabric = self._server.call(look)
         if fabric is not None or self._steady is None:
             assert fabric is not None
             self._steady = settle(fabric, self._jobs, Degradation(accept_share=dict(devices.takes), seed=self._seed))
-            self._seen = seen
+            self._seen = inputs
         return self._steady
 
     def _put_in_force(self, counts: Counts, flaps: list[tuple[int, int]]) -> None:
@@ -228,20 +228,20 @@ def read_job(fabric: Fabric, spec: JobSpec, number: int, seed: int) -> LoadJob:
 
 def _ports(fabric: Fabric, name: str) -> list[int]:
     """Return the network ports of a server, host or port."""
-    thing = fabric[name]
-    nodes = thing.nodes if isinstance(thing, Server) else [] if isinstance(thing, Port) else [thing]
-    slots = [thing.slot] if isinstance(thing, Port) else [port.slot for node in nodes for port in node.ports]
+    item = fabric[name]
+    nodes = item.nodes if isinstance(item, Server) else [] if isinstance(item, Port) else [item]
+    slots = [item.slot] if isinstance(item, Port) else [port.slot for node in nodes for port in node.ports]
     ports = fabric.ports
-    found = [
+    cabled = [
         slot
         for slot in slots
         if ports.link[slot] >= 0
         and fabric.network_links[ports.link[slot]]
         and fabric.nodes.kind[ports.node[slot]] == NodeKind.HCA
     ]
-    if not found:
+    if not cabled:
         raise ConfigError(f"{name} cannot take part in a job: it has no adapter port with a network cable")
-    return found
+    return cabled
 
 
 def _all_hosts(fabric: Fabric) -> list[int]:

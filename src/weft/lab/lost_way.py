@@ -12,13 +12,13 @@ _P_KEY_REASONS = (Reason.INBOUND, Reason.OUTBOUND, Reason.P_KEY)
 
 def why_lost(devices: Devices, slot: int, *, lid: int, sl: int, p_key: int, mtu_bytes: int) -> str:
     """Explain why packets from a port do not reach the adapter that has, or last had, this LID; empty if they do."""
-    end = next((one for one in _adapter_ports(devices) if devices.has_lid(one, lid)), NONE)
+    end = next((port for port in _adapter_ports(devices) if devices.has_lid(port, lid)), NONE)
     if end == NONE:
         return f"no adapter has LID {lid}"
     ends = f"from {devices.name(slot)} to {devices.name(end)}"
     reached = _reached(devices, slot)
     if devices.node_of[end] not in reached:
-        pulled = [_cable(devices, one) for one in sorted(devices.broken) if _leads_out(devices, one, reached)]
+        pulled = [_cable(devices, port) for port in sorted(devices.broken) if _leads_out(devices, port, reached)]
         cables = f"pulled {'is' if len(pulled) == 1 else 'are'} {', '.join(pulled)}"
         return f"no way {ends}: {cables if pulled else 'links are down'}"
     for port in (slot, end):
@@ -28,14 +28,14 @@ def why_lost(devices: Devices, slot: int, *, lid: int, sl: int, p_key: int, mtu_
     for port in (slot, end):
         if all(key & _PARTITION != p_key & _PARTITION for key in devices.keys(port)):
             return f"no way {ends}: {devices.name(port)} is not in partition {p_key & _PARTITION:#06x} any more"
-    there = walk(devices, slot, dlid=lid, sl=sl, p_key=p_key, size_bytes=mtu_bytes + HEADERS_BYTES)
-    if there.reason is not Reason.ARRIVED:
-        return _stopped(devices, there, p_key)
+    forth = walk(devices, slot, dlid=lid, sl=sl, p_key=p_key, size_bytes=mtu_bytes + HEADERS_BYTES)
+    if forth.reason is not Reason.ARRIVED:
+        return _stopped(devices, forth, p_key)
     answer_key = devices.keys(end)[matching_key(devices.keys(end), p_key)]
     back = walk(devices, end, dlid=devices.lid(slot), sl=sl, p_key=answer_key, size_bytes=HEADERS_BYTES)
     if back.reason is not Reason.ARRIVED:
         return _stopped(devices, back, p_key)
-    bad = [_cable(devices, one) for one in (*there.out, *back.out) if one in devices.erring]
+    bad = [_cable(devices, port) for port in (*forth.out, *back.out) if port in devices.erring]
     return f"the way {ends} errs: {', '.join(dict.fromkeys(bad))}" if bad else ""
 
 
@@ -46,14 +46,14 @@ def _adapter_ports(devices: Devices) -> list[int]:
 
 def _reached(devices: Devices, slot: int) -> set[int]:
     """Return the nodes that active links lead to, whatever the tables say."""
-    found, left = {devices.node_of[slot]}, [slot]
+    reached, left = {devices.node_of[slot]}, [slot]
     while left:
         far = devices.peer(left.pop())
         node = devices.node_of[far] if far != NONE else NONE
-        if node != NONE and node not in found:
-            found.add(node)
+        if node != NONE and node not in reached:
+            reached.add(node)
             left += devices.ports_of(node) if devices.is_switch[node] else ()
-    return found
+    return reached
 
 
 def _leads_out(devices: Devices, slot: int, reached: set[int]) -> bool:

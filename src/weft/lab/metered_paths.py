@@ -2,7 +2,7 @@
 
 A path is clean if a packet of the connection would reach the other end, and the answer would come back, whatever the
 dice say: every port Active, no bad cable, P_Keys that match, an SL that has a VL, an MTU that fits. Then the lab grants
-a meter in shared memory, where the sender counts what it would have sent. When somebody reads counters, what the meters
+a meter in shared memory, where the sender counts what it would have sent. When counters are read, what the meters
 counted since is added to every port that the packets would have passed, as `mad.packets` does.
 
 Before anything changes that a path depends on, all are closed: senders ask again, and get
@@ -50,10 +50,10 @@ class Meters:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class MeteredPath:
-    """A metered path. `there` and `back` are the output slots of requests and responses, hop by hop."""
+    """A metered path. `forth` and `back` are the output slots of requests and responses, hop by hop."""
 
     meter: MeterRecord
-    there: tuple[int, ...]
+    forth: tuple[int, ...]
     back: tuple[int, ...]
     sl: int
     header_bytes: int  # per packet, before the BTH
@@ -96,25 +96,25 @@ class MeteredPaths:
             meter.is_open = 0
             self._collect(before)
         devices = self.devices
-        there = clean_path(devices, slot, lid, sl, p_key, mtu_bytes)
-        if there is None or self.elsewhere & {slot, there.end}:
+        forth = clean_path(devices, slot, lid, sl, p_key, mtu_bytes)
+        if forth is None or self.elsewhere & {slot, forth.end}:
             return None
-        keys = devices.keys(there.end)
+        keys = devices.keys(forth.end)
         answer_key = keys[matching_key(keys, p_key)]
-        back = clean_path(devices, there.end, devices.lid(slot) + path_bits, sl, answer_key, mtu_bytes)
+        back = clean_path(devices, forth.end, devices.lid(slot) + path_bits, sl, answer_key, mtu_bytes)
         if back is None:
             return None
         header_bytes = LRH.size + (GRH.size if gids else 0)
-        path = MeteredPath(meter=meter, there=there.out, back=back.out, sl=sl, header_bytes=header_bytes)
+        path = MeteredPath(meter=meter, forth=forth.out, back=back.out, sl=sl, header_bytes=header_bytes)
         if before is not None:
             path.counted = before.counted
         if self._is_timed:
             self._times = self._times or _times_of(devices)
-            meter.latency_ns, meter.byte_ps = self._times(there.out)
+            meter.latency_ns, meter.byte_ps = self._times(forth.out)
         meter.is_open = 1
         self._paths[meters, index] = path
         self.any_open = True
-        return there.end
+        return forth.end
 
     def close_all(self) -> None:
         """Close all paths before a change. A request in progress may still be counted."""
@@ -147,7 +147,7 @@ class MeteredPaths:
         differences = (after - before for after, before in zip(now, path.counted, strict=True))
         new = [more if 0 <= more <= _MOST else 0 for more in differences]
         path.counted = now
-        for out, number, size_bytes in ((path.there, new[0], new[1]), (path.back, new[2], new[3])):
+        for out, number, size_bytes in ((path.forth, new[0], new[1]), (path.back, new[2], new[3])):
             if number:
                 self._count(out, number, (size_bytes + number * path.header_bytes) // 4, path.sl)
 

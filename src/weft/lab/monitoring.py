@@ -17,7 +17,7 @@ def new_poller(lab: Entry, carrier: Carrier, plan: Cabling | None = None) -> Pol
 def cabling_of_lab(lab: Entry) -> Cabling:
     """Return the cables that a lab was started with, broken ones too."""
     kinds = dict(control.ask(lab, "nodes"))
-    ends = (cable(one, other) for one, other, _ in control.ask(lab, "links"))
+    ends = (cable(a, b) for a, b, _ in control.ask(lab, "links"))
     return Cabling(
         cables=frozenset(pair for pair in ends if all(kinds.get(node_of(end)) in _CABLED for end in pair)),
         switches=frozenset(name for name, kind in kinds.items() if kind == "switch"),

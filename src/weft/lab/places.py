@@ -38,8 +38,8 @@ class Places:
         owner, _, number = name.rpartition("/")
         node = self._node(owner) if owner and number.isascii() and number.isdecimal() else None
         if node is None:
-            known = [n for n in devices.fabric.node_index if devices.fabric.node_index[n] in self._managed]
-            raise UnknownName("host", name, known, f"In {devices.fabric.spec}.")
+            names = [n for n in devices.fabric.node_index if devices.fabric.node_index[n] in self._managed]
+            raise UnknownName("host", name, names, f"In {devices.fabric.spec}.")
         return self._numbered(node, int(number))
 
     def name(self, slot: int) -> str:
@@ -61,7 +61,7 @@ class Places:
         fabric = self.devices.fabric
         node = fabric.node_index.get(name)
         if node is None and name in fabric.server_index:
-            node = next((one.index for one in fabric.find_server(name).nodes if one.index in self._managed), None)
+            node = next((node.index for node in fabric.find_server(name).nodes if node.index in self._managed), None)
         if node is None:
             node = self._by_description.get(name)
         match = _GUID.fullmatch(name)
@@ -97,7 +97,7 @@ def cables(devices: Devices, name: str) -> list[int]:
     else:
         nodes = fabric.nodes_of(name)
         slots = [devices.first[node] + number for node in nodes for number in range(1, devices.last_port[node] + 1)]
-    found = [slot for slot in slots if devices.cable[slot] >= 0]
-    if not found:
+    cabled = [slot for slot in slots if devices.cable[slot] >= 0]
+    if not cabled:
         raise ConfigError(f"{name} has no InfiniBand cable")
-    return found
+    return cabled

@@ -27,25 +27,25 @@ def library(cache: Path | None = None) -> Path | None:
     text = source()
     name = f"preload-{os.uname().machine}-{hashlib.sha256(text).hexdigest()[:16]}.so"
     folder = cache or user_cache.root()
-    made = folder / name
-    if made.is_file():
-        return user_cache.mark_used(made)
-    found = compiler.find()
-    if found is None:
+    compiled = folder / name
+    if compiled.is_file():
+        return user_cache.mark_used(compiled)
+    c_compiler = compiler.find()
+    if c_compiler is None:
         return None
     folder.mkdir(parents=True, exist_ok=True)
     partial = folder / f"{name}.{os.getpid()}"  # renamed when it is whole: others may compile at the same time
     done = subprocess.run(
-        [found, *_FLAGS, "-x", "c", "-", "-o", str(partial), "-ldl"], input=text, capture_output=True, check=False
+        [c_compiler, *_FLAGS, "-x", "c", "-", "-o", str(partial), "-ldl"], input=text, capture_output=True, check=False
     )
     if done.returncode:
         raise ConfigError(
-            f"{found} cannot compile weft's preload: {done.stderr.decode(errors='replace').strip()[:500]}\n"
+            f"{c_compiler} cannot compile weft's preload: {done.stderr.decode(errors='replace').strip()[:500]}\n"
             "  Set CC to a working C compiler, or to a name that does not exist to do without."
         )
-    partial.replace(made)
-    user_cache.remove_unused(made)
-    return made
+    partial.replace(compiled)
+    user_cache.remove_unused(compiled)
+    return compiled
 
 
 def environment(preload: Path, path: Path, host: str) -> dict[str, str]:

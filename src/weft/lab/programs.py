@@ -40,11 +40,11 @@ _LEFT_BEHIND = re.compile(r"sys-(\d+)")
 def find_umad2sim() -> Path:
     """Return libumad2sim, from $WEFT_UMAD2SIM or where Debian installs it."""
     named = os.environ.get("WEFT_UMAD2SIM")
-    found = [Path(named)] if named else sorted(Path("/usr").glob(f"lib*/**/umad2sim/{UMAD2SIM}"))
-    if not found or not found[0].is_file():
+    libraries = [Path(named)] if named else sorted(Path("/usr").glob(f"lib*/**/umad2sim/{UMAD2SIM}"))
+    if not libraries or not libraries[0].is_file():
         where = f"{named} is not there" if named else f"there is neither a C compiler nor {UMAD2SIM}"
         raise ConfigError(f"{where}, through which programs see a lab: install gcc, or ibsim-utils (`make peers`)")
-    return found[0]
+    return libraries[0]
 
 
 def environment(host: Mapping[str, str], cache: Path | None = None) -> dict[str, str]:
@@ -54,31 +54,31 @@ def environment(host: Mapping[str, str], cache: Path | None = None) -> dict[str,
     """
     ours = None if os.environ.get("WEFT_UMAD2SIM") else preload.library()
     if ours is not None:
-        made = preload.environment(ours, Path(host["socket"]), host["host"])
+        variables = preload.environment(ours, Path(host["socket"]), host["host"])
     else:
         earlier = os.environ.get("LD_PRELOAD")
         library = str(find_umad2sim())
-        made = {
+        variables = {
             "LD_PRELOAD": f"{library}:{earlier}" if earlier else library,
             _SIM_SOCKET: host["sockname"],
             "SIM_HOST": host["sim_host"],
         }
     common = tools()
     if _PRELOAD in common:  # both are put in front of it
-        common[_PRELOAD] = f"{common[_PRELOAD]}:{made[_PRELOAD]}"
-    made |= common | _verbs(host)
+        common[_PRELOAD] = f"{common[_PRELOAD]}:{variables[_PRELOAD]}"
+    variables |= common | _verbs(host)
     if cache is not None:
-        made |= {name: str(cache) for name in ("OSM_CACHE_DIR", "OSM_TMP_DIR") if name not in os.environ}
-    return made
+        variables |= {name: str(cache) for name in ("OSM_CACHE_DIR", "OSM_TMP_DIR") if name not in os.environ}
+    return variables
 
 
 def tools() -> dict[str, str]:
     """Return the variables of programs on any host: weft in place of pyverbs and libibverbs, the tools in PATH."""
     from weft.verbs import launch  # most of what a lab does needs no verbs
 
-    made = launch.environment()
-    made["PATH"] += f":{_ADMIN}"
-    return made
+    variables = launch.environment()
+    variables["PATH"] += f":{_ADMIN}"
+    return variables
 
 
 def _verbs(host: Mapping[str, str]) -> dict[str, str]:
@@ -97,11 +97,11 @@ def run(
     timeout_s: float = 300,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end; its output is in the result."""
-    with WorkingFolder(folder) as place, _words(command, variables, sysfs) as (words, given):
+    with WorkingFolder(folder) as place, _words(command, variables, sysfs) as (words, files):
         return subprocess.run(
             words,
             cwd=place,
-            pass_fds=given,
+            pass_fds=files,
             env=os.environ | dict(variables),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -116,11 +116,11 @@ def start(
     command: Sequence[str], variables: Mapping[str, str], folder: Path, sysfs: Mapping[str, Any] | None = None
 ) -> subprocess.Popen[str]:
     """Start a program in the background."""
-    with _words(command, variables, sysfs) as (words, given), (folder / "output").open("a") as output:
+    with _words(command, variables, sysfs) as (words, files), (folder / "output").open("a") as output:
         return subprocess.Popen(
             words,
             cwd=folder,
-            pass_fds=given,
+            pass_fds=files,
             env=os.environ | dict(variables),
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -165,13 +165,13 @@ def launch(
         else:
             child.send_signal(number)
 
-    with _words(command, variables, sysfs) as (words, given):
-        for one in passes_on:
-            if signal.getsignal(one) != signal.SIG_IGN:  # by nohup, say: for the child too
-                signal.signal(one, pass_on)
-        child = subprocess.Popen(words, cwd=folder, env=os.environ | dict(variables), pass_fds=given)
-        for number in early:
-            child.send_signal(number)
+    with _words(command, variables, sysfs) as (words, files):
+        for number in passes_on:
+            if signal.getsignal(number) != signal.SIG_IGN:  # by nohup, say: for the child too
+                signal.signal(number, pass_on)
+        child = subprocess.Popen(words, cwd=folder, env=os.environ | dict(variables), pass_fds=files)
+        for signal_number in early:
+            child.send_signal(signal_number)
     return child
 
 
@@ -183,8 +183,8 @@ def become(command: Sequence[str], variables: Mapping[str, str], sysfs: Mapping[
     """Replace this process by a program, so that signals and status are its own."""
     if _SIM_SOCKET in variables:  # the library leaves files behind
         raise SystemExit(attend(command, variables, sysfs, passes_on=PASSED_ON))
-    with _words(command, variables, sysfs) as (words, given):
-        for file in given:
+    with _words(command, variables, sysfs) as (words, files):
+        for file in files:
             os.set_inheritable(file, True)
         for name in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and programs would inherit
             signal.signal(name, signal.SIG_DFL)
@@ -246,8 +246,8 @@ def resolve(command: Sequence[str], variables: Mapping[str, str]) -> list[str]:
 
     if not command:
         raise ConfigError("there is no command to run: weft exec h1 ibstat")
-    found = shutil.which(command[0], path=variables["PATH"])
-    if found is None:
+    program = shutil.which(command[0], path=variables["PATH"])
+    if program is None:
         raise ConfigError(f"there is no program {command[0]!r} in the PATH; tools of InfiniBand: `make peers`")
-    launch.warn_if_unusable(found, variables)
-    return [found, *command[1:]]
+    launch.warn_if_unusable(program, variables)
+    return [program, *command[1:]]

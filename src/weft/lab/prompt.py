@@ -16,12 +16,12 @@ from weft.lab.registry import Entry
 HELP = """\
 h1 ibstat            run a program as host h1; the line is the shell's: pipes and > work
 h1 opensm &          the same, beside the prompt; it ends with the lab
-break leaf1/5        pull a cable; of a node or server all of them
-degrade leaf1/5 1e-9 make a cable err: a part of its bits
-fix [leaf1/5]        put it back; with no name, all
-load [train=ring@80%] jobs that go on and on; without one, what each gets
-traffic [incast]     send data by the packet engine, as the tables say: a pattern of `weft sim`
-nodes  links  ps     what there is, how it is cabled, who is attached
+break leaf1/5        disconnect a cable, or all cables of a node or server
+degrade leaf1/5 1e-9 set the bit error rate of a cable
+fix [leaf1/5]        repair it; without a name, all cables
+load [train=ring@80%] run background jobs; without one, show their rates
+traffic [incast]     send a pattern of `weft sim` by the packet engine, along the present tables
+nodes  links  ps     list nodes, links, attached programs
 exit                 end the lab"""
 
 
@@ -46,15 +46,15 @@ class Prompt:
 
     def _load(self, jobs: list[str]) -> None:
         ask, entry = control.ask, self.entry
-        found = ask(entry, "load", None, jobs=jobs) if jobs else ask(entry, "load_state")
-        gets = (f"{job['name']}: {job['gbit_s']:,.0f} of {job['wanted_gbit_s']:,.0f} Gbit/s" for job in found["jobs"])
+        load = ask(entry, "load", None, jobs=jobs) if jobs else ask(entry, "load_state")
+        gets = (f"{job['name']}: {job['gbit_s']:,.0f} of {job['wanted_gbit_s']:,.0f} Gbit/s" for job in load["jobs"])
         self.say("\n".join(gets) or "no job runs")
 
     def _traffic(self, pattern: str = "permutation") -> None:
-        found = control.ask(self.entry, "traffic", None, pattern=pattern)
+        report = control.ask(self.entry, "traffic", None, pattern=pattern)
         self.say(
-            f"{found['delivered']:,} of {found['messages']:,} messages, {found['goodput_gbit_s']:,.0f} Gbit/s, "
-            f"{found['retransmitted']:,} packets sent again; `perfquery` shows what the ports counted"
+            f"{report['delivered']:,} of {report['messages']:,} messages, {report['goodput_gbit_s']:,.0f} Gbit/s, "
+            f"{report['retransmitted']:,} packets sent again; `perfquery` shows what the ports counted"
         )
 
     def run(self, read: Callable[[str], str] = input) -> None:
@@ -116,10 +116,10 @@ class Prompt:
     def _do(self, do: str, words: list[str], *names: str) -> None:
         if len(words) != len(names):
             raise ConfigError(f"{do} takes {' and '.join(names)}; help shows how")
-        given: dict[str, str | float] = dict(zip(names, words, strict=True))
-        if "bit_error_rate" in given:
-            given["bit_error_rate"] = float(given["bit_error_rate"])
-        changed = control.ask(self.entry, do, **given)
+        arguments: dict[str, str | float] = dict(zip(names, words, strict=True))
+        if "bit_error_rate" in arguments:
+            arguments["bit_error_rate"] = float(arguments["bit_error_rate"])
+        changed = control.ask(self.entry, do, **arguments)
         self.say("\n".join(changed) or "nothing to do")
 
     def _table(self, do: str) -> None:
@@ -128,7 +128,7 @@ class Prompt:
     def _clients(self) -> None:
         state = control.ask(self.entry, "state")
         rows = [f"{c['at']}{'  subnet manager' if c['is_sm'] else ''}" for c in state["clients"]]
-        self.say("\n".join(rows) or "nobody is attached")
+        self.say("\n".join(rows) or "no program is attached")
 
     def _end_all(self) -> None:
         for child in self._beside:

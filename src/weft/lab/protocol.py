@@ -58,8 +58,8 @@ def address(base: str, end: str) -> bytes:
 
 def answer_to(request: bytes | bytearray, lid: int, reply: bytes | bytearray) -> bytes:
     """Return an agent's answer to a datagram; `lid` is the requester's, if it used LIDs."""
-    here = lid.to_bytes(2, "big") + b"\0\0"
-    return b"".join((here, request[0:4], request[12:16], request[8:12], _OK, WHOLE_MAD, reply))
+    head = lid.to_bytes(2, "big") + b"\0\0"
+    return b"".join((head, request[0:4], request[12:16], request[8:12], _OK, WHOLE_MAD, reply))
 
 
 def timed_out(request: bytes | bytearray, mad: bytes | bytearray) -> bytes:

@@ -40,10 +40,10 @@ def rank_hosts(devices: Devices) -> list[RankHost]:
     """Return a rank for each GPU, or for each adapter without GPUs, in the fabric's order."""
     numbers = {_owner(devices, node): number for number, node in enumerate(first_adapters(devices), 1)}
     local_names = _local_names(devices)
-    made = []
+    hosts = []
     for host, nodes in adapters_by_host(devices.fabric).items():
         states = (PortInfo.port_state.get(devices.info(devices.slot(node, 1))) for node in nodes)
-        made.append(
+        hosts.append(
             RankHost(
                 name=host,
                 address=str(_BEFORE_FIRST + numbers[host]),
@@ -51,7 +51,7 @@ def rank_hosts(devices: Devices) -> list[RankHost]:
                 states=tuple(PortState(state).name.capitalize() for state in states),
             )
         )
-    return made
+    return hosts
 
 
 def _hcas(devices: Devices) -> list[int]:
@@ -78,11 +78,11 @@ def _local_names(devices: Devices) -> dict[int, str]:
 
 def port_counts(devices: Devices) -> dict[str, list[PortCounts]]:
     """Return the counts of all cabled adapter ports, by host."""
-    found: dict[str, list[PortCounts]] = {}
+    counts: dict[str, list[PortCounts]] = {}
     for node in _hcas(devices):
         ports = [slot for slot in devices.ports_of(node) if devices.cable[slot] >= 0]
-        found.setdefault(_owner(devices, node), []).extend(_counts(devices, slot) for slot in ports)
-    return found
+        counts.setdefault(_owner(devices, node), []).extend(_counts(devices, slot) for slot in ports)
+    return counts
 
 
 def _counts(devices: Devices, slot: int) -> PortCounts:

@@ -73,7 +73,7 @@ class Entry:
         return runtime.is_alive(self.socket)
 
     def process(self) -> int | None:
-        """Return the lab's process, also of a lab that is stopped; None if nobody is behind the socket."""
+        """Return the lab's process, also of a lab that is stopped; None if no process listens at the socket."""
         with contextlib.suppress(OSError), runtime.dial(self.socket, _DIAL_S) as line:
             return runtime.peer(line).pid
         return None
@@ -88,44 +88,44 @@ def entry(name: str) -> Entry:
 @contextlib.contextmanager
 def claim(name: str) -> Iterator[Entry]:
     """Hold a name; ConfigError if another lab has it."""
-    made = entry(name)
-    with made.lock.open("a+") as lock:
+    claimed = entry(name)
+    with claimed.lock.open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigError(
                 f"a lab named {name} runs already: end it with `weft down --lab {name}`, or choose another with --name"
             ) from None
-        _clear(made)
-        runtime.private_folder(made.cache)
+        _clear(claimed)
+        runtime.private_folder(claimed.cache)
         try:
-            yield made
+            yield claimed
         finally:
-            _clear(made)
+            _clear(claimed)
 
 
-def _clear(made: Entry) -> None:
-    made.socket.unlink(missing_ok=True)
-    made.token.unlink(missing_ok=True)
-    shutil.rmtree(made.cache, ignore_errors=True)
+def _clear(claimed: Entry) -> None:
+    claimed.socket.unlink(missing_ok=True)
+    claimed.token.unlink(missing_ok=True)
+    shutil.rmtree(claimed.cache, ignore_errors=True)
 
 
 def running() -> list[Entry]:
     folder = runtime.folder()
-    found = [Entry(path.stem, folder) for path in sorted(folder.glob("*.lock"))]
-    return [one for one in found if one.answers()]
+    entries = [Entry(path.stem, folder) for path in sorted(folder.glob("*.lock"))]
+    return [entry for entry in entries if entry.answers()]
 
 
 def find(name: str = "") -> Entry:
     """Return the lab of a name, or the only one that runs."""
-    there = running()
-    names = [one.name for one in there]
+    entries = running()
+    names = [entry.name for entry in entries]
     if name:
         if name not in names:
             raise UnknownName("running lab", name, names, "`weft ps` lists them, `weft up SPEC` starts one.")
-        return there[names.index(name)]
-    if not there:
+        return entries[names.index(name)]
+    if not entries:
         raise ConfigError("no lab runs: start one with `weft up fat-tree:hosts=16,radix=8`")
-    if len(there) > 1:
-        raise ConfigError(f"{len(there)} labs run, {', '.join(names)}: say which with --lab NAME")
-    return there[0]
+    if len(entries) > 1:
+        raise ConfigError(f"{len(entries)} labs run, {', '.join(names)}: say which with --lab NAME")
+    return entries[0]

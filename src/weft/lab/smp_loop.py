@@ -59,8 +59,8 @@ _clock: Kernel = types.ExternalFunction("clock_gettime", _number(_number, types.
 _QUIET, _READY, _REST = (int(why) for why in Why)
 _DATAGRAMS, _STREAM, _NESTED = int(Kind.DATAGRAMS), int(Kind.STREAM), int(Kind.NESTED)
 _KIND, _SLOT, _TAG, _TIDS = (int(column) for column in Of)
-_EVENTS, _INNER, _INCOMING, _OUTGOING, _BYTES, _TIME, _S, _NS, _USER = (int(one) for one in list(Number)[:9])
-_LEFT, _UNSENT, _UNANSWERED, _END = (int(one) for one in list(Number)[9:13])
+_EVENTS, _INNER, _INCOMING, _OUTGOING, _BYTES, _TIME, _S, _NS, _USER = (int(number) for number in list(Number)[:9])
+_LEFT, _UNSENT, _UNANSWERED, _END = (int(number) for number in list(Number)[9:13])
 _READY_LINES = int(Number.READY)
 
 
@@ -94,9 +94,9 @@ def _take_datagrams(lines, fd):
 def _is_whole(lines, i):
     """Return whether it is a directed MAD whose sender, by the kernel, is the lab's user or root."""
     b, at, user = lines.inbox, i * ROW_BYTES, np.int64(lines.control[i, 5])
-    said = lines.messages[0, i, 5] >= _CREDENTIALS_BYTES
-    said &= lines.control[i, 2] == _SOL_SOCKET and lines.control[i, 3] == _SCM_CREDENTIALS
-    if not said or (user != lines.numbers[_USER] and user != _ROOT):
+    has_sender = lines.messages[0, i, 5] >= _CREDENTIALS_BYTES
+    has_sender &= lines.control[i, 2] == _SOL_SOCKET and lines.control[i, 3] == _SCM_CREDENTIALS
+    if not has_sender or (user != lines.numbers[_USER] and user != _ROOT):
         return False
     if np.int64(lines.messages[0, i, 7]) & 0xFFFF_FFFF != HEADER_BYTES + MAD_BYTES:
         return False
@@ -198,27 +198,27 @@ def _serve(s, lines, fd):
 def _ready_line(lines, at):
     """Return the file descriptor of an event if it is a line or an epoll of lines; else NONE."""
     fd = _four(lines.events, at + EVENT_FD)
-    known = _four(lines.events, at) == _EPOLLIN and fd < len(lines.files)
-    return fd if known and lines.files[fd, _KIND] else NONE
+    is_line = _four(lines.events, at) == _EPOLLIN and fd < len(lines.files)
+    return fd if is_line and lines.files[fd, _KIND] else NONE
 
 
 @part
 def _gather(lines, count):
     """Note which lines are ready, those in nested epolls too: how many; NONE if something else is ready as well."""
-    known, strange, n = 0, False, lines.numbers
+    ready, strange, n = 0, False, lines.numbers
     for i in range(count):
         fd = _ready_line(lines, i * EVENT_BYTES)
         if fd != NONE and lines.files[fd, _KIND] == _NESTED:
             inner = _epoll_wait(fd, n[_INNER], MOST, 0)
             for k in range(inner):
-                n[_READY_LINES + known] = _ready_line(lines, (MOST + k) * EVENT_BYTES)
-                strange |= n[_READY_LINES + known] == NONE
-                known += 1
+                n[_READY_LINES + ready] = _ready_line(lines, (MOST + k) * EVENT_BYTES)
+                strange |= n[_READY_LINES + ready] == NONE
+                ready += 1
         else:
-            n[_READY_LINES + known] = fd
+            n[_READY_LINES + ready] = fd
             strange |= fd == NONE
-            known += 1
-    return NONE if strange else known
+            ready += 1
+    return NONE if strange else ready
 
 
 @lean_kernel

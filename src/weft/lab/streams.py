@@ -1,9 +1,9 @@
 """Serve the stream sockets of many programs without blocking.
 
-What a program does not take is queued up to `MOST_BYTES`; beyond that, what may be lost is lost, as a receive queue of
-an adapter overruns. One that asks and asks and takes no answer, or begins a message that never ends, is cut off.
+Data that a program does not read is queued up to `MOST_BYTES`; beyond that, data that may be lost is dropped, as when a
+receive queue of an adapter overruns. A program that never reads its answers, or never ends a message, is disconnected.
 
-`fileno` is an epoll of all sockets: whoever serves watches it, calls `on_ready` when it is ready, and `on_timer` when
+`fileno` is an epoll of all sockets: the event loop watches it, calls `on_ready` when it is ready, and `on_timer` when
 `next_deadline_s` has come.
 """
 
@@ -74,11 +74,11 @@ class Streams(ABC, Generic[S]):
         self._epoll.register(self._listener, select.EPOLLIN)
 
     @abstractmethod
-    def _take(self, one: S) -> None:
+    def _take(self, stream: S) -> None:
         """Look at what it has received."""
 
     @abstractmethod
-    def _forget(self, one: S) -> None:
+    def _forget(self, stream: S) -> None:
         """Clean up after a stream that has ended."""
 
     @abstractmethod
@@ -96,98 +96,98 @@ class Streams(ABC, Generic[S]):
     def __iter__(self) -> Iterator[S]:
         return iter(self._open.values())
 
-    def __contains__(self, one: S) -> bool:
-        return self._open.get(one.socket.fileno()) is one
+    def __contains__(self, stream: S) -> bool:
+        return self._open.get(stream.socket.fileno()) is stream
 
     def fileno(self) -> int:
         return self._epoll.fileno()
 
     def close(self) -> None:
-        for one in list(self):
-            self.drop(one)
+        for stream in list(self):
+            self.drop(stream)
         self._listener.close()
         self._epoll.close()
 
     def on_ready(self) -> None:
         for fd, events in self._epoll.poll(0):
-            one = self._open.get(fd)
-            if one is not None:
+            stream = self._open.get(fd)
+            if stream is not None:
                 if events & select.EPOLLOUT:
-                    self._flush(one)
+                    self._flush(stream)
                 if events & ~select.EPOLLOUT:
-                    self._read(one)
-            elif fd == self._listener.fileno() and (made := self._listener.accept()) is not None:
-                self.admit(made)
+                    self._read(stream)
+            elif fd == self._listener.fileno() and (accepted := self._listener.accept()) is not None:
+                self.admit(accepted)
 
-    def admit(self, made: socket.socket, host: str = "") -> None:
+    def admit(self, connection: socket.socket, host: str = "") -> None:
         """Admit a program; `host` is set if it runs on another machine."""
-        one = self._open[made.fileno()] = self._new(made)
-        one.host = host
-        self._epoll.register(made, select.EPOLLIN)
+        stream = self._open[connection.fileno()] = self._new(connection)
+        stream.host = host
+        self._epoll.register(connection, select.EPOLLIN)
 
-    def drop(self, one: S) -> None:
-        if one in self:
-            del self._open[one.socket.fileno()]
-            one.socket.close()
-            self._forget(one)
+    def drop(self, stream: S) -> None:
+        if stream in self:
+            del self._open[stream.socket.fileno()]
+            stream.socket.close()
+            self._forget(stream)
 
-    def _read(self, one: S) -> None:
+    def _read(self, stream: S) -> None:
         try:
-            chunk = one.socket.recv(_READ_BYTES)
+            chunk = stream.socket.recv(_READ_BYTES)
         except BlockingIOError:
             return
         except OSError:
             chunk = b""
-        one.received += chunk
+        stream.received += chunk
         if chunk:
-            self._take(one)
-        if not chunk or len(one.received) > _LONGEST_BYTES:
-            self.drop(one)
+            self._take(stream)
+        if not chunk or len(stream.received) > _LONGEST_BYTES:
+            self.drop(stream)
 
-    def write(self, one: S, data: bytes, files: list[int] | None = None) -> None:
+    def write(self, stream: S, data: bytes, files: list[int] | None = None) -> None:
         """Send data that must not be lost."""
-        if one.unsent_bytes > 2 * MOST_BYTES:
-            self.drop(one)
-        if one in self:
-            one.unsent.append((memoryview(data), files or []))
-            one.unsent_bytes += len(data)
-            if not one.is_full:
-                self._flush(one)
+        if stream.unsent_bytes > 2 * MOST_BYTES:
+            self.drop(stream)
+        if stream in self:
+            stream.unsent.append((memoryview(data), files or []))
+            stream.unsent_bytes += len(data)
+            if not stream.is_full:
+                self._flush(stream)
 
-    def push(self, one: S, data: bytes) -> bool:
+    def push(self, stream: S, data: bytes) -> bool:
         """Send data that may be lost; return False if it is."""
-        if one.unsent_bytes > MOST_BYTES:
+        if stream.unsent_bytes > MOST_BYTES:
             return False
-        self.write(one, data)
+        self.write(stream, data)
         return True
 
-    def unread_bytes(self, one: S) -> int:
+    def unread_bytes(self, stream: S) -> int:
         """Return how many bytes a program has not read."""
         unread = array.array("i", [0])
-        fcntl.ioctl(one.socket, termios.TIOCOUTQ, unread)
-        return one.unsent_bytes + unread[0]
+        fcntl.ioctl(stream.socket, termios.TIOCOUTQ, unread)
+        return stream.unsent_bytes + unread[0]
 
-    def _flush(self, one: S) -> None:
-        unsent = one.unsent
+    def _flush(self, stream: S) -> None:
+        unsent = stream.unsent
         try:
             while unsent:
                 data, files = unsent[0]
-                sent = socket.send_fds(one.socket, [data], files) if files else one.socket.send(data)
-                one.unsent_bytes -= sent
+                sent = socket.send_fds(stream.socket, [data], files) if files else stream.socket.send(data)
+                stream.unsent_bytes -= sent
                 if sent == len(data):
                     unsent.popleft()
                 else:
                     unsent[0] = data[sent:], []
         except BlockingIOError:
-            self._set_full(one, True)
+            self._set_full(stream, True)
         except OSError:
             unsent.clear()  # the program is gone: reading will tell
-            one.unsent_bytes = 0
-            self._set_full(one, False)
+            stream.unsent_bytes = 0
+            self._set_full(stream, False)
         else:
-            self._set_full(one, False)
+            self._set_full(stream, False)
 
-    def _set_full(self, one: S, is_full: bool) -> None:
-        if one.is_full != is_full:
-            one.is_full = is_full
-            self._epoll.modify(one.socket, select.EPOLLIN | (select.EPOLLOUT if is_full else 0))
+    def _set_full(self, stream: S, is_full: bool) -> None:
+        if stream.is_full != is_full:
+            stream.is_full = is_full
+            self._epoll.modify(stream.socket, select.EPOLLIN | (select.EPOLLOUT if is_full else 0))

@@ -43,8 +43,8 @@ class Launched:
         try:
             for _ in range(int(_PATIENCE_S / _LOOK_S)):
                 has_ended = runtime.wait_ready([self.alive], timeout_s=_LOOK_S)
-                found = read_status(self.state_file)
-                if found is not None and found.sweep is not None and found.is_running:
+                status = read_status(self.state_file)
+                if status is not None and status.sweep is not None and status.is_running:
                     return self.log
                 if has_ended or not self.entry.answers():
                     break
@@ -81,7 +81,7 @@ def launch(
     assert options.state_file is not None
     place = log or entry.folder / f"{entry.name}.sm.log"
     if log is None:
-        place.unlink(missing_ok=True)  # of the lab that had the name before
+        place.unlink(missing_ok=True)  # the log of an earlier lab of this name
     alive, held = os.pipe()  # held by the manager: when it ends, this end can be read
     if os.fork() == 0:
         os.close(alive)

@@ -24,7 +24,7 @@ class Subnet:
     at: str = ""  # the host to send from; by default the first
 
     def __post_init__(self) -> None:
-        if sum(1 for given in (self.lab, self.ibsim, self.umad) if given) > 1:
+        if sum(map(bool, (self.lab, self.ibsim, self.umad))) > 1:
             raise ConfigError("use one of --lab, --ibsim and --umad")
         if self.umad and self.at:
             raise ConfigError(f"--at {self.at} has no effect with --umad, which sends from this machine: leave it out")

@@ -21,8 +21,8 @@ def show(subnet: Subnet, slot: int, kind: int, data: bytes) -> bytes:
         return _node_info(devices, node, slot)
     if kind == Control.GET_PORTINFO:
         number = data[0]
-        asked = devices.slot(node, number) if 0 < number <= devices.last_port[node] else slot
-        return bytes(devices.info(asked))
+        requested = devices.slot(node, number) if 0 < number <= devices.last_port[node] else slot
+        return bytes(devices.info(requested))
     if kind == Control.GET_PKEYS:
         return devices.tables.pkey[slot, :32].astype(">u2").tobytes()
     if kind == Control.GET_VENDOR:

@@ -2,9 +2,9 @@
 
     python -I -S sysfs_mount.py FD COMMAND...      FD: `sysfs_tree.Tree` as JSON
 
-Linux lets a process have mounts that nobody else sees. Over /sys comes memory with the files of the tree, and around
-them, each where it was, what the machine has there; so all programs see it, static ones as well, and it is gone with
-the last of them. Who is not root may do so in a user namespace, in which the program then runs: see docs/design/0034.
+A mount namespace gives a process mounts of its own. A tmpfs with the files of the tree covers /sys, and the machine's
+other entries are bound into it. All programs see it, static ones too, and it ends with the last of them. Users other
+than root need a user namespace, in which the program then runs: see docs/design/0034.
 
 A program by itself, of the standard library alone: the process that starts it may have threads, and between fork and
 exec those allow next to nothing.
@@ -32,8 +32,8 @@ _MAY_NOT = """weft: --sysfs needs mounts of its own, and Linux does not let user
 
 
 def main(words: list[str]) -> NoReturn:
-    with open(int(words[0]), encoding="utf-8") as given:
-        tree = json.load(given)
+    with open(int(words[0]), encoding="utf-8") as file:
+        tree = json.load(file)
     try:
         enter()
         show(tree["files"], tree["links"])
@@ -85,20 +85,20 @@ def _add_machine(machine: str, folder: str) -> None:
     """Add the machine's entries of a folder of /sys, except its own InfiniBand."""
     for entry in os.scandir(f"{machine}{folder}"):
         path = f"{folder}/{entry.name}"
-        here = _SYS + path
-        if os.path.lexists(here):
-            if entry.is_dir(follow_symlinks=False) and not os.path.islink(here):
+        target = _SYS + path
+        if os.path.lexists(target):
+            if entry.is_dir(follow_symlinks=False) and not os.path.islink(target):
                 _add_machine(machine, path)
         elif _is_infiniband(machine, folder, entry.name):
             continue
         elif entry.is_symlink():
-            os.symlink(os.readlink(entry.path), here)
+            os.symlink(os.readlink(entry.path), target)
         else:
             if entry.is_dir():
-                os.mkdir(here)
+                os.mkdir(target)
             else:
-                os.close(os.open(here, os.O_CREAT | os.O_WRONLY, 0o444))
-            _mount(entry.path, here, _MS_BIND | _MS_REC)
+                os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o444))
+            _mount(entry.path, target, _MS_BIND | _MS_REC)
 
 
 def _is_infiniband(machine: str, folder: str, name: str) -> bool:
@@ -119,8 +119,8 @@ def _call(function: str, *arguments: object) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if getattr(libc, function)(*arguments):
         number = ctypes.get_errno()
-        what = next((one.decode() for one in arguments[1:2] if isinstance(one, bytes)), "")
-        raise OSError(number, f"{function}: {os.strerror(number)}", *([what] if what else []))
+        target = next((argument.decode() for argument in arguments[1:2] if isinstance(argument, bytes)), "")
+        raise OSError(number, f"{function}: {os.strerror(number)}", *([target] if target else []))
 
 
 if __name__ == "__main__":

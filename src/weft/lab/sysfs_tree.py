@@ -57,8 +57,9 @@ class Tree:
 def tree_of(devices: Devices, host: str) -> Tree:
     """Return the tree of a host's adapters; empty for a switch, which has none on its PCI."""
     tree = Tree()
-    adapters = [one for one in adapters_of(devices, host) if not devices.is_switch[one.node]]
-    adapters.sort(key=lambda one: (len(one.name), one.name))  # drivers count cards, and interfaces, by their place
+    adapters = [adapter for adapter in adapters_of(devices, host) if not devices.is_switch[adapter.node]]
+    # Drivers number cards and interfaces by their place.
+    adapters.sort(key=lambda adapter: (len(adapter.name), adapter.name))
     for number, adapter in enumerate(adapters):
         card = _add_card(tree, devices, adapter, number)
         for port in range(adapter.first_port, adapter.last_port + 1):
@@ -119,7 +120,8 @@ def _add_port(tree: Tree, devices: Devices, slot: int, folder: str) -> None:
     keys = devices.tables.pkey[slot]
     tree.write(f"{folder}/pkeys", **{str(index): f"{int(key):#06x}" for index, key in enumerate(keys)})
     counted = zip(Counter, devices.counters(slot), strict=True)
-    tree.write(f"{folder}/counters", **{_COUNTERS.get(one, one.name.lower()): count for one, count in counted})
+    values = {_COUNTERS.get(counter, counter.name.lower()): count for counter, count in counted}
+    tree.write(f"{folder}/counters", **values)
 
 
 def _add_interface(tree: Tree, devices: Devices, slot: int, card: str, port: int) -> None:

@@ -1,10 +1,10 @@
 """Run the packet engine's traffic through a lab while it serves MADs and commands.
 
-Each host asks the subnet administrator for its paths, as real ones do: SL, P_Key, MTU and rate are as it says, and who
-has no path sends nothing. For multicast all hosts join a group that the administrator makes, and leave it in the end.
+Each host queries its paths from the subnet administrator, as real hosts do: they determine SL, P_Key, MTU and rate, and
+a host without a path sends nothing. For multicast all hosts join a group of the administrator, and leave it at the end.
 
-The engine runs in the thread of who asks, on the cabling and the tables of the moment when it began; kernels let other
-threads run. What the ports counted is added when it ends. Who asked can end it: an error of `progress` does.
+The engine runs in the thread of the caller, on the cabling and the tables at its start; kernels let other threads run.
+The counts are added to the ports when it ends. The caller can end it by an error of `progress`.
 """
 
 from __future__ import annotations
@@ -68,35 +68,38 @@ class LabTraffic:
         progress: Progress | None,
     ) -> dict[str, Any]:
         """Run a pattern and return the engine's report."""
-        given: dict[str, Any] = {"size_bytes": size_bytes}
-        given |= {"seed": seed} if pattern in PATTERNS and "seed" in parameters_of(pattern) else {}
-        given |= {} if senders is None else {"senders": senders}
+        parameters: dict[str, Any] = {"size_bytes": size_bytes}
+        parameters |= {"seed": seed} if pattern in PATTERNS and "seed" in parameters_of(pattern) else {}
+        parameters |= {} if senders is None else {"senders": senders}
         options: dict[str, Any] = {"paths": paths, "seed": seed}  # checked there
         if not self._one.acquire(blocking=False):
             raise ConfigError(f"traffic is on its way through this lab, {self.now}: wait until it has arrived")
         self.now = pattern
         try:
             if pattern == "multicast":
-                return self._run_multicast(given, Options(**options), progress)
-            return self._run(pattern, given, Options(**options), progress)
+                return self._run_multicast(parameters, Options(**options), progress)
+            return self._run(pattern, parameters, Options(**options), progress)
         finally:
             self.now = ""
             self._one.release()
 
-    def _run(self, pattern: str, given: dict[str, Any], options: Options, progress: Progress | None) -> dict[str, Any]:
-        fabric, size_bytes = self._fabric(), given["size_bytes"]
+    def _run(
+        self, pattern: str, parameters: dict[str, Any], options: Options, progress: Progress | None
+    ) -> dict[str, Any]:
+        fabric, size_bytes = self._fabric(), parameters["size_bytes"]
         if pattern == "all-to-all":  # before it is made
             hosts = len(host_ports(fabric))
             _refuse_too_much(pattern, hosts * (hosts - 1), hosts * (hosts - 1) * _packets(size_bytes))
-        traffic = make(pattern, fabric, **given)
+        traffic = make(pattern, fabric, **parameters)
         _refuse_too_much(traffic.description, len(traffic), len(traffic) * _packets(size_bytes))
         paths_known = self._learn_paths(fabric, traffic)
         fabric.tables.paths = paths_known
-        told = paths_known.find(traffic.src, fabric.tables.lid[traffic.dst]) >= 0
-        told &= paths_known.find(traffic.dst, fabric.tables.lid[traffic.src]) >= 0
-        if not told.any():
+        has_path = paths_known.find(traffic.src, fabric.tables.lid[traffic.dst]) >= 0
+        has_path &= paths_known.find(traffic.dst, fabric.tables.lid[traffic.src]) >= 0
+        if not has_path.any():
             raise SubnetError(f"the subnet administrator has no path for {traffic.description}: nothing can be sent")
-        return self._send(pattern, fabric, traffic.take(told), options, progress) | {"without_path": int((~told).sum())}
+        report = self._send(pattern, fabric, traffic.take(has_path), options, progress)
+        return report | {"without_path": int((~has_path).sum())}
 
     def _fabric(self) -> Fabric:
         """Return the fabric as it is now; SubnetError if no subnet manager has brought it up."""
@@ -120,15 +123,15 @@ class LabTraffic:
         self._server.call(result.write_counters)
         return result.report()
 
-    def _run_multicast(self, given: dict[str, Any], options: Options, progress: Progress | None) -> dict[str, Any]:
+    def _run_multicast(self, parameters: dict[str, Any], options: Options, progress: Progress | None) -> dict[str, Any]:
         """Run multicast: all hosts that may join a group of the first host."""
         members: dict[int, MCMemberRecord] = {}
         hosts = host_ports(self._fabric()).tolist()
         try:
             self._join(members, hosts)
             fabric = self._planted(members)
-            mlid, most = next(iter(members.values())).mlid, given["size_bytes"]
-            traffic = make("multicast", fabric, mlid=mlid, **given)
+            mlid, most = next(iter(members.values())).mlid, parameters["size_bytes"]
+            traffic = make("multicast", fabric, mlid=mlid, **parameters)
             _refuse_too_much(traffic.description, len(traffic), len(traffic) * len(members) * _packets(most))
             report = self._send("multicast", fabric, traffic, options, progress)
         except BaseException:
@@ -158,8 +161,8 @@ class LabTraffic:
     def _planted(self, members: dict[int, MCMemberRecord]) -> Fabric:
         """Return the fabric when switches lead to all members: the SA answers before it has written their tables."""
         until_s = time.monotonic() + _PLANTED_S
-        told = list(members.values())
-        mlid, sl = told[0].mlid, told[0].sl
+        records = list(members.values())
+        mlid, sl = records[0].mlid, records[0].sl
         while True:
             fabric = self._fabric()
             plane = plane_of(fabric)
@@ -169,9 +172,9 @@ class LabTraffic:
                 raise SubnetError(f"no tables lead to all members of the group {mlid:#06x} within {_PLANTED_S:g} s")
             time.sleep(_LOOK_S)
         keys: list[list[int]] = [fabric.tables.pkey[slot].tolist() for slot in members]
-        p_key = [own[matching_key(own, one.p_key)] for own, one in zip(keys, told, strict=True)]
-        mtu_bytes, rates = [128 << one.mtu for one in told], data_gbit_s()[[one.rate for one in told]]
-        fabric.tables.paths = HostPaths.of(list(members), mlid, [sl] * len(told), p_key, mtu_bytes, rates)
+        p_key = [own[matching_key(own, record.p_key)] for own, record in zip(keys, records, strict=True)]
+        mtu_bytes, rates = [128 << record.mtu for record in records], data_gbit_s()[[record.rate for record in records]]
+        fabric.tables.paths = HostPaths.of(list(members), mlid, [sl] * len(records), p_key, mtu_bytes, rates)
         return fabric
 
     @contextmanager
@@ -191,9 +194,9 @@ class LabTraffic:
     def _learn_paths(self, fabric: Fabric, traffic: Traffic) -> HostPaths:
         """Query the paths of all pairs, both ways: as a table for hosts with many peers, else one by one."""
         both = ((traffic.src, traffic.dst), (traffic.dst, traffic.src))
-        ends = np.concatenate([np.column_stack(one) for one in both])
+        ends = np.concatenate([np.column_stack(direction) for direction in both])
         slots: list[int] = []
-        found: list[Rows] = []
+        tables: list[Rows] = []
         asking = np.unique(ends[:, 0]).tolist()
         for done, slot in enumerate(asking):
             self.now = f"{traffic.description}, {done:,} of {len(asking):,} hosts have asked for their paths"
@@ -202,9 +205,9 @@ class LabTraffic:
                 gids = [gid & ~_GUID_BITS | int(guid) for guid in fabric.ports.guid[to]]
                 many = len(to) > _ONE_BY_ONE
                 rows = [ask_paths(carrier, gid, to_gid) for to_gid in ([None] if many else gids)]
-            found += rows
+            tables += rows
             slots += [slot] * sum(map(len, rows))
-        return known(np.array(slots, np.int64), np.concatenate(found))
+        return known(np.array(slots, np.int64), np.concatenate(tables))
 
 
 def _reached(plane: Plane, slot: int, mlid: int, sl: int) -> set[int]:
@@ -222,11 +225,12 @@ def _packets(size_bytes: int) -> int:
     return max(1, -(-size_bytes // _PACKET_BYTES))
 
 
-def _refuse_too_much(what: str, messages: int, packets: int) -> None:
+def _refuse_too_much(description: str, messages: int, packets: int) -> None:
     memory_bytes = messages * MESSAGE_BYTES
     if memory_bytes > MOST_BYTES or packets > MOST_PACKETS:
         raise ConfigError(
-            f"{what} is too much for a lab: {messages:,} messages, {packets:,} packets, some {memory_bytes / 1e9:,.1f} "
-            f"GB of memory; at most {MOST_PACKETS:,} packets and {MOST_BYTES / 1e9:,.1f} GB go"
+            f"{description} is too much for a lab: {messages:,} messages, {packets:,} packets, "
+            f"some {memory_bytes / 1e9:,.1f} GB of memory; at most {MOST_PACKETS:,} packets and "
+            f"{MOST_BYTES / 1e9:,.1f} GB go"
             "\n  Take smaller messages or a pattern with fewer, permutation or shift; or `weft sim`, beside the lab."
         )

@@ -95,9 +95,9 @@ class VerbsPorts:
             if number in port.programs and int.from_bytes(self.devices.port_guid(slot), "big") == guid:
                 port.programs[number].push(frame(Kind.EVENT, bytes((Event.RING,))))
 
-    def metered_path(self, program: Program, meter: int, **wanted: Any) -> int:
+    def metered_path(self, program: Program, meter: int, **parameters: Any) -> int:
         """Open a meter, if the way is clean: the GUID of the port at its other end, else 0."""
-        end = self.metered_paths.open(program.meters, meter, program.slot, **wanted)
+        end = self.metered_paths.open(program.meters, meter, program.slot, **parameters)
         return 0 if end is None else int.from_bytes(self.devices.port_guid(end), "big")
 
     # -- packets ------------------------------------------------------------------------------------------------------
@@ -156,16 +156,16 @@ class VerbsPorts:
         guids = devices.alias_guids.get(slot) or devices.port_guid(slot).ljust(GUIDS_BYTES, b"\0")
         return bytes(devices.info(slot)) + bytes(guids) + bytes(devices.tables.pkey[slot].astype("<u2"))
 
-    def found(self, host: str) -> list[dict[str, object]]:
+    def devices_of(self, host: str) -> list[dict[str, object]]:
         """Return the devices of a host: one for each port of each adapter."""
         return [self._device(name, slot) for name, slot in self._slots_of(host).items()]
 
     def find(self, host: str, device: str) -> int:
         """Return the slot of a host's device."""
-        there = self._slots_of(host)
-        if device not in there:
-            raise ConfigError(f"{host} has no adapter {device}: there is {', '.join(there)}")
-        return there[device]
+        slots = self._slots_of(host)
+        if device not in slots:
+            raise ConfigError(f"{host} has no adapter {device}: there is {', '.join(slots)}")
+        return slots[device]
 
     def find_host(self, host: str = "", number: int = 0, guid: int = 0) -> dict[str, object]:
         """Return a host by name, number (from 1) or GUID, with the GUID of its first port."""
@@ -177,14 +177,14 @@ class VerbsPorts:
 
     def _slots_of(self, host: str) -> dict[str, int]:
         """Return slots by device. A device has one port; a second port's device is named after both."""
-        there = {}
+        slots = {}
         for adapter in adapters_of(self.devices, host):
             if self.devices.is_switch[adapter.node]:
                 raise ConfigError(f"{host} is a switch: RDMA programs run on hosts")
             for port in range(adapter.first_port, adapter.last_port + 1):
                 name = adapter.name if port == adapter.first_port else f"{adapter.name}.{port}"
-                there[name] = self.devices.slot(adapter.node, port)
-        return there
+                slots[name] = self.devices.slot(adapter.node, port)
+        return slots
 
     def _device(self, name: str, slot: int) -> dict[str, object]:
         info = self.devices.node_info[self.devices.node_of[slot]]

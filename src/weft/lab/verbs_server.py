@@ -65,41 +65,41 @@ class VerbsServer(Streams[_Line]):
     def _on_question(self, line: _Line, body: bytes) -> None:
         number = body[: NUMBER.size]
 
-        def answer(said: dict[str, Any], files: list[int] | None = None) -> None:
+        def answer(reply: dict[str, Any], files: list[int] | None = None) -> None:
             if line in self:
-                self.write(line, frame(Kind.ANSWER, number, json.dumps(said).encode()), files)
+                self.write(line, frame(Kind.ANSWER, number, json.dumps(reply).encode()), files)
 
         try:
-            asked = json.loads(body[NUMBER.size :])
-            question = _QUESTIONS[asked.pop("do")]
-            question(self, line, answer, **asked)
+            parameters = json.loads(body[NUMBER.size :])
+            question = _QUESTIONS[parameters.pop("do")]
+            question(self, line, answer, **parameters)
         except (ConfigError, OSError) as error:  # OSError: no file is free
             answer({"error": str(error)})
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             answer({"error": f"that is no question: {error}"})
 
     def _devices(self, line: _Line, answer: Answer, host: str) -> None:
-        answer({"devices": self.ports.found(line.host or host)})
+        answer({"devices": self.ports.devices_of(line.host or host)})
 
-    def _find(self, line: _Line, answer: Answer, **wanted: Any) -> None:
-        answer(self.ports.find_host(**wanted))
+    def _find(self, line: _Line, answer: Answer, **parameters: Any) -> None:
+        answer(self.ports.find_host(**parameters))
 
     def _attach(self, line: _Line, answer: Answer, host: str, device: str) -> None:
         if line.program is not None:
             raise ConfigError("a line is for one device: dial again for another")
         slot = self.ports.find(line.host or host, device)
         line.program = self.ports.attach(slot, lambda data: self.push(line, data))
-        said: dict[str, Any] = {"program": line.program.number, "facts": self.ports.facts(slot).hex()}
-        said["guid"] = int.from_bytes(self.ports.devices.port_guid(slot), "big")
+        reply: dict[str, Any] = {"program": line.program.number, "facts": self.ports.facts(slot).hex()}
+        reply["guid"] = int.from_bytes(self.ports.devices.port_guid(slot), "big")
         if line.host:
-            answer(said)  # memory cannot be shared with another machine
+            answer(reply)  # memory cannot be shared with another machine
         else:
-            answer(said | {"has_file": True}, [line.program.meters.file])
+            answer(reply | {"has_file": True}, [line.program.meters.file])
 
-    def _metered_path(self, line: _Line, answer: Answer, **wanted: Any) -> None:
+    def _metered_path(self, line: _Line, answer: Answer, **parameters: Any) -> None:
         if line.program is None:
             raise ConfigError("no device is attached")
-        answer({"guid": self.ports.metered_path(line.program, **wanted)})
+        answer({"guid": self.ports.metered_path(line.program, **parameters)})
 
     def _has_not_taken(self, line: _Line, answer: Answer, lid: int, sl: int, dest_qp: int) -> None:
         """Answer whether the program of a queue pair has unread data; not if nothing arrives there."""
@@ -109,16 +109,16 @@ class VerbsServer(Streams[_Line]):
         way = walk(devices, line.program.slot, dlid=lid, sl=sl, p_key=ANY, size_bytes=HEADERS_BYTES)
         to = (way.end, dest_qp >> QUEUE_PAIR_BITS) if way.reason is Reason.ARRIVED else None
         unread = (
-            one.program.coming or self.unread_bytes(one)
-            for one in self
-            if one.program is not None and (one.program.slot, one.program.number) == to
+            line.program.coming or self.unread_bytes(line)
+            for line in self
+            if line.program is not None and (line.program.slot, line.program.number) == to
         )
         answer({"has_not_taken": any(unread)})
 
-    def _why_lost(self, line: _Line, answer: Answer, **wanted: Any) -> None:
+    def _why_lost(self, line: _Line, answer: Answer, **parameters: Any) -> None:
         if line.program is None:
             raise ConfigError("no device is attached")
-        answer({"why": why_lost(self.ports.devices, line.program.slot, **wanted)})
+        answer({"why": why_lost(self.ports.devices, line.program.slot, **parameters)})
 
     def _ask_administrator(self, line: _Line, answer: Answer, mad: str) -> None:
         if line.program is None:
@@ -126,7 +126,9 @@ class VerbsServer(Streams[_Line]):
         self.ports.ask_administrator(
             line.program.slot,
             bytes.fromhex(mad),
-            lambda said: answer({"mad": said.hex()} if said else {"error": "the subnet administrator does not answer"}),
+            lambda response: answer(
+                {"mad": response.hex()} if response else {"error": "the subnet administrator does not answer"}
+            ),
         )
 
 

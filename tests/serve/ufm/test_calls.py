@@ -9,6 +9,7 @@ from asyncio import base_events
 from types import SimpleNamespace
 
 import pytest
+from tests.patience import wait_until
 
 from weft.serve.server import _listen
 from weft.serve.settings import Settings
@@ -279,8 +280,12 @@ def test_an_unknown_job_is_not_found(ufm):
 
 def test_changes_and_refusals_are_in_the_audit_log(ufm):
     ufm.call("POST", "resources/pkeys", {"pkey": "0x7fff", "guids": []})
-    found = ufm.call("GET", "audit", base="/api/v1").json()
-    lines = json.dumps(found)
+
+    def audit_log() -> str:
+        text = json.dumps(ufm.call("GET", "audit", base="/api/v1").json())
+        return text if "0x7fff" in text else ""
+
+    lines = wait_until(audit_log)  # a refusal is written with the next batch
     assert "/ufmRestV3/resources/pkeys" in lines
     assert "refused: the P_Key 0x7fff" in lines
 

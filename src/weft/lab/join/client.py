@@ -1,9 +1,8 @@
 """Join a lab from another machine: the local sockets for programs, and the program to run.
 
-A program finds the sockets that one of `weft exec` does, in a folder of this process; whoever comes to one gets a
-stream to the lab. While the connection is cut programs wait, as for an answer that is long under way, and those for
-RDMA hear that their port is down. It is tried again and again until patience ends: then the doors are closed, and
-programs see what they see when a lab ends.
+Programs find the same sockets as with `weft exec`, in a folder of this process; a connection to one becomes a stream to
+the lab. While the connection to the lab is lost programs wait for their answers, and RDMA programs get an event that
+their port is down. The client reconnects until its time is over: then it closes the sockets, as if the lab had ended.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Invitation:
             connection = socket.create_connection(place, answer_s)
         except OSError as error:
             raise SubnetError(
-                f"nobody answers at {self.address}: {error.strerror or error}; does a lab run there,"
+                f"no lab answers at {self.address}: {error.strerror or error}; does one run there,"
                 " brought up with `weft up SPEC --join ADDRESS:PORT`?"
             ) from None
         try:
@@ -90,7 +89,7 @@ class Boundary:
 
 
 class JoinClient:
-    """This machine as a host of a lab."""
+    """A connection that makes this machine a host of a lab."""
 
     def __init__(self, invitation: Invitation) -> None:
         self._invitation = invitation
@@ -158,14 +157,14 @@ class JoinClient:
             self._watch.set(door, IN, partial(self._on_door, number))
 
     def _on_door(self, number: int, mask: int) -> None:
-        made = self._doors[number].accept()
-        if made is None:
+        accepted = self._doors[number].accept()
+        if accepted is None:
             return
-        channel = self._session.open(number, made)
+        channel = self._session.open(number, accepted)
         if number == VERBS:
             self._boundaries[channel] = boundary = Boundary()
             channel.on_data = boundary.passed
-            for old in [one for one in self._boundaries if one.number not in self._session.channels]:
+            for old in [channel for channel in self._boundaries if channel.number not in self._session.channels]:
                 del self._boundaries[old]
 
     # -- cuts ---------------------------------------------------------------------------------------------------------
@@ -220,8 +219,8 @@ def run(command: Sequence[str], invitation: Invitation, variables: Mapping[str, 
     client = JoinClient(invitation)
     try:
         with programs.WorkingFolder() as folder:
-            given = client.environment() | dict(variables)
-            child = programs.launch(command, given, client.sysfs, folder=folder, passes_on=programs.PASSED_ON)
+            environment = client.environment() | dict(variables)
+            child = programs.launch(command, environment, client.sysfs, folder=folder, passes_on=programs.PASSED_ON)
             return client.attend(child)
     finally:
         client.close()

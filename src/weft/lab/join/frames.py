@@ -11,8 +11,8 @@
     ACK       so many frames of the kinds above have come since the host joined; also a sign of life
     BYE       the host leaves, or the lab ends: text says why
 
-A connection has a key for each way, of the token and of what both ends said when they met (`greeting`): nobody who does
-not know the token can add a frame, change one, or send one again. Nothing is hidden from who listens.
+A connection has a key for each direction, derived from the token and the handshake (`handshake`): without the token a
+frame cannot be added, changed or repeated. Frames are signed, not encrypted.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Reader:
         self._sealer, self._received = FrameSigner(key), bytearray(received)
 
     def read(self, data: bytes) -> list[Frame]:
-        received, found, at = self._received, [], 0
+        received, frames, at = self._received, [], 0
         received += data
         while len(received) - at >= HEADER.size:
             length, _, _ = HEADER.unpack_from(received, at)
@@ -93,10 +93,10 @@ class Reader:
             end = at + HEADER.size + length
             if len(received) < end + SEAL_BYTES:
                 break
-            found.append(self._checked(bytes(received[at:end]), bytes(received[end : end + SEAL_BYTES])))
+            frames.append(self._checked(bytes(received[at:end]), bytes(received[end : end + SEAL_BYTES])))
             at = end + SEAL_BYTES
         del received[:at]
-        return found
+        return frames
 
     def _checked(self, frame: bytes, seal: bytes) -> Frame:
         if not hmac.compare_digest(self._sealer.seal(frame), seal):

@@ -4,10 +4,9 @@
     host     {"host": "h3", "nonce": ..., ...}  a line of JSON, and a line with its proof
     lab      {"session": ..., ...}              the same; or {"error": "..."}
 
-A proof is the HMAC-SHA256, keyed with the token, of whose it is and of all that was said before it. Each end says a
-number that it never said before, so nobody can play it a handshake that was recorded. The keys of the frames that
-follow are made in the same way of the whole handshake. A token is made by chance and long: who has heard
-a handshake cannot find it by trying.
+A proof is the HMAC-SHA256, keyed with the token, of the role of its sender and of all lines before it. Each end sends a
+new nonce, so a recorded handshake cannot be replayed. The keys of the frames that follow are derived in the same way
+from the whole handshake. A token is long and random: a recorded handshake does not help to guess it.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ class JoinRequest:
     @classmethod
     def read(cls, line: bytes) -> JoinRequest:
         """Read a request; raise ValueError if it is malformed."""
-        said = json.loads(line)
+        fields = json.loads(line)
         types = {name: type(field.default) for name, field in cls.__dataclass_fields__.items()} | {"host": str}
-        if not isinstance(said, dict) or any(type(value) is not types.get(name) for name, value in said.items()):
+        if not isinstance(fields, dict) or any(type(value) is not types.get(name) for name, value in fields.items()):
             raise ValueError("that is no request")
-        if "host" not in said:
+        if "host" not in fields:
             raise ValueError("it names no host")
-        return cls(**said)
+        return cls(**fields)
 
 
 def new_token() -> str:
@@ -67,12 +66,12 @@ def checked_token(token: str) -> str:
     return token
 
 
-def proof(token: str, whose: bytes, said: bytes) -> bytes:
-    return hmac.new(token.encode(), whose + b"\n" + said, "sha256").hexdigest().encode() + b"\n"
+def proof(token: str, whose: bytes, transcript: bytes) -> bytes:
+    return hmac.new(token.encode(), whose + b"\n" + transcript, "sha256").hexdigest().encode() + b"\n"
 
 
-def _key(token: str, whose: bytes, said: bytes) -> bytes:
-    return hmac.digest(token.encode(), b"key of " + whose + b"\n" + said, "sha256")
+def _key(token: str, whose: bytes, transcript: bytes) -> bytes:
+    return hmac.digest(token.encode(), b"key of " + whose + b"\n" + transcript, "sha256")
 
 
 class ServerHandshake:
@@ -132,21 +131,21 @@ class _Lines:
 
 
 def shake_hands(connection: socket.socket, token: str, request: JoinRequest, place: str) -> tuple[dict[str, Any], Wire]:
-    """Authenticate as a host; return the lab's answer and the connection. `place` is for errors."""
+    """Prove that this host knows the token; return the lab's answer and the connection. `place` is for errors."""
     lines = _Lines(connection)
     hello = lines.next()
     _check_hello(hello, place)
-    said = hello + json.dumps(asdict(replace(request, nonce=secrets.token_hex(32)))).encode() + b"\n"
-    connection.sendall(said[len(hello) :] + proof(token, _HOST, said))
+    transcript = hello + json.dumps(asdict(replace(request, nonce=secrets.token_hex(32)))).encode() + b"\n"
+    connection.sendall(transcript[len(hello) :] + proof(token, _HOST, transcript))
     line = lines.next(_ANSWER_BYTES)
     proved = lines.next()
     if not line or not proved:
         raise SubnetError(f"the lab at {place} has hung up")
-    said += line
+    transcript += line
     answer = _read_answer(line, place)
-    if not hmac.compare_digest(proof(token, _LAB, said), proved):
-        raise ConfigError(f"who answers at {place} does not know the token: it is not the lab that you mean")
-    ours, theirs = (_key(token, whose, said) for whose in (_HOST, _LAB))
+    if not hmac.compare_digest(proof(token, _LAB, transcript), proved):
+        raise ConfigError(f"the peer at {place} does not know the token: check the address and the token")
+    ours, theirs = (_key(token, whose, transcript) for whose in (_HOST, _LAB))
     return answer, Wire(connection, ours, theirs, lines.rest)
 
 
@@ -155,9 +154,7 @@ def _check_hello(hello: bytes, place: str) -> None:
         raise SubnetError(f"{place} closed the connection during the handshake")  # as a proxy without a lab does
     words = hello.removeprefix(_WORDS).split()
     if not hello.startswith(_WORDS) or len(words) != 2:
-        raise ConfigError(
-            f"what answers at {place} lets no hosts join a lab: start one with `weft up SPEC --join {place}`"
-        )
+        raise ConfigError(f"{place} is no lab that hosts can join: start one with `weft up SPEC --join {place}`")
     if words[0] != __version__.encode():
         theirs = words[0].decode(errors="replace")
         raise ConfigError(
@@ -172,4 +169,4 @@ def _read_answer(line: bytes, place: str) -> dict[str, Any]:
             raise ConfigError(f"the lab at {place} says: {answer['error']}")
         return dict(answer)
     except (ValueError, TypeError):
-        raise ConfigError(f"what answers at {place} is no lab: it said {line[:40]!r}") from None
+        raise ConfigError(f"{place} is no lab: it answered {line[:40]!r}") from None

@@ -31,8 +31,8 @@ class LabHosts:
             slots |= {devices.slot(adapter.node, port) for port in range(adapter.first_port, adapter.last_port + 1)}
         return name, frozenset(slots)
 
-    def admit(self, door: int, host: str, made: socket.socket) -> None:
-        (self._attachments if door == UMAD else self._verbs).admit(made, host)
+    def admit(self, door: int, host: str, connection: socket.socket) -> None:
+        (self._attachments if door == UMAD else self._verbs).admit(connection, host)
 
     def set_elsewhere(self, slots: frozenset[int], elsewhere: bool) -> None:
         self._metered_paths.close_all()

@@ -38,7 +38,7 @@ class Hosts(Protocol):
         """Return the lab's name of a host, and its slots; raise ConfigError if there is no such host."""
         ...
 
-    def admit(self, door: int, host: str, made: socket.socket) -> None:
+    def admit(self, door: int, host: str, connection: socket.socket) -> None:
         """Admit a program of a joined host."""
         ...
 
@@ -122,7 +122,7 @@ class JoinServer:
     def on_timer(self) -> None:
         now_s = time.monotonic()
         self._watch.set(self._listener, IN, self._on_listener)
-        for pending in [one for one in self._pending if one.until_s < now_s]:
+        for pending in [pending for pending in self._pending if pending.until_s < now_s]:
             self._send_away(pending)
         for joined in list(self._joined_hosts.values()):
             if joined.is_here:
@@ -140,7 +140,8 @@ class JoinServer:
 
     def state(self) -> dict[str, Any]:
         guests = [
-            {"host": one.host, "from": one.place, "is_cut": not one.is_here} for one in self._joined_hosts.values()
+            {"host": joined.host, "from": joined.place, "is_cut": not joined.is_here}
+            for joined in self._joined_hosts.values()
         ]
         return {"address": self.address, "hosts": guests}
 
@@ -165,12 +166,12 @@ class JoinServer:
             connection.send(pending.handshake.hello)
 
     def _most_crowding(self) -> _PendingConnection:
-        """Return the oldest connection of the machine that has most of those that have proved nothing yet.
+        """Return the oldest pending connection of the machine that has most of them.
 
-        So connections that stay silent keep nobody out: a host that knows the token needs one round trip.
+        So silent connections keep no host out: a host that knows the token needs one round trip.
         """
-        machines = Counter(one.machine for one in self._pending)
-        return min(self._pending, key=lambda one: (-machines[one.machine], one.until_s))
+        machines = Counter(pending.machine for pending in self._pending)
+        return min(self._pending, key=lambda pending: (-machines[pending.machine], pending.until_s))
 
     def _hear(self, pending: _PendingConnection) -> None:
         try:
@@ -224,7 +225,7 @@ class JoinServer:
 
     def _new(self, request: JoinRequest, place: str) -> _JoinedHost:
         host, slots = self._hosts.find(request.host)
-        for other in [one for one in self._joined_hosts.values() if one.slots & slots]:
+        for other in [joined for joined in self._joined_hosts.values() if joined.slots & slots]:
             if other.is_here:
                 raise ConfigError(
                     f"{host} is taken: {other.place} has joined as {other.host}; join as another host, or end that one"
@@ -259,9 +260,9 @@ class JoinServer:
     def _accept(self, joined: _JoinedHost, door: int) -> socket.socket | None:
         if door not in (UMAD, VERBS):
             return None
-        here, there = runtime.pair()
-        self._hosts.admit(door, joined.host, there)
-        return here
+        near, far = runtime.pair()
+        self._hosts.admit(door, joined.host, far)
+        return near
 
     def _cut(self, joined: _JoinedHost, why: str) -> None:
         joined.until_s = time.monotonic() + joined.patience_s

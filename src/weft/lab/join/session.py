@@ -66,7 +66,7 @@ class Session:
     # -- the connection -----------------------------------------------------------------------------------------------
 
     def connect(self, wire: Wire, received: int) -> None:
-        """Continue over a new connection; the peer has received so many of our frames."""
+        """Continue over a new connection; the peer has received this number of our frames."""
         self._forget(received)
         self.wire = wire
         for frame in self._kept:
@@ -195,14 +195,14 @@ class Session:
     def _on_open(self, number: int, door: int) -> None:
         if number in self.channels:
             raise Forged(f"stream {number} is open already")
-        made = self._accept(door) if len(self.channels) < CHANNELS else None
-        if made is None:
+        connection = self._accept(door) if len(self.channels) < CHANNELS else None
+        if connection is None:
             frame = pack(Kind.CLOSE, number)
             self._kept.append(frame)
             if self.wire is not None:
                 self.wire.put(frame)
         else:
-            self._add(Channel(number, door, made))
+            self._add(Channel(number, door, connection))
 
     def _on_data(self, channel: Channel, data: bytes) -> None:
         if len(channel.unsent) + len(data) > 2 * WINDOW_BYTES:  # `tell` takes room too
@@ -213,9 +213,9 @@ class Session:
 
     # -- streams ------------------------------------------------------------------------------------------------------
 
-    def open(self, door: int, made: socket.socket) -> Channel:
+    def open(self, door: int, connection: socket.socket) -> Channel:
         """Open a stream for a program that connected at this end."""
-        channel = Channel(self._next, door, made)
+        channel = Channel(self._next, door, connection)
         self._next += 1
         self._send(Kind.OPEN, channel, bytes((door,)))
         self._add(channel)

@@ -25,9 +25,9 @@ class Watch:
         return self._epoll.fileno()
 
     def set(self, file: HasFile | int, mask: int, handler: Callable[[int], None]) -> None:
-        """Call the handler with what of the mask is ready; with none, do not look at the file at all.
+        """Call the handler with the ready part of the mask; stop watching the file for an empty mask.
 
-        Linux tells of a file that is hung up whatever it was asked: one that nobody reads now must not be watched.
+        Linux reports a hangup for any mask: a file without a reader must not be watched.
         """
         number = file if isinstance(file, int) else file.fileno()
         before = self._masks.get(number, 0)
