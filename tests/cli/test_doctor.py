@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.warm import WARM
 
 from weft.cli import app
 from weft.cli.arguments import Form
@@ -20,10 +21,11 @@ from weft.lab import precompile
 @pytest.fixture
 def run(tmp_path):
     def run(**environment: str) -> tuple[int, dict[str, dict[str, str]]]:
+        """Run it, in a new Python if that has to see another environment from the start."""
         own = {"XDG_RUNTIME_DIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-        command = [sys.executable, "-m", "weft", "doctor", "--json"]
+        weft = [sys.executable, "-m", "weft"] if environment else [os.environ[WARM]]
         env = os.environ | own | environment
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        done = subprocess.run([*weft, "doctor", "--json"], env=env, capture_output=True, text=True, check=False)
         return done.returncode, {one["what"]: one for one in json.loads(done.stdout)}
 
     tmp_path.chmod(0o700)

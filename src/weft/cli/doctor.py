@@ -19,7 +19,7 @@ def doctor(*, compile_: Annotated[bool, Parameter(name="--compile")] = False, fo
     Parameters
     ----------
     compile_
-        Compile all kernels first, and the library for programs in C if there is a C compiler; the cache keeps them.
+        Compile the kernels first, and the library for programs in C if there is a C compiler; the cache keeps them.
     """
     from dataclasses import asdict
 

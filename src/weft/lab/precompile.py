@@ -1,7 +1,7 @@
-"""Compile all kernels, and the library for programs in C, before they are needed.
+"""Compile kernels, and the library for programs in C, before they are needed.
 
-Numba compiles a kernel for the types of its arguments, which a call provides. So small commands run that call every
-kernel, in a temporary folder and with no other lab in reach; each kernel that they compile is in the cache then.
+Numba compiles a kernel for the types of its arguments, which a call provides. So small commands run that call the
+kernels, in a temporary folder and with no other lab in reach; each kernel that they compile is in the cache then.
 """
 
 from __future__ import annotations
