@@ -6,12 +6,12 @@ import io
 
 from tests.sm.conftest import Net
 
-from weft.mad.carrier import HERE, Address
+from weft.mad.carrier import HERE, Address, Arrived
 from weft.mad.local import LocalCarrier
 from weft.sm.conf.options import Options, read_options
 from weft.sm.events import Log
 from weft.sm.run import SubnetManager
-from weft.sm.sa.requests import MOST
+from weft.sm.sa.requests import MOST, Requests
 from weft.wire.mad import Method, MgmtClass, Status
 from weft.wire.sa import PathRecord, SaAttribute, SaMad
 from weft.wire.sa_query import component_mask
@@ -161,3 +161,20 @@ def test_stopped_manager_beside_the_master_causes_no_further_heavy_sweeps():
     while net.clock() < 60:
         manager.step()
     assert manager.sweeps == 1
+
+
+def test_only_a_request_with_the_same_sender_method_attribute_and_transaction_is_a_repetition():
+    requests = Requests(clock=lambda: 0.0, say=lambda *line: None, patience_s=0.0)
+    first = {"method": Method.GET, "attribute_id": SaAttribute.NODE_RECORD, "transaction_id": 7}
+    others = (
+        {"transaction_id": 8},
+        {"transaction_id": 7 | 1 << 63},  # the kernel has the number of the agent in the upper half
+        {"method": Method.GET_TABLE},
+        {"attribute_id": SaAttribute.PATH_RECORD},
+    )
+    mads = [SaMad(**first).raw, *(SaMad(**first | other).raw for other in others)]
+    for mad in (*mads, *mads):
+        requests.put(Arrived(bytes(mad), Address(5)))
+    assert len(requests) == len(mads)
+    requests.put(Arrived(bytes(mads[0]), Address(6)))
+    assert len(requests) == len(mads) + 1

@@ -28,6 +28,13 @@ def filled(fabric: Fabric, qos: Qos | None, *, code: int = 4, high_cap: int = 64
     return tables
 
 
+@pytest.mark.parametrize(("high_cap", "low_cap", "limit"), [(0, 0, 0), (8, 0, 5), (0, 8, 5)])
+def test_only_ports_with_an_arbitration_table_have_a_high_limit(high_cap: int, low_cap: int, limit: int) -> None:
+    qos = Qos.of(QosOptions(high_limit=5))
+    tables = filled(weft.load("star:hosts=2"), qos, high_cap=high_cap, low_cap=low_cap)
+    assert set(tables.vl_high_limit.tolist()) == {limit}
+
+
 @pytest.fixture(scope="module")
 def mixed() -> Fabric:
     """Two switches of different size, an adapter, an aggregation node, a router."""
