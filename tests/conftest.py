@@ -77,6 +77,17 @@ def warm() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
+def compiled() -> None:
+    """Compile libibverbs and the subnet manager's kernels, so that no test prints the notice of a cold cache."""
+    from weft.sm.conf.options import Options
+    from weft.sm.warm_up import warm_up
+    from weft.verbs import launch
+
+    warm_up(Options())
+    launch.environment()
+
+
+@pytest.fixture(scope="session")
 def selene_dump() -> Path:
     """NVIDIA Selene's compute fabric of 2021: HDR, 666 switches."""
     return find_dump("selene.compute.txt")

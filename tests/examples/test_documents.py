@@ -39,7 +39,7 @@ def blocks(document: Path, *, on_dumps: bool) -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def _own_labs(warm, monkeypatch) -> Iterator[None]:
+def _own_labs(warm, compiled, monkeypatch) -> Iterator[None]:
     """A runtime folder of the document's own; paths of sockets must be short."""
     monkeypatch.setenv("PATH", f"{warm.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}")
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:

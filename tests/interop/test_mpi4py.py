@@ -11,7 +11,7 @@ import pytest
 from tests.interop.c_programs import program
 from tests.interop.conftest import find_module
 from tests.interop.test_c_mpi import OPEN_MPI
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, errors_in
 
 from weft.jobs.store import Store
 
@@ -53,7 +53,7 @@ def by_weft(folder: Path) -> str:
         finally:
             for one in ranks:
                 one.kill()
-    assert [(one.returncode, err) for one, (_, err) in zip(ranks, said, strict=True)] == [(0, "")] * RANKS
+    assert [(one.returncode, errors_in(err)) for one, (_, err) in zip(ranks, said, strict=True)] == [(0, "")] * RANKS
     return said[0][0]
 
 

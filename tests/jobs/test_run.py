@@ -27,7 +27,7 @@ SHELL = ("sh", "-c")
 
 
 @pytest.fixture(scope="module")
-def lab() -> Iterator[Entry]:
+def lab(compiled: None) -> Iterator[Entry]:
     """Start a lab of two servers with eight GPUs each."""
     fabric = weft.load("fat-tree:hosts=2,server=dgx-h100")
     with own_lab.own_lab(fabric, f"jobs-{os.getpid()}") as running:
