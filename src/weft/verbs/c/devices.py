@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import struct
 from typing import TYPE_CHECKING
 
 from weft.verbs import hardware
@@ -20,7 +19,14 @@ if TYPE_CHECKING:
 
 NO_FILE = (1 << 64) - 1  # -1, as C says it
 _NAME_BYTES = 64  # names and versions with the final 0
-_EVENT = struct.Struct("=QQ")
+
+
+@record
+class AsyncEvent(Record):
+    """An asynchronous event, as the program reads it from the file of a context."""
+
+    element: u64  # address of the queue pair, queue or shared receive queue, or the port
+    type: u64
 
 
 class ProgramContext(Context):
@@ -33,7 +39,7 @@ class ProgramContext(Context):
 
     def raise_event(self, event_type: ibv_event_type, element: object = None) -> None:
         where = element if isinstance(element, int) else getattr(element, "in_program", PORT)
-        tell(self._events, _EVENT.pack(where, event_type))
+        tell(self._events, AsyncEvent.form.pack(where, event_type))
 
 
 def tell(file: int, event: bytes) -> None:

@@ -6,6 +6,7 @@ from weft.verbs import enums, hardware
 from weft.verbs.c import datagrams, devices, operations, pairs
 from weft.verbs.c.addresses import Address
 from weft.verbs.c.calls import numbered
+from weft.verbs.c.start import EntryPoint
 from weft.verbs.carriers.processes import device
 from weft.verbs.enums import cm
 from weft.verbs.hca.segment import Service
@@ -25,6 +26,8 @@ _SHARED = (
     layout.SgeRecord,
     layout.PathRecord,
     native.Linked,
+    devices.AsyncEvent,
+    EntryPoint,
 )
 _LISTS = {  # fields of a record that are copied one by one from or to a structure of verbs.h
     "DEVICE": devices.DEVICE_NUMBERS,

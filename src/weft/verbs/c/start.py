@@ -12,19 +12,21 @@ _kept: list[object] = []  # objects whose addresses C has
 
 
 @record
-class Door(Record):
-    call: u64  # out
+class EntryPoint(Record):
+    """The addresses that the library and Python give each other."""
+
+    call: u64  # written by Python: see `calls.caller`
     kernels: u64  # address of a native.Linked
     operations: u64  # address of their names, as written by `header`
 
 
 def start(address: int) -> None:
-    """Open the door at an address of the library."""
-    door = Door.from_address(address)
-    native.link(native.Linked.from_address(door.kernels))  # before anything is imported that would use numba's
+    """Write the function for all operations to the entry point at an address of the library."""
+    entry = EntryPoint.from_address(address)
+    native.link(native.Linked.from_address(entry.kernels))  # before anything is imported that would use numba's
 
     from weft.verbs.c.calls import caller
 
-    call = _Call(caller(ctypes.string_at(door.operations).decode().splitlines()))
+    call = _Call(caller(ctypes.string_at(entry.operations).decode().splitlines()))
     _kept.append(call)
-    door.call = ctypes.cast(call, ctypes.c_void_p).value or 0
+    entry.call = ctypes.cast(call, ctypes.c_void_p).value or 0

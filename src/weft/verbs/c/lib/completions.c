@@ -320,7 +320,7 @@ void ibv_ack_cq_events(struct ibv_cq *cq, unsigned count)
    written: threads of the program may wait for events there. */
 void drop_from_pipe(int reads, int writes, size_t size, void *object)
 {
-    char event[16];
+    char event[sizeof(struct weft_AsyncEvent)];
     int flags = fcntl(reads, F_GETFL), waiting = 0;
     if (ioctl(reads, FIONREAD, &waiting) || !waiting) return;
     fcntl(reads, F_SETFL, flags | O_NONBLOCK);

@@ -3,7 +3,7 @@
 
 int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
-    struct { uint64_t element, type; } told;
+    struct weft_AsyncEvent told;
     if (wait_for_event(context->async_fd, &told, sizeof(told)) != sizeof(told)) return -1;
     event->event_type = told.type;
     event->element.cq = (void *)told.element; /* or a queue pair, or a shared queue */

@@ -123,7 +123,7 @@ int ibv_destroy_qp(struct ibv_qp *given)
     int error = weft_close(given->handle);
     unlock_queues(given);
     if (error) return error;
-    drop_from_pipe(given->context->async_fd, context_of(given->context)->events, 16, given);
+    drop_from_pipe(given->context->async_fd, context_of(given->context)->events, sizeof(struct weft_AsyncEvent), given);
     void *thread = weft_let_python_run();
     pthread_mutex_lock(&given->mutex);
     while (given->events_completed != qp->events) pthread_cond_wait(&given->cond, &given->mutex);

@@ -1,7 +1,7 @@
 /* The way to Python: found or started once in a process, never ended.
 
    In a program that is Python itself it is that one, if it is of the same version; else the libpython of the Python
-   that weft runs with is loaded. Either way Python gets the address of `door`, and writes into it what to call. */
+   that weft runs with is loaded. Either way Python gets the address of `entry`, and writes the function to call there. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -11,11 +11,8 @@
 #include "weft.h"
 #include "weft_python.h"
 
-static struct {
-    int (*call)(int64_t operation, void *words);
-    const struct weft_Linked *kernels;
-    const char *operations;
-} door = {.kernels = &weft_kernels, .operations = WEFT_OPERATIONS};
+typedef int call_function(int64_t operation, void *words);
+static struct weft_EntryPoint entry = {.kernels = (uintptr_t)&weft_kernels, .operations = (uintptr_t)WEFT_OPERATIONS};
 unsigned weft_generation;
 
 #define MEMORIES 64
@@ -151,11 +148,11 @@ static bool start(void)
 {
     char text[sizeof(WEFT_START) + 32];
     if (!load()) return false;
-    snprintf(text, sizeof(text), WEFT_START, (unsigned long)&door);
+    snprintf(text, sizeof(text), WEFT_START, (unsigned long)&entry);
     int state = gil_ensure();
     int failed = run(text);
     gil_release(state);
-    if (failed || !door.call) {
+    if (failed || !entry.call) {
         weft_say("weft cannot be started in this program");
         return false;
     }
@@ -184,7 +181,7 @@ int weft_call(int operation, void *words)
             save_thread();
         }
     }
-    int error = door.call(operation, words);
+    int error = ((call_function *)entry.call)(operation, words);
     if (error) errno = error; /* verbs that give the error number set it too, and programs print it */
     return error;
 }

@@ -115,7 +115,7 @@ int ibv_destroy_srq(struct ibv_srq *given)
     struct weft_srq *srq = (struct weft_srq *)given;
     int error = weft_close(given->handle);
     if (error) return error;
-    drop_from_pipe(given->context->async_fd, context_of(given->context)->events, 16, given);
+    drop_from_pipe(given->context->async_fd, context_of(given->context)->events, sizeof(struct weft_AsyncEvent), given);
     void *thread = weft_let_python_run();
     pthread_mutex_lock(&given->mutex);
     while (given->events_completed != srq->events) pthread_cond_wait(&given->cond, &given->mutex);
