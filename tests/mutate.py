@@ -111,7 +111,7 @@ def patch_functions(path: Path, source: bytes) -> bool:
     return patched
 
 
-def fork(work: Callable[[], int], cpu_limit_s: float) -> int:
+def fork(work: Callable[[], int], cpu_limit_s: float, wall_limit_s: float = _WALL_LIMIT_S) -> int:
     """Return the exit status of a function in a child process with a time limit, and kill all that it leaves."""
     if not (child := os.fork()):
         status = 1
@@ -121,7 +121,7 @@ def fork(work: Callable[[], int], cpu_limit_s: float) -> int:
             status = work()
         finally:
             os._exit(status)
-    deadline = time.monotonic() + _WALL_LIMIT_S
+    deadline = time.monotonic() + wall_limit_s
     while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline:
         time.sleep(0.02)
     with suppress(ProcessLookupError):
@@ -151,7 +151,7 @@ class MutantRuns:
         record_file = self._sources / "calls"
         record_file.touch()
         os.environ[call_recorder.RECORD] = str(record_file)
-        fork(self._record, cpu_limit_s=1800)
+        fork(self._record, cpu_limit_s=3600, wall_limit_s=7200)
         del os.environ[call_recorder.RECORD]
         self._record_of_calls = CallRecord(record_file.read_text().splitlines())
         for test in sorted(self._items.keys() - self._record_of_calls.cpu_s.keys()):
