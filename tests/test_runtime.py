@@ -52,6 +52,7 @@ MAKE_OTHER_FOLDERS = {
     "scenarios/real_workloads.py",
     "serve/console/runs.py",
     "sm/writing.py",
+    "user_cache.py",
     "verbs/c/build.py",
     "verbs/perftest/programs.py",
 }

@@ -88,6 +88,12 @@ def state_folder() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "weft"
 
 
+def environment_in(place: Path) -> dict[str, str]:
+    """Return the environment for processes whose labs and state are in a private folder, apart from all others."""
+    own = str(private_folder(place))
+    return os.environ | {"XDG_RUNTIME_DIR": own, "XDG_STATE_HOME": own}
+
+
 def private_folder(path: Path) -> Path:
     """Create a folder if it does not exist; raise ConfigError if other users may enter it."""
     path.mkdir(mode=0o700, exist_ok=True)

@@ -6,7 +6,6 @@ kernels, in a temporary folder and with no other lab in reach; each kernel that 
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from weft import compiler
+from weft import compiler, runtime
 from weft.collectives.live import reading
 from weft.errors import WeftError
 from weft.verbs.c import build
@@ -55,7 +54,6 @@ STEPS = (
 def compile_all() -> Iterator[str]:
     """Compile step by step; yield the name of each step before it begins."""
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
-        (Path(folder) / "own").mkdir(mode=0o700)
         (Path(folder) / "tenants.toml").write_text(_TENANTS, encoding="utf-8")
         (Path(folder) / "allreduce.py").write_text(_ALLREDUCE, encoding="utf-8")
         for step in STEPS:
@@ -73,8 +71,7 @@ def compile_all() -> Iterator[str]:
 
 
 def _run(words: str, folder: str) -> None:
-    own = str(Path(folder) / "own")
-    environment = os.environ | {"XDG_RUNTIME_DIR": own, "XDG_STATE_HOME": own, "WEFT_DEFAULTS": ""}
+    environment = runtime.environment_in(Path(folder) / "own") | {"WEFT_DEFAULTS": ""}
     command = [sys.executable, "-P", "-m", "weft", *words.split()]
     errors = None if sys.stderr.isatty() else subprocess.PIPE  # on a terminal the notices that kernels are compiled
     done = subprocess.run(
