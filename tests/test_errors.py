@@ -35,9 +35,9 @@ def test_a_name_is_found_in_any_case_and_as_it_is_written_first():
         find_named("speed", "XDR", known)
 
 
-def test_a_file_error_gives_place_read_and_expected():
+def test_a_file_error_has_the_place_the_wrong_text_and_the_expected_text():
     error = FileError("net.txt", 7, "Swich 8", "Switch, Ca or a port line")
-    assert str(error) == "net.txt:7: read 'Swich 8', expected Switch, Ca or a port line"
+    assert str(error) == "net.txt:7: 'Swich 8' is not valid; expected Switch, Ca or a port line"
 
 
 def test_a_long_line_is_cut_in_the_message():

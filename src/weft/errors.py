@@ -3,7 +3,7 @@
     WeftError
     ├── ConfigError          you: a value, a name, a spec or a file that cannot be used (exit status 2)
     │   ├── UnknownName      no such node, port, model, topology; suggests near ones
-    │   └── FileError        a file that cannot be used: file, line, the text that was read, the text expected
+    │   └── FileError        a file that cannot be used: file, line, the wrong text and the expected text
     ├── SubnetError          the fabric: it refused or failed a request (exit status 1)
     │   └── NoResponseError  a peer does not answer
     └── SimulationBug        us: weft contradicts itself; please report it
@@ -56,11 +56,17 @@ def find_named(kind: str, name: str, choices: Mapping[str, _Value], hint: str = 
 
 
 class FileError(ConfigError):
-    """A file that cannot be used, with the line and the reason: the text read and the text expected, or a problem."""
+    """A file that cannot be used, with the line and the reason: a problem, and the expected text if there is one.
+
+    With a line, `read` is the text of the file that is wrong; without one, it describes the problem.
+    """
 
     def __init__(self, path: Path | str, line: int | None, read: str, expected: str = "") -> None:
         place = f"{path}:{line}" if line is not None else f"{path}"
-        problem = f"read {_shorten(read)}, expected {expected}" if expected else read
+        problem = read
+        if expected:
+            problem = _shorten(read) if line is None else f"{_shorten(repr(read))} is not valid"
+            problem += f"; expected {expected}"
         super().__init__(f"{place}: {problem}")
         self.path, self.line, self.read, self.expected = path, line, read, expected
 
@@ -82,5 +88,4 @@ def _either(names: list[str]) -> str:
 
 
 def _shorten(text: str, limit: int = 80) -> str:
-    quoted = repr(text)
-    return quoted if len(quoted) <= limit else f"{quoted[: limit - 4]}...'"
+    return text if len(text) <= limit else f"{text[: limit - 4]}...{text[-1] * (text[0] == text[-1])}"

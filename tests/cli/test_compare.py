@@ -116,5 +116,5 @@ def test_a_wrong_input_is_refused_before_anything_runs(arguments, error, says, m
 def test_a_wrong_line_of_a_trace_is_named(tmp_path):
     path = tmp_path / "step.csv"
     path.write_text("all_reduce,1M\nall_reduce;1M\n")
-    with pytest.raises(FileError, match=r"step.csv:2: read 'all_reduce;1M', expected collective,size,count"):
+    with pytest.raises(FileError, match=r"step.csv:2: 'all_reduce;1M' is not valid; expected collective,size,count"):
         app(["compare", *SMALL, "--job", f"trace:{path}"])

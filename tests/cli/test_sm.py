@@ -122,7 +122,7 @@ def test_no_m_key_contradicts_an_m_key_of_the_file(tmp_path):
 
 def test_a_bad_line_of_partitions_is_named_with_the_rule(tmp_path):
     partitions = write(tmp_path / "partitions.conf", "Default=0x7fff: ALL;\nred=0x9: blah;\n")
-    with pytest.raises(FileError, match=r"partitions\.conf:2: read 'blah', expected a port GUID"):
+    with pytest.raises(FileError, match=r"partitions\.conf:2: 'blah' is not valid; expected a port GUID"):
         run("-P", partitions)
 
 

@@ -70,7 +70,7 @@ def test_a_wrong_line_of_a_trace_is_named(line: str, says: str, tmp_path) -> Non
 def test_an_empty_trace_and_one_that_is_no_text_are_refused(tmp_path) -> None:
     path = tmp_path / "step.csv"
     path.write_text("collective,size,count\n")
-    with pytest.raises(FileError, match="read 'no collective'"):
+    with pytest.raises(FileError, match="no collective; expected lines"):
         parse_job(f"trace:{path}")
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(FileError, match="not a text file"):

@@ -115,25 +115,28 @@ def test_a_file_of_yours_stands_before_weft_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[QM9701]\nusd = 1\n", r"quotes.toml:1: read 'QM9701', expected .*did you mean .*QM9700"),
+        ("[QM9701]\nusd = 1\n", r"quotes.toml:1: 'QM9701' is not valid; expected .*did you mean .*QM9700"),
         ('["Infiniband port"]\nusd = 1\n', r"did you mean .*InfiniBand switch port"),
-        ("\nQM9700 = 3\n", r"quotes.toml:2: read '3', expected one number or a band"),
-        (f"[QM9700]\nusd = [3, 1]\n{OFFER}", r"quotes.toml:2: read '\[3, 1\]', expected one number or a band"),
-        (f"[QM9700]\nusd = -1\n{OFFER}", r"quotes.toml:2: read '-1', expected one number or a band"),
-        (f"[QM9700]\nusd = nan\n{OFFER}", r"quotes.toml:2: read 'nan'"),
-        (f"[QM9700]\nusd = inf\n{OFFER}", r"quotes.toml:2: read 'inf'"),
-        (f"[QM9700]\nusd = 'dear'\n{OFFER}", r"quotes.toml:2: read 'dear', expected a number or a list"),
+        ("\nQM9700 = 3\n", r"quotes.toml:2: '3' is not valid; expected one number or a band"),
+        (f"[QM9700]\nusd = [3, 1]\n{OFFER}", r"quotes.toml:2: '\[3, 1\]' is not valid; expected one number or a band"),
+        (f"[QM9700]\nusd = -1\n{OFFER}", r"quotes.toml:2: '-1' is not valid; expected one number or a band"),
+        (f"[QM9700]\nusd = nan\n{OFFER}", r"quotes.toml:2: 'nan' is not valid"),
+        (f"[QM9700]\nusd = inf\n{OFFER}", r"quotes.toml:2: 'inf' is not valid"),
+        (f"[QM9700]\nusd = 'dear'\n{OFFER}", r"quotes.toml:2: 'dear' is not valid; expected a number or a list"),
         ("[QM9700]\nusd = 1\ndate = 2026-11-02\n", r"quotes.toml:1: .* expected a mapping with source"),
         ("[QM9700]\nusd = 1\nsource = 'x'\n", r"quotes.toml:1: .* expected a mapping with date"),
         (
             "[QM9700]\nusd = 1\nsource = ' '\ndate = 2026-11-02\n",
-            r"quotes.toml:3: read ' ', expected the source",
+            r"quotes.toml:3: ' ' is not valid; expected the source",
         ),
-        ("[QM9700]\nusd = 1\nsource = 'x'\ndate = 'soon'\n", r"quotes.toml:4: read 'soon', expected a date"),
-        (f"[QM9700]\nusd = 1\neur = 1\n{OFFER}", r"quotes.toml:3: read 'eur', expected .*usd"),
-        (f"[QM9700]\nusd = 1\n{OFFER}[qm9700]\nusd = 2\n{OFFER}", r"quotes.toml:5: read 'qm9700', expected another"),
-        (f"[PUE]\nusd = 1\n{OFFER}", r"quotes.toml:2: read 'usd', expected .*value"),
-        (f"[PUE]\nvalue = -1\n{OFFER}", r"quotes.toml:2: read '-1'"),
+        ("[QM9700]\nusd = 1\nsource = 'x'\ndate = 'soon'\n", r"quotes.toml:4: 'soon' is not valid; expected a date"),
+        (f"[QM9700]\nusd = 1\neur = 1\n{OFFER}", r"quotes.toml:3: 'eur' is not valid; expected .*usd"),
+        (
+            f"[QM9700]\nusd = 1\n{OFFER}[qm9700]\nusd = 2\n{OFFER}",
+            r"quotes.toml:5: 'qm9700' is not valid; expected another",
+        ),
+        (f"[PUE]\nusd = 1\n{OFFER}", r"quotes.toml:2: 'usd' is not valid; expected .*value"),
+        (f"[PUE]\nvalue = -1\n{OFFER}", r"quotes.toml:2: '-1' is not valid"),
         ("QM9700 =", r"quotes.toml:1: .*TOML"),
     ],
 )
@@ -150,7 +153,7 @@ def test_a_file_of_any_name_is_toml_unless_it_is_yaml(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
         assert str(read_prices(tmp_path / name).of(catalog.switch("QM9700"))) == "7"
     (tmp_path / "wrong").write_text(f"\n[QM9700]\nusd = -7\n{OFFER}")
-    with pytest.raises(FileError, match=r"wrong:3: read '-7'"):
+    with pytest.raises(FileError, match=r"wrong:3: '-7' is not valid"):
         read_prices(tmp_path / "wrong")
 
 

@@ -296,10 +296,10 @@ def test_a_folder_without_a_plan_and_a_schedule_that_is_torn_are_named(tmp_path)
         read_plan(str(tmp_path))
     head = "port_a,rack_a,u_a,port_b,rack_b,u_b,speed"
     (tmp_path / "cables.csv").write_text(f"{head}\nh1/1,A01,3,leaf1,A01,4,4xNDR\n")
-    with pytest.raises(ConfigError, match=r"cables\.csv:2: read 'leaf1', expected a port"):
+    with pytest.raises(ConfigError, match=r"cables\.csv:2: 'leaf1' is not valid; expected a port"):
         read_plan(str(tmp_path))
     (tmp_path / "cables.csv").write_text(f"{head}\nh1/1,A01,top,leaf1/1,A01,4,4xNDR\n")
-    with pytest.raises(ConfigError, match=r"cables\.csv:2: read 'top', expected the lowest unit"):
+    with pytest.raises(ConfigError, match=r"cables\.csv:2: 'top' is not valid; expected the lowest unit"):
         read_plan(str(tmp_path))
     (tmp_path / "cables.csv").write_text(f"{head}\nh1/1,A01,3\n")
     with pytest.raises(ConfigError, match=r"cables\.csv:2"):

@@ -156,7 +156,7 @@ def test_a_room_is_a_toml_file_with_any_of_its_fields(tmp_path: Path) -> None:
         ("rack_per_row = 3", r"room.toml:2: .*racks_per_row"),
         ("rack_u = 0", r"room.toml:2: .*from 1"),
         ("rack_u = 47.5", r"room.toml:2: .*whole number"),
-        ('switches = "left"', r"room.toml:2: read 'left', expected middle, end or top"),
+        ('switches = "left"', r"room.toml:2: 'left' is not valid; expected middle, end or top"),
         ("tray_m = 2.0", r"tray_m = 2 is below the top of racks of 48U, 2.13 m.*tray_m = 2.4 or rack_u = 44"),
         ("slack_m = nan", r"room.toml:2"),
     ],

@@ -147,7 +147,7 @@ def test_shared_experts_are_counted_in_widths_of_one(written):
     "key", [key for key in LLAMA if key.startswith(("num_h", "num_a", "hidden_s", "v", "i", "max"))]
 )
 def test_a_missing_key_is_named(written, key):
-    with pytest.raises(FileError, match=rf"read 'no {key}.*expected it, to know the shape"):
+    with pytest.raises(FileError, match=rf"no {key}.*; expected it, to know the shape"):
         find(written({name: value for name, value in LLAMA.items() if name != key}))
 
 
@@ -167,9 +167,7 @@ def test_what_cannot_be_a_shape_is_refused(written, changed, message):
         find(written(LLAMA | changed))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"), [("{,}", ":1: read .*expected JSON"), ("[1]", "read 'list', expected a JSON")]
-)
+@pytest.mark.parametrize(("text", "message"), [("{,}", ":1: .*expected JSON"), ("[1]", "list; expected a JSON")])
 def test_what_is_no_json_object_is_refused(tmp_path, text, message):
     (tmp_path / "config.json").write_text(text, encoding="utf-8")
     with pytest.raises(FileError, match=message):

@@ -124,8 +124,8 @@ def test_a_cable_from_both_ends_and_an_empty_port(read):
     [
         ("cyber sport > usual sport", 1, "a header with the columns"),
         ("#StartDevice,EndDevice,EndPort,LinkType\na,b,Port 1,Data", 1, "StartPort"),
-        (SHORT + "a,abra,a,cadabra,Data", 2, "read 'abra', expected a port"),
-        (SHORT + "a,Port 1,b,Port 1/2/3/4,Data", 2, "read 'Port 1/2/3/4', expected a port"),
+        (SHORT + "a,abra,a,cadabra,Data", 2, "'abra' is not valid; expected a port"),
+        (SHORT + "a,Port 1,b,Port 1/2/3/4,Data", 2, "'Port 1/2/3/4' is not valid; expected a port"),
         (SHORT + "a,Port 0,b,Port 1,Data", 2, "from 1 to 254"),
         (SHORT + "a,Port 1,a,Port 1,Data", 2, "between two ports"),
         (SHORT + "a,Port 1,b,Port 1,Data\n\nc,Port 1,b,Port 1,Data", 4, "line 2 has a cable in it"),

@@ -55,7 +55,7 @@ def test_text_after_the_block_is_unchanged(tmp_path):
 @pytest.mark.parametrize("text", ["# >>> weft tenants\na\n", "a\n# <<< weft tenants\n", "# >>> weft tenants\n" * 2])
 def test_marks_that_do_not_pair_are_refused(tmp_path, text):
     (tmp_path / "partitions.conf").write_text(text)
-    with pytest.raises(FileError, match=r"partitions\.conf:\d: read '# .*expected one '# >>> weft tenants'"):
+    with pytest.raises(FileError, match=r"partitions\.conf:\d: '# .*expected one '# >>> weft tenants'"):
         load(tmp_path / "partitions.conf", tmp_path / "opensm.conf")
 
 

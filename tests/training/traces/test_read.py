@@ -48,7 +48,11 @@ def test_goal_is_read(tmp_path):
     ("old", "new", "said"),
     [
         ("num_ranks 2", "num_ranks 3", "rank 2 of 3 is missing; there are files of 0, 1"),
-        ("l2 requires l1", "l2 requires l9", r"schedule.txt:8: read 'l2 requires l9', expected labels .* no l9"),
+        (
+            "l2 requires l1",
+            "l2 requires l9",
+            r"schedule.txt:8: 'l2 requires l9' is not valid; expected .* no l9",
+        ),
         ("l2: send", "l1: send", "another label: this rank has a l1"),
         ("send 8b to 1", "send 8b at 1", r"schedule.txt:7: .*expected send, recv, calc"),
         ("from 0 tag", "from -1 tag", "who of several comes first is not known before"),
@@ -177,7 +181,7 @@ def test_a_folder_a_pattern_and_a_list_are_the_same(tmp_path):
 
 def test_files_that_are_no_trace_are_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("a shopping list")
-    with pytest.raises(FileError, match=r"notes.txt: read 'a shopping list', expected Chakra \(.et\), PyTorch"):
+    with pytest.raises(FileError, match=r"notes.txt: a shopping list; expected Chakra \(.et\), PyTorch"):
         read([tmp_path])
     (tmp_path / "notes.txt").write_text("")
     with pytest.raises(FileError, match="expected Chakra"):

@@ -87,7 +87,7 @@ def test_one_gpu_stands_for_all_where_they_are_many(tmp_path, monkeypatch):
         (
             HEAD,
             ("a -1 1 SCATTERBRAIN 8 1 NONE 0 1 NONE 0 1",),
-            r"workload.txt:3: read 'SCATTERBRAIN', expected NONE, ALL",
+            r"workload.txt:3: 'SCATTERBRAIN' is not valid; expected NONE, ALL",
         ),
         (HEAD, ("a -1 1.5 NONE 0 1 NONE 0 1 NONE 0 1",), "a whole number in column 3"),
     ],

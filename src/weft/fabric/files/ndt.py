@@ -97,7 +97,7 @@ def read(path: Path) -> Fabric:
     for line, row in rows(path):
         _add_line(plan, path, line, row)
     if not plan.last_port:
-        raise FileError(path, 1, "a header and no cables", f"lines of {','.join(_REQUIRED)}")
+        raise FileError(path, 1, f"no cables below the header; add lines of {','.join(_REQUIRED)}")
     return _build(str(path), plan)
 
 
@@ -187,7 +187,7 @@ def _add_line(plan: _Plan, path: Path, line: int, row: dict[str, str]) -> None:
 
 def _parse_end(path: Path, line: int, device: str, port: str) -> tuple[_Place, int]:
     if not device:
-        raise FileError(path, line, "an empty device", "the name of a device")
+        raise FileError(path, line, "the name of a device is empty")
     parsed = _parse_port(" ".join(device.split()), " ".join(port.split()))
     if parsed is None:
         raise FileError(path, line, port, f"a port: {_FORMS}")

@@ -277,7 +277,7 @@ class _Reader:
             self.generated += 1
             if self.generated not in self.drafts:
                 return self.generated
-        raise self.refuse("a partition without a P_Key", f"a P_Key: all {DEFAULT_P_KEY - 1} are taken")
+        raise FileError(self.path, self.line, f"no P_Key is free for this partition: all {DEFAULT_P_KEY - 1} are taken")
 
     # -- members --------------------------------------------------------------------------------------------------
 
