@@ -79,7 +79,7 @@ class Training(Work):
             template=template_of(fabric),
             servers=case.servers,
             options=options_of(option.wire, case.seed),
-            wire=option.wire,
+            interconnect=option.wire,
         )
 
     def _timed(self, step: Step, case: Case, written_s: float) -> Timed:

@@ -111,7 +111,7 @@ def train(model: str, fabric: Fabric, wire: Interconnect, *, seed: int = 1, prog
         template=template_of(fabric),
         servers=len(compute_servers(fabric)),
         options=options_of(wire, seed),
-        wire=wire,
+        interconnect=wire,
     )
     fixed = {"global_batch": SEQUENCES_PER_GPU * site.gpus, "seq": transformer.seq}
     return run_job(transformer, search(transformer, site, fixed, progress)[0].layout, site)

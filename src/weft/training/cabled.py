@@ -88,12 +88,12 @@ class Inside(Ideal):
         return self._shape(kind).nodes == 1
 
 
-def cable(wire: Interconnect, servers: int, seed: int, *, more: int = 0, server: str = "dgx-h100") -> Cabled:
+def cable(interconnect: Interconnect, servers: int, seed: int, *, more: int = 0, server: str = "dgx-h100") -> Cabled:
     """Return `servers` for a job, on a fabric that connects `more` servers as well."""
     template = catalog.server(server)
-    spec = respec("superpod:su=1", wire, template, servers + more)
+    spec = respec("superpod:su=1", interconnect, template, servers + more)
     routed = prepare(load(spec))
-    options = options_of(wire, seed)
+    options = options_of(interconnect, seed)
     ranks = place(routed, routed.servers[:servers])
     return Cabled(
         gpu=Gpu.of(template.gpu),

@@ -35,19 +35,19 @@ def describe_prediction(prediction: Prediction, *, strong: bool = False) -> str:
     by_time = sorted(prediction.curves, key=lambda curve: curve.runs[-1].step.step_s)
     fastest, slowest = by_time[0], by_time[-1]
     if len(fastest.runs) > 1:
-        other = f" Over {slowest.name} it keeps {_kept(slowest)}." if slowest is not fastest else ""
+        other = f" Over {slowest.name} it keeps {_efficiency(slowest)}." if slowest is not fastest else ""
         return f"{_describe_scaling(fastest, strong)}{other}"
     run, ratio = fastest.runs[0], prediction.slowdown(slowest.runs[0])
     if slowest is fastest:
         return describe_run(run)
-    others = (
+    slower = (
         "All other fabrics take as long."
         if ratio < _EQUAL
         else f"Over {slowest.name}, the slowest, it takes {ratio:.3g} times as long."
     )
     return (
         f"A step of {run.step.transformer.name} on {run.site.gpus:,} × {run.site.template.gpu} takes "
-        f"{run.step.step_s:.4g} s over {fastest.name}, the fastest (MFU {100 * run.step.mfu:.1f} %). {others}"
+        f"{run.step.step_s:.4g} s over {fastest.name}, the fastest (MFU {100 * run.step.mfu:.1f} %). {slower}"
     )
 
 
@@ -86,12 +86,12 @@ def _describe_scaling(curve: Curve, strong: bool) -> str:
     first, last = curve.runs[0], curve.runs[-1]
     return (
         f"From {first.site.gpus:,} to {last.site.gpus:,} GPUs over {curve.name}, {first.step.transformer.name} keeps "
-        f"{_kept(curve)} of its tokens/s per GPU ({'strong' if strong else 'weak'} scaling): "
+        f"{_efficiency(curve)} of its tokens/s per GPU ({'strong' if strong else 'weak'} scaling): "
         f"{last.step.tokens_per_s:,.0f} tokens/s at the end."
     )
 
 
-def _kept(curve: Curve) -> str:
+def _efficiency(curve: Curve) -> str:
     return f"{100 * curve.efficiency(curve.runs[-1]):.1f} %"
 
 

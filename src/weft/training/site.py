@@ -49,7 +49,7 @@ class Site:
     part: int | None = None  # GPUs of its only server that take part; None: all
     names: tuple[str, ...] = ()  # server names, if they are not the first of the fabric
     options: Options
-    wire: Interconnect | None = None  # None: a topology or file of the user
+    interconnect: Interconnect | None = None  # None: a topology or file of the user
 
     @property
     def spec(self) -> str:
@@ -100,13 +100,18 @@ class Site:
         """Return networks for a search: ideal for a fabric of the catalog, else measured by rings over all servers."""
         if self.servers == 1:
             return {}
-        if self.wire is None:
+        if self.interconnect is None:
             return measure(self.ranks, self.options).networks
-        network = str(self.options.network or self.wire.network)
-        wire = self.wire
-        card = wire.adapter if wire.transport else ""
+        network = str(self.options.network or self.interconnect.network)
+        interconnect = self.interconnect
+        card = interconnect.adapter if interconnect.transport else ""
         return ideal_networks(
-            self.cluster, network=network, speed=wire.speed, adapter=card, transport=wire.transport, switches=_TIERS
+            self.cluster,
+            network=network,
+            speed=interconnect.speed,
+            adapter=card,
+            transport=interconnect.transport,
+            switches=_TIERS,
         )
 
     def over(self, layout: Layout, engine: Engine | None = None) -> Communication:
@@ -118,7 +123,7 @@ class Site:
                 f"{self.gpus:,} GPUs are too many for the packet engine, which takes {PACKET_GPUS} at most: take a "
                 f"slice, --gpus {PACKET_GPUS}, or the flow engine"
             )
-        whole = None if self.wire is None else self.cluster  # a fabric of the catalog has no broken cables
+        whole = None if self.interconnect is None else self.cluster  # a fabric of the catalog has no broken cables
         return OverFabric(self.ranks, layout, self.options, engine, whole)
 
 
@@ -147,25 +152,25 @@ def find_site(
     if not template.gpus:
         able = [one.name for one in catalog.servers() if one.gpus]
         raise ConfigError(f"{template.name} has no GPUs: training runs on {', '.join(able)}")
-    wire = catalog.interconnect(fabric) if fabric else own_interconnect(template)
+    interconnect = catalog.interconnect(fabric) if fabric else own_interconnect(template)
     if servers and not servers.isdecimal():
-        raise ConfigError(f"--servers {servers}: {wire.name} has no server names; give their number")
+        raise ConfigError(f"--servers {servers}: {interconnect.name} has no server names; give their number")
     if gpus is None and not servers:
-        raise ConfigError(f"{wire.name} has no fixed size: give --gpus, as in --gpus 1024")
+        raise ConfigError(f"{interconnect.name} has no fixed size: give --gpus, as in --gpus 1024")
     total = gpus if gpus is not None else int(servers) * template.gpus
     count = _servers(total, template)
-    cabled = build(respec("superpod:su=1", wire, template, count), wire)
+    cabled = build(respec("superpod:su=1", interconnect, template, count), interconnect)
     whole = catalog.server(template.name)
-    box = whole.equipped(whole.card_for(wire))
-    options = _changed(options_of(wire, seed), network, paths)
+    box = whole.equipped(whole.card_for(interconnect))
+    options = _changed(options_of(interconnect, seed), network, paths)
     return Site(
-        name=wire.name,
+        name=interconnect.name,
         fabric=cabled,
         template=box,
         servers=count,
         part=_part(total, template),
         options=options,
-        wire=wire,
+        interconnect=interconnect,
     )
 
 

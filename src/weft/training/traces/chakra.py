@@ -67,14 +67,14 @@ def read_chakra(files: dict[int, Path], data: dict[int, bytes], source: str) -> 
     raw = [_nodes(files[rank], data[rank]) for rank in range(world)]
     named: dict[str, list[int]] = defaultdict(list)
     for rank, nodes in enumerate(raw):
-        for name in {str(one.attributes.get("pg_name", "")) for one in nodes if one.is_collective}:
+        for name in {str(node.attributes.get("pg_name", "")) for node in nodes if node.is_collective}:
             named[name].append(rank)
     groups: _Groups = {name or WORLD: (tuple(ranks) if name else tuple(range(world)),) for name, ranks in named.items()}
     return Trace(
         source=source,
         format="Chakra",
         files=tuple(str(files[rank]) for rank in range(world)),
-        ranks=tuple(tuple(one.node(files[rank], groups) for one in raw[rank]) for rank in range(world)),
+        ranks=tuple(tuple(node.node(files[rank], groups) for node in raw[rank]) for rank in range(world)),
         groups=groups,
     )
 
@@ -92,8 +92,8 @@ class _Raw:
             elif number == 5:
                 self.after += numbers(way, value)
             elif number == 10 and isinstance(value, bytes):
-                name, found = _attribute(value)
-                self.attributes[name] = found
+                name, content = _attribute(value)
+                self.attributes[name] = content
             elif isinstance(value, int) and number in (1, 3, 7):
                 setattr(self, {1: "id", 3: "type", 7: "duration_us"}[number], value)
 
@@ -151,30 +151,30 @@ class _Raw:
 
 
 def _nodes(path: Path, data: bytes) -> list[_Raw]:
-    found = []
+    nodes = []
     try:
         for number, (at, message) in enumerate(messages(data)):
             if number:
                 try:
-                    found.append(_Raw(message))
+                    nodes.append(_Raw(message))
                 except Broken as error:
                     raise Broken(f"the node at byte {at:,}, {error}") from None
     except Broken as error:
         raise FileError(path, None, str(error), "Chakra's GlobalMetadata and Nodes, each after its length") from None
-    if not found:
+    if not nodes:
         raise FileError(path, None, "no node", "Chakra's GlobalMetadata and Nodes")
-    return found
+    return nodes
 
 
 def _attribute(data: bytes) -> tuple[str, Any]:
     """Return the name and value of an attribute; lists are ignored."""
-    name, found = "", None
+    name, content = "", None
     for number, way, value in fields(data):
         if number == 1 and isinstance(value, bytes):
             name = value.decode(errors="replace")
         elif number > 2 and number not in _LISTS:
-            found = _value(number, way, value)
-    return name, found
+            content = _value(number, way, value)
+    return name, content
 
 
 def _value(number: int, way: int, value: Value) -> Any:

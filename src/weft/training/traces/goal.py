@@ -39,7 +39,7 @@ def is_goal(head: str) -> bool:
 
 def read_goal(path: Path, text: str) -> Trace:
     """Read a trace whose ranks are all in one file."""
-    bare = _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), text)
+    bare = _COMMENT.sub(lambda match: "\n" * match[0].count("\n"), text)
     reader = _Reader(path)
     for number, line in enumerate(bare.split("\n"), 1):
         if line.strip():
@@ -62,18 +62,18 @@ class _Reader:
 
     def take(self, number: int, line: str) -> None:
         if not self.world:
-            found = _WORLD.fullmatch(line)
-            if found is None or not int(found[1]):
+            match = _WORLD.fullmatch(line)
+            if match is None or not int(match[1]):
                 raise FileError(self.path, number, line, "num_ranks and how many")
-            self.world = int(found[1])
+            self.world = int(match[1])
         elif self.open is None:
             self._begin(number, line)
         elif line == "}":
             self.open = None
-        elif found := _OPERATION.fullmatch(line):
-            self._operate(number, line, found, self.open)
-        elif found := _WAIT.fullmatch(line):
-            self._wait(number, found, self.open)
+        elif match := _OPERATION.fullmatch(line):
+            self._operate(number, line, match, self.open)
+        elif match := _WAIT.fullmatch(line):
+            self._wait(number, match, self.open)
         else:
             raise FileError(self.path, number, line, "send, recv, calc, requires or irequires, or a closing brace")
 
@@ -84,36 +84,36 @@ class _Reader:
             raise FileError(self.path, None, "the end of the file", "a closing brace of the last rank")
 
     def _begin(self, number: int, line: str) -> None:
-        found = _RANK.fullmatch(line)
-        if found is None:
+        match = _RANK.fullmatch(line)
+        if match is None:
             raise FileError(self.path, number, line, "rank N { and its operations, a line each")
-        rank = int(found[1])
+        rank = int(match[1])
         if rank >= self.world or rank in self.ranks:
             raise FileError(self.path, number, line, f"each rank of 0 to {self.world - 1} once")
         self.open = self.ranks[rank] = {}
 
-    def _operate(self, number: int, line: str, found: re.Match[str], nodes: dict[Label, Node]) -> None:
-        label = found["label"] or number
+    def _operate(self, number: int, line: str, match: re.Match[str], nodes: dict[Label, Node]) -> None:
+        label = match["label"] or number
         if label in nodes:
             raise FileError(self.path, number, line, f"another label: this rank has a {label}")
-        if found["calc"]:
-            duration_ps = int(found["calc"]) * 1000
+        if match["calc"]:
+            duration_ps = int(match["calc"]) * 1000
             nodes[label] = Node(id=label, name=f"calc {label}", kind=Kind.COMPUTE, duration_ps=duration_ps)
             return
-        peer, tag = int(found["peer"]), int(found["tag"] or 0)
+        peer, tag = int(match["peer"]), int(match["tag"] or 0)
         if peer < 0 or tag < 0:
             raise FileError(self.path, number, line, "a rank and a tag: who of several comes first is not known before")
-        kind = Kind(found["kind"])
+        kind = Kind(match["kind"])
         nodes[label] = Node(
-            id=label, name=f"{kind} {label}", kind=kind, size_bytes=int(found["size"]), peer=peer, tag=tag
+            id=label, name=f"{kind} {label}", kind=kind, size_bytes=int(match["size"]), peer=peer, tag=tag
         )
 
-    def _wait(self, number: int, found: re.Match[str], nodes: dict[Label, Node]) -> None:
-        for label in (found["label"], found["other"]):
+    def _wait(self, number: int, match: re.Match[str], nodes: dict[Label, Node]) -> None:
+        for label in (match["label"], match["other"]):
             if label not in nodes:
-                raise FileError(self.path, number, found[0], f"labels of this rank, and above it there is no {label}")
-        node, other = nodes[found["label"]], found["other"]
-        if found["how"] == "requires":
+                raise FileError(self.path, number, match[0], f"labels of this rank, and above it there is no {label}")
+        node, other = nodes[match["label"]], match["other"]
+        if match["how"] == "requires":
             nodes[node.id] = replace(node, after=(*node.after, other))
         else:
             nodes[node.id] = replace(node, after_start=(*node.after_start, other))

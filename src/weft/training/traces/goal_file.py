@@ -44,7 +44,7 @@ class _Operation:
 def count_sends_of(linked: Linked) -> int:
     """Return about as many sends as the file of this trace has."""
     own = sum(node.kind is Kind.SEND for node in linked.nodes)
-    return own + sum(count_sends(flat(one)[0]) for one in linked.meetings if len(one.members) > 1)
+    return own + sum(count_sends(flat(meeting)[0]) for meeting in linked.meetings if len(meeting.members) > 1)
 
 
 def write_goal(linked: Linked, path: Path) -> None:
@@ -57,7 +57,7 @@ def write_goal(linked: Linked, path: Path) -> None:
 def _lines(linked: Linked) -> Iterator[str]:
     known: dict[object, list[list[_Operation]]] = {}
     programs = [_program(meeting, known) for meeting in linked.meetings]
-    sizes = (sum(one.is_send for own in program for one in own) for program in programs)
+    sizes = (sum(operation.is_send for own in program for operation in own) for program in programs)
     own_tags = (node.tag for node in linked.nodes if node.kind in (Kind.SEND, Kind.RECV))
     tags = list(accumulate(sizes, initial=1 + max(own_tags, default=-1)))
     first = 0
@@ -103,13 +103,15 @@ def _collective(
 ) -> Iterator[str]:
     """Yield the operations of one rank in a collective."""
     yield f"{label}b: calc 0"
-    for one in operations:
-        name = f"{label}m{one.message}"
-        yield f"{name}: {_message(one.is_send, one.size_bytes, members[one.peer], tag + one.message)}"
-        waits += [f"{name} requires {label}m{other}" for other in one.after] or [f"{name} requires {label}b"]
+    for operation in operations:
+        name = f"{label}m{operation.message}"
+        peer = members[operation.peer]
+        yield f"{name}: {_message(operation.is_send, operation.size_bytes, peer, tag + operation.message)}"
+        waits += [f"{name} requires {label}m{other}" for other in operation.after] or [f"{name} requires {label}b"]
     yield f"{label}: calc 0"
-    passed = {other for one in operations for other in one.after}
-    waits += [f"{label} requires {label}m{one.message}" for one in operations if one.message not in passed]
+    passed = {other for operation in operations for other in operation.after}
+    last = [operation.message for operation in operations if operation.message not in passed]
+    waits += [f"{label} requires {label}m{message}" for message in last]
     if not operations:
         waits.append(f"{label} requires {label}b")
 

@@ -39,20 +39,20 @@ class _Work(NamedTuple):
 
 def read_kineto(data: dict[Path, bytes], source: str) -> Trace:
     """Read a trace with one file for each rank."""
-    found: dict[int, _File] = {}
+    files: dict[int, _File] = {}
     for path, content in data.items():
         file = _File(path, content, alone=len(data) == 1)
-        if file.rank in found:
-            raise ConfigError(f"{found[file.rank].path} and {path} are both of rank {file.rank}")
-        found[file.rank] = file
-    world = max(file.world for file in found.values())
-    refuse_missing({rank: str(file.path) for rank, file in found.items()}, world, source)
+        if file.rank in files:
+            raise ConfigError(f"{files[file.rank].path} and {path} are both of rank {file.rank}")
+        files[file.rank] = file
+    world = max(file.world for file in files.values())
+    refuse_missing({rank: str(file.path) for rank, file in files.items()}, world, source)
     groups = Groups()
-    ranks = tuple(found[rank].nodes(groups) for rank in range(world))
+    ranks = tuple(files[rank].nodes(groups) for rank in range(world))
     return Trace(
         source=source,
         format="Kineto",
-        files=tuple(str(found[rank].path) for rank in range(world)),
+        files=tuple(str(files[rank].path) for rank in range(world)),
         ranks=ranks,
         groups=groups.by_name,
         notes=(_NOTE,),
@@ -66,10 +66,11 @@ class _File:
         self.path = path
         try:
             raw = msgspec.json.decode(content)
-            self.events = [one for one in raw["traceEvents"] if one.get("ph") == "X"]
+            self.events = [event for event in raw["traceEvents"] if event.get("ph") == "X"]
             info = raw.get("distributedInfo") or {}
             self.rank, self.world = int(info.get("rank", 0)), int(info.get("world_size", 1))
-            self.members = {str(one.get("pg_name")): listed(one.get("ranks")) for one in info.get("pg_config", ())}
+            groups = info.get("pg_config", ())
+            self.members = {str(group.get("pg_name")): listed(group.get("ranks")) for group in groups}
         except (msgspec.DecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
             raise FileError(path, None, str(error), "the JSON of PyTorch's profiler, with traceEvents") from None
         if "rank" not in info and not alone:
@@ -79,11 +80,11 @@ class _File:
 
     def nodes(self, groups: Groups) -> tuple[Node, ...]:
         work = self._work()
-        talks = [one for one in work if one.args is not None]
+        talks = [kernel for kernel in work if kernel.args is not None]
         blocks = [
             block
-            for stream in sorted({one.stream for one in work})
-            for block in _blocks([one for one in work if one.stream == stream and one.args is None], talks)
+            for stream in sorted({kernel.stream for kernel in work})
+            for block in _blocks([kernel for kernel in work if kernel.stream == stream and kernel.args is None], talks)
         ]
         return _Writer(self, groups).write(blocks, talks)
 
@@ -94,13 +95,13 @@ class _File:
             for event in self.events
             if event.get("name") == "record_param_comms" and _NAME in event.get("args", {})
         }
-        on_gpu = [one for one in self.events if one.get("cat") in _ON_GPU]
+        on_gpu = [event for event in self.events if event.get("cat") in _ON_GPU]
         if not on_gpu:
             raise FileError(self.path, None, "no kernel", "what ran on a GPU: profile with ProfilerActivity.CUDA")
-        timed = [(self._us(one, "ts"), one) for one in on_gpu]
+        timed = [(self._us(event, "ts"), event) for event in on_gpu]
         first_us = min(us for us, _ in timed)
-        found = []
-        for us, event in sorted(timed, key=lambda one: one[0]):
+        kernels = []
+        for us, event in sorted(timed, key=lambda pair: pair[0]):
             args = event.get("args", {})
             name = str(event["name"])
             talk = args if _NAME in args else calls.get(args.get("External id")) if name.startswith("nccl") else None
@@ -108,8 +109,8 @@ class _File:
                 raise FileError(self.path, None, name, f"its {_NAME!r} and sizes: PyTorch 2.3 and later write them")
             begin_ps = round((us - first_us) * 1e6)
             end_ps = begin_ps + round(self._us(event, "dur") * 1e6)
-            found.append(_Work(begin_ps, end_ps, str(args.get("stream", 0)), name, talk))
-        return found
+            kernels.append(_Work(begin_ps, end_ps, str(args.get("stream", 0)), name, talk))
+        return kernels
 
     def _us(self, event: dict[str, Any], key: str) -> float:
         try:
@@ -130,11 +131,11 @@ def _blocks(kernels: list[_Work], talks: list[_Work]) -> list[_Work]:
     """Merge the kernels of a stream into blocks, cut where a communication began or was waited for."""
     if not kernels:
         return []
-    begin = np.array([one.begin_ps for one in kernels])
-    end = np.maximum.accumulate([one.end_ps for one in kernels])
-    ends = np.sort([one.end_ps for one in talks]) if talks else np.zeros(0, np.int64)
+    begin = np.array([kernel.begin_ps for kernel in kernels])
+    end = np.maximum.accumulate([kernel.end_ps for kernel in kernels])
+    ends = np.sort([kernel.end_ps for kernel in talks]) if talks else np.zeros(0, np.int64)
     paused = np.searchsorted(ends, begin[1:], "right") > np.searchsorted(ends, end[:-1], "right")
-    begun = np.searchsorted(end, [one.begin_ps for one in talks], "right")
+    begun = np.searchsorted(end, [kernel.begin_ps for kernel in talks], "right")
     cuts = np.unique(np.concatenate(([0], np.flatnonzero(paused) + 1, begun[begun < len(kernels)], [len(kernels)])))
     made = []
     for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
@@ -154,7 +155,7 @@ class _Writer:
         self.talked: list[tuple[int, int]] = []  # ends and numbers of communications, in order
 
     def write(self, blocks: list[_Work], talks: list[_Work]) -> tuple[Node, ...]:
-        for work in sorted([*blocks, *talks], key=lambda one: (one.begin_ps, one.end_ps)):
+        for work in sorted([*blocks, *talks], key=lambda kernel: (kernel.begin_ps, kernel.end_ps)):
             number = self._block(work) if work.args is None else self._talk(work)
             insort(self.on_stream.setdefault(work.stream, []), (work.end_ps, number))
             if work.args is not None:

@@ -48,22 +48,22 @@ def read(names: Sequence[str | Path]) -> Trace:
 
 
 def _paths(names: Sequence[str | Path]) -> list[Path]:
-    found: list[Path] = []
+    files: list[Path] = []
     for name in names:
         path = Path(name)
         if path.is_dir():
-            whole = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
-            below = [one for one in whole if one.suffix == ".et"] or whole  # other files beside those are metadata
+            whole = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
+            below = [file for file in whole if file.suffix == ".et"] or whole  # other files beside those are metadata
         elif path.exists() or not glob.has_magic(str(name)):
             below = [path]
         else:
-            below = sorted(Path(one) for one in glob.glob(str(name)))
+            below = sorted(Path(match) for match in glob.glob(str(name)))
         if not below:
             raise ConfigError(f"{name}: no file there. Give the files of a trace, a folder or a pattern: {FORMATS}")
-        found += below
-    if not found:
+        files += below
+    if not files:
         raise ConfigError(f"give the files of a trace, a folder or a pattern: {FORMATS}")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(files))
 
 
 def _content(path: Path) -> bytes:
@@ -92,13 +92,13 @@ def _kind(path: Path, data: bytes) -> str:
 
 def _by_name(paths: Sequence[Path]) -> dict[int, Path]:
     """Return files by rank, the last number in their names."""
-    found: dict[int, Path] = {}
+    paths_by_rank: dict[int, Path] = {}
     for path in paths:
         numbers = re.findall(r"\d+", path.name.removesuffix(".gz").removesuffix(".et").removesuffix(".json"))
         if not numbers:
             raise ConfigError(f"{path}: whose rank is it? Name files NAME.<rank>{path.suffix}")
         rank = int(numbers[-1])
-        if rank in found:
-            raise ConfigError(f"{found[rank]} and {path} are both of rank {rank}")
-        found[rank] = path
-    return found
+        if rank in paths_by_rank:
+            raise ConfigError(f"{paths_by_rank[rank]} and {path} are both of rank {rank}")
+        paths_by_rank[rank] = path
+    return paths_by_rank

@@ -1,9 +1,9 @@
 """Run a trace on a fabric: rank n on GPU n, each node as soon as its dependencies are done.
 
     trace = read(["run/chakra.0.et", "run/chakra.1.et"])
-    found = replay(trace, prepare(weft.load("superpod:su=1")), engine="flow")
-    found.total_s, found.ranks[0].exposed_s
-    write_chrome(found.spans, "replay.json")
+    result = replay(trace, prepare(weft.load("superpod:su=1")), engine="flow")
+    result.total_s, result.ranks[0].exposed_s
+    write_chrome(result.spans, "replay.json")
 
 Computing takes what the trace says. Communication is run anew:
 
@@ -65,12 +65,12 @@ class Replay:
             "total_s": self.total_s,
             "ranks": [
                 {
-                    "rank": one.rank,
-                    "compute_s": one.compute_s,
-                    "exposed_s": one.exposed_s,
-                    "waiting_s": one.waiting_s,
+                    "rank": time.rank,
+                    "compute_s": time.compute_s,
+                    "exposed_s": time.exposed_s,
+                    "waiting_s": time.waiting_s,
                 }
-                for one in self.ranks
+                for time in self.ranks
             ],
         }
 
@@ -125,17 +125,17 @@ def _place(trace: Trace, fabric: Fabric, servers: Sequence[str] | None) -> tuple
 
 
 def _replay(linked: Linked, times: Times, **about: Any) -> Replay:
-    found = rank_times(linked, times)
+    by_rank = rank_times(linked, times)
     if len(linked.ranks) < len(linked.trace.ranks):
-        one = found[0]
-        found = [
-            RankTime(rank=rank, compute_s=one.compute_s, exposed_s=one.exposed_s, waiting_s=one.waiting_s)
+        first = by_rank[0]
+        by_rank = [
+            RankTime(rank=rank, compute_s=first.compute_s, exposed_s=first.exposed_s, waiting_s=first.waiting_s)
             for rank in range(len(linked.trace.ranks))
         ]
     return Replay(
         trace=linked.trace,
         total_s=max(times.end_ps, default=0) * S,
-        ranks=tuple(found),
+        ranks=tuple(by_rank),
         spans=tuple(spans_of(linked, times)),
         **about,
     )

@@ -54,11 +54,11 @@ def _latest(waits: list[Wait]) -> Wait:
     """Return one dependency for several: the latest, with the messages that have its delay."""
     if len(waits) == 1:
         return waits[0]
-    floor_ps = max((one.floor_ps for one in waits), default=0)
-    last = max(waits, key=lambda one: one.last_ps, default=_NOTHING)
+    floor_ps = max((wait.floor_ps for wait in waits), default=0)
+    last = max(waits, key=lambda wait: wait.last_ps, default=_NOTHING)
     if last.last_ps == NONE:
         return Wait(floor_ps, NONE, 0, ())
-    same = dict.fromkeys(number for one in waits if one.delay_ps == last.delay_ps for number in one.messages)
+    same = dict.fromkeys(number for wait in waits if wait.delay_ps == last.delay_ps for number in wait.messages)
     return Wait(floor_ps, last.last_ps, last.delay_ps, tuple(same))
 
 
@@ -134,20 +134,20 @@ def lay_out(linked: Linked, ranks: Ranks) -> Messages:
         key = (meeting.collective, meeting.size_bytes, meeting.members, meeting.root)
         if key not in templates:
             templates[key] = _template(meeting, ranks)
-        one = templates[key]
+        template = templates[key]
         nodes = np.array([node for _, node in sorted(zip(meeting.members, meeting.nodes, strict=True))])
-        gates = np.column_stack((nodes[one.src], nodes[one.dst]))
-        parts.append((one.traffic, gates))
-        last |= {int(node): tuple((at + one.last[place]).tolist()) for place, node in enumerate(nodes)}
-        at += len(one.traffic)
+        gates = np.column_stack((nodes[template.src], nodes[template.dst]))
+        parts.append((template.traffic, gates))
+        last |= {int(node): tuple((at + template.last[place]).tolist()) for place, node in enumerate(nodes)}
+        at += len(template.traffic)
     sends = [number for number, node in enumerate(linked.nodes) if node.kind is Kind.SEND]
     if sends:
-        ends = np.array([ports(ranks, linked.rank[one], linked.nodes[one].peer) for one in sends])
-        sizes = [linked.nodes[one].size_bytes for one in sends]
+        ends = np.array([ports(ranks, linked.rank[send], linked.nodes[send].peer) for send in sends])
+        sizes = [linked.nodes[send].size_bytes for send in sends]
         traffic = Traffic.make(ends[:, 0], ends[:, 1], sizes, qp=np.arange(len(sends)))
         gate = np.array(sends)
         parts.append((traffic, np.column_stack((gate, gate))))
-        last |= {one: (at + place,) for place, one in enumerate(sends)}
+        last |= {send: (at + place,) for place, send in enumerate(sends)}
     return _joined(parts, last)
 
 
